@@ -1,0 +1,39 @@
+"""layerwise: look inside pretrained networks layer by layer.
+
+Names are loaded when they are first used, so that `import layerwise` costs next to nothing and loads no torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0.dev0"
+
+_HOMES = {
+    "CATALOG": "layerwise.metrics.catalog",
+    "Estimate": "layerwise.metrics.base",
+    "LayerwiseError": "layerwise.errors",
+    "Metric": "layerwise.metrics.base",
+    "functional": "layerwise.functional",
+}
+
+__all__ = sorted([*_HOMES, "__version__"])
+
+if TYPE_CHECKING:  # the same names, for editors and type checkers
+    from layerwise import functional as functional
+    from layerwise.errors import LayerwiseError as LayerwiseError
+    from layerwise.metrics.base import Estimate as Estimate
+    from layerwise.metrics.base import Metric as Metric
+    from layerwise.metrics.catalog import CATALOG as CATALOG
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'layerwise' has no attribute {name!r}; it offers {', '.join(__all__)}")
+    module = import_module(_HOMES[name])
+    value = module if _HOMES[name] == f"{__name__}.{name}" else getattr(module, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,69 @@
+"""The life of an accumulator, and how its state travels: tensors and plain settings, as safetensors + JSON."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, Self
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from layerwise.errors import InputError, MergeError
+
+
+@dataclass(frozen=True)
+class State:
+    """Everything an accumulator holds: settings that must agree before a merge, and tensors that are merged."""
+
+    settings: Mapping[str, Any]
+    tensors: Mapping[str, Tensor]
+
+
+class Accumulator(Protocol):
+    """Keeps what a metric needs of a stream. Each kind has its own `update`, called by the reading that feeds it."""
+
+    def merge(self, other: Self) -> None: ...
+    def to_state(self) -> State: ...
+    @classmethod
+    def from_state(cls, state: State) -> Self: ...
+
+
+def require_same_settings(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> None:
+    """Raises MergeError naming every setting that differs."""
+    differing = [name for name in sorted({*mine, *theirs}) if mine.get(name) != theirs.get(name)]
+    if differing:
+        told = "; ".join(f"{name}: {mine.get(name)!r} here, {theirs.get(name)!r} there" for name in differing)
+        raise MergeError(f"these states do not belong together ({told}); merge only states of one plan")
+
+
+def dump_states(states: Mapping[str, State]) -> bytes:
+    """Named states as one safetensors file whose header carries the settings as JSON."""
+    settings = {name: dict(state.settings) for name, state in states.items()}
+    tensors = {
+        f"{name}//{part}": tensor.detach().cpu().contiguous()
+        for name, state in states.items()
+        for part, tensor in state.tensors.items()
+    }
+    return save(tensors, metadata={"layerwise.states": json.dumps(settings, sort_keys=True)})
+
+
+def parse_states(data: bytes) -> dict[str, State]:
+    """The inverse of dump_states; raises InputError where the bytes are not a whole state file."""
+    try:
+        tensors = load(data)
+        length = int.from_bytes(data[:8], "little")
+        settings = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["layerwise.states"])
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise InputError(f"not a layerwise state file, or a damaged one ({error}); delete it and run again") from error
+    parts: dict[str, dict[str, Tensor]] = {name: {} for name in settings}
+    for key, tensor in tensors.items():
+        name, _, part = key.rpartition("//")
+        parts[name][part] = tensor
+    return {name: State(settings[name], parts[name]) for name in settings}
+
+
+def sixty_four(x: Tensor) -> Tensor:
+    """x as float64 on the CPU: states outlive the device that fed them."""
+    return x.detach().to("cpu", torch.float64)

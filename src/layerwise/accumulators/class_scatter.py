@@ -1,0 +1,54 @@
+"""Class scatter: how far the views of a prompt lie from each other, and the prompts from one another."""
+
+from dataclasses import dataclass, field
+from typing import Self
+
+from torch import Tensor
+
+from layerwise.accumulators.base import State, require_same_settings, sixty_four
+from layerwise.accumulators.second_moment import SecondMoment
+from layerwise.errors import InputError
+
+
+@dataclass
+class ClassScatter:
+    """Second moments of the class means (between) and of the views around their own mean (within)."""
+
+    width: int
+    views: int
+    between: SecondMoment = field(init=False)
+    within: SecondMoment = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.between, self.within = SecondMoment(self.width), SecondMoment(self.width)
+
+    def update(self, rows: Tensor) -> None:
+        """rows (B, V, D): all V views of each prompt; a prompt with a nan in any view is counted as skipped."""
+        if rows.shape[1:] != (self.views, self.width):
+            wanted = f"(B, {self.views}, {self.width})"
+            raise InputError(f"expected {wanted}, got {tuple(rows.shape)}; all views of a prompt come together")
+        rows = sixty_four(rows)
+        known = ~rows.isnan().any(dim=-1).any(dim=-1)
+        self.between.skipped += int((~known).sum())
+        rows = rows[known]
+        means = rows.mean(dim=1, keepdim=True)
+        self.between.update(means.squeeze(1))
+        self.within.update((rows - means).reshape(-1, self.width))
+
+    def merge(self, other: Self) -> None:
+        require_same_settings(self.to_state().settings, other.to_state().settings)
+        self.between.merge(other.between)
+        self.within.merge(other.within)
+
+    def to_state(self) -> State:
+        parts = {"between": self.between.to_state(), "within": self.within.to_state()}
+        tensors = {f"{name}.{key}": value for name, part in parts.items() for key, value in part.tensors.items()}
+        return State({"kind": "class_scatter", "width": self.width, "views": self.views}, tensors)
+
+    @classmethod
+    def from_state(cls, state: State) -> Self:
+        kept = cls(int(state.settings["width"]), int(state.settings["views"]))
+        for name in ("between", "within"):
+            tensors = {k.removeprefix(f"{name}."): v for k, v in state.tensors.items() if k.startswith(f"{name}.")}
+            setattr(kept, name, SecondMoment.from_state(State({"width": kept.width}, tensors)))
+        return kept

@@ -1,0 +1,56 @@
+"""Running mean: count, mean and spread of numbers (or of vectors), and how many were undefined."""
+
+from dataclasses import dataclass, field
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from layerwise.accumulators.base import State, require_same_settings, sixty_four
+
+
+@dataclass
+class RunningMean:
+    """Count, mean, squared deviations and skipped count for each of `width` columns; nan counts as skipped."""
+
+    width: int = 1
+    count: Tensor = field(init=False)
+    mean: Tensor = field(init=False)
+    deviations: Tensor = field(init=False)  # sum of squared deviations from the mean
+    skipped: Tensor = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.count, self.mean, self.deviations, self.skipped = torch.zeros(4, self.width, dtype=torch.float64)
+
+    def update(self, values: Tensor) -> None:
+        """values (B, width); a nan is counted as skipped in its column."""
+        values = sixty_four(values).reshape(-1, self.width)
+        known = ~values.isnan()
+        count = known.sum(dim=0).double()
+        mean = torch.where(known, values, 0.0).sum(dim=0) / count.clamp(min=1)
+        deviations = (torch.where(known, values - mean, 0.0) ** 2).sum(dim=0)
+        self._add(count, mean, deviations, (~known).sum(dim=0).double())
+
+    def merge(self, other: Self) -> None:
+        require_same_settings(self.to_state().settings, other.to_state().settings)
+        self._add(other.count, other.mean, other.deviations, other.skipped)
+
+    def _add(self, count: Tensor, mean: Tensor, deviations: Tensor, skipped: Tensor) -> None:
+        """Chan's update: exact for any split, stable where mean is large against spread."""
+        total = (self.count + count).clamp(min=1)
+        shift = mean - self.mean
+        self.deviations = self.deviations + deviations + shift**2 * self.count * count / total
+        self.mean = torch.where(count > 0, self.mean + shift * count / total, self.mean)
+        self.count = self.count + count
+        self.skipped = self.skipped + skipped
+
+    def to_state(self) -> State:
+        tensors = {"count": self.count, "mean": self.mean, "deviations": self.deviations, "skipped": self.skipped}
+        return State({"kind": "running_mean", "width": self.width}, tensors)
+
+    @classmethod
+    def from_state(cls, state: State) -> Self:
+        kept = cls(int(state.settings["width"]))
+        kept.count, kept.mean = state.tensors["count"], state.tensors["mean"]
+        kept.deviations, kept.skipped = state.tensors["deviations"], state.tensors["skipped"]
+        return kept

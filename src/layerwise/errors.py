@@ -1,0 +1,26 @@
+"""What went wrong, and the mend.
+
+    LayerwiseError
+    ├── InputError        (also ValueError)    an argument, an option or the data: the caller can change it
+    │   └── NotFiniteError                     NaN or infinity where numbers were expected
+    └── MergeError        (also ValueError)    two states that do not belong to the same plan
+
+A class exists only where a caller could act on it. Every message says what happened with the actual
+values, what was expected, and what to do next.
+"""
+
+
+class LayerwiseError(Exception):
+    """Base of every error that layerwise raises on purpose."""
+
+
+class InputError(LayerwiseError, ValueError):
+    """An argument, an option or the data is not usable as it stands."""
+
+
+class NotFiniteError(InputError):
+    """NaN or infinity stands where a number was expected."""
+
+
+class MergeError(LayerwiseError, ValueError):
+    """Two states were made under different plans and must not be added up."""

@@ -1,0 +1,67 @@
+"""Anisotropy: how far the prompts of a data set point the same way, and how much one direction carries."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from layerwise.accumulators.running_mean import RunningMean
+from layerwise.errors import InputError
+from layerwise.metrics.base import Estimate, Metric
+from layerwise.metrics.readings import mean_unit_row, pooled_rows
+from layerwise.metrics.scores import of_spectrum
+from layerwise.ops.precision import require_finite, widen
+from layerwise.ops.rows import RowTreatment, unit_rows
+from layerwise.ops.spectrum import shares, spectrum
+
+
+def anisotropy(z: Tensor) -> Tensor:
+    """Mean cosine of all pairs of different rows: 0 when directions balance, 1 when all rows point one way.
+
+    z (N, D) -> scalar, without the N x N matrix. Zero rows have no direction and do not count; nan where
+    fewer than two rows are left.
+    """
+    if z.dim() != 2:
+        raise InputError(f"expected a matrix (N, D), got shape {tuple(z.shape)}")
+    require_finite(widen(z), "the rows")
+    unit = unit_rows(widen(z))
+    unit = unit[(unit != 0).any(dim=-1)]
+    return mean_pairwise_cosine(unit.sum(dim=0), len(unit))
+
+
+def mean_pairwise_cosine(total: Tensor, n: int) -> Tensor:
+    """From the sum of n unit rows: |sum|^2 is n plus twice the sum of all pairs' cosines."""
+    return (total @ total - n) / (n * (n - 1)) if n > 1 else total.new_tensor(torch.nan)
+
+
+def top_share(z: Tensor, *, rows: RowTreatment = "raw") -> Tensor:
+    """Share of the first eigenvalue in the sum of all: 1 when the rows lie on one line.  (..., N, D) -> (...)"""
+    return shares(spectrum(z, rows)).amax(dim=-1)
+
+
+def score(kept: RunningMean, rows: RowTreatment) -> Estimate:
+    n = int(kept.count[0])
+    value = float(mean_pairwise_cosine(kept.mean * n, n)) if n else math.nan
+    return Estimate(value, n, int(kept.skipped[0]))
+
+
+METRIC = Metric(
+    name="anisotropy",
+    perspective="geometry",
+    larger_means="prompts point more the same way",
+    unit="mean cosine",
+    reading=mean_unit_row,
+    score=score,
+    cite="Ethayarajh 2019",
+)
+
+TOP_SHARE = Metric(
+    name="top_share",
+    perspective="geometry",
+    larger_means="one direction carries more of the whole",
+    unit="share",
+    rows=("raw", "unit", "centered", "centered_unit"),
+    reading=pooled_rows,
+    score=of_spectrum(lambda values: shares(values).amax(dim=-1)),
+    cite="Mu & Viswanath 2018",
+)

@@ -1,0 +1,32 @@
+"""The catalog: every metric that layerwise ships, written by hand, in the order they are shown."""
+
+from layerwise.metrics import (
+    anisotropy,
+    curvature,
+    dataset_entropy,
+    dime,
+    effective_rank,
+    infonce,
+    intrinsic_dimension,
+    lidar,
+    mean_norm,
+    participation,
+    prompt_entropy,
+)
+from layerwise.metrics.base import Metric
+
+CATALOG: tuple[Metric, ...] = (
+    prompt_entropy.METRIC,
+    prompt_entropy.NORMALIZED,
+    dataset_entropy.METRIC,
+    effective_rank.METRIC,
+    participation.METRIC,
+    curvature.METRIC,
+    intrinsic_dimension.METRIC,
+    anisotropy.METRIC,
+    anisotropy.TOP_SHARE,
+    mean_norm.METRIC,
+    infonce.METRIC,
+    dime.METRIC,
+    lidar.METRIC,
+)

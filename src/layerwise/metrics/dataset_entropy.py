@@ -1,0 +1,17 @@
+"""Dataset entropy: over how many directions the prompts of a data set spread."""
+
+from layerwise.metrics.base import Metric
+from layerwise.metrics.readings import pooled_rows
+from layerwise.metrics.scores import of_spectrum
+from layerwise.ops.spectrum import renyi_entropy
+
+METRIC = Metric(
+    name="dataset_entropy",
+    perspective="information",
+    larger_means="prompts more distinct from one another",
+    unit="nats",
+    rows=("raw", "unit", "centered", "centered_unit"),
+    reading=pooled_rows,
+    score=of_spectrum(renyi_entropy),
+    cite="Skean et al. 2025, sec. 3.2",
+)

@@ -1,0 +1,54 @@
+"""InfoNCE: how hard it is to find a prompt's other view among the other prompts."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from layerwise.errors import InputError
+from layerwise.metrics.base import Metric
+from layerwise.metrics.readings import view_pairs
+from layerwise.metrics.scores import of_blocks
+from layerwise.ops.rows import treat_rows
+
+PAIRS_PER_BLOCK = 256
+
+
+def paired_unit_rows(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """Both sides as unit rows in one float type; raises where they cannot be pairs."""
+    if a.dim() != 2 or a.shape != b.shape or len(a) == 0:
+        raise InputError(f"expected two matrices (N, D) of one shape, got {tuple(a.shape)} and {tuple(b.shape)}")
+    return treat_rows(a, "unit"), treat_rows(b, "unit")
+
+
+def infonce(
+    a: Tensor, b: Tensor, *, temperature: float = 0.1, direction: Literal["both", "a_to_b", "b_to_a"] = "both"
+) -> Tensor:
+    """Cross-entropy, in nats, of finding row i of b from row i of a by cosine / temperature: a loss, 0 is perfect.
+
+    a, b (N, D) -> scalar; log N when all rows are alike. log N minus it bounds the views' mutual information
+    from below. It depends on N: compare only equal N.
+    """
+    if not temperature > 0:
+        raise InputError(f"temperature={temperature} must be above 0; the paper uses 0.1")
+    a, b = paired_unit_rows(a, b)
+    logits = a @ b.mT / temperature                                            # (N, N)
+    pair = torch.arange(len(a), device=a.device)
+    losses = {"a_to_b": lambda: cross_entropy(logits, pair), "b_to_a": lambda: cross_entropy(logits.mT, pair)}
+    if direction == "both":
+        return (losses["a_to_b"]() + losses["b_to_a"]()) / 2
+    if direction not in losses:
+        raise InputError(f"direction={direction!r} is not one of both, a_to_b, b_to_a")
+    return losses[direction]()
+
+
+METRIC = Metric(
+    name="infonce",
+    perspective="invariance",
+    larger_means="worse alignment of a prompt's views (it is a loss)",
+    unit="nats",
+    reading=view_pairs,
+    score=of_blocks(infonce, PAIRS_PER_BLOCK),
+    cite="van den Oord et al. 2018; Skean et al. 2025, sec. 3.4",
+)

@@ -1,0 +1,64 @@
+"""LiDAR: how many directions tell prompts apart once the spread of their own views is discounted."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from layerwise.accumulators.class_scatter import ClassScatter
+from layerwise.errors import InputError
+from layerwise.metrics.base import Estimate, Metric
+from layerwise.metrics.readings import view_scatter
+from layerwise.ops.precision import double, require_finite
+from layerwise.ops.rows import RowTreatment, treat_rows
+from layerwise.ops.spectrum import eigenvalues, renyi_entropy, small_gram
+
+RIDGE = 1e-4
+
+
+def lidar(views: Tensor, *, ridge: float = RIDGE) -> Tensor:
+    """Effective number of directions that separate prompts, given how their own views scatter.
+
+    views (n, q, D): q views of n prompts -> scalar, float64 inside; exp of the entropy of the eigenvalues of
+    S_w^(-1/2) S_b S_w^(-1/2), with S_b / n and S_w / (n q) + ridge I. nan for fewer than two prompts or where
+    all prompts have one mean.
+    """
+    if views.dim() != 3 or 0 in views.shape:
+        raise InputError(f"expected views (n, q, D), all at least 1; got shape {tuple(views.shape)}")
+    require_finite(views, "the views")
+    views = double(views)
+    means = views.mean(dim=1)                                                  # (n, D)
+    within = (views - means[:, None]).flatten(0, 1)                            # (n q, D)
+    centered = treat_rows(means, "centered")
+    whitened = whiten(centered.mT, within.mT @ within / len(within), ridge)    # (D, n)
+    return renyi_entropy(eigenvalues(small_gram(whitened), max(whitened.shape))).exp()
+
+
+def whiten(columns: Tensor, within: Tensor, ridge: float) -> Tensor:
+    """Columns seen with the within-class scatter made round: L^(-1) x for S_w + ridge I = L L'."""
+    eye = torch.eye(len(within), dtype=within.dtype, device=within.device)
+    lower: Tensor = torch.linalg.cholesky(within + ridge * eye)
+    whitened: Tensor = torch.linalg.solve_triangular(lower, columns, upper=False)
+    return whitened
+
+
+def score(kept: ClassScatter, rows: RowTreatment) -> Estimate:
+    n, _, between = kept.between.summed()
+    if n < 2:
+        return Estimate(math.nan, n, kept.between.skipped)
+    count, _, within = kept.within.summed()
+    half = whiten(between, within / count, RIDGE)                              # L^(-1) S_b
+    gram = whiten(half.mT, within / count, RIDGE)                              # L^(-1) S_b L^(-T)
+    values = eigenvalues((gram + gram.mT) / 2, max(n, kept.width))
+    return Estimate(float(renyi_entropy(values).exp()), n, kept.between.skipped)
+
+
+METRIC = Metric(
+    name="lidar",
+    perspective="invariance",
+    larger_means="prompts more linearly separable",
+    unit="directions",
+    reading=view_scatter,
+    score=score,
+    cite="Thilak et al. 2024; Skean et al. 2025, sec. 3.4",
+)

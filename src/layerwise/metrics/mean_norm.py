@@ -1,0 +1,26 @@
+"""Mean norm: how long a prompt's token vectors are."""
+
+import torch
+from torch import Tensor
+
+from layerwise.metrics.base import Metric
+from layerwise.metrics.readings import mean_over_prompts
+from layerwise.metrics.scores import mean_of
+from layerwise.ops.precision import require_finite, widen
+
+
+def mean_norm(tokens: Tensor, mask: Tensor) -> Tensor:
+    """Mean Euclidean length of the tokens that count.  tokens (B, T, D), mask (B, T) -> (B,); nan where none counts."""
+    tokens, mask = widen(tokens), mask.bool()
+    require_finite(tokens, "the tokens", mask)
+    return torch.where(mask, tokens.norm(dim=-1), 0.0).sum(dim=-1) / mask.sum(dim=-1)
+
+
+METRIC = Metric(
+    name="mean_norm",
+    perspective="scale",
+    larger_means="longer token vectors",
+    reading=mean_over_prompts("mean_norm", mean_norm),
+    score=mean_of(),
+    cite="Xiao et al. 2024 (attention sinks); Sun et al. 2024 (massive activations)",
+)

@@ -1,0 +1,69 @@
+"""Prompt entropy: over how many directions the tokens of one prompt spread, plain and normalised."""
+
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from layerwise.metrics.base import Metric
+from layerwise.metrics.readings import Reading, prompt_numbers
+from layerwise.metrics.scores import mean_of
+from layerwise.ops.rows import RowTreatment
+from layerwise.ops.spectrum import matrix_entropy
+
+
+def prompt_entropy(tokens: Tensor, mask: Tensor, *, rows: RowTreatment = "raw") -> Tensor:
+    """S_1 of the tokens of each prompt, in nats: 0 when they lie on one line, at most log min(T, D).
+
+    tokens (B, T, D), mask (B, T) -> (B,); nan where fewer than two tokens count or all of them are zero.
+    """
+    return torch.where(mask.sum(dim=-1) >= 2, matrix_entropy(tokens, rows=rows, mask=mask), torch.nan)
+
+
+def normalized_prompt_entropy(tokens: Tensor, mask: Tensor, *, rows: RowTreatment = "raw") -> Tensor:
+    """Prompt entropy as a share of the most it can be: 0 to 1, so that prompts of different length compare.
+
+    tokens (B, T, D), mask (B, T) -> (B,); nan where prompt entropy is, and where its bound is log 1.
+    """
+    return both_entropies(tokens, mask, rows=rows)[:, 1]
+
+
+def both_entropies(tokens: Tensor, mask: Tensor, *, rows: RowTreatment) -> Tensor:
+    """Prompt entropy and its normalised form, of one set of eigenvalues.  -> (B, 2)"""
+    entropy = prompt_entropy(tokens, mask, rows=rows)
+    return torch.stack([entropy, entropy / entropy_bound(mask, tokens.shape[-1], rows)], dim=-1)
+
+
+def entropy_bound(mask: Tensor, width: int, rows: RowTreatment) -> Tensor:
+    """log min(T, D), or log min(T - 1, D) when centred, since centring takes one direction away; nan where 0."""
+    directions = mask.sum(dim=-1) - (1 if rows in ("centered", "centered_unit") else 0)
+    bound = directions.clamp(min=1, max=width).double().log()
+    return torch.where(bound > 0, bound, torch.nan)
+
+
+def reading(rows: RowTreatment) -> Reading:
+    columns = ("prompt_entropy", "prompt_entropy_normalized")
+    return prompt_numbers(f"prompt_entropy/{rows}", partial(both_entropies, rows=rows), columns)
+
+
+METRIC = Metric(
+    name="prompt_entropy",
+    perspective="information",
+    larger_means="a prompt's tokens spread over more directions (less compressed)",
+    unit="nats",
+    rows=("raw", "unit", "centered", "centered_unit"),
+    reading=reading,
+    score=mean_of(0),
+    cite="Skean et al. 2025, sec. 3.2, Eq. 1; Giraldo et al. 2015",
+)
+
+NORMALIZED = Metric(
+    name="prompt_entropy_normalized",
+    perspective="information",
+    larger_means="a prompt's tokens use more of the directions that their number allows",
+    unit="share of log min(T, D)",
+    rows=METRIC.rows,
+    reading=reading,
+    score=mean_of(1),
+    cite="Skean et al. 2025, app. F",
+)

@@ -1,0 +1,84 @@
+"""From what was kept to an estimate: the few ways in which metrics make their number."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from layerwise.accumulators.row_sample import RowSample
+from layerwise.accumulators.running_mean import RunningMean
+from layerwise.accumulators.second_moment import SecondMoment
+from layerwise.metrics.base import Estimate
+from layerwise.ops.precision import double
+from layerwise.ops.rows import RowTreatment, treat_rows
+from layerwise.ops.spectrum import eigenvalues, small_gram
+
+Score = Callable[[Any, RowTreatment], Estimate]
+
+
+def mean_of(column: int = 0) -> Score:
+    """The mean over prompts of one column of a running mean."""
+
+    def score(kept: RunningMean, rows: RowTreatment) -> Estimate:
+        n = int(kept.count[column])
+        return Estimate(float(kept.mean[column]) if n else math.nan, n, int(kept.skipped[column]))
+
+    return score
+
+
+def of_spectrum(function: Callable[[Tensor], Tensor]) -> Score:
+    """A function of the eigenvalues of all pooled rows, treated as asked."""
+
+    def score(kept: SecondMoment | RowSample, rows: RowTreatment) -> Estimate:
+        gram, n, size = pooled_gram(kept, rows)
+        value = float(function(eigenvalues(gram, size))) if n else math.nan
+        return Estimate(value, n, kept.skipped)
+
+    return score
+
+
+def of_sample(function: Callable[[Tensor], Tensor]) -> Score:
+    """A function of the sampled rows (k, D), in float64, treated as asked."""
+
+    def score(kept: RowSample, rows: RowTreatment) -> Estimate:
+        n = len(kept.keys)
+        value = float(function(sampled_rows(kept, rows))) if n else math.nan
+        return Estimate(value, n, kept.skipped)
+
+    return score
+
+
+def of_blocks(function: Callable[[Tensor, Tensor], Tensor], block: int) -> Score:
+    """The mean over blocks of `block` pairs of a function of both sides, in the order of the hashed ids.
+
+    A short last block is dropped, unless it is the only one: these metrics depend on the number of pairs.
+    """
+
+    def score(kept: RowSample, rows: RowTreatment) -> Estimate:
+        pairs = double(kept.kept)                                          # (k, 2, D)
+        blocks = [part for part in torch.split(pairs, block) if len(part) == block] or [pairs]
+        values = torch.stack([function(part[:, 0], part[:, 1]) for part in blocks]) if len(pairs) > 1 else None
+        n = sum(len(part) for part in blocks)
+        return Estimate(math.nan if values is None else float(values.mean()), n, kept.skipped)
+
+    return score
+
+
+def sampled_rows(kept: RowSample, rows: RowTreatment) -> Tensor:
+    """The sampled rows of the originals, (k, D), in float64, treated as asked."""
+    return treat_rows(double(kept.kept[:, 0]), rows)
+
+
+def pooled_gram(kept: SecondMoment | RowSample, rows: RowTreatment) -> tuple[Tensor, int, int]:
+    """A small matrix with the spectrum of the rows kept by `pooled_rows(rows)`, their number N, and max(N, D)."""
+    if isinstance(kept, RowSample):
+        treated = sampled_rows(kept, rows)
+    elif (seen := kept.rows()) is not None:
+        treated = treat_rows(seen, "centered" if rows == "centered" else "raw")  # unit rows came as unit rows
+    else:
+        count, mean, scatter = kept.summed()
+        gram = scatter if rows == "centered" else scatter + count * torch.outer(mean, mean)
+        return gram, count, max(count, kept.width)
+    return small_gram(treated), len(treated), max(treated.shape)

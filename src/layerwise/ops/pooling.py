@@ -1,0 +1,37 @@
+"""From the tokens of a prompt to one row: mean, last, first or max over the tokens that count."""
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from layerwise.errors import InputError
+from layerwise.ops.precision import widen
+
+Pooling = Literal["mean", "last", "first", "max"]
+POOLINGS: tuple[str, ...] = get_args(Pooling)
+
+
+def pool(hidden: Tensor, mask: Tensor, pooling: Pooling = "mean") -> Tensor:
+    """One row a prompt, from the tokens that count; nan where none does.
+
+    hidden (..., T, D), mask (..., T) -> (..., D) in at least float32.
+    """
+    if pooling not in POOLINGS:
+        raise InputError(f"pooling={pooling!r} is not one of {', '.join(POOLINGS)}")
+    hidden, mask = widen(hidden), mask.bool()
+    some = mask.any(dim=-1, keepdim=True)                                          # (..., 1)
+    if pooling == "mean":
+        row = torch.where(mask[..., None], hidden, 0.0).sum(dim=-2) / mask.sum(dim=-1, keepdim=True)
+    elif pooling == "max":
+        row = torch.where(mask[..., None], hidden, -torch.inf).amax(dim=-2)
+    else:
+        at = mask.long().argmax(dim=-1) if pooling == "first" else last_true(mask)  # (...)
+        row = torch.take_along_dim(hidden, at[..., None, None], dim=-2).squeeze(-2)
+    return torch.where(some, row, torch.nan)
+
+
+def last_true(mask: Tensor) -> Tensor:
+    """Index of the last True on the last axis.  (..., T) -> (...)"""
+    places = torch.arange(mask.shape[-1], device=mask.device)
+    return (places * mask).argmax(dim=-1)

@@ -1,0 +1,53 @@
+"""What is done to the rows of a matrix before a metric looks at them: nothing, unit length, centring."""
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from layerwise.errors import InputError
+from layerwise.ops.precision import require_finite, widen
+
+RowTreatment = Literal["raw", "unit", "centered", "centered_unit"]
+ROW_TREATMENTS: tuple[str, ...] = get_args(RowTreatment)
+
+# A centred row this small against the row it came from is what rounding left of zero.
+ROUNDING_STEPS = 16
+
+
+def unit_rows(z: Tensor) -> Tensor:
+    """Each row divided by its length; a zero row stays zero, and so does its gradient."""
+    zero = (z == 0).all(dim=-1, keepdim=True)
+    length = torch.where(zero, 1.0, z).norm(dim=-1, keepdim=True)
+    return torch.where(zero, 0.0, z / length)
+
+
+def center_rows(z: Tensor, mask: Tensor) -> Tensor:
+    """Rows minus the mean of the counted rows, exactly zero where only rounding noise is left.
+
+    z (..., N, D), mask (..., N). Rows that do not count come out as zero.
+    """
+    count = mask.sum(dim=-1).clamp(min=1)[..., None, None]                     # (..., 1, 1)
+    mean = z.sum(dim=-2, keepdim=True) / count                                 # (..., 1, D)
+    moved = (z - mean) * mask[..., None]                                       # (..., N, D)
+    noise = ROUNDING_STEPS * torch.finfo(z.dtype).eps * z.norm(dim=-1, keepdim=True)
+    return torch.where(moved.detach().norm(dim=-1, keepdim=True) <= noise.detach(), 0.0, moved)
+
+
+def treat_rows(z: Tensor, rows: RowTreatment = "raw", mask: Tensor | None = None) -> Tensor:
+    """The matrix a metric sees: z with rows `raw`, `unit`, `centered` or `centered_unit`.
+
+    z (..., N, D), mask (..., N) of rows that count -> (..., N, D) in at least float32, with zeros in the
+    rows that do not count, so that they add nothing to a Gram matrix.
+    """
+    if rows not in ROW_TREATMENTS:
+        raise InputError(f"rows={rows!r} is not one of {', '.join(ROW_TREATMENTS)}")
+    if z.dim() < 2:
+        raise InputError(f"expected a matrix (..., N, D), got shape {tuple(z.shape)}; add an axis with z[None]")
+    z = widen(z)
+    counts = torch.ones(z.shape[:-1], dtype=torch.bool, device=z.device) if mask is None else mask.bool()
+    require_finite(z, "the rows", counts)
+    z = torch.where(counts[..., None], z, 0.0)  # where, not times: padding may hold NaN
+    if rows in ("centered", "centered_unit"):
+        z = center_rows(z, counts)
+    return unit_rows(z) if rows in ("unit", "centered_unit") else z

@@ -1,0 +1,98 @@
+"""Spectra of sets of rows, and the entropies made of them."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from layerwise.errors import InputError
+from layerwise.ops.rows import RowTreatment, treat_rows
+
+
+def small_gram(z: Tensor) -> Tensor:
+    """ZZ' or Z'Z, whichever is smaller: both have the same non-zero eigenvalues.  (..., N, D) -> (..., n, n)"""
+    n, d = z.shape[-2:]
+    return z @ z.mT if n <= d else z.mT @ z
+
+
+def eigenvalues(gram: Tensor, size: int | Tensor) -> Tensor:
+    """Eigenvalues of a positive semidefinite matrix, ascending, with rounding noise set to zero.
+
+    `size` is max(N, D) of the matrix that made the Gram matrix: eigenvalues below size * eps * largest are
+    noise. A tensor of sizes gives each matrix of a batch its own, so that padding does not move the cut.
+    """
+    values = torch.linalg.eigvalsh(gram)
+    largest = values[..., -1:].detach()
+    cut = torch.as_tensor(size, device=values.device)[..., None] * torch.finfo(values.dtype).eps * largest
+    return torch.where(values > cut, values, 0.0)
+
+
+def spectrum(z: Tensor, rows: RowTreatment = "raw", mask: Tensor | None = None) -> Tensor:
+    """Non-negative eigenvalues of ZZ' (the squared singular values of Z), ascending.  (..., N, D) -> (..., n)"""
+    if z.dim() >= 2 and 0 in z.shape[-2:]:
+        raise InputError(f"an empty matrix {tuple(z.shape)} has no spectrum; pass at least one row")
+    width = z.shape[-1]
+    z = treat_rows(z, rows, mask)
+    size = z.shape[-2] if mask is None else mask.sum(dim=-1)
+    return eigenvalues(small_gram(z), torch.clamp(torch.as_tensor(size, device=z.device), min=width))
+
+
+def shares(values: Tensor) -> Tensor:
+    """Non-negative values divided by their sum; nan where all are zero, since nothing is shared out."""
+    return values / values.sum(dim=-1, keepdim=True)
+
+
+def shannon(p: Tensor) -> Tensor:
+    """-sum p log p in nats over the last axis, with 0 log 0 = 0 and a finite gradient there."""
+    log = torch.where(p > 0, p, 1.0).log()
+    return -(p * log).sum(dim=-1)
+
+
+def renyi_entropy(values: Tensor, alpha: float = 1.0) -> Tensor:
+    """Entropy of order alpha, in nats, of a spectrum: how evenly it is spread; log n when n values are equal.
+
+    values (..., n), non-negative -> (...); nan where all values are zero. alpha=1 is Shannon's entropy,
+    alpha=inf is -log of the largest share. Falls as alpha grows.
+    """
+    if not alpha > 0:
+        raise InputError(f"alpha={alpha} is not an order of entropy; use a number above 0, 1 for Shannon, math.inf")
+    p = shares(values)
+    if alpha == 1:
+        return shannon(p)
+    if math.isinf(alpha):
+        return -p.amax(dim=-1).log()
+    powers = torch.where(p == 0, 0.0, torch.where(p == 0, 1.0, p) ** alpha)  # no infinite slope at 0
+    return powers.sum(dim=-1).log() / (1 - alpha)
+
+
+def collision_entropy(gram: Tensor) -> Tensor:
+    """Entropy of order 2 without eigenvalues: -log(|K|_F^2 / tr(K)^2); nan where K is zero.  (..., n, n) -> (...)"""
+    trace = gram.diagonal(dim1=-2, dim2=-1).sum(dim=-1)
+    return -((gram / trace[..., None, None]) ** 2).sum(dim=(-2, -1)).log()
+
+
+def matrix_entropy(
+    z: Tensor, alpha: float = 1.0, *, rows: RowTreatment = "raw", mask: Tensor | None = None
+) -> Tensor:
+    """Matrix-based entropy S_alpha of the rows of z, in nats: 0 when they lie on one line, at most log min(N, D).
+
+    z (..., N, D), mask (..., N) of rows that count -> (...). Computed in float32 or, given float64, in
+    float64. nan where every row is zero; raises on NaN, infinity and empty input.
+    """
+    if alpha == 2 and 0 not in z.shape:
+        return collision_entropy(small_gram(treat_rows(z, rows, mask)))
+    return renyi_entropy(spectrum(z, rows, mask), alpha)
+
+
+def effective_rank(z: Tensor, *, rows: RowTreatment = "raw", mask: Tensor | None = None) -> Tensor:
+    """Effective rank of Roy and Vetterli: exp of the Shannon entropy of the singular values' shares.
+
+    z (..., N, D) -> (...), between exp(S_1) and the rank; nan where every row is zero.
+    """
+    return rank_of_spectrum(spectrum(z, rows, mask))
+
+
+def rank_of_spectrum(values: Tensor) -> Tensor:
+    """Effective rank from squared singular values.  (..., n) -> (...)"""
+    roots = torch.where(values > 0, torch.where(values > 0, values, 1.0).sqrt(), 0.0)
+    return shannon(shares(roots)).exp()

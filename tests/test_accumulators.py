@@ -1,0 +1,187 @@
+"""Accumulators: empty is neutral, any split in any order is the whole, a state survives its journey."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from matrices import normal
+
+from layerwise.accumulators.base import dump_states, parse_states
+from layerwise.accumulators.class_scatter import ClassScatter
+from layerwise.accumulators.row_sample import RowSample, hash_id
+from layerwise.accumulators.running_mean import RunningMean
+from layerwise.accumulators.second_moment import SecondMoment
+from layerwise.errors import InputError, MergeError
+
+N, D = 23, 5
+ROWS = normal(N, D) + 3
+VIEWS = normal(N, 3, D, seed=1)
+KEYS = torch.tensor([hash_id(f"example {i}") for i in range(N)])
+
+START = {
+    "running_mean": partial(RunningMean, 2),
+    "second_moment": partial(SecondMoment, D),
+    "second_moment, never folded": partial(SecondMoment, N + D),
+    "class_scatter": partial(ClassScatter, D, 3),
+    "row_sample": partial(RowSample, D, 1, 7),
+    "paired_rows": partial(RowSample, D, 2, 7),
+}
+
+
+def feed(kind, kept, examples):
+    """Shows the given examples to an accumulator."""
+    at = torch.as_tensor(examples, dtype=torch.long)
+    if kind == "running_mean":
+        kept.update(ROWS[at, :2])
+    elif kind == "second_moment, never folded":
+        kept.update(torch.cat([ROWS, normal(N, N, seed=2)], dim=1)[at])
+    elif kind == "second_moment":
+        kept.update(ROWS[at])
+    elif kind == "class_scatter":
+        kept.update(VIEWS[at])
+    else:
+        kept.update(KEYS[at], VIEWS[at, : kept.views])
+    return kept
+
+
+def contents(kept):
+    """What the accumulator knows, in a form that does not depend on how rows wait to be folded."""
+    if isinstance(kept, SecondMoment):
+        return [kept.total, *kept.summed()[1:]]
+    if isinstance(kept, ClassScatter):
+        return [*contents(kept.between), *contents(kept.within)]
+    if isinstance(kept, RowSample):
+        return [kept.seen, kept.skipped, kept.keys, kept.kept]
+    return [kept.count, kept.mean, kept.deviations, kept.skipped]
+
+
+def same(one, other, tolerance=1e-12):
+    for a, b in zip(contents(one), contents(other), strict=True):
+        torch.testing.assert_close(torch.as_tensor(a), torch.as_tensor(b), rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("kind", START)
+@given(cuts=st.lists(st.integers(0, N), max_size=5), seed=st.integers(0, 999), through_disk=st.booleans())
+def test_any_split_in_any_order_is_the_whole(kind, cuts, seed, through_disk):
+    whole = feed(kind, START[kind](), range(N))
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(N)
+    shards = []
+    for part in np.split(order, sorted(cuts)):
+        shard = START[kind]()
+        for batch in np.split(part, [len(part) // 2]):
+            feed(kind, shard, batch)
+        if through_disk:
+            shard = type(shard).from_state(parse_states(dump_states({"shard": shard.to_state()}))["shard"])
+        shards.append(shard)
+    rng.shuffle(shards)
+    merged = START[kind]()
+    for shard in shards:
+        merged.merge(shard)
+    same(merged, whole)
+
+
+@pytest.mark.parametrize("kind", START)
+def test_empty_is_neutral_on_either_side(kind):
+    whole = feed(kind, START[kind](), range(N))
+    left, right = START[kind](), feed(kind, START[kind](), range(N))
+    left.merge(whole)
+    right.merge(START[kind]())
+    same(left, whole)
+    same(right, whole)
+
+
+@pytest.mark.parametrize("kind", START)
+def test_a_state_survives_the_round_trip_bit_by_bit(kind):
+    for examples in ([], range(3), range(N)):
+        state = feed(kind, START[kind](), examples).to_state()
+        data = dump_states({"layer 3/raw": state, "empty": START[kind]().to_state()})
+        back = parse_states(data)["layer 3/raw"]
+        assert dict(back.settings) == dict(state.settings)
+        assert all(torch.equal(back.tensors[name], tensor) for name, tensor in state.tensors.items())
+        assert dump_states({"layer 3/raw": back, "empty": START[kind]().to_state()}) == data
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "field"),
+    [
+        (RunningMean(1), RunningMean(2), "width: 1 here, 2 there"),
+        (SecondMoment(5), SecondMoment(7), "width: 5 here, 7 there"),
+        (ClassScatter(5, 3), ClassScatter(5, 2), "views: 3 here, 2 there"),
+        (RowSample(5, 1, 7), RowSample(5, 1, 11), "size: 7 here, 11 there"),
+        (SecondMoment(5), RunningMean(5), "kind: 'second_moment' here, 'running_mean' there"),
+    ],
+)
+def test_states_of_different_plans_refuse_to_merge_and_name_the_field(one, other, field):
+    with pytest.raises(MergeError, match=field):
+        one.merge(other)
+
+
+def test_damaged_bytes_are_noticed():
+    data = dump_states({"s": RunningMean(2).to_state()})
+    for damaged in (data[:-1], data[:20], b"", b"{}" * 50):
+        with pytest.raises(InputError, match="damaged"):
+            parse_states(damaged)
+
+
+def test_running_mean_and_spread_are_numpys():
+    kept = feed("running_mean", START["running_mean"](), range(N))
+    assert kept.mean.numpy() == pytest.approx(ROWS[:, :2].numpy().mean(axis=0))
+    assert (kept.deviations / kept.count).numpy() == pytest.approx(ROWS[:, :2].numpy().var(axis=0))
+
+
+def test_undefined_values_are_skipped_and_counted_column_by_column():
+    kept = RunningMean(2)
+    kept.update(torch.tensor([[1.0, torch.nan], [3.0, 5.0], [torch.nan, torch.nan]]))
+    assert kept.mean.tolist() == [2.0, 5.0]
+    assert kept.count.tolist() == [2, 1]
+    assert kept.skipped.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("n", [2, D, D + 1, N])
+def test_second_moment_is_numpys_covariance_whether_folded_or_not(n):
+    kept = SecondMoment(D)
+    for row in ROWS[:n]:
+        kept.update(row[None])
+    count, mean, scatter = kept.summed()
+    assert count == n
+    assert mean.numpy() == pytest.approx(ROWS[:n].numpy().mean(axis=0))
+    assert scatter.numpy() == pytest.approx(np.cov(ROWS[:n].numpy().T, bias=True) * n)
+    assert (kept.rows() is None) == (n > D)
+
+
+def test_rows_with_nan_are_skipped_and_counted():
+    rows = ROWS.clone()
+    rows[3, 1] = torch.nan
+    views = VIEWS.clone()
+    views[3, 1, 1] = torch.nan
+    moment, scatter, sample = SecondMoment(D), ClassScatter(D, 3), RowSample(D, 3, N)
+    moment.update(rows)
+    scatter.update(views)
+    sample.update(KEYS, views)
+    assert (moment.total, moment.skipped) == (scatter.between.total, scatter.between.skipped) == (N - 1, 1)
+    assert (len(sample.keys), sample.skipped) == (N - 1, 1)
+
+
+def test_the_sample_is_the_rows_of_the_smallest_hashes():
+    sample = feed("row_sample", START["row_sample"](), range(N))
+    order = KEYS.argsort()[:7]
+    assert torch.equal(sample.keys, KEYS[order])
+    assert torch.equal(sample.kept[:, 0], VIEWS[order, 0])
+    assert sample.seen == N
+
+
+def test_hashed_ids_are_the_same_on_every_machine():
+    assert hash_id("example 0") == -4515144351489646037
+    assert len({hash_id(str(i)) for i in range(10_000)}) == 10_000
+
+
+def test_wrong_widths_are_refused():
+    for kept, rows in ((SecondMoment(5), torch.zeros(2, 7)), (ClassScatter(5, 3), torch.zeros(2, 2, 5))):
+        with pytest.raises(InputError, match="width|expected"):
+            kept.update(rows)
+    with pytest.raises(InputError, match="expected rows"):
+        RowSample(5).update(torch.zeros(2, dtype=torch.int64), torch.zeros(2, 2, 5))

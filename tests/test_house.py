@@ -1,0 +1,97 @@
+"""The house: what is public, who may import whom, and that importing layerwise costs nothing."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import layerwise
+
+SRC = Path(layerwise.__file__).parent
+
+# Imports run downhill. Rooms on one floor do not import one another.
+FLOORS = [
+    {"errors"},
+    {"ops", "accumulators", "inputs"},
+    {"metrics"},
+    {"functional"},
+]
+FLOOR = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}
+
+
+def room_of(module):
+    return module.split(".")[1] if "." in module else "__init__"
+
+
+def imports():
+    """Every (file, importing room, imported room) inside the package, from the syntax trees."""
+    for path in sorted(SRC.rglob("*.py")):
+        parts = path.relative_to(SRC).with_suffix("").parts
+        if parts == ("__init__",):
+            continue  # the public face hands on names from everywhere
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [node.module] if isinstance(node, ast.ImportFrom) else []
+            names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            for name in names:
+                if name and name.split(".")[0] == "layerwise":
+                    yield path.relative_to(SRC), parts[0], room_of(name)
+
+
+def test_imports_run_downhill():
+    wrong = [
+        f"{path}: {here} imports {there}"
+        for path, here, there in imports()
+        if here != there and not (there in FLOOR and here in FLOOR and FLOOR[there] < FLOOR[here])
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_relative_and_no_star_imports():
+    for path in SRC.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom):
+                assert node.level == 0, f"{path}: relative import"
+                assert all(alias.name != "*" for alias in node.names), f"{path}: import *"
+
+
+def test_every_room_stands_on_a_floor():
+    rooms = {path.stem for path in SRC.iterdir() if path.is_dir() or path.suffix == ".py"}
+    assert rooms - {"__init__", "__pycache__"} == set(FLOOR)
+
+
+def test_every_file_opens_with_a_caption():
+    for path in SRC.rglob("*.py"):
+        assert ast.get_docstring(ast.parse(path.read_text())), f"{path} has no docstring"
+
+
+def test_the_public_face():
+    assert layerwise.__all__ == ["CATALOG", "Estimate", "LayerwiseError", "Metric", "__version__", "functional"]
+    for name in layerwise.__all__:
+        assert getattr(layerwise, name) is not None
+    with pytest.raises(AttributeError, match="functional"):
+        layerwise.nothing  # noqa: B018
+
+
+def test_the_functional_face():
+    from layerwise import functional
+
+    for name in functional.__all__:
+        assert callable(getattr(functional, name)) and getattr(functional, name).__doc__
+
+
+IMPORT = """
+import sys, time
+start = time.perf_counter()
+import layerwise
+took = time.perf_counter() - start
+heavy = {"torch", "numpy", "transformers", "pandas"} & set(sys.modules)
+print(took, sorted(heavy))
+"""
+
+
+def test_importing_layerwise_loads_no_torch_and_is_quick():
+    runs = [subprocess.check_output([sys.executable, "-c", IMPORT], text=True) for _ in range(3)]
+    assert all(run.split(" ", 1)[1].strip() == "[]" for run in runs)
+    assert min(float(run.split()[0]) for run in runs) < 0.3
