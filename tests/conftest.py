@@ -1,14 +1,78 @@
-"""Shared by all tests: reproducible hypothesis runs, and random inputs by seed."""
+"""Shared by all tests: steady seeds, tiny models on disk, and the real models and data where they are at hand."""
+
+import os
+from pathlib import Path
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # read when transformers is imported: no test may reach for the network
 
 import pytest
 import torch
+from families import make_model, make_tokenizer
 from hypothesis import settings
 
 settings.register_profile("steady", deadline=None, derandomize=True, max_examples=50, print_blob=True)
 settings.load_profile("steady")
+
+ROOT = Path(__file__).parent.parent
+SHARED = Path(os.environ.get("LAYERWISE_SHARED", ROOT.parent / "shared"))
+MODELS = Path(os.environ.get("LAYERWISE_MODELS", Path.home() / ".cache" / "layerwise-models"))
 
 
 @pytest.fixture(autouse=True)
 def steady_torch() -> None:
     """Every test starts from one seed; tests that care pass their own generator."""
     torch.manual_seed(0)
+
+
+def missing(what: str) -> None:
+    """Skips a test that needs data or models which are not here; in CI that is a failure."""
+    if os.environ.get("CI"):
+        pytest.fail(f"{what}, and CI must not skip this")
+    pytest.skip(what)
+
+
+@pytest.fixture
+def real_model():
+    """A function from a name to the folder of a real pretrained model."""
+
+    def find(name: str) -> str:
+        if not (MODELS / name / "config.json").is_file():
+            missing(f"no model {name} in LAYERWISE_MODELS ({MODELS})")
+        return str(MODELS / name)
+
+    return find
+
+
+@pytest.fixture
+def shared():
+    """A function from a path below the shared folder to that path."""
+
+    def find(path: str) -> Path:
+        if not (SHARED / path).exists():
+            missing(f"no {path} in LAYERWISE_SHARED ({SHARED})")
+        return SHARED / path
+
+    return find
+
+
+@pytest.fixture(scope="session")
+def tiny_llama(tmp_path_factory) -> str:
+    """A folder with a tiny random decoder and its tokenizer."""
+    return save_tiny(tmp_path_factory.mktemp("tiny") / "llama", "llama")
+
+
+@pytest.fixture(scope="session")
+def tiny_bert(tmp_path_factory) -> str:
+    return save_tiny(tmp_path_factory.mktemp("tiny") / "bert", "bert")
+
+
+def save_tiny(folder: Path, family: str) -> str:
+    make_model(family).save_pretrained(folder)
+    make_tokenizer().save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture
+def word_texts() -> list[str]:
+    """Texts of 3 to 29 words of the tiny tokenizer, no two alike."""
+    return [" ".join(f"w{(i * i + 7 * j) % 89}" for j in range(3 + i % 27)) for i in range(43)]

@@ -11,10 +11,11 @@ from matrices import normal
 
 from layerwise.accumulators.base import dump_states, parse_states
 from layerwise.accumulators.class_scatter import ClassScatter
-from layerwise.accumulators.row_sample import RowSample, hash_id
+from layerwise.accumulators.row_sample import RowSample
 from layerwise.accumulators.running_mean import RunningMean
 from layerwise.accumulators.second_moment import SecondMoment
 from layerwise.errors import InputError, MergeError
+from layerwise.inputs.source import hash_id
 
 N, D = 23, 5
 ROWS = normal(N, D) + 3

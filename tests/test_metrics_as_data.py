@@ -7,8 +7,8 @@ import torch
 from matrices import normal
 
 from layerwise import functional as F
-from layerwise.accumulators.row_sample import hash_id
 from layerwise.errors import InputError
+from layerwise.inputs.source import hash_id
 from layerwise.metrics.base import Estimate, Metric
 from layerwise.metrics.catalog import CATALOG
 from layerwise.metrics.readings import LIDAR_VIEWS, LayerBatch, mean_over_prompts
@@ -36,9 +36,9 @@ def run(metric, rows, batches, width=D):
     reading = metric.reading(rows)
     first, second = reading.start(width), reading.start(width)
     for i, batch in enumerate(batches):
-        reading.feed((first, second)[i % 2], batch)
+        (first, second)[i % 2].update(*reading.read(batch))
     first.merge(second)
-    return metric.score(first, rows)
+    return metric.score(reading.finish(first, rows), rows)
 
 
 def at_once(name, rows, whole):
@@ -82,7 +82,8 @@ def test_block_metrics_average_full_blocks_in_the_order_of_hashed_ids():
 @pytest.mark.parametrize("metric", CATALOG, ids=lambda m: m.name)
 def test_nothing_seen_gives_nan_and_n_zero(metric):
     for rows in metric.rows:
-        got = metric.score(metric.reading(rows).start(D), rows)
+        reading = metric.reading(rows)
+        got = metric.score(reading.finish(reading.start(D), rows), rows)
         assert math.isnan(got.value) and got.n == 0
 
 

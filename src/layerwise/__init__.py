@@ -11,19 +11,33 @@ __version__ = "0.1.0.dev0"
 _HOMES = {
     "CATALOG": "layerwise.metrics.catalog",
     "Estimate": "layerwise.metrics.base",
+    "LayerTable": "layerwise.results",
     "LayerwiseError": "layerwise.errors",
     "Metric": "layerwise.metrics.base",
+    "ModelSpec": "layerwise.models.load",
+    "doctor": "layerwise.api",
+    "embed": "layerwise.api",
     "functional": "layerwise.functional",
+    "plan": "layerwise.api",
+    "scan": "layerwise.api",
+    "texts": "layerwise.api",
 }
 
 __all__ = sorted([*_HOMES, "__version__"])
 
 if TYPE_CHECKING:  # the same names, for editors and type checkers
     from layerwise import functional as functional
+    from layerwise.api import doctor as doctor
+    from layerwise.api import embed as embed
+    from layerwise.api import plan as plan
+    from layerwise.api import scan as scan
+    from layerwise.api import texts as texts
     from layerwise.errors import LayerwiseError as LayerwiseError
     from layerwise.metrics.base import Estimate as Estimate
     from layerwise.metrics.base import Metric as Metric
     from layerwise.metrics.catalog import CATALOG as CATALOG
+    from layerwise.models.load import ModelSpec as ModelSpec
+    from layerwise.results import LayerTable as LayerTable
 
 
 def __getattr__(name: str) -> Any:

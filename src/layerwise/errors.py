@@ -3,7 +3,11 @@
     LayerwiseError
     ├── InputError        (also ValueError)    an argument, an option or the data: the caller can change it
     │   └── NotFiniteError                     NaN or infinity where numbers were expected
-    └── MergeError        (also ValueError)    two states that do not belong to the same plan
+    ├── MergeError        (also ValueError)    two states that do not belong to the same plan
+    ├── ModelError                             a model that cannot be loaded, or read layer by layer
+    ├── MissingExtra      (also ImportError)   an optional dependency that is not installed
+    ├── TooLarge          (also MemoryError)   a plan or a batch that does not fit into memory
+    └── RunError                               a run folder that is missing, damaged, or another run's
 
 A class exists only where a caller could act on it. Every message says what happened with the actual
 values, what was expected, and what to do next.
@@ -24,3 +28,19 @@ class NotFiniteError(InputError):
 
 class MergeError(LayerwiseError, ValueError):
     """Two states were made under different plans and must not be added up."""
+
+
+class ModelError(LayerwiseError):
+    """A model cannot be loaded, or its layers cannot be told apart."""
+
+
+class MissingExtra(LayerwiseError, ImportError):
+    """An optional dependency is needed and not installed."""
+
+
+class TooLarge(LayerwiseError, MemoryError):
+    """A plan or a single batch does not fit into memory."""
+
+
+class RunError(LayerwiseError):
+    """A run folder is missing, damaged, or belongs to another run."""

@@ -1,7 +1,7 @@
 """The life of an accumulator, and how its state travels: tensors and plain settings, as safetensors + JSON."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
@@ -22,9 +22,14 @@ class State:
 
 
 class Accumulator(Protocol):
-    """Keeps what a metric needs of a stream. Each kind has its own `update`, called by the reading that feeds it."""
+    """Keeps what a metric needs of a stream. `update` takes what the reading that it belongs to has read."""
 
+    @property
+    def update(self) -> Callable[..., None]: ...
     def merge(self, other: Self) -> None: ...
+    def bytes_for(self, n: int) -> int:
+        """The most memory it takes after n examples, in bytes: what a plan adds up before the run."""
+
     def to_state(self) -> State: ...
     @classmethod
     def from_state(cls, state: State) -> Self: ...

@@ -40,6 +40,9 @@ class ClassScatter:
         self.between.merge(other.between)
         self.within.merge(other.within)
 
+    def bytes_for(self, n: int) -> int:
+        return self.between.bytes_for(n) + self.within.bytes_for(n * self.views)
+
     def to_state(self) -> State:
         parts = {"between": self.between.to_state(), "within": self.within.to_state()}
         tensors = {f"{name}.{key}": value for name, part in parts.items() for key, value in part.tensors.items()}

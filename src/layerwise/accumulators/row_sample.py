@@ -3,7 +3,6 @@
 One view makes a sample of rows; two views make a sample of pairs.
 """
 
-import hashlib
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -12,11 +11,6 @@ from torch import Tensor
 
 from layerwise.accumulators.base import State, require_same_settings
 from layerwise.errors import InputError
-
-
-def hash_id(example_id: str) -> int:
-    """A signed 64-bit hash of an example id, the same on every machine: the order in which samples are drawn."""
-    return int.from_bytes(hashlib.blake2b(example_id.encode(), digest_size=8).digest(), "little", signed=True)
 
 
 @dataclass
@@ -36,7 +30,7 @@ class RowSample:
         self.kept = torch.zeros(0, self.views, self.width)
 
     def update(self, keys: Tensor, rows: Tensor) -> None:
-        """keys (B,) int64 from hash_id, rows (B, V, D); an example with a nan is counted as skipped."""
+        """keys (B,) int64 hashes of example ids, rows (B, V, D); an example with a nan is counted as skipped."""
         if rows.shape[1:] != (self.views, self.width):
             raise InputError(f"expected rows (B, {self.views}, {self.width}), got {tuple(rows.shape)}")
         rows, keys = rows.detach().cpu(), keys.cpu()
@@ -61,6 +55,9 @@ class RowSample:
         order = keys.argsort(stable=True)[: self.size]
         self.keys = keys[order]
         self.kept = torch.cat([self.kept.to(rows.dtype), rows])[order]
+
+    def bytes_for(self, n: int) -> int:
+        return min(n, self.size) * (8 + 4 * self.views * self.width)
 
     def to_state(self) -> State:
         settings = {"kind": "row_sample", "width": self.width, "views": self.views, "size": self.size}

@@ -44,6 +44,9 @@ class RunningMean:
         self.count = self.count + count
         self.skipped = self.skipped + skipped
 
+    def bytes_for(self, n: int) -> int:
+        return 4 * 8 * self.width
+
     def to_state(self) -> State:
         tensors = {"count": self.count, "mean": self.mean, "deviations": self.deviations, "skipped": self.skipped}
         return State({"kind": "running_mean", "width": self.width}, tensors)

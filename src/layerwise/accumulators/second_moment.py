@@ -91,6 +91,10 @@ class SecondMoment:
         empty = torch.zeros(0, self.width, dtype=torch.float64)
         return torch.cat([empty, *self.waiting]) if self.scatter is None else None
 
+    def bytes_for(self, n: int) -> int:
+        rows, folded = min(n, self.width), 1 if n > self.width else 0
+        return 8 * self.width * (rows + folded * self.width)
+
     def to_state(self) -> State:
         waiting = torch.cat([torch.zeros(0, self.width, dtype=torch.float64), *self.waiting])
         tensors = {"waiting": waiting, "mean": self.mean}

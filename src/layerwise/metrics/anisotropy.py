@@ -10,8 +10,7 @@ from layerwise.errors import InputError
 from layerwise.metrics.base import Estimate, Metric
 from layerwise.metrics.readings import mean_unit_row, pooled_rows
 from layerwise.metrics.scores import of_spectrum
-from layerwise.ops.precision import require_finite, widen
-from layerwise.ops.rows import RowTreatment, unit_rows
+from layerwise.ops.rows import RowTreatment, treat_rows
 from layerwise.ops.spectrum import shares, spectrum
 
 
@@ -23,8 +22,7 @@ def anisotropy(z: Tensor) -> Tensor:
     """
     if z.dim() != 2:
         raise InputError(f"expected a matrix (N, D), got shape {tuple(z.shape)}")
-    require_finite(widen(z), "the rows")
-    unit = unit_rows(widen(z))
+    unit = treat_rows(z, "unit")
     unit = unit[(unit != 0).any(dim=-1)]
     return mean_pairwise_cosine(unit.sum(dim=0), len(unit))
 

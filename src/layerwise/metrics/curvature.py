@@ -6,8 +6,8 @@ from torch import Tensor
 from layerwise.metrics.base import Metric
 from layerwise.metrics.readings import mean_over_prompts
 from layerwise.metrics.scores import mean_of
-from layerwise.ops.geometry import angle
-from layerwise.ops.precision import require_finite, widen
+from layerwise.ops.geometry import angle_of_units
+from layerwise.ops.precision import hide_padding, require_finite, widen
 
 
 def curvature(tokens: Tensor, mask: Tensor) -> Tensor:
@@ -16,14 +16,16 @@ def curvature(tokens: Tensor, mask: Tensor) -> Tensor:
     tokens (B, T, D), mask (B, T) -> (B,). A turn counts where three adjacent tokens count and both steps
     move; nan where no turn does.
     """
-    tokens, mask = widen(tokens), mask.bool()
-    require_finite(tokens, "the tokens", mask)
-    tokens = torch.where(mask[..., None], tokens, 0.0)
+    tokens, mask = hide_padding(widen(tokens), mask.bool()), mask.bool()
     steps = tokens[:, 1:] - tokens[:, :-1]                                     # (B, T-1, D)
-    moved = (steps != 0).any(dim=-1)                                           # (B, T-1)
+    length = steps.norm(dim=-1)                                                # (B, T-1)
+    require_finite(length, "the steps between tokens")
+    units = steps / torch.where(length > 0, length, 1.0)[..., None]
+    turns = angle_of_units(units[:, 1:], units[:, :-1])                        # (B, T-2)
+    moved = length > 0
     real = mask[:, 2:] & mask[:, 1:-1] & mask[:, :-2] & moved[:, 1:] & moved[:, :-1]
-    turns = angle(steps[:, 1:], steps[:, :-1])                                 # (B, T-2)
-    return torch.where(real, turns, 0.0).sum(dim=-1) / real.sum(dim=-1)
+    mean: Tensor = torch.where(real, turns, 0.0).sum(dim=-1) / real.sum(dim=-1)
+    return mean
 
 
 METRIC = Metric(

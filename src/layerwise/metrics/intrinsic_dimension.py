@@ -21,8 +21,8 @@ def intrinsic_dimension(z: Tensor, *, discard: float = 0.1) -> Tensor:
         raise InputError(f"expected a matrix (N, D) with rows, got shape {tuple(z.shape)}")
     if not 0 <= discard < 1:
         raise InputError(f"discard={discard} must be a share from 0 up to, not including, 1")
-    require_finite(z, "the rows")
     z = double(z)
+    require_finite(z.norm(dim=-1), "the rows")
     if len(z) < 3:
         return z.new_tensor(torch.nan)
     distance = torch.cdist(z, z, compute_mode="donot_use_mm_for_euclid_dist")  # exact for near neighbours

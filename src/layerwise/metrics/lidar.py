@@ -25,8 +25,8 @@ def lidar(views: Tensor, *, ridge: float = RIDGE) -> Tensor:
     """
     if views.dim() != 3 or 0 in views.shape:
         raise InputError(f"expected views (n, q, D), all at least 1; got shape {tuple(views.shape)}")
-    require_finite(views, "the views")
     views = double(views)
+    require_finite(views.norm(dim=-1), "the views")
     means = views.mean(dim=1)                                                  # (n, D)
     within = (views - means[:, None]).flatten(0, 1)                            # (n q, D)
     centered = treat_rows(means, "centered")

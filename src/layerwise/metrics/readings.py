@@ -1,9 +1,10 @@
 """Readings: what is kept of a layer while data streams by. Equal readings are kept once and shared by metrics."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+import torch
 from torch import Tensor
 
 from layerwise.accumulators.base import Accumulator
@@ -11,11 +12,16 @@ from layerwise.accumulators.class_scatter import ClassScatter
 from layerwise.accumulators.row_sample import RowSample
 from layerwise.accumulators.running_mean import RunningMean
 from layerwise.accumulators.second_moment import SecondMoment
+from layerwise.ops.precision import double
 from layerwise.ops.rows import RowTreatment, treat_rows, unit_rows
+from layerwise.ops.spectrum import eigenvalues, spectrum
 
 SAMPLE_ROWS = 2048
 SAMPLE_PAIRS = 2048
 LIDAR_VIEWS = 16
+
+# How many numbers of a layer a metric works on at once: a megabyte fits a CPU's cache, a GPU wants more to do.
+PIECE_ELEMENTS = {"cpu": 2**18}
 
 
 @dataclass(frozen=True)
@@ -31,33 +37,51 @@ class LayerBatch:
     mask: Tensor
     pooled: Tensor
 
+    def pieces(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Tokens and mask a few prompts at a time: what a metric needs in passing stays small, and in the cache."""
+        elements = PIECE_ELEMENTS.get(self.tokens.device.type, 2**24)
+        step = max(1, elements // max(1, self.tokens[0].numel())) if len(self.tokens) else 1
+        return zip(torch.split(self.tokens, step), torch.split(self.mask, step), strict=True)
+
 
 @dataclass(frozen=True)
 class Reading:
-    """How one kept thing starts, given the width D, and how a batch feeds it. Readings of equal name are one.
+    """What is read of a batch, and the accumulator that keeps it. Readings of equal name are one.
 
-    `of` says whether it looks at the tokens of each prompt or at one pooled row a view; `views` counts the
-    perturbed copies it needs beside the original. A reading of numbers a prompt names them in `columns`, and
-    its `feed` returns them, so that they can also be kept prompt by prompt.
+    `read` reduces a batch to the few numbers that the accumulator's `update` takes; `start` makes that
+    accumulator for width D. Reading and keeping are two steps, so that a batch that fails half way through
+    the layers leaves no trace. `of` says whether it looks at the tokens of each prompt or at one pooled row a
+    view; `views` counts the perturbed copies it needs beside the original. A reading of numbers a prompt
+    names them in `columns`, so that they can also be kept prompt by prompt. `finish` turns what was kept into
+    what scores are made of, once for all metrics that share it.
     """
 
     name: str
     of: Literal["tokens", "pooled"]
     start: Callable[[int], Accumulator] = field(compare=False)
-    feed: Callable[[Any, LayerBatch], Tensor | None] = field(compare=False)
+    read: Callable[[LayerBatch], tuple[Tensor, ...]] = field(compare=False)
     views: int = 0
     columns: tuple[str, ...] = ()
+    finish: Callable[[Any, RowTreatment], Any] = field(default=lambda kept, rows: kept, compare=False)
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """Eigenvalues of the pooled rows of all prompts, the number of rows behind them, and of rows skipped."""
+
+    values: Tensor
+    n: int
+    skipped: int
 
 
 def prompt_numbers(name: str, function: Callable[[Tensor, Tensor], Tensor], columns: tuple[str, ...]) -> Reading:
     """Means over prompts of function(tokens (B, T, D), mask (B, T)) -> (B, columns)."""
 
-    def feed(kept: RunningMean, batch: LayerBatch) -> Tensor:
-        values = function(batch.tokens, batch.mask).reshape(len(batch.keys), len(columns))
-        kept.update(values)
-        return values
+    def read(batch: LayerBatch) -> tuple[Tensor]:
+        pieces = [function(tokens, mask).reshape(len(tokens), len(columns)) for tokens, mask in batch.pieces()]
+        return (torch.cat(pieces),)
 
-    return Reading(name, "tokens", lambda width: RunningMean(len(columns)), feed, columns=columns)
+    return Reading(name, "tokens", lambda width: RunningMean(len(columns)), read, columns=columns)
 
 
 def mean_over_prompts(name: str, function: Callable[[Tensor, Tensor], Tensor]) -> Callable[[RowTreatment], Reading]:
@@ -75,13 +99,30 @@ def mean_over_prompts(name: str, function: Callable[[Tensor, Tensor], Tensor]) -
 def pooled_rows(rows: RowTreatment) -> Reading:
     """The second moment of the originals' rows; for centred unit rows, which need the final mean, a sample."""
     if rows == "centered_unit":
-        return row_sample(rows)
-    if rows == "unit":
-        return Reading(
-            "pooled_unit_rows", "pooled", SecondMoment, lambda kept, batch: kept.update(unit_rows(batch.pooled[:, 0]))
-        )
+        return replace(row_sample(rows), finish=spectrum_of_sample)
+
+    def read(batch: LayerBatch) -> tuple[Tensor]:
+        return (unit_rows(batch.pooled[:, 0]) if rows == "unit" else batch.pooled[:, 0],)
+
     # Raw and centred rows share one state: centring is exact at the end.
-    return Reading("pooled_rows", "pooled", SecondMoment, lambda kept, batch: kept.update(batch.pooled[:, 0]))
+    name = "pooled_unit_rows" if rows == "unit" else "pooled_rows"
+    return Reading(name, "pooled", SecondMoment, read, finish=spectrum_of_moment)
+
+
+def spectrum_of_moment(kept: SecondMoment, rows: RowTreatment) -> Spectrum:
+    """From all rows, on the smaller side: N x N while they are kept as rows, else D x D."""
+    if (seen := kept.rows()) is not None:
+        values = spectrum(seen, "centered" if rows == "centered" else "raw") if len(seen) else seen.new_zeros(1)
+        return Spectrum(values, len(seen), kept.skipped)
+    count, mean, scatter = kept.summed()
+    gram = scatter if rows == "centered" else scatter + count * torch.outer(mean, mean)
+    return Spectrum(eigenvalues(gram, max(count, kept.width)), count, kept.skipped)
+
+
+def spectrum_of_sample(kept: RowSample, rows: RowTreatment) -> Spectrum:
+    """From the sampled rows."""
+    seen = double(kept.kept[:, 0])
+    return Spectrum(spectrum(seen, rows) if len(seen) else seen.new_zeros(1), len(seen), kept.skipped)
 
 
 def row_sample(rows: RowTreatment) -> Reading:
@@ -90,18 +131,18 @@ def row_sample(rows: RowTreatment) -> Reading:
         "row_sample",
         "pooled",
         lambda width: RowSample(width, views=1, size=SAMPLE_ROWS),
-        lambda kept, batch: kept.update(batch.keys, batch.pooled[:, :1]),
+        lambda batch: (batch.keys, batch.pooled[:, :1]),
     )
 
 
 def mean_unit_row(rows: RowTreatment) -> Reading:
     """The mean of the originals' rows, each scaled to unit length; zero rows are counted as skipped."""
 
-    def feed(kept: RunningMean, batch: LayerBatch) -> None:
+    def read(batch: LayerBatch) -> tuple[Tensor]:
         unit = unit_rows(batch.pooled[:, 0])
-        kept.update(unit.masked_fill((unit == 0).all(dim=-1, keepdim=True), float("nan")))
+        return (unit.masked_fill((unit == 0).all(dim=-1, keepdim=True), float("nan")),)
 
-    return Reading("mean_unit_row", "pooled", RunningMean, feed)
+    return Reading("mean_unit_row", "pooled", RunningMean, read)
 
 
 def view_pairs(rows: RowTreatment) -> Reading:
@@ -110,7 +151,7 @@ def view_pairs(rows: RowTreatment) -> Reading:
         "view_pairs",
         "pooled",
         lambda width: RowSample(width, views=2, size=SAMPLE_PAIRS),
-        lambda kept, batch: kept.update(batch.keys, batch.pooled[:, 1:3]),
+        lambda batch: (batch.keys, batch.pooled[:, 1:3]),
         views=2,
     )
 
@@ -121,6 +162,6 @@ def view_scatter(rows: RowTreatment) -> Reading:
         "view_scatter",
         "pooled",
         lambda width: ClassScatter(width, views=LIDAR_VIEWS),
-        lambda kept, batch: kept.update(batch.pooled[:, 1 : 1 + LIDAR_VIEWS]),
+        lambda batch: (batch.pooled[:, 1 : 1 + LIDAR_VIEWS],),
         views=LIDAR_VIEWS,
     )

@@ -9,11 +9,10 @@ from torch import Tensor
 
 from layerwise.accumulators.row_sample import RowSample
 from layerwise.accumulators.running_mean import RunningMean
-from layerwise.accumulators.second_moment import SecondMoment
 from layerwise.metrics.base import Estimate
+from layerwise.metrics.readings import Spectrum
 from layerwise.ops.precision import double
 from layerwise.ops.rows import RowTreatment, treat_rows
-from layerwise.ops.spectrum import eigenvalues, small_gram
 
 Score = Callable[[Any, RowTreatment], Estimate]
 
@@ -31,10 +30,8 @@ def mean_of(column: int = 0) -> Score:
 def of_spectrum(function: Callable[[Tensor], Tensor]) -> Score:
     """A function of the eigenvalues of all pooled rows, treated as asked."""
 
-    def score(kept: SecondMoment | RowSample, rows: RowTreatment) -> Estimate:
-        gram, n, size = pooled_gram(kept, rows)
-        value = float(function(eigenvalues(gram, size))) if n else math.nan
-        return Estimate(value, n, kept.skipped)
+    def score(kept: Spectrum, rows: RowTreatment) -> Estimate:
+        return Estimate(float(function(kept.values)) if kept.n else math.nan, kept.n, kept.skipped)
 
     return score
 
@@ -44,7 +41,7 @@ def of_sample(function: Callable[[Tensor], Tensor]) -> Score:
 
     def score(kept: RowSample, rows: RowTreatment) -> Estimate:
         n = len(kept.keys)
-        value = float(function(sampled_rows(kept, rows))) if n else math.nan
+        value = float(function(treat_rows(double(kept.kept[:, 0]), rows))) if n else math.nan
         return Estimate(value, n, kept.skipped)
 
     return score
@@ -64,21 +61,3 @@ def of_blocks(function: Callable[[Tensor, Tensor], Tensor], block: int) -> Score
         return Estimate(math.nan if values is None else float(values.mean()), n, kept.skipped)
 
     return score
-
-
-def sampled_rows(kept: RowSample, rows: RowTreatment) -> Tensor:
-    """The sampled rows of the originals, (k, D), in float64, treated as asked."""
-    return treat_rows(double(kept.kept[:, 0]), rows)
-
-
-def pooled_gram(kept: SecondMoment | RowSample, rows: RowTreatment) -> tuple[Tensor, int, int]:
-    """A small matrix with the spectrum of the rows kept by `pooled_rows(rows)`, their number N, and max(N, D)."""
-    if isinstance(kept, RowSample):
-        treated = sampled_rows(kept, rows)
-    elif (seen := kept.rows()) is not None:
-        treated = treat_rows(seen, "centered" if rows == "centered" else "raw")  # unit rows came as unit rows
-    else:
-        count, mean, scatter = kept.summed()
-        gram = scatter if rows == "centered" else scatter + count * torch.outer(mean, mean)
-        return gram, count, max(count, kept.width)
-    return small_gram(treated), len(treated), max(treated.shape)

@@ -12,12 +12,9 @@ def angle(u: Tensor, v: Tensor) -> Tensor:
     u, v (..., D) -> (...). By 2 atan2(|u - v|, |u + v|) of unit vectors: arccos of a cosine loses half its
     digits near 0 and pi.
     """
-    u, v = unit_rows(u), unit_rows(v)
-    apart, together = safe_norm(u - v), safe_norm(u + v)
-    return 2 * torch.atan2(apart, together)
+    return angle_of_units(unit_rows(u), unit_rows(v))
 
 
-def safe_norm(x: Tensor) -> Tensor:
-    """Length over the last axis, with gradient 0 instead of nan at the zero vector."""
-    zero = (x == 0).all(dim=-1)
-    return torch.where(zero, 0.0, torch.where(zero[..., None], 1.0, x).norm(dim=-1))
+def angle_of_units(u: Tensor, v: Tensor) -> Tensor:
+    """The same for vectors that have length 1 already."""
+    return 2 * torch.atan2((u - v).norm(dim=-1), (u + v).norm(dim=-1))

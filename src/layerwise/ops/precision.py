@@ -20,14 +20,19 @@ def double(x: Tensor) -> Tensor:
     return x.double()
 
 
-def require_finite(x: Tensor, what: str, mask: Tensor | None = None) -> None:
-    """Raises NotFiniteError if a counted entry is NaN or infinite; `mask` covers all but the last axis of x."""
-    finite = torch.isfinite(x).all(dim=-1)
-    if mask is not None:
-        finite = finite | ~mask
-    if not bool(finite.all()):
-        bad = int((~finite).sum())
+def hide_padding(rows: Tensor, mask: Tensor) -> Tensor:
+    """Zeros in the rows that do not count; not a product, since padding may hold NaN. No copy where all count.
+
+    rows (..., N, D), mask (..., N) -> (..., N, D).
+    """
+    return rows if bool(mask.all()) else torch.where(mask[..., None], rows, 0.0)
+
+
+def require_finite(lengths: Tensor, what: str) -> None:
+    """Raises NotFiniteError where a length is NaN or infinite: looking at lengths costs less than at entries."""
+    if not bool(torch.isfinite(lengths).all()):
+        bad = int((~torch.isfinite(lengths)).sum())
         raise NotFiniteError(
-            f"{what} hold NaN or infinity in {bad} of {finite.numel()} rows ({x.dtype}); "
+            f"{what} hold NaN or infinity in {bad} of {lengths.numel()} rows ({lengths.dtype}); "
             "a model that overflows in float16 usually works in bfloat16 or float32"
         )

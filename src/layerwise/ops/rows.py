@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from layerwise.errors import InputError
-from layerwise.ops.precision import require_finite, widen
+from layerwise.ops.precision import hide_padding, require_finite, widen
 
 RowTreatment = Literal["raw", "unit", "centered", "centered_unit"]
 ROW_TREATMENTS: tuple[str, ...] = get_args(RowTreatment)
@@ -16,10 +16,9 @@ ROUNDING_STEPS = 16
 
 
 def unit_rows(z: Tensor) -> Tensor:
-    """Each row divided by its length; a zero row stays zero, and so does its gradient."""
-    zero = (z == 0).all(dim=-1, keepdim=True)
-    length = torch.where(zero, 1.0, z).norm(dim=-1, keepdim=True)
-    return torch.where(zero, 0.0, z / length)
+    """Each row divided by its length; a zero row stays zero."""
+    length = z.norm(dim=-1, keepdim=True)
+    return z / torch.where(length > 0, length, 1.0)
 
 
 def center_rows(z: Tensor, mask: Tensor) -> Tensor:
@@ -46,8 +45,8 @@ def treat_rows(z: Tensor, rows: RowTreatment = "raw", mask: Tensor | None = None
         raise InputError(f"expected a matrix (..., N, D), got shape {tuple(z.shape)}; add an axis with z[None]")
     z = widen(z)
     counts = torch.ones(z.shape[:-1], dtype=torch.bool, device=z.device) if mask is None else mask.bool()
-    require_finite(z, "the rows", counts)
-    z = torch.where(counts[..., None], z, 0.0)  # where, not times: padding may hold NaN
+    z = hide_padding(z, counts)
+    require_finite(z.detach().norm(dim=-1), "the rows")
     if rows in ("centered", "centered_unit"):
         z = center_rows(z, counts)
     return unit_rows(z) if rows in ("unit", "centered_unit") else z

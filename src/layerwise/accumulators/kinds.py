@@ -1,0 +1,20 @@
+"""All kinds of accumulators by name, to bring a state read from disk back to life."""
+
+from layerwise.accumulators.base import Accumulator, State
+from layerwise.accumulators.class_scatter import ClassScatter
+from layerwise.accumulators.row_sample import RowSample
+from layerwise.accumulators.running_mean import RunningMean
+from layerwise.accumulators.second_moment import SecondMoment
+
+
+def revive(state: State) -> Accumulator:
+    """The accumulator that a state was taken from."""
+    match state.settings["kind"]:
+        case "running_mean":
+            return RunningMean.from_state(state)
+        case "second_moment":
+            return SecondMoment.from_state(state)
+        case "class_scatter":
+            return ClassScatter.from_state(state)
+        case _:
+            return RowSample.from_state(state)

@@ -1,0 +1,202 @@
+"""The library's verbs: what a Python user calls, and what the command line calls for its user."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from tqdm.auto import tqdm
+
+from layerwise.errors import InputError
+from layerwise.inputs.source import Source
+from layerwise.inputs.text import open_texts, peek
+from layerwise.metrics.base import Metric
+from layerwise.models.doctor import Finding, examine
+from layerwise.models.layers import LayerChoice, choose_layers
+from layerwise.models.load import (
+    DTYPES,
+    LONGEST_DEFAULT,
+    ModelSpec,
+    Outline,
+    adopt,
+    load_network,
+    outline_of,
+    outline_of_module,
+)
+from layerwise.models.network import Network
+from layerwise.passes.encode import encode_texts
+from layerwise.passes.vectors import Readout, pooled_vectors
+from layerwise.results import LayerTable
+from layerwise.sweep.forecast import Forecast, make_forecast
+from layerwise.sweep.plan import ScanPlan, choose_metrics
+from layerwise.sweep.run import KeepPrompts, run_scan
+
+Words = str | Sequence[str]
+
+
+def scan(
+    model: Any,
+    data: Any = "demo",
+    *,
+    out: str | Path | None = None,
+    metrics: str | Sequence[str | Metric] = "fast",
+    layers: LayerChoice = "all",
+    rows: Words = "raw",
+    tokens: Words = "all",
+    readout: Words = "raw",
+    pooling: Words = "mean",
+    max_length: int | None = None,
+    batch_tokens: int = 4096,
+    shard_size: int = 1024,
+    seed: int = 0,
+    keep_prompts: KeepPrompts = "auto",
+    progress: bool = False,
+) -> LayerTable:
+    """Every metric of every layer of a model on your texts, in one pass over them.
+
+    `model` is a hub id, a folder, a ModelSpec, a transformers model, a SentenceTransformer or a pair (module,
+    tokenizer); `data` is a list of texts, a file, a hub data set, or `texts(...)` with options. With `out`,
+    the run is kept in that folder and taken up again where it stopped.
+    """
+    scan_plan, source, outline = prepare(
+        model, data, metrics=metrics, layers=layers, rows=rows, tokens=tokens, readout=readout, pooling=pooling,
+        max_length=max_length, batch_tokens=batch_tokens, shard_size=shard_size, seed=seed,
+    )
+    forecast_of(model, scan_plan, source, outline).require_fit()
+    network = open_network(model)
+    with progress_bar(progress) as on_batch:
+        folder = None if out is None else Path(out)
+        return run_scan(network, scan_plan, source, out=folder, keep_prompts=keep_prompts, on_batch=on_batch)
+
+
+def plan(model: Any, data: Any = "demo", **options: Any) -> Forecast:
+    """What `scan` with the same arguments would take: passes, tokens, operations, memory. No weight is loaded."""
+    return forecast_of(model, *prepare(model, data, **options))
+
+
+def embed(
+    model: Any,
+    data: Any,
+    *,
+    layers: LayerChoice = "last",
+    readout: str = "raw",
+    tokens: Any = "all",
+    pooling: Any = "mean",
+    max_length: int | None = None,
+    batch_tokens: int = 4096,
+    progress: bool = False,
+) -> pd.DataFrame:
+    """One vector a text for each chosen layer: columns id, text, and layer_K with the vectors.
+
+    These are the very vectors that `scan` measures.
+    """
+    network, examples = open_network(model), list(open_source(data))
+    chosen = [Readout(layer, readout) for layer in choose_layers(layers, network.depth)]
+    with progress_bar(progress) as on_batch:
+        vectors = pooled_vectors(
+            network, examples, chosen, tokens=tokens, pooling=pooling, batch_tokens=batch_tokens,
+            max_length=longest(max_length, network.max_length), on_batch=lambda done: on_batch(done, 0),
+        )
+    columns: dict[str, Any] = {"id": [e.id for e in examples], "text": [e.text for e in examples]}
+    columns |= {f"layer_{r.layer}": list(rows.float().numpy()) for r, rows in vectors.items()}
+    return pd.DataFrame(columns)
+
+
+def doctor(model: Any) -> list[Finding]:
+    """What was found on a very model: layer count, final norm, padding, batch size, finite numbers, tokenizer."""
+    return list(examine(open_network(model)))
+
+
+def texts(data: Any, **options: Any) -> Source:
+    """Texts with options: column, id_column, split, config, only ("wikitext"), min_tokens, tokenizer, limit, sample."""
+    return open_texts(data, **options)
+
+
+def prepare(
+    model: Any,
+    data: Any,
+    *,
+    metrics: str | Sequence[str | Metric] = "fast",
+    layers: LayerChoice = "all",
+    max_length: int | None = None,
+    rows: Words = "raw",
+    tokens: Words = "all",
+    readout: Words = "raw",
+    pooling: Words = "mean",
+    **numbers: Any,
+) -> tuple[ScanPlan, Source, Outline]:
+    """The plan, the data and the model's outline, before any weight is loaded."""
+    if isinstance(model, str | Path | ModelSpec):
+        spec = as_spec(model)
+        outline, dtype = outline_of(spec), spec.dtype
+    else:
+        network = adopt(model)
+        outline, dtype = outline_of_module(network.module, network.tokenizer), str(network.dtype).removeprefix("torch.")
+    made: Any = {"rows": words(rows), "tokens": words(tokens), "readout": words(readout), "pooling": words(pooling)}
+    scan_plan = ScanPlan(
+        metrics=choose_metrics(metrics),
+        layers=choose_layers(layers, outline.depth),
+        depth=outline.depth,
+        has_norm=outline.has_norm,
+        max_length=longest(max_length, outline.max_length),
+        dtype=dtype,
+        **made,
+        **numbers,
+    )
+    return scan_plan, open_source(data), outline
+
+
+def forecast_of(model: Any, scan_plan: ScanPlan, source: Source, outline: Outline) -> Forecast:
+    """Lengths are guessed from the first texts; the weights of a model that is in memory already are free."""
+    loaded = not isinstance(model, str | Path | ModelSpec)
+    sample = encode_texts(outline.tokenizer, peek(source, 64), scan_plan.max_length)
+    return make_forecast(
+        scan_plan,
+        width=outline.width,
+        parameters=outline.parameters,
+        bytes_per_weight=0 if loaded else DTYPES[scan_plan.dtype].itemsize,
+        prompts=source.count(),
+        mean_length=sum(len(ids) for ids, _ in sample) / max(1, len(sample)),
+    )
+
+
+def as_spec(model: str | Path | ModelSpec) -> ModelSpec:
+    return model if isinstance(model, ModelSpec) else ModelSpec(str(model))
+
+
+def open_network(model: Any) -> Network:
+    """A name, a folder or a spec is loaded; an object is taken as it is."""
+    return load_network(as_spec(model)) if isinstance(model, str | Path | ModelSpec) else adopt(model)
+
+
+def open_source(data: Any) -> Source:
+    return data if isinstance(data, Source) else open_texts(data)
+
+
+def longest(asked: int | None, limit: int) -> int:
+    """The longest input in tokens: what was asked for, else 512 or the model's limit, whichever is smaller."""
+    if asked is not None and asked > limit:
+        raise InputError(f"max_length {asked} is more than this model takes; use at most {limit}")
+    return asked if asked is not None else min(LONGEST_DEFAULT, limit)
+
+
+def words(given: Words) -> tuple[str, ...]:
+    """One word, several with commas, or a list of them."""
+    parts = given.split(",") if isinstance(given, str) else given
+    return tuple(dict.fromkeys(part.strip() for part in parts))
+
+
+@contextmanager
+def progress_bar(shown: bool) -> Iterator[Any]:
+    """A bar on standard error that counts prompts and tokens; silent where nobody watches."""
+    with tqdm(unit=" prompts", disable=None if shown else True) as bar:
+        total = 0
+
+        def on_batch(prompts: int, tokens: int) -> None:
+            nonlocal total
+            total += tokens
+            bar.update(prompts)
+            bar.set_postfix_str(f"{total / max(1e-9, bar.format_dict['elapsed']):,.0f} tokens/s", refresh=False)
+
+        yield on_batch

@@ -1,0 +1,26 @@
+"""`layerwise doctor`: does what layerwise relies on hold for this model?"""
+
+import json
+from argparse import ArgumentParser, Namespace
+from dataclasses import asdict
+
+from layerwise.cli.options import add_model, model_spec
+
+HELP = "check on a model that layers, padding, batch size, dtype and final norm behave"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    add_model(parser)
+    parser.add_argument("--json", action="store_true", help="print as JSON")
+
+
+def run(args: Namespace) -> int:
+    import layerwise.api as api
+
+    findings = api.doctor(model_spec(args))
+    if args.json:
+        print(json.dumps([asdict(finding) for finding in findings]))
+    else:
+        for finding in findings:
+            print(f"{finding.verdict:6}{finding.subject:15}{finding.seen}")
+    return 1 if any(finding.verdict == "wrong" for finding in findings) else 0

@@ -1,0 +1,31 @@
+"""`layerwise embed`: the vectors of any layer, as Parquet."""
+
+import io
+import sys
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from layerwise.cli.options import add_data, add_model, add_reading, model_spec, open_data
+
+HELP = "vectors of any layer, one a text, as Parquet"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    add_model(parser)
+    add_data(parser, default=None)
+    add_reading(parser)
+    parser.add_argument("--out", required=True, help="Parquet file to write: id, text, layer_K")
+
+
+def run(args: Namespace) -> int:
+    import layerwise.api as api
+    from layerwise.files import write_atomically
+
+    names = ("layers", "readout", "tokens", "pooling", "max_length", "batch_tokens")
+    options = {name: getattr(args, name) for name in names}
+    vectors = api.embed(model_spec(args), open_data(args), progress=True, **options)
+    buffer = io.BytesIO()
+    vectors.to_parquet(buffer, index=False)
+    write_atomically(Path(args.out), buffer.getvalue())
+    print(f"{len(vectors)} texts x {len(vectors.columns) - 2} layers in {args.out}", file=sys.stderr)
+    return 0

@@ -1,0 +1,54 @@
+"""`layerwise VERB ...`: finds the verb, runs it, and turns errors into one line and an exit code.
+
+Exit codes: 0 done, 1 something is wrong (doctor), 2 the call or its data cannot be used, 130 interrupted.
+"""
+
+import os
+import sys
+from argparse import ArgumentParser
+from collections.abc import Sequence
+from importlib.metadata import version
+
+from layerwise.cli import doctor, embed, metrics, scan
+from layerwise.errors import LayerwiseError
+
+VERBS = (scan, embed, metrics, doctor)
+
+
+def build_parser() -> ArgumentParser:
+    parser = ArgumentParser(prog="layerwise", description="Look inside pretrained networks layer by layer.")
+    parser.add_argument("--version", action="version", version=f"layerwise {version('layerwise')}")
+    parser.add_argument("--debug", action="store_true", help="show the whole traceback of an error")
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    for verb in VERBS:
+        name = verb.__name__.rpartition(".")[2]
+        added = verbs.add_parser(name, help=verb.HELP, description=verb.HELP)
+        verb.add_arguments(added)
+        added.set_defaults(run=verb.run)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = build_parser().parse_args(argv)
+    try:
+        return int(args.run(args))
+    except LayerwiseError as error:
+        if args.debug:
+            raise
+        print(f"layerwise: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("layerwise: interrupted; run the same command again to go on", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader of our output went away, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:  # the last line: nobody above could do better
+        if args.debug:
+            raise
+        print(f"layerwise: unexpected {type(error).__name__}: {error}. Run with --debug to see where", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,34 @@
+"""`layerwise metrics`: what can be measured, and what it means."""
+
+import json
+from argparse import ArgumentParser, Namespace
+
+HELP = "list the metrics and what they mean"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print as JSON")
+
+
+def run(args: Namespace) -> int:
+    from layerwise.metrics.catalog import CATALOG
+
+    told = [
+        {
+            "name": m.name,
+            "perspective": m.perspective,
+            "larger_means": m.larger_means,
+            "unit": m.unit,
+            "rows": list(m.rows),
+            "views": max(m.reading(rows).views for rows in m.rows),
+            "cite": m.cite,
+        }
+        for m in CATALOG
+    ]
+    if args.json:
+        print(json.dumps(told))
+        return 0
+    for metric in told:
+        views = f"; needs {metric['views']} views" if metric["views"] else ""
+        print(f"{metric['name']:27}{metric['perspective']:13}larger means {metric['larger_means']}{views}")
+    return 0

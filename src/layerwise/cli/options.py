@@ -1,0 +1,76 @@
+"""Options that several verbs share: which model, which texts, how they are read."""
+
+from argparse import ArgumentParser, Namespace
+from typing import Any
+
+
+def add_model(parser: ArgumentParser) -> None:
+    parser.add_argument("model", help="hub id or folder with config.json and model.safetensors")
+    group = parser.add_argument_group("model")
+    group.add_argument("--revision", help="branch, tag or commit on the hub")
+    group.add_argument("--dtype", default="float32", choices=["float32", "bfloat16", "float16", "float64"])
+    group.add_argument("--device", default="auto", help="cpu, cuda, cuda:1, mps; default: what the machine has")
+    group.add_argument("--device-map", help="auto: spread a large model over devices (needs accelerate)")
+    group.add_argument("--adapter", help="folder of a PEFT adapter to merge in (needs peft)")
+    group.add_argument("--part", help="which stack to read where a model has two, such as encoder")
+    group.add_argument("--trust-remote-code", action="store_true", help="run code that comes with the model")
+
+
+def model_spec(args: Namespace) -> Any:
+    from layerwise.models.load import ModelSpec
+
+    return ModelSpec(
+        name=args.model,
+        revision=args.revision,
+        dtype=args.dtype,
+        device=args.device,
+        device_map=args.device_map,
+        trust_remote_code=args.trust_remote_code,
+        adapter=args.adapter,
+        part=args.part,
+    )
+
+
+def add_data(parser: ArgumentParser, default: str | None = "demo") -> None:
+    group = parser.add_argument_group("texts")
+    group.add_argument(
+        "--data", default=default, required=default is None,
+        help="a .txt, .jsonl, .csv or .parquet file, - for standard input, a hub data set, or demo (200 bundled texts)",
+    )
+    group.add_argument("--column", default="text", help="column that holds the text (default: text)")
+    group.add_argument("--id-column", help="column that names each text; default: a hash of the text")
+    group.add_argument("--split", default="train", help="split of a hub data set (default: train)")
+    group.add_argument("--config", help="configuration of a hub data set")
+    group.add_argument("--only", choices=["wikitext"], help="wikitext: drop headings and blanks, as the paper does")
+    group.add_argument("--min-tokens", type=int, default=0, help="drop texts shorter than this (the paper: 30)")
+    group.add_argument("--limit", type=int, help="the first N texts")
+    group.add_argument("--sample", type=int, help="a fair sample of N texts, by hashed ids")
+
+
+def open_data(args: Namespace) -> Any:
+    from layerwise.inputs.text import open_texts
+    from layerwise.models.load import load_tokenizer
+
+    return open_texts(
+        args.data,
+        column=args.column,
+        id_column=args.id_column,
+        split=args.split,
+        config=args.config,
+        only=args.only,
+        min_tokens=args.min_tokens,
+        tokenizer=load_tokenizer(model_spec(args)) if args.min_tokens else None,
+        limit=args.limit,
+        sample=args.sample,
+    )
+
+
+def add_reading(parser: ArgumentParser, several: str = "") -> None:
+    """How layers are read; `several` is added to the help where more than one word is taken."""
+    group = parser.add_argument_group("reading")
+    group.add_argument("--layers", default="all", help="all, last, 0,6,12 or 25%%,50%% (default: all)")
+    group.add_argument("--readout", default="raw", help=f"raw, normed{several}; the last layer is read both ways")
+    group.add_argument("--tokens", default="all", help=f"all, no_first, no_special, no_sinks{several}")
+    group.add_argument("--pooling", default="mean", help=f"mean, last, first, max{several}")
+    group.add_argument("--max-length", type=int, help="longest input in tokens; default 512 or the model's limit")
+    group.add_argument("--batch-tokens", type=int, default=4096, help="tokens in a batch, padding included")

@@ -1,0 +1,86 @@
+"""Examples and their ids: a stream of texts in which every text has a name that does not depend on its place."""
+
+import hashlib
+import heapq
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from layerwise.errors import InputError
+
+
+def hash_id(example_id: str) -> int:
+    """A signed 64-bit hash of an example id, the same on every machine: the order in which samples are drawn."""
+    return int.from_bytes(hashlib.blake2b(example_id.encode(), digest_size=8).digest(), "little", signed=True)
+
+
+@dataclass(frozen=True)
+class Example:
+    """One text and its id: a column of the data if one was named, else a hash of the text."""
+
+    id: str
+    text: str
+
+    @property
+    def key(self) -> int:
+        return hash_id(self.id)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where texts come from, in words, and how to go through them; can be gone through again and again."""
+
+    name: str
+    rows: Callable[[], Iterable[tuple[str | None, str]]]  # (id or None, text)
+
+    def __iter__(self) -> Iterator[Example]:
+        repeats: Counter[bytes] = Counter()
+        named: set[str] = set()
+        for given, text in self.rows():
+            if given is not None:
+                if given in named:
+                    raise InputError(f"the id {given!r} occurs twice in {self.name}; ids must be unique")
+                named.add(given)
+                yield Example(given, text)
+                continue
+            content = hashlib.blake2b(text.encode(), digest_size=8).digest()
+            # A repeated text gets an occurrence number, so that order never matters.
+            yield Example(content.hex() + (f"-{repeats[content]}" if repeats[content] else ""), text)
+            repeats[content] += 1
+
+    def count(self) -> int:
+        """How many texts there are; goes through them."""
+        return sum(1 for _ in self.rows())
+
+    def where(self, keep: Callable[[str], bool], said: str) -> "Source":
+        """Only the texts that `keep` accepts."""
+        return Source(f"{self.name} ({said})", lambda: ((i, text) for i, text in self.rows() if keep(text)))
+
+    def first(self, n: int) -> "Source":
+        """The first n texts."""
+        return Source(f"{self.name} (first {n})", lambda: islice(iter(self.rows()), n))
+
+    def sample(self, n: int) -> "Source":
+        """The n texts whose hashed ids are smallest: a fair sample that does not depend on the order."""
+
+        def rows() -> Iterator[tuple[str | None, str]]:
+            chosen = heapq.nsmallest(n, self, key=lambda example: example.key)
+            return ((example.id, example.text) for example in chosen)
+
+        return Source(f"{self.name} (sample of {n})", rows)
+
+
+def shards(examples: Iterable[Example], size: int) -> Iterator[list[Example]]:
+    """The stream cut into runs of `size` examples: shard i is the same whoever works on it."""
+    stream = iter(examples)
+    while shard := list(islice(stream, size)):
+        yield shard
+
+
+def fingerprint(examples: Iterable[Example]) -> str:
+    """A word for a set of examples that does not depend on their order: how many, and the sum of their keys."""
+    count = total = 0
+    for example in examples:
+        count, total = count + 1, (total + example.key) % 2**64
+    return f"{count}-{total:016x}"

@@ -1,0 +1,1 @@
+"""The only room that touches the inside of transformers' models: where the blocks are, loading, taps."""

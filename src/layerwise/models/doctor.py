@@ -1,0 +1,111 @@
+"""The doctor: checks on a very model that what layerwise relies on holds there."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from layerwise.errors import LayerwiseError
+from layerwise.models.network import Network
+from layerwise.models.taps import normed, tapped
+
+TEXTS = ("A short line.", "A second line, a good deal longer than the first one, so that the first must be padded.")
+CLOSE = 1e-4  # relative: what reordered sums may differ by in float32
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing looked at: its verdict, and what was seen."""
+
+    verdict: Literal["ok", "note", "wrong"]
+    subject: str
+    seen: str
+
+
+def examine(network: Network) -> Iterator[Finding]:
+    """Findings on layer count, final norm, padding, batch size, finite numbers, and the tokenizer."""
+    yield Finding("ok", "blocks", f"{network.depth} x {network.width}, at {network.anatomy.path}")
+    ids = [torch.tensor(network.tokenizer(text)["input_ids"]) for text in TEXTS]
+    try:
+        alone = [hidden_states(network, one[None], torch.ones(1, len(one), dtype=torch.bool)) for one in ids]
+    except LayerwiseError as error:
+        yield Finding("wrong", "taps", str(error))
+        return
+    yield layer_count(network, alone[1])
+    yield finite(network, alone)
+    yield final_norm(network, ids[1], alone[1])
+    yield padding(network, ids, alone)
+    yield batch_size(network, ids[1], alone[1])
+    yield from tokenizer(network)
+
+
+def hidden_states(network: Network, ids: Tensor, real: Tensor) -> list[Tensor]:
+    """Every layer of one batch, by the taps."""
+    seen: dict[int, Tensor] = {}
+    with torch.inference_mode(), tapped(network.anatomy, range(network.depth + 1), seen.__setitem__):
+        network.forward(ids.to(network.device), real.to(network.device))
+    return [seen[layer].float().cpu() for layer in sorted(seen)]
+
+
+def layer_count(network: Network, layers: list[Tensor]) -> Finding:
+    right = len(layers) == network.depth + 1
+    return Finding("ok" if right else "wrong", "layers", f"{len(layers)} tapped, {network.depth + 1} expected")
+
+
+def finite(network: Network, alone: list[list[Tensor]]) -> Finding:
+    bad = [k for k, layer in enumerate(alone[1]) if not bool(torch.isfinite(layer).all())]
+    if bad:
+        return Finding("wrong", "numbers", f"layer {bad[0]} is not finite in {network.dtype}; try --dtype float32")
+    return Finding("ok", "numbers", f"finite in {network.dtype}")
+
+
+def final_norm(network: Network, ids: Tensor, layers: list[Tensor]) -> Finding:
+    with torch.inference_mode():
+        usual = network.module(input_ids=ids[None].to(network.device)).last_hidden_state.float().cpu()
+        last = layers[-1]
+        if network.anatomy.final_norm is not None:
+            last = normed(network.anatomy, last.to(network.device, network.dtype)).float().cpu()
+    gap = difference(last, usual)
+    name = "none" if network.anatomy.final_norm is None else type(network.anatomy.final_norm).__name__
+    if gap > tolerance(network):
+        return Finding("wrong", "final norm", f"{name}: last layer differs from the model's own output by {gap:.1e}")
+    return Finding("ok", "final norm", f"{name}: last layer equals the model's own output")
+
+
+def padding(network: Network, ids: list[Tensor], alone: list[list[Tensor]]) -> Finding:
+    short, long = ids
+    padded = torch.full((2, len(long)), network.tokenizer.pad_token_id)
+    padded[0, : len(short)], padded[1] = short, long
+    real = torch.ones_like(padded, dtype=torch.bool)
+    real[0, len(short) :] = False
+    together = hidden_states(network, padded, real)
+    gap = max(difference(b[:1, : len(short)], a) for a, b in zip(alone[0], together, strict=True))
+    verdict: Literal["ok", "wrong"] = "ok" if gap <= tolerance(network) else "wrong"
+    return Finding(verdict, "padding", f"a padded text differs from the same text alone by {gap:.1e}")
+
+
+def batch_size(network: Network, ids: Tensor, alone: list[Tensor]) -> Finding:
+    together = hidden_states(network, ids.repeat(3, 1), torch.ones(3, len(ids), dtype=torch.bool))
+    gap = max(difference(b[:1], a) for a, b in zip(alone, together, strict=True))
+    verdict: Literal["ok", "wrong"] = "ok" if gap <= tolerance(network) else "wrong"
+    return Finding(verdict, "batch size", f"three texts at once differ from one by {gap:.1e}")
+
+
+def tokenizer(network: Network) -> Iterator[Finding]:
+    words = network.tokenizer
+    same = words.pad_token_id is not None and words.pad_token_id == words.eos_token_id
+    yield Finding("ok", "padding token", repr(words.pad_token) + (", the end token; it is masked" if same else ""))
+    yield Finding("ok", "longest input", f"{network.max_length} tokens")
+    if getattr(words, "chat_template", None):
+        yield Finding("note", "chat template", "present; layerwise does not apply it, sentence-transformers would")
+
+
+def difference(one: Tensor, other: Tensor) -> float:
+    """Largest difference, relative to the largest entry."""
+    return float((one - other).abs().max() / other.abs().max().clamp(min=1e-30))
+
+
+def tolerance(network: Network) -> float:
+    return CLOSE if network.dtype in (torch.float32, torch.float64) else 0.05

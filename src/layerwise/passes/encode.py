@@ -1,0 +1,42 @@
+"""From texts to token ids: cut to the longest length, with what was cut and what was added on record."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from layerwise.inputs.source import Example
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """An example as the model sees it: the token ids of each view (the original first), and its names."""
+
+    id: str
+    key: int
+    views: tuple[tuple[int, ...], ...]
+    cut: bool = False  # the original was longer than the longest length
+
+    @property
+    def longest(self) -> int:
+        return max(map(len, self.views))
+
+
+def encode_texts(tokenizer: Any, texts: Sequence[str], max_length: int) -> list[tuple[tuple[int, ...], bool]]:
+    """Token ids of each text, special tokens as the tokenizer adds them, and whether the text was cut.
+
+    A text without any token becomes one padding token, since something must pass through the model.
+    """
+    if not texts:
+        return []
+    encoded = tokenizer(list(texts), truncation=True, max_length=max_length, add_special_tokens=True)
+    fast = getattr(encoded, "encodings", None)
+    return [
+        (tuple(ids) or (tokenizer.pad_token_id,), bool(fast[i].overflowing) if fast else len(ids) == max_length)
+        for i, ids in enumerate(encoded["input_ids"])
+    ]
+
+
+def encode_examples(tokenizer: Any, examples: Sequence[Example], max_length: int) -> list[Encoded]:
+    """Examples without views, ready for a pass."""
+    found = encode_texts(tokenizer, [example.text for example in examples], max_length)
+    return [Encoded(e.id, e.key, (ids,), cut) for e, (ids, cut) in zip(examples, found, strict=True)]

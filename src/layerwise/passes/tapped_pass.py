@@ -1,0 +1,77 @@
+"""The tapped pass: every batch through the model once, every chosen layer handed to a consumer, then let go."""
+
+from collections.abc import Collection, Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from layerwise.errors import ModelError, TooLarge
+from layerwise.models.network import Network
+from layerwise.models.taps import tapped
+from layerwise.passes.batches import Batch, cut_batches, make_batch
+from layerwise.passes.encode import Encoded
+
+
+class Consumer(Protocol):
+    """What a pass feeds. `layer` is called for each layer of a batch; only `keep` makes the batch count."""
+
+    def layer(self, number: int, hidden: Tensor, batch: Batch) -> None:
+        """hidden (B, V, T, D) of one layer; must be reduced here, since it is gone afterwards."""
+
+    def keep(self, batch: Batch) -> None:
+        """The batch went through whole: what was read of it counts from now on."""
+
+    def drop(self) -> None:
+        """The batch failed half way: forget what was read of it."""
+
+
+def run_pass(
+    network: Network, examples: Sequence[Encoded], layers: Collection[int], budget: int, consumer: Consumer
+) -> None:
+    """All examples through the model, in batches of at most `budget` tokens; a batch that does not fit is halved."""
+    for group in cut_batches(examples, budget):
+        run_group(network, group, layers, consumer)
+
+
+def run_group(network: Network, group: Sequence[Encoded], layers: Collection[int], consumer: Consumer) -> None:
+    try:
+        run_batch(network, make_batch(network, group), layers, consumer)
+        return
+    except RuntimeError as error:  # torch.OutOfMemoryError is one; the CPU's allocator has no class of its own
+        consumer.drop()
+        if not is_out_of_memory(error):
+            raise
+        if len(group) == 1:
+            raise TooLarge(
+                f"one example of {len(group[0].views)} x {group[0].longest} tokens does not fit into the memory of "
+                f"{network.device}; try a smaller --max-length, --dtype bfloat16, or a larger device"
+            ) from error
+    if network.device.type != "cpu":
+        torch.accelerator.empty_cache()
+    half = len(group) // 2  # outside the handler: the failed batch's tensors are freed by now
+    run_group(network, group[:half], layers, consumer)
+    run_group(network, group[half:], layers, consumer)
+
+
+def run_batch(network: Network, batch: Batch, layers: Collection[int], consumer: Consumer) -> None:
+    examples, views, length = batch.ids.shape
+
+    def on_layer(number: int, hidden: Tensor) -> None:
+        if hidden.shape[:2] != (examples * views, length):
+            raise ModelError(
+                f"layer {number} has hidden states of shape {tuple(hidden.shape)}; expected "
+                f"({examples * views}, {length}, width). This family cannot be read layer by layer yet"
+            )
+        hidden = hidden.view(examples, views, length, -1)
+        consumer.layer(number, hidden if hidden.device == batch.real.device else hidden.to(batch.real.device), batch)
+
+    with torch.inference_mode(), tapped(network.anatomy, layers, on_layer):
+        network.forward(batch.ids.flatten(0, 1), batch.real.flatten(0, 1))
+    consumer.keep(batch)
+
+
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """True for the several ways in which devices say that memory is full."""
+    said = str(error).lower()
+    return isinstance(error, torch.OutOfMemoryError) or "out of memory" in said or "can't allocate memory" in said

@@ -1,0 +1,72 @@
+"""Vectors: one pooled row a text for any layers, by the same pass that scan uses."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from layerwise.inputs.source import Example
+from layerwise.models.network import Network
+from layerwise.models.taps import normed
+from layerwise.ops.pooling import Pooling, pool
+from layerwise.ops.tokens import TokenChoice, counted_tokens
+from layerwise.passes.batches import Batch
+from layerwise.passes.encode import encode_examples
+from layerwise.passes.tapped_pass import run_pass
+
+
+@dataclass(frozen=True)
+class Readout:
+    """Which state of a layer becomes a vector: the layer, raw or normed."""
+
+    layer: int
+    readout: str = "raw"
+
+
+@dataclass
+class PoolingConsumer:
+    """Keeps the pooled rows of each readout, under the key of their example."""
+
+    network: Network
+    readouts: Sequence[Readout]
+    tokens: TokenChoice
+    pooling: Pooling
+    on_batch: Callable[[int], None]
+    rows: dict[Readout, dict[int, Tensor]] = field(default_factory=dict)
+    read: dict[Readout, Tensor] = field(default_factory=dict)
+
+    def layer(self, number: int, hidden: Tensor, batch: Batch) -> None:
+        for readout in self.readouts:
+            if readout.layer == number:
+                seen = normed(self.network.anatomy, hidden) if readout.readout == "normed" else hidden
+                mask = counted_tokens(seen, batch.real, batch.special, self.tokens)
+                self.read[readout] = pool(seen, mask, self.pooling)[:, 0]          # (B, D)
+
+    def keep(self, batch: Batch) -> None:
+        for readout, rows in self.read.items():
+            kept = self.rows.setdefault(readout, {})
+            kept.update(zip((e.key for e in batch.examples), rows.cpu().unbind(0), strict=True))
+        self.drop()
+        self.on_batch(len(batch.examples))
+
+    def drop(self) -> None:
+        self.read = {}
+
+
+def pooled_vectors(
+    network: Network,
+    examples: Sequence[Example],
+    readouts: Sequence[Readout],
+    *,
+    tokens: TokenChoice = "all",
+    pooling: Pooling = "mean",
+    max_length: int,
+    batch_tokens: int = 4096,
+    on_batch: Callable[[int], None] = lambda done: None,
+) -> dict[Readout, Tensor]:
+    """A matrix (N, D) for each readout, rows in the order of the examples; nan where no token counts."""
+    encoded = encode_examples(network.tokenizer, examples, max_length)
+    consumer = PoolingConsumer(network, readouts, tokens, pooling, on_batch)
+    run_pass(network, encoded, {readout.layer for readout in readouts}, batch_tokens, consumer)
+    return {r: torch.stack([consumer.rows[r][e.key] for e in examples]) for r in readouts}

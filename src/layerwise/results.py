@@ -1,0 +1,165 @@
+"""Results: one row a layer and metric (LayerScore), many of them (LayerTable), on disk as Parquet and run.json."""
+
+import html
+import json
+import math
+import platform
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Self
+
+from layerwise.errors import InputError, RunError
+from layerwise.files import write_atomically, write_json
+
+TABLE_FILE, RUN_FILE = "table.parquet", "run.json"
+BARS = "▁▂▃▄▅▆▇█"
+
+
+@dataclass(frozen=True)
+class LayerScore:
+    """One number of one layer, and everything that decides what it means."""
+
+    model: str
+    layer: int
+    depth: float  # layer / number of blocks
+    readout: str  # raw or normed
+    tokens: str  # which tokens counted
+    pooling: str  # how tokens became a row; "-" where the metric looks at tokens
+    rows: str  # what was done to the rows
+    metric: str
+    value: float
+    n: int  # examples behind the value
+    skipped: int = 0  # examples for which it is undefined
+    ci_low: float = math.nan
+    ci_high: float = math.nan
+    revision: str = "main"
+    data: str = ""
+    dtype: str = "float32"
+
+
+COLUMNS = tuple(f.name for f in fields(LayerScore))
+
+
+@dataclass(frozen=True)
+class LayerTable:
+    """Scores of layers, tidy: one row a layer, metric and setting; `run` says how they were made."""
+
+    scores: tuple[LayerScore, ...]
+    run: Mapping[str, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    def __iter__(self) -> Iterator[LayerScore]:
+        return iter(self.scores)
+
+    def where(self, **wanted: Any) -> Self:
+        """The rows whose columns have these values: table.where(metric="curvature", readout="raw")."""
+        if unknown := set(wanted) - set(COLUMNS):
+            raise InputError(f"no column {', '.join(sorted(unknown))}; a row has {', '.join(COLUMNS)}")
+        kept = tuple(s for s in self.scores if all(getattr(s, name) == value for name, value in wanted.items()))
+        return type(self)(kept, self.run)
+
+    def curves(self) -> dict[tuple[str, ...], list[LayerScore]]:
+        """Rows by everything but the layer, each in the order of depth: what a plot draws as one line."""
+        lines: dict[tuple[str, ...], list[LayerScore]] = {}
+        for s in sorted(self.scores, key=lambda s: s.layer):
+            lines.setdefault((s.model, s.metric, s.rows, s.tokens, s.pooling, s.readout), []).append(s)
+        return lines
+
+    def to_pandas(self) -> Any:
+        import pandas as pd
+
+        return pd.DataFrame([asdict(s) for s in self.scores], columns=list(COLUMNS))
+
+    def to_json(self) -> str:
+        """The rows and the run as one JSON object; undefined numbers are null."""
+        rows = [{k: None if v != v else v for k, v in asdict(s).items()} for s in self.scores]
+        return json.dumps({"run": dict(self.run), "scores": rows}, ensure_ascii=False, allow_nan=False)
+
+    def save(self, folder: str | Path) -> Path:
+        """Writes table.parquet and run.json into the folder, each whole or not at all; run.json comes last."""
+        folder = Path(folder)
+        write_atomically(folder / TABLE_FILE, self._parquet())
+        write_json(folder / RUN_FILE, dict(self.run))
+        return folder
+
+    def _parquet(self) -> bytes:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        columns = {name: [getattr(s, name) for s in self.scores] for name in COLUMNS}
+        types: dict[Any, Any] = {int: pa.int64(), float: pa.float64(), str: pa.string()}
+        schema = pa.schema([(f.name, types[f.type]) for f in fields(LayerScore)])
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.table(columns, schema=schema), sink, compression="zstd")
+        return bytes(sink.getvalue())
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """Reads what `save` wrote."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        folder = Path(folder)
+        if not (folder / TABLE_FILE).is_file():
+            raise RunError(f"{folder} holds no finished run (no {TABLE_FILE}); run `layerwise scan ... --out {folder}`")
+        try:
+            records = pq.read_table(folder / TABLE_FILE).to_pylist()
+            run = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise RunError(f"the run in {folder} cannot be read ({error}); run it again into another folder") from error
+        return cls(tuple(LayerScore(**record) for record in records), run)
+
+    def __repr__(self) -> str:
+        return f"LayerTable of {len(self.scores)} scores\n{summary(self.scores)}"
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{name}</th>" for name in SUMMARY_COLUMNS)
+        lines = ["".join(f"<td>{html.escape(cell)}</td>" for cell in line) for line in summary_lines(self.scores)]
+        body = "".join(f"<tr>{line}</tr>" for line in lines)
+        return f"<table><caption>{len(self.scores)} scores</caption><tr>{head}</tr>{body}</table>"
+
+
+def environment() -> dict[str, str]:
+    """Versions and machine, for the record of a run."""
+    names = ("layerwise", "torch", "transformers", "numpy")
+    found = {name: version(name) for name in names}
+    return {**found, "python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}"}
+
+
+SUMMARY_COLUMNS = (
+    "model", "metric", "rows", "tokens", "readout", "first", "last", "normed", "least", "most", "by layer",
+)
+
+
+def summary(scores: Iterable[LayerScore]) -> str:
+    """One line a curve: where it starts and ends, the normed last layer, its least and most, and a small picture."""
+    lines = [SUMMARY_COLUMNS, *summary_lines(scores)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(SUMMARY_COLUMNS))]
+    return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip() for line in lines)
+
+
+def summary_lines(scores: Iterable[LayerScore]) -> list[tuple[str, ...]]:
+    lines: list[tuple[str, ...]] = []
+    curves = LayerTable(tuple(scores)).curves()
+    for (*setting, readout), curve in curves.items():
+        if readout == "normed" and len(curve) == 1 and (*setting, "raw") in curves:
+            continue  # the normed last layer stands in the raw curve's line
+        model, metric, rows, tokens, _ = setting
+        normed = curves.get((*setting, "normed"), [])
+        known = [s for s in curve if s.value == s.value]
+        least, most = (f"at {f(known, key=lambda s: s.value).layer}" if known else "" for f in (min, max))
+        ends = [f"{s.value:.4g}" for s in (curve[0], curve[-1], *normed[-1:])] + [""] * (not normed)
+        picture = sparkline([s.value for s in curve])
+        lines.append((Path(model).name, metric, rows, tokens, readout, *ends, least, most, picture))
+    return lines
+
+
+def sparkline(values: list[float]) -> str:
+    """A line of small bars, lowest to highest; a dot where a value is undefined."""
+    known = [v for v in values if math.isfinite(v)]
+    low, span = min(known, default=0.0), (max(known, default=0.0) - min(known, default=0.0)) or 1.0
+    return "".join(BARS[round((v - low) / span * (len(BARS) - 1))] if math.isfinite(v) else "·" for v in values)

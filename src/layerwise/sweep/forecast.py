@@ -1,0 +1,76 @@
+"""The forecast: what a scan will take, told before any weight is loaded, and a refusal of what cannot fit."""
+
+from dataclasses import dataclass
+
+import psutil
+
+from layerwise.errors import TooLarge
+from layerwise.sweep.plan import ScanPlan
+
+# A block's widest moment holds about this many copies of the hidden states (attention and MLP in passing).
+ACTIVATION_COPIES = 16
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Forward passes, tokens, floating-point operations and bytes of a scan. `prompts` may be a guess."""
+
+    prompts: int
+    forwards: int
+    tokens: int
+    flops: float
+    weight_bytes: int
+    state_bytes: int
+    activation_bytes: int
+    memory_bytes: int
+
+    @property
+    def peak_bytes(self) -> int:
+        """Weights, one batch on its way, and two states: all shards so far and the shard at work."""
+        return self.weight_bytes + self.activation_bytes + 2 * self.state_bytes
+
+    def lines(self) -> list[str]:
+        return [
+            f"prompts          {self.prompts:,}",
+            f"forward passes   {self.forwards:,} (each prompt with {self.forwards // max(1, self.prompts) - 1} views)",
+            f"tokens           about {self.tokens:,}",
+            f"operations       about {self.flops:.2e} FLOP",
+            f"weights          {gigabytes(self.weight_bytes)}",
+            f"state            {gigabytes(self.state_bytes)} kept for all layers, at most",
+            f"peak memory      {gigabytes(self.peak_bytes)}, of {gigabytes(self.memory_bytes)} available",
+        ]
+
+    def require_fit(self) -> None:
+        if self.peak_bytes > self.memory_bytes:
+            raise TooLarge(
+                f"this scan needs about {gigabytes(self.peak_bytes)} (weights {gigabytes(self.weight_bytes)}, "
+                f"state 2 x {gigabytes(self.state_bytes)}) and {gigabytes(self.memory_bytes)} are available. "
+                "Try fewer layers (--layers 25%,50%,75%,last), --metrics prompt_entropy,curvature, or --dtype bfloat16"
+            )
+
+
+def make_forecast(
+    plan: ScanPlan, *, width: int, parameters: int, bytes_per_weight: int, prompts: int, mean_length: float
+) -> Forecast:
+    """From the plan and what is known before loading: the model's shape and the number and length of prompts."""
+    forwards = prompts * (1 + plan.views)
+    tokens = round(forwards * mean_length)
+    deepest = max(plan.layers) / plan.depth  # blocks above the deepest layer are not run
+    return Forecast(
+        prompts=prompts,
+        forwards=forwards,
+        tokens=tokens,
+        flops=2.0 * parameters * deepest * tokens,
+        weight_bytes=parameters * bytes_per_weight,
+        state_bytes=plan.state_bytes(width, prompts),
+        activation_bytes=ACTIVATION_COPIES * plan.batch_tokens * width * 4,
+        memory_bytes=psutil.virtual_memory().available,
+    )
+
+
+def gigabytes(n: float) -> str:
+    for unit in ("B", "KB", "MB"):
+        if n < 1000:
+            return f"{n:.0f} {unit}"
+        n /= 1000
+    return f"{n:.2f} GB"

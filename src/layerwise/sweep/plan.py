@@ -1,0 +1,143 @@
+"""The plan of a scan: which numbers of which layers, what must be kept for them, and what that will cost."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from layerwise.errors import InputError
+from layerwise.metrics.base import Metric
+from layerwise.metrics.catalog import CATALOG
+from layerwise.metrics.readings import Reading
+from layerwise.ops.pooling import POOLINGS, Pooling
+from layerwise.ops.rows import ROW_TREATMENTS, RowTreatment
+from layerwise.ops.tokens import TOKEN_CHOICES, TokenChoice
+
+READOUTS = ("raw", "normed")
+
+
+@dataclass(frozen=True)
+class Lens:
+    """How a layer is looked at: which readout, which tokens count, how they are pooled."""
+
+    readout: str
+    tokens: TokenChoice
+    pooling: Pooling
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One metric of one layer through one lens, and the name under which its reading is kept."""
+
+    layer: int
+    lens: Lens
+    metric: Metric
+    rows: RowTreatment
+    reading: Reading
+
+    @property
+    def pooling(self) -> str:
+        return self.lens.pooling if self.reading.of == "pooled" else "-"
+
+    @property
+    def key(self) -> str:
+        """Equal keys are kept once."""
+        return f"{self.layer:03d}|{self.lens.readout}|{self.lens.tokens}|{self.pooling}|{self.reading.name}"
+
+
+@dataclass(frozen=True)
+class ScanPlan:
+    """Everything that decides a scan's numbers, given the model and the data."""
+
+    metrics: tuple[Metric, ...]
+    layers: tuple[int, ...]
+    depth: int
+    has_norm: bool
+    rows: tuple[RowTreatment, ...] = ("raw",)
+    tokens: tuple[TokenChoice, ...] = ("all",)
+    readout: tuple[str, ...] = ("raw",)
+    pooling: tuple[Pooling, ...] = ("mean",)
+    max_length: int = 512
+    batch_tokens: int = 4096
+    shard_size: int = 1024
+    seed: int = 0
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        problems = [
+            f"{name} {word!r} is not one of {', '.join(known)}"
+            for name, known in (
+                ("rows", ROW_TREATMENTS), ("tokens", TOKEN_CHOICES), ("readout", READOUTS), ("pooling", POOLINGS)
+            )
+            for word in getattr(self, name)
+            if word not in known
+        ]
+        problems += [f"{name} must be at least 1" for name in ("batch_tokens", "shard_size") if getattr(self, name) < 1]
+        problems += ["max_length must be at least 2"] if self.max_length < 2 else []
+        if "normed" in self.readout and not self.has_norm:
+            problems.append("this model has no final norm, so there is no normed readout; use raw")
+        if problems:
+            raise InputError("; ".join(problems))
+
+    @property
+    def views(self) -> int:
+        """Perturbed copies of each example that the metrics need beside the original."""
+        return max((m.reading(rows).views for m in self.metrics for rows in self.rows_of(m)), default=0)
+
+    def rows_of(self, metric: Metric) -> tuple[RowTreatment, ...]:
+        """The row treatments asked for that the metric has; its own default where it has none of them."""
+        return tuple(r for r in self.rows if r in metric.rows) or metric.rows[:1]
+
+    def readouts_of(self, layer: int) -> tuple[str, ...]:
+        """What is read of a layer. The last layer is also read normed: that is what people call the last layer."""
+        last = layer == self.depth and self.has_norm
+        return tuple(dict.fromkeys([*self.readout, *(["normed"] if last else [])]))
+
+    def measurements(self, layer: int) -> list[Measurement]:
+        """All numbers asked for of one layer."""
+        return [
+            Measurement(layer, Lens(readout, tokens, pooling), metric, rows, metric.reading(rows))
+            for readout in self.readouts_of(layer)
+            for tokens in self.tokens
+            for metric in self.metrics
+            for rows in self.rows_of(metric)
+            for pooling in (self.pooling if metric.reading(rows).of == "pooled" else self.pooling[:1])
+        ]
+
+    def state_bytes(self, width: int, prompts: int) -> int:
+        """The most that the accumulators of all layers hold after so many prompts."""
+        kept = {m.key: m.reading for layer in self.layers for m in self.measurements(layer)}
+        return sum(reading.start(width).bytes_for(prompts) for reading in kept.values())
+
+    def settings(self) -> dict[str, Any]:
+        """The plan as plain words, for the record."""
+        plain = {name: list(getattr(self, name)) for name in ("layers", "rows", "tokens", "readout", "pooling")}
+        numbers = {name: getattr(self, name) for name in ("max_length", "batch_tokens", "shard_size", "seed", "dtype")}
+        return {"metrics": [m.name for m in self.metrics], "views": self.views, **plain, **numbers}
+
+    def fingerprint(self) -> str:
+        """A word that changes with anything that changes the numbers."""
+        return hashlib.blake2b(json.dumps(self.settings(), sort_keys=True).encode(), digest_size=8).hexdigest()
+
+
+def choose_metrics(wanted: str | Sequence[str | Metric]) -> tuple[Metric, ...]:
+    """Metrics by name, or `fast` (those that need no views) or `all`; Metric objects are taken as they are."""
+    known = {metric.name: metric for metric in CATALOG}
+    fast = [m for m in CATALOG if all(m.reading(rows).views == 0 for rows in m.rows)]
+    words: Sequence[str | Metric] = wanted.split(",") if isinstance(wanted, str) else wanted
+    chosen: list[Metric] = []
+    for word in words:
+        if isinstance(word, Metric):
+            chosen.append(word)
+        elif word.strip() in ("all", "fast"):
+            chosen.extend(CATALOG if word.strip() == "all" else fast)
+        elif word.strip() in known:
+            chosen.append(known[word.strip()])
+        else:
+            raise InputError(f"no metric {word!r}; there are all, fast, {', '.join(known)}. See `layerwise metrics`")
+    if not chosen:
+        raise InputError("no metric is named; use fast, all, or names from `layerwise metrics`")
+    if len({m.name for m in chosen}) < len(set(map(id, chosen))):
+        raise InputError("two different metrics bear one name; rename one of them")
+    return tuple(dict.fromkeys(chosen))

@@ -1,0 +1,62 @@
+"""The state of a scan: every accumulator of every layer, and the facts about the examples behind them."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
+
+from layerwise.accumulators.base import Accumulator, State, dump_states, parse_states, require_same_settings
+from layerwise.accumulators.kinds import revive
+
+
+@dataclass
+class Facts:
+    """What was seen: examples, tokens, how many were cut to the longest length, and which examples they were."""
+
+    prompts: int = 0
+    tokens: int = 0  # of the originals
+    cut: int = 0
+    keys: int = 0  # sum of the examples' hashed ids, modulo 2^64
+
+    def merge(self, other: Self) -> None:
+        self.prompts += other.prompts
+        self.tokens += other.tokens
+        self.cut += other.cut
+        self.keys = (self.keys + other.keys) % 2**64
+
+    @property
+    def data_fingerprint(self) -> str:
+        return f"{self.prompts}-{self.keys:016x}"
+
+
+@dataclass
+class ScanState:
+    """What a shard, or all shards so far, left behind. `origin` must agree before two are merged."""
+
+    origin: Mapping[str, Any]  # plan, model, dtype
+    kept: dict[str, Accumulator] = field(default_factory=dict)
+    facts: Facts = field(default_factory=Facts)
+
+    def merge(self, other: Self) -> None:
+        require_same_settings(self.origin, other.origin)
+        self.facts.merge(other.facts)
+        for key, accumulator in other.kept.items():
+            if key in self.kept:
+                self.kept[key].merge(accumulator)
+            else:
+                self.kept[key] = accumulator
+
+    def holds(self, count: int, keys: int) -> bool:
+        """True if these are the examples it was made of: so many, with hashed ids of that sum."""
+        return (self.facts.prompts, self.facts.keys) == (count, keys % 2**64)
+
+    def dump(self) -> bytes:
+        states = {key: accumulator.to_state() for key, accumulator in sorted(self.kept.items())}
+        states["origin"] = State(self.origin, {})
+        states["facts"] = State(asdict(self.facts), {})
+        return dump_states(states)
+
+    @classmethod
+    def parse(cls, data: bytes) -> Self:
+        states = parse_states(data)
+        origin, facts = states.pop("origin").settings, states.pop("facts").settings
+        return cls(origin, {key: revive(state) for key, state in states.items()}, Facts(**facts))

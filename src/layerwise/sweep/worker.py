@@ -1,0 +1,102 @@
+"""The worker: one shard of examples through the model, and the state it leaves. The same on a laptop and on a node."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from layerwise.errors import NotFiniteError
+from layerwise.inputs.source import Example
+from layerwise.metrics.readings import LayerBatch
+from layerwise.models.network import Network
+from layerwise.models.taps import normed
+from layerwise.ops.pooling import pool
+from layerwise.ops.tokens import counted_tokens
+from layerwise.passes.batches import Batch
+from layerwise.passes.encode import encode_examples
+from layerwise.passes.tapped_pass import run_pass
+from layerwise.sweep.plan import Lens, Measurement, ScanPlan
+from layerwise.sweep.state import Facts, ScanState
+
+OnBatch = Callable[[int, int], None]  # prompts, tokens
+
+
+@dataclass
+class PromptValues:
+    """Numbers of single prompts: for each key and column, the values in the order of `ids`."""
+
+    ids: list[str] = field(default_factory=list)
+    values: dict[str, list[Tensor]] = field(default_factory=dict)  # key -> (B, columns) a batch
+
+
+@dataclass
+class ReadingConsumer:
+    """Reduces each layer as it comes; what was read of a batch is kept only when the whole batch went through."""
+
+    network: Network
+    plan: ScanPlan
+    state: ScanState
+    prompts: PromptValues
+    on_batch: OnBatch
+    wanted: dict[int, dict[Lens, list[Measurement]]] = field(init=False)
+    read: dict[str, tuple[Measurement, tuple[Tensor, ...]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.wanted = {layer: {} for layer in self.plan.layers}
+        for layer, lenses in self.wanted.items():
+            for m in self.plan.measurements(layer):
+                lenses.setdefault(m.lens, []).append(m)
+
+    def layer(self, number: int, hidden: Tensor, batch: Batch) -> None:
+        for readout in self.plan.readouts_of(number):
+            seen = normed(self.network.anatomy, hidden) if readout == "normed" else hidden
+            for lens, measurements in self.wanted[number].items():
+                if lens.readout != readout:
+                    continue
+                look = self.look(number, seen, batch, lens)
+                for m in measurements:
+                    if m.key not in self.read:
+                        self.read[m.key] = (m, m.reading.read(look))
+
+    def look(self, number: int, hidden: Tensor, batch: Batch, lens: Lens) -> LayerBatch:
+        """A layer through a lens; raises where it is not finite, naming layer, type and example."""
+        mask = counted_tokens(hidden, batch.real, batch.special, lens.tokens)      # (B, V, T)
+        pooled = pool(hidden, mask, lens.pooling)                                  # (B, V, D)
+        bad = ~torch.isfinite(pooled).flatten(1).all(dim=1) & mask.any(dim=-1).all(dim=1)
+        if bool(bad.any()):
+            example = batch.examples[int(bad.nonzero()[0])]
+            raise NotFiniteError(
+                f"layer {number} is not finite in {hidden.dtype} for example {example.id}; "
+                "run again with --dtype float32 (or bfloat16, which does not overflow)"
+            )
+        return LayerBatch(batch.keys.to(hidden.device), hidden[:, 0], mask[:, 0], pooled)
+
+    def keep(self, batch: Batch) -> None:
+        for key, (m, numbers) in self.read.items():
+            if key not in self.state.kept:
+                self.state.kept[key] = m.reading.start(self.network.width)
+            self.state.kept[key].update(*(part.cpu() for part in numbers))
+            if m.reading.columns:
+                self.prompts.values.setdefault(key, []).append(numbers[0].cpu())
+        self.prompts.ids.extend(example.id for example in batch.examples)
+        self.drop()
+        tokens = sum(len(e.views[0]) for e in batch.examples)
+        keys = sum(e.key for e in batch.examples) % 2**64
+        self.state.facts.merge(Facts(len(batch.examples), tokens, sum(e.cut for e in batch.examples), keys))
+        self.on_batch(len(batch.examples), tokens)
+
+    def drop(self) -> None:
+        self.read = {}
+
+
+def scan_shard(
+    network: Network, plan: ScanPlan, origin: dict[str, Any], examples: Sequence[Example], on_batch: OnBatch
+) -> tuple[ScanState, PromptValues]:
+    """The state of one shard, and its prompts' own numbers."""
+    state, prompts = ScanState(origin), PromptValues()
+    encoded = encode_examples(network.tokenizer, examples, plan.max_length)
+    consumer = ReadingConsumer(network, plan, state, prompts, on_batch)
+    run_pass(network, encoded, plan.layers, plan.batch_tokens, consumer)
+    return state, prompts

@@ -1,0 +1,98 @@
+"""The command line: data on standard output, words on standard error, exit codes that a script can use."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from families import DEPTH
+
+import layerwise
+from layerwise.cli.main import main
+
+
+def test_scan_prints_a_table_and_saves_a_run(tiny_llama, tmp_path, capsys):
+    out = tmp_path / "run"
+    assert main(["scan", tiny_llama, "--limit", "20", "--out", str(out), "--metrics", "curvature,dataset_entropy"]) == 0
+    printed = capsys.readouterr()
+    assert "curvature" in printed.out and "by layer" in printed.out
+    assert f"saved in {out}" in printed.err
+    assert len(layerwise.LayerTable.load(out)) == 2 * (DEPTH + 2)
+
+
+def test_json_is_the_only_thing_on_standard_output(tiny_llama, capsys):
+    assert main(["scan", tiny_llama, "--limit", "5", "--json", "--layers", "1"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert {row["layer"] for row in told["scores"]} == {1}
+
+
+def test_dry_run_loads_nothing_and_says_what_it_would_take(tiny_llama, capsys, monkeypatch):
+    monkeypatch.setattr("layerwise.api.load_network", None)
+    assert main(["scan", tiny_llama, "--dry-run", "--limit", "20"]) == 0
+    told = capsys.readouterr().out
+    for word in ("forward passes   20", "tokens", "FLOP", "state", "peak memory"):
+        assert word in told
+
+
+def test_embed_writes_vectors(tiny_llama, tmp_path, capsys):
+    (tmp_path / "t.txt").write_text("w1 w2\nw3 w4 w5\n")
+    out = tmp_path / "v.parquet"
+    args = ["embed", tiny_llama, "--data", str(tmp_path / "t.txt"), "--layers", "1,last", "--out", str(out)]
+    assert main(args) == 0
+    vectors = pd.read_parquet(out)
+    again = layerwise.embed(tiny_llama, ["w1 w2", "w3 w4 w5"], layers="1,last")
+    assert np.stack(vectors.layer_1) == pytest.approx(np.stack(again.layer_1))
+    assert capsys.readouterr().out == ""
+
+
+def test_metrics_lists_them(capsys):
+    assert main(["metrics"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == len(layerwise.CATALOG)
+    assert main(["metrics", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["name"] == "prompt_entropy"
+
+
+def test_doctor_says_what_holds(tiny_llama, capsys):
+    assert main(["doctor", tiny_llama]) == 0
+    assert "padding" in capsys.readouterr().out
+    assert main(["doctor", tiny_llama, "--json"]) == 0
+    assert {f["verdict"] for f in json.loads(capsys.readouterr().out)} == {"ok"}
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["scan", "no/such-model-here"], "cannot load 'no/such-model-here'"),
+        (["scan", "MODEL", "--data", "missing.csv"], "no file 'missing.csv'"),
+        (["scan", "MODEL", "--metrics", "entropie"], "no metric 'entropie'; there are all, fast, prompt_entropy"),
+        (["scan", "MODEL", "--layers", "9"], "layer 9 does not exist"),
+        (["scan", "MODEL", "--pooling", "median"], "'median' is not one of mean, last, first, max"),
+    ],
+)
+def test_mistakes_are_one_message_and_exit_code_2(args, said, tiny_llama, capsys, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert main([tiny_llama if a == "MODEL" else a for a in args]) == 2
+    printed = capsys.readouterr()
+    assert said in printed.err and printed.err.startswith("layerwise: ")
+    assert "Traceback" not in printed.err and printed.out == ""
+
+
+def test_an_unexpected_error_says_how_to_see_more(monkeypatch, capsys):
+    monkeypatch.setattr("layerwise.metrics.catalog.CATALOG", 3)
+    assert main(["metrics"]) == 2
+    assert "--debug" in capsys.readouterr().err
+    with pytest.raises(TypeError):
+        main(["--debug", "metrics"])
+
+
+def test_help_and_version_are_quick_and_load_no_torch():
+    code = "import sys, layerwise.cli.main as m\ntry: m.main(['--help'])\nfinally: print('torch' in sys.modules)"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip().endswith("False")
+
+
+def test_a_reader_that_goes_away_is_no_error():
+    command = f"{sys.executable} -m layerwise.cli.main metrics | head -1"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True)
+    assert done.returncode == 0 and "Traceback" not in done.stderr

@@ -1,0 +1,115 @@
+"""Texts from everywhere, with ids that do not depend on their place."""
+
+import io
+import json
+
+import pandas as pd
+import pytest
+
+from layerwise.errors import InputError
+from layerwise.inputs.source import Example, shards
+from layerwise.inputs.text import demo_texts, open_texts, wikitext_paragraph
+
+TEXTS = ["one text", "a second, with a comma", 'a "third"', "one text"]
+
+
+def read(*args, **options):
+    return [example.text for example in open_texts(*args, **options)]
+
+
+def test_every_format_gives_the_same_texts_and_ids(tmp_path):
+    frame = pd.DataFrame({"body": TEXTS})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    frame.to_parquet(tmp_path / "t.parquet")
+    frame.to_json(tmp_path / "t.jsonl", orient="records", lines=True)
+    (tmp_path / "t.txt").write_text("\n".join(TEXTS) + "\n\n")
+    expected = list(open_texts(TEXTS))
+    assert [e.text for e in expected] == TEXTS
+    for name in ("t.csv", "t.parquet", "t.jsonl", "t.txt"):
+        assert list(open_texts(tmp_path / name, column="body")) == expected, name
+
+
+def test_standard_input(monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("one\n\ntwo\n"))
+    source = open_texts("-")
+    assert [e.text for e in source] == [e.text for e in source] == ["one", "two"]
+
+
+def test_ids_do_not_depend_on_order_and_repeats_are_told_apart():
+    forward, backward = list(open_texts(TEXTS)), list(open_texts(TEXTS[::-1]))
+    assert sorted(e.id for e in forward) == sorted(e.id for e in backward)
+    assert len({e.id for e in forward}) == len(TEXTS)
+
+
+def test_a_named_column_gives_the_ids(tmp_path):
+    path = tmp_path / "t.jsonl"
+    path.write_text("".join(json.dumps({"text": t, "n": i}) + "\n" for i, t in enumerate(TEXTS)))
+    assert [e.id for e in open_texts(path, id_column="n")] == ["0", "1", "2", "3"]
+    path.write_text('{"text": "a", "n": 1}\n{"text": "b", "n": 1}\n')
+    with pytest.raises(InputError, match="occurs twice"):
+        list(open_texts(path, id_column="n"))
+
+
+def test_a_sample_is_fair_and_does_not_depend_on_order():
+    texts = [f"text {i}" for i in range(1000)]
+    chosen = read(texts, sample=100)
+    assert set(chosen) == set(read(texts[::-1], sample=100))
+    assert len(set(chosen) & set(texts[:500])) == pytest.approx(50, abs=20)
+    assert read(texts, limit=3) == texts[:3]
+
+
+def test_filters_come_before_cuts():
+    lines = [" = Title = ", "A paragraph .", "", " = = Part = = ", "x = y is no heading", "Another ."]
+    assert read([line or " " for line in lines], only="wikitext", limit=2) == ["A paragraph .", "x = y is no heading"]
+    assert [wikitext_paragraph(line) for line in lines] == [False, True, False, False, True, True]
+    count = lambda text: {"input_ids": text.split()}  # noqa: E731
+    assert read(["a b c", "a", "a b"], min_tokens=2, tokenizer=count) == ["a b c", "a b"]
+
+
+def test_mistakes_are_answered_with_what_to_type(tmp_path):
+    (tmp_path / "t.csv").write_text("body,n\na,1\n")
+    pd.DataFrame({"body": ["a"], "n": [1]}).to_parquet(tmp_path / "t.parquet")
+    (tmp_path / "bad.jsonl").write_text('{"text": "a"}\nnot json\n')
+    (tmp_path / "notes.md").write_text("x")
+    for name in ("t.csv", "t.parquet"):
+        with pytest.raises(InputError, match="no column 'text'; it has body, n"):
+            read(tmp_path / name)
+    with pytest.raises(InputError, match="line 2: not JSON"):
+        read(tmp_path / "bad.jsonl")
+    with pytest.raises(InputError, match="no file"):
+        read("missing.txt")
+    with pytest.raises(InputError, match="texts come from .txt"):
+        read(tmp_path / "notes.md")
+    with pytest.raises(InputError, match="item 1 of the list is a int"):
+        read(["a", 3])
+    with pytest.raises(InputError, match="holds int, not text"):
+        read(tmp_path / "t.parquet", column="n")
+
+
+def test_a_hub_data_set_that_cannot_be_had_is_a_clear_error(monkeypatch):
+    pytest.importorskip("datasets")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(InputError, match="cannot open the hub data set 'nobody/nothing'"):
+        read("nobody/nothing")
+
+
+def test_a_hub_data_set_is_streamed(tmp_path):
+    """A folder of Parquet files is what the hub serves; the loader is the same."""
+    datasets = pytest.importorskip("datasets")
+    from layerwise.inputs.text import hub_rows
+
+    (tmp_path / "data").mkdir()
+    pd.DataFrame({"text": TEXTS}).to_parquet(tmp_path / "data" / "test-00000.parquet")
+    assert datasets and [text for _, text in hub_rows(str(tmp_path), None, "test", "text", None)] == TEXTS
+
+
+def test_the_demo_is_two_hundred_different_texts():
+    texts = demo_texts()
+    assert len(texts) == len(set(texts)) == 200
+    assert all(10 < len(text.split()) < 120 for text in texts)
+
+
+def test_shards_are_runs_of_the_stream():
+    examples = [Example(str(i), "x") for i in range(7)]
+    assert [len(shard) for shard in shards(examples, 3)] == [3, 3, 1]
+    assert [e for shard in shards(examples, 3) for e in shard] == examples

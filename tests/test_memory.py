@@ -1,0 +1,71 @@
+"""Memory: a scan holds one layer at a time, where output_hidden_states would hold all of them."""
+
+import weakref
+from collections import Counter
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from layerwise.inputs.source import hash_id
+from layerwise.models.load import ModelSpec, load_network
+from layerwise.passes.batches import make_batch
+from layerwise.passes.encode import Encoded
+from layerwise.passes.tapped_pass import run_batch
+from layerwise.sweep.plan import ScanPlan, choose_metrics
+from layerwise.sweep.state import ScanState
+from layerwise.sweep.worker import PromptValues, ReadingConsumer
+
+EXAMPLES, LENGTH = 16, 256
+
+
+class LiveBytes(TorchDispatchMode):
+    """Counts the bytes of all tensor storages that are alive and were made inside this mode."""
+
+    def __init__(self):
+        super().__init__()
+        self.alive, self.peak, self.seen = 0, 0, Counter()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, torch.Tensor):
+                self.add(tensor.untyped_storage())
+        return result
+
+    def add(self, storage):
+        at = storage._cdata
+        if self.seen[at]:
+            return
+        size = storage.nbytes()
+        self.seen[at] += 1
+        self.alive += size
+        self.peak = max(self.peak, self.alive)
+        weakref.finalize(storage, self.gone, at, size)
+
+    def gone(self, at, size):
+        self.seen[at] -= 1
+        self.alive -= size
+
+
+def test_a_scan_adds_one_layer_its_gram_matrices_and_the_state(real_model):
+    network = load_network(ModelSpec(real_model("smollm2-135m")))
+    ids = torch.randint(5, 40_000, (EXAMPLES, LENGTH), generator=torch.Generator().manual_seed(0)).tolist()
+    batch = make_batch(network, [Encoded(str(i), hash_id(str(i)), (tuple(row),)) for i, row in enumerate(ids)])
+    plan = ScanPlan(choose_metrics("fast"), tuple(range(network.depth + 1)), network.depth, has_norm=True)
+    state = ScanState({})
+    consumer = ReadingConsumer(network, plan, state, PromptValues(), lambda prompts, tokens: None)
+
+    with LiveBytes() as bare, torch.inference_mode():
+        network.forward(batch.ids.flatten(0, 1), batch.real.flatten(0, 1))
+    with LiveBytes() as scanned:
+        run_batch(network, batch, plan.layers, consumer)
+    with LiveBytes() as retained, torch.inference_mode():
+        network.module(input_ids=batch.ids.flatten(0, 1), output_hidden_states=True, use_cache=False)
+
+    layer = 4 * EXAMPLES * LENGTH * network.width
+    gram = 4 * EXAMPLES * LENGTH * LENGTH
+    allowed = 1.1 * (layer + gram + plan.state_bytes(network.width, EXAMPLES))
+    assert bare.peak > 2 * layer, "the counter must see the forward pass"
+    assert scanned.peak - bare.peak <= allowed
+    assert retained.peak - bare.peak > 20 * layer
