@@ -72,7 +72,7 @@ def test_every_file_opens_with_a_caption():
 
 def test_the_public_face():
     objects = ["CATALOG", "Estimate", "LayerTable", "LayerwiseError", "Metric", "ModelSpec", "__version__"]
-    verbs = ["doctor", "embed", "functional", "plan", "scan", "texts"]
+    verbs = ["difference", "doctor", "embed", "functional", "plan", "scan", "stress", "texts"]
     assert layerwise.__all__ == objects + verbs
     for name in layerwise.__all__:
         assert getattr(layerwise, name) is not None

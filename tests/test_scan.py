@@ -313,6 +313,9 @@ def test_fingerprints_tell_models_apart(tiny_llama):
     with torch.no_grad():
         network.module.layers[2].mlp.up_proj.weight[3, 5] += 1e-3
     assert network.fingerprint() != before
+    used = load_network(ModelSpec(tiny_llama))
+    used.tokenizer("w1 w2 w3", truncation=True, max_length=2)
+    assert used.fingerprint() == before, "what was done with a tokenizer before does not count"
     other = as_network(make_model("llama"), make_tokenizer(), "x")
     other.tokenizer.add_tokens(["new"])
     assert other.fingerprint() != before

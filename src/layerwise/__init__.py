@@ -15,11 +15,13 @@ _HOMES = {
     "LayerwiseError": "layerwise.errors",
     "Metric": "layerwise.metrics.base",
     "ModelSpec": "layerwise.models.load",
+    "difference": "layerwise.sweep.paired",
     "doctor": "layerwise.api",
     "embed": "layerwise.api",
     "functional": "layerwise.functional",
     "plan": "layerwise.api",
     "scan": "layerwise.api",
+    "stress": "layerwise.api",
     "texts": "layerwise.api",
 }
 
@@ -31,6 +33,7 @@ if TYPE_CHECKING:  # the same names, for editors and type checkers
     from layerwise.api import embed as embed
     from layerwise.api import plan as plan
     from layerwise.api import scan as scan
+    from layerwise.api import stress as stress
     from layerwise.api import texts as texts
     from layerwise.errors import LayerwiseError as LayerwiseError
     from layerwise.metrics.base import Estimate as Estimate
@@ -38,6 +41,7 @@ if TYPE_CHECKING:  # the same names, for editors and type checkers
     from layerwise.metrics.catalog import CATALOG as CATALOG
     from layerwise.models.load import ModelSpec as ModelSpec
     from layerwise.results import LayerTable as LayerTable
+    from layerwise.sweep.paired import difference as difference
 
 
 def __getattr__(name: str) -> Any:

@@ -10,7 +10,9 @@ from tqdm.auto import tqdm
 
 from layerwise.errors import InputError
 from layerwise.inputs.source import Source
+from layerwise.inputs.stress import KINDS, Stress
 from layerwise.inputs.text import open_texts, peek
+from layerwise.inputs.views import STRENGTH
 from layerwise.metrics.base import Metric
 from layerwise.models.doctor import Finding, examine
 from layerwise.models.layers import LayerChoice, choose_layers
@@ -50,6 +52,7 @@ def scan(
     batch_tokens: int = 4096,
     shard_size: int = 1024,
     seed: int = 0,
+    view_strength: float = STRENGTH,
     keep_prompts: KeepPrompts = "auto",
     progress: bool = False,
 ) -> LayerTable:
@@ -61,13 +64,51 @@ def scan(
     """
     scan_plan, source, outline = prepare(
         model, data, metrics=metrics, layers=layers, rows=rows, tokens=tokens, readout=readout, pooling=pooling,
-        max_length=max_length, batch_tokens=batch_tokens, shard_size=shard_size, seed=seed,
+        max_length=max_length, batch_tokens=batch_tokens, shard_size=shard_size, seed=seed, view_strength=view_strength,
     )
     forecast_of(model, scan_plan, source, outline).require_fit()
     network = open_network(model)
     with progress_bar(progress) as on_batch:
         folder = None if out is None else Path(out)
         return run_scan(network, scan_plan, source, out=folder, keep_prompts=keep_prompts, on_batch=on_batch)
+
+
+def stress(
+    model: Any,
+    data: Any = "demo",
+    *,
+    kind: str,
+    levels: Sequence[float] | None = None,
+    metrics: str | Sequence[str | Metric] = "prompt_entropy,prompt_entropy_normalized",
+    out: str | Path | None = None,
+    progress: bool = False,
+    **options: Any,
+) -> LayerTable:
+    """Every layer on prompts made more and more extreme, token by token: repetition, random tokens, length.
+
+    `kind` is repeat_one, repeat_any, random, length (the first tokens of texts that are long enough for every
+    level) or random_length. The rows say kind and level in `condition` and `level`.
+    """
+    if kind not in KINDS:
+        raise InputError(f"kind {kind!r} is not one of {', '.join(KINDS)}")
+    network, source = open_network(model), open_source(data)
+    tried = tuple(levels or [x for x in KINDS[kind].levels if KINDS[kind].a_share or x <= network.max_length])
+    if not KINDS[kind].a_share:
+        options["max_length"] = longest(int(max(tried)), network.max_length)
+    if kind == "length":
+        count, most = network.tokenizer, max(tried)
+        source = source.where(lambda text: len(count(text)["input_ids"]) >= most, f">= {most:g} tokens")
+    tables = []
+    for level in tried:
+        at_level = Stress(kind, level)
+        scan_plan, source, _ = prepare(network, source, metrics=metrics, stress=at_level, **options)
+        folder = None if out is None else Path(out) / f"{kind}-{level:g}"
+        with progress_bar(progress) as on_batch:
+            tables.append(run_scan(network, scan_plan, source, out=folder, on_batch=on_batch))
+    table = LayerTable.join(tables)
+    if out is not None:
+        table.save(out)
+    return table
 
 
 def plan(model: Any, data: Any = "demo", **options: Any) -> Forecast:

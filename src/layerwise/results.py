@@ -37,6 +37,8 @@ class LayerScore:
     revision: str = "main"
     data: str = ""
     dtype: str = "float32"
+    condition: str = ""  # what was done to the inputs, such as repeat_one; "" where nothing was
+    level: float = math.nan  # how far that went
 
 
 COLUMNS = tuple(f.name for f in fields(LayerScore))
@@ -66,8 +68,16 @@ class LayerTable:
         """Rows by everything but the layer, each in the order of depth: what a plot draws as one line."""
         lines: dict[tuple[str, ...], list[LayerScore]] = {}
         for s in sorted(self.scores, key=lambda s: s.layer):
-            lines.setdefault((s.model, s.metric, s.rows, s.tokens, s.pooling, s.readout), []).append(s)
+            name = f"{s.condition} {s.level:g}" if s.condition else ""
+            lines.setdefault((s.model, name, s.metric, s.rows, s.tokens, s.pooling, s.readout), []).append(s)
         return lines
+
+    @classmethod
+    def join(cls, tables: Iterable["LayerTable"]) -> Self:
+        """The rows of several tables under each other; the runs are listed."""
+        tables = list(tables)
+        run = {"kind": "joined", "runs": [dict(table.run) for table in tables]}
+        return cls(tuple(s for table in tables for s in table.scores), run)
 
     def to_pandas(self) -> Any:
         import pandas as pd
@@ -131,14 +141,16 @@ def environment() -> dict[str, str]:
 
 
 SUMMARY_COLUMNS = (
-    "model", "metric", "rows", "tokens", "readout", "first", "last", "normed", "least", "most", "by layer",
+    "model", "condition", "metric", "rows", "tokens", "readout", "first", "last", "normed", "least", "most", "by layer",
 )
 
 
 def summary(scores: Iterable[LayerScore]) -> str:
     """One line a curve: where it starts and ends, the normed last layer, its least and most, and a small picture."""
-    lines = [SUMMARY_COLUMNS, *summary_lines(scores)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(SUMMARY_COLUMNS))]
+    lines: list[tuple[str, ...]] = [SUMMARY_COLUMNS, *summary_lines(scores)]
+    shown = [i for i in range(len(SUMMARY_COLUMNS)) if any(line[i] for line in lines[1:])]  # no empty columns
+    lines = [tuple(line[i] for i in shown) for line in lines]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(shown))]
     return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip() for line in lines)
 
 
@@ -148,13 +160,13 @@ def summary_lines(scores: Iterable[LayerScore]) -> list[tuple[str, ...]]:
     for (*setting, readout), curve in curves.items():
         if readout == "normed" and len(curve) == 1 and (*setting, "raw") in curves:
             continue  # the normed last layer stands in the raw curve's line
-        model, metric, rows, tokens, _ = setting
+        model, condition, metric, rows, tokens, _ = setting
         normed = curves.get((*setting, "normed"), [])
         known = [s for s in curve if s.value == s.value]
         least, most = (f"at {f(known, key=lambda s: s.value).layer}" if known else "" for f in (min, max))
         ends = [f"{s.value:.4g}" for s in (curve[0], curve[-1], *normed[-1:])] + [""] * (not normed)
         picture = sparkline([s.value for s in curve])
-        lines.append((Path(model).name, metric, rows, tokens, readout, *ends, least, most, picture))
+        lines.append((Path(model).name, condition, metric, rows, tokens, readout, *ends, least, most, picture))
     return lines
 
 

@@ -9,10 +9,10 @@ from argparse import ArgumentParser
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from layerwise.cli import doctor, embed, metrics, scan
+from layerwise.cli import doctor, embed, metrics, scan, stress, views
 from layerwise.errors import LayerwiseError
 
-VERBS = (scan, embed, metrics, doctor)
+VERBS = (scan, stress, embed, views, metrics, doctor)
 
 
 def build_parser() -> ArgumentParser:

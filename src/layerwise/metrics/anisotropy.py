@@ -5,12 +5,15 @@ import math
 import torch
 from torch import Tensor
 
+from layerwise.accumulators.row_sample import RowSample
 from layerwise.accumulators.running_mean import RunningMean
 from layerwise.errors import InputError
 from layerwise.metrics.base import Estimate, Metric
-from layerwise.metrics.readings import mean_unit_row, pooled_rows
+from layerwise.metrics.intervals import Spread, spectral_spread
+from layerwise.metrics.readings import mean_unit_row, pooled_rows, row_sample
 from layerwise.metrics.scores import of_spectrum
-from layerwise.ops.rows import RowTreatment, treat_rows
+from layerwise.ops.precision import double
+from layerwise.ops.rows import RowTreatment, treat_rows, unit_rows
 from layerwise.ops.spectrum import shares, spectrum
 
 
@@ -34,7 +37,25 @@ def mean_pairwise_cosine(total: Tensor, n: int) -> Tensor:
 
 def top_share(z: Tensor, *, rows: RowTreatment = "raw") -> Tensor:
     """Share of the first eigenvalue in the sum of all: 1 when the rows lie on one line.  (..., N, D) -> (...)"""
-    return shares(spectrum(z, rows)).amax(dim=-1)
+    return top_of_spectrum(spectrum(z, rows))
+
+
+def top_of_spectrum(values: Tensor) -> Tensor:
+    return shares(values).amax(dim=-1)
+
+
+def error_of_mean_cosine(unit: Tensor) -> float:
+    """Standard error of the mean cosine of all pairs: twice that of the rows' mean cosines with the others."""
+    n = len(unit)
+    if n < 3:
+        return math.nan
+    with_others = (unit @ unit.sum(dim=0) - 1) / (n - 1)
+    return float(2 * with_others.std() / math.sqrt(n))
+
+
+def unit_sample(kept: RowSample, rows: RowTreatment) -> Tensor:
+    unit = unit_rows(double(kept.kept[:, 0]))
+    return unit[(unit != 0).any(dim=-1)]
 
 
 def score(kept: RunningMean, rows: RowTreatment) -> Estimate:
@@ -50,6 +71,7 @@ METRIC = Metric(
     unit="mean cosine",
     reading=mean_unit_row,
     score=score,
+    spread=Spread(row_sample, unit_sample, error_of_mean_cosine),
     cite="Ethayarajh 2019",
 )
 
@@ -60,6 +82,7 @@ TOP_SHARE = Metric(
     unit="share",
     rows=("raw", "unit", "centered", "centered_unit"),
     reading=pooled_rows,
-    score=of_spectrum(lambda values: shares(values).amax(dim=-1)),
+    score=of_spectrum(top_of_spectrum),
+    spread=spectral_spread(top_of_spectrum),
     cite="Mu & Viswanath 2018",
 )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from layerwise.errors import InputError
+from layerwise.metrics.intervals import Spread
 from layerwise.metrics.readings import Reading
 from layerwise.ops.rows import RowTreatment
 
@@ -39,6 +40,7 @@ class Metric:
     score: Callable[[Any, RowTreatment], Estimate]
     cite: str
     unit: str = ""
+    spread: Spread | None = None  # for scores whose interval does not come from what `reading` keeps
     rows: tuple[RowTreatment, ...] = ("raw",)
 
     def __post_init__(self) -> None:

@@ -1,16 +1,22 @@
 """Intrinsic dimension (TwoNN): of how many dimensions the surface is on which the prompts lie."""
 
+from dataclasses import dataclass, replace
+
 import torch
 from torch import Tensor
 
+from layerwise.accumulators.row_sample import RowSample
 from layerwise.errors import InputError
-from layerwise.metrics.base import Metric
+from layerwise.metrics.base import Estimate, Metric
+from layerwise.metrics.intervals import JACKKNIFE_GROUPS, Spread, group_jackknife
 from layerwise.metrics.readings import row_sample
-from layerwise.metrics.scores import of_sample
 from layerwise.ops.precision import double, require_finite
+from layerwise.ops.rows import RowTreatment
+
+DISCARD = 0.1
 
 
-def intrinsic_dimension(z: Tensor, *, discard: float = 0.1) -> Tensor:
+def intrinsic_dimension(z: Tensor, *, discard: float = DISCARD) -> Tensor:
     """TwoNN estimate of the dimension, from how much farther each row's second neighbour is than its first.
 
     z (N, D) -> scalar, float64 inside. The largest `discard` share of the ratios is left out, as Facco et al.
@@ -21,25 +27,48 @@ def intrinsic_dimension(z: Tensor, *, discard: float = 0.1) -> Tensor:
         raise InputError(f"expected a matrix (N, D) with rows, got shape {tuple(z.shape)}")
     if not 0 <= discard < 1:
         raise InputError(f"discard={discard} must be a share from 0 up to, not including, 1")
+    return slope_of_ratios(neighbour_ratios(z), discard)
+
+
+def neighbour_ratios(z: Tensor) -> Tensor:
+    """Logarithm of how much farther the second neighbour is than the first, for each row without a copy."""
     z = double(z)
     require_finite(z.norm(dim=-1), "the rows")
     if len(z) < 3:
-        return z.new_tensor(torch.nan)
+        return z.new_zeros(0)
     distance = torch.cdist(z, z, compute_mode="donot_use_mm_for_euclid_dist")  # exact for near neighbours
     nearest = distance.fill_diagonal_(torch.inf).topk(2, largest=False).values  # (N, 2)
     nearest = nearest[nearest[:, 0] > 0]
-    ratio = (nearest[:, 1] / nearest[:, 0]).log().sort().values
-    return slope_of_ratios(ratio, discard)
+    return (nearest[:, 1] / nearest[:, 0]).log()
 
 
-def slope_of_ratios(ratio: Tensor, discard: float) -> Tensor:
+def slope_of_ratios(ratio: Tensor, discard: float = DISCARD) -> Tensor:
     """Slope through the origin of -log(1 - F) against the sorted log ratios, F = i / n their empirical distribution."""
     n = len(ratio)
-    kept = ratio[: min(int(n * (1 - discard)), n - 1)]  # the largest has F = 1, whose logarithm is no number
+    kept = ratio.sort().values[: min(int(n * (1 - discard)), n - 1)]  # the largest has F = 1: no logarithm
     if len(kept) < 2:
         return ratio.new_tensor(torch.nan)
     share = torch.arange(1, len(kept) + 1, dtype=ratio.dtype, device=ratio.device) / n
     return -(kept @ torch.log1p(-share)) / (kept @ kept)
+
+
+@dataclass(frozen=True)
+class SampledRatios:
+    ratios: Tensor
+    skipped: int  # rows with nan, and rows that have a copy
+
+
+def sampled_ratios(kept: RowSample, rows: RowTreatment) -> SampledRatios:
+    ratios = neighbour_ratios(kept.kept[:, 0])
+    return SampledRatios(ratios, kept.skipped + len(kept.keys) - len(ratios))
+
+
+def score(found: SampledRatios, rows: RowTreatment) -> Estimate:
+    return Estimate(float(slope_of_ratios(found.ratios)), len(found.ratios), found.skipped)
+
+
+def error(found: SampledRatios) -> float:
+    return group_jackknife(found.ratios, slope_of_ratios)
 
 
 METRIC = Metric(
@@ -47,7 +76,8 @@ METRIC = Metric(
     perspective="geometry",
     larger_means="prompts lie on a surface of more dimensions",
     unit="dimensions",
-    reading=row_sample,
-    score=of_sample(intrinsic_dimension),
+    reading=lambda rows: replace(row_sample(rows), finish=sampled_ratios),
+    score=score,
+    spread=Spread(row_sample, sampled_ratios, error, degrees=JACKKNIFE_GROUPS - 1),
     cite="Facco et al. 2017",
 )

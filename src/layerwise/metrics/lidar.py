@@ -8,7 +8,8 @@ from torch import Tensor
 from layerwise.accumulators.class_scatter import ClassScatter
 from layerwise.errors import InputError
 from layerwise.metrics.base import Estimate, Metric
-from layerwise.metrics.readings import view_scatter
+from layerwise.metrics.intervals import JACKKNIFE_GROUPS, Spread, group_jackknife
+from layerwise.metrics.readings import view_sample, view_scatter
 from layerwise.ops.precision import double, require_finite
 from layerwise.ops.rows import RowTreatment, treat_rows
 from layerwise.ops.spectrum import eigenvalues, renyi_entropy, small_gram
@@ -53,6 +54,10 @@ def score(kept: ClassScatter, rows: RowTreatment) -> Estimate:
     return Estimate(float(renyi_entropy(values).exp()), n, kept.between.skipped)
 
 
+def error(views: Tensor) -> float:
+    return group_jackknife(views, lidar)
+
+
 METRIC = Metric(
     name="lidar",
     perspective="invariance",
@@ -60,5 +65,6 @@ METRIC = Metric(
     unit="directions",
     reading=view_scatter,
     score=score,
+    spread=Spread(view_sample, lambda kept, rows: kept.kept, error, degrees=JACKKNIFE_GROUPS - 1),
     cite="Thilak et al. 2024; Skean et al. 2025, sec. 3.4",
 )

@@ -3,6 +3,7 @@
 from torch import Tensor
 
 from layerwise.metrics.base import Metric
+from layerwise.metrics.intervals import spectral_spread
 from layerwise.metrics.readings import pooled_rows
 from layerwise.metrics.scores import of_spectrum
 from layerwise.ops.rows import RowTreatment
@@ -14,6 +15,10 @@ def participation(z: Tensor, *, rows: RowTreatment = "raw") -> Tensor:
     return matrix_entropy(z, 2, rows=rows).exp()
 
 
+def participation_of_spectrum(values: Tensor) -> Tensor:
+    return renyi_entropy(values, 2).exp()
+
+
 METRIC = Metric(
     name="participation",
     perspective="information",
@@ -21,6 +26,7 @@ METRIC = Metric(
     unit="dimensions",
     rows=("raw", "unit", "centered", "centered_unit"),
     reading=pooled_rows,
-    score=of_spectrum(lambda values: renyi_entropy(values, 2).exp()),
+    score=of_spectrum(participation_of_spectrum),
+    spread=spectral_spread(participation_of_spectrum),
     cite="Gao et al. 2017",
 )

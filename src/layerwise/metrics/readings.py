@@ -18,6 +18,7 @@ from layerwise.ops.spectrum import eigenvalues, spectrum
 
 SAMPLE_ROWS = 2048
 SAMPLE_PAIRS = 2048
+SAMPLE_VIEWED = 256
 LIDAR_VIEWS = 16
 
 # How many numbers of a layer a metric works on at once: a megabyte fits a CPU's cache, a GPU wants more to do.
@@ -153,6 +154,17 @@ def view_pairs(rows: RowTreatment) -> Reading:
         lambda width: RowSample(width, views=2, size=SAMPLE_PAIRS),
         lambda batch: (batch.keys, batch.pooled[:, 1:3]),
         views=2,
+    )
+
+
+def view_sample(rows: RowTreatment) -> Reading:
+    """All perturbed views of a few examples, those with the smallest hashed ids: for the interval of LiDAR."""
+    return Reading(
+        "view_sample",
+        "pooled",
+        lambda width: RowSample(width, views=LIDAR_VIEWS, size=SAMPLE_VIEWED),
+        lambda batch: (batch.keys, batch.pooled[:, 1 : 1 + LIDAR_VIEWS]),
+        views=LIDAR_VIEWS,
     )
 
 

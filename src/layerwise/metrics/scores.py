@@ -10,9 +10,10 @@ from torch import Tensor
 from layerwise.accumulators.row_sample import RowSample
 from layerwise.accumulators.running_mean import RunningMean
 from layerwise.metrics.base import Estimate
+from layerwise.metrics.intervals import interval
 from layerwise.metrics.readings import Spectrum
 from layerwise.ops.precision import double
-from layerwise.ops.rows import RowTreatment, treat_rows
+from layerwise.ops.rows import RowTreatment
 
 Score = Callable[[Any, RowTreatment], Estimate]
 
@@ -22,7 +23,9 @@ def mean_of(column: int = 0) -> Score:
 
     def score(kept: RunningMean, rows: RowTreatment) -> Estimate:
         n = int(kept.count[column])
-        return Estimate(float(kept.mean[column]) if n else math.nan, n, int(kept.skipped[column]))
+        value = float(kept.mean[column]) if n else math.nan
+        error = math.sqrt(float(kept.deviations[column]) / (n - 1) / n) if n > 1 else math.nan
+        return Estimate(value, n, int(kept.skipped[column]), *interval(value, error, n - 1))
 
     return score
 
@@ -36,17 +39,6 @@ def of_spectrum(function: Callable[[Tensor], Tensor]) -> Score:
     return score
 
 
-def of_sample(function: Callable[[Tensor], Tensor]) -> Score:
-    """A function of the sampled rows (k, D), in float64, treated as asked."""
-
-    def score(kept: RowSample, rows: RowTreatment) -> Estimate:
-        n = len(kept.keys)
-        value = float(function(treat_rows(double(kept.kept[:, 0]), rows))) if n else math.nan
-        return Estimate(value, n, kept.skipped)
-
-    return score
-
-
 def of_blocks(function: Callable[[Tensor, Tensor], Tensor], block: int) -> Score:
     """The mean over blocks of `block` pairs of a function of both sides, in the order of the hashed ids.
 
@@ -56,8 +48,12 @@ def of_blocks(function: Callable[[Tensor, Tensor], Tensor], block: int) -> Score
     def score(kept: RowSample, rows: RowTreatment) -> Estimate:
         pairs = double(kept.kept)                                          # (k, 2, D)
         blocks = [part for part in torch.split(pairs, block) if len(part) == block] or [pairs]
-        values = torch.stack([function(part[:, 0], part[:, 1]) for part in blocks]) if len(pairs) > 1 else None
         n = sum(len(part) for part in blocks)
-        return Estimate(math.nan if values is None else float(values.mean()), n, kept.skipped)
+        if n < 2:
+            return Estimate(math.nan, n, kept.skipped)
+        values = torch.stack([function(part[:, 0], part[:, 1]) for part in blocks])
+        value = float(values.mean())
+        error = float(values.std()) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+        return Estimate(value, n, kept.skipped, *interval(value, error, len(values) - 1))
 
     return score

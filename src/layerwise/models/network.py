@@ -1,6 +1,7 @@
 """Network: a pretrained model ready to be read layer by layer, with its tokenizer and its identity."""
 
 import hashlib
+import json
 from dataclasses import dataclass, field
 from inspect import signature
 from typing import Any
@@ -70,6 +71,10 @@ def checksum(weight: Tensor) -> bytes:
 
 def tokenizer_words(tokenizer: Any) -> bytes:
     """Everything that decides what a tokenizer does with a text, as bytes."""
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    told = backend.to_str() if backend is not None else repr(sorted(tokenizer.get_vocab().items()))
-    return f"{told} {tokenizer.special_tokens_map}".encode()
+    if (backend := getattr(tokenizer, "backend_tokenizer", None)) is None:
+        told: Any = sorted(tokenizer.get_vocab().items())
+    else:
+        told = json.loads(backend.to_str())
+        for left_by_the_last_call in ("truncation", "padding"):
+            told.pop(left_by_the_last_call, None)
+    return f"{json.dumps(told, sort_keys=True)} {tokenizer.special_tokens_map}".encode()

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from layerwise.inputs.source import Example
+from layerwise.inputs.views import STRENGTH, make_view
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,24 @@ def encode_texts(tokenizer: Any, texts: Sequence[str], max_length: int) -> list[
     ]
 
 
-def encode_examples(tokenizer: Any, examples: Sequence[Example], max_length: int) -> list[Encoded]:
-    """Examples without views, ready for a pass."""
-    found = encode_texts(tokenizer, [example.text for example in examples], max_length)
-    return [Encoded(e.id, e.key, (ids,), cut) for e, (ids, cut) in zip(examples, found, strict=True)]
+def encode_examples(
+    tokenizer: Any,
+    examples: Sequence[Example],
+    max_length: int,
+    *,
+    views: int = 0,
+    seed: int = 0,
+    strength: float = STRENGTH,
+) -> list[Encoded]:
+    """Examples ready for a pass, each with so many perturbed views behind the original."""
+    texts = [
+        text
+        for e in examples
+        for text in (e.text, *(make_view(e.text, seed, e.id, v, strength) for v in range(1, views + 1)))
+    ]
+    found = iter(encode_texts(tokenizer, texts, max_length))
+    encoded = []
+    for example in examples:
+        (original, cut), *others = [next(found) for _ in range(1 + views)]
+        encoded.append(Encoded(example.id, example.key, (original, *(ids for ids, _ in others)), cut))
+    return encoded

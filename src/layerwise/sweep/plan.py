@@ -3,10 +3,12 @@
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from layerwise.errors import InputError
+from layerwise.inputs.stress import Stress
+from layerwise.inputs.views import STRENGTH
 from layerwise.metrics.base import Metric
 from layerwise.metrics.catalog import CATALOG
 from layerwise.metrics.readings import Reading
@@ -41,9 +43,15 @@ class Measurement:
         return self.lens.pooling if self.reading.of == "pooled" else "-"
 
     @property
-    def key(self) -> str:
-        """Equal keys are kept once."""
-        return f"{self.layer:03d}|{self.lens.readout}|{self.lens.tokens}|{self.pooling}|{self.reading.name}"
+    def readings(self) -> tuple[Reading, ...]:
+        """What must be kept: the metric's reading, and the sample that its interval comes from, if it needs one."""
+        spread = self.metric.spread
+        return (self.reading,) if spread is None else (self.reading, spread.reading(self.rows))
+
+    def key(self, reading: Reading) -> str:
+        """The name under which a reading is kept; equal keys are kept once."""
+        pooling = self.lens.pooling if reading.of == "pooled" else "-"
+        return f"{self.layer:03d}|{self.lens.readout}|{self.lens.tokens}|{pooling}|{reading.name}"
 
 
 @dataclass(frozen=True)
@@ -62,6 +70,8 @@ class ScanPlan:
     batch_tokens: int = 4096
     shard_size: int = 1024
     seed: int = 0
+    view_strength: float = STRENGTH
+    stress: Stress | None = None
     dtype: str = "float32"
 
     def __post_init__(self) -> None:
@@ -75,6 +85,9 @@ class ScanPlan:
         ]
         problems += [f"{name} must be at least 1" for name in ("batch_tokens", "shard_size") if getattr(self, name) < 1]
         problems += ["max_length must be at least 2"] if self.max_length < 2 else []
+        if self.stress and self.views:
+            problems.append("stressed prompts have no views: stress is made of tokens, views are made of text")
+        problems += ["view_strength must lie between 0 and 1"] if not 0 < self.view_strength <= 1 else []
         if "normed" in self.readout and not self.has_norm:
             problems.append("this model has no final norm, so there is no normed readout; use raw")
         if problems:
@@ -107,14 +120,19 @@ class ScanPlan:
 
     def state_bytes(self, width: int, prompts: int) -> int:
         """The most that the accumulators of all layers hold after so many prompts."""
-        kept = {m.key: m.reading for layer in self.layers for m in self.measurements(layer)}
+        kept = {m.key(r): r for layer in self.layers for m in self.measurements(layer) for r in m.readings}
         return sum(reading.start(width).bytes_for(prompts) for reading in kept.values())
 
     def settings(self) -> dict[str, Any]:
         """The plan as plain words, for the record."""
         plain = {name: list(getattr(self, name)) for name in ("layers", "rows", "tokens", "readout", "pooling")}
-        numbers = {name: getattr(self, name) for name in ("max_length", "batch_tokens", "shard_size", "seed", "dtype")}
-        return {"metrics": [m.name for m in self.metrics], "views": self.views, **plain, **numbers}
+        names = ("max_length", "batch_tokens", "shard_size", "seed", "dtype", "views")
+        numbers = {name: getattr(self, name) for name in names}
+        if self.views:
+            numbers["view_strength"] = self.view_strength
+        if self.stress:
+            numbers["stress"] = asdict(self.stress)
+        return {"metrics": [m.name for m in self.metrics], **plain, **numbers}
 
     def fingerprint(self) -> str:
         """A word that changes with anything that changes the numbers."""

@@ -1,9 +1,15 @@
 """From states to rows: the scores of every layer, and the numbers of single prompts as a table."""
 
-from dataclasses import asdict
+import math
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from typing import Any
 
 from layerwise.metrics.base import Estimate
+from layerwise.metrics.intervals import interval
+from layerwise.metrics.readings import Reading
 from layerwise.models.network import Network
+from layerwise.ops.rows import RowTreatment
 from layerwise.results import LayerScore
 from layerwise.sweep.plan import Measurement, ScanPlan
 from layerwise.sweep.state import ScanState
@@ -26,6 +32,8 @@ def layer_scores(network: Network, plan: ScanPlan, state: ScanState, data: str) 
             metric=m.metric.name,
             data=data,
             dtype=plan.dtype,
+            condition=plan.stress.kind if plan.stress else "",
+            level=float(plan.stress.level) if plan.stress else math.nan,
             **asdict(score(m, state, network.width, finished)),
         )
         for layer in plan.layers
@@ -35,11 +43,22 @@ def layer_scores(network: Network, plan: ScanPlan, state: ScanState, data: str) 
 
 def score(m: Measurement, state: ScanState, width: int, finished: dict[tuple[object, ...], object]) -> Estimate:
     """A measurement's estimate; what several metrics are made of is finished once and found again in `finished`."""
-    at = (m.key, m.rows, m.reading.finish)
-    if at not in finished:
-        kept = state.kept.get(m.key) or m.reading.start(width)
-        finished[at] = m.reading.finish(kept, m.rows)
-    return m.metric.score(finished[at], m.rows)
+
+    def finish(reading: Reading, how: Callable[[Any, RowTreatment], Any]) -> Any:
+        at = (m.key(reading), m.rows, how)
+        if at not in finished:
+            finished[at] = how(state.kept.get(m.key(reading)) or reading.start(width), m.rows)
+        return finished[at]
+
+    estimate = m.metric.score(finish(m.reading, m.reading.finish), m.rows)
+    if (spread := m.metric.spread) is None:
+        return estimate
+    sample = spread.reading(m.rows)
+    size = len(getattr(state.kept.get(m.key(sample)), "keys", ()))
+    # The sample's error is that of a data set of its size; the score was made of n examples.
+    error = spread.error(finish(sample, spread.finish)) * math.sqrt(size / estimate.n) if estimate.n else math.nan
+    low, high = interval(estimate.value, error, spread.degrees or size - 1)
+    return replace(estimate, ci_low=low, ci_high=high)
 
 
 def prompt_table(plan: ScanPlan, prompts: PromptValues) -> bytes:
@@ -49,10 +68,10 @@ def prompt_table(plan: ScanPlan, prompts: PromptValues) -> bytes:
     import torch
 
     ids, parts = pa.array(prompts.ids), []
-    kept = {m.key: m for layer in plan.layers for m in plan.measurements(layer) if m.reading.columns}
+    kept = {m.key(m.reading): m for layer in plan.layers for m in plan.measurements(layer) if m.reading.columns}
     for key, m in kept.items():
         if key not in prompts.values:
-            continue
+            continue  # no batch came through
         values = torch.cat(prompts.values[key]).double().numpy()                  # (N, columns)
         for i, column in enumerate(m.reading.columns):
             words = {"layer": m.layer, "readout": m.lens.readout, "tokens": m.lens.tokens}

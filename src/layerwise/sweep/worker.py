@@ -1,7 +1,7 @@
 """The worker: one shard of examples through the model, and the state it leaves. The same on a laptop and on a node."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -9,15 +9,16 @@ from torch import Tensor
 
 from layerwise.errors import NotFiniteError
 from layerwise.inputs.source import Example
-from layerwise.metrics.readings import LayerBatch
+from layerwise.inputs.stress import Stress, Vocabulary
+from layerwise.metrics.readings import LayerBatch, Reading
 from layerwise.models.network import Network
 from layerwise.models.taps import normed
 from layerwise.ops.pooling import pool
 from layerwise.ops.tokens import counted_tokens
 from layerwise.passes.batches import Batch
-from layerwise.passes.encode import encode_examples
+from layerwise.passes.encode import Encoded, encode_examples
 from layerwise.passes.tapped_pass import run_pass
-from layerwise.sweep.plan import Lens, Measurement, ScanPlan
+from layerwise.sweep.plan import Lens, ScanPlan
 from layerwise.sweep.state import Facts, ScanState
 
 OnBatch = Callable[[int, int], None]  # prompts, tokens
@@ -40,25 +41,24 @@ class ReadingConsumer:
     state: ScanState
     prompts: PromptValues
     on_batch: OnBatch
-    wanted: dict[int, dict[Lens, list[Measurement]]] = field(init=False)
-    read: dict[str, tuple[Measurement, tuple[Tensor, ...]]] = field(default_factory=dict)
+    wanted: dict[int, dict[Lens, dict[str, Reading]]] = field(init=False)
+    read: dict[str, tuple[Reading, tuple[Tensor, ...]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.wanted = {layer: {} for layer in self.plan.layers}
         for layer, lenses in self.wanted.items():
             for m in self.plan.measurements(layer):
-                lenses.setdefault(m.lens, []).append(m)
+                lenses.setdefault(m.lens, {}).update({m.key(reading): reading for reading in m.readings})
 
     def layer(self, number: int, hidden: Tensor, batch: Batch) -> None:
         for readout in self.plan.readouts_of(number):
             seen = normed(self.network.anatomy, hidden) if readout == "normed" else hidden
-            for lens, measurements in self.wanted[number].items():
+            for lens, wanted in self.wanted[number].items():
                 if lens.readout != readout:
                     continue
                 look = self.look(number, seen, batch, lens)
-                for m in measurements:
-                    if m.key not in self.read:
-                        self.read[m.key] = (m, m.reading.read(look))
+                for key, reading in wanted.items():
+                    self.read[key] = (reading, reading.read(look))
 
     def look(self, number: int, hidden: Tensor, batch: Batch, lens: Lens) -> LayerBatch:
         """A layer through a lens; raises where it is not finite, naming layer, type and example."""
@@ -74,11 +74,11 @@ class ReadingConsumer:
         return LayerBatch(batch.keys.to(hidden.device), hidden[:, 0], mask[:, 0], pooled)
 
     def keep(self, batch: Batch) -> None:
-        for key, (m, numbers) in self.read.items():
+        for key, (reading, numbers) in self.read.items():
             if key not in self.state.kept:
-                self.state.kept[key] = m.reading.start(self.network.width)
+                self.state.kept[key] = reading.start(self.network.width)
             self.state.kept[key].update(*(part.cpu() for part in numbers))
-            if m.reading.columns:
+            if reading.columns:
                 self.prompts.values.setdefault(key, []).append(numbers[0].cpu())
         self.prompts.ids.extend(example.id for example in batch.examples)
         self.drop()
@@ -91,12 +91,22 @@ class ReadingConsumer:
         self.read = {}
 
 
+def stressed(network: Network, plan: ScanPlan, stress: Stress, example: Encoded) -> Encoded:
+    """The example with its tokens made extreme."""
+    vocabulary = Vocabulary(len(network.tokenizer), network.special_ids)
+    return replace(example, views=(stress.apply(example.views[0], vocabulary, plan.seed, example.id),))
+
+
 def scan_shard(
     network: Network, plan: ScanPlan, origin: dict[str, Any], examples: Sequence[Example], on_batch: OnBatch
 ) -> tuple[ScanState, PromptValues]:
     """The state of one shard, and its prompts' own numbers."""
     state, prompts = ScanState(origin), PromptValues()
-    encoded = encode_examples(network.tokenizer, examples, plan.max_length)
+    encoded = encode_examples(
+        network.tokenizer, examples, plan.max_length, views=plan.views, seed=plan.seed, strength=plan.view_strength
+    )
+    if plan.stress:
+        encoded = [stressed(network, plan, plan.stress, example) for example in encoded]
     consumer = ReadingConsumer(network, plan, state, prompts, on_batch)
     run_pass(network, encoded, plan.layers, plan.batch_tokens, consumer)
     return state, prompts

@@ -1,0 +1,33 @@
+"""`layerwise stress`: every layer on prompts made more and more extreme."""
+
+from argparse import ArgumentParser, Namespace
+
+from layerwise.cli.options import add_data, add_model, add_reading, model_spec, open_data
+from layerwise.inputs.stress import KINDS
+
+HELP = "every layer on repeated, random, short and long prompts"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    add_model(parser)
+    add_data(parser)
+    add_reading(parser, several=", or several with commas")
+    parser.add_argument("--kind", required=True, choices=list(KINDS))
+    parser.add_argument("--levels", help="shares such as 0,0.5,1, or lengths such as 16,64,256; default: the paper's")
+    parser.add_argument("--metrics", default="prompt_entropy,prompt_entropy_normalized")
+    parser.add_argument("--rows", default="raw", help="raw, unit, centered, centered_unit, or several with commas")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", help="run folder: one scan a level, and the joined table")
+    parser.add_argument("--json", action="store_true", help="print the table as JSON")
+
+
+def run(args: Namespace) -> int:
+    import layerwise.api as api
+
+    names = ("metrics", "layers", "rows", "tokens", "readout", "pooling", "max_length", "batch_tokens", "seed")
+    options = {name: getattr(args, name) for name in names}
+    levels = [float(level) for level in args.levels.split(",")] if args.levels else None
+    model, data = model_spec(args), open_data(args)
+    table = api.stress(model, data, kind=args.kind, levels=levels, out=args.out, progress=True, **options)
+    print(table.to_json() if args.json else table)
+    return 0
