@@ -18,7 +18,7 @@ FLOORS = [
     {"ops", "accumulators", "results", "models", "inputs"},
     {"metrics"},
     {"passes", "engines", "functional"},
-    {"sweep"},
+    {"sweep", "downstream"},
     {"api"},
     {"cli"},
 ]
@@ -72,7 +72,7 @@ def test_every_file_opens_with_a_caption():
 
 def test_the_public_face():
     objects = ["CATALOG", "Estimate", "LayerTable", "LayerwiseError", "Metric", "ModelSpec", "__version__"]
-    verbs = ["difference", "doctor", "embed", "functional", "plan", "scan", "stress", "texts"]
+    verbs = ["correlate", "difference", "doctor", "embed", "evaluate", "functional", "plan", "scan", "stress", "texts"]
     assert layerwise.__all__ == objects + verbs
     for name in layerwise.__all__:
         assert getattr(layerwise, name) is not None

@@ -175,11 +175,13 @@ def test_other_runtime_errors_are_not_taken_for_full_memory(tiny_llama, word_tex
 def test_token_choices_are_what_they_say(tiny_llama):
     """no_first against a hand-made mean, no_special against the ids that the tokenizer adds."""
     network = load_network(ModelSpec(tiny_llama))
-    example, at = Example("a", "w1 </s> w2 w3"), Readout(2)
-    pooled = lambda tokens, pooling="mean": pooled_vectors(  # noqa: E731
-        network, [example], [at], tokens=tokens, pooling=pooling, max_length=60
-    )[at][0]
-    each = [pooled_vectors(network, [example], [at], pooling="last", max_length=n)[at][0] for n in (1, 2, 3, 4)]
+    example = Example("a", "w1 </s> w2 w3")
+
+    def pooled(tokens, pooling="mean", max_length=60):
+        at = Readout(2, "raw", tokens, pooling)
+        return pooled_vectors(network, [example], [at], max_length=max_length)[at][0]
+
+    each = [pooled("all", "last", n) for n in (1, 2, 3, 4)]
     torch.testing.assert_close(pooled("all"), torch.stack(each).mean(dim=0))
     torch.testing.assert_close(pooled("no_first"), torch.stack(each[1:]).mean(dim=0))
     torch.testing.assert_close(pooled("no_special"), torch.stack([each[0], *each[2:]]).mean(dim=0))

@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from families import DEPTH
 
 import layerwise
-from families import DEPTH
 from layerwise import functional as F
 from layerwise.errors import InputError, RunError
 from layerwise.inputs.source import hash_id
@@ -77,12 +77,11 @@ def test_the_seed_and_the_strength_of_views_matter_and_are_recorded(tiny_llama, 
 
 def test_every_row_has_an_interval_around_its_value(tiny_llama):
     texts = [" ".join(f"w{(i * j * j + 5 * i + j) % 89}" for j in range(3 + i % 9)) for i in range(600)]
-    table = layerwise.scan(tiny_llama, texts, metrics="all", rows="raw,centered,centered_unit", layers="1,2").to_pandas()
+    asked = {"metrics": "all", "rows": "raw,centered,centered_unit", "layers": "1,2"}
+    table = layerwise.scan(tiny_llama, texts, **asked).to_pandas()
     assert (table.ci_low < table.value).all() and (table.value < table.ci_high).all()
     # The intervals do not depend on the sharding.
-    again = layerwise.scan(
-        tiny_llama, texts, metrics="all", rows="raw,centered,centered_unit", layers="1,2", shard_size=100
-    ).to_pandas()
+    again = layerwise.scan(tiny_llama, texts, shard_size=100, **asked).to_pandas()
     assert again.ci_low.to_numpy() == pytest.approx(table.ci_low.to_numpy(), rel=1e-3, abs=1e-6)
 
 
@@ -199,9 +198,8 @@ def test_a_length_curve_uses_texts_that_are_long_enough_for_every_level(tiny_lla
 def test_heavier_views_align_worse_on_a_real_model(real_model):
     """What InfoNCE and DiME mean, on trained weights: more edits, higher loss, lower DiME beyond the embeddings."""
     texts = [text[:160] for text in demo_texts()]
-    light, heavy = (
-        layerwise.scan(real_model("all-minilm-l6-v2"), texts, metrics="infonce,dime", view_strength=p) for p in (0.1, 0.5)
-    )
+    model = real_model("all-minilm-l6-v2")
+    light, heavy = (layerwise.scan(model, texts, metrics="infonce,dime", view_strength=p) for p in (0.1, 0.5))
     for layer in range(1, 7):
         low, high = ({s.metric: s.value for s in t.where(layer=layer)} for t in (light, heavy))
         assert high["infonce"] > low["infonce"] and high["dime"] < low["dime"], layer

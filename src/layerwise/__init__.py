@@ -15,9 +15,11 @@ _HOMES = {
     "LayerwiseError": "layerwise.errors",
     "Metric": "layerwise.metrics.base",
     "ModelSpec": "layerwise.models.load",
+    "correlate": "layerwise.api",
     "difference": "layerwise.sweep.paired",
     "doctor": "layerwise.api",
     "embed": "layerwise.api",
+    "evaluate": "layerwise.api",
     "functional": "layerwise.functional",
     "plan": "layerwise.api",
     "scan": "layerwise.api",
@@ -29,8 +31,10 @@ __all__ = sorted([*_HOMES, "__version__"])
 
 if TYPE_CHECKING:  # the same names, for editors and type checkers
     from layerwise import functional as functional
+    from layerwise.api import correlate as correlate
     from layerwise.api import doctor as doctor
     from layerwise.api import embed as embed
+    from layerwise.api import evaluate as evaluate
     from layerwise.api import plan as plan
     from layerwise.api import scan as scan
     from layerwise.api import stress as stress

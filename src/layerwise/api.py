@@ -8,6 +8,10 @@ from typing import Any
 import pandas as pd
 from tqdm.auto import tqdm
 
+from layerwise.downstream.correlate import correlations
+from layerwise.downstream.forecast import forecast_lines
+from layerwise.downstream.run import choose_readouts, run_evaluation
+from layerwise.downstream.tasks import choose_tasks
 from layerwise.errors import InputError
 from layerwise.inputs.source import Source
 from layerwise.inputs.stress import KINDS, Stress
@@ -27,14 +31,17 @@ from layerwise.models.load import (
     outline_of_module,
 )
 from layerwise.models.network import Network
+from layerwise.ops.pooling import POOLINGS
+from layerwise.ops.tokens import TOKEN_CHOICES
 from layerwise.passes.encode import encode_texts
 from layerwise.passes.vectors import Readout, pooled_vectors
 from layerwise.results import LayerTable
 from layerwise.sweep.forecast import Forecast, make_forecast
-from layerwise.sweep.plan import ScanPlan, choose_metrics
+from layerwise.sweep.plan import READOUTS, ScanPlan, choose_metrics
 from layerwise.sweep.run import KeepPrompts, run_scan
 
 Words = str | Sequence[str]
+KNOWN_LOOKS = (READOUTS, TOKEN_CHOICES, POOLINGS)
 
 
 def scan(
@@ -133,15 +140,89 @@ def embed(
     These are the very vectors that `scan` measures.
     """
     network, examples = open_network(model), list(open_source(data))
-    chosen = [Readout(layer, readout) for layer in choose_layers(layers, network.depth)]
+    chosen = [Readout(layer, readout, tokens, pooling) for layer in choose_layers(layers, network.depth)]
     with progress_bar(progress) as on_batch:
         vectors = pooled_vectors(
-            network, examples, chosen, tokens=tokens, pooling=pooling, batch_tokens=batch_tokens,
+            network, examples, chosen, batch_tokens=batch_tokens,
             max_length=longest(max_length, network.max_length), on_batch=lambda done: on_batch(done, 0),
         )
     columns: dict[str, Any] = {"id": [e.id for e in examples], "text": [e.text for e in examples]}
     columns |= {f"layer_{r.layer}": list(rows.float().numpy()) for r, rows in vectors.items()}
     return pd.DataFrame(columns)
+
+
+def evaluate(
+    model: Any,
+    tasks: str | Sequence[str],
+    *,
+    out: str | Path,
+    data_root: str | Path | None = None,
+    layers: LayerChoice = "all",
+    readout: Words = "raw",
+    tokens: Words = "all",
+    pooling: Words = "mean",
+    max_length: int | None = None,
+    prompts: dict[str, str] | None = None,
+    batch_tokens: int = 4096,
+    precision: str = "float32",
+    vectors: str = "keep",
+    workers: int | None = None,
+    progress: bool = False,
+) -> LayerTable:
+    """Every layer on MTEB tasks, scored by mteb itself, with one forward pass a text.
+
+    `tasks` is paper32, names, types such as STS, or `all` of a `data_root` made by `layerwise data`. Scores are in
+    points from 0 to 100, the task's name is the row's metric. What is in `out` already is not computed again.
+    """
+    chosen, network = choose_tasks(tasks, data_root), open_network(model)
+    looks = readouts_asked(readout, tokens, pooling)
+    readouts = choose_readouts(network, choose_layers(layers, network.depth), looks)
+    with tqdm(total=len(chosen) * len(readouts), unit=" scores", disable=None if progress else True) as bar:
+
+        def on_score(told: dict[str, Any]) -> None:
+            bar.set_postfix_str(told["task"], refresh=False)
+            bar.update()
+
+        return run_evaluation(
+            network, chosen, readouts, out=Path(out), max_length=longest(max_length, network.max_length),
+            batch_tokens=batch_tokens, prompts=prompts, precision=precision, vectors=vectors, workers=workers,
+            on_score=on_score,
+        )
+
+
+def plan_evaluation(
+    model: Any,
+    tasks: str | Sequence[str],
+    *,
+    data_root: str | Path | None = None,
+    layers: LayerChoice = "all",
+    readout: Words = "raw",
+    tokens: Words = "all",
+    pooling: Words = "mean",
+    precision: str = "float32",
+) -> list[str]:
+    """What `evaluate` would take, a line each: tasks, texts, unique texts, forward passes, disk. Loads no weight."""
+    chosen, outline = choose_tasks(tasks, data_root), outline_of(as_spec(model))
+    looks = readouts_asked(readout, tokens, pooling)
+    extra = len(looks) if outline.has_norm and outline.depth in choose_layers(layers, outline.depth) else 0
+    readouts = len(choose_layers(layers, outline.depth)) * len(looks) + extra
+    return forecast_lines(chosen, readouts, outline.width, 4 if precision == "float32" else 2)
+
+
+def readouts_asked(readout: Words, tokens: Words, pooling: Words) -> list[Readout]:
+    """Every combination of the ways to read a layer, before layers are filled in."""
+    asked: Any = [(r, t, p) for r in words(readout) for t in words(tokens) for p in words(pooling)]
+    for name, given, known in zip(("readout", "tokens", "pooling"), zip(*asked, strict=True), KNOWN_LOOKS, strict=True):
+        for word in given:
+            if word not in known:
+                raise InputError(f"{name} {word!r} is not one of {', '.join(known)}")
+    return [Readout(0, *look) for look in asked]
+
+
+def correlate(scan_table: Any, eval_table: Any, **options: Any) -> pd.DataFrame:
+    """Which metrics go with which task scores over the layers: Spearman, Kendall, distance correlation, p-values."""
+    tables = [t if isinstance(t, LayerTable) else LayerTable.load(t) for t in (scan_table, eval_table)]
+    return correlations(*tables, **options)
 
 
 def doctor(model: Any) -> list[Finding]:

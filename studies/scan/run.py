@@ -15,9 +15,9 @@ from layerwise.models.load import load_tokenizer
 
 HUB = ("all-minilm-l6-v2", "gte-small", "stories15m", "smollm2-135m", "gemma3-270m")
 ZOO = ("gptneox/step8", "gptneox/step64", "gptneox/step629", "modernbert/step748", "mamba/step524")
-SHOWN = (
-    "prompt_entropy", "curvature", "dataset_entropy", "effective_rank", "anisotropy", "mean_norm", "intrinsic_dimension",
-)  # fmt: skip
+SHOWN = ("prompt_entropy", "curvature", "dataset_entropy", "effective_rank", "anisotropy", "mean_norm")
+SHOWN += ("intrinsic_dimension",)
+SETTINGS = {"max_length": 256, "rows": "raw,centered_unit", "tokens": "all,no_first,no_sinks", "progress": True}
 
 
 def main() -> None:
@@ -36,10 +36,7 @@ def main() -> None:
             tokenizer=load_tokenizer(layerwise.ModelSpec(str(folder))),
             sample=256,
         )
-        table = layerwise.scan(
-            folder, texts, out=args.runs / name, max_length=256, rows="raw,centered_unit", tokens="all,no_first,no_sinks",
-            progress=True,
-        ).to_pandas()  # fmt: skip
+        table = layerwise.scan(folder, texts, out=args.runs / name, **SETTINGS).to_pandas()
         tables.append(table.assign(model=name.replace("/step", " step ")))
     curves = pd.concat(tables)
     curves = curves[curves.metric.isin(SHOWN)].assign(setting=lambda d: d.metric + " " + d.rows + " " + d.tokens)

@@ -18,10 +18,12 @@ from layerwise.passes.tapped_pass import run_pass
 
 @dataclass(frozen=True)
 class Readout:
-    """Which state of a layer becomes a vector: the layer, raw or normed."""
+    """Which vector of a text: the layer, raw or normed, which tokens count and how they are pooled."""
 
     layer: int
     readout: str = "raw"
+    tokens: TokenChoice = "all"
+    pooling: Pooling = "mean"
 
 
 @dataclass
@@ -30,18 +32,19 @@ class PoolingConsumer:
 
     network: Network
     readouts: Sequence[Readout]
-    tokens: TokenChoice
-    pooling: Pooling
     on_batch: Callable[[int], None]
     rows: dict[Readout, dict[int, Tensor]] = field(default_factory=dict)
     read: dict[Readout, Tensor] = field(default_factory=dict)
 
     def layer(self, number: int, hidden: Tensor, batch: Batch) -> None:
+        seen = {"raw": hidden}
         for readout in self.readouts:
             if readout.layer == number:
-                seen = normed(self.network.anatomy, hidden) if readout.readout == "normed" else hidden
-                mask = counted_tokens(seen, batch.real, batch.special, self.tokens)
-                self.read[readout] = pool(seen, mask, self.pooling)[:, 0]          # (B, D)
+                if readout.readout not in seen:
+                    seen[readout.readout] = normed(self.network.anatomy, hidden)
+                states = seen[readout.readout]
+                mask = counted_tokens(states, batch.real, batch.special, readout.tokens)
+                self.read[readout] = pool(states, mask, readout.pooling)[:, 0]     # (B, D)
 
     def keep(self, batch: Batch) -> None:
         for readout, rows in self.read.items():
@@ -59,14 +62,12 @@ def pooled_vectors(
     examples: Sequence[Example],
     readouts: Sequence[Readout],
     *,
-    tokens: TokenChoice = "all",
-    pooling: Pooling = "mean",
     max_length: int,
     batch_tokens: int = 4096,
     on_batch: Callable[[int], None] = lambda done: None,
 ) -> dict[Readout, Tensor]:
-    """A matrix (N, D) for each readout, rows in the order of the examples; nan where no token counts."""
+    """A matrix (N, D) for each readout, of one pass, rows in the order of the examples; nan where no token counts."""
     encoded = encode_examples(network.tokenizer, examples, max_length)
-    consumer = PoolingConsumer(network, readouts, tokens, pooling, on_batch)
+    consumer = PoolingConsumer(network, readouts, on_batch)
     run_pass(network, encoded, {readout.layer for readout in readouts}, batch_tokens, consumer)
     return {r: torch.stack([consumer.rows[r][e.key] for e in examples]) for r in readouts}

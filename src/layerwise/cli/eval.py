@@ -1,0 +1,40 @@
+"""`layerwise eval`: every layer on MTEB, or on labelled data of your own, with one forward pass a text."""
+
+import sys
+from argparse import ArgumentParser, Namespace
+
+from layerwise.cli.options import add_model, add_reading, model_spec
+
+HELP = "score every layer on MTEB tasks, or your own, with one forward pass a text"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    add_model(parser)
+    add_reading(parser, several=", or several with commas")
+    parser.add_argument("--tasks", required=True, help="paper32, mteb names, types such as STS, or all of a data root")
+    parser.add_argument("--data-root", help="local data prepared by `layerwise data` (offline)")
+    parser.add_argument("--out", help="folder for scores, mteb's own results, and vectors; a later call goes on there")
+    parser.add_argument("--vectors", default="keep", choices=["keep", "evict"], help="evict: delete them task by task")
+    parser.add_argument("--precision", default="float32", choices=["float32", "float16"], help="of stored vectors")
+    parser.add_argument("--workers", type=int, help="scoring processes (default: one a core; 0: none)")
+    parser.add_argument("--dry-run", action="store_true", help="say which tasks, texts and disk, and load nothing")
+    parser.add_argument("--json", action="store_true", help="print the table as JSON")
+
+
+def run(args: Namespace) -> int:
+    import layerwise.api as api
+    from layerwise.errors import InputError
+
+    model = model_spec(args)
+    chosen = {name: getattr(args, name) for name in ("layers", "readout", "tokens", "pooling", "data_root")}
+    if args.dry_run:
+        print("\n".join(api.plan_evaluation(model, args.tasks, precision=args.precision, **chosen)))
+        return 0
+    if not args.out:
+        raise InputError("eval needs --out DIR, where scores are kept as they come")
+    names = ("max_length", "batch_tokens", "vectors", "precision", "workers")
+    options = {name: getattr(args, name) for name in names}
+    table = api.evaluate(model, args.tasks, out=args.out, progress=True, **chosen, **options)
+    print(table.to_json() if args.json else table)
+    print(f"{table.run['forwarded_texts']} texts went through the model; saved in {args.out}", file=sys.stderr)
+    return 0

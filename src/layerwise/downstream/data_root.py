@@ -1,0 +1,156 @@
+"""A data root: labelled data on disk in the layout that mteb's own task classes read, made from plain tables.
+
+    ROOT/<Task>/task.json           what it is: type, subset, how many examples, and the cap if there is one
+    ROOT/<Task>/README.md           the configurations, as the hub has them
+    ROOT/<Task>/<config>/<split>.parquet
+"""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from layerwise.errors import InputError
+from layerwise.files import write_atomically, write_json
+from layerwise.inputs.source import hash_id
+
+# What each type reads from a plain table.
+COLUMNS = {
+    "Classification": ("text", "label"),
+    "Clustering": ("sentences", "labels"),
+    "PairClassification": ("sentence1", "sentence2", "labels"),
+    "STS": ("sentence1", "sentence2", "score"),
+    "Reranking": ("query", "positive", "negative"),
+    "Retrieval": ("query", "positive", "negative"),
+}
+OLD_PAIR_NAMES = ("SprintDuplicateQuestions", "TwitterSemEval2015", "TwitterURLCorpus")  # sent1, sent2 in mteb
+
+
+@dataclass(frozen=True)
+class LocalTask:
+    """A task whose data lie in a data root."""
+
+    name: str
+    type: str
+    folder: str
+    subset: str = "default"
+    examples: int = 0
+    of: int = 0  # before the cap
+    revision: str = ""
+
+    @property
+    def size_told(self) -> str:
+        capped = "" if self.examples == self.of else f" of {self.of}, by hashed id"
+        return f"{self.examples}{capped}"
+
+
+def write_task(
+    root: Path, name: str, kind: str, test: pd.DataFrame, train: pd.DataFrame | None = None, *, subset: str = "default",
+    cap: int | None = None,
+) -> LocalTask:
+    """Writes a task's folder from plain tables; `cap` keeps so many test examples, those of the smallest hashed ids."""
+    require_columns(name, kind, test, train)
+    if kind == "Clustering" and "text" in test:
+        test = pd.DataFrame({"sentences": [list(test.text)], "labels": [list(test.label)]})
+    whole = count_examples(kind, test)
+    test = capped(kind, test, cap)
+    tables = {(subset, "test"): test[list(COLUMNS[kind])]}
+    if kind in ("Reranking", "Retrieval"):
+        tables = retrieval_tables(test, top_ranked=kind == "Reranking")
+    if name in OLD_PAIR_NAMES:
+        tables = {at: t.rename(columns={"sentence1": "sent1", "sentence2": "sent2"}) for at, t in tables.items()}
+    if train is not None:
+        tables[subset, "train"] = train[list(COLUMNS[kind])]
+    folder, digest = root / name, hashlib.blake2b(digest_size=8)
+    for (config, split), table in tables.items():
+        data = table.reset_index(drop=True).to_parquet(index=False)
+        digest.update(f"{config}/{split}".encode() + data)
+        write_atomically(folder / config / f"{split}.parquet", data)
+    write_atomically(folder / "README.md", readme(tables).encode())
+    task = LocalTask(name, kind, str(folder), subset, count_examples(kind, test), whole, digest.hexdigest())
+    write_json(folder / "task.json", asdict(task))
+    return task
+
+
+def read_root(root: Path) -> dict[str, LocalTask]:
+    """All tasks of a data root, by name."""
+    found = {}
+    for path in sorted(root.glob("*/task.json")):
+        told = json.loads(path.read_text(encoding="utf-8"))
+        found[told["name"]] = LocalTask(**(told | {"folder": str(path.parent.resolve())}))
+    if not found:
+        raise InputError(f"{root} holds no prepared task; make one with `layerwise data {root} NAME --type ...`")
+    return found
+
+
+def require_columns(name: str, kind: str, test: pd.DataFrame, train: pd.DataFrame | None) -> None:
+    if kind not in COLUMNS:
+        raise InputError(f"type {kind!r} is not one of {', '.join(COLUMNS)}")
+    wanted = ("text", "label") if kind == "Clustering" and "text" in test else COLUMNS[kind]
+    for table in (test, *([] if train is None else [train])):
+        if lacking := [column for column in wanted if column not in table]:
+            has = ", ".join(map(str, table.columns))
+            raise InputError(f"{name}: a {kind} table needs {', '.join(wanted)}; {', '.join(lacking)} not among {has}")
+    if kind == "Classification" and train is None:
+        raise InputError(f"{name}: Classification needs a train table as well")
+
+
+def count_examples(kind: str, test: pd.DataFrame) -> int:
+    return sum(len(set_) for set_ in test.sentences) if kind == "Clustering" else len(test)
+
+
+def capped(kind: str, test: pd.DataFrame, cap: int | None) -> pd.DataFrame:
+    """At most `cap` examples (of each set, for clustering), those whose hashed content is smallest: never a prefix."""
+    if cap is None:
+        return test
+    if kind != "Clustering":
+        return smallest(test, cap)
+    sets = [smallest(pd.DataFrame({"s": list(r.sentences), "l": list(r.labels)}), cap) for r in test.itertuples()]
+    return pd.DataFrame({"sentences": [list(s.s) for s in sets], "labels": [list(s.l) for s in sets]})
+
+
+def smallest(table: pd.DataFrame, cap: int) -> pd.DataFrame:
+    keys = [hash_id(json.dumps([as_plain(v) for v in row], default=str)) for row in table.itertuples(index=False)]
+    chosen = pd.Series(keys, index=table.index).sort_values(kind="stable").index[:cap]
+    return table.loc[sorted(chosen)]
+
+
+def as_plain(value: Any) -> Any:
+    return list(value) if hasattr(value, "__len__") and not isinstance(value, str) else value
+
+
+def retrieval_tables(test: pd.DataFrame, *, top_ranked: bool) -> dict[tuple[str, str], pd.DataFrame]:
+    """Queries, one corpus of all candidates, what is relevant, and for reranking each query's own candidates."""
+    ids: dict[str, str] = {}
+    relevant, ranked = [], []
+    for number, row in enumerate(test.itertuples(index=False)):
+        query = f"q{number}"
+        candidates = [(text, 1) for text in row.positive] + [(text, 0) for text in row.negative]
+        for text, score in candidates:
+            ids.setdefault(text, f"d{len(ids)}")
+            if score:
+                relevant.append((query, ids[text], score))
+        ranked.append((query, list(dict.fromkeys(ids[text] for text, _ in candidates))))
+    queries = pd.DataFrame({"_id": [f"q{n}" for n in range(len(test))], "text": list(test["query"])})
+    corpus = pd.DataFrame({"_id": list(ids.values()), "title": "", "text": list(ids)})
+    tables = {
+        ("corpus", "test"): corpus,
+        ("queries", "test"): queries,
+        ("default", "test"): pd.DataFrame(relevant, columns=["query-id", "corpus-id", "score"]).drop_duplicates(),
+    }
+    if top_ranked:
+        tables["top_ranked", "test"] = pd.DataFrame(ranked, columns=["query-id", "corpus-ids"])
+    return tables
+
+
+def readme(tables: dict[tuple[str, str], pd.DataFrame]) -> str:
+    """The YAML head by which the data sets library finds configurations and splits."""
+    lines = ["---", "configs:"]
+    for config in dict.fromkeys(config for config, _ in tables):
+        lines += [f"- config_name: {config}", "  data_files:"]
+        for split in (split for c, split in tables if c == config):
+            lines += [f"  - split: {split}", f"    path: {config}/{split}.parquet"]
+    return "\n".join([*lines, "---", ""])

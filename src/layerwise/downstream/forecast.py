@@ -1,0 +1,54 @@
+"""What an evaluation will take: tasks, texts, forward passes, disk; without network, before any weight is loaded."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from layerwise.downstream.data_root import LocalTask
+from layerwise.downstream.tasks import TaskChoice, official_task
+
+TEXTS = ("text", "documents", "queries", "sentence")  # how mteb's statistics name what is text
+
+
+def forecast_lines(tasks: Sequence[TaskChoice], readouts: int, width: int, bytes_per_number: int) -> list[str]:
+    """What scoring these tasks takes, from mteb's own statistics where data are not local. No network."""
+    lines, texts, unique = [], 0, 0
+    for choice in tasks:
+        one, other = local_counts(choice.local) if choice.local else described_counts(official_task(choice.name))
+        texts, unique = texts + one, unique + other
+        told = f"{one:>10,} texts {other:>10,} unique" if one else "    size not in mteb's statistics"
+        lines.append(f"{choice.name:42}{choice.type:20}{told}")
+    disk = unique * readouts * width * bytes_per_number
+    lines.append(f"{len(tasks)} tasks x {readouts} readouts = {len(tasks) * readouts:,} scores")
+    lines.append(f"{unique:,} forward passes, one a unique text; layer by layer it would be {texts * readouts:,}")
+    lines.append(f"{disk / 1e9:,.1f} GB of vectors if all are kept (--vectors evict keeps one task at a time)")
+    return lines
+
+
+def local_counts(local: LocalTask) -> tuple[int, int]:
+    """Texts and different texts in a task's files."""
+    texts: list[str] = []
+    for path in sorted(Path(local.folder).glob("*/*.parquet")):
+        for column, values in pd.read_parquet(path).items():
+            if column in ("text", "sentence1", "sentence2", "sent1", "sent2"):
+                texts += list(values)
+            elif column == "sentences":
+                texts += [text for set_ in values for text in set_]
+    return len(texts), len(set(texts))
+
+
+def described_counts(task: Any) -> tuple[int, int]:
+    """Texts and different texts of the test and train splits, by mteb's descriptive statistics."""
+    stats = task.metadata.descriptive_stats if task is not None else None
+    texts = unique = 0
+    for split, told in (stats or {}).items():
+        if split not in ("test", "train"):
+            continue
+        part = told.get("hf_subset_descriptive_stats", {}).get(task.hf_subsets[0], told) if task.hf_subsets else told
+        counted = [v for k, v in part.items() if isinstance(v, dict) and "unique_texts" in v and k.startswith(TEXTS)]
+        retrieval = part.get("num_documents", 0) + part.get("num_queries", 0)
+        texts += retrieval or part.get("num_samples", 0) * max(1, len(counted))
+        unique += sum(v["unique_texts"] for v in counted)
+    return texts, unique or texts

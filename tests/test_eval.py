@@ -1,0 +1,358 @@
+"""eval: mteb's own scores of every layer, each text through the model once, never a vector of another kind."""
+
+import json
+import math
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from families import DEPTH
+
+import layerwise
+from layerwise.cli.main import main
+from layerwise.downstream import run as eval_run
+from layerwise.downstream import scoring
+from layerwise.downstream.correlate import correlations, distance_correlation, with_p
+from layerwise.downstream.data_root import read_root, write_task
+from layerwise.downstream.encoder import experiment, model_name
+from layerwise.downstream.tasks import PAPER_32, choose_tasks
+from layerwise.downstream.vectors import VectorKind, VectorsMissing, VectorStore
+from layerwise.errors import InputError
+from layerwise.passes.vectors import Readout
+from layerwise.results import LayerScore, LayerTable
+
+mteb = pytest.importorskip("mteb")
+pytestmark = pytest.mark.filterwarnings("ignore")  # of mteb and its dependencies
+
+WORDS = [f"w{i}" for i in range(80)]
+
+
+def text(rng, topic):
+    return " ".join(WORDS[(topic * 16 + int(i)) % 80] for i in rng.integers(0, 20, 6))
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """One small task of each type, made of the tiny tokenizer's words: topics that a model can tell apart."""
+    rng, folder = np.random.default_rng(0), tmp_path_factory.mktemp("root")
+
+    def labelled(n):
+        return pd.DataFrame({"text": [text(rng, i % 4) for i in range(n)], "label": [i % 4 for i in range(n)]})
+
+    pairs = pd.DataFrame(
+        {
+            "sentence1": [text(rng, i % 4) for i in range(40)],
+            "sentence2": [text(rng, (i + i % 3) % 4) for i in range(40)],
+            "score": [float(5 - i % 3) for i in range(40)],
+            "labels": [int(i % 3 == 0) for i in range(40)],
+        }
+    )
+    found = pd.DataFrame(
+        {
+            "query": [text(rng, i % 4) for i in range(12)],
+            "positive": [[text(rng, i % 4)] for i in range(12)],
+            "negative": [[text(rng, (i + k) % 4) for k in (1, 2, 3)] for i in range(12)],
+        }
+    )
+    write_task(folder, "OwnTopics", "Classification", labelled(40), labelled(80))
+    write_task(folder, "OwnClusters", "Clustering", labelled(40))
+    write_task(folder, "OwnPairs", "PairClassification", pairs)
+    write_task(folder, "OwnSTS", "STS", pairs)
+    write_task(folder, "OwnReranking", "Reranking", found)
+    write_task(folder, "OwnRetrieval", "Retrieval", found)
+    return folder
+
+
+def scores(table):
+    return table.to_pandas().set_index(["metric", "layer", "readout", "tokens"]).value.sort_index()
+
+
+def test_every_type_is_scored_on_every_layer_with_one_pass_a_text(tiny_llama, root, tmp_path):
+    table = layerwise.evaluate(tiny_llama, "all", data_root=root, out=tmp_path, workers=2)
+    frame = table.to_pandas()
+    assert set(frame.metric) == set(read_root(root))
+    assert frame.groupby("metric").size().eq(DEPTH + 2).all(), "every layer, and the last one normed"
+    assert frame.value.between(-100, 100).all() and frame.value.std() > 1
+    texts = {t for p in root.glob("*/*/*.parquet") for t in strings(pd.read_parquet(p))}
+    assert table.run["forwarded_texts"] <= len(texts)
+    results = list(tmp_path.glob("*/mteb/**/OwnSTS.json"))
+    assert {p.parent.name for p in results} >= {f"layer_{k}" for k in range(DEPTH + 1)}, "mteb's own layout"
+    again = layerwise.evaluate(tiny_llama, "all", data_root=root, out=tmp_path, workers=0)
+    assert again.run["forwarded_texts"] == 0
+    pd.testing.assert_series_equal(scores(again), scores(table))
+
+
+def strings(frame):
+    for name in frame.columns.intersection(["text", "sentence1", "sentence2", "sentences"]):
+        for value in frame[name]:
+            yield from [value] if isinstance(value, str) else value
+
+
+def test_each_unique_text_is_forwarded_exactly_once(tiny_llama, root, tmp_path, monkeypatch):
+    seen = []
+    real = eval_run.pooled_vectors
+
+    def counting(network, examples, readouts, **options):
+        seen.extend(example.text for example in examples)
+        return real(network, examples, readouts, **options)
+
+    monkeypatch.setattr(eval_run, "pooled_vectors", counting)
+    table = layerwise.evaluate(tiny_llama, "OwnSTS,OwnPairs,OwnRetrieval", data_root=root, out=tmp_path, workers=0)
+    assert len(seen) == len(set(seen)) == table.run["forwarded_texts"]
+
+
+def test_scores_are_those_of_plain_sentence_transformers(tiny_bert, root, tmp_path):
+    """An independent way: a model cut by hand behind mean pooling, scored by mteb without any of our code."""
+    from sentence_transformers import SentenceTransformer
+
+    from layerwise.downstream.tasks import make_task
+
+    table = layerwise.evaluate(tiny_bert, "all", data_root=root, out=tmp_path, layers="2", workers=0)
+    plain = SentenceTransformer(tiny_bert, device="cpu")
+    plain[0].auto_model.encoder.layer = plain[0].auto_model.encoder.layer[:2]
+    mine = {s.metric: s.value for s in table}
+    for choice in choose_tasks("all", root):
+        result = mteb.evaluate(plain, make_task(choice), cache=None, show_progress_bar=False, co2_tracker=False)
+        tolerance = 0.5 if choice.type == "Classification" else 1e-3
+        assert mine[choice.name] == pytest.approx(100 * result.task_results[0].get_score(), abs=tolerance), choice.name
+
+
+def test_an_interrupted_evaluation_goes_on_and_computes_nothing_twice(tiny_llama, root, tmp_path, monkeypatch):
+    whole = layerwise.evaluate(tiny_llama, "OwnSTS,OwnPairs", data_root=root, out=tmp_path / "whole", workers=0)
+    real, calls = scoring.Scorer.score, []
+
+    def failing(self, task, readout, stores):
+        calls.append(task.name)
+        if len(calls) == 2:  # the first readout of the second task
+            raise KeyboardInterrupt
+        return real(self, task, readout, stores)
+
+    monkeypatch.setattr(scoring.Scorer, "score", failing)
+    with pytest.raises(KeyboardInterrupt):
+        layerwise.evaluate(tiny_llama, "OwnSTS,OwnPairs", data_root=root, out=tmp_path / "run", workers=0)
+    monkeypatch.setattr(scoring.Scorer, "score", real)
+    resumed = layerwise.evaluate(tiny_llama, "OwnSTS,OwnPairs", data_root=root, out=tmp_path / "run", workers=0)
+    pd.testing.assert_series_equal(scores(resumed), scores(whole))
+    assert resumed.run["forwarded_texts"] < whole.run["forwarded_texts"]
+
+
+def test_a_damaged_segment_is_computed_again_and_never_read(tiny_llama, root, tmp_path):
+    whole = layerwise.evaluate(tiny_llama, "OwnSTS", data_root=root, out=tmp_path, workers=0)
+    segment, *_ = sorted(tmp_path.glob("*/vectors/*/segment-*"))
+    data = bytearray(segment.read_bytes())
+    data[-50] ^= 255
+    segment.write_bytes(bytes(data))
+    for path in tmp_path.glob("*/scores/OwnSTS/*.json"):
+        path.unlink()
+    again = layerwise.evaluate(tiny_llama, "OwnSTS", data_root=root, out=tmp_path, workers=0)
+    assert 0 < again.run["forwarded_texts"] < whole.run["forwarded_texts"], "only what was damaged"
+    pd.testing.assert_series_equal(scores(again), scores(whole))
+
+
+def test_evicted_vectors_are_gone_and_scores_stay_the_same(tiny_llama, root, tmp_path):
+    kept = layerwise.evaluate(tiny_llama, "OwnSTS,OwnClusters", data_root=root, out=tmp_path / "a", workers=0)
+    gone = layerwise.evaluate(
+        tiny_llama, "OwnSTS,OwnClusters", data_root=root, out=tmp_path / "b", workers=0, vectors="evict", tokens="all"
+    )
+    pd.testing.assert_series_equal(scores(kept), scores(gone))
+    segments = [list((tmp_path / name).glob("*/vectors/*/segment-*")) for name in "ab"]
+    assert segments[0] and not segments[1]
+
+
+def test_several_token_choices_come_of_one_pass(tiny_llama, root, tmp_path):
+    table = layerwise.evaluate(tiny_llama, "OwnSTS", data_root=root, out=tmp_path, tokens="all,no_first", workers=0)
+    alone = layerwise.evaluate(tiny_llama, "OwnSTS", data_root=root, out=tmp_path / "x", tokens="no_first", workers=0)
+    both = scores(table)
+    pd.testing.assert_series_equal(both[both.index.get_level_values("tokens") == "no_first"], scores(alone))
+
+
+# ---- the store
+
+
+KIND = VectorKind("model", "float32", 64, (Readout(1), Readout(2)))
+
+
+def compute(texts):
+    return {r: torch.tensor([[float(len(t)), r.layer, ord(t[0])] for t in texts]) for r in KIND.readouts}
+
+
+def test_the_store_gives_back_what_was_computed_in_any_order(tmp_path):
+    store = VectorStore(tmp_path, KIND, compute)
+    first = store.vectors(["a", "bb", "a"], Readout(2))
+    assert first.tolist() == [[1, 2, 97], [2, 2, 98], [1, 2, 97]]
+    assert store.forwarded == 2
+    assert store.vectors(["ccc", "bb"], Readout(1)).tolist() == [[3, 1, 99], [2, 1, 98]]
+    assert store.forwarded == 3
+    reader = VectorStore(tmp_path, KIND, None, verify=False)
+    assert reader.vectors(["bb", "a"], Readout(1)).tolist() == [[2, 1, 98], [1, 1, 97]]
+    with pytest.raises(VectorsMissing, match="1 texts"):
+        reader.vectors(["new"], Readout(1))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"model": "other"}, {"dtype": "bfloat16"}, {"max_length": 32}, {"prompt": "query: "}, {"role": "query"},
+     {"readouts": (Readout(1), Readout(2, tokens="no_first"))}],
+)  # fmt: skip
+def test_no_vector_of_one_kind_is_served_for_another(tmp_path, change):
+    VectorStore(tmp_path, KIND, compute).vectors(["a"], Readout(1))
+    other = VectorStore(tmp_path, VectorKind(**(vars(KIND) | change)), None)
+    with pytest.raises(VectorsMissing):
+        other.vectors(["a"], Readout(1))
+
+
+@pytest.mark.parametrize("damage", [lambda d: d[:-7], lambda d: d[:10], lambda d: b"", lambda d: d[:-1] + b"\x00"])
+def test_damaged_segments_are_deleted(tmp_path, damage):
+    store = VectorStore(tmp_path, KIND, compute)
+    store.vectors(["a", "b"], Readout(1))
+    (segment,) = store.segments()
+    segment.write_bytes(damage(segment.read_bytes()))
+    again = VectorStore(tmp_path, KIND, compute)
+    assert not again.segments()
+    assert again.vectors(["b"], Readout(1)).tolist() == [[1, 1, 98]]
+
+
+def test_half_precision_is_stored_apart(tmp_path):
+    VectorStore(tmp_path, KIND, compute).vectors(["a"], Readout(1))
+    half = VectorStore(tmp_path, KIND, compute, "float16")
+    assert half.vectors(["a"], Readout(1)).dtype == np.float32 and half.forwarded == 1
+    with pytest.raises(InputError, match="float32, float16"):
+        VectorStore(tmp_path, KIND, compute, "int8")
+
+
+# ---- tasks and data
+
+
+def test_the_papers_tasks_resolve_by_name_without_network(capsys, tiny_llama):
+    chosen = choose_tasks("paper32")
+    types = pd.Series([t.type for t in chosen]).value_counts().to_dict()
+    assert types == {"Classification": 10, "STS": 9, "Clustering": 6, "Reranking": 4, "PairClassification": 3}
+    assert main(["eval", tiny_llama, "--tasks", "paper32", "--dry-run"]) == 0
+    told = capsys.readouterr().out
+    assert all(name in told for name in PAPER_32) and "32 tasks x 5 readouts" in told
+
+
+def test_a_cap_keeps_a_fair_sample_and_says_so(tmp_path):
+    table = pd.DataFrame({"sentence1": [f"a {i}" for i in range(300)], "sentence2": "b", "score": range(300)})
+    task = write_task(tmp_path, "Own", "STS", table, cap=50)
+    kept = pd.read_parquet(tmp_path / "Own" / "default" / "test.parquet")
+    shuffled = write_task(tmp_path / "x", "Own", "STS", table.sample(frac=1, random_state=0), cap=50)
+    assert set(kept.sentence1) == set(pd.read_parquet(tmp_path / "x/Own/default/test.parquet").sentence1)
+    assert kept.score.mean() == pytest.approx(150, abs=45) and task.size_told == "50 of 300, by hashed id"
+    assert shuffled.examples == 50
+
+
+def test_tables_that_do_not_fit_are_refused_with_what_they_need(tmp_path):
+    with pytest.raises(InputError, match="a STS table needs sentence1, sentence2, score; sentence2, score not among"):
+        write_task(tmp_path, "Own", "STS", pd.DataFrame({"sentence1": ["a"]}))
+    with pytest.raises(InputError, match="needs a train table"):
+        write_task(tmp_path, "Own", "Classification", pd.DataFrame({"text": ["a"], "label": [1]}))
+    with pytest.raises(InputError, match="is not one of Classification"):
+        write_task(tmp_path, "Own", "Sorting", pd.DataFrame())
+    with pytest.raises(InputError, match="no prepared task"):
+        read_root(tmp_path)
+
+
+def test_unknown_tasks_are_answered_with_those_there_are(root):
+    with pytest.raises(InputError, match="it has OwnClusters, OwnPairs"):
+        choose_tasks("Nothing", root)
+    with pytest.raises(InputError, match="no task 'Nothing'"):
+        choose_tasks("Nothing")
+
+
+def test_the_command_line_prepares_and_scores(tiny_llama, tmp_path, capsys):
+    table = pd.DataFrame({"sentence1": ["w1 w2", "w3", "w4"], "sentence2": ["w1 w3", "w9", "w5"], "score": [5, 0, 3]})
+    table.to_csv(tmp_path / "own.csv", index=False)
+    root = str(tmp_path / "root")
+    assert main(["data", root, "Own", "--type", "STS", "--test", str(tmp_path / "own.csv")]) == 0
+    out = ["--out", str(tmp_path / "out"), "--workers", "0", "--layers", "1,last", "--json"]
+    assert main(["eval", tiny_llama, "--tasks", "all", "--data-root", root, *out]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert {(s["layer"], s["readout"]) for s in told["scores"]} == {(1, "raw"), (3, "raw"), (3, "normed")}
+    assert main(["eval", tiny_llama, "--tasks", "all", "--data-root", root]) == 2
+    assert "needs --out" in capsys.readouterr().err
+
+
+def test_names_for_mteb():
+    assert model_name("org/model") == "org/model"
+    assert model_name("/some/where/model") == model_name("./model") == "local/model"
+    assert experiment(Readout(6)) == {"layer": 6}
+    assert experiment(Readout(6, "normed", "no_first")) == {"layer": 6, "readout": "normed", "tokens": "no_first"}
+
+
+# ---- correlation
+
+
+def test_distance_correlation_is_dcors():
+    dcor = pytest.importorskip("dcor")
+    rng = np.random.default_rng(0)
+    for n in (5, 13, 31):
+        a, b = rng.normal(size=n), rng.normal(size=n)
+        assert distance_correlation(a, b) == pytest.approx(dcor.distance_correlation(a, b, method="naive"), abs=1e-12)
+        assert distance_correlation(a, a**2) == pytest.approx(dcor.distance_correlation(a, a**2, method="naive"), abs=1e-12)
+
+
+def test_smooth_curves_are_not_called_related_too_easily():
+    """Two random walks over 30 layers correlate by chance; circular shifts know that, a plain test does not."""
+    from scipy.stats import spearmanr
+
+    rng = np.random.default_rng(1)
+    walks = [(rng.normal(size=30).cumsum(), rng.normal(size=30).cumsum()) for _ in range(200)]
+    plain = np.mean([spearmanr(a, b).pvalue < 0.05 for a, b in walks])
+    shifts = np.mean([with_p("spearman", a, b)["spearman_p"] < 0.05 for a, b in walks])
+    assert plain > 0.4 and shifts < plain / 2
+
+
+def table_of(metric, values, **more):
+    given = dict(model="m", readout="raw", tokens="all", pooling="mean", rows="raw", n=5)
+    return [LayerScore(layer=k, depth=k, metric=metric, value=v, **(given | more)) for k, v in enumerate(values)]
+
+
+def test_metric_and_task_are_matched_layer_by_layer():
+    scan = LayerTable((*table_of("up", range(12)), *table_of("up", range(12), tokens="no_first")))
+    scored = LayerTable(tuple(table_of("Task", [math.sqrt(k) for k in range(12)], rows="-")))
+    found = correlations(scan, scored)
+    assert len(found) == 1 and found.layers[0] == 12
+    assert (found.spearman[0], found.kendall[0]) == pytest.approx((1, 1))
+    assert found.spearman_p[0] == pytest.approx(1 / 12)
+
+
+def test_few_layers_are_warned_about():
+    scan, scored = LayerTable(tuple(table_of("up", range(5)))), LayerTable(tuple(table_of("Task", range(5), rows="-")))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        correlations(scan, scored)
+    assert "only 5 layers" in str(told[0].message)
+    with pytest.raises(InputError, match="share no four layers"):
+        correlations(scan, LayerTable(tuple(table_of("Task", range(3), rows="-"))))
+
+
+# ---- real weights
+
+
+def test_minilm_has_its_published_scores_and_a_cut_model_gives_the_same(real_model, shared, tmp_path):
+    """STSBenchmark 82.03 as published; layers 1, 3 and 5 against a model cut by hand, embeddings and scores."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.models import Pooling, Transformer
+
+    from layerwise.downstream.tasks import make_task
+
+    folder = real_model("all-minilm-l6-v2")
+    write_task(tmp_path / "r", "STSBenchmark", "STS", pd.read_parquet(shared("data/stsbenchmark/test.parquet")))
+    write_task(tmp_path / "r", "BIOSSES", "STS", pd.read_parquet(shared("data/biosses/test.parquet")))
+    options = {"data_root": tmp_path / "r", "max_length": 256, "out": tmp_path / "e", "workers": 0}
+    table = layerwise.evaluate(folder, "STSBenchmark,BIOSSES", layers="1,3,5,6", **options)
+    value = {(s.metric, s.layer): s.value for s in table}
+    assert value["STSBenchmark", 6] == pytest.approx(82.03, abs=0.005)
+    choice = next(t for t in choose_tasks("BIOSSES", tmp_path / "r"))
+    texts = list(pd.read_parquet(shared("data/biosses/test.parquet")).sentence1[:20])
+    vectors = layerwise.embed(folder, texts, layers="1,3,5")
+    for layer in (1, 3, 5):
+        encoder = Transformer(folder, max_seq_length=256)
+        plain = SentenceTransformer(modules=[encoder, Pooling(384, "mean")], device="cpu")
+        plain[0].auto_model.encoder.layer = plain[0].auto_model.encoder.layer[:layer]
+        assert np.stack(vectors[f"layer_{layer}"]) == pytest.approx(plain.encode(texts), abs=1e-5)
+        result = mteb.evaluate(plain, make_task(choice), cache=None, show_progress_bar=False, co2_tracker=False)
+        assert value["BIOSSES", layer] == pytest.approx(100 * result.task_results[0].get_score(), abs=1e-3)
