@@ -8,6 +8,8 @@ from torch import Tensor
 from layerwise.errors import InputError
 from layerwise.ops.rows import RowTreatment, treat_rows
 
+NotConverged: type[Exception] = torch.linalg.LinAlgError  # type: ignore[attr-defined]  # public, but not exported
+
 
 def small_gram(z: Tensor) -> Tensor:
     """ZZ' or Z'Z, whichever is smaller: both have the same non-zero eigenvalues.  (..., N, D) -> (..., n, n)"""
@@ -21,10 +23,22 @@ def eigenvalues(gram: Tensor, size: int | Tensor) -> Tensor:
     `size` is max(N, D) of the matrix that made the Gram matrix: eigenvalues below size * eps * largest are
     noise. A tensor of sizes gives each matrix of a batch its own, so that padding does not move the cut.
     """
-    values = torch.linalg.eigvalsh(gram)
+    values = symmetric_eigenvalues(gram)
     largest = values[..., -1:].detach()
     cut = torch.as_tensor(size, device=values.device)[..., None] * torch.finfo(values.dtype).eps * largest
     return torch.where(values > cut, values, 0.0)
+
+
+def symmetric_eigenvalues(gram: Tensor) -> Tensor:
+    """torch's eigvalsh; where that does not converge, as happens for many equal rows in float32, a steadier way."""
+    try:
+        values: Tensor = torch.linalg.eigvalsh(gram)
+    except NotConverged:
+        try:
+            values = torch.linalg.eigvalsh(gram.double()).to(gram.dtype)
+        except NotConverged:  # singular values of a positive semidefinite matrix are its eigenvalues
+            values = torch.linalg.svdvals(gram.double()).flip(-1).to(gram.dtype)
+    return values
 
 
 def spectrum(z: Tensor, rows: RowTreatment = "raw", mask: Tensor | None = None) -> Tensor:
