@@ -58,6 +58,14 @@ def test_a_sample_is_fair_and_does_not_depend_on_order():
     assert read(texts, limit=3) == texts[:3]
 
 
+def test_counting_stops_in_time_and_is_not_begun_online():
+    texts = [f"text {i}" for i in range(10)]
+    assert open_texts(texts).count(20) == (10, True)
+    assert open_texts(texts).count(4) == (4, False)
+    online = open_texts("nobody/nothing", only="wikitext", limit=5)
+    assert online.remote and online.count(7) == (7, False)
+
+
 def test_filters_come_before_cuts():
     lines = [" = Title = ", "A paragraph .", "", " = = Part = = ", "x = y is no heading", "Another ."]
     assert read([line or " " for line in lines], only="wikitext", limit=2) == ["A paragraph .", "x = y is no heading"]

@@ -41,6 +41,7 @@ from layerwise.sweep.plan import READOUTS, ScanPlan, choose_metrics
 from layerwise.sweep.run import KeepPrompts, run_scan
 
 Words = str | Sequence[str]
+COUNTED_AT_MOST = 20_000  # texts that a forecast counts: no state grows beyond so many
 KNOWN_LOOKS = (READOUTS, TOKEN_CHOICES, POOLINGS)
 
 
@@ -273,12 +274,14 @@ def forecast_of(model: Any, scan_plan: ScanPlan, source: Source, outline: Outlin
     """Lengths are guessed from the first texts; the weights of a model that is in memory already are free."""
     loaded = not isinstance(model, str | Path | ModelSpec)
     sample = encode_texts(outline.tokenizer, peek(source, 64), scan_plan.max_length)
+    prompts, all_of_them = source.count(COUNTED_AT_MOST)
     return make_forecast(
         scan_plan,
         width=outline.width,
         parameters=outline.parameters,
         bytes_per_weight=0 if loaded else DTYPES[scan_plan.dtype].itemsize,
-        prompts=source.count(),
+        prompts=prompts,
+        and_more=not all_of_them,
         mean_length=sum(len(ids) for ids, _ in sample) / max(1, len(sample)),
     )
 

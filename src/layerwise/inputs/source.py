@@ -4,7 +4,7 @@ import hashlib
 import heapq
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from layerwise.errors import InputError
@@ -33,6 +33,7 @@ class Source:
 
     name: str
     rows: Callable[[], Iterable[tuple[str | None, str]]]  # (id or None, text)
+    remote: bool = False  # going through it means downloading it
 
     def __iter__(self) -> Iterator[Example]:
         repeats: Counter[bytes] = Counter()
@@ -49,17 +50,19 @@ class Source:
             yield Example(content.hex() + (f"-{repeats[content]}" if repeats[content] else ""), text)
             repeats[content] += 1
 
-    def count(self) -> int:
-        """How many texts there are; goes through them."""
-        return sum(1 for _ in self.rows())
+    def count(self, at_most: int) -> tuple[int, bool]:
+        """How many texts there are, and whether that is all: counting stops at a number, and is not begun online."""
+        found = at_most if self.remote else sum(1 for _ in islice(iter(self.rows()), at_most))
+        return found, found < at_most
 
     def where(self, keep: Callable[[str], bool], said: str) -> "Source":
         """Only the texts that `keep` accepts."""
-        return Source(f"{self.name} ({said})", lambda: ((i, text) for i, text in self.rows() if keep(text)))
+        kept = lambda: ((i, text) for i, text in self.rows() if keep(text))  # noqa: E731
+        return replace(self, name=f"{self.name} ({said})", rows=kept)
 
     def first(self, n: int) -> "Source":
         """The first n texts."""
-        return Source(f"{self.name} (first {n})", lambda: islice(iter(self.rows()), n))
+        return replace(self, name=f"{self.name} (first {n})", rows=lambda: islice(iter(self.rows()), n))
 
     def sample(self, n: int) -> "Source":
         """The n texts whose hashed ids are smallest: a fair sample that does not depend on the order."""
@@ -68,7 +71,7 @@ class Source:
             chosen = heapq.nsmallest(n, self, key=lambda example: example.key)
             return ((example.id, example.text) for example in chosen)
 
-        return Source(f"{self.name} (sample of {n})", rows)
+        return replace(self, name=f"{self.name} (sample of {n})", rows=rows)
 
 
 def shards(examples: Iterable[Example], size: int) -> Iterator[list[Example]]:

@@ -69,7 +69,7 @@ def from_anywhere(
         return Source(word, lambda: table_rows(path, column, id_column))
     if path.exists():
         raise InputError(f"cannot read {word!r}; texts come from {', '.join(SUFFIXES)} files")
-    return Source(f"{word}:{split}", lambda: hub_rows(word, config, split, column, id_column))
+    return Source(f"{word}:{split}", lambda: hub_rows(word, config, split, column, id_column), remote=True)
 
 
 def demo_texts() -> list[str]:

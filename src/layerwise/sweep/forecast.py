@@ -13,9 +13,10 @@ ACTIVATION_COPIES = 16
 
 @dataclass(frozen=True)
 class Forecast:
-    """Forward passes, tokens, floating-point operations and bytes of a scan. `prompts` may be a guess."""
+    """Forward passes, tokens, floating-point operations and bytes of a scan, for the prompts that were counted."""
 
     prompts: int
+    and_more: bool  # counting stopped before the end
     forwards: int
     tokens: int
     flops: float
@@ -30,8 +31,9 @@ class Forecast:
         return self.weight_bytes + self.activation_bytes + 2 * self.state_bytes
 
     def lines(self) -> list[str]:
+        more = " at least; what follows is for so many" if self.and_more else ""
         return [
-            f"prompts          {self.prompts:,}",
+            f"prompts          {self.prompts:,}{more}",
             f"forward passes   {self.forwards:,} (each prompt with {self.forwards // max(1, self.prompts) - 1} views)",
             f"tokens           about {self.tokens:,}",
             f"operations       about {self.flops:.2e} FLOP",
@@ -50,7 +52,14 @@ class Forecast:
 
 
 def make_forecast(
-    plan: ScanPlan, *, width: int, parameters: int, bytes_per_weight: int, prompts: int, mean_length: float
+    plan: ScanPlan,
+    *,
+    width: int,
+    parameters: int,
+    bytes_per_weight: int,
+    prompts: int,
+    and_more: bool,
+    mean_length: float,
 ) -> Forecast:
     """From the plan and what is known before loading: the model's shape and the number and length of prompts."""
     forwards = prompts * (1 + plan.views)
@@ -58,6 +67,7 @@ def make_forecast(
     deepest = max(plan.layers) / plan.depth  # blocks above the deepest layer are not run
     return Forecast(
         prompts=prompts,
+        and_more=and_more,
         forwards=forwards,
         tokens=tokens,
         flops=2.0 * parameters * deepest * tokens,
