@@ -350,7 +350,7 @@ def without_chat_template(folder, copy):
 def plain_model(folder, layer, blocks):
     """Mean pooling over a model cut by hand, its final norm taken out: what one layer is, without any of our code."""
     from sentence_transformers import SentenceTransformer
-    from sentence_transformers.models import Pooling, Transformer
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
     from torch import nn
 
     encoder = Transformer(folder, max_seq_length=256)

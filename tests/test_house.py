@@ -15,10 +15,10 @@ SRC = Path(layerwise.__file__).parent
 FLOORS = [
     {"errors"},
     {"files"},
-    {"ops", "accumulators", "results", "models", "inputs"},
+    {"recipe", "ops", "accumulators", "results", "models", "inputs"},
     {"metrics"},
     {"passes", "engines", "functional"},
-    {"sweep", "downstream"},
+    {"sweep", "downstream", "exporter"},
     {"api"},
     {"cli"},
 ]
@@ -72,7 +72,8 @@ def test_every_file_opens_with_a_caption():
 
 def test_the_public_face():
     objects = ["CATALOG", "Estimate", "LayerTable", "LayerwiseError", "Metric", "ModelSpec", "__version__"]
-    verbs = ["correlate", "difference", "doctor", "embed", "evaluate", "functional", "plan", "scan", "stress", "texts"]
+    verbs = ["correlate", "difference", "doctor", "embed", "evaluate", "export", "functional", "plan", "scan"]
+    verbs += ["stress", "texts"]
     assert layerwise.__all__ == objects + verbs
     for name in layerwise.__all__:
         assert getattr(layerwise, name) is not None

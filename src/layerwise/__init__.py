@@ -20,6 +20,7 @@ _HOMES = {
     "doctor": "layerwise.api",
     "embed": "layerwise.api",
     "evaluate": "layerwise.api",
+    "export": "layerwise.api",
     "functional": "layerwise.functional",
     "plan": "layerwise.api",
     "scan": "layerwise.api",
@@ -35,6 +36,7 @@ if TYPE_CHECKING:  # the same names, for editors and type checkers
     from layerwise.api import doctor as doctor
     from layerwise.api import embed as embed
     from layerwise.api import evaluate as evaluate
+    from layerwise.api import export as export
     from layerwise.api import plan as plan
     from layerwise.api import scan as scan
     from layerwise.api import stress as stress

@@ -13,6 +13,7 @@ from layerwise.downstream.forecast import forecast_lines
 from layerwise.downstream.run import choose_readouts, run_evaluation
 from layerwise.downstream.tasks import choose_tasks
 from layerwise.errors import InputError
+from layerwise.exporter import export_recipe
 from layerwise.inputs.source import Source
 from layerwise.inputs.stress import KINDS, Stress
 from layerwise.inputs.text import open_texts, peek
@@ -35,6 +36,7 @@ from layerwise.ops.pooling import POOLINGS
 from layerwise.ops.tokens import TOKEN_CHOICES
 from layerwise.passes.encode import encode_texts
 from layerwise.passes.vectors import Readout, pooled_vectors
+from layerwise.recipe import Recipe
 from layerwise.results import LayerTable
 from layerwise.sweep.forecast import Forecast, make_forecast
 from layerwise.sweep.plan import READOUTS, ScanPlan, choose_metrics
@@ -218,6 +220,36 @@ def readouts_asked(readout: Words, tokens: Words, pooling: Words) -> list[Readou
             if word not in known:
                 raise InputError(f"{name} {word!r} is not one of {', '.join(known)}")
     return [Readout(0, *look) for look in asked]
+
+
+def export(
+    model: Any,
+    layer: int | str,
+    out: str | Path,
+    *,
+    readout: str = "raw",
+    pooling: str = "mean",
+    transform: str = "none",
+    fit: Any = None,
+    normalize: bool = False,
+    prompt: str = "",
+    mode: str = "portable",
+    max_length: int | None = None,
+    why: str = "",
+) -> Any:
+    """That layer as a folder which plain `SentenceTransformer(path)` loads; returns it loaded.
+
+    Vectors are compared with those that `scan` measures before the folder is kept. `transform` is a linear map
+    fitted without labels on the texts of `fit`, such as remove_top:3 or whiten.
+    """
+    network = open_network(model)
+    (number,) = choose_layers(layer, network.depth)
+    length = longest(max_length, network.max_length)
+    recipe = Recipe(number, readout, "all", pooling, transform, normalize, prompt, length)
+    if transform != "none" and fit is None:
+        raise InputError(f"transform {transform} must be fitted on texts of your own kind: pass fit= (--fit FILE)")
+    texts_to_fit = [example.text for example in open_source(fit)] if fit is not None else []
+    return export_recipe(network, recipe, Path(out), max_length=length, mode=mode, fit=texts_to_fit, why=why)
 
 
 def correlate(scan_table: Any, eval_table: Any, **options: Any) -> pd.DataFrame:
