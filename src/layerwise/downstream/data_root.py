@@ -64,6 +64,8 @@ def write_task(
         tables = {at: t.rename(columns={"sentence1": "sent1", "sentence2": "sent2"}) for at, t in tables.items()}
     if train is not None:
         tables[subset, "train"] = train[list(COLUMNS[kind])]
+    if subset != "default":  # some classes read a configuration a language, others one with a column for it
+        tables |= {("default", split): table.assign(lang=subset) for (_, split), table in tables.items()}
     folder, digest = root / name, hashlib.blake2b(digest_size=8)
     for (config, split), table in tables.items():
         data = table.reset_index(drop=True).to_parquet(index=False)

@@ -31,6 +31,8 @@ def local_counts(local: LocalTask) -> tuple[int, int]:
     """Texts and different texts in a task's files."""
     texts: list[str] = []
     for path in sorted(Path(local.folder).glob("*/*.parquet")):
+        if path.parent.name == "default" != local.subset:
+            continue  # the same texts again, with a column for the language
         for column, values in pd.read_parquet(path).items():
             if column in ("text", "sentence1", "sentence2", "sent1", "sent2"):
                 texts += list(values)
