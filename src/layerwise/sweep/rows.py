@@ -16,8 +16,10 @@ from layerwise.sweep.state import ScanState
 from layerwise.sweep.worker import PromptValues
 
 
-def layer_scores(network: Network, plan: ScanPlan, state: ScanState, data: str) -> tuple[LayerScore, ...]:
-    """One row a layer, metric and setting."""
+def layer_scores(
+    network: Network, plan: ScanPlan, state: ScanState, data: str, layer: int
+) -> tuple[LayerScore, ...]:
+    """The rows of one layer: one a metric and setting. What scores share is let go with the layer."""
     finished: dict[tuple[object, ...], object] = {}
     return tuple(
         LayerScore(
@@ -36,7 +38,6 @@ def layer_scores(network: Network, plan: ScanPlan, state: ScanState, data: str) 
             level=float(plan.stress.level) if plan.stress else math.nan,
             **asdict(score(m, state, network.width, finished)),
         )
-        for layer in plan.layers
         for m in plan.measurements(layer)
     )
 

@@ -50,7 +50,8 @@ def run_scan(
     checkpoint = Checkpoint(out, ScanState.parse, SECONDS_BETWEEN_CHECKPOINTS)
     state = run_shards(shards(source, plan.shard_size), work, checkpoint)
     run = provenance(network, plan, source, state) | {"seconds": round(time.monotonic() - began, 3)}
-    table = LayerTable(layer_scores(network, plan, state, source.name), run)
+    scores = (s for layer in plan.layers for s in layer_scores(network, plan, state, source.name, layer))
+    table = LayerTable(tuple(scores), run)
     if out is not None:
         table.save(out)
     return table
