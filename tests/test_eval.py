@@ -29,6 +29,12 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # of mteb and its dependencie
 WORDS = [f"w{i}" for i in range(80)]
 
 
+@pytest.fixture(autouse=True)
+def no_leftovers(tmp_path, monkeypatch):
+    """The data sets library caches local folders by name; where mteb runs without us, it gets a cache of its own."""
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "usual cache")
+
+
 def text(rng, topic):
     return " ".join(WORDS[(topic * 16 + int(i)) % 80] for i in rng.integers(0, 20, 6))
 
@@ -168,6 +174,23 @@ def test_several_token_choices_come_of_one_pass(tiny_llama, root, tmp_path):
     pd.testing.assert_series_equal(both[both.index.get_level_values("tokens") == "no_first"], scores(alone))
 
 
+def test_a_table_that_is_prepared_again_is_scored_anew(tiny_llama, tmp_path):
+    """The data sets library caches by folder name: an older table of that name must not be scored for a newer one."""
+    rng, values = np.random.default_rng(0), []
+    for n in (12, 30):
+        sides = {"sentence1": [text(rng, i) for i in range(n)], "sentence2": [text(rng, 2 * i) for i in range(n)]}
+        pairs = pd.DataFrame(sides)
+        write_task(tmp_path / "root", "Again", "STS", pairs.assign(score=range(n)))
+        table = layerwise.evaluate(tiny_llama, "Again", data_root=tmp_path / "root", out=tmp_path / str(n), layers="2")
+        rows = [np.stack(layerwise.embed(tiny_llama, list(pairs[c]), layers="2").layer_2) for c in pairs]
+        cosine = (rows[0] * rows[1]).sum(1) / np.linalg.norm(rows[0], axis=1) / np.linalg.norm(rows[1], axis=1)
+        from scipy.stats import spearmanr
+
+        assert table.scores[0].value == pytest.approx(100 * spearmanr(cosine, range(n)).statistic, abs=0.5)
+        values.append(table.scores[0].value)
+    assert values[0] != values[1]
+
+
 # ---- the store
 
 
@@ -249,6 +272,10 @@ def test_tables_that_do_not_fit_are_refused_with_what_they_need(tmp_path):
         write_task(tmp_path, "Own", "STS", pd.DataFrame({"sentence1": ["a"]}))
     with pytest.raises(InputError, match="needs a train table"):
         write_task(tmp_path, "Own", "Classification", pd.DataFrame({"text": ["a"], "label": [1]}))
+    with pytest.raises(InputError, match="positive must hold lists"):
+        write_task(tmp_path, "Own", "Retrieval", pd.DataFrame({"query": ["a"], "positive": ["b"], "negative": ["c"]}))
+    with pytest.raises(InputError, match="score must hold numbers, not text such as 'high'"):
+        write_task(tmp_path, "Own", "STS", pd.DataFrame({"sentence1": ["a"], "sentence2": ["b"], "score": ["high"]}))
     with pytest.raises(InputError, match="is not one of Classification"):
         write_task(tmp_path, "Own", "Sorting", pd.DataFrame())
     with pytest.raises(InputError, match="no prepared task"):
@@ -318,6 +345,18 @@ def test_metric_and_task_are_matched_layer_by_layer():
     assert len(found) == 1 and found.layers[0] == 12
     assert (found.spearman[0], found.kendall[0]) == pytest.approx((1, 1))
     assert found.spearman_p[0] == pytest.approx(1 / 12)
+
+
+def test_what_does_not_belong_together_is_refused():
+    scan = LayerTable(tuple(table_of("up", range(12))))
+    scored = LayerTable(tuple(table_of("Task", range(12), rows="-")))
+    with pytest.raises(InputError, match="expected a scan and then an eval, got eval and scan"):
+        correlations(LayerTable(scored.scores, {"kind": "eval"}), LayerTable(scan.scores, {"kind": "scan"}))
+    runs = [{"kind": k, "model": {"name": n, "fingerprint": n}} for k, n in (("scan", "a"), ("eval", "b"))]
+    with pytest.raises(InputError, match="the scan is of a, the eval of b"):
+        correlations(LayerTable(scan.scores, runs[0]), LayerTable(scored.scores, runs[1]))
+    constant = LayerTable(tuple(table_of("Task", [1.0] * 12, rows="-")))
+    assert correlations(scan, constant)[["spearman", "spearman_p", "distance_p"]].isna().all().all()
 
 
 def test_few_layers_are_warned_about():

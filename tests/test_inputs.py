@@ -58,6 +58,24 @@ def test_a_sample_is_fair_and_does_not_depend_on_order():
     assert read(texts, limit=3) == texts[:3]
 
 
+def test_any_collection_of_texts_will_do():
+    assert read(pd.Series(TEXTS)) == read(tuple(TEXTS)) == read(text for text in TEXTS) == TEXTS
+    with pytest.raises(InputError, match="one column of the table"):
+        read(pd.DataFrame({"text": TEXTS}))
+
+
+def test_files_of_spreadsheets_and_long_cells_are_read(tmp_path):
+    (tmp_path / "bom.csv").write_bytes("\ufefftext\nhello\n".encode())
+    (tmp_path / "long.csv").write_text("text\n" + "x" * 200_000 + "\n")
+    assert read(tmp_path / "bom.csv") == ["hello"]
+    assert len(read(tmp_path / "long.csv")[0]) == 200_000
+    (tmp_path / "latin.txt").write_bytes("caf\xe9\n".encode("latin-1"))
+    with pytest.raises(InputError, match="latin.txt is not UTF-8"):
+        read(tmp_path / "latin.txt")
+    with pytest.raises(InputError, match="limit must be at least 1, not -3"):
+        read(TEXTS, limit=-3)
+
+
 def test_counting_stops_in_time_and_is_not_begun_online():
     texts = [f"text {i}" for i in range(10)]
     assert open_texts(texts).count(20) == (10, True)

@@ -261,6 +261,16 @@ def test_objects_are_accepted_as_well_as_names(tiny_llama, word_texts):
         layerwise.scan(42, word_texts)
 
 
+def test_a_model_in_training_is_read_without_dropout_and_left_in_training(tiny_llama, word_texts):
+    from transformers import AutoModel
+
+    module = AutoModel.from_pretrained(tiny_llama, attention_dropout=0.5).train()
+    trained = layerwise.scan(module, word_texts, metrics="prompt_entropy").to_pandas()
+    assert module.training
+    still = layerwise.scan(tiny_llama, word_texts, metrics="prompt_entropy").to_pandas()
+    pd.testing.assert_series_equal(trained.value, still.value)
+
+
 def test_a_sentence_transformer_is_accepted(tiny_bert, word_texts):
     st = pytest.importorskip("sentence_transformers")
     model = st.SentenceTransformer(tiny_bert, device="cpu")

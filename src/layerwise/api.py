@@ -103,11 +103,10 @@ def stress(
         raise InputError(f"kind {kind!r} is not one of {', '.join(KINDS)}")
     network, source = open_network(model), open_source(data)
     tried = tuple(levels or [x for x in KINDS[kind].levels if KINDS[kind].a_share or x <= network.max_length])
+    if kind == "length":
+        tried, source = lengths_that_fit(network, source, tried, asked=levels is not None)
     if not KINDS[kind].a_share:
         options["max_length"] = longest(int(max(tried)), network.max_length)
-    if kind == "length":
-        count, most = network.tokenizer, max(tried)
-        source = source.where(lambda text: len(count(text)["input_ids"]) >= most, f">= {most:g} tokens")
     tables = []
     for level in tried:
         at_level = Stress(kind, level)
@@ -119,6 +118,20 @@ def stress(
     if out is not None:
         table.save(out)
     return table
+
+
+def lengths_that_fit(
+    network: Network, source: Source, levels: Sequence[float], *, asked: bool
+) -> tuple[tuple[float, ...], Source]:
+    """The texts long enough for every level; of levels that nobody asked for, those that half of them reach."""
+    count = network.tokenizer
+    lengths = sorted(len(count(example.text)["input_ids"]) for example in source)
+    if not asked:
+        levels = [level for level in levels if level <= lengths[len(lengths) // 2]]
+    if not levels or max(levels) > lengths[-1]:
+        raise InputError(f"no text is that long: the longest has {lengths[-1]} tokens; pass shorter --levels")
+    most = max(levels)
+    return tuple(levels), source.where(lambda text: len(count(text)["input_ids"]) >= most, f">= {most:g} tokens")
 
 
 def plan(model: Any, data: Any = "demo", **options: Any) -> Forecast:
@@ -169,13 +182,14 @@ def evaluate(
     batch_tokens: int = 4096,
     precision: str = "float32",
     vectors: str = "keep",
-    workers: int | None = None,
+    workers: int = 0,
     progress: bool = False,
 ) -> LayerTable:
     """Every layer on MTEB tasks, scored by mteb itself, with one forward pass a text.
 
     `tasks` is paper32, names, types such as STS, or `all` of a `data_root` made by `layerwise data`. Scores are in
     points from 0 to 100, the task's name is the row's metric. What is in `out` already is not computed again.
+    With `workers`, scores are made in so many processes; a script then needs `if __name__ == "__main__":`.
     """
     chosen, network = choose_tasks(tasks, data_root), open_network(model)
     looks = readouts_asked(readout, tokens, pooling)

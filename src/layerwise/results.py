@@ -141,7 +141,8 @@ def environment() -> dict[str, str]:
 
 
 SUMMARY_COLUMNS = (
-    "model", "condition", "metric", "rows", "tokens", "readout", "first", "last", "normed", "least", "most", "by layer",
+    "model", "condition", "metric", "rows", "tokens", "pooling", "readout",
+    "first", "last", "normed", "least", "most", "by layer",
 )
 
 
@@ -160,13 +161,13 @@ def summary_lines(scores: Iterable[LayerScore]) -> list[tuple[str, ...]]:
     for (*setting, readout), curve in curves.items():
         if readout == "normed" and len(curve) == 1 and (*setting, "raw") in curves:
             continue  # the normed last layer stands in the raw curve's line
-        model, condition, metric, rows, tokens, _ = setting
+        model, condition, metric, rows, tokens, pooling = setting
         normed = curves.get((*setting, "normed"), [])
         known = [s for s in curve if s.value == s.value]
         least, most = (f"at {f(known, key=lambda s: s.value).layer}" if known else "" for f in (min, max))
         ends = [f"{s.value:.4g}" for s in (curve[0], curve[-1], *normed[-1:])] + [""] * (not normed)
         picture = sparkline([s.value for s in curve])
-        lines.append((Path(model).name, condition, metric, rows, tokens, readout, *ends, least, most, picture))
+        lines.append((Path(model).name, condition, metric, rows, tokens, pooling, readout, *ends, least, most, picture))
     return lines
 
 

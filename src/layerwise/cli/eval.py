@@ -1,5 +1,6 @@
 """`layerwise eval`: every layer on MTEB, or on labelled data of your own, with one forward pass a text."""
 
+import os
 import sys
 from argparse import ArgumentParser, Namespace
 
@@ -16,7 +17,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--out", help="folder for scores, mteb's own results, and vectors; a later call goes on there")
     parser.add_argument("--vectors", default="keep", choices=["keep", "evict"], help="evict: delete them task by task")
     parser.add_argument("--precision", default="float32", choices=["float32", "float16"], help="of stored vectors")
-    parser.add_argument("--workers", type=int, help="scoring processes (default: one a core; 0: none)")
+    cores = os.cpu_count() or 1
+    parser.add_argument("--workers", type=int, default=cores, help="scoring processes (default: one a core; 0: none)")
     parser.add_argument("--dry-run", action="store_true", help="say which tasks, texts and disk, and load nothing")
     parser.add_argument("--json", action="store_true", help="print the table as JSON")
 

@@ -3,6 +3,7 @@
 Exit codes: 0 done, 1 something is wrong (doctor), 2 the call or its data cannot be used, 130 interrupted.
 """
 
+import io
 import os
 import sys
 from argparse import ArgumentParser
@@ -30,6 +31,8 @@ def build_parser() -> ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = build_parser().parse_args(argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal without small bars still gets its table
     try:
         return int(args.run(args))
     except LayerwiseError as error:

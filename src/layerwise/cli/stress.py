@@ -1,5 +1,6 @@
 """`layerwise stress`: every layer on prompts made more and more extreme."""
 
+import sys
 from argparse import ArgumentParser, Namespace
 
 from layerwise.cli.options import add_data, add_model, add_reading, model_spec, open_data
@@ -30,4 +31,6 @@ def run(args: Namespace) -> int:
     model, data = model_spec(args), open_data(args)
     table = api.stress(model, data, kind=args.kind, levels=levels, out=args.out, progress=True, **options)
     print(table.to_json() if args.json else table)
+    if args.out:
+        print(f"saved in {args.out}", file=sys.stderr)
     return 0

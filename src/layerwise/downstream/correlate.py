@@ -20,6 +20,7 @@ def correlations(scan: LayerTable, scored: LayerTable, *, readout: str = "raw") 
     Only layers that both tables have count, in the same readout. Metric and score are of the same tensor where
     tokens and pooling agree; where the scan has several token choices, each is held against its own.
     """
+    require_one_model(scan, scored)
     metrics = curves(scan, readout, ["metric", "rows", "tokens"])
     tasks = curves(scored, readout, ["metric", "tokens", "pooling"])
     rows = []
@@ -45,6 +46,17 @@ def correlations(scan: LayerTable, scored: LayerTable, *, readout: str = "raw") 
     return table
 
 
+def require_one_model(scan: LayerTable, scored: LayerTable) -> None:
+    """A scan first, an evaluation second, of one model."""
+    kinds = (scan.run.get("kind", "scan"), scored.run.get("kind", "eval"))
+    if kinds != ("scan", "eval"):
+        raise InputError(f"expected a scan and then an eval, got {kinds[0]} and {kinds[1]}")
+    models = [table.run.get("model", {}).get("fingerprint") for table in (scan, scored)]
+    if None not in models and models[0] != models[1]:
+        names = [table.run["model"]["name"] for table in (scan, scored)]
+        raise InputError(f"the scan is of {names[0]}, the eval of {names[1]}: different weights or tokenizers")
+
+
 def curves(table: LayerTable, readout: str, by: list[str]) -> dict[tuple[str, ...], "pd.Series[Any]"]:
     frame = table.to_pandas()
     frame = frame[frame.readout == readout]
@@ -55,6 +67,8 @@ def with_p(how: str, a: Curve, b: Curve) -> dict[str, float]:
     """The measure, and the share of circular shifts of one curve that do as well: shifts keep a curve's smoothness."""
     measure = MEASURES[how]
     value = measure(a, b)
+    if np.isnan(value):
+        return {how: value, f"{how}_p": value}
     shifted = [abs(measure(np.roll(a, shift), b)) for shift in range(len(a))]  # shift 0 is the value itself
     return {how: value, f"{how}_p": float(np.mean([s >= abs(value) - 1e-12 for s in shifted]))}
 

@@ -96,6 +96,12 @@ def require_columns(name: str, kind: str, test: pd.DataFrame, train: pd.DataFram
         if lacking := [column for column in wanted if column not in table]:
             has = ", ".join(map(str, table.columns))
             raise InputError(f"{name}: a {kind} table needs {', '.join(wanted)}; {', '.join(lacking)} not among {has}")
+    for column in ("positive", "negative") if kind in ("Reranking", "Retrieval") else ():
+        if any(isinstance(value, str) or not hasattr(value, "__len__") for value in test[column]):
+            raise InputError(f"{name}: {column} must hold lists of texts; use .jsonl or .parquet, which have lists")
+    numbers = {"STS": "score", "PairClassification": "labels"}.get(kind)
+    if numbers and not pd.api.types.is_numeric_dtype(test[numbers]):
+        raise InputError(f"{name}: {numbers} must hold numbers, not text such as {test[numbers].iloc[0]!r}")
     if kind == "Classification" and train is None:
         raise InputError(f"{name}: Classification needs a train table as well")
 

@@ -1,6 +1,5 @@
 """One evaluation from its choices to its table: the store, the scoring, the rows, the record."""
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -30,7 +29,7 @@ def run_evaluation(
     prompts: dict[str, str] | None = None,
     precision: str = "float32",
     vectors: str = "keep",
-    workers: int | None = None,
+    workers: int = 0,
     on_score: Callable[[dict[str, Any]], None] = lambda told: None,
 ) -> LayerTable:
     """Every readout on every task, each unique text through the model once."""
@@ -53,10 +52,7 @@ def run_evaluation(
             for store in opened:
                 store.evict()
 
-    processes = workers if workers is not None else os.cpu_count() or 1
-    found = score_all(
-        scorer, tasks, readouts, open_store, workers=processes, on_score=on_score, after_task=after_task
-    )
+    found = score_all(scorer, tasks, readouts, open_store, workers=workers, on_score=on_score, after_task=after_task)
     run = {
         "kind": "eval",
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),

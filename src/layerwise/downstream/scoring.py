@@ -60,7 +60,7 @@ class Scorer:
 
         encoder = make_encoder(stores, readout, name=self.name, revision=self.revision, prompts=dict(self.prompts))
         cache = ResultCache(self.out / "mteb")
-        with quiet():
+        with quiet(), cache_of_its_own(task, self.out / "datasets"):
             made = loaded_task(task)
             result = mteb.evaluate(
                 encoder, made, cache=cache, overwrite_strategy="always", show_progress_bar=False, co2_tracker=False
@@ -86,6 +86,20 @@ def quiet() -> Iterator[None]:
     finally:
         if shown:
             datasets.enable_progress_bars()
+
+
+@contextmanager
+def cache_of_its_own(task: TaskChoice, folder: Path) -> Iterator[None]:
+    """Local data are cached by content: the usual cache goes by a folder's name and would serve an older table."""
+    import datasets
+
+    usual = datasets.config.HF_DATASETS_CACHE
+    if task.local:
+        datasets.config.HF_DATASETS_CACHE = folder / task.local.revision
+    try:
+        yield
+    finally:
+        datasets.config.HF_DATASETS_CACHE = usual
 
 
 _LOADED: dict[TaskChoice, Any] = {}

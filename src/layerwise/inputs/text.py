@@ -14,6 +14,7 @@ from layerwise.errors import InputError, MissingExtra
 from layerwise.inputs.source import Source
 
 Row = tuple[str | None, str]
+ENCODING = "utf-8-sig"  # UTF-8, with or without the mark that spreadsheets put first
 SUFFIXES = (".txt", ".jsonl", ".csv", ".parquet")
 
 
@@ -44,6 +45,9 @@ def open_texts(
         if tokenizer is None:
             raise InputError("min_tokens counts tokens, so it needs a tokenizer: pass tokenizer=")
         source = source.where(lambda text: len(tokenizer(text)["input_ids"]) >= min_tokens, f">= {min_tokens} tokens")
+    for name, number in (("limit", limit), ("sample", sample)):
+        if number is not None and number < 1:
+            raise InputError(f"{name} must be at least 1, not {number}")
     if limit is not None:
         source = source.first(limit)
     return source if sample is None else source.sample(sample)
@@ -65,11 +69,19 @@ def from_anywhere(
         if not path.is_file():
             raise InputError(f"no file {word!r}; pass a {', '.join(SUFFIXES)} file, -, demo, or a hub data set")
         if path.suffix == ".txt":
-            return Source(word, lambda: text_lines(path))
-        return Source(word, lambda: table_rows(path, column, id_column))
+            return Source(word, lambda: readable(text_lines(path), word))
+        return Source(word, lambda: readable(table_rows(path, column, id_column), word))
     if path.exists():
         raise InputError(f"cannot read {word!r}; texts come from {', '.join(SUFFIXES)} files")
     return Source(f"{word}:{split}", lambda: hub_rows(word, config, split, column, id_column), remote=True)
+
+
+def readable(rows: Iterator[Row], where: str) -> Iterator[Row]:
+    """The rows, with a file that is not UTF-8 told by its name."""
+    try:
+        yield from rows
+    except UnicodeDecodeError as error:
+        raise InputError(f"{where} is not UTF-8 ({error.reason}); convert it first, for example with iconv") from None
 
 
 def demo_texts() -> list[str]:
@@ -77,7 +89,11 @@ def demo_texts() -> list[str]:
     return (files("layerwise.inputs") / "demo.txt").read_text(encoding="utf-8").splitlines()
 
 
-def from_list(texts: Sequence[str]) -> Source:
+def from_list(given: Iterable[str]) -> Source:
+    """Any collection of texts: a list, a generator, a column of a table."""
+    if hasattr(given, "columns"):
+        raise InputError("pass one column of the table, such as table['text'], not the table")
+    texts = list(given)
     for place, text in enumerate(texts):
         if not isinstance(text, str):
             raise InputError(f"item {place} of the list is a {type(text).__name__}, not a text")
@@ -88,7 +104,7 @@ def from_list(texts: Sequence[str]) -> Source:
 
 def text_lines(path: Path) -> Iterator[Row]:
     """Every line that is not blank."""
-    with path.open(encoding="utf-8") as file:
+    with path.open(encoding=ENCODING) as file:
         yield from ((None, line.rstrip("\n")) for line in file if line.strip())
 
 
@@ -99,7 +115,7 @@ def table_rows(path: Path, column: str, id_column: str | None) -> Iterator[Row]:
 
 
 def jsonl_records(path: Path, wanted: list[str]) -> Iterator[dict[str, Any]]:
-    with path.open(encoding="utf-8") as file:
+    with path.open(encoding=ENCODING) as file:
         for number, line in enumerate(file, start=1):
             if not line.strip():
                 continue
@@ -113,7 +129,8 @@ def jsonl_records(path: Path, wanted: list[str]) -> Iterator[dict[str, Any]]:
 
 
 def csv_records(path: Path, wanted: list[str]) -> Iterator[dict[str, Any]]:
-    with path.open(encoding="utf-8", newline="") as file:
+    csv.field_size_limit(2**31 - 1)  # a long text is no mistake
+    with path.open(encoding=ENCODING, newline="") as file:
         yield from csv.DictReader(file)
 
 
@@ -145,7 +162,9 @@ def picked(records: Iterable[dict[str, Any]], column: str, id_column: str | None
     for record in records:
         for name in (column, id_column):
             if name is not None and name not in record:
-                raise InputError(f"{where} has no column {name!r}; it has {', '.join(map(str, record))}. Use --column")
+                option = "--column" if name == column else "--id-column"
+                has = ", ".join(map(str, record))
+                raise InputError(f"{where} has no column {name!r}; it has {has}. Name another with {option}")
         text = record[column]
         if text is None or (isinstance(text, str) and not text.strip()):
             continue

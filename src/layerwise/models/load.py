@@ -44,8 +44,11 @@ def load_network(spec: ModelSpec) -> Network:
     if spec.adapter:
         module = with_adapter(module, spec.adapter)
     if not spec.device_map:
-        module = module.to(pick_device(spec.device))
-    return as_network(module, load_tokenizer(spec), spec.name, spec.part, revision_of(module, spec))
+        try:
+            module = module.to(pick_device(spec.device))
+        except (RuntimeError, AssertionError) as error:
+            raise InputError(f"cannot use device {spec.device!r}: {error}") from None
+    return as_network(module.eval(), load_tokenizer(spec), spec.name, spec.part, revision_of(module, spec))
 
 
 def load_tokenizer(spec: ModelSpec) -> Any:
@@ -102,7 +105,7 @@ def as_network(
     module: nn.Module, tokenizer: Any, name: str, part: str | None = None, revision: str = "main"
 ) -> Network:
     """A model object and its tokenizer as a Network; heads on top of the backbone are left out."""
-    module = backbone(module, part).eval()
+    module = backbone(module, part)
     anatomy, longest = find_anatomy(module, module.config), longest_input(tokenizer, module.config)
     if tokenizer.pad_token is None:  # padding is masked, so any token will do
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.convert_ids_to_tokens(0)

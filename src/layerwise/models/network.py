@@ -47,7 +47,12 @@ class Network:
     def forward(self, ids: Tensor, real: Tensor) -> None:
         """Runs the model on right-padded ids (B, T) for what its taps see; keeps no key-value cache."""
         spare = {"use_cache": False} if "use_cache" in signature(self.module.forward).parameters else {}
-        self.module(input_ids=ids, attention_mask=real.long(), **spare)
+        training = self.module.training
+        self.module.eval()  # no dropout; the owner of the model finds it as it was
+        try:
+            self.module(input_ids=ids, attention_mask=real.long(), **spare)
+        finally:
+            self.module.train(training)
 
     def fingerprint(self) -> str:
         """A hash of every weight as it is in memory and of the tokenizer: equal models, equal words."""

@@ -59,6 +59,8 @@ def run_scan(
 
 def claim(out: Path, plan: dict[str, Any]) -> None:
     """Marks the folder as this scan's own; raises where it belongs to another."""
+    if out.is_file():
+        raise RunError(f"{out} is a file; --out names a folder")
     path = out / "plan.json"
     if not path.exists():
         write_json(path, plan)
