@@ -167,6 +167,14 @@ def test_evicted_vectors_are_gone_and_scores_stay_the_same(tiny_llama, root, tmp
     assert segments[0] and not segments[1]
 
 
+def test_scores_with_other_prompts_are_not_taken_for_these(tiny_llama, root, tmp_path):
+    plain = layerwise.evaluate(tiny_llama, "OwnSTS", data_root=root, out=tmp_path, layers="2")
+    asked = {"data_root": root, "out": tmp_path, "layers": "2", "prompts": {"STS": "w70 w71 "}}
+    prompted = layerwise.evaluate(tiny_llama, "OwnSTS", **asked)
+    assert prompted.run["forwarded_texts"] == plain.run["forwarded_texts"] > 0
+    assert prompted.scores[0].value != plain.scores[0].value
+
+
 def test_several_token_choices_come_of_one_pass(tiny_llama, root, tmp_path):
     table = layerwise.evaluate(tiny_llama, "OwnSTS", data_root=root, out=tmp_path, tokens="all,no_first", workers=0)
     alone = layerwise.evaluate(tiny_llama, "OwnSTS", data_root=root, out=tmp_path / "x", tokens="no_first", workers=0)

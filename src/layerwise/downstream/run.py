@@ -36,7 +36,10 @@ def run_evaluation(
     began = time.monotonic()
     dtype = str(network.dtype).removeprefix("torch.")
     kind = VectorKind(network.fingerprint(), dtype, max_length, tuple(readouts))
-    scorer = Scorer(out / kind.name(), kind, precision, network.name, network.revision, tuple((prompts or {}).items()))
+    given = tuple(sorted((prompts or {}).items()))
+    # Prompts and precision change scores, so they are part of the folder's name, as all of `kind` is.
+    folder = out / replace(kind, prompt=repr(given), role=precision).name()
+    scorer = Scorer(folder, kind, precision, network.name, network.revision, given)
     opened: list[VectorStore] = []
 
     def open_store(wanted: VectorKind) -> VectorStore:

@@ -39,18 +39,20 @@ class Checkpoint(Generic[StateT]):
     def __init__(self, folder: Path | None, parse: Callable[[bytes], StateT], every: float) -> None:
         self.folder, self.parse, self.every = folder, parse, every
         self.written = time.monotonic()
+        self.held: int | None = None  # shards in the newest file
 
     def latest(self) -> tuple[StateT | None, int]:
         """The newest whole checkpoint and how many shards it holds; none is (None, 0)."""
         for path in sorted(self._files(), reverse=True):
             try:
-                return self.parse(path.read_bytes()), int(path.stem.rpartition("-")[2])
+                state, self.held = self.parse(path.read_bytes()), int(path.stem.rpartition("-")[2])
+                return state, self.held
             except InputError:
                 path.unlink()  # damaged: an older one, or the beginning, is right
         return None, 0
 
     def save(self, state: StateT, shards: int, *, now: bool = False) -> None:
-        if self.folder is None or not (now or time.monotonic() - self.written >= self.every):
+        if self.folder is None or shards == self.held or not (now or time.monotonic() - self.written >= self.every):
             return
         older = self._files()
         path = self.folder / f"state-{shards:05d}.safetensors"
@@ -58,7 +60,7 @@ class Checkpoint(Generic[StateT]):
         for stale in older:
             if stale != path:
                 stale.unlink()
-        self.written = time.monotonic()
+        self.written, self.held = time.monotonic(), shards
 
     def _files(self) -> list[Path]:
         return list(self.folder.glob("state-*.safetensors")) if self.folder else []

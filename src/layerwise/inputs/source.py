@@ -79,11 +79,3 @@ def shards(examples: Iterable[Example], size: int) -> Iterator[list[Example]]:
     stream = iter(examples)
     while shard := list(islice(stream, size)):
         yield shard
-
-
-def fingerprint(examples: Iterable[Example]) -> str:
-    """A word for a set of examples that does not depend on their order: how many, and the sum of their keys."""
-    count = total = 0
-    for example in examples:
-        count, total = count + 1, (total + example.key) % 2**64
-    return f"{count}-{total:016x}"
