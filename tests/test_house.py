@@ -71,7 +71,7 @@ def test_every_file_opens_with_a_caption():
 
 
 def test_the_public_face():
-    objects = ["CATALOG", "Estimate", "LayerTable", "LayerwiseError", "Metric", "ModelSpec", "__version__"]
+    objects = ["CATALOG", "Cluster", "Estimate", "LayerTable", "LayerwiseError", "Metric", "ModelSpec", "__version__"]
     verbs = ["correlate", "difference", "doctor", "embed", "evaluate", "export", "functional", "plan", "scan"]
     verbs += ["stress", "texts"]
     assert layerwise.__all__ == objects + verbs
@@ -93,7 +93,7 @@ import sys, time
 start = time.perf_counter()
 import layerwise
 took = time.perf_counter() - start
-heavy = {"torch", "numpy", "transformers", "pandas"} & set(sys.modules)
+heavy = {"torch", "numpy", "transformers", "pandas", "ray"} & set(sys.modules)
 print(took, sorted(heavy))
 """
 
