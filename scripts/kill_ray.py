@@ -20,6 +20,7 @@ from pathlib import Path
 import psutil
 from ray.cluster_utils import Cluster
 
+from layerwise.engines.ray import RAY_HABITS
 from layerwise.results import LayerTable
 
 
@@ -34,7 +35,7 @@ def main() -> None:
     parser.add_argument("--metrics", default="fast")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
-    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+    os.environ |= RAY_HABITS
     moments = random.Random(args.seed)
     folder = Path(tempfile.mkdtemp(prefix="kill-ray-"))
     scan = [sys.executable, "-m", "layerwise.cli.main", "scan", args.model, "--data", args.data, "--threads", "1"]

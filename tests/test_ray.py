@@ -15,6 +15,7 @@ import torch
 from families import make_model, make_tokenizer
 
 import layerwise
+from layerwise.engines.ray import RAY_HABITS
 from layerwise.errors import InputError, ModelError, RunError
 from layerwise.metrics.base import Metric
 from layerwise.metrics.readings import mean_over_prompts
@@ -31,7 +32,7 @@ def nodes():
     """Two Ray nodes on loopback; the second can be lost and is put back."""
     from ray.cluster_utils import Cluster
 
-    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+    os.environ |= RAY_HABITS
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
     cluster.add_node(num_cpus=2)
     ray.init(address=cluster.address, log_to_driver=False, logging_level="error")

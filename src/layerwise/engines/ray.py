@@ -26,6 +26,8 @@ DEATHS_AT_MOST = 3  # of workers on one shard, before its examples are suspected
 DEATHS_THAT_PROVE = 2  # of workers on a single example of such a shard: one may be an accident
 IN_HAND = 2  # shards given to a worker: the one it works on and the next, so that it never waits for the driver
 AHEAD = 8  # shards for each worker that may be done before the next in line is
+# No reports to Ray's makers, no advice about versions to come, and workers that do not stand back behind all others.
+RAY_HABITS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_worker_niceness": "0"}
 SECONDS_BEFORE_A_WORD = 30.0  # how long to wait for a first worker without saying so
 
 
@@ -357,8 +359,8 @@ def open_ray(cluster: Cluster, load: Callable[[], Any], identify: Callable[[Any]
     """An engine whose workers hold what `load` makes. Ray itself is left as it was found."""
     if find_spec("ray") is None:
         raise MissingExtra("the ray engine needs Ray: pip install 'layerwise[ray]'")
-    for name in ("RAY_USAGE_STATS_ENABLED", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"):  # no reports, no advice
-        os.environ.setdefault(name, "0")
+    for name, value in RAY_HABITS.items():
+        os.environ.setdefault(name, value)
     ray = import_module("ray")
     ours = not ray.is_initialized()
     if ours:
