@@ -11,6 +11,7 @@ from matrices import normal
 
 from layerwise.accumulators.base import dump_states, parse_states
 from layerwise.accumulators.class_scatter import ClassScatter
+from layerwise.accumulators.frequent_directions import FrequentDirections
 from layerwise.accumulators.row_sample import RowSample
 from layerwise.accumulators.running_mean import RunningMean
 from layerwise.accumulators.second_moment import SecondMoment
@@ -26,6 +27,7 @@ START = {
     "running_mean": partial(RunningMean, 2),
     "second_moment": partial(SecondMoment, D),
     "second_moment, never folded": partial(SecondMoment, N + D),
+    "sketch, never shrunk": partial(FrequentDirections, D, N),
     "class_scatter": partial(ClassScatter, D, 3),
     "row_sample": partial(RowSample, D, 1, 7),
     "paired_rows": partial(RowSample, D, 2, 7),
@@ -39,7 +41,7 @@ def feed(kind, kept, examples):
         kept.update(ROWS[at, :2])
     elif kind == "second_moment, never folded":
         kept.update(torch.cat([ROWS, normal(N, N, seed=2)], dim=1)[at])
-    elif kind == "second_moment":
+    elif kind in ("second_moment", "sketch, never shrunk"):
         kept.update(ROWS[at])
     elif kind == "class_scatter":
         kept.update(VIEWS[at])
@@ -52,6 +54,8 @@ def contents(kept):
     """What the accumulator knows, in a form that does not depend on how rows wait to be folded."""
     if isinstance(kept, SecondMoment):
         return [kept.total, *kept.summed()[1:]]
+    if isinstance(kept, FrequentDirections):
+        return [kept.count, *kept.summed()[1:]]
     if isinstance(kept, ClassScatter):
         return [*contents(kept.between), *contents(kept.within)]
     if isinstance(kept, RowSample):
@@ -186,3 +190,78 @@ def test_wrong_widths_are_refused():
             kept.update(rows)
     with pytest.raises(InputError, match="expected rows"):
         RowSample(5).update(torch.zeros(2, dtype=torch.int64), torch.zeros(2, 2, 5))
+
+
+@given(st.data())
+def test_a_state_from_disk_merges_to_the_same_bits_as_one_in_memory(data):
+    """What makes a cluster, a crash and a resumed run give the hash of an undisturbed one."""
+    kind = data.draw(st.sampled_from([*START]))
+    cuts = sorted(data.draw(st.lists(st.integers(0, N), min_size=3, max_size=3)))
+    parts = [list(range(a, b)) for a, b in zip([0, *cuts], [*cuts, N], strict=True)]
+    batches = data.draw(st.integers(1, 4))
+
+    def shard(part):
+        kept = START[kind]()
+        for at in range(0, len(part), batches):
+            feed(kind, kept, part[at : at + batches])
+        return kept
+
+    def travelled(kept):
+        return type(kept).from_state(parse_states(dump_states({"x": kept.to_state()}))["x"])
+
+    stayed, came = shard(parts[0]), travelled(shard(parts[0]))
+    for part in parts[1:]:
+        stayed.merge(shard(part))
+        came.merge(travelled(shard(part)))
+        came = travelled(came)
+    one, other = (dump_states({"x": kept.to_state()}) for kept in (stayed, came))
+    assert one == other
+
+
+def decaying(n, d, seed=0):
+    """Rows whose spectrum decays like that of real layers, around a mean that is not zero."""
+    return normal(n, d, seed=seed) * torch.arange(1, d + 1).double() ** -0.7 + 0.3
+
+
+@pytest.mark.parametrize("size", [3, 8, 20])
+@pytest.mark.parametrize("split", [1, 7])
+def test_a_sketch_is_within_its_stated_bound_and_knows_the_trace(size, split):
+    rows = decaying(400, 31)
+    parts = []
+    for part in torch.chunk(rows, split):
+        parts.append(FrequentDirections(31, size))
+        for batch in torch.split(part, 13):
+            parts[-1].update(batch)
+    sketch = parts[0]
+    for other in parts[1:]:
+        sketch.merge(other)
+    truth = rows.mT @ rows
+    apart = torch.linalg.eigvalsh(truth - sketch.kept.mT @ sketch.kept)
+    assert float(apart[0]) > -1e-9 and float(apart[-1]) <= sketch.lost + 1e-9
+    tail = torch.linalg.eigvalsh(truth).flip(0).cumsum(0)
+    best = min(float(tail[-1] - tail[k - 1] if k else tail[-1]) / (size - k) for k in range(size))
+    assert sketch.lost <= best + 1e-9, "the bound of the paper"
+    count, mean, scatter = sketch.summed()
+    assert (count, sketch.skipped) == (400, 0)
+    torch.testing.assert_close(mean, rows.mean(dim=0))
+    gram = scatter + count * torch.outer(mean, mean)
+    assert float(gram.trace()) == pytest.approx(float(truth.trace()), rel=1e-12)
+    values, wanted = torch.linalg.eigvalsh(gram), torch.linalg.eigvalsh(truth)
+    assert float((values - wanted).abs().max()) <= sketch.lost
+    stated = float(sketch.note().split(" within ")[1].split(" ")[0])
+    assert stated == pytest.approx(sketch.lost / float(truth.trace()), rel=0.1)
+
+
+def test_float32_sums_are_within_their_stated_bound_and_take_half():
+    rows, exact, single = decaying(3000, 31), SecondMoment(31), SecondMoment(31, "float32")
+    for kept in (exact, single):
+        for batch in torch.split(rows, 13):
+            other = SecondMoment(31, kept.precision)
+            other.update(batch)
+            kept.merge(other)
+    wanted, got = (torch.linalg.eigvalsh(kept.summed()[2]) for kept in (exact, single))
+    stated = float(single.note().split(" within ")[1].split(" ")[0])
+    assert 0 < float((got - wanted).abs().max() / wanted.sum()) <= stated < 1e-4
+    assert 2 * single.bytes_for(3000) == exact.bytes_for(3000)
+    assert single.to_state().tensors["scatter"].dtype == torch.float32
+    assert exact.note() == ""

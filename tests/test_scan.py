@@ -409,3 +409,36 @@ def test_embed_gives_the_vectors_that_scan_measures(tiny_llama, word_texts):
 
 def test_a_model_spec_is_plain_data():
     assert dataclasses.asdict(ModelSpec("x"))["trust_remote_code"] is False
+
+
+def test_sums_can_be_kept_smaller_and_rows_say_how_exact_they_are(tiny_llama, tmp_path):
+    texts = [" ".join(f"w{(i * i + 7 * j) % 89}" for j in range(3 + i % 7)) for i in range(200)]
+    exact = layerwise.scan(tiny_llama, texts, shard_size=50, metrics="dataset_entropy,top_share,curvature")
+    assert {s.note for s in exact} == {""} and exact.run["plan"]["state"] == "exact"
+    for state, within in (("float32", 1e-5), ("sketch:12", 0.2)):
+        table = layerwise.scan(
+            tiny_llama, texts, shard_size=50, metrics="dataset_entropy,top_share,curvature", state=state
+        )
+        for one, other in zip(exact, table, strict=True):
+            assert other.value == pytest.approx(one.value, rel=within)
+            assert bool(other.note) == (other.metric != "curvature")
+    few = layerwise.scan(tiny_llama, texts[:20], metrics="dataset_entropy", state="sketch:12")
+    assert {s.note for s in few} == {""}, "as many rows as these are kept as they are"
+    with pytest.raises(InputError, match="use --state float32"):
+        layerwise.scan(tiny_llama, texts, metrics="lidar", state="sketch:12")
+    with pytest.raises(InputError, match="'tiny' is not one of auto, exact"):
+        layerwise.scan(tiny_llama, texts, state="tiny")
+
+
+def test_auto_keeps_sums_as_exactly_as_eight_gigabytes_allow(tiny_llama, monkeypatch):
+    from layerwise.sweep import plan
+
+    texts = [f"w{i} w{j} w3" for i in range(40) for j in range(5)]
+    sizes = {s: layerwise.plan(tiny_llama, texts, state=s).state_bytes for s in ("exact", "float32", "sketch:4")}
+    assert sizes["exact"] > sizes["float32"] > sizes["sketch:4"]
+    for allowed, chosen in ((sizes["exact"], "exact"), (sizes["float32"], "float32"), (sizes["sketch:4"], "sketch:4")):
+        monkeypatch.setattr(plan, "STATE_BYTES_AT_MOST", allowed)
+        assert layerwise.plan(tiny_llama, texts).state == chosen
+    monkeypatch.setattr(plan, "STATE_BYTES_AT_MOST", 0)
+    assert layerwise.plan(tiny_llama, texts).state == "sketch:1"
+    assert layerwise.plan(tiny_llama, texts, metrics="lidar").state == "float32"

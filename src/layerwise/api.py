@@ -46,7 +46,7 @@ from layerwise.passes.vectors import Readout, pooled_vectors
 from layerwise.recipe import Recipe
 from layerwise.results import LayerTable
 from layerwise.sweep.forecast import Forecast, make_forecast
-from layerwise.sweep.plan import READOUTS, ScanPlan, choose_metrics
+from layerwise.sweep.plan import READOUTS, ScanPlan, choose_metrics, with_state
 from layerwise.sweep.run import KeepPrompts, run_scan
 
 Words = str | Sequence[str]
@@ -70,6 +70,7 @@ def scan(
     shard_size: int = 1024,
     seed: int = 0,
     view_strength: float = STRENGTH,
+    state: str = "auto",
     threads: int | None = None,
     keep_prompts: KeepPrompts = "auto",
     allow_missing: int = 0,
@@ -82,12 +83,13 @@ def scan(
     tokenizer); `data` is a list of texts, a file, a hub data set, or `texts(...)` with options. With `out`, a folder or
     a url such as s3://bucket/run, the run is kept there and taken up again where it stopped. `engine` is local, ray
     (many processes or nodes; also a `Cluster` with its size): the same plan gives the same bits. Up to `allow_missing`
-    examples that cannot be computed are left out, and every row says how many.
+    examples that cannot be computed are left out, and every row says how many. `state` says how sums over the data set
+    are kept: exact, float32, sketch:512, or auto, the most exact of them that takes no more than eight gigabytes.
     """
     scan_plan, source, outline = prepare(
         model, data, metrics=metrics, layers=layers, rows=rows, tokens=tokens, readout=readout, pooling=pooling,
         max_length=max_length, batch_tokens=batch_tokens, shard_size=shard_size, seed=seed, view_strength=view_strength,
-        threads=threads or threads_of(engine),
+        state=state, threads=threads or threads_of(engine),
     )
     forecast_of(model, scan_plan, source, outline, engine).require_fit()
     with open_engine(engine, model, out) as opened, progress_bar(progress) as on_batch:
@@ -130,7 +132,7 @@ def stress(
     with open_engine(engine, model, out) as opened:
         for level in tried:
             scan_plan, source, _ = prepare(model, source, metrics=metrics, stress=Stress(kind, level), **options)
-            folder = None if out is None else open_folder(f"{out}/{kind}-{level:g}")
+            folder = None if out is None else open_folder(out, f"{kind}-{level:g}")
             with progress_bar(progress) as on_batch:
                 tables.append(
                     run_scan(opened, scan_plan, source, out=folder, allow_missing=allow_missing, on_batch=on_batch)
@@ -313,6 +315,7 @@ def prepare(
     tokens: Words = "all",
     readout: Words = "raw",
     pooling: Words = "mean",
+    state: str = "auto",
     **numbers: Any,
 ) -> tuple[ScanPlan, Source, Outline]:
     """The plan, the data and the model's outline, before any weight is loaded."""
@@ -328,7 +331,8 @@ def prepare(
         **made,
         **numbers,
     )
-    return scan_plan, open_source(data), outline
+    source = open_source(data)
+    return with_state(scan_plan, state, outline.width, lambda: source.count(COUNTED_AT_MOST)[0]), source, outline
 
 
 def outline_and_dtype(model: Any) -> tuple[Outline, str]:

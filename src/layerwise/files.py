@@ -173,8 +173,9 @@ def patiently(attempt: Callable[[], T]) -> T:
     return attempt()
 
 
-def open_folder(place: "str | Path | Folder") -> Folder:
-    """A path on disk, or a url of an object store."""
-    if isinstance(place, str | Path):
-        return RemoteFolder(str(place)) if "://" in str(place) else DiskFolder(Path(place).absolute())
-    return place
+def open_folder(place: str | Path, within: str = "") -> Folder:
+    """The folder at a path on disk or at a url of an object store, or one within it."""
+    if "://" not in str(place):
+        return DiskFolder((Path(place) / within).absolute())
+    path, mark, options = str(place).partition("?")  # a url carries its options behind its path
+    return RemoteFolder("/".join(filter(None, [path.rstrip("/"), within])) + mark + options)

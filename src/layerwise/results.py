@@ -40,6 +40,7 @@ class LayerScore:
     condition: str = ""  # what was done to the inputs, such as repeat_one; "" where nothing was
     level: float = math.nan  # how far that went
     missing: int = 0  # examples of the data that could not be computed and were left out of the run
+    note: str = ""  # how exact the value is, where memory did not allow exact sums
 
 
 COLUMNS = tuple(f.name for f in fields(LayerScore))
@@ -92,7 +93,7 @@ class LayerTable:
 
     def save(self, folder: str | Path | Folder) -> None:
         """Writes table.parquet and run.json into the folder, each whole or not at all; run.json comes last."""
-        place = open_folder(folder)
+        place = open_folder(folder) if isinstance(folder, str | Path) else folder
         place.write(TABLE_FILE, self._parquet())
         place.write(RUN_FILE, json_bytes(dict(self.run)))
 
@@ -113,7 +114,8 @@ class LayerTable:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        table, told = (open_folder(folder).read(name) for name in (TABLE_FILE, RUN_FILE))
+        place = open_folder(folder) if isinstance(folder, str | Path) else folder
+        table, told = (place.read(name) for name in (TABLE_FILE, RUN_FILE))
         if table is None:
             raise RunError(f"{folder} holds no finished run (no {TABLE_FILE}); run `layerwise scan ... --out {folder}`")
         try:

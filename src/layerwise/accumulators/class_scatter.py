@@ -16,11 +16,12 @@ class ClassScatter:
 
     width: int
     views: int
+    precision: str = "float64"
     between: SecondMoment = field(init=False)
     within: SecondMoment = field(init=False)
 
     def __post_init__(self) -> None:
-        self.between, self.within = SecondMoment(self.width), SecondMoment(self.width)
+        self.between, self.within = (SecondMoment(self.width, self.precision) for _ in range(2))
 
     def update(self, rows: Tensor) -> None:
         """rows (B, V, D): all V views of each prompt; a prompt with a nan in any view is counted as skipped."""
@@ -46,12 +47,14 @@ class ClassScatter:
     def to_state(self) -> State:
         parts = {"between": self.between.to_state(), "within": self.within.to_state()}
         tensors = {f"{name}.{key}": value for name, part in parts.items() for key, value in part.tensors.items()}
-        return State({"kind": "class_scatter", "width": self.width, "views": self.views}, tensors)
+        settings = {"kind": "class_scatter", "width": self.width, "views": self.views, "precision": self.precision}
+        return State(settings, tensors)
 
     @classmethod
     def from_state(cls, state: State) -> Self:
-        kept = cls(int(state.settings["width"]), int(state.settings["views"]))
+        kept = cls(int(state.settings["width"]), int(state.settings["views"]), state.settings["precision"])
+        settings = {"width": kept.width, "precision": kept.precision}
         for name in ("between", "within"):
             tensors = {k.removeprefix(f"{name}."): v for k, v in state.tensors.items() if k.startswith(f"{name}.")}
-            setattr(kept, name, SecondMoment.from_state(State({"width": kept.width}, tensors)))
+            setattr(kept, name, SecondMoment.from_state(State(settings, tensors)))
         return kept

@@ -2,6 +2,7 @@
 
 from layerwise.accumulators.base import Accumulator, State
 from layerwise.accumulators.class_scatter import ClassScatter
+from layerwise.accumulators.frequent_directions import FrequentDirections
 from layerwise.accumulators.row_sample import RowSample
 from layerwise.accumulators.running_mean import RunningMean
 from layerwise.accumulators.second_moment import SecondMoment
@@ -16,5 +17,7 @@ def revive(state: State) -> Accumulator:
             return SecondMoment.from_state(state)
         case "class_scatter":
             return ClassScatter.from_state(state)
+        case "frequent_directions":
+            return FrequentDirections.from_state(state)
         case _:
             return RowSample.from_state(state)

@@ -11,6 +11,7 @@ from layerwise.errors import InputError
 
 # Scatter this small against the mean, a row, is what rounding left of zero.
 ROUNDING_STEPS = 16
+PRECISIONS = {"float64": torch.float64, "float32": torch.float32}
 
 
 @dataclass
@@ -19,9 +20,12 @@ class SecondMoment:
 
     Rows wait in a buffer of at most D rows. Only when it is full are they folded into count, mean and
     scatter: N <= D rows stay as they are, and many rows cost one large matrix product, not many small ones.
+    Sums are float64; in float32, which takes half the memory, they are rounded once a fold.
     """
 
     width: int
+    precision: str = "float64"
+    folds: int = 0
     count: int = 0  # rows already folded
     mean: Tensor = field(init=False)
     scatter: Tensor | None = None  # sum of (x - mean)(x - mean)' over folded rows
@@ -48,15 +52,16 @@ class SecondMoment:
     def merge(self, other: Self) -> None:
         require_same_settings(self.to_state().settings, other.to_state().settings)
         self.skipped += other.skipped
+        self.folds += other.folds
         if other.scatter is not None:
             self._fold(other.count, other.mean, other.scatter)
         if other.waiting:  # in one piece, as after a journey over a disk: the bits must not depend on it
             self._wait(torch.cat(other.waiting))
 
     def _wait(self, rows: Tensor) -> None:
-        self.waiting.append(rows)
+        self.waiting.append(rows.to(PRECISIONS[self.precision]))
         if sum(len(r) for r in self.waiting) > self.width:
-            rows = torch.cat(self.waiting)
+            rows = sixty_four(torch.cat(self.waiting))
             self.waiting = []
             mean = rows.mean(dim=0)
             centered = rows - mean
@@ -66,8 +71,9 @@ class SecondMoment:
         """Chan's update for matrices: exact for any split."""
         total = self.count + count
         shift = mean - self.mean
-        known = scatter if self.scatter is None else self.scatter + scatter
-        self.scatter = known + torch.outer(shift, shift) * (self.count * count / total)
+        known = sixty_four(scatter) if self.scatter is None else sixty_four(self.scatter) + scatter
+        moved = known + torch.outer(shift, shift) * (self.count * count / total)
+        self.scatter, self.folds = moved.to(PRECISIONS[self.precision]), self.folds + 1
         self.mean = self.mean + shift * (count / total)
         self.count = total
 
@@ -76,9 +82,10 @@ class SecondMoment:
 
         A scatter that is only the rounding noise of a large mean comes out as zero.
         """
-        whole = type(self)(self.width, count=self.count, scatter=self.scatter)
+        scatter = None if self.scatter is None else sixty_four(self.scatter)
+        whole = type(self)(self.width, count=self.count, scatter=scatter)
         whole.mean = self.mean
-        if self.waiting and (rows := torch.cat(self.waiting)).numel():
+        if self.waiting and (rows := sixty_four(torch.cat(self.waiting))).numel():
             mean = rows.mean(dim=0)
             whole._fold(len(rows), mean, (rows - mean).mT @ (rows - mean))
         noise = whole.count * (ROUNDING_STEPS * torch.finfo(torch.float64).eps * whole.mean.norm()) ** 2
@@ -88,25 +95,33 @@ class SecondMoment:
 
     def rows(self) -> Tensor | None:
         """All rows seen, (N, D), while none has been folded; else None."""
-        empty = torch.zeros(0, self.width, dtype=torch.float64)
-        return torch.cat([empty, *self.waiting]) if self.scatter is None else None
+        return sixty_four(self._waiting()) if self.scatter is None else None
+
+    def _waiting(self) -> Tensor:
+        return torch.cat([torch.zeros(0, self.width, dtype=PRECISIONS[self.precision]), *self.waiting])
+
+    def note(self) -> str:
+        if self.precision == "float64":
+            return ""
+        # A fold rounds each number of the scatter by 2^-24 of it at most, so an eigenvalue by that part of their sum.
+        return f"float32 sums: each eigenvalue within {max(1, self.folds) * 2.0**-24:.1e} of their sum"
 
     def bytes_for(self, n: int) -> int:
         rows, folded = min(n, self.width), 1 if n > self.width else 0
-        return 8 * self.width * (rows + folded * self.width)
+        return PRECISIONS[self.precision].itemsize * self.width * (rows + folded * self.width)
 
     def to_state(self) -> State:
-        waiting = torch.cat([torch.zeros(0, self.width, dtype=torch.float64), *self.waiting])
-        tensors = {"waiting": waiting, "mean": self.mean}
-        tensors["counts"] = torch.tensor([self.count, self.skipped], dtype=torch.int64)
+        tensors = {"waiting": self._waiting(), "mean": self.mean}
+        tensors["counts"] = torch.tensor([self.count, self.skipped, self.folds], dtype=torch.int64)
         if self.scatter is not None:
             tensors["scatter"] = self.scatter
-        return State({"kind": "second_moment", "width": self.width}, tensors)
+        return State({"kind": "second_moment", "width": self.width, "precision": self.precision}, tensors)
 
     @classmethod
     def from_state(cls, state: State) -> Self:
-        count, skipped = state.tensors["counts"].tolist()
-        kept = cls(int(state.settings["width"]), count=count, scatter=state.tensors.get("scatter"), skipped=skipped)
+        count, skipped, folds = state.tensors["counts"].tolist()
+        kept = cls(int(state.settings["width"]), state.settings["precision"], folds, count, skipped=skipped)
+        kept.scatter = state.tensors.get("scatter")
         kept.mean = state.tensors["mean"]
         kept.waiting = [state.tensors["waiting"]]
         return kept

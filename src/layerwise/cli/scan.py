@@ -7,7 +7,7 @@ from layerwise.cli.options import add_data, add_engine, add_model, add_reading, 
 
 OPTIONS = (
     "metrics", "layers", "rows", "tokens", "readout", "pooling", "max_length", "batch_tokens", "shard_size", "seed",
-    "view_strength",
+    "view_strength", "state",
 )
 HELP = "every metric of every layer, on your texts, in one pass"
 
@@ -23,6 +23,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--shard-size", type=int, default=1024, help="texts in a shard, the unit of resuming")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--view-strength", type=float, default=0.3, help="share of words and letters that views change")
+    parser.add_argument("--state", default="auto", help="sums: exact, float32, sketch:512, or auto (at most 8 GB)")
     parser.add_argument("--keep-prompts", default="auto", choices=["auto", "all", "none"], help="prompts' own numbers")
     parser.add_argument("--dry-run", action="store_true", help="say what it would take, and load nothing")
     parser.add_argument("--json", action="store_true", help="print the table as JSON")

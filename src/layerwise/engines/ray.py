@@ -103,21 +103,26 @@ class Hand:
 class RayEngine:
     """Workers that stay from run to run, so that the model is loaded once; those that die are replaced."""
 
-    def __init__(self, cluster: Cluster, load: Callable[[], Any], identify: Callable[[Any], Any]) -> None:
-        self.ray = import_module("ray")
+    def __init__(self, cluster: Cluster) -> None:
+        self.ray, self.cluster = import_module("ray"), cluster
         names = ("RayActorError", "WorkerCrashedError", "NodeDiedError", "OutOfMemoryError", "ObjectLostError")
         self.lost = tuple(getattr(self.ray.exceptions, name) for name in names)
-        self.size = cluster.workers or workers_that_fit(cluster, self.ray.cluster_resources())
-        options = {"num_cpus": cluster.cpus_per_worker, "num_gpus": cluster.gpus_per_worker}
-        make = self.ray.remote(Worker).options(**options, max_restarts=0, scheduling_strategy="SPREAD")
-        self.start: Callable[[], Any] = lambda: make.remote(load, identify)
+        self.size = workers_of(cluster)
         self.hands: list[Hand] = []
         self.opening: dict[Any, Hand] = {}
         self.deaths_in_opening = 0
+        self.identity: Any = None
+
+    def open(self, load: Callable[[], Any], identify: Callable[[Any], Any]) -> None:
+        """Starts the workers and waits for the first; the others join while it is at work."""
+        cpus, gpus = self.cluster.cpus_per_worker, self.cluster.gpus_per_worker
+        make = self.ray.remote(Worker).options(
+            num_cpus=cpus, num_gpus=gpus, max_restarts=0, scheduling_strategy="SPREAD"
+        )
+        self.start: Callable[[], Any] = lambda: make.remote(load, identify)
         for _ in range(self.size):
             self.hire()
-        self.identity: Any = None
-        told = f"a worker needs {cluster.cpus_per_worker:g} CPUs and {cluster.gpus_per_worker:g} GPUs"
+        told = f"a worker needs {cpus:g} CPUs and {gpus:g} GPUs"
         while self.identity is None:
             ready, _ = self.ray.wait(list(self.opening), timeout=SECONDS_BEFORE_A_WORD)
             if not ready:
@@ -348,7 +353,11 @@ def first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0]
 
 
-def workers_that_fit(cluster: Cluster, resources: dict[str, float]) -> int:
+def workers_of(cluster: Cluster) -> int:
+    """As many as were asked for, else as many as fit into the cluster that was joined."""
+    if cluster.workers is not None:
+        return cluster.workers
+    resources = import_module("ray").cluster_resources()
     fits = [resources.get("CPU", 0) / cluster.cpus_per_worker]
     fits += [resources.get("GPU", 0) / cluster.gpus_per_worker] if cluster.gpus_per_worker else []
     return max(1, int(min(fits)))
@@ -356,24 +365,32 @@ def workers_that_fit(cluster: Cluster, resources: dict[str, float]) -> int:
 
 @contextmanager
 def open_ray(cluster: Cluster, load: Callable[[], Any], identify: Callable[[Any], Any]) -> Iterator[RayEngine]:
-    """An engine whose workers hold what `load` makes. Ray itself is left as it was found."""
+    """An engine whose workers hold what `load` makes."""
+    with joined(cluster):
+        engine = RayEngine(cluster)
+        try:
+            engine.open(load, identify)
+            yield engine
+        finally:
+            engine.close()
+
+
+@contextmanager
+def joined(cluster: Cluster) -> Iterator[None]:
+    """Inside, this process belongs to the cluster; Ray is left as it was found."""
     if find_spec("ray") is None:
         raise MissingExtra("the ray engine needs Ray: pip install 'layerwise[ray]'")
     for name, value in RAY_HABITS.items():
         os.environ.setdefault(name, value)
     ray = import_module("ray")
-    ours = not ray.is_initialized()
-    if ours:
-        join(ray, cluster)
-    engine = None
+    if ray.is_initialized():
+        yield
+        return
+    join(ray, cluster)
     try:
-        engine = RayEngine(cluster, load, identify)
-        yield engine
+        yield
     finally:
-        if engine is not None:
-            engine.close()
-        if ours:
-            ray.shutdown()
+        ray.shutdown()
 
 
 def join(ray: Any, cluster: Cluster) -> None:

@@ -22,6 +22,7 @@ class Estimate:
     skipped: int = 0
     ci_low: float = math.nan
     ci_high: float = math.nan
+    note: str = ""  # how exact it is, where what was kept is not
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from layerwise.accumulators.base import Accumulator
 from layerwise.accumulators.class_scatter import ClassScatter
+from layerwise.accumulators.frequent_directions import FrequentDirections
 from layerwise.accumulators.row_sample import RowSample
 from layerwise.accumulators.running_mean import RunningMean
 from layerwise.accumulators.second_moment import SecondMoment
@@ -68,11 +69,12 @@ class Reading:
 
 @dataclass(frozen=True)
 class Spectrum:
-    """Eigenvalues of the pooled rows of all prompts, the number of rows behind them, and of rows skipped."""
+    """Eigenvalues of the pooled rows of all prompts, the numbers of rows behind them and skipped, and how exact."""
 
     values: Tensor
     n: int
     skipped: int
+    note: str = ""
 
 
 def prompt_numbers(name: str, function: Callable[[Tensor, Tensor], Tensor], columns: tuple[str, ...]) -> Reading:
@@ -110,14 +112,14 @@ def pooled_rows(rows: RowTreatment) -> Reading:
     return Reading(name, "pooled", SecondMoment, read, finish=spectrum_of_moment)
 
 
-def spectrum_of_moment(kept: SecondMoment, rows: RowTreatment) -> Spectrum:
+def spectrum_of_moment(kept: SecondMoment | FrequentDirections, rows: RowTreatment) -> Spectrum:
     """From all rows, on the smaller side: N x N while they are kept as rows, else D x D."""
     if (seen := kept.rows()) is not None:
         values = spectrum(seen, "centered" if rows == "centered" else "raw") if len(seen) else seen.new_zeros(1)
-        return Spectrum(values, len(seen), kept.skipped)
+        return Spectrum(values, len(seen), kept.skipped, kept.note())
     count, mean, scatter = kept.summed()
     gram = scatter if rows == "centered" else scatter + count * torch.outer(mean, mean)
-    return Spectrum(eigenvalues(gram, max(count, kept.width)), count, kept.skipped)
+    return Spectrum(eigenvalues(gram, max(count, kept.width)), count, kept.skipped, kept.note())
 
 
 def spectrum_of_sample(kept: RowSample, rows: RowTreatment) -> Spectrum:

@@ -34,7 +34,7 @@ def of_spectrum(function: Callable[[Tensor], Tensor]) -> Score:
     """A function of the eigenvalues of all pooled rows, treated as asked."""
 
     def score(kept: Spectrum, rows: RowTreatment) -> Estimate:
-        return Estimate(float(function(kept.values)) if kept.n else math.nan, kept.n, kept.skipped)
+        return Estimate(float(function(kept.values)) if kept.n else math.nan, kept.n, kept.skipped, note=kept.note)
 
     return score
 

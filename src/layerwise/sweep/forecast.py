@@ -22,6 +22,7 @@ class Forecast:
     flops: float
     weight_bytes: int
     state_bytes: int
+    state: str  # how it is kept
     activation_bytes: int
     memory_bytes: int
 
@@ -38,7 +39,7 @@ class Forecast:
             f"tokens           about {self.tokens:,}",
             f"operations       about {self.flops:.2e} FLOP",
             f"weights          {gigabytes(self.weight_bytes)}",
-            f"state            {gigabytes(self.state_bytes)} kept for all layers, at most",
+            f"state            {gigabytes(self.state_bytes)} kept for all layers, at most ({self.state})",
             f"peak memory      {gigabytes(self.peak_bytes)}, of {gigabytes(self.memory_bytes)} available",
         ]
 
@@ -47,7 +48,8 @@ class Forecast:
             raise TooLarge(
                 f"this scan needs about {gigabytes(self.peak_bytes)} (weights {gigabytes(self.weight_bytes)}, "
                 f"state 2 x {gigabytes(self.state_bytes)}) and {gigabytes(self.memory_bytes)} are available. "
-                "Try fewer layers (--layers 25%,50%,75%,last), --metrics prompt_entropy,curvature, or --dtype bfloat16"
+                "Try fewer layers (--layers 25%,50%,75%,last), --metrics prompt_entropy,curvature, --state "
+                "sketch:256, or --dtype bfloat16"
             )
 
 
@@ -73,6 +75,7 @@ def make_forecast(
         flops=2.0 * parameters * deepest * tokens,
         weight_bytes=parameters * bytes_per_weight,
         state_bytes=plan.state_bytes(width, prompts),
+        state=plan.state,
         activation_bytes=ACTIVATION_COPIES * plan.batch_tokens * width * 4,
         memory_bytes=psutil.virtual_memory().available,
     )

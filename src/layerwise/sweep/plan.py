@@ -2,8 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from layerwise.metrics.readings import Reading
 from layerwise.ops.pooling import POOLINGS, Pooling
 from layerwise.ops.rows import ROW_TREATMENTS, RowTreatment
 from layerwise.ops.tokens import TOKEN_CHOICES, TokenChoice
+from layerwise.sweep.keeping import STATE_BYTES_AT_MOST, choices, start
 
 READOUTS = ("raw", "normed")
 
@@ -75,6 +76,7 @@ class ScanPlan:
     view_strength: float = STRENGTH
     stress: Stress | None = None
     dtype: str = "float32"
+    state: str = "exact"  # how sums over the data set are kept: exact, float32 or sketch:512
     threads: int = field(default_factory=torch.get_num_threads)  # sums come out otherwise in the last bits
 
     def __post_init__(self) -> None:
@@ -91,11 +93,21 @@ class ScanPlan:
         problems += ["max_length must be at least 2"] if self.max_length < 2 else []
         if self.stress and self.views:
             problems.append("stressed prompts have no views: stress is made of tokens, views are made of text")
+        problems += self._problems_of_state()
         problems += ["view_strength must lie between 0 and 1"] if not 0 < self.view_strength <= 1 else []
         if "normed" in self.readout and not self.has_norm:
             problems.append("this model has no final norm, so there is no normed readout; use raw")
         if problems:
             raise InputError("; ".join(problems))
+
+    def _problems_of_state(self) -> list[str]:
+        try:
+            for metric in self.metrics:
+                for rows in self.rows_of(metric):
+                    start(metric.reading(rows), 1, self.state)
+        except InputError as error:
+            return [str(error)]
+        return []
 
     @property
     def views(self) -> int:
@@ -125,12 +137,12 @@ class ScanPlan:
     def state_bytes(self, width: int, prompts: int) -> int:
         """The most that the accumulators of all layers hold after so many prompts."""
         kept = {m.key(r): r for layer in self.layers for m in self.measurements(layer) for r in m.readings}
-        return sum(reading.start(width).bytes_for(prompts) for reading in kept.values())
+        return sum(start(reading, width, self.state).bytes_for(prompts) for reading in kept.values())
 
     def settings(self) -> dict[str, Any]:
         """The plan as plain words, for the record."""
         plain = {name: list(getattr(self, name)) for name in ("layers", "rows", "tokens", "readout", "pooling")}
-        names = ("max_length", "batch_tokens", "shard_size", "seed", "dtype", "threads", "views")
+        names = ("max_length", "batch_tokens", "shard_size", "seed", "dtype", "state", "threads", "views")
         numbers = {name: getattr(self, name) for name in names}
         if self.views:
             numbers["view_strength"] = self.view_strength
@@ -141,6 +153,27 @@ class ScanPlan:
     def fingerprint(self) -> str:
         """A word that changes with anything that changes the numbers."""
         return hashlib.blake2b(json.dumps(self.settings(), sort_keys=True).encode(), digest_size=8).hexdigest()
+
+
+def with_state(plan: ScanPlan, state: str, width: int, count: Callable[[], int]) -> ScanPlan:
+    """The plan with sums kept as asked; `auto` is the most exact way that takes no more than eight gigabytes.
+
+    `count` tells how many prompts there are; it is asked only where that matters.
+    """
+    if state != "auto":
+        return replace(plan, state=state)
+    if plan.state_bytes(width, 10**9) <= STATE_BYTES_AT_MOST:  # however many there are
+        return plan
+    prompts = count()
+    for word in choices(width):
+        try:
+            tried = replace(plan, state=word)
+        except InputError:  # some metric cannot be made of a sketch: what was tried before is the smallest
+            break
+        plan = tried
+        if plan.state_bytes(width, prompts) <= STATE_BYTES_AT_MOST:
+            break
+    return plan
 
 
 def choose_metrics(wanted: str | Sequence[str | Metric]) -> tuple[Metric, ...]:

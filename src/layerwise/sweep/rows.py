@@ -11,6 +11,7 @@ from layerwise.metrics.readings import Reading
 from layerwise.models.network import Identity
 from layerwise.ops.rows import RowTreatment
 from layerwise.results import LayerScore
+from layerwise.sweep.keeping import start
 from layerwise.sweep.plan import Measurement, ScanPlan
 from layerwise.sweep.state import ScanState
 from layerwise.sweep.worker import PromptValues
@@ -37,19 +38,21 @@ def layer_scores(
             missing=len(state.missing),
             condition=plan.stress.kind if plan.stress else "",
             level=float(plan.stress.level) if plan.stress else math.nan,
-            **asdict(score(m, state, network.width, finished)),
+            **asdict(score(m, plan, state, network.width, finished)),
         )
         for m in plan.measurements(layer)
     )
 
 
-def score(m: Measurement, state: ScanState, width: int, finished: dict[tuple[object, ...], object]) -> Estimate:
+def score(
+    m: Measurement, plan: ScanPlan, state: ScanState, width: int, finished: dict[tuple[object, ...], object]
+) -> Estimate:
     """A measurement's estimate; what several metrics are made of is finished once and found again in `finished`."""
 
     def finish(reading: Reading, how: Callable[[Any, RowTreatment], Any]) -> Any:
         at = (m.key(reading), m.rows, how)
         if at not in finished:
-            finished[at] = how(state.kept.get(m.key(reading)) or reading.start(width), m.rows)
+            finished[at] = how(state.kept.get(m.key(reading)) or start(reading, width, plan.state), m.rows)
         return finished[at]
 
     estimate = m.metric.score(finish(m.reading, m.reading.finish), m.rows)

@@ -19,6 +19,7 @@ from layerwise.ops.tokens import counted_tokens
 from layerwise.passes.batches import Batch
 from layerwise.passes.encode import Encoded, encode_examples
 from layerwise.passes.tapped_pass import run_pass
+from layerwise.sweep.keeping import start
 from layerwise.sweep.plan import Lens, ScanPlan
 from layerwise.sweep.state import Facts, ScanState
 
@@ -77,7 +78,7 @@ class ReadingConsumer:
     def keep(self, batch: Batch) -> None:
         for key, (reading, numbers) in self.read.items():
             if key not in self.state.kept:
-                self.state.kept[key] = reading.start(self.network.width)
+                self.state.kept[key] = start(reading, self.network.width, self.plan.state)
             self.state.kept[key].update(*(part.cpu() for part in numbers))
             if reading.columns:
                 self.prompts.values.setdefault(key, []).append(numbers[0].cpu())

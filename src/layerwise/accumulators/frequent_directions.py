@@ -1,0 +1,101 @@
+"""Frequent directions: a few rows that stand for all, with a bound on how far their second moment is off.
+
+Ghashami, Liberty, Phillips and Woodruff, SIAM J. Comput. 2016: when the rows are too many, all directions are shortened
+by the square of the first one to be dropped. What that takes away adds up in `lost`.
+"""
+
+from dataclasses import dataclass, field
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from layerwise.accumulators.base import State, require_same_settings, sixty_four
+from layerwise.errors import InputError
+
+
+@dataclass
+class FrequentDirections:
+    """At most 2 x `size` rows B for all rows A seen: A'A - B'B has eigenvalues between 0 and `lost`.
+
+    Count, mean and sum of squares are exact. Up to 2 x `size` rows are kept as they are, and nothing is lost.
+    """
+
+    width: int
+    size: int
+    count: int = 0
+    skipped: int = 0
+    lost: float = 0.0
+    squares: float = 0.0  # the trace of A'A
+    mean: Tensor = field(init=False)
+    kept: Tensor = field(init=False)  # B
+
+    def __post_init__(self) -> None:
+        self.mean = torch.zeros(self.width, dtype=torch.float64)
+        self.kept = torch.zeros(0, self.width, dtype=torch.float64)
+
+    def update(self, rows: Tensor) -> None:
+        """rows (B, D); a row with a nan is counted as skipped."""
+        if rows.shape[-1] != self.width:
+            raise InputError(f"rows of width {rows.shape[-1]} given to a state of width {self.width}")
+        rows = sixty_four(rows).reshape(-1, self.width)
+        known = ~rows.isnan().any(dim=-1)
+        self.skipped += int((~known).sum())
+        for part in torch.split(rows[known], self.size):  # never more than three times `size` rows in memory
+            self._add(len(part), part.mean(dim=0) if len(part) else self.mean, float((part**2).sum()), part)
+
+    def merge(self, other: Self) -> None:
+        require_same_settings(self.to_state().settings, other.to_state().settings)
+        self.skipped += other.skipped
+        self.lost += other.lost
+        self._add(other.count, other.mean, other.squares, other.kept)
+
+    def _add(self, count: int, mean: Tensor, squares: float, rows: Tensor) -> None:
+        total = max(1, self.count + count)
+        self.mean = self.mean + (mean - self.mean) * (count / total)
+        self.count, self.squares = self.count + count, self.squares + squares
+        self.kept = torch.cat([self.kept, rows])
+        if len(self.kept) > 2 * self.size:
+            self._shrink()
+
+    def _shrink(self) -> None:
+        """The `size` longest directions, all shortened by the next one's square."""
+        values, vectors = torch.linalg.eigh(self.kept @ self.kept.mT)
+        values, vectors = values.flip(0).clamp(min=0), vectors.flip(1)[:, : self.size]
+        cut = values[self.size]
+        longest = values[: self.size]
+        scale = torch.where(longest > cut, (1 - cut / longest.clamp(min=cut)).clamp(min=0), 0.0).sqrt()
+        self.kept = scale[:, None] * (vectors.mT @ self.kept)
+        self.lost += float(cut)
+
+    def rows(self) -> Tensor | None:
+        """All rows seen, (N, D), while none was merged into others; else None."""
+        return self.kept if len(self.kept) == self.count else None
+
+    def summed(self) -> tuple[int, Tensor, Tensor]:
+        """Count, mean and D x D scatter; what B lacks of the sum of squares is shared out evenly."""
+        gram = self.kept.mT @ self.kept
+        gram.diagonal().add_(max(0.0, self.squares - float(gram.trace())) / self.width)
+        return self.count, self.mean, gram - self.count * torch.outer(self.mean, self.mean)
+
+    def note(self) -> str:
+        if self.rows() is not None:
+            return ""
+        return f"sketch of {self.size} directions: each eigenvalue within {self.lost / self.squares:.1e} of their sum"
+
+    def bytes_for(self, n: int) -> int:
+        return 8 * self.width * min(n, 2 * self.size)
+
+    def to_state(self) -> State:
+        settings = {"kind": "frequent_directions", "width": self.width, "size": self.size}
+        numbers = torch.tensor([self.lost, self.squares], dtype=torch.float64)
+        counts = torch.tensor([self.count, self.skipped], dtype=torch.int64)
+        return State(settings, {"kept": self.kept, "mean": self.mean, "numbers": numbers, "counts": counts})
+
+    @classmethod
+    def from_state(cls, state: State) -> Self:
+        sketch = cls(int(state.settings["width"]), int(state.settings["size"]))
+        sketch.kept, sketch.mean = state.tensors["kept"], state.tensors["mean"]
+        sketch.lost, sketch.squares = state.tensors["numbers"].tolist()
+        sketch.count, sketch.skipped = state.tensors["counts"].tolist()
+        return sketch

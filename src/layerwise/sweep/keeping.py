@@ -1,0 +1,42 @@
+"""Keeping: how exactly the sums over a data set are kept, where exact ones would be too large."""
+
+from collections.abc import Iterator
+
+from layerwise.accumulators.base import Accumulator
+from layerwise.accumulators.class_scatter import ClassScatter
+from layerwise.accumulators.frequent_directions import FrequentDirections
+from layerwise.accumulators.second_moment import SecondMoment
+from layerwise.errors import InputError
+from layerwise.metrics.readings import Reading
+
+STATE_BYTES_AT_MOST = 8 * 10**9  # what `auto` allows for all layers together
+
+
+def sketch_size(state: str) -> int:
+    """512 for `sketch:512`, 0 for `exact` and `float32`; raises for any other word."""
+    if state in ("exact", "float32"):
+        return 0
+    word, _, number = state.partition(":")
+    if word != "sketch" or not number.isdigit() or int(number) < 1:
+        raise InputError(f"state {state!r} is not one of auto, exact, float32, sketch:512 (or another number)")
+    return int(number)
+
+
+def start(reading: Reading, width: int, state: str) -> Accumulator:
+    """The accumulator of a reading: the exact one, or a smaller one in its place."""
+    exact = reading.start(width)
+    if state == "exact" or not isinstance(exact, SecondMoment | ClassScatter):
+        return exact
+    if size := sketch_size(state):
+        if isinstance(exact, ClassScatter):
+            raise InputError("lidar whitens all directions and a sketch keeps but a few; use --state float32")
+        return FrequentDirections(width, size)
+    if isinstance(exact, ClassScatter):
+        return ClassScatter(width, exact.views, "float32")
+    return SecondMoment(width, "float32")
+
+
+def choices(width: int) -> Iterator[str]:
+    """From the most exact to the smallest."""
+    yield from ("exact", "float32")
+    yield from (f"sketch:{max(1, width // part)}" for part in (8, 16, 32))
