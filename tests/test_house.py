@@ -20,6 +20,7 @@ FLOORS = [
     {"passes", "engines", "functional"},
     {"sweep", "downstream", "exporter"},
     {"api"},
+    {"campaigns"},
     {"cli"},
 ]
 FLOOR = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}
@@ -72,8 +73,8 @@ def test_every_file_opens_with_a_caption():
 
 def test_the_public_face():
     objects = ["CATALOG", "Cluster", "Estimate", "LayerTable", "LayerwiseError", "Metric", "ModelSpec", "__version__"]
-    verbs = ["correlate", "difference", "doctor", "embed", "evaluate", "export", "functional", "plan", "scan"]
-    verbs += ["stress", "texts"]
+    verbs = ["campaign", "correlate", "difference", "doctor", "embed", "evaluate", "export", "functional"]
+    verbs += ["plan", "scan", "stress", "texts"]
     assert layerwise.__all__ == objects + verbs
     for name in layerwise.__all__:
         assert getattr(layerwise, name) is not None

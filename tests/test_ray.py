@@ -15,6 +15,7 @@ import torch
 from families import make_model, make_tokenizer
 
 import layerwise
+from layerwise.campaigns import Campaign
 from layerwise.engines.ray import RAY_HABITS
 from layerwise.errors import InputError, ModelError, RunError
 from layerwise.metrics.base import Metric
@@ -32,7 +33,7 @@ def nodes():
     """Two Ray nodes on loopback; the second can be lost and is put back."""
     from ray.cluster_utils import Cluster
 
-    os.environ |= RAY_HABITS
+    os.environ |= RAY_HABITS | {"RAY_raylet_start_wait_time_s": "300"}  # a busy machine takes its time
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
     cluster.add_node(num_cpus=2)
     ray.init(address=cluster.address, log_to_driver=False, logging_level="error")
@@ -187,6 +188,18 @@ def test_stress_runs_all_levels_with_the_same_workers(nodes, tiny_llama, tmp_pat
     asked = {"kind": "repeat_one", "levels": [0, 1], "threads": 1}
     here = layerwise.stress(tiny_llama, TEXTS, **asked)
     there = layerwise.stress(tiny_llama, TEXTS, out=tmp_path, engine=layerwise.Cluster(workers=1), **asked)
+    pd.testing.assert_frame_equal(here.to_pandas(), there.to_pandas(), check_exact=True)
+
+
+def test_a_campaign_runs_two_models_at_once_and_is_the_local_one(nodes, tiny_llama, tiny_bert, tmp_path):
+    told = {"models": [tiny_llama, tiny_bert], "data": {"demo": {"data": "demo", "limit": 30}}}
+    told["settings"] = {"few": {"metrics": "prompt_entropy,dataset_entropy", "shard_size": 10}}
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    here = layerwise.campaign(Campaign.parse(told | {"out": str(tmp_path / "local")}, "here"))
+    torch.set_num_threads(before)
+    engine = {"workers": 2}
+    there = layerwise.campaign(Campaign.parse(told | {"out": str(tmp_path / "ray"), "engine": engine}, "there"))
     pd.testing.assert_frame_equal(here.to_pandas(), there.to_pandas(), check_exact=True)
 
 

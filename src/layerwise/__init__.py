@@ -16,6 +16,7 @@ _HOMES = {
     "LayerwiseError": "layerwise.errors",
     "Metric": "layerwise.metrics.base",
     "ModelSpec": "layerwise.models.load",
+    "campaign": "layerwise.campaigns",
     "correlate": "layerwise.api",
     "difference": "layerwise.sweep.paired",
     "doctor": "layerwise.api",
@@ -42,6 +43,7 @@ if TYPE_CHECKING:  # the same names, for editors and type checkers
     from layerwise.api import scan as scan
     from layerwise.api import stress as stress
     from layerwise.api import texts as texts
+    from layerwise.campaigns import campaign as campaign
     from layerwise.engines.ray import Cluster as Cluster
     from layerwise.errors import LayerwiseError as LayerwiseError
     from layerwise.metrics.base import Estimate as Estimate

@@ -1,0 +1,251 @@
+"""Campaigns: models x revisions x data x settings as one resumable undertaking, from a small file to one table."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field, fields, replace
+from difflib import get_close_matches
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+from layerwise.api import as_cluster, forecast_of, open_engine, prepare, threads_of
+from layerwise.engines.ray import Cluster, joined, workers_of
+from layerwise.errors import InputError, LayerwiseError, RunError
+from layerwise.files import Folder, json_bytes, open_folder
+from layerwise.inputs.text import open_texts
+from layerwise.models.load import ModelSpec, load_tokenizer
+from layerwise.results import RUN_FILE, LayerTable
+from layerwise.sweep.run import run_scan
+from layerwise.sweep.worker import threads
+
+SETTINGS = (
+    "metrics", "layers", "rows", "tokens", "readout", "pooling", "max_length", "batch_tokens", "shard_size", "seed",
+    "view_strength", "state",
+)
+TEXTS = tuple(name for name in signature(open_texts).parameters if name != "tokenizer")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One scan of a campaign: a model, some data, some settings, and the folder below the campaign's."""
+
+    model: ModelSpec
+    data_name: str
+    data: Mapping[str, Any]
+    settings_name: str
+    settings: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        model = f"{self.model.name.strip('/').replace('/', '--')}@{self.model.revision or 'main'}"
+        return f"{model}/{self.data_name}/{self.settings_name}"
+
+    def told(self) -> dict[str, Any]:
+        return {"model": asdict(self.model), "data": dict(self.data), "settings": dict(self.settings)}
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """What a campaign file says: every model in every revision, on all data, with all settings."""
+
+    out: str
+    cells: tuple[Cell, ...]
+    engine: str | Cluster = "local"
+    allow_missing: int = 0
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Campaign":
+        """From a YAML file; everything that is wrong with it is told at once."""
+        import yaml
+
+        try:
+            told = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise InputError(f"cannot read {path}: {error.strerror}") from None
+        except yaml.YAMLError as error:
+            raise InputError(f"{path} is not YAML: {error}") from None
+        return cls.parse(told, str(path))
+
+    @classmethod
+    def parse(cls, told: Any, where: str) -> "Campaign":
+        if not isinstance(told, dict):
+            raise InputError(f"{where} must hold the keys out, models, data and settings")
+        checked = Checked(where)
+        checked.known(told, ("out", "models", "data", "settings", "engine", "allow_missing"), "the campaign")
+        models = [m for given in checked.items(told, "models") for m in checked.models(given)]
+        data = checked.named(told.get("data", {"demo": {"data": "demo"}}), "data", TEXTS)
+        settings = checked.named(told.get("settings", {"default": {}}), "settings", SETTINGS)
+        engine = checked.engine(told.get("engine", "local"))
+        if not isinstance(told.get("out"), str):
+            checked.problems.append("out: name the folder or url that the campaign is kept in")
+        checked.finish()
+        cells = (Cell(m, d, data[d], s, settings[s]) for m in models for d in data for s in settings)
+        return cls(told["out"], tuple(cells), engine, int(told.get("allow_missing", 0)))
+
+
+@dataclass
+class Checked:
+    """Reads the parts of a campaign file and collects what is wrong with them."""
+
+    where: str
+    problems: list[str] = field(default_factory=list)
+
+    def known(self, given: Mapping[str, Any], names: Sequence[str], what: str) -> None:
+        for name in given:
+            if name not in names:
+                near = get_close_matches(str(name), names, 1)
+                meant = f"; did you mean {near[0]}?" if near else f"; it knows {', '.join(names)}"
+                self.problems.append(f"{what} has no {name!r}{meant}")
+
+    def items(self, told: Mapping[str, Any], name: str) -> list[Any]:
+        found = told.get(name)
+        if not isinstance(found, list) or not found:
+            self.problems.append(f"{name}: give a list of at least one")
+            return []
+        return found
+
+    def models(self, given: Any) -> Iterator[ModelSpec]:
+        """A name, or a name with options and `revisions`."""
+        given = {"name": given} if isinstance(given, str) else given
+        if not isinstance(given, dict) or not isinstance(given.get("name"), str):
+            self.problems.append(f"a model is a name, or name: with options, not {given!r}")
+            return
+        names = [f.name for f in fields(ModelSpec)]
+        self.known(given, [*names, "revisions"], f"model {given['name']}")
+        options = {name: value for name, value in given.items() if name in names}
+        for revision in given.get("revisions", [given.get("revision")]):
+            yield ModelSpec(**options | {"revision": None if revision is None else str(revision)})
+
+    def named(self, given: Any, what: str, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """A name for each choice, and its options."""
+        if not isinstance(given, dict) or not given or not all(isinstance(v, dict) for v in given.values()):
+            self.problems.append(f"{what}: give each a name and options, such as wiki: {{{names[0]}: ...}}")
+            return {}
+        for name, options in given.items():
+            if not str(name).replace("-", "").replace("_", "").isalnum():
+                self.problems.append(f"{what} {name!r}: a name has letters, digits, - and _ only")
+            self.known(options, names, f"{what} {name}")
+            if what == "data" and "data" not in options:
+                self.problems.append(f"data {name}: say which, such as data: texts.parquet")
+        return {str(name): options for name, options in given.items()}
+
+    def engine(self, given: Any) -> str | Cluster:
+        if isinstance(given, dict):
+            self.known(given, [f.name for f in fields(Cluster)], "engine")
+        try:
+            return Cluster(**given) if isinstance(given, dict) else as_cluster(given) if given != "local" else "local"
+        except (InputError, TypeError) as error:
+            self.problems.append(f"engine: {error}")
+            return "local"
+
+    def finish(self) -> None:
+        if self.problems:
+            raise InputError(f"{self.where}: " + "; ".join(self.problems))
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something happened to a cell: waiting, running, done or failed; so many prompts and tokens more; and why."""
+
+    cell: Cell
+    status: str
+    prompts: int = 0
+    tokens: int = 0
+    why: str = ""
+
+
+OnEvent = Callable[[Event], None]
+
+
+def campaign(file: "str | Path | Campaign", on_event: OnEvent = lambda event: None) -> LayerTable:
+    """Runs what is not done yet of a campaign, and joins everything into one table in its folder.
+
+    A model is loaded once for all its data and settings. On Ray, as many models are at work as there are workers; when
+    fewer are left, they share the workers. A cell that fails does not stop the others; it is told at the end.
+    """
+    plan = file if isinstance(file, Campaign) else Campaign.load(file)
+    waiting: dict[ModelSpec, list[Cell]] = {}
+    for cell in plan.cells:
+        status = "done" if is_done(plan, cell) else "waiting"
+        on_event(Event(cell, status))
+        if status == "waiting":
+            waiting.setdefault(cell.model, []).append(cell)
+    failed = run_here(plan, waiting, on_event) if plan.engine == "local" else run_on_ray(plan, waiting, on_event)
+    tables = [LayerTable.load(folder_of(plan, cell)) for cell in plan.cells if is_done(plan, cell)]
+    table = LayerTable.join(tables)
+    table.save(plan.out)
+    if failed:
+        reasons = "; ".join(dict.fromkeys(f"{model.name}: {why}" for model, why in failed))
+        told = f"{len(failed)} of {len(plan.cells)} scans failed, the others are in the table: {reasons}"
+        raise RunError(f"{told}. Run the same command to try them again")
+    return table
+
+
+Failures = list[tuple[ModelSpec, str]]  # one a scan, and why
+
+
+def run_here(plan: Campaign, waiting: Mapping[ModelSpec, Sequence[Cell]], on_event: OnEvent) -> Failures:
+    return [failure for cells in waiting.values() for failure in run_model(plan, "local", cells, on_event)]
+
+
+def run_on_ray(plan: Campaign, waiting: Mapping[ModelSpec, Sequence[Cell]], on_event: OnEvent) -> Failures:
+    """Many models at once, each with its share of the workers."""
+    cluster = as_cluster(plan.engine)
+    # Threads are set once for this process: the models below share it, and each would give back what it found.
+    with joined(cluster), threads(threads_of(cluster)):
+        workers = workers_of(cluster)
+        at_once = max(1, min(len(waiting), workers))
+        share = replace(cluster, workers=workers // at_once)
+        with ThreadPoolExecutor(at_once) as pool:
+            jobs = [pool.submit(run_model, plan, share, cells, on_event) for cells in waiting.values()]
+            return [failure for job in jobs for failure in job.result()]
+
+
+def run_model(plan: Campaign, engine: str | Cluster, cells: Sequence[Cell], on_event: OnEvent) -> Failures:
+    """The scans of one model, one after the other; what failed is told, not raised."""
+    failed: Failures = []
+
+    def fail(cell: Cell, error: LayerwiseError) -> None:
+        failed.append((cell.model, str(error)))
+        on_event(Event(cell, "failed", why=str(error)))
+
+    try:
+        with open_engine(engine, cells[0].model, plan.out) as opened:
+            for cell in cells:
+                try:
+                    run_cell(plan, cell, opened, on_event)
+                    on_event(Event(cell, "done"))
+                except LayerwiseError as error:
+                    fail(cell, error)
+    except LayerwiseError as error:  # the model cannot be loaded
+        for cell in cells:
+            fail(cell, error)
+    return failed
+
+
+def run_cell(plan: Campaign, cell: Cell, opened: Any, on_event: OnEvent) -> None:
+    folder = folder_of(plan, cell)
+    tokenizer = load_tokenizer(cell.model) if cell.data.get("min_tokens") else None
+    source = open_texts(**cell.data, tokenizer=tokenizer)
+    scan_plan, source, outline = prepare(cell.model, source, threads=threads_of(plan.engine), **cell.settings)
+    forecast_of(cell.model, scan_plan, source, outline, plan.engine).require_fit()
+    folder.write("cell.json", json_bytes(cell.told()))
+    on_event(Event(cell, "running"))
+    run_scan(
+        opened, scan_plan, source, out=folder, allow_missing=plan.allow_missing,
+        on_batch=lambda prompts, tokens: on_event(Event(cell, "running", prompts, tokens)),
+    )
+
+
+def folder_of(plan: Campaign, cell: Cell) -> Folder:
+    return open_folder(plan.out, cell.name)
+
+
+def is_done(plan: Campaign, cell: Cell) -> bool:
+    """True if the cell's table is there; raises where the folder holds another one's."""
+    folder = folder_of(plan, cell)
+    told = folder.read("cell.json")
+    if told is not None and json.loads(told) != json.loads(json_bytes(cell.told())):
+        raise RunError(f"{folder} holds a scan with other settings; give the data or the settings another name")
+    return told is not None and folder.read(RUN_FILE) is not None

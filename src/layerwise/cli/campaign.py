@@ -1,0 +1,65 @@
+"""`layerwise campaign`: models x revisions x data x settings from one file, resumable, into one table."""
+
+import sys
+import threading
+import time
+from argparse import ArgumentParser, Namespace
+from dataclasses import dataclass, field
+from typing import Any
+
+HELP = "many models, revisions, data sets and settings from one file, into one table"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("file", help="YAML: out, models, data, settings, engine (docs/scale.md)")
+    parser.add_argument("--dry-run", action="store_true", help="list the scans, and load nothing")
+    parser.add_argument("--json", action="store_true", help="print the table as JSON")
+
+
+def run(args: Namespace) -> int:
+    from layerwise.campaigns import Campaign, campaign
+
+    plan = Campaign.load(args.file)
+    if args.dry_run:
+        print("\n".join(cell.name for cell in plan.cells))
+        return 0
+    table = campaign(plan, Board(live=sys.stderr.isatty()))
+    print(table.to_json() if args.json else table)
+    print(f"saved in {plan.out}", file=sys.stderr)
+    return 0
+
+
+@dataclass
+class Board:
+    """A table of all scans on standard error, drawn anew as they go on; where nobody watches, a line a change."""
+
+    live: bool
+    lines: dict[str, list[Any]] = field(default_factory=dict)  # status, prompts, tokens, when it began
+    drawn: int = 0
+    drawn_at: float = 0.0
+    lock: Any = field(default_factory=threading.Lock)  # models on a cluster report from threads
+
+    def __call__(self, event: Any) -> None:
+        with self.lock:
+            line = self.lines.setdefault(event.cell.name, ["", 0, 0, time.monotonic()])
+            changed, line[0] = line[0] != event.status, event.status
+            line[1:3] = line[1] + event.prompts, line[2] + event.tokens
+            if changed and event.status == "running":
+                line[3] = time.monotonic()
+            if not self.live and changed and event.status != "waiting":
+                print(self.told(event.cell.name) + (f"  {event.why}" if event.why else ""), file=sys.stderr)
+            elif self.live and (changed or time.monotonic() - self.drawn_at > 0.5):
+                self.draw()
+
+    def told(self, name: str) -> str:
+        status, prompts, tokens, began = self.lines[name]
+        pace = tokens / max(1e-9, time.monotonic() - began)
+        return f"{status:8} {prompts:>10,} prompts {pace:>10,.0f} tokens/s  {name}"
+
+    def draw(self) -> None:
+        """Those at work, and how many wait, are done or failed: a screen holds no more."""
+        shown = [self.told(name) for name, line in self.lines.items() if line[0] == "running"]
+        counts = {word: sum(line[0] == word for line in self.lines.values()) for word in ("waiting", "done", "failed")}
+        shown.append(", ".join(f"{count} {word}" for word, count in counts.items()))
+        print((f"\x1b[{self.drawn}A" if self.drawn else "") + "\x1b[J" + "\n".join(shown), file=sys.stderr)
+        self.drawn, self.drawn_at = len(shown), time.monotonic()

@@ -1,0 +1,118 @@
+"""Campaigns: a file is checked as a whole, cells are done once, a model that fails stops no other."""
+
+import json
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+from families import make_model, make_tokenizer
+
+import layerwise
+from layerwise.campaigns import Campaign
+from layerwise.cli.main import main
+from layerwise.errors import InputError, RunError
+
+PAGE = Path(__file__).parent.parent / "docs" / "scale.md"
+
+
+@pytest.fixture
+def file(tiny_llama, tiny_bert, tmp_path, word_texts):
+    """A campaign of two models, one in two revisions, two data sets and two settings."""
+    texts = str(tmp_path / "texts.txt")
+    Path(texts).write_text("\n".join(word_texts))
+    told = {
+        "out": str(tmp_path / "out"),
+        "models": [{"name": tiny_llama, "revisions": ["a", "b"]}, tiny_bert],
+        "data": {"all": {"data": texts}, "few": {"data": texts, "limit": 9}},
+        "settings": {"fast": {"metrics": "prompt_entropy,dataset_entropy"}, "first": {"tokens": "no_first"}},
+    }
+    path = tmp_path / "campaign.yaml"
+    path.write_text(yaml.safe_dump(told))
+    return path
+
+
+def change(path, **changes):
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | changes))
+
+
+def test_every_cell_is_that_scan_and_the_table_joins_them(file, tiny_bert, word_texts, tmp_path):
+    table = layerwise.campaign(file)
+    frame = table.to_pandas()
+    assert len(frame.groupby(["model", "revision", "data"])) == 6 and len(table.run["runs"]) == 12
+    alone = layerwise.scan(tiny_bert, layerwise.texts(tmp_path / "texts.txt", limit=9), tokens="no_first")
+    found = frame[(frame.model == tiny_bert) & (frame.tokens == "no_first") & frame.data.str.contains("first 9")]
+    pd.testing.assert_frame_equal(found.reset_index(drop=True), alone.to_pandas(), check_exact=True)
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "out" / "table.parquet"), frame)
+
+
+def test_what_is_done_is_not_done_again_and_a_failure_stops_no_other(file, tmp_path, capsys, monkeypatch):
+    broken = tmp_path / "broken"
+    make_model("llama").config.save_pretrained(broken)
+    make_tokenizer().save_pretrained(broken)
+    models = yaml.safe_load(file.read_text())["models"]
+    change(file, models=[str(broken), *models])
+    assert main(["campaign", str(file)]) == 2
+    told = capsys.readouterr().err
+    assert "4 of 16 scans failed" in told and f"{broken}: cannot load" in told and told.count("done ") == 12
+    make_model("llama").save_pretrained(broken)
+    loaded = []
+    real = layerwise.api.load_network
+    monkeypatch.setattr("layerwise.api.load_network", lambda spec: (loaded.append(spec.name), real(spec))[1])
+    assert main(["campaign", str(file), "--json"]) == 0
+    assert loaded == [str(broken)]
+    assert len({row["model"] for row in json.loads(capsys.readouterr().out)["scores"]}) == 3
+    assert main(["campaign", str(file), "--dry-run"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 16
+
+
+def test_a_cell_that_changed_under_its_name_is_refused(file):
+    layerwise.campaign(file)
+    change(file, settings={"fast": {"metrics": "curvature"}})
+    with pytest.raises(RunError, match="give the data or the settings another name"):
+        layerwise.campaign(file)
+
+
+def test_everything_that_is_wrong_with_a_file_is_told_at_once(file, tmp_path):
+    change(
+        file, models=[{"nam": "x"}, {"name": "y", "dtyp": "float16"}], data={"a b": {"limt": 3}}, engine="spark",
+        settings={"one": {"metric": "fast"}}, colour="red",
+    )  # fmt: skip
+    with pytest.raises(InputError) as told:
+        Campaign.load(file)
+    for part in (
+        "has no 'colour'", "a model is a name", "did you mean dtype?", "letters, digits", "did you mean limit?",
+        "say which", "'spark' is not one of", "did you mean metrics?",
+    ):
+        assert part in str(told.value)
+    with pytest.raises(InputError, match="cannot read"):
+        Campaign.load(tmp_path / "nothing.yaml")
+    file.write_text("models: [")
+    with pytest.raises(InputError, match="is not YAML"):
+        Campaign.load(file)
+    file.write_text("[]")
+    with pytest.raises(InputError, match="out, models, data and settings"):
+        Campaign.load(file)
+
+
+def test_the_queries_of_the_docs_give_what_the_page_says(file, monkeypatch, tmp_path):
+    """DuckDB, pandas and Polars on one table: the three queries of the page agree."""
+    layerwise.campaign(file)
+    monkeypatch.chdir(tmp_path)
+    Path("pythia").symlink_to("out")
+    page = PAGE.read_text()
+    sql = re.search(r"```sql\n(.*?)```", page, re.DOTALL).group(1)
+    duckdb = pytest.importorskip("duckdb")
+    frames = [duckdb.sql(sql).df()]
+    for library in ("pandas", "polars"):
+        blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+        code, names = next(block for block in blocks if f"import {library}" in block), {}
+        exec(code, names)  # noqa: S102
+        found = names["best"]
+        frames.append(found if isinstance(found, pd.DataFrame) else found.to_pandas())
+    columns = ["model", "revision", "data", "tokens", "layer", "value"]
+    frames = [f[columns].sort_values(columns).reset_index(drop=True) for f in frames]
+    assert len(frames[0]) > 3
+    for other in frames[1:]:
+        pd.testing.assert_frame_equal(frames[0], other, check_dtype=False)
