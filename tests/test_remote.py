@@ -28,6 +28,12 @@ class Store:
         self.app, self.errors = werkzeug_app.DomainDispatcherApplication(werkzeug_app.create_backend_app), 0
         self.server = make_server("127.0.0.1", 0, self.answer, threaded=True)
         Thread(target=self.server.serve_forever, daemon=True).start()
+        bucket = f"http://127.0.0.1:{self.server.server_port}/runs"
+        urllib.request.urlopen(urllib.request.Request(bucket, method="PUT")).close()
+
+    def close(self):
+        self.server.shutdown()
+        self.server.server_close()
 
     def answer(self, environ, start_response):
         if self.errors:
@@ -44,11 +50,8 @@ class Store:
 @pytest.fixture(scope="module")
 def store():
     store = Store()
-    bucket = f"http://127.0.0.1:{store.server.server_port}/runs"
-    urllib.request.urlopen(urllib.request.Request(bucket, method="PUT")).close()
     yield store
-    store.server.shutdown()
-    store.server.server_close()
+    store.close()
 
 
 def test_both_kinds_of_folder_behave_alike(store, tmp_path):
