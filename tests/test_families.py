@@ -11,7 +11,8 @@ from layerwise.models.anatomy import find_anatomy
 from layerwise.models.doctor import examine
 from layerwise.models.load import as_network
 from layerwise.models.taps import normed, tapped
-from layerwise.passes.vectors import Readout, pooled_vectors
+from layerwise.passes.vectors import pooled_vectors
+from layerwise.recipe import Readout
 
 NORMED = {
     "gpt2", "gpt_neox", "llama", "mistral", "mixtral", "qwen2", "qwen3", "gemma3_text", "phi", "opt", "falcon", "mamba",

@@ -19,7 +19,8 @@ from layerwise.metrics.base import Metric
 from layerwise.metrics.readings import mean_over_prompts
 from layerwise.metrics.scores import mean_of
 from layerwise.models.load import ModelSpec, as_network, load_network
-from layerwise.passes.vectors import Readout, pooled_vectors
+from layerwise.passes.vectors import pooled_vectors
+from layerwise.recipe import Readout
 from layerwise.results import LayerTable
 from layerwise.sweep import worker
 

@@ -15,6 +15,7 @@ _HOMES = {
     "LayerwiseError": "layerwise.errors",
     "Metric": "layerwise.metrics.base",
     "ModelSpec": "layerwise.models.load",
+    "Recipe": "layerwise.recipe",
     "correlate": "layerwise.api",
     "difference": "layerwise.sweep.paired",
     "doctor": "layerwise.api",
@@ -26,6 +27,7 @@ _HOMES = {
     "scan": "layerwise.api",
     "stress": "layerwise.api",
     "texts": "layerwise.api",
+    "tradeoff": "layerwise.api",
 }
 
 __all__ = sorted([*_HOMES, "__version__"])
@@ -41,11 +43,13 @@ if TYPE_CHECKING:  # the same names, for editors and type checkers
     from layerwise.api import scan as scan
     from layerwise.api import stress as stress
     from layerwise.api import texts as texts
+    from layerwise.api import tradeoff as tradeoff
     from layerwise.errors import LayerwiseError as LayerwiseError
     from layerwise.metrics.base import Estimate as Estimate
     from layerwise.metrics.base import Metric as Metric
     from layerwise.metrics.catalog import CATALOG as CATALOG
     from layerwise.models.load import ModelSpec as ModelSpec
+    from layerwise.recipe import Recipe as Recipe
     from layerwise.results import LayerTable as LayerTable
     from layerwise.sweep.paired import difference as difference
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +12,11 @@ from tqdm.auto import tqdm
 
 from layerwise.downstream.correlate import correlations
 from layerwise.downstream.forecast import forecast_lines
-from layerwise.downstream.run import choose_readouts, run_evaluation
+from layerwise.downstream.run import choose_recipes, run_evaluation
 from layerwise.downstream.tasks import choose_tasks
 from layerwise.errors import InputError
-from layerwise.exporter import export_recipe
+from layerwise.exporter.run import export_recipe, fit_on_texts
+from layerwise.exporter.tradeoff import tradeoffs
 from layerwise.inputs.source import Source
 from layerwise.inputs.stress import KINDS, Stress
 from layerwise.inputs.text import open_texts, peek
@@ -34,16 +37,19 @@ from layerwise.models.load import (
 from layerwise.models.network import Network
 from layerwise.ops.pooling import POOLINGS
 from layerwise.ops.tokens import TOKEN_CHOICES
+from layerwise.ops.transforms import fit_map
 from layerwise.passes.encode import encode_texts
-from layerwise.passes.vectors import Readout, pooled_vectors
-from layerwise.recipe import Recipe
+from layerwise.passes.vectors import pooled_vectors
+from layerwise.recipe import Readout, Recipe
 from layerwise.results import LayerTable
 from layerwise.sweep.forecast import Forecast, make_forecast
+from layerwise.sweep.moments import moments_of
 from layerwise.sweep.plan import READOUTS, ScanPlan, choose_metrics
 from layerwise.sweep.run import KeepPrompts, run_scan
 
 Words = str | Sequence[str]
 COUNTED_AT_MOST = 20_000  # texts that a forecast counts: no state grows beyond so many
+TIMED_TEXTS = 16
 KNOWN_LOOKS = (READOUTS, TOKEN_CHOICES, POOLINGS)
 
 
@@ -177,6 +183,8 @@ def evaluate(
     readout: Words = "raw",
     tokens: Words = "all",
     pooling: Words = "mean",
+    recipes: Recipe | Sequence[Recipe] = (),
+    fit: Any = None,
     max_length: int | None = None,
     prompts: dict[str, str] | None = None,
     batch_tokens: int = 4096,
@@ -189,21 +197,28 @@ def evaluate(
 
     `tasks` is paper32, names, types such as STS, or `all` of a `data_root` made by `layerwise data`. Scores are in
     points from 0 to 100, the task's name is the row's metric. What is in `out` already is not computed again.
-    With `workers`, scores are made in so many processes; a script then needs `if __name__ == "__main__":`.
+    With `recipes`, these are scored instead of bare layers; their maps are fitted on the texts of `fit`, or, with
+    fit="task", on each task's own texts without labels. With `workers`, scores are made in so many processes; a
+    script then needs `if __name__ == "__main__":`.
     """
     chosen, network = choose_tasks(tasks, data_root), open_network(model)
-    looks = readouts_asked(readout, tokens, pooling)
-    readouts = choose_readouts(network, choose_layers(layers, network.depth), looks)
-    with tqdm(total=len(chosen) * len(readouts), unit=" scores", disable=None if progress else True) as bar:
+    asked = [recipes] if isinstance(recipes, Recipe) else list(recipes)
+    if not asked:
+        looks = looks_asked(readout, tokens, pooling)
+        asked = choose_recipes(network, choose_layers(layers, network.depth), looks)
+    elif max_length is None:
+        max_length = asked[0].max_length
+    texts_to_fit = fitting_texts(fit, asked)
+    with tqdm(total=len(chosen) * len(asked), unit=" scores", disable=None if progress else True) as bar:
 
         def on_score(told: dict[str, Any]) -> None:
             bar.set_postfix_str(told["task"], refresh=False)
             bar.update()
 
         return run_evaluation(
-            network, chosen, readouts, out=Path(out), max_length=longest(max_length, network.max_length),
-            batch_tokens=batch_tokens, prompts=prompts, precision=precision, vectors=vectors, workers=workers,
-            on_score=on_score,
+            network, chosen, asked, out=Path(out), max_length=longest(max_length, network.max_length),
+            fit="task" if fit == "task" else texts_to_fit, batch_tokens=batch_tokens, prompts=prompts,
+            precision=precision, vectors=vectors, workers=workers, on_score=on_score,
         )
 
 
@@ -220,28 +235,36 @@ def plan_evaluation(
 ) -> list[str]:
     """What `evaluate` would take, a line each: tasks, texts, unique texts, forward passes, disk. Loads no weight."""
     chosen, outline = choose_tasks(tasks, data_root), outline_of(as_spec(model))
-    looks = readouts_asked(readout, tokens, pooling)
+    looks = looks_asked(readout, tokens, pooling)
     extra = len(looks) if outline.has_norm and outline.depth in choose_layers(layers, outline.depth) else 0
     readouts = len(choose_layers(layers, outline.depth)) * len(looks) + extra
     return forecast_lines(chosen, readouts, outline.width, 4 if precision == "float32" else 2)
 
 
-def readouts_asked(readout: Words, tokens: Words, pooling: Words) -> list[Readout]:
+def looks_asked(readout: Words, tokens: Words, pooling: Words) -> list[Recipe]:
     """Every combination of the ways to read a layer, before layers are filled in."""
     asked: Any = [(r, t, p) for r in words(readout) for t in words(tokens) for p in words(pooling)]
     for name, given, known in zip(("readout", "tokens", "pooling"), zip(*asked, strict=True), KNOWN_LOOKS, strict=True):
         for word in given:
             if word not in known:
                 raise InputError(f"{name} {word!r} is not one of {', '.join(known)}")
-    return [Readout(0, *look) for look in asked]
+    return [Recipe(0, *look) for look in asked]
+
+
+def fitting_texts(fit: Any, recipes: Sequence[Recipe]) -> tuple[str, ...]:
+    """The texts of `fit`; raises where a recipe has a map and there is nothing to fit it on."""
+    if fit is None and (mapped := [r.transform for r in recipes if r.transform != "none"]):
+        raise InputError(f"transform {mapped[0]} must be fitted on texts of your own kind: pass fit= (--fit FILE)")
+    return () if fit is None or fit == "task" else tuple(example.text for example in open_source(fit))
 
 
 def export(
     model: Any,
-    layer: int | str,
+    layer: int | str | Recipe,
     out: str | Path,
     *,
     readout: str = "raw",
+    tokens: str = "all",
     pooling: str = "mean",
     transform: str = "none",
     fit: Any = None,
@@ -250,26 +273,51 @@ def export(
     mode: str = "portable",
     max_length: int | None = None,
     why: str = "",
+    scores: Any = None,
 ) -> Any:
-    """That layer as a folder which plain `SentenceTransformer(path)` loads; returns it loaded.
+    """That layer, or a whole Recipe, as a folder which plain `SentenceTransformer(path)` loads; returns it loaded.
 
     Vectors are compared with those that `scan` measures before the folder is kept. `transform` is a linear map
-    fitted without labels on the texts of `fit`, such as remove_top:3 or whiten.
+    fitted without labels on the texts of `fit`, such as remove_top:3 or whiten; `fit` may also be the folder of a
+    scan that kept the second moments of that layer. `scores`, a run of `evaluate`, go into the model card.
     """
     network = open_network(model)
-    (number,) = choose_layers(layer, network.depth)
-    length = longest(max_length, network.max_length)
-    recipe = Recipe(number, readout, "all", pooling, transform, normalize, prompt, length)
-    if transform != "none" and fit is None:
-        raise InputError(f"transform {transform} must be fitted on texts of your own kind: pass fit= (--fit FILE)")
-    texts_to_fit = [example.text for example in open_source(fit)] if fit is not None else []
-    return export_recipe(network, recipe, Path(out), max_length=length, mode=mode, fit=texts_to_fit, why=why)
+    if isinstance(layer, Recipe):
+        recipe = layer
+    else:
+        (number,) = choose_layers(layer, network.depth)
+        recipe = Recipe(number, readout, tokens, pooling, transform, normalize, prompt, max_length)
+    length = longest(recipe.max_length, network.max_length)
+    recipe = replace(recipe, max_length=length)
+    if recipe.transform != "none" and isinstance(fit, str | Path) and (Path(fit) / "plan.json").exists():
+        linear = fit_map(recipe.transform, *moments_of(Path(fit), network, recipe.at, length))
+    else:
+        linear = fit_on_texts(network, recipe, fitting_texts(fit, [recipe]), length)
+    table = as_table(scores) if scores is not None else None
+    return export_recipe(network, recipe, linear, Path(out), max_length=length, mode=mode, why=why, scores=table)
+
+
+def tradeoff(
+    run: Any, score: str = "mean", *, model: Any = None, data: Any = "demo", mode: str = "portable", repeats: int = 5
+) -> pd.DataFrame:
+    """For each layer of an evaluation (or scan): its score, relative latency, parameters and memory; Pareto marked.
+
+    `score` is a task or metric of the run, or `mean` over all tasks. The model is loaded to be timed; pass it where
+    the run's own name no longer leads to it.
+    """
+    table = as_table(run)
+    network = open_network(model if model is not None else table.run["model"]["name"])
+    batch = [example.text for example in islice(open_source(data), TIMED_TEXTS)]
+    return tradeoffs(table, network, batch, score=score, mode=mode, repeats=repeats)
+
+
+def as_table(run: Any) -> LayerTable:
+    return run if isinstance(run, LayerTable) else LayerTable.load(run)
 
 
 def correlate(scan_table: Any, eval_table: Any, **options: Any) -> pd.DataFrame:
     """Which metrics go with which task scores over the layers: Spearman, Kendall, distance correlation, p-values."""
-    tables = [t if isinstance(t, LayerTable) else LayerTable.load(t) for t in (scan_table, eval_table)]
-    return correlations(*tables, **options)
+    return correlations(as_table(scan_table), as_table(eval_table), **options)
 
 
 def doctor(model: Any) -> list[Finding]:

@@ -39,6 +39,7 @@ class LayerScore:
     dtype: str = "float32"
     condition: str = ""  # what was done to the inputs, such as repeat_one; "" where nothing was
     level: float = math.nan  # how far that went
+    transform: str = "none"  # the linear map that was put on pooled rows
 
 
 COLUMNS = tuple(f.name for f in fields(LayerScore))
@@ -69,7 +70,9 @@ class LayerTable:
         lines: dict[tuple[str, ...], list[LayerScore]] = {}
         for s in sorted(self.scores, key=lambda s: s.layer):
             name = f"{s.condition} {s.level:g}" if s.condition else ""
-            lines.setdefault((s.model, name, s.metric, s.rows, s.tokens, s.pooling, s.readout), []).append(s)
+            map_ = "" if s.transform == "none" else s.transform
+            setting = (s.model, name, s.metric, s.rows, s.tokens, s.pooling, map_, s.readout)
+            lines.setdefault(setting, []).append(s)
         return lines
 
     @classmethod
@@ -141,7 +144,7 @@ def environment() -> dict[str, str]:
 
 
 SUMMARY_COLUMNS = (
-    "model", "condition", "metric", "rows", "tokens", "pooling", "readout",
+    "model", "condition", "metric", "rows", "tokens", "pooling", "transform", "readout",
     "first", "last", "normed", "least", "most", "by layer",
 )
 
@@ -161,13 +164,13 @@ def summary_lines(scores: Iterable[LayerScore]) -> list[tuple[str, ...]]:
     for (*setting, readout), curve in curves.items():
         if readout == "normed" and len(curve) == 1 and (*setting, "raw") in curves:
             continue  # the normed last layer stands in the raw curve's line
-        model, condition, metric, rows, tokens, pooling = setting
+        model, *words = setting
         normed = curves.get((*setting, "normed"), [])
         known = [s for s in curve if s.value == s.value]
         least, most = (f"at {f(known, key=lambda s: s.value).layer}" if known else "" for f in (min, max))
         ends = [f"{s.value:.4g}" for s in (curve[0], curve[-1], *normed[-1:])] + [""] * (not normed)
         picture = sparkline([s.value for s in curve])
-        lines.append((Path(model).name, condition, metric, rows, tokens, pooling, readout, *ends, least, most, picture))
+        lines.append((Path(model).name, *words, readout, *ends, least, most, picture))
     return lines
 
 

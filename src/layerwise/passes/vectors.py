@@ -9,21 +9,12 @@ from torch import Tensor
 from layerwise.inputs.source import Example
 from layerwise.models.network import Network
 from layerwise.models.taps import normed
-from layerwise.ops.pooling import Pooling, pool
-from layerwise.ops.tokens import TokenChoice, counted_tokens
+from layerwise.ops.pooling import pool
+from layerwise.ops.tokens import counted_tokens
 from layerwise.passes.batches import Batch
 from layerwise.passes.encode import encode_examples
 from layerwise.passes.tapped_pass import run_pass
-
-
-@dataclass(frozen=True)
-class Readout:
-    """Which vector of a text: the layer, raw or normed, which tokens count and how they are pooled."""
-
-    layer: int
-    readout: str = "raw"
-    tokens: TokenChoice = "all"
-    pooling: Pooling = "mean"
+from layerwise.recipe import Readout
 
 
 @dataclass
