@@ -19,6 +19,7 @@ FLOORS = [
     {"metrics"},
     {"passes", "engines", "functional"},
     {"sweep", "downstream", "exporter"},
+    {"selection"},
     {"api"},
     {"cli"},
 ]
