@@ -237,6 +237,13 @@ def test_several_token_choices_come_of_one_pass(tiny_llama, root, tmp_path):
     pd.testing.assert_series_equal(both[both.index.get_level_values("tokens") == "no_first"], scores(alone))
 
 
+def test_every_text_has_a_vector_even_where_no_token_counts(tiny_llama):
+    """A text of one token has no other than the first."""
+    texts = ["w1", "w1 w2"]
+    both = [np.stack(layerwise.embed(tiny_llama, texts, layers="2", tokens=t).layer_2) for t in ("all", "no_first")]
+    assert (both[0][0] == both[1][0]).all() and not np.allclose(both[0][1], both[1][1])
+
+
 def test_a_table_that_is_prepared_again_is_scored_anew(tiny_llama, tmp_path):
     """The data sets library caches by folder name: an older table of that name must not be scored for a newer one."""
     rng, values = np.random.default_rng(0), []

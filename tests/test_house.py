@@ -73,8 +73,8 @@ def test_every_file_opens_with_a_caption():
 
 def test_the_public_face():
     objects = ["CATALOG", "Estimate", "LayerTable", "LayerwiseError", "Metric", "ModelSpec", "Recipe", "__version__"]
-    verbs = ["correlate", "difference", "doctor", "embed", "evaluate", "export", "functional", "plan", "scan"]
-    verbs += ["stress", "texts", "tradeoff"]
+    verbs = ["audit", "correlate", "difference", "doctor", "embed", "evaluate", "export", "functional", "pick"]
+    verbs += ["plan", "scan", "stress", "texts", "tradeoff"]
     assert layerwise.__all__ == objects + verbs
     for name in layerwise.__all__:
         assert getattr(layerwise, name) is not None

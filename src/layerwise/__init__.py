@@ -16,6 +16,7 @@ _HOMES = {
     "Metric": "layerwise.metrics.base",
     "ModelSpec": "layerwise.models.load",
     "Recipe": "layerwise.recipe",
+    "audit": "layerwise.api",
     "correlate": "layerwise.api",
     "difference": "layerwise.sweep.paired",
     "doctor": "layerwise.api",
@@ -23,6 +24,7 @@ _HOMES = {
     "evaluate": "layerwise.api",
     "export": "layerwise.api",
     "functional": "layerwise.functional",
+    "pick": "layerwise.api",
     "plan": "layerwise.api",
     "scan": "layerwise.api",
     "stress": "layerwise.api",
@@ -34,11 +36,13 @@ __all__ = sorted([*_HOMES, "__version__"])
 
 if TYPE_CHECKING:  # the same names, for editors and type checkers
     from layerwise import functional as functional
+    from layerwise.api import audit as audit
     from layerwise.api import correlate as correlate
     from layerwise.api import doctor as doctor
     from layerwise.api import embed as embed
     from layerwise.api import evaluate as evaluate
     from layerwise.api import export as export
+    from layerwise.api import pick as pick
     from layerwise.api import plan as plan
     from layerwise.api import scan as scan
     from layerwise.api import stress as stress

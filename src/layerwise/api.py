@@ -41,7 +41,12 @@ from layerwise.ops.transforms import fit_map
 from layerwise.passes.encode import encode_texts
 from layerwise.passes.vectors import pooled_vectors
 from layerwise.recipe import Readout, Recipe
-from layerwise.results import LayerTable
+from layerwise.results import TABLE_FILE, LayerTable
+from layerwise.selection.audit import audit as audit_rules
+from layerwise.selection.cases import cases_from_frames
+from layerwise.selection.pick import Pick
+from layerwise.selection.rules import parse_rule
+from layerwise.selection.run import pick_by_rule, pick_recipe
 from layerwise.sweep.forecast import Forecast, make_forecast
 from layerwise.sweep.moments import moments_of
 from layerwise.sweep.plan import READOUTS, ScanPlan, choose_metrics
@@ -50,6 +55,7 @@ from layerwise.sweep.run import KeepPrompts, run_scan
 Words = str | Sequence[str]
 COUNTED_AT_MOST = 20_000  # texts that a forecast counts: no state grows beyond so many
 TIMED_TEXTS = 16
+PICKED_ON = 1000  # texts: maps and probes hardly change beyond
 KNOWN_LOOKS = (READOUTS, TOKEN_CHOICES, POOLINGS)
 
 
@@ -260,7 +266,7 @@ def fitting_texts(fit: Any, recipes: Sequence[Recipe]) -> tuple[str, ...]:
 
 def export(
     model: Any,
-    layer: int | str | Recipe,
+    layer: int | str | Recipe | Pick,
     out: str | Path,
     *,
     readout: str = "raw",
@@ -275,14 +281,16 @@ def export(
     why: str = "",
     scores: Any = None,
 ) -> Any:
-    """That layer, or a whole Recipe, as a folder which plain `SentenceTransformer(path)` loads; returns it loaded.
+    """That layer, Recipe or Pick as a folder which plain `SentenceTransformer(path)` loads; returns it loaded.
 
     Vectors are compared with those that `scan` measures before the folder is kept. `transform` is a linear map
     fitted without labels on the texts of `fit`, such as remove_top:3 or whiten; `fit` may also be the folder of a
     scan that kept the second moments of that layer. `scores`, a run of `evaluate`, go into the model card.
     """
     network = open_network(model)
-    if isinstance(layer, Recipe):
+    if isinstance(layer, Pick):
+        recipe, why = layer.recipe, why or f"{layer.rule}: {'; '.join(layer.why)}"
+    elif isinstance(layer, Recipe):
         recipe = layer
     else:
         (number,) = choose_layers(layer, network.depth)
@@ -309,6 +317,54 @@ def tradeoff(
     network = open_network(model if model is not None else table.run["model"]["name"])
     batch = [example.text for example in islice(open_source(data), TIMED_TEXTS)]
     return tradeoffs(table, network, batch, score=score, mode=mode, repeats=repeats)
+
+
+def pick(
+    run: Any,
+    data: Any = None,
+    *,
+    labels: Any = None,
+    rule: str | None = None,
+    layer_only: bool = False,
+    model: Any = None,
+    max_length: int | None = None,
+    seed: int = 0,
+) -> Pick:
+    """Which layer or recipe to use, how sure that is, and what it saves; the answer may be to keep the last layer.
+
+    `run` is a scan or evaluation, or a model. With `data` (texts of your own kind, without labels) or `labels` (a
+    table or file with text,label or text1,text2,score) the model runs once more over them and a small bundled set, and
+    probes decide. With `rule`, or with neither, a rule over the run's table decides; without one, the last is kept.
+    """
+    is_run = isinstance(run, LayerTable) or (isinstance(run, str | Path) and (Path(run) / TABLE_FILE).exists())
+    if rule is not None or (data is None and labels is None):
+        if not is_run:
+            raise InputError("a rule needs a run of scan to look at; to use a model's probes, pass data= (--data FILE)")
+        return pick_by_rule(as_table(run), rule or "last")
+    network = open_network(model if model is not None else as_table(run).run["model"]["name"] if is_run else run)
+    texts_given = [example.text for example in islice(open_source(data if data is not None else "demo"), PICKED_ON)]
+    table = read_table(labels) if isinstance(labels, str | Path) else labels
+    length = longest(max_length, network.max_length)
+    return pick_recipe(network, texts_given, labels=table, layer_only=layer_only, max_length=length, seed=seed)
+
+
+def read_table(path: str | Path) -> pd.DataFrame:
+    """A plain table from a .parquet, .jsonl or .csv file."""
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(f"no file {path}; pass a .csv, .jsonl or .parquet table")
+    if path.suffix == ".parquet":
+        return pd.read_parquet(path)
+    return pd.read_json(path, lines=True) if path.suffix == ".jsonl" else pd.read_csv(path)
+
+
+def audit(scores: Any, metrics: Any = None, *, rules: Words = "last,second_to_last,depth:80%") -> pd.DataFrame:
+    """Any rules against any scores: how much of the gap between last and best layer each recovers, and its losses.
+
+    `scores` has family, model, task, layer, score; `metrics` has model, task, layer, metric, value (task "" where it
+    belongs to the whole model).
+    """
+    return audit_rules(cases_from_frames(scores, metrics), [parse_rule(word) for word in words(rules)])
 
 
 def as_table(run: Any) -> LayerTable:

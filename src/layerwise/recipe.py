@@ -49,9 +49,10 @@ class Recipe(Readout):
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Reads a recipe's file; a folder made by export will do as well."""
-        path = Path(path)
-        if path.is_dir():
-            told = json.loads((path / "layerwise.json").read_text(encoding="utf-8"))
-            return cls.from_json(json.dumps(told["recipe"]))
-        return cls.from_json(path.read_text(encoding="utf-8"))
+        """Reads a recipe's file, or the recipe in the answer of pick or in a folder made by export."""
+        path = Path(path) / "layerwise.json" if Path(path).is_dir() else Path(path)
+        try:
+            told = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise InputError(f"{path} holds no recipe ({error})") from None
+        return cls.from_json(json.dumps(told.get("recipe", told)))

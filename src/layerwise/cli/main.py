@@ -10,10 +10,25 @@ from argparse import ArgumentParser
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from layerwise.cli import correlate, data, doctor, embed, eval, export, metrics, scan, stress, tradeoff, views
+from layerwise.cli import (
+    audit,
+    correlate,
+    data,
+    doctor,
+    embed,
+    embedder,
+    eval,
+    export,
+    metrics,
+    pick,
+    scan,
+    stress,
+    tradeoff,
+    views,
+)
 from layerwise.errors import LayerwiseError
 
-VERBS = (scan, eval, correlate, tradeoff, export, stress, embed, data, views, metrics, doctor)
+VERBS = (scan, eval, pick, export, embedder, correlate, tradeoff, audit, stress, embed, data, views, metrics, doctor)
 
 
 def build_parser() -> ArgumentParser:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 import math
 import os
 import warnings
@@ -85,13 +86,16 @@ def quiet() -> Iterator[None]:
     """Without the bars and advice of the libraries below: tasks are chosen on purpose, and one bar is enough."""
     import datasets
 
-    shown = not datasets.are_progress_bars_disabled()
+    shown, advice = not datasets.are_progress_bars_disabled(), logging.getLogger("mteb")
+    level = advice.level
     datasets.disable_progress_bars()
+    advice.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
+        advice.setLevel(level)
         if shown:
             datasets.enable_progress_bars()
 
