@@ -23,6 +23,7 @@ _HOMES = {
     "export": "layerwise.api",
     "functional": "layerwise.functional",
     "plan": "layerwise.api",
+    "report": "layerwise.api",
     "scan": "layerwise.api",
     "stress": "layerwise.api",
     "texts": "layerwise.api",
@@ -38,6 +39,7 @@ if TYPE_CHECKING:  # the same names, for editors and type checkers
     from layerwise.api import evaluate as evaluate
     from layerwise.api import export as export
     from layerwise.api import plan as plan
+    from layerwise.api import report as report
     from layerwise.api import scan as scan
     from layerwise.api import stress as stress
     from layerwise.api import texts as texts

@@ -1,5 +1,6 @@
 """The library's verbs: what a Python user calls, and what the command line calls for its user."""
 
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from layerwise.downstream.run import choose_readouts, run_evaluation
 from layerwise.downstream.tasks import choose_tasks
 from layerwise.errors import InputError
 from layerwise.exporter import export_recipe
+from layerwise.files import write_atomically
 from layerwise.inputs.source import Source
 from layerwise.inputs.stress import KINDS, Stress
 from layerwise.inputs.text import open_texts, peek
@@ -37,6 +39,8 @@ from layerwise.ops.tokens import TOKEN_CHOICES
 from layerwise.passes.encode import encode_texts
 from layerwise.passes.vectors import Readout, pooled_vectors
 from layerwise.recipe import Recipe
+from layerwise.reporter.content import Run, open_run
+from layerwise.reporter.page import page
 from layerwise.results import LayerTable
 from layerwise.sweep.forecast import Forecast, make_forecast
 from layerwise.sweep.plan import READOUTS, ScanPlan, choose_metrics
@@ -270,6 +274,38 @@ def correlate(scan_table: Any, eval_table: Any, **options: Any) -> pd.DataFrame:
     """Which metrics go with which task scores over the layers: Spearman, Kendall, distance correlation, p-values."""
     tables = [t if isinstance(t, LayerTable) else LayerTable.load(t) for t in (scan_table, eval_table)]
     return correlations(*tables, **options)
+
+
+def report(*runs: Any, html: str | Path, title: str = "") -> Path:
+    """One HTML file that shows runs of scan, stress and eval, of one model or several; it works offline.
+
+    A run is a folder or a LayerTable. Where a scan and an eval are of one model, their correlations are shown; a
+    pick.json or tradeoff.json in a folder is shown as well.
+    """
+    if not runs:
+        raise InputError("no run is named; pass folders that scan, stress or eval wrote")
+    opened = [open_run(run) for run in runs]
+    return write_page(html, page(opened, title=title, correlated=list(correlated_pairs(opened))))
+
+
+def write_page(path: str | Path, text: str) -> Path:
+    write_atomically(Path(path), text.encode("utf-8", errors="replace"))
+    return Path(path)
+
+
+def correlated_pairs(runs: Sequence[Run]) -> Iterator[tuple[int, pd.DataFrame]]:
+    """The number of a scan, and its correlations with each eval of the same weights that shares layers with it."""
+    for number, scanned in enumerate(runs):
+        for scored in runs:
+            prints = [run.table.run.get("model", {}).get("fingerprint") for run in (scanned, scored)]
+            if (scanned.kind, scored.kind) != ("scan", "eval") or prints[0] is None or prints[0] != prints[1]:
+                continue
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the page itself says how many layers there are, and what p can be
+                try:
+                    yield number, correlations(scanned.table, scored.table)
+                except InputError:
+                    continue  # no four layers in common: nothing to show
 
 
 def doctor(model: Any) -> list[Finding]:

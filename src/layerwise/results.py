@@ -4,7 +4,11 @@ import html
 import json
 import math
 import platform
-from collections.abc import Iterable, Iterator, Mapping
+import re
+import shlex
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from importlib.metadata import version
 from pathlib import Path
@@ -14,6 +18,7 @@ from layerwise.errors import InputError, RunError
 from layerwise.files import write_atomically, write_json
 
 TABLE_FILE, RUN_FILE = "table.parquet", "run.json"
+STEP = re.compile(r"(?:step|checkpoint)[-_]?(\d+)$")
 BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -134,10 +139,37 @@ class LayerTable:
 
 
 def environment() -> dict[str, str]:
-    """Versions and machine, for the record of a run."""
+    """Versions and machine, for the record of a run; the command, where the command line made it."""
     names = ("layerwise", "torch", "transformers", "numpy")
     found = {name: version(name) for name in names}
+    if Path(sys.argv[0]).stem == "layerwise":
+        found["command"] = shlex.join(["layerwise", *sys.argv[1:]])
     return {**found, "python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}"}
+
+
+def model_labels(tables: Sequence[LayerTable]) -> list[str]:
+    """A short name for the model of each table: as few last parts of its name as tell it from the others.
+
+    A checkpoint is named with the folder that holds it; a revision is told where only that differs.
+    """
+    named = [next(((s.model, s.revision) for s in table.scores), ("no model", "")) for table in tables]
+    models = {name for name, _ in named}
+    short = {}
+    for name in models:
+        parts = name.strip("/").split("/")
+        others = [other.strip("/").split("/") for other in models if other != name]
+        count = 2 if STEP.match(parts[-1]) else 1
+        while count < len(parts) and any(parts[-count:] == other[-count:] for other in others):
+            count += 1
+        short[name] = "/".join(parts[-count:])
+    revisions = Counter(name for name, _ in set(named))
+    return [f"{short[name]} @ {revision}" if revisions[name] > 1 else short[name] for name, revision in named]
+
+
+def training_step(label: str) -> int | None:
+    """The step that a checkpoint's name ends with, such as 629 of gptneox/step629."""
+    found = STEP.search(label)
+    return int(found.group(1)) if found else None
 
 
 SUMMARY_COLUMNS = (

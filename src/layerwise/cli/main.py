@@ -10,10 +10,10 @@ from argparse import ArgumentParser
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from layerwise.cli import correlate, data, doctor, embed, eval, export, metrics, scan, stress, views
+from layerwise.cli import correlate, data, doctor, embed, eval, export, metrics, report, scan, stress, views
 from layerwise.errors import LayerwiseError
 
-VERBS = (scan, eval, correlate, export, stress, embed, data, views, metrics, doctor)
+VERBS = (scan, eval, correlate, export, report, stress, embed, data, views, metrics, doctor)
 
 
 def build_parser() -> ArgumentParser:
