@@ -72,8 +72,8 @@ def test_every_file_opens_with_a_caption():
 
 def test_the_public_face():
     objects = ["CATALOG", "Estimate", "LayerTable", "LayerwiseError", "Metric", "ModelSpec", "__version__"]
-    verbs = ["correlate", "difference", "doctor", "embed", "evaluate", "export", "functional", "plan"]
-    verbs += ["report", "scan", "stress", "texts"]
+    verbs = ["compare", "correlate", "difference", "doctor", "embed", "evaluate", "export", "functional"]
+    verbs += ["plan", "plot", "report", "scan", "stress", "texts"]
     assert layerwise.__all__ == objects + verbs
     for name in layerwise.__all__:
         assert getattr(layerwise, name) is not None

@@ -15,6 +15,7 @@ _HOMES = {
     "LayerwiseError": "layerwise.errors",
     "Metric": "layerwise.metrics.base",
     "ModelSpec": "layerwise.models.load",
+    "compare": "layerwise.api",
     "correlate": "layerwise.api",
     "difference": "layerwise.sweep.paired",
     "doctor": "layerwise.api",
@@ -23,6 +24,7 @@ _HOMES = {
     "export": "layerwise.api",
     "functional": "layerwise.functional",
     "plan": "layerwise.api",
+    "plot": "layerwise.api",
     "report": "layerwise.api",
     "scan": "layerwise.api",
     "stress": "layerwise.api",
@@ -33,12 +35,14 @@ __all__ = sorted([*_HOMES, "__version__"])
 
 if TYPE_CHECKING:  # the same names, for editors and type checkers
     from layerwise import functional as functional
+    from layerwise.api import compare as compare
     from layerwise.api import correlate as correlate
     from layerwise.api import doctor as doctor
     from layerwise.api import embed as embed
     from layerwise.api import evaluate as evaluate
     from layerwise.api import export as export
     from layerwise.api import plan as plan
+    from layerwise.api import plot as plot
     from layerwise.api import report as report
     from layerwise.api import scan as scan
     from layerwise.api import stress as stress

@@ -39,9 +39,11 @@ from layerwise.ops.tokens import TOKEN_CHOICES
 from layerwise.passes.encode import encode_texts
 from layerwise.passes.vectors import Readout, pooled_vectors
 from layerwise.recipe import Recipe
-from layerwise.reporter.content import Run, open_run
+from layerwise.reporter.content import Run, open_run, run_labels
+from layerwise.reporter.figures import FIGURES, require_figure
 from layerwise.reporter.page import page
 from layerwise.results import LayerTable
+from layerwise.sweep.comparison import Against, Comparison, compare_runs
 from layerwise.sweep.forecast import Forecast, make_forecast
 from layerwise.sweep.plan import READOUTS, ScanPlan, choose_metrics
 from layerwise.sweep.run import KeepPrompts, run_scan
@@ -286,6 +288,52 @@ def report(*runs: Any, html: str | Path, title: str = "") -> Path:
         raise InputError("no run is named; pass folders that scan, stress or eval wrote")
     opened = [open_run(run) for run in runs]
     return write_page(html, page(opened, title=title, correlated=list(correlated_pairs(opened))))
+
+
+def compare(
+    *runs: Any,
+    against: Against = "first",
+    rows: str | None = None,
+    tokens: str | None = None,
+    html: str | Path | None = None,
+) -> Comparison:
+    """What differs between runs, layer by layer: base and fine-tune, sizes, checkpoints, architectures.
+
+    Each run is held against the first, or the `previous` one. Differences are paired over prompts where the folders
+    keep their numbers; CKA is of the pooled rows that they keep. With `html`, all of it is also a page.
+    """
+    compared = compare_runs(runs, against=against, rows=rows, tokens=tokens)
+    if html is not None:
+        opened = [open_run(run) for run in runs]
+        folders = [run.folder or "RUN" for run in opened]
+        words = ["layerwise", "compare", *folders, "--against", against, "--html", str(html)]
+        write_page(html, page(opened, compared=compared.to_dict(), told=str(compared), made_by=words))
+    return compared
+
+
+def plot(*runs: Any, figure: str = "depth", ax: Any = None, **options: Any) -> Any:
+    """A figure for a paper, at column width, on one matplotlib Axes, which is returned.
+
+    `figure` is depth, heatmap, correlation (a scan and an eval), checkpoints, stress, tradeoff or cka (two runs, or a
+    Comparison). A run is a folder or a LayerTable. Options: metric, rows, tokens, pooling, readout; measure for
+    correlation; cost for tradeoff.
+    """
+    require_figure(figure, options)
+    if not runs:
+        raise InputError("no run is named; pass folders that scan, stress or eval wrote")
+    draw = FIGURES[figure]
+    if figure == "cka":
+        compared = runs[0] if isinstance(runs[0], Comparison) else compare_runs(runs[:2], **options)
+        return draw(compared.to_dict()["pairs"][0], ax=ax)
+    if figure == "correlation":
+        return draw(correlate(*runs), ax=ax, **options)
+    if isinstance(runs[0], Comparison):
+        return draw(runs[0].table, ax=ax, **options)
+    opened = [open_run(run) for run in runs]
+    if figure == "tradeoff":
+        return draw(opened[0].tradeoff, ax=ax, **options)
+    tables = [run.table.named(label) for run, label in zip(opened, run_labels(opened), strict=True)]
+    return draw(LayerTable.join(tables), ax=ax, **options)
 
 
 def write_page(path: str | Path, text: str) -> Path:

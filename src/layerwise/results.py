@@ -9,7 +9,7 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
@@ -68,6 +68,10 @@ class LayerTable:
             raise InputError(f"no column {', '.join(sorted(unknown))}; a row has {', '.join(COLUMNS)}")
         kept = tuple(s for s in self.scores if all(getattr(s, name) == value for name, value in wanted.items()))
         return type(self)(kept, self.run)
+
+    def named(self, model: str) -> Self:
+        """The same rows under another name of the model."""
+        return type(self)(tuple(replace(s, model=model) for s in self.scores), self.run)
 
     def curves(self) -> dict[tuple[str, ...], list[LayerScore]]:
         """Rows by everything but the layer, each in the order of depth: what a plot draws as one line."""
@@ -182,9 +186,13 @@ def summary(scores: Iterable[LayerScore]) -> str:
     """One line a curve: where it starts and ends, the normed last layer, its least and most, and a small picture."""
     lines: list[tuple[str, ...]] = [SUMMARY_COLUMNS, *summary_lines(scores)]
     shown = [i for i in range(len(SUMMARY_COLUMNS)) if any(line[i] for line in lines[1:])]  # no empty columns
-    lines = [tuple(line[i] for i in shown) for line in lines]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(shown))]
-    return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip() for line in lines)
+    return "\n".join(aligned([tuple(line[i] for i in shown) for line in lines]))
+
+
+def aligned(rows: Sequence[Sequence[str]], indent: str = "") -> list[str]:
+    """Lines of cells in columns as wide as their widest."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return [indent + "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def summary_lines(scores: Iterable[LayerScore]) -> list[tuple[str, ...]]:

@@ -10,10 +10,24 @@ from argparse import ArgumentParser
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from layerwise.cli import correlate, data, doctor, embed, eval, export, metrics, report, scan, stress, views
+from layerwise.cli import (
+    compare,
+    correlate,
+    data,
+    doctor,
+    embed,
+    eval,
+    export,
+    metrics,
+    plot,
+    report,
+    scan,
+    stress,
+    views,
+)
 from layerwise.errors import LayerwiseError
 
-VERBS = (scan, eval, correlate, export, report, stress, embed, data, views, metrics, doctor)
+VERBS = (scan, eval, correlate, export, report, plot, compare, stress, embed, data, views, metrics, doctor)
 
 
 def build_parser() -> ArgumentParser:

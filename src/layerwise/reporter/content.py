@@ -59,8 +59,14 @@ def run_labels(runs: Sequence[Run]) -> list[str]:
     ]
 
 
-def content(runs: Sequence[Run], correlated: Iterable[tuple[int, Any]] = (), more: Any = None) -> dict[str, Any]:
-    """Everything the page's script draws. `correlated` pairs a run's number with its correlations as a data frame."""
+def content(
+    runs: Sequence[Run],
+    correlated: Iterable[tuple[int, Any]] = (),
+    compared: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Everything the page's script draws. `correlated` pairs a run's number with its correlations as a data frame;
+    `compared` is a comparison as plain data.
+    """
     labels = run_labels(runs)
     models = list(dict.fromkeys(labels))
     place = {label: number for number, label in enumerate(models)}
@@ -76,7 +82,7 @@ def content(runs: Sequence[Run], correlated: Iterable[tuple[int, Any]] = (), mor
         "correlation": [correlation(frame, place[labels[number]]) for number, frame in correlated],
         "tradeoff": [trade_off(run.tradeoff, place[label]) for run, label in zip(runs, labels, strict=True)
                      if run.tradeoff.get("layers")],
-        "comparison": more,
+        "pairs": [pair_of_runs(pair) for pair in (compared or {"pairs": []})["pairs"]],
         "colours": colours(),
     }
 
@@ -148,3 +154,19 @@ def trade_off(told: Mapping[str, Any], model: int) -> dict[str, Any]:
     names = ("layer", "score", "latency", "parameters", "memory", "pareto")
     rows = [{name: row.get(name) for name in names} for row in told["layers"]]
     return {"model": model, "units": dict(told.get("units", {})), "rows": rows}
+
+
+def pair_of_runs(told: Mapping[str, Any]) -> dict[str, Any]:
+    """A pair of a comparison: a line a metric and setting with the difference by layer, and CKA."""
+    names = ("condition", "metric", "rows", "tokens", "pooling", "readout")
+    lines: dict[tuple[str, ...], dict[str, Any]] = {}
+    for row in told["changes"]:
+        setting = {name: row[name] for name in names}
+        line = lines.setdefault(tuple(setting.values()), setting | {"paired": row["paired"], "depth": 1, "layers": []})
+        line["layers"].append(row["layer"])
+        line["depth"] = round(row["layer"] / row["depth"]) if row["depth"] else line["depth"]
+        for name, column in (("value", "difference"), ("low", "ci_low"), ("high", "ci_high")):
+            line.setdefault(name, []).append(None if row[column] is None else short(row[column]))
+    curves = [line for line in lines.values() if len(line["layers"]) > 1 and not line["condition"]]
+    name = f"{told['first']} → {told['second']}"
+    return {"name": name, "first": told["first"], "second": told["second"], "changes": curves, "cka": told["cka"]}

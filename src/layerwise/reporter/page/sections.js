@@ -80,7 +80,7 @@ const sections = {
               .map((line, i, of) => ({
                 ...line,
                 name: `level ${number(line.level)}`,
-                colour: ramp(0.25 + 0.75 * (i / Math.max(1, of.length - 1))),
+                colour: inOrder(i, of.length),
               }));
             return {
               title: `${words(condition)}: ${words(metric)}`,
@@ -135,7 +135,7 @@ const sections = {
     }
   },
   changes() {
-    const pairs = D.comparison.pairs;
+    const pairs = D.pairs;
     let pair = 0;
     if (pairs.length > 1)
       chooser(
@@ -167,24 +167,25 @@ const sections = {
     }
   },
   cka() {
-    for (const pair of D.comparison.pairs.filter((p) => p.cka)) {
+    for (const pair of D.pairs.filter((p) => p.cka)) {
       const rows = pair.cka.values
         .map((line, i) => ({
-          label: `layer ${pair.cka.of[i]}`,
+          label: `layer ${pair.cka.first_layers[i]}`,
           cells: line.map((y, j) => ({
             share: y,
             full: number(y),
             text: y === null ? "" : y.toFixed(2).replace("0.", "."),
-            told: [{ name: `layer ${pair.cka.to[j]} of ${pair.to}`, cells: [number(y)] }],
+            told: [{ name: `layer ${pair.cka.second_layers[j]} of ${pair.second}`, cells: [number(y)] }],
           })),
         }))
         .reverse();
       card(inside("cka"), () => ({
         title: pair.name,
-        note: `Rows: ${clip(pair.from, 60)}. Columns: ${clip(pair.to, 60)}. ${pair.cka.n} texts, ${pair.cka.tokens} tokens, mean pooled.`,
+        note: `Rows are layers of ${clip(pair.first, 60)}. ${pair.cka.n} texts, tokens ${pair.cka.tokens}, mean pooled.`,
         key: [scaleKey("0 unrelated", "1 same shape")],
-        picture: (plot) => heatMap(plot, { rows, columns: pair.cka.to, axis: `layer of ${clip(pair.to, 40)}` }),
-        table: () => heatTable(`Linear CKA: ${pair.name}`, { rows, columns: pair.cka.to }),
+        picture: (plot) =>
+          heatMap(plot, { rows, columns: pair.cka.second_layers, axis: `layer of ${clip(pair.second, 40)}` }),
+        table: () => heatTable(`Linear CKA: ${pair.name}`, { rows, columns: pair.cka.second_layers }),
       }));
     }
   },
@@ -240,7 +241,7 @@ const drawScores = () => {
     const columns = normed ? [...layers, "norm"] : layers;
     return {
       title: D.models[model].label,
-      note: "Every task is scaled by itself. Filled diamond: best. Ring: last layer as usually used. Numbers on wide screens: best | last.",
+      note: "Every task is scaled by itself. Diamond: best. Ring: last layer as usually used. At the right: best | last.",
       key: [scaleKey("worst layer", "best layer")],
       picture: (plot) => heatMap(plot, { rows, columns, gapBefore: normed ? layers.length : -1 }),
       table: () => heatTable(`${D.models[model].label}: points by task and layer`, { rows, columns }),
@@ -329,7 +330,9 @@ const drawCorrelation = () => {
       }));
       return {
         title: D.models[found.model].label,
-        note: `${found.rows[0].layers} layers. p is the share of circular shifts that correlate as strongly, so it cannot fall below ${number(1 / found.rows[0].layers)}.`,
+        note:
+          `${found.rows[0].layers} layers. p is the share of circular shifts that correlate as strongly: ` +
+          `it cannot fall below ${number(1 / found.rows[0].layers)}.`,
         key: [scaleKey(measure === "distance" ? "(no sign)" : "−1", "1", diverging)],
         picture: (plot) => heatMap(plot, { rows, columns: metrics.map(words), colour: diverging, slanted: true }),
         table: () => heatTable(`${measure} of metrics with scores over layers`, { rows, columns: metrics.map(words) }),
@@ -413,4 +416,10 @@ for (const button of document.querySelectorAll("button[data-copies]")) {
     }, 1500);
   });
 }
-root.dataset.ready = "yes";
+// Ready is when the first pictures are on the screen.
+requestAnimationFrame(() =>
+  setTimeout(() => {
+    performance.mark("drawn");
+    root.dataset.ready = "yes";
+  }),
+);

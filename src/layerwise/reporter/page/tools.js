@@ -61,6 +61,7 @@ const mix = (ramp, share) => {
   return `rgb(${a.map((x, i) => Math.round(x + (b[i] - x) * (place - left))).join(" ")})`;
 };
 const ramp = (share) => mix(colours().ramp, share);
+const inOrder = (place, count) => ramp(0.36 + 0.64 * (place / Math.max(1, count - 1))); // the first must be seen, too
 const diverging = (share) => mix(colours().diverging, share);
 const onColour = (colour) => {
   if (colour === "none") return theme === "dark" ? "#ffffff" : "#14181c";
@@ -70,7 +71,7 @@ const onColour = (colour) => {
 const ordered = D.models.length > 1 && D.models.every((model) => model.step !== undefined);
 const stepOrder = ordered ? D.models.map((m, i) => i).sort((a, b) => D.models[a].step - D.models[b].step) : [];
 const colourOf = (model) => {
-  if (ordered) return ramp(0.25 + 0.75 * (stepOrder.indexOf(model) / (D.models.length - 1)));
+  if (ordered) return inOrder(stepOrder.indexOf(model), D.models.length);
   return colours().lines[model % colours().lines.length];
 };
 const dashOf = (model) => (ordered ? null : [null, "6 3", "2 3"][Math.floor(model / colours().lines.length) % 3]);
