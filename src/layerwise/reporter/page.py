@@ -207,7 +207,7 @@ def overview(label: str, runs: Sequence[Run], labels: Sequence[str]) -> dict[str
         "texts": texts,
         "tasks": str(len({s.metric for s in scored})) if scored else "",
         "best layer": f"{best[0]} ({best[1]:.1f})" if best[0] is not None else "",
-        "last layer": f"({last:.1f})" if last is not None else "",
+        "last layer": f"{last:.1f}" if last is not None else "",
         "gain": f"{best[1] - last:+.1f}" if last is not None else "",
     }
 

@@ -3,6 +3,8 @@
 // rows: [{label, note, cells: [{share, text, full, told, mark}]}], columns: [label]. `share` is the place of a value on
 // the colour scale, `text` stands in the cell where there is room, `full` in the table, `told` in the tip.
 
+const COLUMN_LABEL = 28; // letters of a slanted label
+
 const heatLayout = (width, { rows, columns, slanted, gapBefore, low }) => {
   const narrow = width < 560;
   const length = (text) => [...text].length;
@@ -11,9 +13,11 @@ const heatLayout = (width, { rows, columns, slanted, gapBefore, low }) => {
   const noted = !narrow && rows.some((row) => row.note);
   const notes = noted ? Math.max(...rows.map((row) => length(row.note || ""))) * 6.2 + 12 : 0;
   const left = Math.max(...labels.flat().map(length)) * 6.5 + 10;
-  const longest = Math.max(...columns.map((label) => length(clip(String(label), 22))));
-  const top = slanted ? longest * 4.9 + 14 : 6;
-  const right = slanted ? Math.max(8, Math.min(longest * 4, 70)) : 8;
+  const lengths = columns.map((label) => length(clip(String(label), COLUMN_LABEL)));
+  const top = slanted ? Math.max(...lengths) * 4.9 + 14 : 6;
+  const step = (width - left - notes) / columns.length;
+  const beyond = lengths.map((letters, c) => letters * 4 - (columns.length - c - 0.5) * step); // a slanted label leans out
+  const right = slanted ? Math.max(8, ...beyond) : 8;
   const gap = gapBefore >= 0 ? 6 : 0;
   const wide = Math.min((width - left - notes - right - gap) / columns.length, slanted ? 74 : 60);
   const heights = labels.map((lines) => Math.max(low ? 17 : 24, lines.length * 12.5 + 3));
@@ -63,7 +67,9 @@ const drawRow = (svg, row, r, at, colour) => {
 const drawSlantedLabels = (svg, columns, { fx, wide, top }) => {
   columns.forEach((label, c) => {
     const [x, y] = [fx(c) + wide / 2, top - 6];
-    svg.append(v("text", { class: "strong", x, y, transform: `rotate(-52 ${x} ${y})` }, clip(String(label), 22)));
+    svg.append(
+      v("text", { class: "strong", x, y, transform: `rotate(-52 ${x} ${y})` }, clip(String(label), COLUMN_LABEL)),
+    );
   });
 };
 

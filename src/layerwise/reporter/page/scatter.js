@@ -16,7 +16,7 @@ const scatter = (plot, rows, cost, unit, model) => {
     return [a - m, b + m];
   };
   const [xs, ys] = [range(cost), range("score")];
-  const [xTicks, yTicks] = [ticks(...xs, Math.max(2, width / 130)), ticks(...ys, 5)];
+  const [xTicks, yTicks] = [ticks(...xs, Math.max(2, width / 80)), ticks(...ys, 5)];
   const pad = { left: 12 + 6.4 * Math.max(...yTicks.map((t) => tickText(t).length)), right: 14, top: 18, bottom: 38 };
   const fx = (x) => pad.left + ((x - xs[0]) / (xs[1] - xs[0])) * (width - pad.left - pad.right);
   const fy = (y) => tall - pad.bottom - ((y - ys[0]) / (ys[1] - ys[0])) * (tall - pad.top - pad.bottom);

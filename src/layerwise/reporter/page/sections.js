@@ -79,7 +79,7 @@ const sections = {
               .sort((a, b) => a.level - b.level)
               .map((line, i, of) => ({
                 ...line,
-                name: `level ${number(line.level)}`,
+                name: `level ${tickText(line.level)}`,
                 colour: inOrder(i, of.length),
               }));
             return {
