@@ -221,6 +221,8 @@ def test_the_tradeoff_marks_layers_that_no_other_beats(tiny_llama, root, tmp_pat
         assert row.pareto == beaten.empty or not row.pareto
     assert frame.parameters.is_monotonic_increasing and (frame.latency > 0).all()
     assert frame.loc[frame.score.idxmax()].pareto and frame.iloc[0].pareto
+    drawn = json.loads((tmp_path / "tradeoff.json").read_text())["layers"]
+    assert [row["layer"] for row in drawn] == list(range(DEPTH + 1)) and {"memory", "latency", "pareto"} < set(drawn[0])
     sts = layerwise.tradeoff(tmp_path, "OwnSTS", repeats=1).score
     pairs = layerwise.tradeoff(tmp_path, "OwnPairs", repeats=1).score
     assert list(frame.score) == pytest.approx(list((sts + pairs) / 2))

@@ -18,7 +18,7 @@ FLOORS = [
     {"recipe", "ops", "accumulators", "results", "models", "inputs"},
     {"metrics"},
     {"passes", "engines", "functional"},
-    {"sweep", "downstream", "exporter"},
+    {"sweep", "downstream", "exporter", "reporter"},
     {"selection"},
     {"api"},
     {"cli"},
@@ -73,8 +73,8 @@ def test_every_file_opens_with_a_caption():
 
 def test_the_public_face():
     objects = ["CATALOG", "Estimate", "LayerTable", "LayerwiseError", "Metric", "ModelSpec", "Recipe", "__version__"]
-    verbs = ["audit", "correlate", "difference", "doctor", "embed", "evaluate", "export", "functional", "pick"]
-    verbs += ["plan", "scan", "stress", "texts", "tradeoff"]
+    verbs = ["audit", "compare", "correlate", "difference", "doctor", "embed", "evaluate", "export", "functional"]
+    verbs += ["pick", "plan", "plot", "report", "scan", "stress", "texts", "tradeoff"]
     assert layerwise.__all__ == objects + verbs
     for name in layerwise.__all__:
         assert getattr(layerwise, name) is not None

@@ -17,6 +17,7 @@ _HOMES = {
     "ModelSpec": "layerwise.models.load",
     "Recipe": "layerwise.recipe",
     "audit": "layerwise.api",
+    "compare": "layerwise.api",
     "correlate": "layerwise.api",
     "difference": "layerwise.sweep.paired",
     "doctor": "layerwise.api",
@@ -26,6 +27,8 @@ _HOMES = {
     "functional": "layerwise.functional",
     "pick": "layerwise.api",
     "plan": "layerwise.api",
+    "plot": "layerwise.api",
+    "report": "layerwise.api",
     "scan": "layerwise.api",
     "stress": "layerwise.api",
     "texts": "layerwise.api",
@@ -37,6 +40,7 @@ __all__ = sorted([*_HOMES, "__version__"])
 if TYPE_CHECKING:  # the same names, for editors and type checkers
     from layerwise import functional as functional
     from layerwise.api import audit as audit
+    from layerwise.api import compare as compare
     from layerwise.api import correlate as correlate
     from layerwise.api import doctor as doctor
     from layerwise.api import embed as embed
@@ -44,6 +48,8 @@ if TYPE_CHECKING:  # the same names, for editors and type checkers
     from layerwise.api import export as export
     from layerwise.api import pick as pick
     from layerwise.api import plan as plan
+    from layerwise.api import plot as plot
+    from layerwise.api import report as report
     from layerwise.api import scan as scan
     from layerwise.api import stress as stress
     from layerwise.api import texts as texts

@@ -1,5 +1,6 @@
 """The library's verbs: what a Python user calls, and what the command line calls for its user."""
 
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,7 +17,8 @@ from layerwise.downstream.run import choose_recipes, run_evaluation
 from layerwise.downstream.tasks import choose_tasks
 from layerwise.errors import InputError
 from layerwise.exporter.run import export_recipe, fit_on_texts
-from layerwise.exporter.tradeoff import tradeoffs
+from layerwise.exporter.tradeoff import front, tradeoffs
+from layerwise.files import write_atomically, write_json
 from layerwise.inputs.source import Source
 from layerwise.inputs.stress import KINDS, Stress
 from layerwise.inputs.text import open_texts, peek
@@ -41,12 +43,16 @@ from layerwise.ops.transforms import fit_map
 from layerwise.passes.encode import encode_texts
 from layerwise.passes.vectors import pooled_vectors
 from layerwise.recipe import Readout, Recipe
+from layerwise.reporter.content import TRADEOFF_FILE, Run, open_run, run_labels
+from layerwise.reporter.figures import FIGURES, require_figure
+from layerwise.reporter.page import page
 from layerwise.results import TABLE_FILE, LayerTable
 from layerwise.selection.audit import audit as audit_rules
 from layerwise.selection.cases import cases_from_frames
 from layerwise.selection.pick import Pick
 from layerwise.selection.rules import parse_rule
 from layerwise.selection.run import pick_by_rule, pick_recipe
+from layerwise.sweep.comparison import Against, Comparison, compare_runs
 from layerwise.sweep.forecast import Forecast, make_forecast
 from layerwise.sweep.moments import moments_of
 from layerwise.sweep.plan import READOUTS, ScanPlan, choose_metrics
@@ -311,12 +317,15 @@ def tradeoff(
     """For each layer of an evaluation (or scan): its score, relative latency, parameters and memory; Pareto marked.
 
     `score` is a task or metric of the run, or `mean` over all tasks. The model is loaded to be timed; pass it where
-    the run's own name no longer leads to it.
+    the run's own name no longer leads to it. `report` and `plot` show what this leaves in the run's folder.
     """
     table = as_table(run)
     network = open_network(model if model is not None else table.run["model"]["name"])
     batch = [example.text for example in islice(open_source(data), TIMED_TEXTS)]
-    return tradeoffs(table, network, batch, score=score, mode=mode, repeats=repeats)
+    frame = tradeoffs(table, network, batch, score=score, mode=mode, repeats=repeats)
+    if not isinstance(run, LayerTable):
+        write_json(Path(run) / TRADEOFF_FILE, front(frame, score))
+    return frame
 
 
 def pick(
@@ -374,6 +383,84 @@ def as_table(run: Any) -> LayerTable:
 def correlate(scan_table: Any, eval_table: Any, **options: Any) -> pd.DataFrame:
     """Which metrics go with which task scores over the layers: Spearman, Kendall, distance correlation, p-values."""
     return correlations(as_table(scan_table), as_table(eval_table), **options)
+
+
+def report(*runs: Any, html: str | Path, title: str = "") -> Path:
+    """One HTML file that shows runs of scan, stress and eval, of one model or several; it works offline.
+
+    A run is a folder or a LayerTable. Where a scan and an eval are of one model, their correlations are shown; a
+    pick.json or tradeoff.json in a folder is shown as well.
+    """
+    if not runs:
+        raise InputError("no run is named; pass folders that scan, stress or eval wrote")
+    opened = [open_run(run) for run in runs]
+    return write_page(html, page(opened, title=title, correlated=list(correlated_pairs(opened))))
+
+
+def compare(
+    *runs: Any,
+    against: Against = "first",
+    rows: str | None = None,
+    tokens: str | None = None,
+    html: str | Path | None = None,
+) -> Comparison:
+    """What differs between runs, layer by layer: base and fine-tune, sizes, checkpoints, architectures.
+
+    Each run is held against the first, or the `previous` one. Differences are paired over prompts where the folders
+    keep their numbers; CKA is of the pooled rows that they keep. With `html`, all of it is also a page.
+    """
+    compared = compare_runs(runs, against=against, rows=rows, tokens=tokens)
+    if html is not None:
+        opened = [open_run(run) for run in runs]
+        folders = [run.folder or "RUN" for run in opened]
+        words = ["layerwise", "compare", *folders, "--against", against, "--html", str(html)]
+        write_page(html, page(opened, compared=compared.to_dict(), told=str(compared), made_by=words))
+    return compared
+
+
+def plot(*runs: Any, figure: str = "depth", ax: Any = None, **options: Any) -> Any:
+    """A figure for a paper, at column width, on one matplotlib Axes, which is returned.
+
+    `figure` is depth, heatmap, correlation (a scan and an eval), checkpoints, stress, tradeoff or cka (two runs, or a
+    Comparison). A run is a folder or a LayerTable. Options: metric, rows, tokens, pooling, readout; measure for
+    correlation; cost for tradeoff.
+    """
+    require_figure(figure, options)
+    if not runs:
+        raise InputError("no run is named; pass folders that scan, stress or eval wrote")
+    draw = FIGURES[figure]
+    if figure == "cka":
+        compared = runs[0] if isinstance(runs[0], Comparison) else compare_runs(runs[:2], **options)
+        return draw(compared.to_dict()["pairs"][0], ax=ax)
+    if figure == "correlation":
+        return draw(correlate(*runs), ax=ax, **options)
+    if isinstance(runs[0], Comparison):
+        return draw(runs[0].table, ax=ax, **options)
+    opened = [open_run(run) for run in runs]
+    if figure == "tradeoff":
+        return draw(opened[0].tradeoff, ax=ax, **options)
+    tables = [run.table.named(label) for run, label in zip(opened, run_labels(opened), strict=True)]
+    return draw(LayerTable.join(tables), ax=ax, **options)
+
+
+def write_page(path: str | Path, text: str) -> Path:
+    write_atomically(Path(path), text.encode("utf-8", errors="replace"))
+    return Path(path)
+
+
+def correlated_pairs(runs: Sequence[Run]) -> Iterator[tuple[int, pd.DataFrame]]:
+    """The number of a scan, and its correlations with each eval of the same weights that shares layers with it."""
+    for number, scanned in enumerate(runs):
+        for scored in runs:
+            prints = [run.table.run.get("model", {}).get("fingerprint") for run in (scanned, scored)]
+            if (scanned.kind, scored.kind) != ("scan", "eval") or prints[0] is None or prints[0] != prints[1]:
+                continue
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the page itself says how many layers there are, and what p can be
+                try:
+                    yield number, correlations(scanned.table, scored.table)
+                except InputError:
+                    continue  # no four layers in common: nothing to show
 
 
 def doctor(model: Any) -> list[Finding]:

@@ -4,8 +4,12 @@ import html
 import json
 import math
 import platform
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
+import re
+import shlex
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
@@ -14,6 +18,7 @@ from layerwise.errors import InputError, RunError
 from layerwise.files import write_atomically, write_json
 
 TABLE_FILE, RUN_FILE = "table.parquet", "run.json"
+STEP = re.compile(r"(?:step|checkpoint)[-_]?(\d+)$")
 BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -64,6 +69,10 @@ class LayerTable:
             raise InputError(f"no column {', '.join(sorted(unknown))}; a row has {', '.join(COLUMNS)}")
         kept = tuple(s for s in self.scores if all(getattr(s, name) == value for name, value in wanted.items()))
         return type(self)(kept, self.run)
+
+    def named(self, model: str) -> Self:
+        """The same rows under another name of the model."""
+        return type(self)(tuple(replace(s, model=model) for s in self.scores), self.run)
 
     def curves(self) -> dict[tuple[str, ...], list[LayerScore]]:
         """Rows by everything but the layer, each in the order of depth: what a plot draws as one line."""
@@ -137,10 +146,37 @@ class LayerTable:
 
 
 def environment() -> dict[str, str]:
-    """Versions and machine, for the record of a run."""
+    """Versions and machine, for the record of a run; the command, where the command line made it."""
     names = ("layerwise", "torch", "transformers", "numpy")
     found = {name: version(name) for name in names}
+    if Path(sys.argv[0]).stem == "layerwise":
+        found["command"] = shlex.join(["layerwise", *sys.argv[1:]])
     return {**found, "python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}"}
+
+
+def model_labels(tables: Sequence[LayerTable]) -> list[str]:
+    """A short name for the model of each table: as few last parts of its name as tell it from the others.
+
+    A checkpoint is named with the folder that holds it; a revision is told where only that differs.
+    """
+    named = [next(((s.model, s.revision) for s in table.scores), ("no model", "")) for table in tables]
+    models = {name for name, _ in named}
+    short = {}
+    for name in models:
+        parts = name.strip("/").split("/")
+        others = [other.strip("/").split("/") for other in models if other != name]
+        count = 2 if STEP.match(parts[-1]) else 1
+        while count < len(parts) and any(parts[-count:] == other[-count:] for other in others):
+            count += 1
+        short[name] = "/".join(parts[-count:])
+    revisions = Counter(name for name, _ in set(named))
+    return [f"{short[name]} @ {revision}" if revisions[name] > 1 else short[name] for name, revision in named]
+
+
+def training_step(label: str) -> int | None:
+    """The step that a checkpoint's name ends with, such as 629 of gptneox/step629."""
+    found = STEP.search(label)
+    return int(found.group(1)) if found else None
 
 
 SUMMARY_COLUMNS = (
@@ -153,9 +189,13 @@ def summary(scores: Iterable[LayerScore]) -> str:
     """One line a curve: where it starts and ends, the normed last layer, its least and most, and a small picture."""
     lines: list[tuple[str, ...]] = [SUMMARY_COLUMNS, *summary_lines(scores)]
     shown = [i for i in range(len(SUMMARY_COLUMNS)) if any(line[i] for line in lines[1:])]  # no empty columns
-    lines = [tuple(line[i] for i in shown) for line in lines]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(shown))]
-    return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip() for line in lines)
+    return "\n".join(aligned([tuple(line[i] for i in shown) for line in lines]))
+
+
+def aligned(rows: Sequence[Sequence[str]], indent: str = "") -> list[str]:
+    """Lines of cells in columns as wide as their widest."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return [indent + "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def summary_lines(scores: Iterable[LayerScore]) -> list[tuple[str, ...]]:

@@ -28,8 +28,9 @@ from layerwise.selection.run import rulebook
 
 RULES = [
     "last", "second_to_last", "depth:25%", "depth:50%", "depth:80%", "min:dataset_entropy", "max:dataset_entropy",
-    "min:prompt_entropy", "max:prompt_entropy", "min:curvature", "max:curvature", "max:effective_rank", "min:anisotropy",
-    "max:intrinsic_dimension", "max:pairs", "max:paraphrase", "max:neighbours", "max:classifier", "max:halves",
+    "min:prompt_entropy", "max:prompt_entropy", "min:curvature", "max:curvature", "max:effective_rank",
+    "min:anisotropy", "max:intrinsic_dimension", "max:pairs", "max:paraphrase", "max:neighbours", "max:classifier",
+    "max:halves",
     "max:views", "ranks:max:pairs+max:paraphrase", "ranks:max:pairs+max:paraphrase+max:neighbours+max:classifier",
     "ranks:max:halves+max:views",
 ]  # fmt: skip

@@ -12,6 +12,7 @@ from importlib.metadata import version
 
 from layerwise.cli import (
     audit,
+    compare,
     correlate,
     data,
     doctor,
@@ -21,6 +22,8 @@ from layerwise.cli import (
     export,
     metrics,
     pick,
+    plot,
+    report,
     scan,
     stress,
     tradeoff,
@@ -28,7 +31,10 @@ from layerwise.cli import (
 )
 from layerwise.errors import LayerwiseError
 
-VERBS = (scan, eval, pick, export, embedder, correlate, tradeoff, audit, stress, embed, data, views, metrics, doctor)
+VERBS = (
+    scan, eval, pick, export, embedder, report, compare, plot, correlate, tradeoff, audit, stress, embed, data, views,
+    metrics, doctor,
+)  # fmt: skip
 
 
 def build_parser() -> ArgumentParser:

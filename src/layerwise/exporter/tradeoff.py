@@ -3,6 +3,7 @@
 import statistics
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import pandas as pd
 
@@ -46,6 +47,15 @@ def tradeoffs(
         for s, p in zip(frame.score, frame.parameters, strict=True)
     ]
     return frame
+
+
+def front(frame: pd.DataFrame, score: str) -> dict[str, Any]:
+    """The best recipe of each layer, for the pictures: layers with score, latency, parameters, memory, pareto."""
+    best = frame.sort_values("score", ascending=False).drop_duplicates("layer").sort_values("layer")
+    names = ["layer", "score", "latency", "parameters", "memory", "pareto"]
+    rows = best.rename(columns={"bytes": "memory"})[names].to_dict(orient="records")
+    units = {"score": score, "latency": "share of the whole model", "memory": "bytes"}
+    return {"layers": rows, "units": units}
 
 
 def mean_scores(table: LayerTable, score: str) -> list[LayerScore]:

@@ -65,6 +65,7 @@ class Pick:
 
     def to_dict(self) -> dict[str, Any]:
         told = asdict(self) | {"keep_last": self.keep_last, "why": list(self.why)}
+        told["saving"] = {"blocks": f"{100 * self.saving:.0f} %"} if self.saving else {}
         if self.gain is not None:
             told["gain"] = {"mean": self.gain.mean, "low": self.gain.low, "high": self.gain.high}
         return told
