@@ -1,6 +1,7 @@
 """Routes: how a layer comes out of a cut model, by the block count to keep and the output to take."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from layerwise.errors import InputError, LayerwiseError
 from layerwise.models.network import Network
@@ -20,6 +21,19 @@ class Route:
     keep: int
     output: str | tuple[str, int]
     untied: bool = False  # needs config.tie_last_hidden_states = False
+
+
+def require_loadable(network: Network) -> None:
+    """Raises where a folder of this module would be loaded as another model, as for one stack of T5."""
+    from transformers import MODEL_MAPPING
+
+    config: Any = network.module.config
+    usual: Any = MODEL_MAPPING.get(type(config), None)
+    if usual is not None and not isinstance(network.module, usual):
+        raise ExportError(
+            f"{type(network.module).__name__} is a part of {usual.__name__}, and its folder would be loaded as the "
+            "whole: one stack of such a model cannot be exported"
+        )
 
 
 def choose_route(network: Network, layer: int, readout: str, mode: str) -> Route:

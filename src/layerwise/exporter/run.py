@@ -21,7 +21,7 @@ from layerwise.exporter.card import card
 from layerwise.exporter.certificate import certify, load_exported, recipe_rows
 from layerwise.exporter.left_out import choose_left_out
 from layerwise.exporter.modules import save_modules
-from layerwise.exporter.routes import choose_route
+from layerwise.exporter.routes import choose_route, require_loadable
 from layerwise.files import write_json
 from layerwise.models.network import Network
 from layerwise.ops.transforms import LinearMap, fit_map
@@ -46,6 +46,7 @@ def export_recipe(
         raise MissingExtra("export needs sentence-transformers: pip install 'layerwise[export]'")
     if out.exists():
         raise InputError(f"{out} exists already; choose another folder, or delete it first")
+    require_loadable(network)
     left_out = choose_left_out(network.tokenizer, recipe)
     route = choose_route(network, recipe.layer, recipe.readout, mode)
     with folder_beside(out) as beside:
