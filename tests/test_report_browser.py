@@ -221,12 +221,15 @@ def test_a_comparison_says_it_first_and_draws_training_differences_and_cka(open_
     assert opened.evaluate(LABELS_OUTSIDE) == [] and opened.evaluate(LABELS_TOUCHING) == []
 
 
-def test_printing_draws_every_card(open_page):
-    opened = open_page(everything())
+def test_printing_draws_every_card_on_white(open_page):
+    opened = open_page(everything(), theme="dark")
     opened.emulate_media(media="print")
     opened.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert opened.locator(".card").count() == opened.locator(".card svg[viewBox]").count()
-    assert opened.locator("#controls").is_hidden() and len(opened.pdf()) > 10_000
+    assert opened.locator("#controls .chip").first.is_visible() and opened.locator("#controls select").first.is_hidden()
+    assert opened.evaluate("document.documentElement.dataset.theme") == "light"
+    assert len(opened.pdf()) > 10_000  # which ends with the browser's own afterprint
+    assert opened.evaluate("document.documentElement.dataset.theme") == "dark"
 
 
 def test_three_models_of_thirty_layers_stay_under_a_megabyte():

@@ -1,6 +1,6 @@
 """One HTML file that shows a set of runs: works offline, asks nothing of the network, and treats all names as text.
 
-Words and tables are written here; the scripts in page/ draw the pictures from data in the page.
+Words and tables are written here; the scripts in assets/ draw the pictures from data in the page.
 """
 
 import base64
@@ -119,7 +119,7 @@ def document(title: str, told: str, parts: Mapping[str, str], data: Mapping[str,
 
 
 def source(name: str) -> str:
-    return (files("layerwise.reporter") / "page" / name).read_text(encoding="utf-8")
+    return (files("layerwise.reporter") / "assets" / name).read_text(encoding="utf-8")
 
 
 def digest(text: str) -> str:

@@ -395,10 +395,18 @@ addEventListener("resize", () => {
     redrawAll();
   }
 });
+let onScreen = null; // the theme to go back to after printing
 addEventListener("beforeprint", () => {
   hideTip();
-  for (const one of cards) one.redraw();
+  onScreen ??= theme;
+  setTheme("light"); // paper is white
+  for (const one of cards) one.redraw(true);
   for (const more of document.querySelectorAll("details")) more.open = true;
+});
+addEventListener("afterprint", () => {
+  setTheme(onScreen ?? theme);
+  onScreen = null;
+  redrawAll();
 });
 for (const button of document.querySelectorAll("button[data-copies]")) {
   button.hidden = false;
