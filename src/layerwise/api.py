@@ -21,6 +21,7 @@ from layerwise.exporter.tradeoff import front, tradeoffs
 from layerwise.files import write_atomically, write_json
 from layerwise.inputs.source import Source
 from layerwise.inputs.stress import KINDS, Stress
+from layerwise.inputs.tables import read_table
 from layerwise.inputs.text import open_texts, peek
 from layerwise.inputs.views import STRENGTH
 from layerwise.metrics.base import Metric
@@ -355,16 +356,6 @@ def pick(
     table = read_table(labels) if isinstance(labels, str | Path) else labels
     length = longest(max_length, network.max_length)
     return pick_recipe(network, texts_given, labels=table, layer_only=layer_only, max_length=length, seed=seed)
-
-
-def read_table(path: str | Path) -> pd.DataFrame:
-    """A plain table from a .parquet, .jsonl or .csv file."""
-    path = Path(path)
-    if not path.is_file():
-        raise InputError(f"no file {path}; pass a .csv, .jsonl or .parquet table")
-    if path.suffix == ".parquet":
-        return pd.read_parquet(path)
-    return pd.read_json(path, lines=True) if path.suffix == ".jsonl" else pd.read_csv(path)
 
 
 def audit(scores: Any, metrics: Any = None, *, rules: Words = "last,second_to_last,depth:80%") -> pd.DataFrame:

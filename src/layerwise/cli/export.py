@@ -13,7 +13,7 @@ HELP = "a layer as a smaller model that plain SentenceTransformer(path) loads, w
 def add_arguments(parser: ArgumentParser) -> None:
     add_model(parser)
     which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--layer", help="a number, a depth such as 50%%, or last")
+    which.add_argument("--layer", help="a number, a depth such as 50%%, last, or RUN:auto for what pick saved there")
     which.add_argument("--recipe", help="file with a whole recipe, or a folder made by export")
     parser.add_argument("--out", required=True, help="folder to write; must not exist")
     parser.add_argument("--readout", default="raw", choices=["raw", "normed"])
@@ -32,13 +32,16 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     import layerwise.api as api
     from layerwise.recipe import Recipe
+    from layerwise.selection.pick import PICK_FILE
 
     names = ("readout", "tokens", "pooling", "transform", "normalize", "prompt", "mode", "max_length", "scores")
     options = {name: getattr(args, name) for name in names}
     fit = args.fit if args.fit and Path(args.fit).is_dir() else None
     if args.fit and fit is None:
         fit = api.texts(args.fit, column=args.column)
-    layer = Recipe.load(args.recipe) if args.recipe else args.layer
+    saved, auto = (args.layer or "").removesuffix(":auto"), (args.layer or "").endswith(":auto")
+    recipe = str(Path(saved) / PICK_FILE) if auto else args.recipe
+    layer = Recipe.load(recipe) if recipe else args.layer
     api.export(model_spec(args), layer, args.out, fit=fit, **options)
     proof = json.loads((Path(args.out) / "layerwise.json").read_text(encoding="utf-8"))
     print(json.dumps(proof, indent=1))
