@@ -358,7 +358,7 @@ const drawTradeOff = () => {
       },
     );
   for (const front of D.tradeoff) {
-    const unit = (name) => (front.units[name] ? `${name}, ${front.units[name]}` : name);
+    const unit = (name) => (front.units[name] ? `${name}, ${clip(String(front.units[name]), 24)}` : name);
     card(inside("tradeoff"), () => ({
       title: D.models[front.model].label,
       note: "Filled: no other layer is both better and cheaper. Numbers are layers.",
