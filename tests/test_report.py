@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+from dataclasses import replace
 
 import pytest
 from runs import eval_table, scan_table, stress_table
@@ -93,6 +94,11 @@ def test_best_and_last_are_means_over_tasks_and_the_last_is_the_normed_one():
     (layer, best), last = best_and_last(eval_table(depth=3))
     assert (layer, best) == (2, pytest.approx(60.5)) and last == pytest.approx(51.5)
     assert best_and_last(LayerTable(())) == ((None, 0.0), None)
+    mapped = tuple(replace(s, transform="whiten", value=99.0) for s in eval_table(depth=3))
+    both = LayerTable(eval_table(depth=3).scores + mapped, eval_table(depth=3).run)
+    assert best_and_last(both) == ((layer, best), last), "a linear map is another recipe"
+    tokens = {line["tokens"] for line in content([open_run(both)])["eval"]}
+    assert {t.partition(" + ")[2] for t in tokens} == {"", "whiten"}
 
 
 def test_labels_are_as_short_as_they_can_be_and_tell_runs_apart():

@@ -84,16 +84,15 @@ def run_evaluation(
 
 
 def with_earlier(table: LayerTable, out: Path) -> LayerTable:
-    """The rows, and those of an earlier call into this folder, of the same model, that were not scored again."""
+    """The rows of this call, and before them those of earlier calls into this folder for the same model."""
     try:
         earlier = LayerTable.load(out)
     except RunError:
         return table
     same = all(earlier.run.get(name) == table.run[name] for name in ("kind", "model", "max_length", "prompts"))
     what = attrgetter("metric", "layer", "readout", "tokens", "pooling", "transform")
-    again = set(map(what, table))
-    kept = tuple(row for row in earlier if same and what(row) not in again)
-    return LayerTable(kept + table.scores, table.run)
+    rows = {what(row): row for row in (*(earlier if same else ()), *table)}  # what comes again keeps its place
+    return LayerTable(tuple(rows.values()), table.run)
 
 
 def layer_score(network: Network, told: dict[str, Any], tasks: Sequence[TaskChoice], dtype: str) -> LayerScore:
