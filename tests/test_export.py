@@ -70,6 +70,21 @@ def test_every_family_exports_with_no_difference_or_is_refused_with_the_reason(f
             assert np.abs(plain(out) - measured(network, layer, readout)).max() == 0, (mode, readout, layer)
 
 
+@pytest.mark.parametrize("family", sorted(set(FAMILIES) - {"t5"}))
+def test_every_family_exports_with_a_transform(family, word_texts, tmp_path):
+    for readout, layer in [("raw", 1), ("normed", DEPTH)]:
+        network = fresh(family)
+        readout = readout if network.anatomy.final_norm is not None else "raw"
+        out = tmp_path / readout / str(layer)
+        layerwise.export(network, layer, out, readout=readout, transform="remove_top:2", fit=word_texts)
+        kept = SecondMoment(WIDTH)
+        fitted = layerwise.embed(network, word_texts, layers=str(layer), readout=readout)[f"layer_{layer}"]
+        kept.update(torch.from_numpy(np.stack(fitted)))
+        rows = torch.from_numpy(measured(network, layer, readout))
+        expected = fit_map("remove_top:2", *kept.summed())(rows).numpy()
+        assert np.abs(plain(out) - expected).max() <= 1e-6 * float(rows.abs().max()), (readout, layer)
+
+
 def test_one_stack_of_an_encoder_decoder_is_refused_with_the_reason(tmp_path):
     network = as_network(make_model("t5"), make_tokenizer(), "t5", part="encoder")
     with pytest.raises(ExportError, match="T5Stack is a part of T5Model"):
