@@ -1,6 +1,7 @@
 """export: plain sentence-transformers gives the measured vectors, or nothing is written."""
 
 import json
+import stat
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -129,6 +130,8 @@ def test_the_certificate_and_the_card_say_what_was_proved(tiny_llama, tmp_path):
     assert proof["base_model"]["fingerprint"] and proof["relative_latency"] > 0
     card = (tmp_path / "m" / "README.md").read_text()
     assert "transformers >= 5.18" in card and "SentenceTransformer(" in card
+    rights = {stat.S_IMODE(path.stat().st_mode) & 0o044 for path in (tmp_path / "m").rglob("*")}
+    assert rights == {0o044}, "a service of another user can read it"
     weights = json.loads((tmp_path / "m" / "config.json").read_text())
     assert weights["num_hidden_layers"] == 1
 

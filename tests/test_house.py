@@ -72,7 +72,8 @@ def test_every_file_opens_with_a_caption():
 
 
 def test_the_public_face():
-    objects = ["CATALOG", "Estimate", "LayerTable", "LayerwiseError", "Metric", "ModelSpec", "Recipe", "__version__"]
+    objects = ["CATALOG", "Cluster", "Estimate", "LayerTable", "LayerwiseError", "Metric", "ModelSpec", "Recipe"]
+    objects += ["__version__"]
     verbs = ["audit", "compare", "correlate", "difference", "doctor", "embed", "evaluate", "export", "functional"]
     verbs += ["pick", "plan", "plot", "report", "scan", "stress", "texts", "tradeoff"]
     assert layerwise.__all__ == objects + verbs
@@ -94,7 +95,7 @@ import sys, time
 start = time.perf_counter()
 import layerwise
 took = time.perf_counter() - start
-heavy = {"torch", "numpy", "transformers", "pandas"} & set(sys.modules)
+heavy = {"torch", "numpy", "transformers", "pandas", "ray"} & set(sys.modules)
 print(took, sorted(heavy))
 """
 

@@ -2,11 +2,15 @@
 
 import io
 import json
+from collections import Counter
 
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from layerwise.errors import InputError
+from layerwise.inputs.occurrences import Occurrences
 from layerwise.inputs.source import Example, shards
 from layerwise.inputs.text import demo_texts, open_texts, wikitext_paragraph
 
@@ -139,3 +143,18 @@ def test_shards_are_runs_of_the_stream():
     examples = [Example(str(i), "x") for i in range(7)]
     assert [len(shard) for shard in shards(examples, 3)] == [3, 3, 1]
     assert [e for shard in shards(examples, 3) for e in shard] == examples
+
+
+@given(st.lists(st.integers(0, 40) | st.integers(0, 2**64 - 1), max_size=3000))
+def test_occurrences_are_those_that_a_counter_counts(numbers):
+    occurrences, counter = Occurrences(), Counter()
+    for number in numbers:
+        assert occurrences.before(number) == counter[number or 1]
+        counter[number or 1] += 1
+
+
+def test_a_million_texts_take_some_twenty_bytes_each():
+    occurrences = Occurrences()
+    for number in range(1, 200_000):
+        occurrences.before(number * 0x9E3779B97F4A7C15 % 2**64)
+    assert len(occurrences.table) * 8 < 30 * 200_000 and not occurrences.repeated

@@ -1,6 +1,7 @@
 """pick: probes measure what they say, the decision is cautious, the answer can be exported and read again."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,7 @@ from layerwise.errors import InputError
 from layerwise.recipe import Recipe
 from layerwise.selection.candidates import Scored, layer_candidates, score_candidates, usual_last
 from layerwise.selection.labels import label_probe
-from layerwise.selection.pick import decide, difference
+from layerwise.selection.pick import Pick, decide, difference
 from layerwise.selection.probes import (
     RIDGE,
     concordance,
@@ -22,7 +23,6 @@ from layerwise.selection.probes import (
     proxy_probes,
     reciprocal_ranks,
     ridge_accuracy,
-    unit_rows,
 )
 from layerwise.selection.run import rulebook
 
@@ -144,14 +144,17 @@ def test_labels_of_both_forms_become_probes():
     probe = label_probe(table)
     rows = np.where(np.arange(20)[:, None] % 2, 1.0, -1.0) * np.ones((20, 3)) + 0.01 * RNG.normal(size=(20, 3))
     assert probe.score(rows).mean() == 1.0 and len(probe.score(rows)) == 20
-    pairs = pd.DataFrame({"text1": list("abc"), "text2": list("def"), "score": [1.0, 2.0, 3.0]})
-    first, second = unit_rows(RNG.normal(size=(3, 8))), unit_rows(RNG.normal(size=(3, 8)))
-    second[0], second[2] = -first[0], first[2]
-    assert label_probe(pairs).score(np.concatenate([first, second])).mean() == pytest.approx(1.0)
+    angles = np.linspace(0, 3, 16)
+    words = [f"w{i}" for i in range(16)]
+    pairs = pd.DataFrame({"sentence1": words, "sentence2": words[::-1], "score": -angles})
+    rows = np.concatenate([np.tile([1.0, 0.0], (16, 1)), np.stack([np.cos(angles), np.sin(angles)], axis=1)])
+    assert label_probe(pairs).score(rows).mean() == pytest.approx(1.0)
     with pytest.raises(InputError, match="text,label"):
-        label_probe(pd.DataFrame({"a": [1]}))
+        label_probe(pd.DataFrame({"a": [1] * 16}))
     with pytest.raises(InputError, match="two classes"):
-        label_probe(pd.DataFrame({"text": ["a", "b"], "label": [1, 1]}))
+        label_probe(pd.DataFrame({"text": ["a", "b"] * 8, "label": [1] * 16}))
+    with pytest.raises(InputError, match="too few"):
+        label_probe(table[:8])
 
 
 def test_pick_answers_and_its_answer_is_exported(tiny_llama, word_texts, tmp_path, capsys):
@@ -159,10 +162,17 @@ def test_pick_answers_and_its_answer_is_exported(tiny_llama, word_texts, tmp_pat
     found = layerwise.pick(tiny_llama, longer, max_length=32)
     assert found.recipe.layer <= 3 and found.rule == rulebook().name and found.why
     assert ("keep the last layer" in repr(found)) == found.keep_last
+    assert "<table>" in found._repr_html_() and "&lt;b&gt;" in replace(found, why=("<b>: x",))._repr_html_()
     found.save(tmp_path)
     assert json.loads((tmp_path / "pick.json").read_text())["recipe"]["layer"] == found.recipe.layer
     assert Recipe.load(tmp_path / "pick.json") == found.recipe
     layerwise.export(tiny_llama, found, tmp_path / "m", fit=longer)
+    assert json.loads((tmp_path / "m" / "layerwise.json").read_text())["chosen_by"].startswith(found.rule)
+    with pytest.raises(InputError, match="made for elsewhere"):
+        layerwise.export(tiny_llama, replace(found, model="elsewhere"), tmp_path / "n")
+    with pytest.raises(InputError, match="--save"):
+        Pick.load(tmp_path / "m")
+    assert Pick.load(tmp_path).recipe == found.recipe
     pd.DataFrame({"text": longer}).to_csv(tmp_path / "t.csv", index=False)
     paths = ["--data", str(tmp_path / "t.csv"), "--out", str(tmp_path / "e")]
     assert main(["embedder", tiny_llama, *paths, "--max-length", "32"]) == 0

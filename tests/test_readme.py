@@ -41,7 +41,7 @@ def test_every_command_runs(desk, real_model, capsys):
 
 def test_the_python_lines_run(desk, real_model):
     exec(PYTHON.replace("MODEL", real_model("stories260k")), {})
-    assert (desk / "small" / "layerwise.json").exists()
+    assert (desk / "smaller" / "layerwise.json").exists()
 
 
 def test_every_link_leads_somewhere():

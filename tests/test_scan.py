@@ -11,8 +11,8 @@ import torch
 from families import DEPTH, WIDTH, make_model, make_tokenizer
 
 import layerwise
+from layerwise import files
 from layerwise import functional as F
-from layerwise.engines import local
 from layerwise.errors import InputError, NotFiniteError, RunError, TooLarge
 from layerwise.inputs.source import Example
 from layerwise.metrics.base import Metric
@@ -386,14 +386,14 @@ def test_provenance_says_how_the_table_was_made(tiny_llama, word_texts, tmp_path
 
 
 def test_a_full_disk_leaves_no_half_table(tiny_llama, word_texts, tmp_path, monkeypatch):
-    real = local.write_atomically
+    real = files.write_atomically
 
     def full(path, data):
         if path.name.startswith("state-"):
             raise OSError(28, "No space left on device")
         real(path, data)
 
-    monkeypatch.setattr(local, "write_atomically", full)
+    monkeypatch.setattr(files, "write_atomically", full)
     with pytest.raises(OSError, match="No space"):
         layerwise.scan(tiny_llama, word_texts, out=tmp_path)
     with pytest.raises(RunError, match="no finished run"):

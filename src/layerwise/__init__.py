@@ -10,6 +10,7 @@ __version__ = "0.1.0.dev0"
 
 _HOMES = {
     "CATALOG": "layerwise.metrics.catalog",
+    "Cluster": "layerwise.engines.ray",
     "Estimate": "layerwise.metrics.base",
     "LayerTable": "layerwise.results",
     "LayerwiseError": "layerwise.errors",
@@ -54,6 +55,7 @@ if TYPE_CHECKING:  # the same names, for editors and type checkers
     from layerwise.api import stress as stress
     from layerwise.api import texts as texts
     from layerwise.api import tradeoff as tradeoff
+    from layerwise.engines.ray import Cluster as Cluster
     from layerwise.errors import LayerwiseError as LayerwiseError
     from layerwise.metrics.base import Estimate as Estimate
     from layerwise.metrics.base import Metric as Metric

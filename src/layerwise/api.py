@@ -4,21 +4,26 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import torch
 from tqdm.auto import tqdm
 
 from layerwise.downstream.correlate import correlations
 from layerwise.downstream.forecast import forecast_lines
 from layerwise.downstream.run import choose_recipes, run_evaluation
 from layerwise.downstream.tasks import choose_tasks
+from layerwise.engines.local import LocalEngine
+from layerwise.engines.ray import Cluster, open_ray
+from layerwise.engines.shards import Engine
 from layerwise.errors import InputError
-from layerwise.exporter.run import export_recipe, fit_on_texts
+from layerwise.exporter.run import export_recipe, fit_on_texts, require_new
 from layerwise.exporter.tradeoff import front, tradeoffs
-from layerwise.files import write_atomically, write_json
+from layerwise.files import open_folder, write_atomically, write_json
 from layerwise.inputs.source import Source
 from layerwise.inputs.stress import KINDS, Stress
 from layerwise.inputs.tables import read_table
@@ -82,24 +87,32 @@ def scan(
     shard_size: int = 1024,
     seed: int = 0,
     view_strength: float = STRENGTH,
+    threads: int | None = None,
     keep_prompts: KeepPrompts = "auto",
+    allow_missing: int = 0,
+    engine: str | Cluster = "local",
     progress: bool = False,
 ) -> LayerTable:
     """Every metric of every layer of a model on your texts, in one pass over them.
 
     `model` is a hub id, a folder, a ModelSpec, a transformers model, a SentenceTransformer or a pair (module,
-    tokenizer); `data` is a list of texts, a file, a hub data set, or `texts(...)` with options. With `out`,
-    the run is kept in that folder and taken up again where it stopped.
+    tokenizer); `data` is a list of texts, a file, a hub data set, or `texts(...)` with options. With `out`, a folder or
+    a url such as s3://bucket/run, the run is kept there and taken up again where it stopped. `engine` is local, ray
+    (many processes or nodes; also a `Cluster` with its size): the same plan gives the same bits. Up to `allow_missing`
+    examples that cannot be computed are left out, and every row says how many.
     """
     scan_plan, source, outline = prepare(
         model, data, metrics=metrics, layers=layers, rows=rows, tokens=tokens, readout=readout, pooling=pooling,
         max_length=max_length, batch_tokens=batch_tokens, shard_size=shard_size, seed=seed, view_strength=view_strength,
+        threads=threads or threads_of(engine),
     )
-    forecast_of(model, scan_plan, source, outline).require_fit()
-    network = open_network(model)
-    with progress_bar(progress) as on_batch:
-        folder = None if out is None else Path(out)
-        return run_scan(network, scan_plan, source, out=folder, keep_prompts=keep_prompts, on_batch=on_batch)
+    forecast_of(model, scan_plan, source, outline, engine).require_fit()
+    with open_engine(engine, model, out) as opened, progress_bar(progress) as on_batch:
+        folder = None if out is None else open_folder(out)
+        return run_scan(
+            opened, scan_plan, source, out=folder, keep_prompts=keep_prompts, allow_missing=allow_missing,
+            on_batch=on_batch,
+        )
 
 
 def stress(
@@ -110,6 +123,9 @@ def stress(
     levels: Sequence[float] | None = None,
     metrics: str | Sequence[str | Metric] = "prompt_entropy,prompt_entropy_normalized",
     out: str | Path | None = None,
+    threads: int | None = None,
+    allow_missing: int = 0,
+    engine: str | Cluster = "local",
     progress: bool = False,
     **options: Any,
 ) -> LayerTable:
@@ -120,19 +136,22 @@ def stress(
     """
     if kind not in KINDS:
         raise InputError(f"kind {kind!r} is not one of {', '.join(KINDS)}")
-    network, source = open_network(model), open_source(data)
-    tried = tuple(levels or [x for x in KINDS[kind].levels if KINDS[kind].a_share or x <= network.max_length])
+    (outline, _), source = outline_and_dtype(model), open_source(data)
+    tried = tuple(levels or [x for x in KINDS[kind].levels if KINDS[kind].a_share or x <= outline.max_length])
     if kind == "length":
-        tried, source = lengths_that_fit(network, source, tried, asked=levels is not None)
+        tried, source = lengths_that_fit(outline.tokenizer, source, tried, asked=levels is not None)
     if not KINDS[kind].a_share:
-        options["max_length"] = longest(int(max(tried)), network.max_length)
+        options["max_length"] = longest(int(max(tried)), outline.max_length)
+    options["threads"] = threads or threads_of(engine)
     tables = []
-    for level in tried:
-        at_level = Stress(kind, level)
-        scan_plan, source, _ = prepare(network, source, metrics=metrics, stress=at_level, **options)
-        folder = None if out is None else Path(out) / f"{kind}-{level:g}"
-        with progress_bar(progress) as on_batch:
-            tables.append(run_scan(network, scan_plan, source, out=folder, on_batch=on_batch))
+    with open_engine(engine, model, out) as opened:
+        for level in tried:
+            scan_plan, source, _ = prepare(model, source, metrics=metrics, stress=Stress(kind, level), **options)
+            folder = None if out is None else open_folder(f"{out}/{kind}-{level:g}")
+            with progress_bar(progress) as on_batch:
+                tables.append(
+                    run_scan(opened, scan_plan, source, out=folder, allow_missing=allow_missing, on_batch=on_batch)
+                )
     table = LayerTable.join(tables)
     if out is not None:
         table.save(out)
@@ -140,10 +159,9 @@ def stress(
 
 
 def lengths_that_fit(
-    network: Network, source: Source, levels: Sequence[float], *, asked: bool
+    count: Any, source: Source, levels: Sequence[float], *, asked: bool
 ) -> tuple[tuple[float, ...], Source]:
     """The texts long enough for every level; of levels that nobody asked for, those that half of them reach."""
-    count = network.tokenizer
     lengths = sorted(len(count(example.text)["input_ids"]) for example in source)
     if not asked:
         levels = [level for level in levels if level <= lengths[len(lengths) // 2]]
@@ -294,8 +312,11 @@ def export(
     fitted without labels on the texts of `fit`, such as remove_top:3 or whiten; `fit` may also be the folder of a
     scan that kept the second moments of that layer. `scores`, a run of `evaluate`, go into the model card.
     """
+    require_new(Path(out))
     network = open_network(model)
     if isinstance(layer, Pick):
+        if Path(layer.model).name != Path(network.name).name:
+            raise InputError(f"that pick was made for {layer.model}, not {network.name}; pick again, or name a layer")
         recipe, why = layer.recipe, why or f"{layer.rule}: {'; '.join(layer.why)}"
     elif isinstance(layer, Recipe):
         recipe = layer
@@ -478,12 +499,7 @@ def prepare(
     **numbers: Any,
 ) -> tuple[ScanPlan, Source, Outline]:
     """The plan, the data and the model's outline, before any weight is loaded."""
-    if isinstance(model, str | Path | ModelSpec):
-        spec = as_spec(model)
-        outline, dtype = outline_of(spec), spec.dtype
-    else:
-        network = adopt(model)
-        outline, dtype = outline_of_module(network.module, network.tokenizer), str(network.dtype).removeprefix("torch.")
+    outline, dtype = outline_and_dtype(model)
     made: Any = {"rows": words(rows), "tokens": words(tokens), "readout": words(readout), "pooling": words(pooling)}
     scan_plan = ScanPlan(
         metrics=choose_metrics(metrics),
@@ -498,9 +514,19 @@ def prepare(
     return scan_plan, open_source(data), outline
 
 
-def forecast_of(model: Any, scan_plan: ScanPlan, source: Source, outline: Outline) -> Forecast:
-    """Lengths are guessed from the first texts; the weights of a model that is in memory already are free."""
-    loaded = not isinstance(model, str | Path | ModelSpec)
+def outline_and_dtype(model: Any) -> tuple[Outline, str]:
+    if isinstance(model, str | Path | ModelSpec):
+        spec = as_spec(model)
+        return outline_of(spec), spec.dtype
+    network = adopt(model)
+    return outline_of_module(network.module, network.tokenizer), str(network.dtype).removeprefix("torch.")
+
+
+def forecast_of(
+    model: Any, scan_plan: ScanPlan, source: Source, outline: Outline, engine: str | Cluster = "local"
+) -> Forecast:
+    """Lengths are guessed from the first texts; weights that are in memory already, or elsewhere, are free here."""
+    loaded = engine != "local" or not isinstance(model, str | Path | ModelSpec)
     sample = encode_texts(outline.tokenizer, peek(source, 64), scan_plan.max_length)
     prompts, all_of_them = source.count(COUNTED_AT_MOST)
     return make_forecast(
@@ -521,6 +547,42 @@ def as_spec(model: str | Path | ModelSpec) -> ModelSpec:
 def open_network(model: Any) -> Network:
     """A name, a folder or a spec is loaded; an object is taken as it is."""
     return load_network(as_spec(model)) if isinstance(model, str | Path | ModelSpec) else adopt(model)
+
+
+@contextmanager
+def open_engine(engine: str | Cluster, model: Any, out: str | Path | None) -> Iterator[Engine]:
+    """What does the work of a scan, with the model at hand, here or in many processes."""
+    if engine == "local":
+        network = open_network(model)
+        yield LocalEngine(network, network.identity())
+        return
+    if not isinstance(model, str | Path | ModelSpec):
+        raise InputError("workers on a cluster load the model themselves: pass a hub id, a folder or a ModelSpec")
+    if out is None:
+        raise InputError("the ray engine needs --out: a folder that every node sees, or a url such as s3://bucket/run")
+    spec = as_spec(model)
+    here = Path(spec.name)  # a worker's own folder may be another one
+    found = replace(spec, name=str(here.absolute())) if here.is_dir() else spec
+    with open_ray(as_cluster(engine), partial(load_as, spec.name, found), Network.identity) as opened:
+        yield opened
+
+
+def load_as(name: str, spec: ModelSpec) -> Network:
+    """The model of a spec under the name that the user gave it: rows do not depend on who loads it."""
+    return replace(load_network(spec), name=name)
+
+
+def as_cluster(engine: str | Cluster) -> Cluster:
+    if isinstance(engine, Cluster):
+        return engine
+    if engine != "ray":
+        raise InputError(f"engine {engine!r} is not one of local, ray")
+    return Cluster()
+
+
+def threads_of(engine: str | Cluster) -> int:
+    """Threads of a process that works on shards, where nobody asked for a number."""
+    return torch.get_num_threads() if engine == "local" else as_cluster(engine).threads
 
 
 def open_source(data: Any) -> Source:

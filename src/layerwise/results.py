@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from layerwise.errors import InputError, RunError
-from layerwise.files import write_atomically, write_json
+from layerwise.files import Folder, json_bytes, open_folder
 
 TABLE_FILE, RUN_FILE = "table.parquet", "run.json"
 STEP = re.compile(r"(?:step|checkpoint)[-_]?(\d+)$")
@@ -45,6 +45,7 @@ class LayerScore:
     condition: str = ""  # what was done to the inputs, such as repeat_one; "" where nothing was
     level: float = math.nan  # how far that went
     transform: str = "none"  # the linear map that was put on pooled rows
+    missing: int = 0  # examples of the data that could not be computed and were left out of the run
 
 
 COLUMNS = tuple(f.name for f in fields(LayerScore))
@@ -101,12 +102,11 @@ class LayerTable:
         rows = [{k: None if v != v else v for k, v in asdict(s).items()} for s in self.scores]
         return json.dumps({"run": dict(self.run), "scores": rows}, ensure_ascii=False, allow_nan=False)
 
-    def save(self, folder: str | Path) -> Path:
+    def save(self, folder: str | Path | Folder) -> None:
         """Writes table.parquet and run.json into the folder, each whole or not at all; run.json comes last."""
-        folder = Path(folder)
-        write_atomically(folder / TABLE_FILE, self._parquet())
-        write_json(folder / RUN_FILE, dict(self.run))
-        return folder
+        place = open_folder(folder)
+        place.write(TABLE_FILE, self._parquet())
+        place.write(RUN_FILE, json_bytes(dict(self.run)))
 
     def _parquet(self) -> bytes:
         import pyarrow as pa
@@ -120,17 +120,17 @@ class LayerTable:
         return bytes(sink.getvalue())
 
     @classmethod
-    def load(cls, folder: str | Path) -> Self:
+    def load(cls, folder: str | Path | Folder) -> Self:
         """Reads what `save` wrote."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        folder = Path(folder)
-        if not (folder / TABLE_FILE).is_file():
+        table, told = (open_folder(folder).read(name) for name in (TABLE_FILE, RUN_FILE))
+        if table is None:
             raise RunError(f"{folder} holds no finished run (no {TABLE_FILE}); run `layerwise scan ... --out {folder}`")
         try:
-            records = pq.read_table(folder / TABLE_FILE).to_pylist()
-            run = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
+            records = pq.read_table(pa.BufferReader(table)).to_pylist()
+            run = json.loads(told or b"")
         except (pa.ArrowException, OSError, ValueError) as error:
             raise RunError(f"the run in {folder} cannot be read ({error}); run it again into another folder") from error
         return cls(tuple(LayerScore(**record) for record in records), run)

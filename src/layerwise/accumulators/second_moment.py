@@ -50,8 +50,8 @@ class SecondMoment:
         self.skipped += other.skipped
         if other.scatter is not None:
             self._fold(other.count, other.mean, other.scatter)
-        for rows in other.waiting:
-            self._wait(rows)
+        if other.waiting:  # in one piece, as after a journey over a disk: the bits must not depend on it
+            self._wait(torch.cat(other.waiting))
 
     def _wait(self, rows: Tensor) -> None:
         self.waiting.append(rows)

@@ -2,6 +2,7 @@
 
 import sys
 from argparse import ArgumentParser, Namespace
+from pathlib import Path
 
 from layerwise.cli.options import add_model, model_spec
 
@@ -20,8 +21,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     import layerwise.api as api
+    from layerwise.exporter.run import require_new
 
     data = api.texts(args.data, column=args.column)
+    require_new(Path(args.out))
     network = api.open_network(model_spec(args))
     found = api.pick(network, data, labels=args.labels, max_length=args.max_length)
     print(found)

@@ -4,6 +4,7 @@ import json
 import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
+from typing import Any
 
 from layerwise.cli.options import add_model, model_spec
 
@@ -32,16 +33,16 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     import layerwise.api as api
     from layerwise.recipe import Recipe
-    from layerwise.selection.pick import PICK_FILE
+    from layerwise.selection.pick import Pick
 
     names = ("readout", "tokens", "pooling", "transform", "normalize", "prompt", "mode", "max_length", "scores")
     options = {name: getattr(args, name) for name in names}
     fit = args.fit if args.fit and Path(args.fit).is_dir() else None
     if args.fit and fit is None:
         fit = api.texts(args.fit, column=args.column)
-    saved, auto = (args.layer or "").removesuffix(":auto"), (args.layer or "").endswith(":auto")
-    recipe = str(Path(saved) / PICK_FILE) if auto else args.recipe
-    layer = Recipe.load(recipe) if recipe else args.layer
+    layer: Any = Recipe.load(args.recipe) if args.recipe else args.layer
+    if args.layer and args.layer.endswith(":auto"):
+        layer = Pick.load(args.layer.removesuffix(":auto"))
     api.export(model_spec(args), layer, args.out, fit=fit, **options)
     proof = json.loads((Path(args.out) / "layerwise.json").read_text(encoding="utf-8"))
     print(json.dumps(proof, indent=1))

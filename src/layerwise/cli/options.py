@@ -69,6 +69,30 @@ def open_data(args: Namespace) -> Any:
     )
 
 
+def add_engine(parser: ArgumentParser) -> None:
+    group = parser.add_argument_group("engine")
+    group.add_argument("--engine", default="local", choices=["local", "ray"], help="ray: many processes or nodes")
+    group.add_argument("--address", help="ray: the cluster, auto or host:port; default: one that is started here")
+    group.add_argument("--workers", type=int, help="ray: how many processes hold the model (default: as many as fit)")
+    group.add_argument("--cpus-per-worker", type=float, default=1, help="ray: CPUs, and threads, of each (default: 1)")
+    group.add_argument("--gpus-per-worker", type=float, default=0, help="ray: GPUs of each, 0.5 for two workers on one")
+    group.add_argument("--threads", type=int, help="threads of a process; part of the plan, as sums depend on them")
+    group.add_argument("--allow-missing", type=int, default=0, metavar="K", help="leave out up to K texts that fail")
+
+
+def engine_options(args: Namespace) -> dict[str, Any]:
+    from layerwise.engines.ray import Cluster
+    from layerwise.errors import InputError
+
+    chosen: dict[str, Any] = {"threads": args.threads, "allow_missing": args.allow_missing}
+    if args.engine == "ray":
+        cluster = Cluster(args.address, args.workers, args.cpus_per_worker, args.gpus_per_worker)
+        return chosen | {"engine": cluster}
+    if args.address or args.workers or args.gpus_per_worker:
+        raise InputError("--address, --workers and --gpus-per-worker belong to --engine ray")
+    return chosen
+
+
 def add_reading(parser: ArgumentParser, several: str = "") -> None:
     """How layers are read; `several` is added to the help where more than one word is taken."""
     group = parser.add_argument_group("reading")

@@ -3,7 +3,7 @@
 import sys
 from argparse import ArgumentParser, Namespace
 
-from layerwise.cli.options import add_data, add_model, add_reading, model_spec, open_data
+from layerwise.cli.options import add_data, add_engine, add_model, add_reading, engine_options, model_spec, open_data
 
 OPTIONS = (
     "metrics", "layers", "rows", "tokens", "readout", "pooling", "max_length", "batch_tokens", "shard_size", "seed",
@@ -16,7 +16,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_model(parser)
     add_data(parser)
     add_reading(parser, several=", or several with commas")
-    parser.add_argument("--out", help="run folder: the table, its provenance, and what a later call resumes from")
+    add_engine(parser)
+    parser.add_argument("--out", help="run folder or url (s3://...): the table, and what a later call resumes from")
     parser.add_argument("--metrics", default="fast", help="fast (no views), all, or names from `layerwise metrics`")
     parser.add_argument("--rows", default="raw", help="raw, unit, centered, centered_unit, or several with commas")
     parser.add_argument("--shard-size", type=int, default=1024, help="texts in a shard, the unit of resuming")
@@ -37,11 +38,14 @@ def run(args: Namespace) -> int:
         print("\n".join(forecast.lines()))
         forecast.require_fit()
         return 0
+    options |= engine_options(args)
     table = api.scan(model, data, out=args.out, keep_prompts=args.keep_prompts, progress=True, **options)
     print(table.to_json() if args.json else table)
     facts = table.run["data"]
     if facts["cut"]:
         print(f"{facts['cut']} of {facts['prompts']} texts were cut at --max-length", file=sys.stderr)
+    if facts["missing"]:
+        print(f"{len(facts['missing'])} texts could not be computed and are left out", file=sys.stderr)
     if args.out:
         print(f"saved in {args.out}", file=sys.stderr)
     return 0

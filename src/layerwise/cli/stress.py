@@ -3,7 +3,7 @@
 import sys
 from argparse import ArgumentParser, Namespace
 
-from layerwise.cli.options import add_data, add_model, add_reading, model_spec, open_data
+from layerwise.cli.options import add_data, add_engine, add_model, add_reading, engine_options, model_spec, open_data
 from layerwise.inputs.stress import KINDS
 
 HELP = "every layer on repeated, random, short and long prompts"
@@ -13,6 +13,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_model(parser)
     add_data(parser)
     add_reading(parser, several=", or several with commas")
+    add_engine(parser)
     parser.add_argument("--kind", required=True, choices=list(KINDS))
     parser.add_argument("--levels", help="shares such as 0,0.5,1, or lengths such as 16,64,256; default: the paper's")
     parser.add_argument("--metrics", default="prompt_entropy,prompt_entropy_normalized")
@@ -26,7 +27,7 @@ def run(args: Namespace) -> int:
     import layerwise.api as api
 
     names = ("metrics", "layers", "rows", "tokens", "readout", "pooling", "max_length", "batch_tokens", "seed")
-    options = {name: getattr(args, name) for name in names}
+    options = {name: getattr(args, name) for name in names} | engine_options(args)
     levels = [float(level) for level in args.levels.split(",")] if args.levels else None
     model, data = model_spec(args), open_data(args)
     table = api.stress(model, data, kind=args.kind, levels=levels, out=args.out, progress=True, **options)

@@ -37,6 +37,11 @@ def fit_on_texts(network: Network, recipe: Recipe, texts: Sequence[str], max_len
     return fit_map(recipe.transform, *kept.summed())
 
 
+def require_new(out: Path) -> None:
+    if out.exists():
+        raise InputError(f"{out} exists already; choose another folder, or delete it first")
+
+
 def export_recipe(
     network: Network, recipe: Recipe, linear: LinearMap, out: Path, *, max_length: int, mode: str = "portable",
     why: str = "", scores: LayerTable | None = None,
@@ -44,8 +49,7 @@ def export_recipe(
     """Writes the recipe to `out` and returns it as a loaded SentenceTransformer; a failure leaves nothing behind."""
     if find_spec("sentence_transformers") is None:
         raise MissingExtra("export needs sentence-transformers: pip install 'layerwise[export]'")
-    if out.exists():
-        raise InputError(f"{out} exists already; choose another folder, or delete it first")
+    require_new(out)
     require_loadable(network)
     left_out = choose_left_out(network.tokenizer, recipe)
     route = choose_route(network, recipe.layer, recipe.readout, mode)
@@ -58,6 +62,14 @@ def export_recipe(
     return load_exported(out)
 
 
+def open_up(folder: Path) -> None:
+    """Gives files and folders the usual rights: temporary ones are readable by their owner alone."""
+    usual = os.umask(0)
+    os.umask(usual)
+    for path in (folder, *folder.rglob("*")):
+        path.chmod((0o777 if path.is_dir() else 0o666) & ~usual)
+
+
 @contextmanager
 def folder_beside(out: Path) -> Iterator[Path]:
     """A new folder beside `out` that takes its place when all went well, and is deleted when not."""
@@ -68,6 +80,7 @@ def folder_beside(out: Path) -> Iterator[Path]:
         raise InputError(f"cannot write to {out.parent} ({error.strerror}); choose another folder") from None
     try:
         yield beside
+        open_up(beside)
         os.replace(beside, out)
     except BaseException as error:
         shutil.rmtree(beside, ignore_errors=True)

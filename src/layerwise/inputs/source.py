@@ -2,12 +2,12 @@
 
 import hashlib
 import heapq
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 
 from layerwise.errors import InputError
+from layerwise.inputs.occurrences import Occurrences
 
 
 def hash_id(example_id: str) -> int:
@@ -36,7 +36,7 @@ class Source:
     remote: bool = False  # going through it means downloading it
 
     def __iter__(self) -> Iterator[Example]:
-        repeats: Counter[bytes] = Counter()
+        occurrences = Occurrences()
         named: set[str] = set()
         for given, text in self.rows():
             if given is not None:
@@ -46,9 +46,9 @@ class Source:
                 yield Example(given, text)
                 continue
             content = hashlib.blake2b(text.encode(), digest_size=8).digest()
+            before = occurrences.before(int.from_bytes(content, "little"))
             # A repeated text gets an occurrence number, so that order never matters.
-            yield Example(content.hex() + (f"-{repeats[content]}" if repeats[content] else ""), text)
-            repeats[content] += 1
+            yield Example(content.hex() + (f"-{before}" if before else ""), text)
 
     def count(self, at_most: int) -> tuple[int, bool]:
         """How many texts there are, and whether that is all: counting stops at a number, and is not begun online."""

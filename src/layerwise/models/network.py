@@ -15,6 +15,20 @@ from layerwise.models.anatomy import Anatomy
 FINGERPRINT_PLACES = 4096
 
 
+@dataclass(frozen=True)
+class Identity:
+    """What rows and records say of a network; equal identities, equal numbers."""
+
+    name: str
+    revision: str
+    fingerprint: str
+    family: str
+    depth: int
+    width: int
+    dtype: str
+    device: str
+
+
 @dataclass
 class Network:
     """What the rest of layerwise sees of a model. `max_length` is the longest input it takes, in tokens."""
@@ -53,6 +67,18 @@ class Network:
             self.module(input_ids=ids, attention_mask=real.long(), **spare)
         finally:
             self.module.train(training)
+
+    def identity(self) -> Identity:
+        return Identity(
+            name=self.name,
+            revision=self.revision,
+            fingerprint=self.fingerprint(),
+            family=getattr(self.module.config, "model_type", ""),
+            depth=self.depth,
+            width=self.width,
+            dtype=str(self.dtype).removeprefix("torch."),
+            device=str(self.device),
+        )
 
     def fingerprint(self) -> str:
         """A hash of every weight as it is in memory and of the tokenizer: equal models, equal words."""

@@ -8,12 +8,16 @@ from layerwise.errors import InputError
 from layerwise.selection.probes import Floats, Probe, concordance, of_units, ridge_accuracy, unit_rows
 
 FOLDS = 5
+FEWEST = 16
 SPLITS = 8  # cross-validations with other folds, averaged
 FORMS = "text,label (classes) or text1,text2,score (how alike)"
 
 
 def label_probe(table: Any, seed: int = 0) -> Probe:
-    """A probe of a table with the columns text and label, or text1, text2 and score."""
+    """A probe of a table with the columns text and label, or text1, text2 and score (or sentence1 and sentence2)."""
+    table = table.rename(columns={"sentence1": "text1", "sentence2": "text2"})
+    if len(table) < FEWEST:
+        raise InputError(f"{len(table)} labels are too few to weigh in; give {FEWEST} to 256")
     if {"text", "label"} <= set(table.columns):
         return class_probe([str(t) for t in table.text], np.array([str(label) for label in table.label]), seed)
     if {"text1", "text2", "score"} <= set(table.columns):

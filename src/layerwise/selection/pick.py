@@ -1,14 +1,16 @@
 """Pick: the answer. Which recipe, which layers cannot be told from it, or that the last layer should be kept."""
 
+import html
 import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
+from layerwise.errors import InputError
 from layerwise.files import write_json
 from layerwise.recipe import Recipe
 from layerwise.selection.candidates import Scored
@@ -78,6 +80,18 @@ class Pick:
         write_json(path, self.to_dict())
         return path
 
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """The answer that was saved in a folder."""
+        path = Path(folder) / PICK_FILE
+        try:
+            told = json.loads(path.read_text(encoding="utf-8"))
+            recipe, last = (Recipe(**told[name]) for name in ("recipe", "last"))
+            return cls(told["model"], recipe, last, told["rule"], tuple(told["why"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            told_how = f"run: layerwise pick MODEL --data texts.txt --save {folder}"
+            raise InputError(f"no answer of pick in {str(folder)!r}; {told_how}") from None
+
     def __repr__(self) -> str:
         usual = asdict(Recipe(self.recipe.layer))
         told = [f"{k} {v}" for k, v in asdict(self.recipe).items() if v != usual[k] and k != "max_length"]
@@ -92,8 +106,19 @@ class Pick:
         if self.layers_alike:
             lines.append(f"  layers that cannot be told from it: {', '.join(map(str, self.layers_alike))}")
         if self.saving > 0:
-            lines.append(f"  saves {100 * self.saving:.0f} % of the blocks")
+            lines.append(f"  {100 * self.saving:.0f} % of the blocks need not run (a portable export keeps one more)")
         return "\n".join([*lines, *(f"  {reason}" for reason in self.why)])
+
+    def _repr_html_(self) -> str:
+        (model, answer), *rest = told_rows(repr(self))
+        rows = "".join(f"<tr><th>{html.escape(n)}</th><td>{html.escape(t)}</td></tr>" for n, t in rest)
+        return f"<table><caption>{html.escape(model)}: <b>{html.escape(answer)}</b></caption>{rows}</table>"
+
+
+def told_rows(told: str) -> list[tuple[str, str]]:
+    """Lines of an answer as (name, rest), for a table."""
+    pairs = (line.strip().partition(": ") for line in told.splitlines())
+    return [(name, rest) for name, _, rest in pairs]
 
 
 def decide(

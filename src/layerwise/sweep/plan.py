@@ -3,8 +3,10 @@
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
+
+import torch
 
 from layerwise.errors import InputError
 from layerwise.inputs.stress import Stress
@@ -73,6 +75,7 @@ class ScanPlan:
     view_strength: float = STRENGTH
     stress: Stress | None = None
     dtype: str = "float32"
+    threads: int = field(default_factory=torch.get_num_threads)  # sums come out otherwise in the last bits
 
     def __post_init__(self) -> None:
         problems = [
@@ -83,7 +86,8 @@ class ScanPlan:
             for word in getattr(self, name)
             if word not in known
         ]
-        problems += [f"{name} must be at least 1" for name in ("batch_tokens", "shard_size") if getattr(self, name) < 1]
+        counts = ("batch_tokens", "shard_size", "threads")
+        problems += [f"{name} must be at least 1" for name in counts if getattr(self, name) < 1]
         problems += ["max_length must be at least 2"] if self.max_length < 2 else []
         if self.stress and self.views:
             problems.append("stressed prompts have no views: stress is made of tokens, views are made of text")
@@ -126,7 +130,7 @@ class ScanPlan:
     def settings(self) -> dict[str, Any]:
         """The plan as plain words, for the record."""
         plain = {name: list(getattr(self, name)) for name in ("layers", "rows", "tokens", "readout", "pooling")}
-        names = ("max_length", "batch_tokens", "shard_size", "seed", "dtype", "views")
+        names = ("max_length", "batch_tokens", "shard_size", "seed", "dtype", "threads", "views")
         numbers = {name: getattr(self, name) for name in names}
         if self.views:
             numbers["view_strength"] = self.view_strength

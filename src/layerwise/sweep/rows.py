@@ -8,7 +8,7 @@ from typing import Any
 from layerwise.metrics.base import Estimate
 from layerwise.metrics.intervals import interval
 from layerwise.metrics.readings import Reading
-from layerwise.models.network import Network
+from layerwise.models.network import Identity
 from layerwise.ops.rows import RowTreatment
 from layerwise.results import LayerScore
 from layerwise.sweep.plan import Measurement, ScanPlan
@@ -17,7 +17,7 @@ from layerwise.sweep.worker import PromptValues
 
 
 def layer_scores(
-    network: Network, plan: ScanPlan, state: ScanState, data: str, layer: int
+    network: Identity, plan: ScanPlan, state: ScanState, data: str, layer: int
 ) -> tuple[LayerScore, ...]:
     """The rows of one layer: one a metric and setting. What scores share is let go with the layer."""
     finished: dict[tuple[object, ...], object] = {}
@@ -34,6 +34,7 @@ def layer_scores(
             metric=m.metric.name,
             data=data,
             dtype=plan.dtype,
+            missing=len(state.missing),
             condition=plan.stress.kind if plan.stress else "",
             level=float(plan.stress.level) if plan.stress else math.nan,
             **asdict(score(m, state, network.width, finished)),

@@ -2,80 +2,100 @@
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Literal
 
-from layerwise.engines.local import Checkpoint, run_shards
+from layerwise.engines.shards import Checkpoint, Engine
 from layerwise.errors import InputError, RunError
-from layerwise.files import write_atomically, write_json
+from layerwise.files import Folder, json_bytes
 from layerwise.inputs.source import Example, Source, shards
-from layerwise.models.network import Network
+from layerwise.models.network import Identity, Network
 from layerwise.results import LayerTable, environment
 from layerwise.sweep.plan import ScanPlan
 from layerwise.sweep.rows import layer_scores, prompt_table
 from layerwise.sweep.state import ScanState
-from layerwise.sweep.worker import OnBatch, scan_shard
+from layerwise.sweep.worker import OnBatch, scan_shard, threads
 
 KeepPrompts = Literal["auto", "all", "none"]
 PROMPTS_AT_MOST = 100_000  # what `auto` keeps
 SECONDS_BETWEEN_CHECKPOINTS = 30.0
 
 
+@dataclass(frozen=True)
+class ScanWork:
+    """What a scan does with a shard: the state it leaves, and its prompts' own numbers while they are to be kept."""
+
+    plan: ScanPlan
+    origin: Mapping[str, Any]
+    prompts_at_most: float
+
+    def __call__(
+        self, network: Network, number: int, examples: Sequence[Example], on_batch: OnBatch
+    ) -> tuple[ScanState, dict[str, bytes]]:
+        state, prompts = scan_shard(network, self.plan, self.origin, examples, on_batch)
+        within = (number + 1) * self.plan.shard_size <= max(self.prompts_at_most, self.plan.shard_size)
+        if not (self.prompts_at_most and within):
+            return state, {}
+        return state, {f"prompts/{number:05d}.parquet": prompt_table(self.plan, prompts)}
+
+
 def run_scan(
-    network: Network,
+    engine: Engine,
     plan: ScanPlan,
     source: Source,
     *,
-    out: Path | None = None,
+    out: Folder | None = None,
     keep_prompts: KeepPrompts = "auto",
+    allow_missing: int = 0,
     on_batch: OnBatch = lambda prompts, tokens: None,
 ) -> LayerTable:
     """The table of a scan; with `out`, also a run folder that can be resumed and read again."""
     if keep_prompts not in ("auto", "all", "none"):
         raise InputError(f"keep_prompts={keep_prompts!r} is not one of auto, all, none")
     began = time.monotonic()
-    origin = {"plan": plan.fingerprint(), "model": network.fingerprint(), "dtype": str(network.dtype)}
+    network: Identity = engine.identity
+    origin = {"plan": plan.fingerprint(), "model": network.fingerprint, "dtype": network.dtype}
     if out is not None:
         claim(out, {"origin": origin, "settings": plan.settings(), "model": network.name, "data": source.name})
-    most = {"auto": PROMPTS_AT_MOST, "all": float("inf"), "none": 0}[keep_prompts]
-
-    def work(number: int, shard: Sequence[Example]) -> ScanState:
-        state, prompts = scan_shard(network, plan, origin, shard, on_batch)
-        if out is not None and (number + 1) * plan.shard_size <= max(most, plan.shard_size) and most:
-            write_atomically(out / "prompts" / f"{number:05d}.parquet", prompt_table(plan, prompts))
-        return state
-
-    checkpoint = Checkpoint(out, ScanState.parse, SECONDS_BETWEEN_CHECKPOINTS)
-    state = run_shards(shards(source, plan.shard_size), work, checkpoint)
+    most = {"auto": PROMPTS_AT_MOST, "all": float("inf"), "none": 0}[keep_prompts] if out is not None else 0
+    with threads(plan.threads):  # merging and scoring, too: the table's bits belong to the plan
+        state = engine.run_shards(
+            shards(source, plan.shard_size),
+            ScanWork(plan, origin, most),
+            Checkpoint(out, ScanState.parse, SECONDS_BETWEEN_CHECKPOINTS),
+            allow_missing=allow_missing,
+            report=on_batch,
+        )
+        scores = [s for layer in plan.layers for s in layer_scores(network, plan, state, source.name, layer)]
     run = provenance(network, plan, source, state) | {"seconds": round(time.monotonic() - began, 3)}
-    scores = (s for layer in plan.layers for s in layer_scores(network, plan, state, source.name, layer))
     table = LayerTable(tuple(scores), run)
     if out is not None:
         table.save(out)
     return table
 
 
-def claim(out: Path, plan: dict[str, Any]) -> None:
+def claim(out: Folder, plan: dict[str, Any]) -> None:
     """Marks the folder as this scan's own; raises where it belongs to another."""
-    if out.is_file():
-        raise RunError(f"{out} is a file; --out names a folder")
-    path = out / "plan.json"
-    if not path.exists():
-        write_json(path, plan)
+    try:
+        told = out.read("plan.json")
+    except NotADirectoryError:
+        raise RunError(f"{out} is a file; --out names a folder") from None
+    if told is None:
+        out.write("plan.json", json_bytes(plan))
         return
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(told)
     except ValueError as error:
-        raise RunError(f"{path} is damaged ({error}); use another folder, or empty this one") from None
+        raise RunError(f"plan.json in {out} is damaged ({error}); use another folder, or empty this one") from None
     mine, theirs = ({**p["settings"], **p["origin"]} for p in (plan, found))
     differing = [f"{k}: {theirs.get(k)!r} there, {mine[k]!r} asked for" for k in mine if theirs.get(k) != mine[k]]
     if differing:
         raise RunError(f"{out} holds another scan ({'; '.join(differing)}); use another folder")
 
 
-def provenance(network: Network, plan: ScanPlan, source: Source, state: ScanState) -> dict[str, Any]:
+def provenance(network: Identity, plan: ScanPlan, source: Source, state: ScanState) -> dict[str, Any]:
     """Everything needed to know what a table says and to make it again."""
     facts = state.facts
     return {
@@ -83,21 +103,13 @@ def provenance(network: Network, plan: ScanPlan, source: Source, state: ScanStat
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "environment": environment(),
         "plan": plan.settings(),
-        "model": {
-            "name": network.name,
-            "revision": network.revision,
-            "fingerprint": state.origin["model"],
-            "family": getattr(network.module.config, "model_type", ""),
-            "depth": network.depth,
-            "width": network.width,
-            "dtype": str(network.dtype).removeprefix("torch."),
-            "device": str(network.device),
-        },
+        "model": asdict(network),
         "data": {
             "name": source.name,
             "fingerprint": facts.data_fingerprint,
             "prompts": facts.prompts,
             "tokens": facts.tokens,
             "cut": facts.cut,
+            "missing": facts.missing,
         },
     }

@@ -1,11 +1,12 @@
 """The state of a scan: every accumulator of every layer, and the facts about the examples behind them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 from layerwise.accumulators.base import Accumulator, State, dump_states, parse_states, require_same_settings
 from layerwise.accumulators.kinds import revive
+from layerwise.engines.shards import Item
 
 
 @dataclass
@@ -15,17 +16,24 @@ class Facts:
     prompts: int = 0
     tokens: int = 0  # of the originals
     cut: int = 0
-    keys: int = 0  # sum of the examples' hashed ids, modulo 2^64
+    keys: int = 0  # sum of all examples' hashed ids, modulo 2^64
+    missing: list[str] = field(default_factory=list)  # ids of examples that could not be computed
 
     def merge(self, other: Self) -> None:
         self.prompts += other.prompts
         self.tokens += other.tokens
         self.cut += other.cut
         self.keys = (self.keys + other.keys) % 2**64
+        self.missing = self.missing + other.missing
+
+    @property
+    def examples(self) -> int:
+        """All that went by, computed or missing."""
+        return self.prompts + len(self.missing)
 
     @property
     def data_fingerprint(self) -> str:
-        return f"{self.prompts}-{self.keys:016x}"
+        return f"{self.examples}-{self.keys:016x}"
 
 
 @dataclass
@@ -47,7 +55,16 @@ class ScanState:
 
     def holds(self, count: int, keys: int) -> bool:
         """True if these are the examples it was made of: so many, with hashed ids of that sum."""
-        return (self.facts.prompts, self.facts.keys) == (count, keys % 2**64)
+        return (self.facts.examples, self.facts.keys) == (count, keys % 2**64)
+
+    @property
+    def missing(self) -> list[str]:
+        return self.facts.missing
+
+    def leave_out(self, items: Sequence[Item]) -> None:
+        """Notes examples that could not be computed."""
+        keys = sum(item.key for item in items) % 2**64
+        self.facts.merge(Facts(keys=keys, missing=[item.id for item in items]))
 
     def dump(self) -> bytes:
         states = {key: accumulator.to_state() for key, accumulator in sorted(self.kept.items())}

@@ -1,6 +1,7 @@
 """The worker: one shard of examples through the model, and the state it leaves. The same on a laptop and on a node."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -98,7 +99,7 @@ def stressed(network: Network, plan: ScanPlan, stress: Stress, example: Encoded)
 
 
 def scan_shard(
-    network: Network, plan: ScanPlan, origin: dict[str, Any], examples: Sequence[Example], on_batch: OnBatch
+    network: Network, plan: ScanPlan, origin: Mapping[str, Any], examples: Sequence[Example], on_batch: OnBatch
 ) -> tuple[ScanState, PromptValues]:
     """The state of one shard, and its prompts' own numbers."""
     state, prompts = ScanState(origin), PromptValues()
@@ -108,5 +109,17 @@ def scan_shard(
     if plan.stress:
         encoded = [stressed(network, plan, plan.stress, example) for example in encoded]
     consumer = ReadingConsumer(network, plan, state, prompts, on_batch)
-    run_pass(network, encoded, plan.layers, plan.batch_tokens, consumer)
+    with threads(plan.threads):
+        run_pass(network, encoded, plan.layers, plan.batch_tokens, consumer)
     return state, prompts
+
+
+@contextmanager
+def threads(number: int) -> Iterator[None]:
+    """Tensors are worked on by so many threads; afterwards by as many as before."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,131 @@
+"""Kills workers, nodes or the driver of a scan on Ray at random moments, and compares what comes out with a local run.
+
+    python scripts/kill_ray.py MODEL DATA [--kinds worker node driver] [--kills 10] [--shards 40] [--shard-size 64]
+
+The cluster is real: a head and two nodes on loopback, each with a raylet and processes of its own. A scan goes on until
+it finishes, whatever is killed; when it finishes before all kills are done, another one is begun.
+"""
+
+import argparse
+import hashlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+from ray.cluster_utils import Cluster
+
+from layerwise.engines.ray import RAY_HABITS
+from layerwise.results import LayerTable
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model")
+    parser.add_argument("data")
+    parser.add_argument("--kinds", nargs="+", default=["worker", "node", "driver"])
+    parser.add_argument("--kills", type=int, default=10, help="of each kind")
+    parser.add_argument("--shards", type=int, default=40)
+    parser.add_argument("--shard-size", type=int, default=64)
+    parser.add_argument("--metrics", default="fast")
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    os.environ |= RAY_HABITS
+    moments = random.Random(args.seed)
+    folder = Path(tempfile.mkdtemp(prefix="kill-ray-"))
+    scan = [sys.executable, "-m", "layerwise.cli.main", "scan", args.model, "--data", args.data, "--threads", "1"]
+    scan += ["--limit", str(args.shards * args.shard_size), "--shard-size", str(args.shard_size)]
+    scan += ["--metrics", args.metrics]
+    began = time.monotonic()
+    run([*scan, "--out", str(folder / "local")]).wait()
+    local, seconds = contents(folder / "local"), time.monotonic() - began
+    table = LayerTable.load(folder / "local")
+    told = f"{table.run['data']['prompts']} prompts, {args.shards} shards of {seconds / args.shards:.2f} s"
+    print(f"local: {told}; state {local['state'][:16]}, rows {local['rows'][:16]}", flush=True)
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
+    scan += ["--engine", "ray", "--address", cluster.address, "--workers", "2"]
+    try:
+        for kind in args.kinds:
+            kills = runs = 0
+            while kills < args.kills:
+                out = folder / f"{kind}-{runs}"
+                driver = run([*scan, "--out", str(out)])
+                while driver.poll() is None:
+                    wait_for_progress(out, driver, moments.uniform(0.1, 0.3) * seconds)
+                    if driver.poll() is not None or kills >= args.kills:
+                        driver.wait()
+                        break
+                    there = shards_there(out)
+                    if kind == "driver":
+                        driver.kill()
+                        driver.wait()
+                        driver = run([*scan, "--out", str(out)])
+                    elif kind == "node":
+                        lost = nodes.pop(moments.randrange(len(nodes)))
+                        os.kill(lost.all_processes["raylet"][0].process.pid, signal.SIGKILL)
+                        cluster.remove_node(lost, allow_graceful=False)
+                        nodes.append(cluster.add_node(num_cpus=1))
+                    else:
+                        worker = moments.choice(workers() or [None])
+                        if worker is None:
+                            continue
+                        worker.kill()
+                    kills += 1
+                    print(f"  {kind} kill {kills}: {there} of {args.shards} shards were done", flush=True)
+                assert driver.returncode == 0, f"the driver ended with {driver.returncode}"
+                assert contents(out) == local, f"{out} differs from the local run"
+                runs += 1
+            print(f"{kind}: {kills} kills over {runs} runs; state, rows and prompts are the local runner's", flush=True)
+    finally:
+        cluster.shutdown()
+
+
+def run(command: list[str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def workers() -> list[psutil.Process]:
+    """The processes that work on a shard or load the model for it."""
+    found = []
+    for process in psutil.process_iter(["name", "cmdline"]):
+        words = process.info["cmdline"] or [""]
+        if words[0].startswith("ray::Worker"):
+            found.append(process)
+    return found
+
+
+def shards_there(out: Path) -> int:
+    """Shards that are merged in the checkpoint, and those that wait beside it."""
+    merged = [int(path.stem.rpartition("-")[2]) for path in out.glob("state-*.safetensors")]
+    return max(merged, default=0) + sum(int(p.stem) >= max(merged, default=0) for p in out.glob("shards/*.safetensors"))
+
+
+def wait_for_progress(out: Path, driver: subprocess.Popen[bytes], seconds: float) -> None:
+    """Waits until a shard was done since we came, and then a while; kills in an endless start would prove nothing."""
+    before = shards_there(out)
+    while driver.poll() is None and shards_there(out) == before:
+        time.sleep(0.02)
+    until = time.monotonic() + seconds
+    while driver.poll() is None and time.monotonic() < until:
+        time.sleep(0.02)
+
+
+def contents(out: Path) -> dict[str, str]:
+    """Hashes of the merged state, of the rows, and of every prompt's own numbers; nothing else may be left."""
+    (state,) = out.glob("state-*.safetensors")
+    assert not (out / "shards").exists()
+    prompts = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(out.glob("prompts/*.parquet"))))
+    hashes = {"state": hashlib.sha256(state.read_bytes()), "prompts": prompts}
+    hashes["rows"] = hashlib.sha256((out / "table.parquet").read_bytes())
+    return {name: digest.hexdigest() for name, digest in hashes.items()}
+
+
+if __name__ == "__main__":
+    main()

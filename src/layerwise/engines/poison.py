@@ -1,0 +1,69 @@
+"""Poison: items that cannot be computed, found by halving their shard, and left out where that is allowed."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from layerwise.engines.shards import ItemT, Product, Report, StateT, Work
+from layerwise.errors import InputError, LayerwiseError
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """What went wrong with a shard. After an error that nobody foresaw, the process that met it is not trusted."""
+
+    why: str
+    foreseen: bool = False
+
+
+def attempt(
+    work: Work[StateT], tool: Any, number: int, items: Sequence[ItemT], report: Report
+) -> Product[StateT] | Trouble:
+    """What the work makes of these items, or what went wrong: any error of theirs must leave the others unharmed."""
+    try:
+        return work(tool, number, items, report)
+    except Exception as error:
+        return Trouble(f"{type(error).__name__}: {error}", isinstance(error, LayerwiseError))
+
+
+def find_poison(
+    items: Sequence[ItemT], trouble: Callable[[Sequence[ItemT]], str | None], already: int, allow_missing: int
+) -> list[ItemT]:
+    """Of items that failed together, those that fail even alone, found by halving; raises where they are too many.
+
+    `trouble` does the work of some items and tells what went wrong, or None.
+    """
+    found: list[tuple[ItemT, str]] = []
+    parts = halves(items)
+    while parts and already + len(found) <= allow_missing:
+        part = parts.pop()
+        if (why := trouble(part)) is None:
+            continue
+        if len(part) == 1:
+            found.append((part[0], why))
+        else:
+            parts += halves(part)
+    if already + len(found) > allow_missing:
+        named = "; ".join(f"example {item.id} cannot be computed: {why}" for item, why in found)
+        raise InputError(
+            f"{named}. Take it out of the data, or pass --allow-missing {already + len(found)} or more: such examples "
+            "are then left out, and every row says how many"
+        )
+    if not found and (why := trouble(items)) is not None:
+        raise InputError(
+            f"examples {items[0].id} to {items[-1].id} fail together, though each can be computed alone: {why}. "
+            "Try a smaller --batch-tokens"
+        )
+    return [item for item, _ in found]
+
+
+def halves(items: Sequence[ItemT]) -> list[Sequence[ItemT]]:
+    """The second half and the first, so that the first is popped first."""
+    middle = len(items) // 2
+    return [part for part in (items[middle:], items[:middle]) if part]
+
+
+def without(items: Sequence[ItemT], poison: Sequence[ItemT]) -> list[ItemT]:
+    """The other items, in their order."""
+    bad = {item.id for item in poison}
+    return [item for item in items if item.id not in bad]

@@ -1,0 +1,165 @@
+"""What every engine needs: shards of items, states that merge, and a checkpoint that a later run takes up."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+from layerwise.errors import InputError, RunError
+from layerwise.files import Folder
+
+
+class Item(Protocol):
+    """An example: all that an engine knows of it is its name and the hash of that."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def key(self) -> int: ...
+
+
+class Mergeable(Protocol):
+    """A state that shards leave behind."""
+
+    @property
+    def missing(self) -> list[str]:
+        """The ids of items that could not be computed and were left out."""
+
+    def merge(self, other: Self) -> None: ...
+    def dump(self) -> bytes: ...
+    def holds(self, count: int, keys: int) -> bool:
+        """True if it was made of so many items whose keys have that sum, left out or not."""
+
+    def leave_out(self, items: Sequence[Item]) -> None:
+        """Notes items of the shard that could not be computed."""
+
+
+StateT = TypeVar("StateT", bound=Mergeable)
+ItemT = TypeVar("ItemT", bound=Item)
+Product = tuple[StateT, Mapping[str, bytes]]  # a shard's state, and further files of the run by name
+Report = Callable[[int, int], None]  # so many items more, so many tokens more
+
+
+# What is done with a shard, the same in every engine: tool, shard number, items, report -> product. It writes nothing.
+# The tool is what a process holds on to from shard to shard: the model.
+Work = Callable[[Any, int, Sequence[Any], Report], Product[StateT]]
+
+
+def silent(items: int, tokens: int) -> None:
+    """The report that nobody reads."""
+
+
+class Engine(Protocol):
+    """Does the work of all shards and merges their states in order. `identity` tells what its tool is."""
+
+    @property
+    def identity(self) -> Any: ...
+    def run_shards(
+        self,
+        shards: Iterable[Sequence[ItemT]],
+        work: Work[StateT],
+        checkpoint: "Checkpoint[StateT]",
+        *,
+        allow_missing: int = 0,
+        report: Report = silent,
+    ) -> StateT: ...
+
+
+class Checkpoint(Generic[StateT]):
+    """The merged state of the first shards of a run, in one file that is replaced as a whole.
+
+    `state-00012` holds shards 0 to 11. The next one is in place before the last one is deleted, so a run
+    that is killed at any moment loses at most the shards since the last checkpoint.
+    """
+
+    def __init__(self, folder: Folder | None, parse: Callable[[bytes], StateT], every: float) -> None:
+        self.folder, self.parse, self.every = folder, parse, every
+        self.written = time.monotonic()
+        self.held: int | None = None  # shards in the newest file
+
+    def latest(self) -> tuple[StateT | None, int]:
+        """The newest whole checkpoint and how many shards it holds; none is (None, 0)."""
+        for folder, name in reversed(self._files()):
+            try:
+                state, self.held = self.parse(folder.read(name) or b""), shards_in(name)
+                return state, self.held
+            except InputError:
+                folder.delete([name])  # damaged: an older one, or the beginning, is right
+        return None, 0
+
+    def save(self, state: StateT, shards: int, *, now: bool = False) -> bool:
+        """Writes the state if it is time to; True if that was done."""
+        if self.folder is None or shards == self.held or not (now or time.monotonic() - self.written >= self.every):
+            return False
+        older = self._files()
+        name = f"state-{shards:05d}.safetensors"
+        self.folder.write(name, state.dump())
+        self.folder.delete(stale for _, stale in older if stale != name)
+        self.written, self.held = time.monotonic(), shards
+        return True
+
+    def _files(self) -> list[tuple[Folder, str]]:
+        names = self.folder.names() if self.folder else []
+        found = sorted((name for name in names if name.startswith("state-")), key=shards_in)
+        return [(self.folder, name) for name in found if self.folder]
+
+
+def shards_in(name: str) -> int:
+    """12 for state-00012.safetensors."""
+    return int(name.partition(".")[0].rpartition("-")[2])
+
+
+class Prefix(Generic[StateT]):
+    """The shards merged so far, always the first ones, and the proof that none is lost and none counted twice."""
+
+    def __init__(self, checkpoint: Checkpoint[StateT], allow_missing: int) -> None:
+        self.checkpoint, self.allow_missing = checkpoint, allow_missing
+        self.merged, self.done = checkpoint.latest()
+        self.seen = self.items = self.keys = 0
+
+    @property
+    def missing(self) -> int:
+        return len(self.merged.missing) if self.merged is not None else 0
+
+    def remaining(self, shards: Iterable[Sequence[ItemT]]) -> Iterator[tuple[int, Sequence[ItemT]]]:
+        """The shards that are not merged yet, with their numbers; those that are must be the ones of this folder."""
+        merged_before = self.done
+        for shard in shards:
+            if self.seen == merged_before:
+                self._require_same_data()
+            number = self.seen
+            self.seen, self.items = number + 1, self.items + len(shard)
+            self.keys += sum(item.key for item in shard)
+            if number >= merged_before:
+                yield number, shard
+
+    def add(self, state: StateT) -> bool:
+        """Merges the next shard in order; True if a checkpoint now holds it."""
+        if self.merged is None:
+            self.merged = state
+        else:
+            self.merged.merge(state)
+        self.done += 1
+        self._require_no_more_missing()
+        return self.checkpoint.save(self.merged, self.done)
+
+    def finish(self) -> StateT:
+        """The state of all shards, once there are no more."""
+        if self.merged is None:
+            raise InputError("the data hold no example; nothing was computed")
+        self._require_same_data()
+        self._require_no_more_missing()
+        self.checkpoint.save(self.merged, self.done, now=True)
+        return self.merged
+
+    def _require_same_data(self) -> None:
+        if self.merged is not None and not (self.done == self.seen and self.merged.holds(self.items, self.keys)):
+            told = "the data differ from those this folder was begun with; use another folder, or empty this one"
+            raise RunError(told)
+
+    def _require_no_more_missing(self) -> None:
+        if self.merged is not None and len(missing := self.merged.missing) > self.allow_missing:
+            named = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
+            raise InputError(
+                f"{len(missing)} examples could not be computed and were left out ({named}); {self.allow_missing} may "
+                f"be. Pass --allow-missing {len(missing)}, or use another folder"
+            )

@@ -1,0 +1,111 @@
+"""Run folders in an object store: a real S3 server on loopback, also one that answers with errors."""
+
+import logging
+import urllib.request
+from threading import Thread
+
+import pandas as pd
+import pytest
+from werkzeug.serving import make_server
+
+import layerwise
+from layerwise import files
+from layerwise.errors import InputError, RunError
+from layerwise.files import DiskFolder, open_folder
+
+werkzeug_app = pytest.importorskip("moto.moto_server.werkzeug_app")
+
+OPTIONS = {"shard_size": 9, "threads": 1}
+
+
+logging.getLogger("werkzeug").setLevel("ERROR")
+
+
+class Store:
+    """An S3 server with a bucket named runs, that answers the next `errors` requests with 503."""
+
+    def __init__(self):
+        self.app, self.errors = werkzeug_app.DomainDispatcherApplication(werkzeug_app.create_backend_app), 0
+        self.server = make_server("127.0.0.1", 0, self.answer, threaded=True)
+        Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def answer(self, environ, start_response):
+        if self.errors:
+            self.errors -= 1
+            start_response("503 Slow Down", [("Content-Length", "0"), ("Connection", "close")])
+            return [b""]
+        return self.app(environ, start_response)
+
+    def url(self, run):
+        where = f"scheme=http&endpoint_override=127.0.0.1:{self.server.server_port}"
+        return f"s3://key:secret@runs/{run}?region=us-east-1&{where}"
+
+
+@pytest.fixture(scope="module")
+def store():
+    store = Store()
+    bucket = f"http://127.0.0.1:{store.server.server_port}/runs"
+    urllib.request.urlopen(urllib.request.Request(bucket, method="PUT")).close()
+    yield store
+    store.server.shutdown()
+    store.server.server_close()
+
+
+def test_both_kinds_of_folder_behave_alike(store, tmp_path):
+    for folder in (DiskFolder(tmp_path), open_folder(store.url("alike"))):
+        assert folder.read("a") is None and folder.names() == folder.names("b") == []
+        folder.write("a", b"one")
+        folder.write("a", b"two")
+        folder.write("b/c", b"three")
+        assert (folder.read("a"), folder.read("b/c")) == (b"two", b"three")
+        assert (folder.names(), folder.names("b")) == (["a"], ["c"])
+        folder.delete(["a", "not there"])
+        folder.clear("b")
+        folder.clear("not there")
+        assert folder.names() == folder.names("b") == []
+
+
+def test_a_scan_into_an_object_store_is_the_scan_into_a_folder_and_is_resumed(
+    store, tiny_llama, word_texts, tmp_path, monkeypatch
+):
+    there = store.url("scan")
+    with pytest.raises(RunError, match="no finished run"):
+        layerwise.LayerTable.load(there)
+    on_disk = layerwise.scan(tiny_llama, word_texts, out=tmp_path, **OPTIONS)
+    layerwise.scan(tiny_llama, word_texts, out=there, **OPTIONS)
+    for name in ("state-00005.safetensors", "table.parquet", "prompts/00004.parquet"):
+        assert open_folder(there).read(name) == (tmp_path / name).read_bytes()
+    monkeypatch.setattr("layerwise.sweep.run.scan_shard", None)
+    again = layerwise.scan(tiny_llama, word_texts, out=there, **OPTIONS)
+    pd.testing.assert_frame_equal(again.to_pandas(), on_disk.to_pandas(), check_exact=True)
+    with pytest.raises(RunError, match="shard_size: 9 there, 8 asked for"):
+        layerwise.scan(tiny_llama, word_texts, out=there, **OPTIONS | {"shard_size": 8})
+
+
+def test_errors_of_the_store_are_waited_out(store):
+    folder = open_folder(store.url("flaky"))
+    store.errors = 5
+    folder.write("a", b"one")
+    store.errors = 5
+    assert folder.read("a") == b"one" and store.errors == 0
+
+
+def test_a_store_that_keeps_failing_is_given_up_after_a_few_tries(monkeypatch):
+    monkeypatch.setattr(files, "PATIENCE", (0, 0))
+    answers = [OSError("503"), OSError("503"), "here"]
+
+    def attempt():
+        answer = answers.pop(0)
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    assert files.patiently(attempt) == "here"
+    answers[:] = [OSError("503")] * 3
+    with pytest.raises(OSError, match="503"):
+        files.patiently(attempt)
+
+
+def test_a_url_that_means_nothing_is_told(tiny_llama, word_texts):
+    with pytest.raises(InputError, match="cannot use 'nowhere://x' as a folder"):
+        layerwise.scan(tiny_llama, word_texts, out="nowhere://x")
