@@ -249,19 +249,25 @@ def numbers(runs: Sequence[Run], labels: Sequence[str]) -> str:
     return f"<details><summary>All metrics in numbers</summary>{inner}</details>"
 
 
+def gain_told(gain: Any) -> str:
+    """A gain in points with its interval, as far as it is known."""
+    known = {name: v for name, v in (gain or {}).items() if isinstance(v, int | float)}
+    if "mean" not in known:
+        return ""
+    bounds = f", between {known['low']:+.2f} and {known['high']:+.2f}" if {"low", "high"} <= set(known) else ""
+    return f"{known['mean']:+.2f} points{bounds}"
+
+
 def pick_box(pick: Mapping[str, Any], label: str) -> str:
     """What was chosen, said first; then the rule, the reasons, and what is expected of it."""
     recipe = pick.get("recipe") or {}
     layer = recipe.get("layer", "?")
     said = "Keep the last layer" if pick.get("keep_last") else f"Use layer {layer}"
-    gain = pick.get("expected_gain") or {}
-    expected = f"{gain['mean']:+.2f}" if isinstance(gain.get("mean"), int | float) else ""
-    if expected and all(isinstance(gain.get(end), int | float) for end in ("low", "high")):
-        expected += f" points, between {gain['low']:+.2f} and {gain['high']:+.2f}"
     told = {
         "rule": pick.get("rule", ""),
         "recipe": ", ".join(f"{k} {v}" for k, v in recipe.items() if v not in ("", None, "none", False)),
-        "expected gain": expected,
+        "gain by the probes": gain_told(pick.get("gain")),
+        "expected gain": gain_told(pick.get("expected_gain")),
         "layers that do as well": ", ".join(map(str, pick.get("layers_alike") or [])),
         "saving": ", ".join(f"{k} {v}" for k, v in (pick.get("saving") or {}).items()),
     }
