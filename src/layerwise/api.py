@@ -55,6 +55,7 @@ from layerwise.reporter.page import page
 from layerwise.results import TABLE_FILE, LayerTable
 from layerwise.selection.audit import audit as audit_rules
 from layerwise.selection.cases import cases_from_frames
+from layerwise.selection.labels import label_probe
 from layerwise.selection.pick import Pick
 from layerwise.selection.rules import parse_rule
 from layerwise.selection.run import pick_by_rule, pick_recipe
@@ -372,9 +373,11 @@ def pick(
         if not is_run:
             raise InputError("a rule needs a run of scan to look at; to use a model's probes, pass data= (--data FILE)")
         return pick_by_rule(as_table(run), rule or "last")
-    network = open_network(model if model is not None else as_table(run).run["model"]["name"] if is_run else run)
     texts_given = [example.text for example in islice(open_source(data if data is not None else "demo"), PICKED_ON)]
     table = read_table(labels) if isinstance(labels, str | Path) else labels
+    if table is not None:
+        label_probe(table)  # a table that cannot be used is noticed before weights load
+    network = open_network(model if model is not None else as_table(run).run["model"]["name"] if is_run else run)
     length = longest(max_length, network.max_length)
     return pick_recipe(network, texts_given, labels=table, layer_only=layer_only, max_length=length, seed=seed)
 
