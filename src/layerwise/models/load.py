@@ -42,7 +42,9 @@ def load_network(spec: ModelSpec) -> Network:
     options: dict[str, Any] = {"dtype": DTYPES[spec.dtype], "use_safetensors": True}
     if spec.device_map:
         options["device_map"] = spec.device_map
-    module = from_pretrained(AutoModel, spec, **options)
+    module, told = from_pretrained(AutoModel, spec, output_loading_info=True, **options)
+    for name in told["missing_keys"]:  # a pooler, often: else it is random, and the model another one at every load
+        torch.nn.init.zeros_(module.get_parameter(name))
     if spec.adapter:
         module = with_adapter(module, spec.adapter)
     if not spec.device_map:
