@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from layerwise.accumulators.second_moment import SecondMoment
 from layerwise.inputs.source import Example
 from layerwise.models.network import Network
@@ -59,9 +57,3 @@ def score_candidates(
                 scored.append(Scored(candidate, units))
     order = {candidate: i for i, candidate in enumerate(candidates)}
     return sorted(scored, key=lambda s: order[s.recipe])
-
-
-def composite(scored: Sequence[Scored], weights: dict[str, float]) -> Floats:
-    """A weighted mean of the probes for each candidate, (candidates,)."""
-    total = sum(weights.values())
-    return np.array([sum(w * s.mean(name) for name, w in weights.items()) / total for s in scored])

@@ -8,8 +8,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
-
 from layerwise.errors import InputError
 from layerwise.files import write_json
 from layerwise.recipe import Recipe
@@ -137,8 +135,3 @@ def decide(
     rivals = [s for s in scored if (s.recipe.transform, s.recipe.tokens) == (chosen.transform, chosen.tokens)]
     alike = [s.recipe.layer for s in rivals if s is not best and difference(best, s, weights).low <= 0]
     return best, gain, tuple(alike)
-
-
-def means(scored: Sequence[Scored]) -> dict[str, Any]:
-    """Each probe's mean by candidate, for tables and pictures."""
-    return {name: np.array([s.mean(name) for s in scored]) for name in scored[0].units}
