@@ -11,7 +11,8 @@ import time
 
 from layerwise.inputs.text import open_texts
 from layerwise.models.load import ModelSpec, load_network
-from layerwise.passes.vectors import Readout, pooled_vectors
+from layerwise.passes.vectors import pooled_vectors
+from layerwise.recipe import Readout
 
 
 def main() -> None:

@@ -1,5 +1,6 @@
 """eval: mteb's own scores of every layer, each text through the model once, never a vector of another kind."""
 
+import contextlib
 import json
 import math
 import warnings
@@ -20,7 +21,8 @@ from layerwise.downstream.encoder import experiment, model_name
 from layerwise.downstream.tasks import PAPER_32, choose_tasks
 from layerwise.downstream.vectors import VectorKind, VectorsMissing, VectorStore
 from layerwise.errors import InputError
-from layerwise.passes.vectors import Readout
+from layerwise.exporter import tradeoff
+from layerwise.recipe import Readout, Recipe
 from layerwise.results import LayerScore, LayerTable
 
 mteb = pytest.importorskip("mteb")
@@ -175,11 +177,73 @@ def test_scores_with_other_prompts_are_not_taken_for_these(tiny_llama, root, tmp
     assert prompted.scores[0].value != plain.scores[0].value
 
 
+def test_a_recipe_is_scored_as_its_exported_folder(tiny_llama, root, word_texts, tmp_path):
+    """The map is put on vectors as they are read; plain mteb on the plain folder gives the same scores."""
+    recipe = Recipe(2, transform="remove_top:2", max_length=32)
+    table = layerwise.evaluate(tiny_llama, "all", data_root=root, out=tmp_path / "e", recipes=recipe, fit=word_texts)
+    model = layerwise.export(tiny_llama, recipe, tmp_path / "m", fit=word_texts)
+    for choice in choose_tasks("all", root):
+        with scoring.quiet():
+            result = mteb.evaluate(model, scoring.loaded_task(choice), cache=None, show_progress_bar=False)
+        assert table.where(metric=choice.name).scores[0].value == pytest.approx(
+            100 * result.task_results[0].get_score(), abs=0.5 if choice.type == "Classification" else 1e-3
+        ), choice
+    assert {row.transform for row in table} == {"remove_top:2"}
+
+
+def test_recipes_read_the_vectors_of_an_earlier_evaluation(tiny_llama, root, word_texts, tmp_path):
+    first = layerwise.evaluate(tiny_llama, "OwnSTS", data_root=root, out=tmp_path, tokens="all,no_first", max_length=32)
+    recipe = Recipe(1, tokens="no_first", transform="whiten", max_length=32)
+    both = {"data_root": root, "out": tmp_path}
+    within = layerwise.evaluate(tiny_llama, "OwnSTS", recipes=recipe, fit="task", **both)
+    assert within.run["forwarded_texts"] == 0 and len(within) == 1
+    beyond = layerwise.evaluate(tiny_llama, "OwnSTS", recipes=recipe, fit=word_texts, **both)
+    assert 0 < beyond.run["forwarded_texts"] <= len(word_texts)
+    assert beyond.scores[0].value != within.scores[0].value
+    assert len(LayerTable.load(tmp_path)) == len(first) + 1, "rows of the first call stay in the table"
+    with pytest.raises(InputError, match="--fit FILE"):
+        layerwise.evaluate(tiny_llama, "OwnSTS", recipes=recipe, **both)
+
+
+def test_columns_read_at_once_change_no_score(tiny_llama, root, tmp_path, monkeypatch):
+    quick = layerwise.evaluate(tiny_llama, "OwnTopics", data_root=root, out=tmp_path / "a")
+    monkeypatch.setattr(scoring, "columns_as_lists", contextlib.nullcontext)
+    slow = layerwise.evaluate(tiny_llama, "OwnTopics", data_root=root, out=tmp_path / "b")
+    assert (scores(quick) == scores(slow)).all()
+
+
+def test_the_tradeoff_marks_layers_that_no_other_beats(tiny_llama, root, tmp_path, capsys):
+    layerwise.evaluate(tiny_llama, "OwnSTS,OwnPairs", data_root=root, out=tmp_path)
+    frame = layerwise.tradeoff(tmp_path, repeats=1)
+    assert list(frame.columns) == list(tradeoff.COLUMNS) and len(frame) == DEPTH + 2
+    for row in frame.itertuples():
+        beaten = frame[(frame.score > row.score) & (frame.parameters <= row.parameters)]
+        assert row.pareto == beaten.empty or not row.pareto
+    assert frame.parameters.is_monotonic_increasing and (frame.latency > 0).all()
+    assert frame.loc[frame.score.idxmax()].pareto and frame.iloc[0].pareto
+    drawn = json.loads((tmp_path / "tradeoff.json").read_text())["layers"]
+    assert [row["layer"] for row in drawn] == list(range(DEPTH + 1)) and {"memory", "latency", "pareto"} < set(drawn[0])
+    sts = layerwise.tradeoff(tmp_path, "OwnSTS", repeats=1).score
+    pairs = layerwise.tradeoff(tmp_path, "OwnPairs", repeats=1).score
+    assert list(frame.score) == pytest.approx(list((sts + pairs) / 2))
+    assert main(["tradeoff", str(tmp_path), "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == len(frame)
+    assert main(["tradeoff", str(tmp_path), "--score", "nothing"]) == 2
+    assert "OwnPairs, OwnSTS, or mean" in capsys.readouterr().err
+
+
 def test_several_token_choices_come_of_one_pass(tiny_llama, root, tmp_path):
     table = layerwise.evaluate(tiny_llama, "OwnSTS", data_root=root, out=tmp_path, tokens="all,no_first", workers=0)
     alone = layerwise.evaluate(tiny_llama, "OwnSTS", data_root=root, out=tmp_path / "x", tokens="no_first", workers=0)
     both = scores(table)
     pd.testing.assert_series_equal(both[both.index.get_level_values("tokens") == "no_first"], scores(alone))
+
+
+def test_every_text_has_a_vector_even_where_no_token_counts(tiny_llama):
+    """A text of one token has no other than the first."""
+    texts = ["w1", "w1 w2"]
+    both = [np.stack(layerwise.embed(tiny_llama, texts, layers="2", tokens=t).layer_2) for t in ("all", "no_first")]
+    assert (both[0][0] == both[1][0]).all() and not np.allclose(both[0][1], both[1][1])
 
 
 def test_a_table_that_is_prepared_again_is_scored_anew(tiny_llama, tmp_path):
@@ -313,8 +377,8 @@ def test_the_command_line_prepares_and_scores(tiny_llama, tmp_path, capsys):
 def test_names_for_mteb():
     assert model_name("org/model") == "org/model"
     assert model_name("/some/where/model") == model_name("./model") == "local/model"
-    assert experiment(Readout(6)) == {"layer": 6}
-    assert experiment(Readout(6, "normed", "no_first")) == {"layer": 6, "readout": "normed", "tokens": "no_first"}
+    assert experiment(Recipe(6)) == {"layer": 6}
+    assert experiment(Recipe(6, "normed", "no_first")) == {"layer": 6, "readout": "normed", "tokens": "no_first"}
 
 
 # ---- correlation

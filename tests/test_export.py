@@ -1,6 +1,10 @@
 """export: plain sentence-transformers gives the measured vectors, or nothing is written."""
 
 import json
+import stat
+import subprocess
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -8,24 +12,33 @@ import pytest
 import torch
 from families import DEPTH, FAMILIES, WIDTH, make_model, make_tokenizer
 from matrices import normal
+from tokenizers import pre_tokenizers
+from transformers import Qwen2Tokenizer
 
 import layerwise
 from layerwise.accumulators.second_moment import SecondMoment
 from layerwise.cli.main import main
 from layerwise.errors import InputError
-from layerwise.exporter import ExportError
+from layerwise.exporter.routes import ExportError
 from layerwise.models.load import as_network
 from layerwise.ops.transforms import fit_map
 from layerwise.recipe import Recipe
+from layerwise.results import LayerScore, LayerTable
 
 st = pytest.importorskip("sentence_transformers")
 TEXTS = ["w1 w2 w3 w4 w5", "w7", "w9 w10 w11 w12 w13 w14 w15 w16", "w3 w3 w3"]
+STORIES = ["Once upon a time there was a small cat.", "Yes.", "The sun was warm, and Lily went out to play with Tom."]
 LATE = ("mamba", "mamba2")
 
 
 def fresh(family):
     """A model and a tokenizer whose class any auto class finds again."""
-    return as_network(make_model(family), make_tokenizer(), family)
+    model = make_model(family)
+    if family == "qwen2":  # its tokenizer class reads bytes, not the words of these tests
+        vocabulary = {sign: i for i, sign in enumerate([*sorted(pre_tokenizers.ByteLevel.alphabet()), "<|endoftext|>"])}
+        model.resize_token_embeddings(len(vocabulary))
+        return as_network(model, Qwen2Tokenizer(vocab=vocabulary, merges=[]), family)
+    return as_network(model, make_tokenizer(), family)
 
 
 def plain(folder, texts=TEXTS):
@@ -40,8 +53,7 @@ def measured(network, layer, readout="raw"):
 CASES = [("raw", 0), ("raw", 1), ("raw", 2), ("raw", DEPTH), ("normed", 1), ("normed", DEPTH)]
 
 
-# T5's encoder is no AutoModel of its own; Qwen2's tokenizer class cannot read the word tokenizer of these tests.
-@pytest.mark.parametrize("family", sorted(set(FAMILIES) - {"t5", "qwen2"}))
+@pytest.mark.parametrize("family", sorted(set(FAMILIES) - {"t5"}))
 def test_every_family_exports_with_no_difference_or_is_refused_with_the_reason(family, tmp_path):
     for mode in ("portable", "compact"):
         for readout, layer in CASES:
@@ -57,6 +69,28 @@ def test_every_family_exports_with_no_difference_or_is_refused_with_the_reason(f
                 continue
             layerwise.export(network, layer, out, **options)
             assert np.abs(plain(out) - measured(network, layer, readout)).max() == 0, (mode, readout, layer)
+
+
+@pytest.mark.parametrize("family", sorted(set(FAMILIES) - {"t5"}))
+def test_every_family_exports_with_a_transform(family, word_texts, tmp_path):
+    for readout, layer in [("raw", 1), ("normed", DEPTH)]:
+        network = fresh(family)
+        readout = readout if network.anatomy.final_norm is not None else "raw"
+        out = tmp_path / readout / str(layer)
+        layerwise.export(network, layer, out, readout=readout, transform="remove_top:2", fit=word_texts)
+        kept = SecondMoment(WIDTH)
+        fitted = layerwise.embed(network, word_texts, layers=str(layer), readout=readout)[f"layer_{layer}"]
+        kept.update(torch.from_numpy(np.stack(fitted)))
+        rows = torch.from_numpy(measured(network, layer, readout))
+        expected = fit_map("remove_top:2", *kept.summed())(rows).numpy()
+        assert np.abs(plain(out) - expected).max() <= 1e-6 * float(rows.abs().max()), (readout, layer)
+
+
+def test_one_stack_of_an_encoder_decoder_is_refused_with_the_reason(tmp_path):
+    network = as_network(make_model("t5"), make_tokenizer(), "t5", part="encoder")
+    with pytest.raises(ExportError, match="T5Stack is a part of T5Model"):
+        layerwise.export(network, 1, tmp_path / "m")
+    assert not list(tmp_path.iterdir())
 
 
 def refused(family, mode, readout, layer):
@@ -96,6 +130,8 @@ def test_the_certificate_and_the_card_say_what_was_proved(tiny_llama, tmp_path):
     assert proof["base_model"]["fingerprint"] and proof["relative_latency"] > 0
     card = (tmp_path / "m" / "README.md").read_text()
     assert "transformers >= 5.18" in card and "SentenceTransformer(" in card
+    rights = {stat.S_IMODE(path.stat().st_mode) & 0o044 for path in (tmp_path / "m").rglob("*")}
+    assert rights == {0o044}, "a service of another user can read it"
     weights = json.loads((tmp_path / "m" / "config.json").read_text())
     assert weights["num_hidden_layers"] == 1
 
@@ -120,24 +156,39 @@ def test_a_chat_template_does_not_travel(tmp_path):
 
 
 def test_a_failed_parity_leaves_nothing_behind(tiny_llama, tmp_path, monkeypatch):
-    monkeypatch.setattr("layerwise.exporter.LARGEST_DIFFERENCE", -1.0)
+    monkeypatch.setattr("layerwise.exporter.certificate.LARGEST_DIFFERENCE", -1.0)
     with pytest.raises(ExportError, match="it was not kept"):
         layerwise.export(tiny_llama, 1, tmp_path / "m")
     assert not list(tmp_path.iterdir())
 
 
-def test_a_full_disk_and_a_taken_folder_are_clear_errors(tiny_llama, tmp_path, monkeypatch):
+def test_a_taken_folder_is_refused(tiny_llama, tmp_path):
     (tmp_path / "taken").mkdir()
     with pytest.raises(InputError, match="exists already"):
         layerwise.export(tiny_llama, 1, tmp_path / "taken")
 
-    def full(path, content):
-        raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("layerwise.exporter.write_json", full)
-    with pytest.raises(OSError, match="No space"):
-        layerwise.export(tiny_llama, 1, tmp_path / "m")
-    assert [path.name for path in tmp_path.iterdir()] == ["taken"]
+@pytest.fixture
+def small_disk(tmp_path):
+    """A real file system of 64 kB, for those who may mount one."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", folder], capture_output=True).returncode:
+        pytest.skip("mounting a small file system needs root")
+    yield folder
+    subprocess.run(["umount", "-l", folder], check=True)
+
+
+def test_a_full_disk_leaves_nothing_behind(tiny_llama, small_disk):
+    with pytest.raises(InputError, match="is full; nothing was left there"):
+        layerwise.export(tiny_llama, DEPTH, small_disk / "m")
+    assert not list(small_disk.iterdir())
+
+
+def test_a_read_only_target_is_a_clear_error(tiny_llama, small_disk):
+    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    with pytest.raises(InputError, match="Read-only file system"):
+        layerwise.export(tiny_llama, 1, small_disk / "m")
 
 
 def test_what_cannot_be_expressed_is_refused(tiny_bert, tiny_llama, tmp_path):
@@ -158,7 +209,77 @@ def test_the_command_line_prints_the_certificate(tiny_llama, tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["recipe"]["transform"] == "center"
 
 
+def test_the_card_carries_licence_and_scores(tiny_llama, tmp_path):
+    from huggingface_hub import ModelCard
+
+    row = LayerScore("m", 2, 0.5, "raw", "all", "mean", "-", "STS12", 61.5, 10, data="STS: cosine_spearman")
+    (Path(tiny_llama) / "README.md").write_text("---\nlicense: apache-2.0\n---\n# base")
+    layerwise.export(tiny_llama, 2, tmp_path / "m", scores=LayerTable((row, replace(row, layer=1))))
+    (Path(tiny_llama) / "README.md").unlink()
+    data = ModelCard.load(tmp_path / "m" / "README.md").data
+    assert data.license == "apache-2.0"
+    assert [(r.dataset_name, r.metric_value) for r in data.eval_results] == [("STS12", 61.5)]
+
+
+def test_the_folder_is_a_plain_transformers_model_too(tiny_llama, tmp_path):
+    from transformers import AutoModel, AutoTokenizer
+
+    layerwise.export(tiny_llama, 1, tmp_path / "m")
+    module, tokenizer = AutoModel.from_pretrained(tmp_path / "m"), AutoTokenizer.from_pretrained(tmp_path / "m")
+    with torch.no_grad():
+        states = module(**tokenizer(TEXTS[0], return_tensors="pt"), output_hidden_states=True).hidden_states
+    assert states[1][0].mean(dim=0).numpy() == pytest.approx(plain(tmp_path / "m")[0], abs=1e-6)
+
+
+# ---- tokens left out
+
+
+def test_an_opening_token_is_left_out_exactly(real_model, tmp_path):
+    """stories260k's tokenizer opens every text with <s>."""
+    folder = real_model("stories260k")
+    layerwise.export(folder, 3, tmp_path / "m", tokens="no_first")
+    expected = np.stack(layerwise.embed(folder, STORIES, layers="3", tokens="no_first").layer_3)
+    assert np.abs(plain(tmp_path / "m", STORIES) - expected).max() <= 1e-6 * np.abs(expected).max()
+    assert np.abs(expected - np.stack(layerwise.embed(folder, STORIES, layers="3").layer_3)).max() > 0.01
+
+
+def test_special_tokens_are_left_out_exactly(real_model, tmp_path):
+    folder = real_model("all-minilm-l6-v2")
+    layerwise.export(folder, 3, tmp_path / "m", tokens="no_special", max_length=64)
+    expected = np.stack(layerwise.embed(folder, STORIES, layers="3", tokens="no_special", max_length=64).layer_3)
+    assert np.abs(plain(tmp_path / "m", STORIES) - expected).max() <= 1e-6 * np.abs(expected).max()
+
+
+def test_without_an_opening_token_a_prompt_of_one_token_takes_its_place(real_model, tmp_path):
+    """SmolLM2's tokenizer adds nothing; a line break takes the sink's place and is left out."""
+    folder = real_model("smollm2-135m")
+    with pytest.raises(InputError, match="prompt of one token"):
+        layerwise.export(folder, 3, tmp_path / "m", tokens="no_first")
+    layerwise.export(folder, 3, tmp_path / "m", tokens="no_first", prompt="\n", max_length=64)
+    prompted = ["\n" + text for text in STORIES]
+    expected = np.stack(layerwise.embed(folder, prompted, layers="3", tokens="no_first", max_length=64).layer_3)
+    assert np.abs(plain(tmp_path / "m", STORIES) - expected).max() <= 1e-6 * np.abs(expected).max()
+
+
+def test_tokens_that_cannot_be_left_out_are_refused_by_name(real_model, tmp_path):
+    with pytest.raises(InputError, match="cannot decide by norms"):
+        layerwise.export(real_model("stories260k"), 3, tmp_path / "m", tokens="no_sinks")
+    with pytest.raises(InputError, match="pooling mean only"):
+        layerwise.export(real_model("stories260k"), 3, tmp_path / "m", tokens="no_first", pooling="max")
+    assert not list(tmp_path.iterdir())
+
+
 # ---- transforms and recipes
+
+
+@pytest.mark.parametrize("transform", ["whiten", "remove_top:2"])
+def test_a_map_can_be_fitted_from_a_scan_without_another_pass(tiny_llama, word_texts, tmp_path, transform):
+    layerwise.scan(tiny_llama, word_texts, metrics="dataset_entropy", out=tmp_path / "scan")
+    layerwise.export(tiny_llama, 2, tmp_path / "a", transform=transform, fit=str(tmp_path / "scan"))
+    layerwise.export(tiny_llama, 2, tmp_path / "b", transform=transform, fit=word_texts)
+    assert plain(tmp_path / "a") == pytest.approx(plain(tmp_path / "b"), abs=1e-5)
+    with pytest.raises(InputError, match="kept no second moments of layer 2"):
+        layerwise.export(tiny_llama, 2, tmp_path / "c", transform="center", pooling="max", fit=tmp_path / "scan")
 
 
 def moments(rows):
@@ -206,6 +327,7 @@ def test_a_recipe_survives_as_json(tmp_path):
     recipe = Recipe(9, transform="remove_top:3", max_length=128)
     (tmp_path / "r.json").write_text(recipe.to_json())
     assert Recipe.load(tmp_path / "r.json") == recipe
+    assert (recipe.at.layer, recipe.at.pooling) == (9, "mean")
     with pytest.raises(InputError, match="it has the fields layer, readout"):
         Recipe.from_json('{"layr": 3}')
 

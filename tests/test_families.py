@@ -1,17 +1,21 @@
 """Taps over every text family: layer k from the tap is that tensor read in another way."""
 
+import shutil
+
 import pytest
 import torch
 from families import DEPTH, FAMILIES, VOCABULARY, WIDTH, make_model, make_tokenizer
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 from layerwise.errors import ModelError
 from layerwise.inputs.source import Example
 from layerwise.models.anatomy import find_anatomy
 from layerwise.models.doctor import examine
-from layerwise.models.load import as_network
+from layerwise.models.load import ModelSpec, as_network, load_network
 from layerwise.models.taps import normed, tapped
-from layerwise.passes.vectors import Readout, pooled_vectors
+from layerwise.passes.vectors import pooled_vectors
+from layerwise.recipe import Readout
 
 NORMED = {
     "gpt2", "gpt_neox", "llama", "mistral", "mixtral", "qwen2", "qwen3", "gemma3_text", "phi", "opt", "falcon", "mamba",
@@ -146,3 +150,13 @@ def test_the_doctor_notices_a_norm_that_is_not_the_models_own():
     wrong = nn.LayerNorm(WIDTH)
     network.anatomy = replace(network.anatomy, final_norm=wrong)
     assert any(f.verdict == "wrong" and f.subject == "final norm" for f in examine(network))
+
+
+def test_a_checkpoint_without_a_pooler_is_the_same_model_at_every_load(tiny_bert, tmp_path):
+    """What a checkpoint lacks is made up at random by transformers; a run could then never be taken up again."""
+    folder = shutil.copytree(tiny_bert, tmp_path / "m")
+    weights = load_file(folder / "model.safetensors")
+    save_file({k: v for k, v in weights.items() if "pooler" not in k}, folder / "model.safetensors", {"format": "pt"})
+    assert len(weights) > len(load_file(folder / "model.safetensors"))
+    first, second = (load_network(ModelSpec(str(folder))) for _ in range(2))
+    assert first.fingerprint() == second.fingerprint()

@@ -18,7 +18,8 @@ FLOORS = [
     {"recipe", "ops", "accumulators", "results", "models", "inputs"},
     {"metrics"},
     {"passes", "engines", "functional"},
-    {"sweep", "downstream", "exporter"},
+    {"sweep", "downstream", "exporter", "reporter"},
+    {"selection"},
     {"api"},
     {"campaigns"},
     {"cli"},
@@ -72,9 +73,10 @@ def test_every_file_opens_with_a_caption():
 
 
 def test_the_public_face():
-    objects = ["CATALOG", "Cluster", "Estimate", "LayerTable", "LayerwiseError", "Metric", "ModelSpec", "__version__"]
-    verbs = ["campaign", "correlate", "difference", "doctor", "embed", "evaluate", "export", "functional"]
-    verbs += ["plan", "scan", "stress", "texts"]
+    objects = ["CATALOG", "Cluster", "Estimate", "LayerTable", "LayerwiseError", "Metric", "ModelSpec", "Recipe"]
+    objects += ["__version__"]
+    verbs = ["audit", "campaign", "compare", "correlate", "difference", "doctor", "embed", "evaluate", "export"]
+    verbs += ["functional", "pick", "plan", "plot", "report", "scan", "stress", "texts", "tradeoff"]
     assert layerwise.__all__ == objects + verbs
     for name in layerwise.__all__:
         assert getattr(layerwise, name) is not None

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from layerwise.errors import InputError, RunError
-from layerwise.results import LayerScore, LayerTable, sparkline, summary
+from layerwise.results import LayerScore, LayerTable, environment, sparkline, summary
 
 
 def score(layer, value, **more):
@@ -61,6 +61,13 @@ def test_missing_and_damaged_runs_are_told_apart_from_results(tmp_path):
     (tmp_path / "table.parquet").write_bytes((tmp_path / "table.parquet").read_bytes()[:-9])
     with pytest.raises(RunError, match="cannot be read"):
         LayerTable.load(tmp_path)
+
+
+def test_a_run_from_the_command_line_records_the_command(monkeypatch):
+    monkeypatch.setattr("sys.argv", ["/usr/bin/layerwise", "scan", "a model", "--limit", "5"])
+    assert environment()["command"] == "layerwise scan 'a model' --limit 5"
+    monkeypatch.setattr("sys.argv", ["notebook.py"])
+    assert "command" not in environment()
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path, monkeypatch):

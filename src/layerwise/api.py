@@ -1,9 +1,11 @@
 """The library's verbs: what a Python user calls, and what the command line calls for its user."""
 
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +15,18 @@ from tqdm.auto import tqdm
 
 from layerwise.downstream.correlate import correlations
 from layerwise.downstream.forecast import forecast_lines
-from layerwise.downstream.run import choose_readouts, run_evaluation
+from layerwise.downstream.run import choose_recipes, run_evaluation
 from layerwise.downstream.tasks import choose_tasks
 from layerwise.engines.local import LocalEngine
 from layerwise.engines.ray import Cluster, open_ray
 from layerwise.engines.shards import Engine
 from layerwise.errors import InputError
-from layerwise.exporter import export_recipe
-from layerwise.files import open_folder
+from layerwise.exporter.run import export_recipe, fit_on_texts, require_new
+from layerwise.exporter.tradeoff import front, tradeoffs
+from layerwise.files import open_folder, write_atomically, write_json
 from layerwise.inputs.source import Source
 from layerwise.inputs.stress import KINDS, Stress
+from layerwise.inputs.tables import read_table
 from layerwise.inputs.text import open_texts, peek
 from layerwise.inputs.views import STRENGTH
 from layerwise.metrics.base import Metric
@@ -41,16 +45,30 @@ from layerwise.models.load import (
 from layerwise.models.network import Network
 from layerwise.ops.pooling import POOLINGS
 from layerwise.ops.tokens import TOKEN_CHOICES
+from layerwise.ops.transforms import fit_map
 from layerwise.passes.encode import encode_texts
-from layerwise.passes.vectors import Readout, pooled_vectors
-from layerwise.recipe import Recipe
-from layerwise.results import LayerTable
+from layerwise.passes.vectors import pooled_vectors
+from layerwise.recipe import Readout, Recipe
+from layerwise.reporter.content import TRADEOFF_FILE, Run, open_run, run_labels
+from layerwise.reporter.figures import FIGURES, require_figure
+from layerwise.reporter.page import page
+from layerwise.results import TABLE_FILE, LayerTable
+from layerwise.selection.audit import audit as audit_rules
+from layerwise.selection.cases import cases_from_frames
+from layerwise.selection.labels import label_probe
+from layerwise.selection.pick import Pick
+from layerwise.selection.rules import parse_rule
+from layerwise.selection.run import pick_by_rule, pick_recipe
+from layerwise.sweep.comparison import Against, Comparison, compare_runs
 from layerwise.sweep.forecast import Forecast, make_forecast
+from layerwise.sweep.moments import moments_of
 from layerwise.sweep.plan import READOUTS, ScanPlan, choose_metrics, with_state
 from layerwise.sweep.run import KeepPrompts, run_scan
 
 Words = str | Sequence[str]
 COUNTED_AT_MOST = 20_000  # texts that a forecast counts: no state grows beyond so many
+TIMED_TEXTS = 16
+PICKED_ON = 1000  # texts: maps and probes hardly change beyond
 KNOWN_LOOKS = (READOUTS, TOKEN_CHOICES, POOLINGS)
 
 
@@ -199,6 +217,8 @@ def evaluate(
     readout: Words = "raw",
     tokens: Words = "all",
     pooling: Words = "mean",
+    recipes: Recipe | Sequence[Recipe] = (),
+    fit: Any = None,
     max_length: int | None = None,
     prompts: dict[str, str] | None = None,
     batch_tokens: int = 4096,
@@ -211,21 +231,28 @@ def evaluate(
 
     `tasks` is paper32, names, types such as STS, or `all` of a `data_root` made by `layerwise data`. Scores are in
     points from 0 to 100, the task's name is the row's metric. What is in `out` already is not computed again.
-    With `workers`, scores are made in so many processes; a script then needs `if __name__ == "__main__":`.
+    With `recipes`, these are scored instead of bare layers; their maps are fitted on the texts of `fit`, or, with
+    fit="task", on each task's own texts without labels. With `workers`, scores are made in so many processes; a
+    script then needs `if __name__ == "__main__":`.
     """
     chosen, network = choose_tasks(tasks, data_root), open_network(model)
-    looks = readouts_asked(readout, tokens, pooling)
-    readouts = choose_readouts(network, choose_layers(layers, network.depth), looks)
-    with tqdm(total=len(chosen) * len(readouts), unit=" scores", disable=None if progress else True) as bar:
+    asked = [recipes] if isinstance(recipes, Recipe) else list(recipes)
+    if not asked:
+        looks = looks_asked(readout, tokens, pooling)
+        asked = choose_recipes(network, choose_layers(layers, network.depth), looks)
+    elif max_length is None:
+        max_length = asked[0].max_length
+    texts_to_fit = fitting_texts(fit, asked)
+    with tqdm(total=len(chosen) * len(asked), unit=" scores", disable=None if progress else True) as bar:
 
         def on_score(told: dict[str, Any]) -> None:
             bar.set_postfix_str(told["task"], refresh=False)
             bar.update()
 
         return run_evaluation(
-            network, chosen, readouts, out=Path(out), max_length=longest(max_length, network.max_length),
-            batch_tokens=batch_tokens, prompts=prompts, precision=precision, vectors=vectors, workers=workers,
-            on_score=on_score,
+            network, chosen, asked, out=Path(out), max_length=longest(max_length, network.max_length),
+            fit="task" if fit == "task" else texts_to_fit, batch_tokens=batch_tokens, prompts=prompts,
+            precision=precision, vectors=vectors, workers=workers, on_score=on_score,
         )
 
 
@@ -242,28 +269,36 @@ def plan_evaluation(
 ) -> list[str]:
     """What `evaluate` would take, a line each: tasks, texts, unique texts, forward passes, disk. Loads no weight."""
     chosen, outline = choose_tasks(tasks, data_root), outline_of(as_spec(model))
-    looks = readouts_asked(readout, tokens, pooling)
+    looks = looks_asked(readout, tokens, pooling)
     extra = len(looks) if outline.has_norm and outline.depth in choose_layers(layers, outline.depth) else 0
     readouts = len(choose_layers(layers, outline.depth)) * len(looks) + extra
     return forecast_lines(chosen, readouts, outline.width, 4 if precision == "float32" else 2)
 
 
-def readouts_asked(readout: Words, tokens: Words, pooling: Words) -> list[Readout]:
+def looks_asked(readout: Words, tokens: Words, pooling: Words) -> list[Recipe]:
     """Every combination of the ways to read a layer, before layers are filled in."""
     asked: Any = [(r, t, p) for r in words(readout) for t in words(tokens) for p in words(pooling)]
     for name, given, known in zip(("readout", "tokens", "pooling"), zip(*asked, strict=True), KNOWN_LOOKS, strict=True):
         for word in given:
             if word not in known:
                 raise InputError(f"{name} {word!r} is not one of {', '.join(known)}")
-    return [Readout(0, *look) for look in asked]
+    return [Recipe(0, *look) for look in asked]
+
+
+def fitting_texts(fit: Any, recipes: Sequence[Recipe]) -> tuple[str, ...]:
+    """The texts of `fit`; raises where a recipe has a map and there is nothing to fit it on."""
+    if fit is None and (mapped := [r.transform for r in recipes if r.transform != "none"]):
+        raise InputError(f"transform {mapped[0]} must be fitted on texts of your own kind: pass fit= (--fit FILE)")
+    return () if fit is None or fit == "task" else tuple(example.text for example in open_source(fit))
 
 
 def export(
     model: Any,
-    layer: int | str,
+    layer: int | str | Recipe | Pick,
     out: str | Path,
     *,
     readout: str = "raw",
+    tokens: str = "all",
     pooling: str = "mean",
     transform: str = "none",
     fit: Any = None,
@@ -272,26 +307,177 @@ def export(
     mode: str = "portable",
     max_length: int | None = None,
     why: str = "",
+    scores: Any = None,
 ) -> Any:
-    """That layer as a folder which plain `SentenceTransformer(path)` loads; returns it loaded.
+    """That layer, Recipe or Pick as a folder which plain `SentenceTransformer(path)` loads; returns it loaded.
 
     Vectors are compared with those that `scan` measures before the folder is kept. `transform` is a linear map
-    fitted without labels on the texts of `fit`, such as remove_top:3 or whiten.
+    fitted without labels on the texts of `fit`, such as remove_top:3 or whiten; `fit` may also be the folder of a
+    scan that kept the second moments of that layer. `scores`, a run of `evaluate`, go into the model card.
     """
+    require_new(Path(out))
     network = open_network(model)
-    (number,) = choose_layers(layer, network.depth)
+    if isinstance(layer, Pick):
+        if Path(layer.model).name != Path(network.name).name:
+            raise InputError(f"that pick was made for {layer.model}, not {network.name}; pick again, or name a layer")
+        recipe, why = layer.recipe, why or f"{layer.rule}: {'; '.join(layer.why)}"
+    elif isinstance(layer, Recipe):
+        recipe = layer
+    else:
+        (number,) = choose_layers(layer, network.depth)
+        recipe = Recipe(number, readout, tokens, pooling, transform, normalize, prompt, max_length)
+    length = longest(recipe.max_length, network.max_length)
+    recipe = replace(recipe, max_length=length)
+    if recipe.transform != "none" and isinstance(fit, str | Path) and (Path(fit) / "plan.json").exists():
+        linear = fit_map(recipe.transform, *moments_of(Path(fit), network, recipe.at, length))
+    else:
+        linear = fit_on_texts(network, recipe, fitting_texts(fit, [recipe]), length)
+    table = as_table(scores) if scores is not None else None
+    return export_recipe(network, recipe, linear, Path(out), max_length=length, mode=mode, why=why, scores=table)
+
+
+def tradeoff(
+    run: Any, score: str = "mean", *, model: Any = None, data: Any = "demo", mode: str = "portable", repeats: int = 5
+) -> pd.DataFrame:
+    """For each layer of an evaluation (or scan): its score, relative latency, parameters and memory; Pareto marked.
+
+    `score` is a task or metric of the run, or `mean` over all tasks. The model is loaded to be timed; pass it where
+    the run's own name no longer leads to it. `report` and `plot` show what this leaves in the run's folder.
+    """
+    table = as_table(run)
+    network = open_network(model if model is not None else table.run["model"]["name"])
+    batch = [example.text for example in islice(open_source(data), TIMED_TEXTS)]
+    frame = tradeoffs(table, network, batch, score=score, mode=mode, repeats=repeats)
+    if not isinstance(run, LayerTable):
+        write_json(Path(run) / TRADEOFF_FILE, front(frame, score))
+    return frame
+
+
+def pick(
+    run: Any,
+    data: Any = None,
+    *,
+    labels: Any = None,
+    rule: str | None = None,
+    layer_only: bool = False,
+    model: Any = None,
+    max_length: int | None = None,
+    seed: int = 0,
+) -> Pick:
+    """Which layer or recipe to use, how sure that is, and what it saves; the answer may be to keep the last layer.
+
+    `run` is a scan or evaluation, or a model. With `data` (texts of your own kind, without labels) or `labels` (a
+    table or file with text,label or text1,text2,score) the model runs once more over them and a small bundled set, and
+    probes decide. With `rule`, or with neither, a rule over the run's table decides; without one, the last is kept.
+    """
+    is_run = isinstance(run, LayerTable) or (isinstance(run, str | Path) and (Path(run) / TABLE_FILE).exists())
+    if rule is not None or (data is None and labels is None):
+        if not is_run:
+            raise InputError("a rule needs a run of scan to look at; to use a model's probes, pass data= (--data FILE)")
+        return pick_by_rule(as_table(run), rule or "last")
+    texts_given = [example.text for example in islice(open_source(data if data is not None else "demo"), PICKED_ON)]
+    table = read_table(labels) if isinstance(labels, str | Path) else labels
+    if table is not None:
+        label_probe(table)  # a table that cannot be used is noticed before weights load
+    network = open_network(model if model is not None else as_table(run).run["model"]["name"] if is_run else run)
     length = longest(max_length, network.max_length)
-    recipe = Recipe(number, readout, "all", pooling, transform, normalize, prompt, length)
-    if transform != "none" and fit is None:
-        raise InputError(f"transform {transform} must be fitted on texts of your own kind: pass fit= (--fit FILE)")
-    texts_to_fit = [example.text for example in open_source(fit)] if fit is not None else []
-    return export_recipe(network, recipe, Path(out), max_length=length, mode=mode, fit=texts_to_fit, why=why)
+    return pick_recipe(network, texts_given, labels=table, layer_only=layer_only, max_length=length, seed=seed)
+
+
+def audit(scores: Any, metrics: Any = None, *, rules: Words = "last,second_to_last,depth:80%") -> pd.DataFrame:
+    """Any rules against any scores: how much of the gap between last and best layer each recovers, and its losses.
+
+    `scores` has family, model, task, layer, score; `metrics` has model, task, layer, metric, value (task "" where it
+    belongs to the whole model).
+    """
+    return audit_rules(cases_from_frames(scores, metrics), [parse_rule(word) for word in words(rules)])
+
+
+def as_table(run: Any) -> LayerTable:
+    return run if isinstance(run, LayerTable) else LayerTable.load(run)
 
 
 def correlate(scan_table: Any, eval_table: Any, **options: Any) -> pd.DataFrame:
     """Which metrics go with which task scores over the layers: Spearman, Kendall, distance correlation, p-values."""
-    tables = [t if isinstance(t, LayerTable) else LayerTable.load(t) for t in (scan_table, eval_table)]
-    return correlations(*tables, **options)
+    return correlations(as_table(scan_table), as_table(eval_table), **options)
+
+
+def report(*runs: Any, html: str | Path, title: str = "") -> Path:
+    """One HTML file that shows runs of scan, stress and eval, of one model or several; it works offline.
+
+    A run is a folder or a LayerTable. Where a scan and an eval are of one model, their correlations are shown; a
+    pick.json or tradeoff.json in a folder is shown as well.
+    """
+    if not runs:
+        raise InputError("no run is named; pass folders that scan, stress or eval wrote")
+    opened = [open_run(run) for run in runs]
+    return write_page(html, page(opened, title=title, correlated=list(correlated_pairs(opened))))
+
+
+def compare(
+    *runs: Any,
+    against: Against = "first",
+    rows: str | None = None,
+    tokens: str | None = None,
+    html: str | Path | None = None,
+) -> Comparison:
+    """What differs between runs, layer by layer: base and fine-tune, sizes, checkpoints, architectures.
+
+    Each run is held against the first, or the `previous` one. Differences are paired over prompts where the folders
+    keep their numbers; CKA is of the pooled rows that they keep. With `html`, all of it is also a page.
+    """
+    compared = compare_runs(runs, against=against, rows=rows, tokens=tokens)
+    if html is not None:
+        opened = [open_run(run) for run in runs]
+        folders = [run.folder or "RUN" for run in opened]
+        words = ["layerwise", "compare", *folders, "--against", against, "--html", str(html)]
+        write_page(html, page(opened, compared=compared.to_dict(), told=str(compared), made_by=words))
+    return compared
+
+
+def plot(*runs: Any, figure: str = "depth", ax: Any = None, **options: Any) -> Any:
+    """A figure for a paper, at column width, on one matplotlib Axes, which is returned.
+
+    `figure` is depth, heatmap, correlation (a scan and an eval), checkpoints, stress, tradeoff or cka (two runs, or a
+    Comparison). A run is a folder or a LayerTable. Options: metric, rows, tokens, pooling, readout; measure for
+    correlation; cost for tradeoff.
+    """
+    require_figure(figure, options)
+    if not runs:
+        raise InputError("no run is named; pass folders that scan, stress or eval wrote")
+    draw = FIGURES[figure]
+    if figure == "cka":
+        compared = runs[0] if isinstance(runs[0], Comparison) else compare_runs(runs[:2], **options)
+        return draw(compared.to_dict()["pairs"][0], ax=ax)
+    if figure == "correlation":
+        return draw(correlate(*runs), ax=ax, **options)
+    if isinstance(runs[0], Comparison):
+        return draw(runs[0].table, ax=ax, **options)
+    opened = [open_run(run) for run in runs]
+    if figure == "tradeoff":
+        return draw(opened[0].tradeoff, ax=ax, **options)
+    tables = [run.table.named(label) for run, label in zip(opened, run_labels(opened), strict=True)]
+    return draw(LayerTable.join(tables), ax=ax, **options)
+
+
+def write_page(path: str | Path, text: str) -> Path:
+    write_atomically(Path(path), text.encode("utf-8", errors="replace"))
+    return Path(path)
+
+
+def correlated_pairs(runs: Sequence[Run]) -> Iterator[tuple[int, pd.DataFrame]]:
+    """The number of a scan, and its correlations with each eval of the same weights that shares layers with it."""
+    for number, scanned in enumerate(runs):
+        for scored in runs:
+            prints = [run.table.run.get("model", {}).get("fingerprint") for run in (scanned, scored)]
+            if (scanned.kind, scored.kind) != ("scan", "eval") or prints[0] is None or prints[0] != prints[1]:
+                continue
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the page itself says how many layers there are, and what p can be
+                try:
+                    yield number, correlations(scanned.table, scored.table)
+                except InputError:
+                    continue  # no four layers in common: nothing to show
 
 
 def doctor(model: Any) -> list[Finding]:

@@ -1,4 +1,4 @@
-"""Recipe: what a user deploys. A layer is only part of it: tokens, pooling and a linear map matter as much."""
+"""Readout and Recipe: which vector of a text, and what a user deploys. They know no torch."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -9,17 +9,31 @@ from layerwise.errors import InputError
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """How a text becomes a vector. `transform` names a linear map fitted without labels, such as remove_top:3."""
+class Readout:
+    """Which vector of a text: the layer, raw or normed, which tokens count and how they are pooled."""
 
     layer: int
     readout: str = "raw"
     tokens: str = "all"
     pooling: str = "mean"
+
+
+@dataclass(frozen=True)
+class Recipe(Readout):
+    """How a text becomes a vector: a readout, and a linear map fitted without labels, such as remove_top:3.
+
+    A layer is only part of it: tokens, pooling and the map matter as much.
+    """
+
     transform: str = "none"
     normalize: bool = False
     prompt: str = ""
     max_length: int | None = None
+
+    @property
+    def at(self) -> Readout:
+        """The vector before the map."""
+        return Readout(self.layer, self.readout, self.tokens, self.pooling)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), sort_keys=True)
@@ -35,4 +49,10 @@ class Recipe:
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        return cls.from_json(Path(path).read_text(encoding="utf-8"))
+        """Reads a recipe's file, or the recipe in the answer of pick or in a folder made by export."""
+        path = Path(path) / "layerwise.json" if Path(path).is_dir() else Path(path)
+        try:
+            told = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise InputError(f"{path} holds no recipe ({error})") from None
+        return cls.from_json(json.dumps(told.get("recipe", told)))

@@ -4,8 +4,12 @@ import html
 import json
 import math
 import platform
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
+import re
+import shlex
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
@@ -14,6 +18,7 @@ from layerwise.errors import InputError, RunError
 from layerwise.files import Folder, json_bytes, open_folder
 
 TABLE_FILE, RUN_FILE = "table.parquet", "run.json"
+STEP = re.compile(r"(?:step|checkpoint)[-_]?(\d+)$")
 BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -39,6 +44,7 @@ class LayerScore:
     dtype: str = "float32"
     condition: str = ""  # what was done to the inputs, such as repeat_one; "" where nothing was
     level: float = math.nan  # how far that went
+    transform: str = "none"  # the linear map that was put on pooled rows
     missing: int = 0  # examples of the data that could not be computed and were left out of the run
     note: str = ""  # how exact the value is, where memory did not allow exact sums
 
@@ -66,12 +72,18 @@ class LayerTable:
         kept = tuple(s for s in self.scores if all(getattr(s, name) == value for name, value in wanted.items()))
         return type(self)(kept, self.run)
 
+    def named(self, model: str) -> Self:
+        """The same rows under another name of the model."""
+        return type(self)(tuple(replace(s, model=model) for s in self.scores), self.run)
+
     def curves(self) -> dict[tuple[str, ...], list[LayerScore]]:
         """Rows by everything but the layer, each in the order of depth: what a plot draws as one line."""
         lines: dict[tuple[str, ...], list[LayerScore]] = {}
         for s in sorted(self.scores, key=lambda s: s.layer):
             name = f"{s.condition} {s.level:g}" if s.condition else ""
-            lines.setdefault((s.model, name, s.metric, s.rows, s.tokens, s.pooling, s.readout), []).append(s)
+            map_ = "" if s.transform == "none" else s.transform
+            setting = (s.model, name, s.metric, s.rows, s.tokens, s.pooling, map_, s.readout)
+            lines.setdefault(setting, []).append(s)
         return lines
 
     @classmethod
@@ -136,14 +148,41 @@ class LayerTable:
 
 
 def environment() -> dict[str, str]:
-    """Versions and machine, for the record of a run."""
+    """Versions and machine, for the record of a run; the command, where the command line made it."""
     names = ("layerwise", "torch", "transformers", "numpy")
     found = {name: version(name) for name in names}
+    if Path(sys.argv[0]).stem == "layerwise":
+        found["command"] = shlex.join(["layerwise", *sys.argv[1:]])
     return {**found, "python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}"}
 
 
+def model_labels(tables: Sequence[LayerTable]) -> list[str]:
+    """A short name for the model of each table: as few last parts of its name as tell it from the others.
+
+    A checkpoint is named with the folder that holds it; a revision is told where only that differs.
+    """
+    named = [next(((s.model, s.revision) for s in table.scores), ("no model", "")) for table in tables]
+    models = {name for name, _ in named}
+    short = {}
+    for name in models:
+        parts = name.strip("/").split("/")
+        others = [other.strip("/").split("/") for other in models if other != name]
+        count = 2 if STEP.match(parts[-1]) else 1
+        while count < len(parts) and any(parts[-count:] == other[-count:] for other in others):
+            count += 1
+        short[name] = "/".join(parts[-count:])
+    revisions = Counter(name for name, _ in set(named))
+    return [f"{short[name]} @ {revision}" if revisions[name] > 1 else short[name] for name, revision in named]
+
+
+def training_step(label: str) -> int | None:
+    """The step that a checkpoint's name ends with, such as 629 of gptneox/step629."""
+    found = STEP.search(label)
+    return int(found.group(1)) if found else None
+
+
 SUMMARY_COLUMNS = (
-    "model", "condition", "metric", "rows", "tokens", "pooling", "readout",
+    "model", "condition", "metric", "rows", "tokens", "pooling", "transform", "readout",
     "first", "last", "normed", "least", "most", "by layer",
 )
 
@@ -152,9 +191,13 @@ def summary(scores: Iterable[LayerScore]) -> str:
     """One line a curve: where it starts and ends, the normed last layer, its least and most, and a small picture."""
     lines: list[tuple[str, ...]] = [SUMMARY_COLUMNS, *summary_lines(scores)]
     shown = [i for i in range(len(SUMMARY_COLUMNS)) if any(line[i] for line in lines[1:])]  # no empty columns
-    lines = [tuple(line[i] for i in shown) for line in lines]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(shown))]
-    return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip() for line in lines)
+    return "\n".join(aligned([tuple(line[i] for i in shown) for line in lines]))
+
+
+def aligned(rows: Sequence[Sequence[str]], indent: str = "") -> list[str]:
+    """Lines of cells in columns as wide as their widest."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return [indent + "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def summary_lines(scores: Iterable[LayerScore]) -> list[tuple[str, ...]]:
@@ -163,13 +206,13 @@ def summary_lines(scores: Iterable[LayerScore]) -> list[tuple[str, ...]]:
     for (*setting, readout), curve in curves.items():
         if readout == "normed" and len(curve) == 1 and (*setting, "raw") in curves:
             continue  # the normed last layer stands in the raw curve's line
-        model, condition, metric, rows, tokens, pooling = setting
+        model, *words = setting
         normed = curves.get((*setting, "normed"), [])
         known = [s for s in curve if s.value == s.value]
         least, most = (f"at {f(known, key=lambda s: s.value).layer}" if known else "" for f in (min, max))
         ends = [f"{s.value:.4g}" for s in (curve[0], curve[-1], *normed[-1:])] + [""] * (not normed)
         picture = sparkline([s.value for s in curve])
-        lines.append((Path(model).name, condition, metric, rows, tokens, pooling, readout, *ends, least, most, picture))
+        lines.append((Path(model).name, *words, readout, *ends, least, most, picture))
     return lines
 
 

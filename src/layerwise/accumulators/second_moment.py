@@ -103,8 +103,9 @@ class SecondMoment:
     def note(self) -> str:
         if self.precision == "float64":
             return ""
-        # A fold rounds each number of the scatter by 2^-24 of it at most, so an eigenvalue by that part of their sum.
-        return f"float32 sums: each eigenvalue within {max(1, self.folds) * 2.0**-24:.1e} of their sum"
+        # Each fold rounds the numbers of the scatter by 2^-24 of them at most, so an eigenvalue by that part of their
+        # sum; that the rows themselves were rounded counts twice, for they are squared.
+        return f"float32 sums: each eigenvalue within {(self.folds + 2) * 2.0**-24:.1e} of their sum"
 
     def bytes_for(self, n: int) -> int:
         rows, folded = min(n, self.width), 1 if n > self.width else 0

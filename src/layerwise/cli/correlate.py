@@ -1,8 +1,8 @@
 """`layerwise correlate`: which metrics go with which task scores, over the layers of one model."""
 
-import sys
-import warnings
 from argparse import ArgumentParser, Namespace
+
+from layerwise.cli.options import told_warnings
 
 HELP = "which metrics of a scan go with which scores of an eval, over the layers"
 
@@ -17,10 +17,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     import layerwise.api as api
 
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
+    with told_warnings():
         table = api.correlate(args.scan, args.eval, readout=args.readout)
-    for warning in told:
-        print(f"layerwise: {warning.message}", file=sys.stderr)
     print(table.to_json(orient="records") if args.json else table.round(3).to_string(index=False))
     return 0

@@ -3,7 +3,6 @@
 import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from typing import Any
 
 TYPES = ("Classification", "Clustering", "PairClassification", "STS", "Reranking", "Retrieval")
 HELP = "prepare labelled tables for eval: classification, clustering, pairs, STS, reranking, retrieval"
@@ -21,19 +20,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     from layerwise.downstream.data_root import write_task
+    from layerwise.inputs.tables import read_table
 
     test, train = read_table(args.test), read_table(args.train) if args.train else None
     task = write_task(Path(args.root), args.name, args.type, test, train, subset=args.subset, cap=args.cap)
     print(f"{task.name}: {task.type}, {task.size_told} examples in {task.folder}", file=sys.stderr)
     return 0
-
-
-def read_table(path: str) -> Any:
-    import pandas as pd
-
-    from layerwise.errors import InputError
-
-    readers = {".parquet": pd.read_parquet, ".csv": pd.read_csv, ".jsonl": lambda p: pd.read_json(p, lines=True)}
-    if Path(path).suffix not in readers or not Path(path).is_file():
-        raise InputError(f"cannot read {path!r}; pass a .parquet, .csv or .jsonl file")
-    return readers[Path(path).suffix](path)

@@ -10,10 +10,32 @@ from argparse import ArgumentParser
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from layerwise.cli import campaign, correlate, data, doctor, embed, eval, export, metrics, scan, stress, views
+from layerwise.cli import (
+    audit,
+    campaign,
+    compare,
+    correlate,
+    data,
+    doctor,
+    embed,
+    embedder,
+    eval,
+    export,
+    metrics,
+    pick,
+    plot,
+    report,
+    scan,
+    stress,
+    tradeoff,
+    views,
+)
 from layerwise.errors import LayerwiseError
 
-VERBS = (scan, campaign, eval, correlate, export, stress, embed, data, views, metrics, doctor)
+VERBS = (
+    scan, campaign, eval, pick, export, embedder, report, compare, plot, correlate, tradeoff, audit, stress, embed,
+    data, views, metrics, doctor,
+)  # fmt: skip
 
 
 def build_parser() -> ArgumentParser:

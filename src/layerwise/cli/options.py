@@ -1,6 +1,10 @@
 """Options that several verbs share: which model, which texts, how they are read."""
 
+import sys
+import warnings
 from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -98,3 +102,13 @@ def add_reading(parser: ArgumentParser, several: str = "") -> None:
     group.add_argument("--pooling", default="mean", help=f"mean, last, first, max{several}")
     group.add_argument("--max-length", type=int, help="longest input in tokens; default 512 or the model's limit")
     group.add_argument("--batch-tokens", type=int, default=4096, help="tokens in a batch, padding included")
+
+
+@contextmanager
+def told_warnings() -> Iterator[None]:
+    """Warnings as one line each on standard error, without the place in the code."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", UserWarning)
+        yield
+    for warning in told:
+        print(f"layerwise: {warning.message}", file=sys.stderr)

@@ -46,6 +46,19 @@ class LocalTask:
         capped = "" if self.examples == self.of else f" of {self.of}, by hashed id"
         return f"{self.examples}{capped}"
 
+    def texts(self, splits: str = "*") -> list[str]:
+        """All texts in its files, in their order, as often as they occur."""
+        found: list[str] = []
+        for path in sorted(Path(self.folder).glob(f"*/{splits}.parquet")):
+            if path.parent.name == "default" != self.subset:
+                continue  # the same texts again, with a column for the language
+            for column, values in pd.read_parquet(path).items():
+                if column in ("text", "sentence1", "sentence2", "sent1", "sent2"):
+                    found += list(values)
+                elif column == "sentences":
+                    found += [text for set_ in values for text in set_]
+        return found
+
 
 def write_task(
     root: Path, name: str, kind: str, test: pd.DataFrame, train: pd.DataFrame | None = None, *, subset: str = "default",

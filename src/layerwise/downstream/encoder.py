@@ -1,27 +1,55 @@
-"""The encoder that mteb sees: one layer of a model, as a view over the vector store."""
+"""The encoder that mteb sees: one recipe, as a view over the vector store; maps are put on as vectors are read."""
 
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from layerwise.accumulators.second_moment import SecondMoment
 from layerwise.downstream.vectors import VectorStore
-from layerwise.passes.vectors import Readout
+from layerwise.ops.transforms import LinearMap, fit_map
+from layerwise.recipe import Recipe
 
 StoreFor = Callable[[str, str], VectorStore]  # prompt, role -> store
 
 
-def make_encoder(stores: StoreFor, readout: Readout, *, name: str, revision: str, prompts: dict[str, str]) -> Any:
-    """An mteb encoder for one readout. Prompts are put before the texts, by mteb's own rules of which applies."""
+@dataclass
+class RecipeVectors:
+    """Vectors of a recipe from the store. Its map is fitted on `fit` when first needed, and never stored."""
+
+    stores: StoreFor
+    recipe: Recipe
+    fit: Sequence[str] = ()
+
+    def __call__(self, texts: Sequence[str], prompt: str = "", role: str = "") -> NDArray[np.float32]:
+        rows = self.stores(prompt, role).vectors(texts, self.recipe.at)
+        if self.recipe.transform != "none":
+            rows = self.linear(torch.from_numpy(rows)).numpy()
+        if self.recipe.normalize:
+            rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+        return rows
+
+    @cached_property
+    def linear(self) -> LinearMap:
+        rows = torch.from_numpy(self.stores(self.recipe.prompt, "").vectors(self.fit, self.recipe.at))
+        kept = SecondMoment(rows.shape[1])
+        kept.update(rows)
+        return fit_map(self.recipe.transform, *kept.summed())
+
+
+def make_encoder(vectors: RecipeVectors, *, name: str, revision: str, prompts: dict[str, str]) -> Any:
+    """An mteb encoder for one recipe. Prompts are put before the texts, by mteb's own rules of which applies."""
     from mteb.models import ModelMeta
     from mteb.models.abs_encoder import AbsEncoder
 
     class LayerEncoder(AbsEncoder):
         model_prompts = prompts
         mteb_model_meta = ModelMeta.create_empty(
-            overwrites={"name": model_name(name), "revision": revision, "experiment_kwargs": experiment(readout)}
+            overwrites={"name": model_name(name), "revision": revision, "experiment_kwargs": experiment(vectors.recipe)}
         )
 
         def encode(
@@ -29,8 +57,9 @@ def make_encoder(stores: StoreFor, readout: Readout, *, name: str, revision: str
         ) -> NDArray[np.float32]:
             texts = [text for batch in inputs for text in batch["text"]]
             chosen = self.get_prompt_name(task_metadata, prompt_type) if prompts else None
-            prompt, role = prompts.get(chosen or "", ""), getattr(prompt_type, "value", prompt_type) or ""
-            return stores(prompt, role if prompts else "").vectors(texts, readout)
+            prompt = prompts.get(chosen or "", vectors.recipe.prompt)
+            role = getattr(prompt_type, "value", prompt_type) or ""
+            return vectors(texts, prompt, role if prompts else "")
 
     return LayerEncoder()
 
@@ -41,7 +70,7 @@ def model_name(name: str) -> str:
     return "/".join(parts) if len(parts) == 2 and not name.startswith(("/", ".")) else f"local/{parts[-1]}"
 
 
-def experiment(readout: Readout) -> dict[str, Any]:
+def experiment(recipe: Recipe) -> dict[str, Any]:
     """What tells this layer's results from the others' in mteb's folders: layer_6, or layer_6 with what is unusual."""
-    usual, asked = asdict(Readout(readout.layer)), asdict(readout)
-    return {"layer": readout.layer} | {name: word for name, word in asked.items() if word != usual[name]}
+    usual, asked = asdict(Recipe(recipe.layer)), asdict(recipe)
+    return {"layer": recipe.layer} | {name: word for name, word in asked.items() if word != usual[name]}

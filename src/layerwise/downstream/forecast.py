@@ -1,10 +1,7 @@
 """What an evaluation will take: tasks, texts, forward passes, disk; without network, before any weight is loaded."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
-
-import pandas as pd
 
 from layerwise.downstream.data_root import LocalTask
 from layerwise.downstream.tasks import TaskChoice, official_task
@@ -29,15 +26,7 @@ def forecast_lines(tasks: Sequence[TaskChoice], readouts: int, width: int, bytes
 
 def local_counts(local: LocalTask) -> tuple[int, int]:
     """Texts and different texts in a task's files."""
-    texts: list[str] = []
-    for path in sorted(Path(local.folder).glob("*/*.parquet")):
-        if path.parent.name == "default" != local.subset:
-            continue  # the same texts again, with a column for the language
-        for column, values in pd.read_parquet(path).items():
-            if column in ("text", "sentence1", "sentence2", "sent1", "sent2"):
-                texts += list(values)
-            elif column == "sentences":
-                texts += [text for set_ in values for text in set_]
+    texts = local.texts()
     return len(texts), len(set(texts))
 
 

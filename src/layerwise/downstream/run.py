@@ -1,30 +1,35 @@
 """One evaluation from its choices to its table: the store, the scoring, the rows, the record."""
 
+import hashlib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor
 
 from layerwise.downstream.scoring import Scorer, score_all
 from layerwise.downstream.tasks import TaskChoice
-from layerwise.downstream.vectors import VectorKind, VectorStore
+from layerwise.downstream.vectors import VectorKind, VectorStore, kinds_in
+from layerwise.errors import RunError
 from layerwise.inputs.source import Example
 from layerwise.models.network import Network
-from layerwise.passes.vectors import Readout, pooled_vectors
+from layerwise.passes.vectors import pooled_vectors
+from layerwise.recipe import Readout, Recipe
 from layerwise.results import LayerScore, LayerTable, environment
 
 
 def run_evaluation(
     network: Network,
     tasks: Sequence[TaskChoice],
-    readouts: Sequence[Readout],
+    recipes: Sequence[Recipe],
     *,
     out: Path,
     max_length: int,
+    fit: tuple[str, ...] | Literal["task"] = (),
     batch_tokens: int = 4096,
     prompts: dict[str, str] | None = None,
     precision: str = "float32",
@@ -32,14 +37,19 @@ def run_evaluation(
     workers: int = 0,
     on_score: Callable[[dict[str, Any]], None] = lambda told: None,
 ) -> LayerTable:
-    """Every readout on every task, each unique text through the model once."""
+    """Every recipe on every task, each unique text through the model once."""
     began = time.monotonic()
     dtype = str(network.dtype).removeprefix("torch.")
-    kind = VectorKind(network.fingerprint(), dtype, max_length, tuple(readouts))
     given = tuple(sorted((prompts or {}).items()))
-    # Prompts and precision change scores, so they are part of the folder's name, as all of `kind` is.
-    folder = out / replace(kind, prompt=repr(given), role=precision).name()
-    scorer = Scorer(folder, kind, precision, network.name, network.revision, given)
+
+    def folder_of(kind: VectorKind) -> Path:
+        """Prompts and precision change scores, so they are part of the folder's name, as all of `kind` is."""
+        return out / replace(kind, prompt=repr(given), role=precision).name()
+
+    kind = VectorKind(network.fingerprint(), dtype, max_length, tuple(dict.fromkeys(r.at for r in recipes)))
+    kind = next((wider for wider in kinds_in(out) if wider.serves(kind) and folder_of(wider).exists()), kind)
+    readouts = kind.readouts
+    scorer = Scorer(folder_of(kind), kind, precision, network.name, network.revision, given, fit)
     opened: list[VectorStore] = []
 
     def open_store(wanted: VectorKind) -> VectorStore:
@@ -55,7 +65,7 @@ def run_evaluation(
             for store in opened:
                 store.evict()
 
-    found = score_all(scorer, tasks, readouts, open_store, workers=workers, on_score=on_score, after_task=after_task)
+    found = score_all(scorer, tasks, recipes, open_store, workers=workers, on_score=on_score, after_task=after_task)
     run = {
         "kind": "eval",
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -63,26 +73,37 @@ def run_evaluation(
         "model": {"name": network.name, "revision": network.revision, "fingerprint": kind.model, "dtype": dtype},
         "max_length": max_length,
         "prompts": prompts or {},
+        "fit": fit if isinstance(fit, str) else {"texts": len(fit), "fingerprint": fingerprint_of(fit)},
         "forwarded_texts": sum(store.forwarded for store in opened),
         "tasks": {t.name: t.local.size_told if t.local else "hub" for t in tasks},
         "seconds": round(time.monotonic() - began, 1),
     }
     table = LayerTable(tuple(layer_score(network, told, tasks, dtype) for told in found), run)
-    table.save(out)
+    with_earlier(table, out).save(out)
     return table
+
+
+def with_earlier(table: LayerTable, out: Path) -> LayerTable:
+    """The rows of this call, and before them those of earlier calls into this folder for the same model."""
+    try:
+        earlier = LayerTable.load(out)
+    except RunError:
+        return table
+    same = all(earlier.run.get(name) == table.run[name] for name in ("kind", "model", "max_length", "prompts"))
+    what = attrgetter("metric", "layer", "readout", "tokens", "pooling", "transform")
+    rows = {what(row): row for row in (*(earlier if same else ()), *table)}  # what comes again keeps its place
+    return LayerTable(tuple(rows.values()), table.run)
 
 
 def layer_score(network: Network, told: dict[str, Any], tasks: Sequence[TaskChoice], dtype: str) -> LayerScore:
     """A task's score as a row: the task is the metric, in points from 0 to 100."""
-    readout, task = Readout(**told["readout"]), next(t for t in tasks if t.name == told["task"])
+    recipe, task = Recipe(**told["recipe"]), next(t for t in tasks if t.name == told["task"])
     return LayerScore(
         model=network.name,
         revision=network.revision,
-        layer=readout.layer,
-        depth=readout.layer / network.depth,
-        readout=readout.readout,
-        tokens=readout.tokens,
-        pooling=readout.pooling,
+        depth=recipe.layer / network.depth,
+        **asdict(recipe.at),
+        transform=recipe.transform,
         rows="-",
         metric=told["task"],
         value=float("nan") if told["score"] is None else told["score"],
@@ -92,7 +113,11 @@ def layer_score(network: Network, told: dict[str, Any], tasks: Sequence[TaskChoi
     )
 
 
-def choose_readouts(network: Network, layers: Sequence[int], wanted: Sequence[Readout]) -> list[Readout]:
+def fingerprint_of(texts: Sequence[str]) -> str:
+    return hashlib.blake2b(repr(texts).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+def choose_recipes(network: Network, layers: Sequence[int], wanted: Sequence[Recipe]) -> list[Recipe]:
     """Each layer as asked; the last one also normed, since that is what people call the last layer."""
     chosen = [replace(look, layer=layer) for look in wanted for layer in layers]
     if network.anatomy.final_norm is not None and network.depth in layers:

@@ -1,6 +1,8 @@
-"""Scoring: mteb scores each readout on each task, in processes of one thread, and what is done is not done again."""
+"""Scoring: mteb scores each recipe on each task, in processes of one thread, and what is done is not done again."""
 
+import hashlib
 import json
+import logging
 import math
 import os
 import warnings
@@ -10,18 +12,18 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from layerwise.downstream.encoder import StoreFor, make_encoder
-from layerwise.downstream.tasks import TaskChoice, make_task
+from layerwise.downstream.encoder import RecipeVectors, StoreFor, make_encoder
+from layerwise.downstream.tasks import TaskChoice, make_task, texts_of
 from layerwise.downstream.vectors import VectorKind, VectorsMissing, VectorStore, tensor_name
 from layerwise.files import write_json
-from layerwise.passes.vectors import Readout
+from layerwise.recipe import Recipe
 
 
 @dataclass(frozen=True)
 class Scorer:
-    """All that a process needs to score any readout on any task from the store; plain data, so it travels."""
+    """All that a process needs to score any recipe on any task from the store; plain data, so it travels."""
 
     out: Path
     kind: VectorKind
@@ -29,15 +31,20 @@ class Scorer:
     name: str
     revision: str
     prompts: tuple[tuple[str, str], ...] = ()
+    fit: tuple[str, ...] | Literal["task"] = ()  # texts that maps are fitted on; "task": the task's own, unlabelled
 
-    def path(self, task: TaskChoice, readout: Readout) -> Path:
+    def path(self, task: TaskChoice, recipe: Recipe) -> Path:
         data = task.local.revision if task.local else "hub"
-        return self.out / "scores" / task.name / f"{tensor_name(readout)}-{data}.json"
+        name = tensor_name(recipe)
+        if recipe != Recipe(**asdict(recipe.at)):
+            told = repr((recipe, self.fit if recipe.transform != "none" else ()))
+            name += "-" + hashlib.blake2b(told.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+        return self.out / "scores" / task.name / f"{name}-{data}.json"
 
-    def done(self, task: TaskChoice, readout: Readout) -> dict[str, Any] | None:
+    def done(self, task: TaskChoice, recipe: Recipe) -> dict[str, Any] | None:
         """The score, if it was computed before."""
         try:
-            found: dict[str, Any] = json.loads(self.path(task, readout).read_text(encoding="utf-8"))
+            found: dict[str, Any] = json.loads(self.path(task, recipe).read_text(encoding="utf-8"))
             return found
         except (OSError, ValueError):
             return None
@@ -53,22 +60,24 @@ class Scorer:
 
         return find
 
-    def score(self, task: TaskChoice, readout: Readout, stores: StoreFor) -> dict[str, Any]:
-        """mteb's main score of one readout on one task, in points from 0 to 100, saved before it is returned."""
+    def score(self, task: TaskChoice, recipe: Recipe, stores: StoreFor) -> dict[str, Any]:
+        """mteb's main score of one recipe on one task, in points from 0 to 100, saved before it is returned."""
         import mteb
         from mteb.cache import ResultCache
 
-        encoder = make_encoder(stores, readout, name=self.name, revision=self.revision, prompts=dict(self.prompts))
+        fit = texts_of(task) if self.fit == "task" and recipe.transform != "none" else self.fit
+        vectors = RecipeVectors(stores, recipe, fit)
+        encoder = make_encoder(vectors, name=self.name, revision=self.revision, prompts=dict(self.prompts))
         cache = ResultCache(self.out / "mteb")
-        with quiet(), cache_of_its_own(task, self.out / "datasets"):
+        with quiet(), columns_as_lists(), cache_of_its_own(task, self.out / "datasets"):
             made = loaded_task(task)
             result = mteb.evaluate(
                 encoder, made, cache=cache, overwrite_strategy="always", show_progress_bar=False, co2_tracker=False
             )
         value = 100 * float(result.task_results[0].get_score())
-        told: dict[str, Any] = {"task": task.name, "metric": str(made.metadata.main_score), "readout": asdict(readout)}
+        told: dict[str, Any] = {"task": task.name, "metric": str(made.metadata.main_score), "recipe": asdict(recipe)}
         told["score"] = value if math.isfinite(value) else None
-        write_json(self.path(task, readout), told)
+        write_json(self.path(task, recipe), told)
         return told
 
 
@@ -77,15 +86,36 @@ def quiet() -> Iterator[None]:
     """Without the bars and advice of the libraries below: tasks are chosen on purpose, and one bar is enough."""
     import datasets
 
-    shown = not datasets.are_progress_bars_disabled()
+    shown, advice = not datasets.are_progress_bars_disabled(), logging.getLogger("mteb")
+    level = advice.level
     datasets.disable_progress_bars()
+    advice.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
+        advice.setLevel(level)
         if shown:
             datasets.enable_progress_bars()
+
+
+@contextmanager
+def columns_as_lists() -> Iterator[None]:
+    """A data set's column is read at once: mteb goes over labels row by row, which takes far longer than scoring."""
+    import datasets
+
+    usual: Any = datasets.Dataset.__getitem__
+
+    def read(self: Any, key: Any) -> Any:
+        found = usual(self, key)
+        return found[:] if isinstance(key, str) else found
+
+    datasets.Dataset.__getitem__ = read
+    try:
+        yield
+    finally:
+        datasets.Dataset.__getitem__ = usual
 
 
 @contextmanager
@@ -119,47 +149,47 @@ def loaded_task(choice: TaskChoice) -> Any:
 def score_all(
     scorer: Scorer,
     tasks: Sequence[TaskChoice],
-    readouts: Sequence[Readout],
+    recipes: Sequence[Recipe],
     open_store: Callable[[VectorKind], VectorStore],
     *,
     workers: int,
     on_score: Callable[[dict[str, Any]], None],
     after_task: Callable[[], None] = lambda: None,
 ) -> list[dict[str, Any]]:
-    """Scores of all readouts on all tasks, in that order.
+    """Scores of all recipes on all tasks, in that order.
 
-    The first readout of a task is scored here, where texts without vectors can be computed, for all readouts at
+    The first recipe of a task is scored here, where texts without vectors can be computed, for all recipes at
     once; the others in worker processes, which only read. A worker that misses a text leaves it to us. With no
     workers, all are scored here.
     """
     stores = scorer.store_for(open_store)
-    found: dict[tuple[str, Readout], dict[str, Any]] = {}
+    found: dict[tuple[str, Recipe], dict[str, Any]] = {}
 
-    def take(task: TaskChoice, readout: Readout, told: dict[str, Any]) -> None:
-        found[task.name, readout] = told
+    def take(task: TaskChoice, recipe: Recipe, told: dict[str, Any]) -> None:
+        found[task.name, recipe] = told
         on_score(told)
 
     with ProcessPoolExecutor(max(1, workers), mp_context=get_context("spawn"), initializer=start_worker) as pool:
         for task in tasks:
             waiting = []
-            for readout in readouts:
-                told = scorer.done(task, readout)
+            for recipe in recipes:
+                told = scorer.done(task, recipe)
                 if told is None:
-                    waiting.append(readout)
+                    waiting.append(recipe)
                 else:
-                    take(task, readout, told)
+                    take(task, recipe, told)
             here = waiting[:1] if workers else waiting
-            for readout in here:
-                take(task, readout, scorer.score(task, readout, stores))
+            for recipe in here:
+                take(task, recipe, scorer.score(task, recipe, stores))
             parts = [waiting[len(here) :][i::workers] for i in range(workers)]
             for future in as_completed(pool.submit(score_in_worker, scorer, task, part) for part in parts if part):
                 scored, missed = future.result()
-                for readout, told in scored:
-                    take(task, readout, told)
-                for readout in missed:
-                    take(task, readout, scorer.score(task, readout, stores))
+                for recipe, told in scored:
+                    take(task, recipe, told)
+                for recipe in missed:
+                    take(task, recipe, scorer.score(task, recipe, stores))
             after_task()
-    return [found[task.name, readout] for task in tasks for readout in readouts]
+    return [found[task.name, recipe] for task in tasks for recipe in recipes]
 
 
 def start_worker() -> None:
@@ -172,15 +202,15 @@ def start_worker() -> None:
 
 
 def score_in_worker(
-    scorer: Scorer, task: TaskChoice, readouts: Sequence[Readout]
-) -> tuple[list[tuple[Readout, dict[str, Any]]], list[Readout]]:
+    scorer: Scorer, task: TaskChoice, recipes: Sequence[Recipe]
+) -> tuple[list[tuple[Recipe, dict[str, Any]]], list[Recipe]]:
     """What could be scored from the store alone, and what could not."""
     root = scorer.out / "vectors"
     stores = scorer.store_for(lambda kind: VectorStore(root, kind, None, scorer.precision, verify=False))
     scored, missed = [], []
-    for readout in readouts:
+    for recipe in recipes:
         try:
-            scored.append((readout, scorer.score(task, readout, stores)))
+            scored.append((recipe, scorer.score(task, recipe, stores)))
         except VectorsMissing:
-            missed.append(readout)
+            missed.append(recipe)
     return scored, missed

@@ -10,6 +10,7 @@ from typing import Any
 
 from layerwise.downstream.data_root import LocalTask, read_root
 from layerwise.errors import InputError, MissingExtra
+from layerwise.inputs.source import hash_id
 
 PAPER_32 = (
     "AmazonCounterfactualClassification", "AmazonReviewsClassification", "Banking77Classification",
@@ -21,6 +22,8 @@ PAPER_32 = (
     "STS12", "STS13", "STS14", "STS15", "STS16", "STS17", "STSBenchmark",
 )  # fmt: skip
 BENCHMARK = "MTEB(eng, v1)"  # holds them all, limited to English and the test split
+
+FITTED_AT_MOST = 1000  # a map hardly changes beyond
 
 OWN_SCORES = {
     "Classification": "accuracy",
@@ -94,6 +97,13 @@ def official_task(name: str) -> Any:
         return require_mteb().get_task(name, eval_splits=["test"])
     except KeyError:
         return None
+
+
+def texts_of(choice: TaskChoice) -> tuple[str, ...]:
+    """Up to a thousand different texts of the task's test set, without their labels, by hashed content."""
+    if choice.local is None:
+        raise InputError(f"{choice.name}: maps can be fitted on a task's own texts only where they are in a data root")
+    return tuple(sorted(set(choice.local.texts("test")), key=hash_id)[:FITTED_AT_MOST])
 
 
 def make_task(choice: TaskChoice) -> Any:

@@ -7,8 +7,9 @@ whole or absent and whose name carries a hash of its bytes; one that does not ma
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ from torch import Tensor
 
 from layerwise.errors import InputError, LayerwiseError
 from layerwise.files import write_atomically, write_json
-from layerwise.passes.vectors import Readout
+from layerwise.recipe import Readout
 
 SEGMENT_TEXTS = 2048
 PRECISIONS = {"float32": torch.float32, "float16": torch.float16}
@@ -43,6 +44,19 @@ class VectorKind:
     def name(self) -> str:
         told = json.dumps(asdict(self), sort_keys=True)
         return hashlib.blake2b(told.encode(), digest_size=12).hexdigest()
+
+    def serves(self, other: Self) -> bool:
+        """True if a store of this kind holds all that one of the other would."""
+        return replace(self, readouts=other.readouts) == other and set(self.readouts) >= set(other.readouts)
+
+
+def kinds_in(out: Path) -> list[VectorKind]:
+    """The kinds of all stores below a folder, as they are without prompt and role."""
+    found = []
+    for path in sorted(out.glob("*/vectors/*/kind.json")):
+        told = json.loads(path.read_text(encoding="utf-8")) | {"prompt": "", "role": ""}
+        found.append(VectorKind(**told | {"readouts": tuple(Readout(**r) for r in told["readouts"])}))
+    return list(dict.fromkeys(found))
 
 
 Compute = Callable[[Sequence[str]], Mapping[Readout, Tensor]]

@@ -3,6 +3,9 @@
 It compares two layers, so it is a function and no row of the catalog; the row sample of a run feeds it.
 """
 
+from collections.abc import Sequence
+
+import torch
 from torch import Tensor
 
 from layerwise.errors import InputError
@@ -24,3 +27,22 @@ def linear_cka(a: Tensor, b: Tensor) -> Tensor:
     else:
         together, of_a, of_b = (a.mT @ b).square().sum(), a.mT @ a, b.mT @ b
     return together / (of_a.square().sum() * of_b.square().sum()).sqrt()
+
+
+def cka_matrix(a: Sequence[Tensor], b: Sequence[Tensor]) -> Tensor:
+    """Linear CKA of every layer of one model with every layer of another, on rows of the same N examples.
+
+    L matrices (N, D) and M matrices (N, E) -> (L, M), float64; nan where one side has no spread. The Gram matrix
+    of each layer is made once: its inner products with the others are all that CKA needs.
+    """
+    if len({len(rows) for rows in (*a, *b)}) != 1:
+        raise InputError("layers can be compared on rows of the same examples only; their numbers of rows differ")
+    of_b = torch.stack([unit_gram(rows) for rows in b])                        # (M, N * N)
+    return torch.stack([of_b @ unit_gram(rows) for rows in a])
+
+
+def unit_gram(rows: Tensor) -> Tensor:
+    """The centred Gram matrix of rows (N, D) as one vector (N * N) of length 1; nan where there is no spread."""
+    centered = treat_rows(double(rows), "centered")
+    gram = (centered @ centered.mT).flatten()
+    return gram.div(gram.norm())

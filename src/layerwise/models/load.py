@@ -1,7 +1,9 @@
 """Loading: a hub id, a folder or objects in memory become a Network. safetensors only, no remote code unless asked."""
 
 from dataclasses import dataclass
+from difflib import get_close_matches
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -40,7 +42,9 @@ def load_network(spec: ModelSpec) -> Network:
     options: dict[str, Any] = {"dtype": DTYPES[spec.dtype], "use_safetensors": True}
     if spec.device_map:
         options["device_map"] = spec.device_map
-    module = from_pretrained(AutoModel, spec, **options)
+    module, told = from_pretrained(AutoModel, spec, output_loading_info=True, **options)
+    for name in told["missing_keys"]:  # a pooler, often: else it is random, and the model another one at every load
+        torch.nn.init.zeros_(module.get_parameter(name))
     if spec.adapter:
         module = with_adapter(module, spec.adapter)
     if not spec.device_map:
@@ -71,6 +75,9 @@ def from_pretrained(auto: Any, spec: ModelSpec, **options: Any) -> Any:
             spec.name, revision=spec.revision or "main", trust_remote_code=spec.trust_remote_code, **options
         )
     except (OSError, ValueError, ImportError) as error:
+        if not Path(spec.name).exists() and (spec.name.startswith((".", "/", "~")) or spec.name.count("/") > 1):
+            near = get_close_matches(Path(spec.name).name, (p.name for p in Path(spec.name).parent.glob("*")), 1)
+            raise ModelError(f"no folder {spec.name!r}" + (f"; did you mean {near[0]}?" if near else "")) from None
         raise ModelError(
             f"cannot load {spec.name!r}: {str(error).strip()}\n"
             "It must be a hub id or a folder with config.json, model.safetensors and a tokenizer. A model that brings "

@@ -1,18 +1,15 @@
 """From the tokens of a prompt to one row: mean, last, first or max over the tokens that count."""
 
-from typing import Literal, get_args
-
 import torch
 from torch import Tensor
 
 from layerwise.errors import InputError
 from layerwise.ops.precision import widen
 
-Pooling = Literal["mean", "last", "first", "max"]
-POOLINGS: tuple[str, ...] = get_args(Pooling)
+POOLINGS = ("mean", "last", "first", "max")
 
 
-def pool(hidden: Tensor, mask: Tensor, pooling: Pooling = "mean") -> Tensor:
+def pool(hidden: Tensor, mask: Tensor, pooling: str = "mean") -> Tensor:
     """One row a prompt, from the tokens that count; nan where none does.
 
     hidden (..., T, D), mask (..., T) -> (..., D) in at least float32.

@@ -1,20 +1,17 @@
 """Which tokens count in a reading: all real ones, or without the first, the special ones, or attention sinks."""
 
-from typing import Literal, get_args
-
 import torch
 from torch import Tensor
 
 from layerwise.errors import InputError
 
-TokenChoice = Literal["all", "no_first", "no_special", "no_sinks"]
-TOKEN_CHOICES: tuple[str, ...] = get_args(TokenChoice)
+TOKEN_CHOICES = ("all", "no_first", "no_special", "no_sinks")
 
 # A token is a sink where its norm is more than this many times the median norm of its prompt.
 SINK_RATIO = 10.0
 
 
-def counted_tokens(hidden: Tensor, real: Tensor, special: Tensor, choice: TokenChoice) -> Tensor:
+def counted_tokens(hidden: Tensor, real: Tensor, special: Tensor, choice: str) -> Tensor:
     """The mask of tokens that count.
 
     hidden (..., T, D), real (..., T) what is not padding, special (..., T) what the tokenizer added -> (..., T).

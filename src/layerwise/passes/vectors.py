@@ -9,21 +9,12 @@ from torch import Tensor
 from layerwise.inputs.source import Example
 from layerwise.models.network import Network
 from layerwise.models.taps import normed
-from layerwise.ops.pooling import Pooling, pool
-from layerwise.ops.tokens import TokenChoice, counted_tokens
+from layerwise.ops.pooling import pool
+from layerwise.ops.tokens import counted_tokens
 from layerwise.passes.batches import Batch
 from layerwise.passes.encode import encode_examples
 from layerwise.passes.tapped_pass import run_pass
-
-
-@dataclass(frozen=True)
-class Readout:
-    """Which vector of a text: the layer, raw or normed, which tokens count and how they are pooled."""
-
-    layer: int
-    readout: str = "raw"
-    tokens: TokenChoice = "all"
-    pooling: Pooling = "mean"
+from layerwise.recipe import Readout
 
 
 @dataclass
@@ -44,6 +35,7 @@ class PoolingConsumer:
                     seen[readout.readout] = normed(self.network.anatomy, hidden)
                 states = seen[readout.readout]
                 mask = counted_tokens(states, batch.real, batch.special, readout.tokens)
+                mask = torch.where(mask.any(dim=-1, keepdim=True), mask, batch.real)  # a vector is owed to every text
                 self.read[readout] = pool(states, mask, readout.pooling)[:, 0]     # (B, D)
 
     def keep(self, batch: Batch) -> None:
@@ -66,7 +58,10 @@ def pooled_vectors(
     batch_tokens: int = 4096,
     on_batch: Callable[[int], None] = lambda done: None,
 ) -> dict[Readout, Tensor]:
-    """A matrix (N, D) for each readout, of one pass, rows in the order of the examples; nan where no token counts."""
+    """A matrix (N, D) for each readout, of one pass, rows in the order of the examples.
+
+    A text in which no token counts, such as a single first one, gets the mean of all its tokens.
+    """
     encoded = encode_examples(network.tokenizer, examples, max_length)
     consumer = PoolingConsumer(network, readouts, on_batch)
     run_pass(network, encoded, {readout.layer for readout in readouts}, batch_tokens, consumer)

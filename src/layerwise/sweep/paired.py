@@ -8,6 +8,8 @@ from typing import Any
 from layerwise.errors import InputError, RunError
 from layerwise.metrics.intervals import interval
 
+COLUMNS = ("id", "layer", "readout", "tokens", "rows", "metric", "value")  # of the numbers of single prompts
+
 
 @dataclass(frozen=True)
 class Difference:
@@ -64,17 +66,24 @@ def difference_of_pairs(apart: Any) -> Difference:
 
 def prompt_values(run: str | Path, **wanted: Any) -> Any:
     """The numbers of single prompts of one layer and setting, as a series by example id."""
+    found = prompt_rows(run, **wanted)
+    if found.empty:
+        told = ", ".join(f"{name}={word}" for name, word in wanted.items())
+        raise InputError(f"{run} has no prompt-level values for {told}")
+    return found.set_index("id")["value"]
+
+
+def prompt_rows(run: str | Path, **wanted: Any) -> Any:
+    """The kept numbers of single prompts whose columns have these values, as a data frame."""
+    import pandas as pd
     import pyarrow.dataset as ds
 
     folder = Path(run) / "prompts"
     if not folder.is_dir():
         raise RunError(f"{run} keeps no numbers of single prompts; scan it again with --keep-prompts all")
-    table = ds.dataset(folder, format="parquet")
-    clause = None
+    table, clause = ds.dataset(folder, format="parquet"), None
+    if "value" not in table.schema.names:  # no metric of the run is one of single prompts
+        return pd.DataFrame(columns=COLUMNS)
     for name, word in wanted.items():
         clause = (ds.field(name) == word) if clause is None else clause & (ds.field(name) == word)
-    found = table.to_table(columns=["id", "value"], filter=clause).to_pandas()
-    if found.empty:
-        told = ", ".join(f"{name}={word}" for name, word in wanted.items())
-        raise InputError(f"{run} has no prompt-level values for {told}")
-    return found.set_index("id")["value"]
+    return table.to_table(filter=clause).to_pandas()

@@ -14,9 +14,9 @@ from layerwise.inputs.views import STRENGTH
 from layerwise.metrics.base import Metric
 from layerwise.metrics.catalog import CATALOG
 from layerwise.metrics.readings import Reading
-from layerwise.ops.pooling import POOLINGS, Pooling
+from layerwise.ops.pooling import POOLINGS
 from layerwise.ops.rows import ROW_TREATMENTS, RowTreatment
-from layerwise.ops.tokens import TOKEN_CHOICES, TokenChoice
+from layerwise.ops.tokens import TOKEN_CHOICES
 from layerwise.sweep.keeping import STATE_BYTES_AT_MOST, choices, start
 
 READOUTS = ("raw", "normed")
@@ -27,8 +27,8 @@ class Lens:
     """How a layer is looked at: which readout, which tokens count, how they are pooled."""
 
     readout: str
-    tokens: TokenChoice
-    pooling: Pooling
+    tokens: str
+    pooling: str
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,9 @@ class ScanPlan:
     depth: int
     has_norm: bool
     rows: tuple[RowTreatment, ...] = ("raw",)
-    tokens: tuple[TokenChoice, ...] = ("all",)
+    tokens: tuple[str, ...] = ("all",)
     readout: tuple[str, ...] = ("raw",)
-    pooling: tuple[Pooling, ...] = ("mean",)
+    pooling: tuple[str, ...] = ("mean",)
     max_length: int = 512
     batch_tokens: int = 4096
     shard_size: int = 1024

@@ -1,0 +1,25 @@
+"""`layerwise compare`: what differs between runs, layer by layer; words first, pictures with --html."""
+
+import sys
+from argparse import ArgumentParser, Namespace
+
+HELP = "what differs between runs: fine-tunes, sizes, checkpoints, architectures"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="two or more run folders of scan or eval")
+    parser.add_argument("--against", default="first", choices=["first", "previous"], help="the run to compare with")
+    parser.add_argument("--rows", help="only this row treatment, such as centered_unit")
+    parser.add_argument("--tokens", help="only this token choice, such as no_first")
+    parser.add_argument("--html", metavar="FILE", help="also write a page with curves, heat maps and CKA")
+    parser.add_argument("--json", action="store_true", help="print all differences as JSON")
+
+
+def run(args: Namespace) -> int:
+    import layerwise.api as api
+
+    compared = api.compare(*args.runs, against=args.against, rows=args.rows, tokens=args.tokens, html=args.html)
+    print(compared.to_json() if args.json else compared)
+    if args.html:
+        print(f"pictures in {args.html}", file=sys.stderr)
+    return 0

@@ -1,0 +1,33 @@
+"""`layerwise embedder`: from any language model to an embedding model, without labels: pick, then export."""
+
+import sys
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from layerwise.cli.options import add_model, model_spec
+
+HELP = "pick a recipe on your unlabelled texts and export it: any language model as an embedding model"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    add_model(parser)
+    parser.add_argument("--data", required=True, help="texts of your own kind, without labels")
+    parser.add_argument("--column", default="text", help="column of --data that holds the text")
+    parser.add_argument("--labels", help="a few labels, as for pick")
+    parser.add_argument("--out", required=True, help="folder to write; must not exist")
+    parser.add_argument("--mode", default="portable", choices=["portable", "compact"], help="as for export")
+    parser.add_argument("--max-length", type=int, help="longest input in tokens; default 512 or the model's limit")
+
+
+def run(args: Namespace) -> int:
+    import layerwise.api as api
+    from layerwise.exporter.run import require_new
+
+    data = api.texts(args.data, column=args.column)
+    require_new(Path(args.out))
+    network = api.open_network(model_spec(args))
+    found = api.pick(network, data, labels=args.labels, max_length=args.max_length)
+    print(found)
+    api.export(network, found, args.out, fit=data, mode=args.mode)
+    print(f"saved in {args.out}: SentenceTransformer({args.out!r}) loads it", file=sys.stderr)
+    return 0

@@ -1,0 +1,93 @@
+"""The certificate: the folder's vectors against those that scan measures, and what it costs beside the whole model."""
+
+from collections.abc import Sequence
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from layerwise.exporter.routes import ExportError
+from layerwise.exporter.timing import relative_times
+from layerwise.inputs.source import Example
+from layerwise.inputs.text import demo_texts
+from layerwise.models.network import Network
+from layerwise.ops.transforms import LinearMap
+from layerwise.passes.vectors import pooled_vectors
+from layerwise.recipe import Recipe
+
+LARGEST_DIFFERENCE = 1e-6  # relative to the largest entry: the float noise of a re-ordered sum
+HALF_PRECISION_NOISE = 1e5  # how much coarser sums are in bfloat16 and float16
+
+
+def certify(network: Network, recipe: Recipe, linear: LinearMap, folder: Path, max_length: int) -> dict[str, Any]:
+    """Proof that the folder gives the recipe's vectors: padded, alone, short, long; raises ExportError if it does not.
+
+    Rows in the raw units of a layer with attention sinks may be thousands of times larger than what is left after
+    a map, so the noise that is allowed is relative to the largest entry that went into the vectors.
+    """
+    texts = [*demo_texts()[:24], "Short.", " ".join(demo_texts()[:40])]
+    rows = recipe_rows(network, recipe, texts, max_length)
+    expected = linear(rows)
+    if recipe.normalize:
+        expected = torch.nn.functional.normalize(expected, dim=-1)
+    model = load_exported(folder)
+    together = model.encode(texts, batch_size=8, convert_to_tensor=True, show_progress_bar=False).cpu()
+    alone = torch.stack([model.encode(t, convert_to_tensor=True, show_progress_bar=False).cpu() for t in texts[-4:]])
+    gap = max(float((together - expected).abs().max()), float((alone - expected[-4:]).abs().max()))
+    largest = float(expected.abs().max())
+    noise = 1.0 if network.dtype in (torch.float32, torch.float64) else HALF_PRECISION_NOISE
+    gain = amplification(linear, rows, expected) if recipe.transform != "none" else 1.0
+    if not gap <= LARGEST_DIFFERENCE * largest * noise * gain:
+        raise ExportError(
+            f"the exported model differs from layer {recipe.layer} ({recipe.readout}) by {gap:.2e} (largest entry "
+            f"{largest:.2e}), so it was not kept; this family cannot be exported that way. Try another mode or layer"
+        )
+    before, after = (sum(p.numel() for p in m.parameters()) for m in (network.module, model))
+    return {
+        "max_difference": gap,
+        "mean_difference": float((together - expected).abs().mean()),
+        "largest_entry": largest,
+        "texts": len(texts),
+        "parameters": {"before": before, "after": after},
+        "bytes": sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()),
+        "relative_latency": relative_latency(network, model, texts[:16], max_length),
+        "base_model": {"name": network.name, "revision": network.revision, "fingerprint": network.fingerprint()},
+        "versions": {name: version(name) for name in ("layerwise", "torch", "transformers", "sentence-transformers")},
+    }
+
+
+def amplification(linear: LinearMap, rows: Tensor, expected: Tensor) -> float:
+    """How much relative noise of the rows can grow in a map that takes most of their length away."""
+    before = float(linear.weight.norm(2)) * float(rows.abs().max())
+    return max(1.0, before / float(expected.abs().max()))
+
+
+def recipe_rows(network: Network, recipe: Recipe, texts: Sequence[str], max_length: int) -> Tensor:
+    """Pooled rows of the recipe's layer, before any map, by the pass that scan uses."""
+    examples = [Example(str(i), recipe.prompt + text) for i, text in enumerate(texts)]
+    return pooled_vectors(network, examples, [recipe.at], max_length=max_length)[recipe.at]
+
+
+def load_exported(folder: Path) -> Any:
+    from sentence_transformers import SentenceTransformer
+
+    return SentenceTransformer(str(folder), device="cpu")
+
+
+def relative_latency(network: Network, model: Any, texts: Sequence[str], max_length: int) -> float:
+    """Time of the exported model's forward pass over the whole model's, on the same batch."""
+    batch = network.tokenizer(
+        list(texts), padding=True, truncation=True, max_length=max_length, return_tensors="pt",
+        return_token_type_ids=False,
+    )
+
+    def run(module: torch.nn.Module) -> None:
+        with torch.inference_mode():
+            module(**batch)
+
+    network.module.eval()
+    modules = {"whole": network.module, "cut": model[0].model}
+    return relative_times({name: partial(run, m) for name, m in modules.items()}, "whole")["cut"]

@@ -1,0 +1,54 @@
+"""Routes: how a layer comes out of a cut model, by the block count to keep and the output to take."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from layerwise.errors import InputError, LayerwiseError
+from layerwise.models.network import Network
+
+LATE_STATES = ("mamba", "mamba2", "falcon_mamba")  # their hidden_states begin after block 1 and end with the norm
+MODES = ("portable", "compact")
+
+
+class ExportError(LayerwiseError):
+    """The exported model would not give the vectors that were measured."""
+
+
+@dataclass(frozen=True)
+class Route:
+    """How a layer comes out of a cut model: the blocks to keep, and the output to take."""
+
+    keep: int
+    output: str | tuple[str, int]
+    untied: bool = False  # needs config.tie_last_hidden_states = False
+
+
+def require_loadable(network: Network) -> None:
+    """Raises where a folder of this module would be loaded as another model, as for one stack of T5."""
+    from transformers import MODEL_MAPPING
+
+    config: Any = network.module.config
+    usual: Any = MODEL_MAPPING.get(type(config), None)
+    if usual is not None and not isinstance(network.module, usual):
+        raise ExportError(
+            f"{type(network.module).__name__} is a part of {usual.__name__}, and its folder would be loaded as the "
+            "whole: one stack of such a model cannot be exported"
+        )
+
+
+def choose_route(network: Network, layer: int, readout: str, mode: str) -> Route:
+    """portable keeps one block more than needed and works with any version; compact keeps none too many."""
+    late = getattr(network.module.config, "model_type", "") in LATE_STATES
+    if mode not in MODES:
+        raise InputError(f"mode {mode!r} is not one of {', '.join(MODES)}")
+    if readout == "normed":
+        if network.anatomy.final_norm is None or layer == 0:
+            raise InputError("a normed readout needs a final norm and a layer above 0; use readout raw")
+        return Route(layer, "last_hidden_state")
+    if layer == network.depth or (mode == "compact" and layer > 0):
+        if network.anatomy.final_norm is None:
+            return Route(layer, "last_hidden_state")
+        return Route(layer, ("hidden_states", -2 if late else -1), untied=not late)
+    if layer == 0 and late:
+        raise ExportError("this family's hidden_states lack the embeddings: layer 0 cannot be exported, layer 1 can")
+    return Route(max(layer + 1, 1), ("hidden_states", layer - 1 if late else layer))

@@ -1,0 +1,89 @@
+"""Export: a recipe as a folder that plain `SentenceTransformer(path)` loads, with proof that the numbers are the same.
+
+The folder is built beside its place, loaded again, and compared with the vectors that scan measures. Only when they
+agree is it moved into place; otherwise nothing is left behind.
+"""
+
+import errno
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from layerwise.accumulators.second_moment import SecondMoment
+from layerwise.errors import InputError, MissingExtra
+from layerwise.exporter.card import card
+from layerwise.exporter.certificate import certify, load_exported, recipe_rows
+from layerwise.exporter.left_out import choose_left_out
+from layerwise.exporter.modules import save_modules
+from layerwise.exporter.routes import choose_route, require_loadable
+from layerwise.files import write_json
+from layerwise.models.network import Network
+from layerwise.ops.transforms import LinearMap, fit_map
+from layerwise.recipe import Recipe
+from layerwise.results import LayerTable
+
+
+def fit_on_texts(network: Network, recipe: Recipe, texts: Sequence[str], max_length: int) -> LinearMap:
+    """The recipe's linear map, fitted without labels on these texts."""
+    kept = SecondMoment(network.width)
+    if recipe.transform != "none":
+        kept.update(recipe_rows(network, recipe, texts, max_length))
+    return fit_map(recipe.transform, *kept.summed())
+
+
+def require_new(out: Path) -> None:
+    if out.exists():
+        raise InputError(f"{out} exists already; choose another folder, or delete it first")
+
+
+def export_recipe(
+    network: Network, recipe: Recipe, linear: LinearMap, out: Path, *, max_length: int, mode: str = "portable",
+    why: str = "", scores: LayerTable | None = None,
+) -> Any:
+    """Writes the recipe to `out` and returns it as a loaded SentenceTransformer; a failure leaves nothing behind."""
+    if find_spec("sentence_transformers") is None:
+        raise MissingExtra("export needs sentence-transformers: pip install 'layerwise[export]'")
+    require_new(out)
+    require_loadable(network)
+    left_out = choose_left_out(network.tokenizer, recipe)
+    route = choose_route(network, recipe.layer, recipe.readout, mode)
+    with folder_beside(out) as beside:
+        save_modules(network, recipe, route, left_out, linear, beside, max_length)
+        proof = certify(network, recipe, linear, beside, max_length)
+        record = {"recipe": asdict(recipe), "mode": mode, "route": asdict(route), "chosen_by": why} | proof
+        write_json(beside / "layerwise.json", record)
+        (beside / "README.md").write_text(card(network, recipe, route, record, scores), encoding="utf-8")
+    return load_exported(out)
+
+
+def open_up(folder: Path) -> None:
+    """Gives files and folders the usual rights: temporary ones are readable by their owner alone."""
+    usual = os.umask(0)
+    os.umask(usual)
+    for path in (folder, *folder.rglob("*")):
+        path.chmod((0o777 if path.is_dir() else 0o666) & ~usual)
+
+
+@contextmanager
+def folder_beside(out: Path) -> Iterator[Path]:
+    """A new folder beside `out` that takes its place when all went well, and is deleted when not."""
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        beside = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}."))
+    except OSError as error:
+        raise InputError(f"cannot write to {out.parent} ({error.strerror}); choose another folder") from None
+    try:
+        yield beside
+        open_up(beside)
+        os.replace(beside, out)
+    except BaseException as error:
+        shutil.rmtree(beside, ignore_errors=True)
+        if os.strerror(errno.ENOSPC) in str(error):  # safetensors reports it under an error class of its own
+            raise InputError(f"the disk of {out.parent} is full; nothing was left there, choose another") from None
+        raise

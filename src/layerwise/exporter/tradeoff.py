@@ -1,0 +1,96 @@
+"""Trade-off: what each layer gives and what it costs, measured on the model cut there; the Pareto front marked."""
+
+import statistics
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import pandas as pd
+
+from layerwise.errors import InputError
+from layerwise.exporter.routes import ExportError, choose_route
+from layerwise.exporter.timing import relative_times
+from layerwise.inputs.source import Example
+from layerwise.models.network import Network
+from layerwise.passes.vectors import pooled_vectors
+from layerwise.recipe import Readout
+from layerwise.results import LayerScore, LayerTable
+
+TIMED_LENGTH = 128  # tokens
+COLUMNS = ("layer", "depth", "readout", "tokens", "transform", "score", "latency", "parameters", "bytes", "pareto")
+
+
+def tradeoffs(
+    table: LayerTable, network: Network, texts: Sequence[str], *, score: str, mode: str, repeats: int
+) -> pd.DataFrame:
+    """One row a recipe of the table. Latency is a share of the whole model's; score is in the table's own units."""
+    scores = mean_scores(table, score)
+    cost = {}
+    for layer, readout in dict.fromkeys((row.layer, row.readout) for row in scores):
+        try:
+            cost[layer, readout] = choose_route(network, layer, readout, mode).keep
+        except ExportError:  # this family has no such export, so it has no cost
+            continue
+    times = cut_times(network, sorted(set(cost.values())), texts, repeats)
+    sizes = {keep: parameters_of(network, keep) for keep in set(cost.values())}
+    rows = []
+    for row in scores:
+        if (row.layer, row.readout) in cost:
+            keep = cost[row.layer, row.readout]
+            size = sizes[keep]
+            told = (row.layer, row.depth, row.readout, row.tokens, row.transform, row.value, times[keep], size)
+            rows.append((*told, size * network.dtype.itemsize))
+    frame = pd.DataFrame(rows, columns=list(COLUMNS[:-1]))
+    # Fewer parameters always run in less time; timing noise must not decide who is on the front.
+    frame["pareto"] = [
+        not ((frame.score > s) & (frame.parameters <= p) | (frame.score >= s) & (frame.parameters < p)).any()
+        for s, p in zip(frame.score, frame.parameters, strict=True)
+    ]
+    return frame
+
+
+def front(frame: pd.DataFrame, score: str) -> dict[str, Any]:
+    """The best recipe of each layer, for the pictures: layers with score, latency, parameters, memory, pareto."""
+    best = frame.sort_values("score", ascending=False).drop_duplicates("layer").sort_values("layer")
+    names = ["layer", "score", "latency", "parameters", "memory", "pareto"]
+    rows = best.rename(columns={"bytes": "memory"})[names].to_dict(orient="records")
+    units = {"score": score, "latency": "share of the whole model", "memory": "bytes"}
+    return {"layers": rows, "units": units}
+
+
+def mean_scores(table: LayerTable, score: str) -> list[LayerScore]:
+    """One row a recipe: of one task or metric, or the mean over all tasks of an evaluation."""
+    metrics = sorted({row.metric for row in table})
+    if score == "mean" and table.run.get("kind") == "scan":
+        raise InputError(f"metrics of a scan have no common mean; name one: --score {metrics[0]}")
+    if score != "mean" and score not in metrics:
+        raise InputError(f"no score {score!r} in this run; it has {', '.join(metrics)}, or mean over tasks")
+    groups: dict[tuple[int, str, str, str, str], list[LayerScore]] = {}
+    for row in table:
+        if score in ("mean", row.metric):
+            groups.setdefault((row.layer, row.readout, row.tokens, row.pooling, row.transform), []).append(row)
+    most = max(map(len, groups.values()))
+    whole = [rows for rows in groups.values() if len(rows) == most]  # a mean over fewer tasks says something else
+    return [
+        LayerScore(**vars(rows[0]) | {"metric": score, "value": statistics.fmean(row.value for row in rows)})
+        for rows in whole
+    ]
+
+
+def parameters_of(network: Network, keep: int) -> int:
+    """Parameters of the model cut after so many blocks."""
+    if network.anatomy.shared:
+        return sum(p.numel() for p in network.module.parameters())
+    blocks = list(network.anatomy.blocks)[keep:]
+    gone = {id(p): p.numel() for block in blocks for p in block.parameters()}
+    return sum(p.numel() for p in network.module.parameters()) - sum(gone.values())
+
+
+def cut_times(network: Network, keeps: Sequence[int], texts: Sequence[str], repeats: int) -> dict[int, float]:
+    """Time of a pass that stops after so many blocks, as a share of the whole model's."""
+    examples = [Example(str(i), text) for i, text in enumerate(texts)]
+
+    def run(keep: int) -> object:
+        return pooled_vectors(network, examples, [Readout(keep)], max_length=min(TIMED_LENGTH, network.max_length))
+
+    return relative_times({k: partial(run, k) for k in {*keeps, network.depth}}, network.depth, repeats)

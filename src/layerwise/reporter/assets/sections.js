@@ -1,0 +1,433 @@
+// The sections of the page, each drawn where its place is on the page; then the page itself comes alive.
+
+// ---- sections -------------------------------------------------------------------------------------------------
+const sections = {
+  curves() {
+    for (const metric of metricNames(D.scan)) {
+      const all = D.scan.filter((line) => line.metric === metric);
+      card(inside("curves"), () => {
+        const lines = named(fitting(all).filter(seen)),
+          { unit, larger } = about(metric);
+        const setting = lines.length ? settingOf(lines[0], all) : "";
+        return {
+          title: words(metric),
+          note: [larger ? `Larger: ${larger}.` : "", setting ? `Here: ${setting}.` : ""].filter(Boolean).join(" "),
+          picture: (plot) => lineChart(plot, lines, { unit }),
+          table: () => lineTable(`${words(metric)}${unit ? `, ${unit}` : ""}; 95 % intervals in brackets`, lines),
+        };
+      });
+    }
+  },
+  heat() {
+    let model = D.scan[0].model;
+    const models = unique(D.scan.map((line) => line.model));
+    if (models.length > 1)
+      chooser(
+        "heat",
+        "model",
+        models.map((m) => [m, D.models[m].label]),
+        (m) => {
+          model = Number(m);
+          one.redraw(true);
+        },
+      );
+    const one = card(inside("heat"), () => {
+      const mine = D.scan.filter((line) => line.model === model);
+      const lines = metricNames(mine).map((metric) => fitting(mine.filter((l) => l.metric === metric))[0]);
+      const layers = unique(lines.flatMap((line) => line.layers)).sort((a, b) => a - b);
+      const rows = lines.map((line) => {
+        const known = line.value.filter((y) => y !== null);
+        const [low, high] = [Math.min(...known), Math.max(...known)];
+        return {
+          label: words(line.metric),
+          note: known.length ? `${number(low)} to ${number(high)}` : "",
+          cells: layers.map((layer) => {
+            const i = line.layers.indexOf(layer),
+              y = i < 0 ? null : line.value[i];
+            const bounds = line.low && i >= 0 ? interval(line.low[i], line.high[i]) : "";
+            return {
+              share: share(y, low, high),
+              full: number(y),
+              told: [{ name: `layer ${layer}`, cells: [number(y), bounds, about(line.metric).unit] }],
+            };
+          }),
+        };
+      });
+      return {
+        title: D.models[model].label,
+        note: "Every row is scaled by itself, from its least to its greatest value.",
+        key: [scaleKey("least", "greatest")],
+        picture: (plot) => heatMap(plot, { rows, columns: layers }),
+        table: () => heatTable(`${D.models[model].label}: metrics by layer`, { rows, columns: layers }),
+      };
+    });
+  },
+  scores() {
+    drawScores();
+  },
+  correlation() {
+    drawCorrelation();
+  },
+  stress() {
+    for (const metric of metricNames(D.stress))
+      for (const condition of unique(D.stress.map((line) => line.condition)))
+        for (const model of unique(D.stress.map((line) => line.model))) {
+          const all = D.stress.filter((l) => l.metric === metric && l.condition === condition && l.model === model);
+          if (!all.length) continue;
+          card(inside("stress"), () => {
+            const lines = fitting(all)
+              .sort((a, b) => a.level - b.level)
+              .map((line, i, of) => ({
+                ...line,
+                name: `level ${tickText(line.level)}`,
+                colour: inOrder(i, of.length),
+              }));
+            return {
+              title: `${words(condition)}: ${words(metric)}`,
+              note: [
+                D.models.length > 1 ? clip(D.models[model].label, 40) : "",
+                lines.length ? settingOf(lines[0], all) : "",
+              ]
+                .filter(Boolean)
+                .join(", "),
+              key: [h("div", { class: "key" }, ...lines.map((line) => h("span", {}, swatch(line.colour), line.name)))],
+              picture: (plot) => lineChart(plot, lines, { unit: about(metric).unit }),
+              table: () => lineTable(`${words(condition)}: ${words(metric)}`, lines),
+            };
+          });
+        }
+  },
+  tradeoff() {
+    drawTradeOff();
+  },
+  training() {
+    for (const metric of metricNames(D.scan)) {
+      const all = D.scan.filter((line) => line.metric === metric);
+      card(inside("training"), () => {
+        const lines = fitting(all)
+          .filter(seen)
+          .sort((a, b) => D.models[a.model].step - D.models[b.model].step);
+        const known = lines.flatMap((line) => line.value).filter((y) => y !== null);
+        const [low, high] = [Math.min(...known), Math.max(...known)];
+        const layers = unique(lines.flatMap((line) => line.layers)).sort((a, b) => a - b);
+        const rows = lines.map((line) => ({
+          label: `step ${D.models[line.model].step}`,
+          cells: layers.map((layer) => {
+            const y = line.value[line.layers.indexOf(layer)] ?? null;
+            return {
+              share: share(y, low, high),
+              full: number(y),
+              told: [{ name: `layer ${layer}`, cells: [number(y), about(metric).unit] }],
+            };
+          }),
+        }));
+        return {
+          title: words(metric),
+          note: lines.length ? settingOf(lines[0], all) : "",
+          key: known.length ? [scaleKey(number(low), number(high))] : [],
+          picture: (plot) =>
+            rows.length
+              ? heatMap(plot, { rows, columns: layers })
+              : plot.replaceChildren(h("div", { class: "empty" }, "All models are switched off.")),
+          table: () => heatTable(`${words(metric)} by layer and training step`, { rows, columns: layers }),
+        };
+      });
+    }
+  },
+  changes() {
+    const pairs = D.pairs;
+    let pair = 0;
+    if (pairs.length > 1)
+      chooser(
+        "changes",
+        "pair",
+        pairs.map((p, i) => [i, p.name]),
+        (p) => {
+          pair = Number(p);
+          redrawAll();
+        },
+      );
+    for (const metric of metricNames(pairs.flatMap((p) => p.changes))) {
+      card(inside("changes"), () => {
+        const all = pairs[pair].changes.filter((line) => line.metric === metric);
+        const lines = fitting(all).map((line) => ({ ...line, name: "difference", colour: colours().lines[0] }));
+        return {
+          title: words(metric),
+          note: [
+            pairs[pair].name,
+            lines.length ? settingOf(lines[0], all) : "",
+            lines.length && lines[0].paired ? "paired over prompts" : "not paired",
+          ]
+            .filter(Boolean)
+            .join(", "),
+          picture: (plot) => lineChart(plot, lines, { unit: about(metric).unit, zero: true }),
+          table: () => lineTable(`${words(metric)}: ${pairs[pair].name}`, lines),
+        };
+      });
+    }
+  },
+  cka() {
+    for (const pair of D.pairs.filter((p) => p.cka)) {
+      const rows = pair.cka.values
+        .map((line, i) => ({
+          label: `layer ${pair.cka.first_layers[i]}`,
+          cells: line.map((y, j) => ({
+            share: y,
+            full: number(y),
+            text: y === null ? "" : y.toFixed(2).replace("0.", "."),
+            told: [{ name: `layer ${pair.cka.second_layers[j]} of ${pair.second}`, cells: [number(y)] }],
+          })),
+        }))
+        .reverse();
+      card(inside("cka"), () => ({
+        title: pair.name,
+        note: `Rows are layers of ${clip(pair.first, 60)}. ${pair.cka.n} texts, tokens ${pair.cka.tokens}, mean pooled.`,
+        key: [scaleKey("0 unrelated", "1 same shape")],
+        picture: (plot) =>
+          heatMap(plot, { rows, columns: pair.cka.second_layers, axis: `layer of ${clip(pair.second, 40)}` }),
+        table: () => heatTable(`Linear CKA: ${pair.name}`, { rows, columns: pair.cka.second_layers }),
+      }));
+    }
+  },
+};
+
+// ---- scores of tasks ------------------------------------------------------------------------------------------
+const scoreSettings = () => unique(D.eval.map((l) => [l.tokens, l.pooling, l.readout].join(", ")));
+const drawScores = () => {
+  let setting = scoreSettings()[0],
+    model = D.eval[0].model;
+  const lineOf = (l) => [l.tokens, l.pooling, l.readout].join(", ") === setting;
+  if (scoreSettings().length > 1)
+    chooser(
+      "scores",
+      "tokens, pooling, readout",
+      scoreSettings().map((w) => [w, w]),
+      (w) => {
+        setting = w;
+        redrawAll();
+      },
+    );
+  const models = unique(D.eval.map((line) => line.model));
+  if (models.length > 1)
+    chooser(
+      "scores",
+      "model",
+      models.map((m) => [m, D.models[m].label]),
+      (m) => {
+        model = Number(m);
+        redrawAll();
+      },
+    );
+  const tasks = unique(D.eval.map((line) => line.metric));
+  card(inside("scores"), () => {
+    const lines = named(
+      models
+        .filter((m) => !chosen.hidden.has(m))
+        .map((m) => meanLine(D.eval.filter((l) => l.model === m && lineOf(l))))
+        .filter(Boolean),
+    );
+    return {
+      title: tasks.length > 1 ? `Mean of ${tasks.length} tasks` : tasks[0],
+      note: "Points from 0 to 100. A ring is the last layer after the final norm: what is usually used.",
+      picture: (plot) => lineChart(plot, lines, { unit: "points", tall: TALL }),
+      table: () => lineTable("Mean score by layer", lines),
+    };
+  });
+  card(inside("scores"), () => {
+    const lines = D.eval.filter((line) => line.model === model && lineOf(line));
+    const layers = unique(lines.flatMap((line) => line.layers)).sort((a, b) => a - b);
+    const normed = lines.some((line) => line.normed);
+    const rows = lines.map((line) => scoreRow(line, layers, normed));
+    const columns = normed ? [...layers, "norm"] : layers;
+    return {
+      title: D.models[model].label,
+      note: "Every task is scaled by itself. Diamond: best. Ring: last layer as usually used. At the right: best | last.",
+      key: [scaleKey("worst layer", "best layer")],
+      picture: (plot) => heatMap(plot, { rows, columns, gapBefore: normed ? layers.length : -1 }),
+      table: () => heatTable(`${D.models[model].label}: points by task and layer`, { rows, columns }),
+    };
+  });
+};
+const meanLine = (lines) => {
+  if (!lines.length) return null;
+  const layers = lines[0].layers.filter((layer) =>
+    lines.every((l) => (l.value[l.layers.indexOf(layer)] ?? null) !== null),
+  );
+  const mean = (list) => list.reduce((a, b) => a + b, 0) / list.length;
+  const normed = lines.every((l) => l.normed && l.normed.value !== null)
+    ? { layer: lines[0].normed.layer, value: mean(lines.map((l) => l.normed.value)) }
+    : undefined;
+  return {
+    ...lines[0],
+    layers,
+    value: layers.map((layer) => mean(lines.map((l) => l.value[l.layers.indexOf(layer)]))),
+    low: undefined,
+    high: undefined,
+    normed,
+  };
+};
+const scoreRow = (line, layers, normed) => {
+  const all = layers.map((layer) => line.value[line.layers.indexOf(layer)] ?? null);
+  if (normed) all.push(line.normed ? line.normed.value : null);
+  const known = all.filter((y) => y !== null);
+  const [low, high] = [Math.min(...known), Math.max(...known)];
+  const lastAt = normed && all.at(-1) !== null ? all.length - 1 : layers.length - 1,
+    bestAt = all.indexOf(high);
+  const cells = all.map((y, i) => {
+    const mark = i === bestAt ? "best" : i === lastAt ? "last" : null;
+    const place = i < layers.length ? `layer ${layers[i]}` : "last, normed";
+    const gain =
+      y !== null && all[lastAt] !== null
+        ? `${y >= all[lastAt] ? "+" : "−"}${Math.abs(y - all[lastAt]).toFixed(1)} to last`
+        : "";
+    return {
+      share: share(y, low, high),
+      full: y === null ? "" : y.toFixed(2),
+      mark,
+      told: [{ name: place, cells: [y === null ? "–" : y.toFixed(2), gain, mark || ""] }],
+    };
+  });
+  const note = known.length && all[lastAt] !== null ? `${high.toFixed(1)} | ${all[lastAt].toFixed(1)}` : "";
+  return { label: line.metric, cells, note };
+};
+
+// ---- correlation ----------------------------------------------------------------------------------------------
+// A correlation has a metric's rows and tokens, and no pooling or readout of its own.
+const settled = (rows) => fitting(rows.map((row) => ({ ...row, pooling: "-", readout: "-" })));
+const drawCorrelation = () => {
+  let measure = "spearman";
+  const measures = [
+    ["spearman", "Spearman"],
+    ["kendall", "Kendall"],
+    ["distance", "distance correlation"],
+  ];
+  chooser("correlation", "measure", measures, (m) => {
+    measure = m;
+    redrawAll();
+  });
+  for (const found of D.correlation) {
+    card(inside("correlation"), () => {
+      const metrics = metricNames(found.rows);
+      const columns = metrics.map((metric) => ({
+        metric,
+        rows: settled(found.rows.filter((r) => r.metric === metric)),
+      }));
+      const tasks = unique(found.rows.map((row) => row.task));
+      const rows = tasks.map((task) => ({
+        label: task,
+        cells: columns.map(({ metric, rows: mine }) => {
+          const row = mine.find((r) => r.task === task),
+            y = row ? row[measure] : null,
+            p = row ? row[`${measure}_p`] : null;
+          const text = y === null ? "" : y.toFixed(2).replace("-", "−").replace("0.", ".");
+          return {
+            share: y === null ? null : (y + 1) / 2,
+            text,
+            full: y === null ? "" : `${y.toFixed(2)} (p ${number(p)})`,
+            told: [{ name: words(metric), cells: [number(y), `p ${number(p)}`, row ? `${row.layers} layers` : ""] }],
+          };
+        }),
+      }));
+      return {
+        title: D.models[found.model].label,
+        note:
+          `${found.rows[0].layers} layers. p is the share of circular shifts that correlate as strongly: ` +
+          `it cannot fall below ${number(1 / found.rows[0].layers)}.`,
+        key: [scaleKey(measure === "distance" ? "(no sign)" : "−1", "1", diverging)],
+        picture: (plot) => heatMap(plot, { rows, columns: metrics.map(words), colour: diverging, slanted: true }),
+        table: () => heatTable(`${measure} of metrics with scores over layers`, { rows, columns: metrics.map(words) }),
+      };
+    });
+  }
+};
+
+// ---- trade-off ------------------------------------------------------------------------------------------------
+const drawTradeOff = () => {
+  const costs = ["latency", "parameters", "memory"].filter((name) =>
+    D.tradeoff.some((t) => t.rows.some((row) => row[name] !== null && row[name] !== undefined)),
+  );
+  let cost = costs[0];
+  if (costs.length > 1)
+    chooser(
+      "tradeoff",
+      "cost",
+      costs.map((c) => [c, c]),
+      (c) => {
+        cost = c;
+        redrawAll();
+      },
+    );
+  for (const front of D.tradeoff) {
+    const unit = (name) => (front.units[name] ? `${name}, ${clip(String(front.units[name]), 24)}` : name);
+    card(inside("tradeoff"), () => ({
+      title: D.models[front.model].label,
+      note: "Filled: no other layer is both better and cheaper. Numbers are layers.",
+      picture: (plot) =>
+        scatter(
+          plot,
+          front.rows.filter((r) => Number.isFinite(r[cost]) && Number.isFinite(r.score)),
+          cost,
+          unit,
+          front.model,
+        ),
+      table: () => ({
+        caption: "Score and cost by layer",
+        head: ["layer", unit("score"), ...costs.map(unit), "on the front"],
+        rows: front.rows.map((r) => [
+          r.layer,
+          number(r.score),
+          ...costs.map((c) => number(r[c])),
+          r.pareto ? "yes" : "",
+        ]),
+      }),
+    }));
+  }
+};
+
+// ---- go -------------------------------------------------------------------------------------------------------
+setTheme(theme);
+drawControls();
+for (const [id, draw] of Object.entries(sections)) if (document.getElementById(id)) draw();
+let width = innerWidth;
+addEventListener("resize", () => {
+  if (innerWidth !== width) {
+    width = innerWidth;
+    redrawAll();
+  }
+});
+let onScreen = null; // the theme to go back to after printing
+addEventListener("beforeprint", () => {
+  hideTip();
+  onScreen ??= theme;
+  setTheme("light"); // paper is white
+  for (const one of cards) one.redraw(true);
+  for (const more of document.querySelectorAll("details")) more.open = true;
+});
+addEventListener("afterprint", () => {
+  setTheme(onScreen ?? theme);
+  onScreen = null;
+  redrawAll();
+});
+for (const button of document.querySelectorAll("button[data-copies]")) {
+  button.hidden = false;
+  button.addEventListener("click", async () => {
+    const text = document.getElementById(button.dataset.copies);
+    getSelection().selectAllChildren(text);
+    try {
+      await navigator.clipboard.writeText(text.textContent);
+    } catch {
+      document.execCommand("copy");
+    }
+    button.textContent = "Copied";
+    setTimeout(() => {
+      button.textContent = "Copy";
+    }, 1500);
+  });
+}
+// Ready is when the first pictures are on the screen.
+requestAnimationFrame(() =>
+  setTimeout(() => {
+    performance.mark("drawn");
+    root.dataset.ready = "yes";
+  }),
+);

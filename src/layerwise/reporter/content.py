@@ -1,0 +1,172 @@
+"""What a page shows, as plain data: models, curves, scores, correlations, picks and trade-offs, ready for JSON."""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from layerwise.errors import RunError
+from layerwise.metrics.catalog import CATALOG
+from layerwise.reporter.palette import colours
+from layerwise.results import LayerScore, LayerTable, model_labels, training_step
+
+PICK_FILE, TRADEOFF_FILE = "pick.json", "tradeoff.json"
+DIGITS = 5  # more than a picture can show, and half the bytes
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run as a page sees it: its table, the folder it lies in, and what else was written there."""
+
+    table: LayerTable
+    folder: str = ""
+    pick: Mapping[str, Any] = field(default_factory=dict)
+    tradeoff: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> str:
+        """scan, eval or stress."""
+        return "stress" if any(s.condition for s in self.table.scores) else str(self.table.run.get("kind", "scan"))
+
+
+def open_run(given: LayerTable | str | Path) -> Run:
+    """A run folder, with the pick and the trade-off that lie in it; a table is taken as it is."""
+    if isinstance(given, LayerTable):
+        return Run(given)
+    folder = Path(given)
+    extras = []
+    for name in (PICK_FILE, TRADEOFF_FILE):
+        try:
+            told = json.loads((folder / name).read_text(encoding="utf-8")) if (folder / name).is_file() else {}
+        except ValueError as error:
+            raise RunError(f"{folder / name} is damaged ({error}); make it again, or delete it") from None
+        extras.append(told if isinstance(told, dict) else {})
+    return Run(LayerTable.load(folder), str(given), *extras)
+
+
+def run_labels(runs: Sequence[Run]) -> list[str]:
+    """The model's short name; where a model has two runs of one kind, also the folder or the place in the list."""
+    models = model_labels([run.table for run in runs])
+    pairs = list(zip(models, (run.kind for run in runs), strict=True))
+    several = Counter(pairs)
+    where = [Path(run.folder).name or str(place) for place, run in enumerate(runs, start=1)]
+    return [
+        f"{label} · {place}" if several[label, kind] > 1 else label
+        for (label, kind), place in zip(pairs, where, strict=True)
+    ]
+
+
+def content(
+    runs: Sequence[Run],
+    correlated: Iterable[tuple[int, Any]] = (),
+    compared: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Everything the page's script draws. `correlated` pairs a run's number with its correlations as a data frame;
+    `compared` is a comparison as plain data.
+    """
+    labels = run_labels(runs)
+    models = list(dict.fromkeys(labels))
+    place = {label: number for number, label in enumerate(models)}
+    known = {m.name: {"unit": m.unit, "larger": m.larger_means, "of": m.perspective} for m in CATALOG}
+    shown: dict[str, list[Any]] = {"scan": [], "stress": [], "eval": []}
+    for run, label in zip(runs, labels, strict=True):
+        shown.get(run.kind, shown["scan"]).extend(series(run.table, place[label]))
+    names = {s["metric"] for kind in ("scan", "stress") for s in shown[kind]}
+    return {
+        "models": [described(label, full_name(runs[labels.index(label)].table)) for label in models],
+        "metrics": {name: known[name] for name in known if name in names},
+        **shown,
+        "correlation": [correlation(frame, place[labels[number]]) for number, frame in correlated],
+        "tradeoff": [trade_off(run.tradeoff, place[label]) for run, label in zip(runs, labels, strict=True)
+                     if run.tradeoff.get("layers")],
+        "pairs": [pair_of_runs(pair) for pair in (compared or {"pairs": []})["pairs"]],
+        "colours": colours(),
+    }
+
+
+def described(label: str, full: str) -> dict[str, Any]:
+    step = training_step(label)
+    return {"label": label, "full": full} | ({"step": step} if step is not None else {})
+
+
+def full_name(table: LayerTable) -> str:
+    return next((s.model for s in table.scores), "no model")
+
+
+def series(table: LayerTable, model: int) -> list[dict[str, Any]]:
+    """One line a curve; the normed last layer is a single point, kept with the raw curve it belongs to."""
+    lines, curves = [], table.curves()
+    for (*setting, readout), curve in curves.items():
+        alone = curves.get((*setting, "normed"), [])
+        if readout == "normed" and len(curve) == 1 and (*setting, "raw") in curves:
+            continue
+        first, last = curve[0], curve[-1]
+        line: dict[str, Any] = {
+            "model": model,
+            "metric": first.metric,
+            "rows": first.rows,
+            "tokens": first.tokens if first.transform == "none" else f"{first.tokens} + {first.transform}",
+            "pooling": first.pooling,
+            "readout": readout,
+            "depth": round(last.layer / last.depth) if last.depth else max(1, last.layer),
+            "layers": [s.layer for s in curve],
+            "n": last.n,
+            "value": [short(s.value) for s in curve],
+        }
+        if any(math.isfinite(s.ci_low) for s in curve):
+            line |= {"low": [short(s.ci_low) for s in curve], "high": [short(s.ci_high) for s in curve]}
+        if any(s.skipped for s in curve):
+            line["skipped"] = [s.skipped for s in curve]
+        if readout == "raw" and len(alone) == 1:
+            line["normed"] = point(alone[0])
+        if first.condition:
+            line |= {"condition": first.condition, "level": short(first.level)}
+        if first.rows == "-":
+            line["task"] = first.data
+        lines.append(line)
+    return lines
+
+
+def point(s: LayerScore) -> dict[str, Any]:
+    return {"layer": s.layer, "value": short(s.value), "low": short(s.ci_low), "high": short(s.ci_high)}
+
+
+def short(value: float) -> float | None:
+    """A number as JSON can hold it, in few digits; None where it is undefined."""
+    return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
+
+
+def correlation(frame: Any, model: int) -> dict[str, Any]:
+    """The rows of `correlate` for one model."""
+    names = [c for c in frame.columns if frame[c].dtype.kind == "f"]
+    rows = [
+        {k: short(float(v)) if k in names else v for k, v in record.items()}
+        for record in frame.to_dict(orient="records")
+    ]
+    return {"model": model, "rows": rows}
+
+
+def trade_off(told: Mapping[str, Any], model: int) -> dict[str, Any]:
+    """The front of one model: a row a layer with score, latency, parameters, memory and pareto, and their units."""
+    names = ("layer", "score", "latency", "parameters", "memory", "pareto")
+    rows = [{name: row.get(name) for name in names} for row in told["layers"]]
+    return {"model": model, "units": dict(told.get("units", {})), "rows": rows}
+
+
+def pair_of_runs(told: Mapping[str, Any]) -> dict[str, Any]:
+    """A pair of a comparison: a line a metric and setting with the difference by layer, and CKA."""
+    names = ("condition", "metric", "rows", "tokens", "pooling", "readout")
+    lines: dict[tuple[str, ...], dict[str, Any]] = {}
+    for row in told["changes"]:
+        setting = {name: row[name] for name in names}
+        line = lines.setdefault(tuple(setting.values()), setting | {"paired": row["paired"], "depth": 1, "layers": []})
+        line["layers"].append(row["layer"])
+        line["depth"] = round(row["layer"] / row["depth"]) if row["depth"] else line["depth"]
+        for name, column in (("value", "difference"), ("low", "ci_low"), ("high", "ci_high")):
+            line.setdefault(name, []).append(None if row[column] is None else short(row[column]))
+    curves = [line for line in lines.values() if len(line["layers"]) > 1 and not line["condition"]]
+    name = f"{told['first']} → {told['second']}"
+    return {"name": name, "first": told["first"], "second": told["second"], "changes": curves, "cka": told["cka"]}

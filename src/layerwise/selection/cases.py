@@ -1,0 +1,94 @@
+"""Cases: what a rule is judged on. One task of one model, its score at every layer, and the curves a rule may see."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from layerwise.errors import InputError
+from layerwise.results import LayerTable
+
+SCORE_COLUMNS = ("family", "model", "task", "layer", "score")
+METRIC_COLUMNS = ("model", "task", "layer", "metric", "value")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One task of one model. `scores` has a number a layer, nan where there is none; the last is always known."""
+
+    family: str
+    model: str
+    task: str
+    scores: tuple[float, ...]
+    curves: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+
+    @property
+    def depth(self) -> int:
+        return len(self.scores) - 1
+
+    @property
+    def last(self) -> float:
+        return self.scores[-1]
+
+    @property
+    def best(self) -> float:
+        return max(s for s in self.scores if math.isfinite(s))
+
+    def score_at(self, layer: int) -> float:
+        """The score of that layer, or of the nearest one that was scored; the later one of two as near."""
+        known = [k for k, s in enumerate(self.scores) if math.isfinite(s)]
+        return self.scores[min(known, key=lambda k: (abs(k - layer), -k))]
+
+
+def cases_from_frames(scores: Any, metrics: Any = None) -> list[Case]:
+    """Cases of tidy tables: family, model, task, layer, score; and model, task, layer, metric, value.
+
+    A metric with an empty task belongs to the model and is seen by all its tasks; one of the task itself goes first.
+    """
+    for frame, wanted in ((scores, SCORE_COLUMNS), *([] if metrics is None else [(metrics, METRIC_COLUMNS)])):
+        if lacking := set(wanted) - set(frame.columns):
+            raise InputError(f"a table lacks {', '.join(sorted(lacking))}; it needs {', '.join(wanted)}")
+    curves: dict[tuple[str, str], dict[str, dict[int, float]]] = {}
+    for row in () if metrics is None else metrics.itertuples(index=False):
+        curves.setdefault((row.model, row.task or ""), {}).setdefault(row.metric, {})[int(row.layer)] = row.value
+    cases = []
+    for (family, model, task), group in scores.groupby(["family", "model", "task"], sort=True, observed=True):
+        known = dict(zip(group.layer.astype(int), group.score, strict=True))
+        depth = max(known)
+        if not math.isfinite(known[depth]):
+            raise InputError(f"{model} on {task}: the last layer ({depth}) has no score, so nothing can be compared")
+        found = curves.get((model, ""), {}) | curves.get((model, task), {})
+        whole = {name: dense(values, depth) for name, values in found.items()}
+        cases.append(Case(str(family), str(model), str(task), dense(known, depth), whole))
+    return cases
+
+
+def dense(values: Mapping[int, float], depth: int) -> tuple[float, ...]:
+    return tuple(float(values.get(layer, math.nan)) for layer in range(depth + 1))
+
+
+def curves_of(table: LayerTable) -> dict[str, tuple[float, ...]]:
+    """One curve a metric: layers as transformers gives them, raw below, the last one normed where it has a norm.
+
+    Of several settings of one metric, the first in the table counts.
+    """
+    depth = max(row.layer for row in table)
+    found: dict[str, dict[int, float]] = {}
+    setting: dict[str, tuple[str, ...]] = {}
+    for row in sorted(table, key=lambda row: row.readout):  # normed before raw
+        here = (row.rows, row.tokens, row.pooling, row.condition)
+        if setting.setdefault(row.metric, here) == here and row.layer not in found.get(row.metric, {}):
+            if row.readout == "normed" and row.layer < depth:
+                continue
+            found.setdefault(row.metric, {})[row.layer] = row.value
+    return {metric: dense(values, depth) for metric, values in found.items()}
+
+
+def cases_from_runs(runs: Iterable[tuple[str, LayerTable, Sequence[LayerTable]]]) -> list[Case]:
+    """Cases of own runs: (family, evaluation, scans of the same model)."""
+    cases = []
+    for family, evaluation, scans in runs:
+        curves = {name: curve for table in scans for name, curve in curves_of(table).items()}
+        model = next(iter(evaluation)).model
+        cases += [Case(family, model, task, scores, curves) for task, scores in curves_of(evaluation).items()]
+    return cases

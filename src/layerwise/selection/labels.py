@@ -1,0 +1,62 @@
+"""Few labels: a table of 16 to 256 labelled texts or pairs as one more probe, cross-validated, unit by unit."""
+
+from typing import Any
+
+import numpy as np
+
+from layerwise.errors import InputError
+from layerwise.selection.probes import Floats, Probe, concordance, of_units, ridge_accuracy, unit_rows
+
+FOLDS = 5
+FEWEST = 16
+SPLITS = 8  # cross-validations with other folds, averaged
+FORMS = "text,label (classes) or text1,text2,score (how alike)"
+
+
+def label_probe(table: Any, seed: int = 0) -> Probe:
+    """A probe of a table with the columns text and label, or text1, text2 and score (or sentence1 and sentence2)."""
+    table = table.rename(columns={"sentence1": "text1", "sentence2": "text2"})
+    if len(table) < FEWEST:
+        raise InputError(f"{len(table)} labels are too few to weigh in; give {FEWEST} to 256")
+    if {"text", "label"} <= set(table.columns):
+        return class_probe([str(t) for t in table.text], np.array([str(label) for label in table.label]), seed)
+    if {"text1", "text2", "score"} <= set(table.columns):
+        first, second = ([str(t) for t in table[name]] for name in ("text1", "text2"))
+        return pair_probe(first, second, np.asarray(table.score, dtype=np.float64))
+    raise InputError(f"labels must be {FORMS}; this table has {', '.join(map(str, table.columns))}")
+
+
+def class_probe(texts: list[str], labels: Any, seed: int) -> Probe:
+    """Accuracy of a ridge classifier; a unit is a text, left out in turn."""
+    names, counts = np.unique(labels, return_counts=True)
+    if len(names) < 2 or counts.min() < 2:
+        rare = names[counts.argmin()]
+        raise InputError(f"labels need two classes with two texts each; {rare!r} has {counts.min()}")
+    rng = np.random.default_rng(seed)
+    splits = [balanced_folds(labels, rng) for _ in range(SPLITS)]
+
+    def score(rows: Floats) -> Floats:
+        return np.asarray(np.mean([ridge_accuracy(rows, labels, folds) for folds in splits], axis=0))
+
+    return Probe("labels", tuple(texts), score)
+
+
+def balanced_folds(labels: Any, rng: np.random.Generator) -> Any:
+    """A fold for each text, with the texts of each class spread evenly over the folds."""
+    folds = np.empty(len(labels), dtype=np.int64)
+    for name in np.unique(labels):
+        at = rng.permutation(np.flatnonzero(labels == name))
+        folds[at] = (np.arange(len(at)) + rng.integers(FOLDS)) % FOLDS
+    return folds
+
+
+def pair_probe(first: list[str], second: list[str], scores: Floats) -> Probe:
+    """How often a pair comes out on the right side of a pair of another score; a unit is a pair."""
+    if len(np.unique(scores)) < 2:
+        raise InputError("all pairs have the same score; there is nothing to rank")
+
+    def score(rows: Floats) -> Floats:
+        one, other = np.split(unit_rows(rows), 2)
+        return of_units(concordance((one * other).sum(axis=1), scores), len(scores), projection=True)
+
+    return Probe("labels", (*first, *second), score)

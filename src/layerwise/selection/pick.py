@@ -1,0 +1,137 @@
+"""Pick: the answer. Which recipe, which layers cannot be told from it, or that the last layer should be kept."""
+
+import html
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from layerwise.errors import InputError
+from layerwise.files import write_json
+from layerwise.recipe import Recipe
+from layerwise.selection.candidates import Scored
+
+PICK_FILE = "pick.json"
+NORMAL_95 = 1.96
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How much better one recipe is than another by the probes, in probe points (0 to 100), with its error."""
+
+    mean: float
+    error: float
+
+    @property
+    def low(self) -> float:
+        return self.mean - NORMAL_95 * self.error
+
+    @property
+    def high(self) -> float:
+        return self.mean + NORMAL_95 * self.error
+
+
+def difference(one: Scored, other: Scored, weights: Mapping[str, float]) -> Difference:
+    """A weighted mean of the probes' paired differences. Probes that share their units are added unit by unit."""
+    total = sum(weights.values())
+    by_units: dict[int, Any] = {}
+    for name, weight in weights.items():
+        gap = 100 * weight / total * (one.units[name] - other.units[name])
+        by_units[len(gap)] = by_units.get(len(gap), 0.0) + gap
+    mean = sum(float(gap.mean()) for gap in by_units.values())
+    variance = sum(float(gap.var(ddof=1)) / len(gap) for gap in by_units.values())
+    return Difference(mean, math.sqrt(variance))
+
+
+@dataclass(frozen=True)
+class Pick:
+    """A recipe, and what speaks for it."""
+
+    model: str
+    recipe: Recipe
+    last: Recipe
+    rule: str
+    why: tuple[str, ...] = ()
+    layers_alike: tuple[int, ...] = ()
+    gain: Difference | None = None  # over the last layer, by the probes
+    expected_gain: Mapping[str, float] = field(default_factory=dict)  # in points of held-out tasks, from the audit
+    saving: float = 0.0  # share of the blocks that need not run
+
+    @property
+    def keep_last(self) -> bool:
+        return self.recipe.at == self.last.at and self.recipe.transform == "none"
+
+    def to_dict(self) -> dict[str, Any]:
+        told = asdict(self) | {"keep_last": self.keep_last, "why": list(self.why)}
+        told["saving"] = {"blocks": f"{100 * self.saving:.0f} %"} if self.saving else {}
+        if self.gain is not None:
+            told["gain"] = {"mean": self.gain.mean, "low": self.gain.low, "high": self.gain.high}
+        return told
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict(), indent=1)
+
+    def save(self, folder: str | Path) -> Path:
+        path = Path(folder) / PICK_FILE
+        write_json(path, self.to_dict())
+        return path
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """The answer that was saved in a folder."""
+        path = Path(folder) / PICK_FILE
+        try:
+            told = json.loads(path.read_text(encoding="utf-8"))
+            recipe, last = (Recipe(**told[name]) for name in ("recipe", "last"))
+            return cls(told["model"], recipe, last, told["rule"], tuple(told["why"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            told_how = f"run: layerwise pick MODEL --data texts.txt --save {folder}"
+            raise InputError(f"no answer of pick in {str(folder)!r}; {told_how}") from None
+
+    def __repr__(self) -> str:
+        usual = asdict(Recipe(self.recipe.layer))
+        told = [f"{k} {v}" for k, v in asdict(self.recipe).items() if v != usual[k] and k != "max_length"]
+        head = "keep the last layer" if self.keep_last else f"use layer {self.recipe.layer}"
+        lines = [f"{Path(self.model).name}: {head}" + (f", {', '.join(told)}" if told and not self.keep_last else "")]
+        if self.gain is not None and not self.keep_last:
+            told_gain = f"{self.gain.mean:+.1f} points over the last layer"
+            lines.append(f"  probes: {told_gain}, 95 % {self.gain.low:+.1f} to {self.gain.high:+.1f}")
+        if self.expected_gain:
+            mean, low, high = (self.expected_gain[name] for name in ("mean", "low", "high"))
+            lines.append(f"  held-out models: {mean:+.1f} points on labelled tasks, {low:+.1f} to {high:+.1f}")
+        if self.layers_alike:
+            lines.append(f"  layers that cannot be told from it: {', '.join(map(str, self.layers_alike))}")
+        if self.saving > 0:
+            lines.append(f"  {100 * self.saving:.0f} % of the blocks need not run (a portable export keeps one more)")
+        return "\n".join([*lines, *(f"  {reason}" for reason in self.why)])
+
+    def _repr_html_(self) -> str:
+        (model, answer), *rest = told_rows(repr(self))
+        rows = "".join(f"<tr><th>{html.escape(n)}</th><td>{html.escape(t)}</td></tr>" for n, t in rest)
+        return f"<table><caption>{html.escape(model)}: <b>{html.escape(answer)}</b></caption>{rows}</table>"
+
+
+def told_rows(told: str) -> list[tuple[str, str]]:
+    """Lines of an answer as (name, rest), for a table."""
+    pairs = (line.strip().partition(": ") for line in told.splitlines())
+    return [(name, rest) for name, _, rest in pairs]
+
+
+def decide(
+    scored: Sequence[Scored], last: Recipe, weights: Mapping[str, float], *, margin: float = 0.0
+) -> tuple[Scored, Difference, tuple[int, ...]]:
+    """The best candidate by the probes, its gain over the last layer, and the layers that cannot be told from it.
+
+    The last layer is kept unless the gain is larger than `margin` points beyond doubt.
+    """
+    (usual,) = [s for s in scored if s.recipe.at == last.at and s.recipe.transform == "none"]
+    best = max(scored, key=lambda s: difference(s, usual, weights).mean)
+    gain = difference(best, usual, weights)
+    if not gain.low > margin:
+        best, gain = usual, Difference(0.0, 0.0)
+    chosen = best.recipe
+    rivals = [s for s in scored if (s.recipe.transform, s.recipe.tokens) == (chosen.transform, chosen.tokens)]
+    alike = [s.recipe.layer for s in rivals if s is not best and difference(best, s, weights).low <= 0]
+    return best, gain, tuple(alike)

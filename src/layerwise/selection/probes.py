@@ -1,0 +1,154 @@
+"""Probes: what a layer's vectors can do, measured without the user's labels.
+
+Two kinds. On the user's own texts: the halves of a passage find each other, and a perturbed text finds its original.
+On a small set that was written for this project (proxy.tsv): similar sentences come out as similar, a paraphrase is
+found among decoys, and a topic is told by its neighbours and by a linear classifier.
+
+Every probe gives a number a unit (a passage, a sentence of the set), larger is better, so that two recipes can be
+compared unit by unit.
+"""
+
+import csv
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from layerwise.inputs.views import make_view
+
+Floats = NDArray[np.float64]
+GRADES = {"paraphrase": 3, "twist": 2, "related": 1}  # beside 0 for a sentence of another topic
+NEIGHBOURS = 5
+RIDGE = 0.1  # of the mean variance
+SHORTEST_PASSAGE = 12  # words: shorter texts have no halves worth the name
+PASSAGES_AT_MOST = 256
+
+
+@dataclass(frozen=True)
+class Probe:
+    """The texts it needs, and what it makes of their vectors: (texts, D) -> (units,)."""
+
+    name: str
+    texts: tuple[str, ...]
+    score: Callable[[Floats], Floats]
+
+
+@cache
+def proxy_items() -> tuple[Mapping[str, str], ...]:
+    """The bundled set: a sentence, its paraphrase, a twist in its own words, a related one, and the topic of all."""
+    text = (files("layerwise.selection") / "proxy.tsv").read_text(encoding="utf-8")
+    return tuple(csv.DictReader(text.splitlines(), delimiter="\t"))
+
+
+def proxy_probes() -> list[Probe]:
+    """The probes on the bundled set; its units are the 72 sentences."""
+    items = proxy_items()
+    count = len(items)
+    sentences, paraphrases, twists, related = (
+        tuple(item[column] for item in items) for column in ("sentence", "paraphrase", "twist", "related")
+    )
+    topics = np.array([item["topic"] for item in items])
+    # A sentence of another topic: half the set further on.
+    unrelated = np.roll(np.arange(count), count // 2 + 1)
+    grades = np.repeat([*GRADES.values(), 0], count)
+
+    def pairs(rows: Floats) -> Floats:
+        """How often a pair of sentences comes out on the right side of a pair of another grade."""
+        first, *others = np.split(unit_rows(rows), 4)
+        second = np.concatenate([*others, first[unrelated]])
+        return of_units(concordance((np.tile(first, (4, 1)) * second).sum(axis=1), grades), count, projection=True)
+
+    def paraphrase(rows: Floats) -> Floats:
+        """Reciprocal rank of the paraphrase among all paraphrases and twists."""
+        first, para, twist = np.split(unit_rows(rows), 3)
+        return reciprocal_ranks(first @ np.concatenate([para, twist]).T, np.arange(count))
+
+    def neighbours(rows: Floats) -> Floats:
+        """Share of the five nearest sentences, but those of the same item, that are on the same topic."""
+        rows = unit_rows(rows)
+        near = rows @ rows.T
+        item = np.tile(np.arange(count), 3)
+        near[item[:, None] == item] = -np.inf
+        nearest = np.argsort(-near, axis=1, kind="stable")[:, :NEIGHBOURS]
+        same = np.tile(topics, 3)[nearest] == np.tile(topics, 3)[:, None]
+        return of_units(same.mean(axis=1), count)
+
+    def classifier(rows: Floats) -> Floats:
+        """Accuracy of a ridge classifier of topics, each sixth of the items left out in turn."""
+        item = np.tile(np.arange(count), 3)
+        right = ridge_accuracy(rows, np.tile(topics, 3), folds=item % 6)
+        return of_units(right, count)
+
+    return [
+        Probe("pairs", sentences + paraphrases + twists + related, pairs),
+        Probe("paraphrase", sentences + paraphrases + twists, paraphrase),
+        Probe("neighbours", sentences + paraphrases + related, neighbours),
+        Probe("classifier", sentences + paraphrases + related, classifier),
+    ]
+
+
+def own_probes(texts: Sequence[str], seed: int = 0) -> list[Probe]:
+    """The probes on the user's own texts; its units are passages that are long enough to have halves."""
+    passages = [text for text in dict.fromkeys(texts) if len(text.split()) >= SHORTEST_PASSAGE][:PASSAGES_AT_MOST]
+    if len(passages) < 2:
+        return []
+    count = len(passages)
+    halves = [split_in_half(text) for text in passages]
+    views = tuple(make_view(text, seed, text, 1) for text in passages)
+
+    def find(rows: Floats) -> Floats:
+        """Reciprocal rank of the counterpart among all counterparts."""
+        first, second = np.split(unit_rows(rows), 2)
+        return reciprocal_ranks(first @ second.T, np.arange(count))
+
+    first, second = zip(*halves, strict=True)
+    return [Probe("halves", first + second, find), Probe("views", views + tuple(passages), find)]
+
+
+def split_in_half(text: str) -> tuple[str, str]:
+    words = text.split()
+    return " ".join(words[: len(words) // 2]), " ".join(words[len(words) // 2 :])
+
+
+def unit_rows(rows: Floats) -> Floats:
+    return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12))
+
+
+def concordance(values: Floats, grades: NDArray[Any]) -> Floats:
+    """For each value, the share of values of other grades that lie on the right side of it; ties count half."""
+    higher = np.sign(grades[:, None] - grades)
+    agree = np.sign(values[:, None] - values) * higher
+    other = higher != 0
+    return np.asarray(((agree + 1) / 2 * other).sum(axis=1) / other.sum(axis=1))
+
+
+def of_units(values: Floats, count: int, *, projection: bool = False) -> Floats:
+    """Means over the repeats of each unit. `projection`: the spread of a mean over pairs of units is twice as wide."""
+    units = values.reshape(-1, count).mean(axis=0)
+    return np.asarray(units.mean() + 2 * (units - units.mean()) if projection else units)
+
+
+def reciprocal_ranks(near: Floats, right: NDArray[np.int64]) -> Floats:
+    """1 / rank of the right column in each row; those as near as the right one count as nearer."""
+    at = near[np.arange(len(near)), right]
+    return np.asarray(1 / (near >= at[:, None]).sum(axis=1))
+
+
+def ridge_accuracy(rows: Floats, labels: NDArray[np.str_], folds: NDArray[np.int64]) -> Floats:
+    """1 where a one-against-all ridge regression, fitted on the other folds, gives the label, else 0."""
+    names, codes = np.unique(labels, return_inverse=True)
+    right = np.empty(len(rows))
+    for fold in np.unique(folds):
+        out = folds == fold
+        mean = rows[~out].mean(axis=0)
+        x, held = rows[~out] - mean, rows[out] - mean
+        gram = x @ x.T                                                             # fewer rows than dimensions
+        strength = RIDGE * np.trace(gram) / len(gram) + 1e-12
+        y = 2.0 * (codes[~out][:, None] == np.arange(len(names))) - 1
+        scores = held @ x.T @ np.linalg.solve(gram + strength * np.eye(len(gram)), y)
+        right[out] = scores.argmax(axis=1) == codes[out]
+    return right

@@ -1,0 +1,98 @@
+"""One pick from its texts to its answer: the rulebook, the probes, the decision, and why."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from layerwise.models.network import Network
+from layerwise.recipe import Recipe
+from layerwise.results import LayerTable
+from layerwise.selection.candidates import layer_candidates, score_candidates, usual_last
+from layerwise.selection.cases import curves_of
+from layerwise.selection.labels import label_probe
+from layerwise.selection.pick import Pick, decide
+from layerwise.selection.probes import Probe, own_probes, proxy_probes
+from layerwise.selection.rules import parse_rule
+
+LABELS_FOR_HALF = 32  # so many labelled texts weigh as much as all other probes together
+
+
+@dataclass(frozen=True)
+class Rulebook:
+    """The frozen rule: which probes count how much, which maps are tried, and how it did on models it never saw."""
+
+    name: str
+    weights: Mapping[str, float]
+    transforms: Sequence[str]
+    margin: float
+    chosen_on: Sequence[str] = ()
+    audit: Mapping[str, Any] = field(default_factory=dict)
+
+
+@cache
+def rulebook() -> Rulebook:
+    """The rule that is shipped."""
+    return Rulebook(**json.loads((files("layerwise.selection") / "rulebook.json").read_text(encoding="utf-8")))
+
+
+def pick_recipe(
+    network: Network,
+    texts: Sequence[str],
+    *,
+    labels: Any = None,
+    layer_only: bool = False,
+    max_length: int,
+    book: Rulebook | None = None,
+    seed: int = 0,
+) -> Pick:
+    """The recipe that the probes prefer, or the last layer where they do not surely prefer another.
+
+    `texts` are the user's own, without labels: maps are fitted on them, and their halves are looked for. `labels` is
+    a table of a few labelled ones. With `layer_only`, no map is tried.
+    """
+    book = book or rulebook()
+    probes, weights = weighted_probes(texts, labels, book, seed)
+    last = usual_last(network)
+    transforms = ("none",) if layer_only else tuple(book.transforms)
+    candidates = layer_candidates(network, transforms=transforms)
+    scored = score_candidates(network, candidates, probes, texts, max_length=max_length)
+    best, gain, alike = decide(scored, last, weights, margin=book.margin)
+    usual = next(s for s in scored if s.recipe == last)
+    why = [f"{name}: {100 * best.mean(name):.1f}, last layer {100 * usual.mean(name):.1f}" for name in weights]
+    keep = best.recipe == last
+    if keep:
+        why.append("no candidate is better than the last layer beyond doubt")
+    told = book.audit.get("layer" if layer_only else "recipe", {})
+    recipe = Recipe(**vars(best.recipe) | {"max_length": max_length})
+    return Pick(
+        network.name, recipe, last, book.name, tuple(why), alike, gain,
+        {} if keep else told.get("gain", {}), 1 - recipe.layer / network.depth,
+    )  # fmt: skip
+
+
+def weighted_probes(
+    texts: Sequence[str], labels: Any, book: Rulebook, seed: int
+) -> tuple[list[Probe], dict[str, float]]:
+    """The probes that can be made of these texts and labels, and how much each counts."""
+    probes = [probe for probe in (*proxy_probes(), *own_probes(texts, seed)) if book.weights.get(probe.name)]
+    weights = {probe.name: book.weights[probe.name] for probe in probes}
+    if labels is not None:
+        probes.append(label_probe(labels, seed))
+        weights["labels"] = sum(weights.values()) * len(labels) / LABELS_FOR_HALF
+    return probes, weights
+
+
+def pick_by_rule(table: LayerTable, word: str) -> Pick:
+    """What a rule over a scan's table chooses; no model is run."""
+    curves = curves_of(table)
+    depth = max(row.layer for row in table)
+    rule, row = parse_rule(word), next(iter(table))
+    normed = any(r.readout == "normed" and r.layer == depth for r in table)
+    last = Recipe(depth, "normed" if normed else "raw")
+    layer = rule(curves, depth)
+    recipe = last if layer == depth else Recipe(layer)
+    why = (f"rule {word}, on the table alone; rules over metrics fail on some families (docs/pick.md)",)
+    return Pick(row.model, recipe, last, word, why, saving=1 - layer / depth)

@@ -1,0 +1,257 @@
+"""What differs between runs, layer by layer: base and fine-tune, sizes of a family, checkpoints, architectures.
+
+Layers are held against each other at the same depth: layer k of L against the layer nearest to k / L of the other
+model, ties to the shallower. Where both runs kept the numbers of single prompts, differences are paired over them.
+"""
+
+import html
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+
+from layerwise.errors import InputError, RunError
+from layerwise.results import LayerScore, LayerTable, aligned, model_labels
+from layerwise.sweep.alignment import Alignment, alignment
+from layerwise.sweep.paired import difference_of_pairs, prompt_rows
+
+Against = Literal["first", "previous"]
+SETTING = ["condition", "metric", "rows", "tokens", "pooling", "transform", "readout"]
+PROMPT_SETTING = ["metric", "rows", "tokens", "readout"]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A first and a second run: a row of `changes` a metric, setting and layer; CKA where both kept rows."""
+
+    first: str
+    second: str
+    changes: pd.DataFrame
+    cka: Alignment | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.first} → {self.second}"
+
+    def by_layer(self) -> "pd.Series[float]":
+        """How far each layer moved, on average over metrics in their first setting, as a share of a metric's range."""
+        moved: pd.Series[float] = first_setting(self.changes).groupby("layer")["share"].mean()
+        return moved
+
+    def largest(self) -> pd.DataFrame:
+        """The layer that moved most, for each metric in its first setting."""
+        known = first_setting(self.changes).dropna(subset=["share"])
+        return known.loc[known.groupby("metric", sort=False)["share"].idxmax()]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Several runs held against each other. Prints as a summary; `table` has all rows, `pairs` all differences."""
+
+    labels: tuple[str, ...]
+    table: LayerTable
+    pairs: tuple[Pair, ...]
+
+    def __str__(self) -> str:
+        return "\n\n".join([turns_told(self.table), *(pair_told(pair) for pair in self.pairs)])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        told = []
+        for pair in self.pairs:
+            shown = pair.largest()[["metric", "layer", "before", "after", "difference", "ci_low", "ci_high", "paired"]]
+            rows = shown.to_html(index=False, escape=True, float_format="{:.4g}".format, border=0)
+            told.append(f"<p><b>{html.escape(pair.name)}</b>: {html.escape(moved_told(pair))}</p>{rows}")
+        return "".join(told)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain data; undefined numbers are None."""
+        return {"runs": list(self.labels), "pairs": [pair_as_data(pair) for pair in self.pairs]}
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
+
+
+def compare_runs(
+    runs: Sequence[LayerTable | str | Path],
+    *,
+    against: Against = "first",
+    rows: str | None = None,
+    tokens: str | None = None,
+) -> Comparison:
+    """Every run against the first, or against the one before it; `rows` and `tokens` leave only that setting."""
+    if len(runs) < 2:
+        raise InputError("a comparison needs at least two runs")
+    if against not in ("first", "previous"):
+        raise InputError(f"against={against!r} is not one of first, previous")
+    wanted = {name: word for name, word in (("rows", rows), ("tokens", tokens)) if word}
+    loaded = [run if isinstance(run, LayerTable) else LayerTable.load(run) for run in runs]
+    labels = distinct(model_labels(loaded), runs)
+    tables = [table.where(**wanted).named(label) for table, label in zip(loaded, labels, strict=True)]
+    folders = [None if isinstance(run, LayerTable) else Path(run) for run in runs]
+    pairs = []
+    for second in range(1, len(tables)):
+        first = 0 if against == "first" else second - 1
+        changes = changes_between(tables[first], tables[second], folders[first], folders[second])
+        cka = alignment_or_none(folders[first], folders[second], tables[first])
+        pairs.append(Pair(labels[first], labels[second], changes, cka))
+    return Comparison(tuple(labels), LayerTable.join(tables), tuple(pairs))
+
+
+def distinct(labels: list[str], runs: Sequence[Any]) -> list[str]:
+    """Labels that no two runs share: two runs of one model are told apart by folder, or by number."""
+    if len(set(labels)) == len(labels):
+        return labels
+    where = [str(i) if isinstance(run, LayerTable) else Path(run).name for i, run in enumerate(runs, start=1)]
+    told = [f"{label} · {place}" for label, place in zip(labels, where, strict=True)]
+    return told if len(set(told)) == len(told) else [f"{label} · {i}" for i, label in enumerate(labels, start=1)]
+
+
+def changes_between(
+    first: LayerTable, second: LayerTable, first_folder: Path | None, second_folder: Path | None
+) -> pd.DataFrame:
+    """A row for each metric, setting and layer that both have: before, after, difference with its interval."""
+    one, two = by_setting(first), by_setting(second)
+    found = [row for setting in one if setting in two for row in changes_of_curve(setting, one[setting], two[setting])]
+    if not found:
+        raise InputError("the runs share no metric with the same rows, tokens, pooling and readout; scan them alike")
+    changes = pd.DataFrame(found)
+    if first_folder and second_folder and (first_folder / "prompts").is_dir() and (second_folder / "prompts").is_dir():
+        changes = with_pairs(changes, first_folder, second_folder)
+    return changes
+
+
+def by_setting(table: LayerTable) -> dict[tuple[str, ...], list[LayerScore]]:
+    return {(name, *rest): curve for (_, name, *rest), curve in table.curves().items()}
+
+
+def changes_of_curve(
+    setting: tuple[str, ...], one: list[LayerScore], two: list[LayerScore]
+) -> list[dict[str, Any]]:
+    values = [s.value for s in (*one, *two) if math.isfinite(s.value)]
+    span = max(values, default=0.0) - min(values, default=0.0)
+    rows = []
+    for s in one:
+        other = min(two, key=lambda t: (round(abs(t.depth - s.depth), 9), t.layer))
+        apart = other.value - s.value
+        # Two independent samples: halves of the intervals add up as squares. Too wide if the texts are the same.
+        half = math.hypot(s.ci_high - s.ci_low, other.ci_high - other.ci_low) / 2
+        rows.append({
+            **dict(zip(SETTING, setting, strict=True)),
+            "layer": s.layer, "other_layer": other.layer, "depth": s.depth,
+            "before": s.value, "after": other.value, "difference": apart,
+            "ci_low": apart - half, "ci_high": apart + half, "p": math.nan, "n": min(s.n, other.n), "paired": False,
+            "share": abs(apart) / span if span else math.nan,
+        })
+    return rows
+
+
+def with_pairs(changes: pd.DataFrame, first: Path, second: Path) -> pd.DataFrame:
+    """The changes, with intervals over the prompts that both runs saw where their own numbers were kept."""
+    changes = changes.copy()
+    for (layer, other), part in changes.groupby(["layer", "other_layer"]):
+        one, two = prompt_rows(first, layer=layer), prompt_rows(second, layer=other)
+        both = one.merge(two, on=["id", *PROMPT_SETTING], suffixes=("", "_after"))
+        both = both.dropna(subset=["value", "value_after"])
+        apart = (both.value_after - both.value).groupby([both[name] for name in PROMPT_SETTING])
+        known = {setting: values for setting, values in apart if len(values) > 1}
+        for index, row in part.iterrows():
+            values = known.get(tuple(row[name] for name in PROMPT_SETTING))
+            if values is not None and not row["condition"]:
+                d = difference_of_pairs(values.to_numpy())
+                told = {"difference": d.mean, "ci_low": d.ci_low, "ci_high": d.ci_high, "p": d.p, "n": d.n}
+                changes.loc[index, [*told, "paired"]] = [*told.values(), True]
+    return changes
+
+
+def alignment_or_none(first: Path | None, second: Path | None, table: LayerTable) -> Alignment | None:
+    """CKA in the first token choice; none where a run is no folder, kept no rows, or saw other texts."""
+    if first is None or second is None:
+        return None
+    tokens = next((s.tokens for s in table), "all")
+    try:
+        return alignment(first, second, tokens=tokens)
+    except RunError:
+        return None
+
+
+def first_setting(changes: pd.DataFrame) -> pd.DataFrame:
+    """Raw curves of each metric in the first row treatment, token choice and pooling that it has."""
+    raw = changes[changes.readout == changes.readout.iloc[0]]
+    names = ["condition", "rows", "tokens", "pooling"]
+    firsts = raw.groupby("metric", sort=False)[names].transform("first")
+    return raw[(raw[names] == firsts).all(axis=1)]
+
+
+def moved_told(pair: Pair) -> str:
+    """Which layers changed most and least, in words."""
+    moved = pair.by_layer().dropna().sort_values(ascending=False)
+    if moved.empty:
+        return "nothing is defined in both"
+    most = ", ".join(f"{layer} ({share:.0%})" for layer, share in moved.head(3).items())
+    return f"layers that changed most: {most} of a metric's range; least: {moved.index[-1]} ({moved.iloc[-1]:.0%})"
+
+
+def pair_told(pair: Pair) -> str:
+    lines = [pair.name, f"  {moved_told(pair)}"]
+    if pair.cka is not None:
+        lines.append(f"  {cka_told(pair.cka)}")
+    rows = [("metric", "at layer", "before", "after", "difference", "")]
+    for row in pair.largest().itertuples():
+        interval = f" [{row.ci_low:.4g}, {row.ci_high:.4g}]" if math.isfinite(row.ci_low) else ""
+        where = str(row.layer) if row.layer == row.other_layer else f"{row.layer} | {row.other_layer}"
+        how = f"paired over {row.n} prompts" if row.paired else ""
+        ends = (f"{row.before:.4g}", f"{row.after:.4g}")
+        rows.append((row.metric, where, *ends, f"{row.difference:+.4g}{interval}", how))
+    return "\n".join([*lines, *aligned(rows, indent="  ")])
+
+
+def cka_told(cka: Alignment) -> str:
+    """How alike the two models are at equal depth."""
+    last = (cka.first_layers[-1] or 1, cka.second_layers[-1] or 1)
+    same = {k: cka.at(k, min(cka.second_layers, key=lambda j: (round(abs(j / last[1] - k / last[0]), 9), j)))
+            for k in cka.first_layers}
+    known = {k: value for k, value in same.items() if value == value}
+    if not known:
+        return "CKA is undefined: a layer has no spread"
+    least, most = min(known, key=lambda k: known[k]), max(known, key=lambda k: known[k])
+    told = f"most alike at layer {most} ({known[most]:.2f}), least at layer {least} ({known[least]:.2f})"
+    return f"CKA at equal depth over {cka.n} texts: {told}"
+
+
+def turns_told(table: LayerTable) -> str:
+    """Where each metric is least and most in each run: the shape of the curves in one table."""
+    curves: dict[str, dict[str, str]] = {}
+    for (model, condition, metric, *_), curve in table.curves().items():
+        known = [s for s in curve if math.isfinite(s.value)]
+        if condition or len(known) < 2:
+            continue
+        ends = [f(known, key=lambda s: s.value) for f in (min, max)]
+        told = " to ".join(f"{s.value:.3g} at {s.layer}" for s in ends)
+        curves.setdefault(metric, {}).setdefault(model, told)
+    models = list(dict.fromkeys(model for told in curves.values() for model in told))
+    rows = [("least to most", *models)]
+    rows += [(metric, *(told.get(model, "") for model in models)) for metric, told in curves.items()]
+    return "\n".join(aligned(rows))
+
+
+def pair_as_data(pair: Pair) -> dict[str, Any]:
+    changes = [{name: plain(value) for name, value in row.items()} for row in pair.changes.to_dict(orient="records")]
+    return {"first": pair.first, "second": pair.second, "changes": changes, "cka": cka_as_data(pair.cka)}
+
+
+def plain(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def cka_as_data(cka: Alignment | None) -> dict[str, Any] | None:
+    if cka is None:
+        return None
+    values = [[None if v != v else round(v, 4) for v in line] for line in cka.values.tolist()]
+    layers = {"first_layers": list(cka.first_layers), "second_layers": list(cka.second_layers)}
+    return {**layers, "values": values, "n": cka.n, "tokens": cka.tokens}

@@ -1,0 +1,31 @@
+"""Moments: the second moments that a finished scan kept of a layer, to fit a linear map without another pass."""
+
+from pathlib import Path
+
+from torch import Tensor
+
+from layerwise.accumulators.second_moment import SecondMoment
+from layerwise.engines.shards import Checkpoint
+from layerwise.errors import InputError
+from layerwise.files import open_folder
+from layerwise.metrics.readings import pooled_rows
+from layerwise.models.network import Network
+from layerwise.recipe import Readout
+from layerwise.results import LayerTable
+from layerwise.sweep.state import ScanState
+
+
+def moments_of(run: Path, network: Network, at: Readout, max_length: int) -> tuple[int, Tensor, Tensor]:
+    """Count, mean and scatter of the pooled rows of that readout, as this very model gave them."""
+    told = LayerTable.load(run).run
+    if told["model"]["fingerprint"] != network.fingerprint() or told["plan"]["max_length"] != max_length:
+        raise InputError(f"{run} is a scan of another model or length; scan this one, or pass texts to --fit")
+    state, _ = Checkpoint(open_folder(run), ScanState.parse, 0).latest()
+    key = f"{at.layer:03d}|{at.readout}|{at.tokens}|{at.pooling}|{pooled_rows('raw').name}"
+    kept = state.kept.get(key) if state is not None else None
+    if not isinstance(kept, SecondMoment):
+        raise InputError(
+            f"{run} kept no second moments of layer {at.layer} ({at.readout}, {at.tokens}, {at.pooling}); "
+            "scan with --metrics dataset_entropy and these options, or pass texts to --fit"
+        )
+    return kept.summed()

@@ -1,0 +1,59 @@
+"""Made-up runs of any size, for tests of what is shown: curves with intervals, scores, checkpoints."""
+
+import math
+from typing import Any
+
+from layerwise.results import LayerScore, LayerTable
+
+ROWS = ("raw", "centered_unit")
+METRICS = ("prompt_entropy", "curvature", "dataset_entropy")
+
+
+def scan_table(
+    model: str = "m", *, depth: int = 5, metrics: Any = METRICS, rows: Any = ROWS, shift: float = 0.0
+) -> LayerTable:
+    """A scan's table: smooth curves, intervals of 0.1 either way, and the normed last layer."""
+    scores = []
+    for m, metric in enumerate(metrics):
+        for treatment in rows:
+            for layer in range(depth + 1):
+                value = 2 + m + shift + math.sin(layer / depth * 3 + m + (treatment == "raw"))
+                for readout in ("raw", "normed") if layer == depth else ("raw",):
+                    scores.append(one(model, layer, depth, metric, value, rows=treatment, readout=readout))
+    told = {"name": model, "revision": "main", "fingerprint": f"of {model}", "depth": depth, "width": 8, "family": "f"}
+    data = {"name": "texts.txt (first 7)", "prompts": 7, "tokens": 70, "cut": 1}
+    plan = {"metrics": list(metrics), "rows": list(rows), "tokens": ["all"], "max_length": 64, "seed": 0}
+    return LayerTable(tuple(scores), {"kind": "scan", "model": told, "data": data, "plan": plan, "seconds": 1.5})
+
+
+def eval_table(model: str = "m", *, depth: int = 5, tasks: Any = ("STS12", "Banking77Classification")) -> LayerTable:
+    """Scores that are best at two thirds of the depth."""
+    scores = []
+    for t, task in enumerate(tasks):
+        for layer in range(depth + 1):
+            value = 60 + t - 10 * abs(layer / depth - 2 / 3)
+            more = {"rows": "-", "pooling": "mean", "data": "STS: cosine_spearman"}
+            scores.append(one(model, layer, depth, task, value, **more))
+        scores.append(one(model, depth, depth, task, 51.0 + t, readout="normed", **more))
+    told = {"name": model, "revision": "main", "fingerprint": f"of {model}"}
+    sizes = {task: "all 9" for task in tasks}
+    return LayerTable(tuple(scores), {"kind": "eval", "model": told, "tasks": sizes, "max_length": 64})
+
+
+def stress_table(model: str = "m", *, depth: int = 5, levels: Any = (0.0, 0.5, 1.0)) -> LayerTable:
+    scores, runs = [], []
+    for level in levels:
+        for layer in range(depth + 1):
+            value = 3 - level + layer / depth
+            scores.append(one(model, layer, depth, "prompt_entropy", value, condition="random", level=level))
+        run = scan_table(model, depth=depth).run
+        runs.append({**run, "plan": {**run["plan"], "stress": {"kind": "random", "level": level}}})
+    return LayerTable(tuple(scores), {"kind": "joined", "runs": runs})
+
+
+def one(model: str, layer: int, depth: int, metric: str, value: float, **more: Any) -> LayerScore:
+    given = {"readout": "raw", "tokens": "all", "pooling": "-", "rows": "raw", "n": 7}
+    interval = {} if more.get("rows") == "-" else {"ci_low": value - 0.1, "ci_high": value + 0.1}
+    return LayerScore(
+        model=model, layer=layer, depth=layer / depth, metric=metric, value=value, **(given | interval | more)
+    )

@@ -1,0 +1,203 @@
+"""pick: probes measure what they say, the decision is cautious, the answer can be exported and read again."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import layerwise
+from layerwise.api import open_network
+from layerwise.cli.main import main
+from layerwise.errors import InputError
+from layerwise.recipe import Recipe
+from layerwise.selection.candidates import Scored, layer_candidates, score_candidates, usual_last
+from layerwise.selection.labels import label_probe
+from layerwise.selection.pick import Pick, decide, difference
+from layerwise.selection.probes import (
+    RIDGE,
+    concordance,
+    own_probes,
+    proxy_items,
+    proxy_probes,
+    reciprocal_ranks,
+    ridge_accuracy,
+)
+from layerwise.selection.run import rulebook
+
+RNG = np.random.default_rng(0)
+
+
+def test_concordance_is_somers_d():
+    from scipy.stats import somersd
+
+    grades, values = RNG.integers(0, 4, 60), RNG.normal(size=60).round(1)
+    pairs = sum(1 for i in range(60) for j in range(60) if grades[i] != grades[j])
+    each = concordance(values, grades)
+    weights = [(grades != g).sum() for g in grades]
+    assert (each * weights).sum() / pairs == pytest.approx((somersd(grades, values).statistic + 1) / 2)
+
+
+def test_reciprocal_ranks_by_a_loop():
+    near, right = RNG.normal(size=(9, 12)), RNG.integers(0, 12, 9)
+    naive = [1 / (1 + sum(near[i, j] > near[i, right[i]] for j in range(12))) for i in range(9)]
+    assert reciprocal_ranks(near, right) == pytest.approx(naive)
+    assert reciprocal_ranks(np.ones((2, 4)), np.array([0, 3])) == pytest.approx([0.25, 0.25]), "ties help nobody"
+
+
+def test_the_classifier_is_scikit_learns_ridge():
+    from sklearn.linear_model import Ridge
+
+    rows, labels, folds = RNG.normal(size=(40, 60)) + 3, RNG.choice(list("abc"), 40), np.arange(40) % 4
+    right = ridge_accuracy(rows, labels, folds)
+    for fold in range(4):
+        out = folds == fold
+        x = rows[~out] - rows[~out].mean(axis=0)
+        names = np.unique(labels)
+        model = Ridge(alpha=RIDGE * np.trace(x @ x.T) / len(x), fit_intercept=False)
+        model.fit(x, 2.0 * (labels[~out][:, None] == names) - 1)
+        expected = names[model.predict(rows[out] - rows[~out].mean(axis=0)).argmax(axis=1)] == labels[out]
+        assert (right[out] == expected).all()
+
+
+def test_the_bundled_set_is_whole():
+    items = proxy_items()
+    topics = pd.Series([item["topic"] for item in items]).value_counts()
+    assert len(items) == 72 and set(topics) == {6}
+    texts = [text for item in items for name, text in item.items() if name != "topic"]
+    assert len(set(texts)) == 4 * 72 and all(text == text.strip() and len(text) > 15 for text in texts)
+
+
+def test_a_perfect_embedding_has_perfect_probes():
+    """Vectors made of meaning alone: the topic, the item, and how far a variant is from it."""
+    topic = np.repeat(np.eye(12), 6, axis=0)
+    item = np.eye(72)
+    made = {"sentence": item, "paraphrase": item, "twist": 0.6 * item, "related": 0.2 * item}
+    made = {name: np.concatenate([topic, part, np.eye(4)[[k] * 72] * (k > 1)], axis=1)
+            for k, (name, part) in enumerate(made.items())}
+    items = proxy_items()
+    place = {entry[name]: made[name][i] for i, entry in enumerate(items) for name in made}
+    for probe in proxy_probes():
+        score = probe.score(np.array([place[text] for text in probe.texts])).mean()
+        assert score > 0.95, (probe.name, score)
+        noise = probe.score(RNG.normal(size=(len(probe.texts), 30))).mean()
+        assert noise < 0.6, (probe.name, noise)
+
+
+def test_halves_and_views_find_each_other():
+    texts = [f"{word} " * 14 for word in ("alpha", "beta", "gamma")] + ["too short"]
+    halves, views = own_probes(texts)
+    assert len(halves.texts) == 6 and halves.texts[0] == " ".join(["alpha"] * 7)
+    same = np.concatenate([np.eye(3), np.eye(3)])
+    assert halves.score(same) == pytest.approx([1, 1, 1]) and views.texts[3:] == tuple(texts[:3])
+    assert own_probes(["too short"]) == []
+
+
+def scored(layer, values, transform="none", **more):
+    return Scored(Recipe(layer, transform=transform), {"p": np.array(values), **more})
+
+
+def test_the_last_layer_is_kept_unless_another_is_better_beyond_doubt():
+    sure, noise = np.full(50, 0.5) + 0.01 * RNG.normal(size=50), RNG.normal(size=50)
+    last = scored(3, sure)
+    weights = {"p": 1.0}
+    best, gain, _ = decide([scored(1, sure + 0.1), last], last.recipe, weights)
+    assert best.recipe.layer == 1 and gain.mean == pytest.approx(10) and gain.low > 9
+    best, gain, _ = decide([scored(1, sure + 0.02 + noise), last], last.recipe, weights)
+    assert best is last and gain.mean == 0
+    best, _, _ = decide([scored(1, sure + 0.1), last], last.recipe, weights, margin=20)
+    assert best is last
+    near = scored(2, sure + 0.1 + 0.1 * (noise - noise.mean()))
+    best, _, alike = decide([scored(0, sure), scored(1, sure + 0.1), near, last], last.recipe, weights)
+    assert best.recipe.layer in (1, 2) and set(alike) == {1, 2} - {best.recipe.layer}
+
+
+def test_differences_add_what_shares_units_and_keep_apart_what_does_not():
+    a, b, c = RNG.normal(size=20), RNG.normal(size=20), RNG.normal(size=30)
+    one, other = scored(1, a, q=b, r=c), scored(2, 0 * a, q=0 * b, r=0 * c)
+    found = difference(one, other, {"p": 1, "q": 1, "r": 2})
+    assert found.mean == pytest.approx(100 * (a.mean() + b.mean() + 2 * c.mean()) / 4)
+    variance = (a + b).var(ddof=1) / 16 / 20 + c.var(ddof=1) / 4 / 30
+    assert found.error == pytest.approx(100 * variance**0.5)
+
+
+def test_probes_see_the_vectors_of_embed(tiny_llama, word_texts):
+    network = open_network(tiny_llama)
+    seen = []
+
+    class Spy:
+        name, texts = "spy", tuple(word_texts[:6])
+
+        def score(self, rows):
+            seen.append(rows)
+            return rows[:, 0]
+
+    score_candidates(network, layer_candidates(network), [Spy()], word_texts, max_length=32)
+    expected = np.stack(layerwise.embed(network, word_texts[:6], layers="1", max_length=32).layer_1)
+    assert seen[1] == pytest.approx(expected, abs=1e-6)
+    assert len(seen) == network.depth + 1 and layer_candidates(network)[-1] == usual_last(network)
+
+
+def test_labels_of_both_forms_become_probes():
+    table = pd.DataFrame({"text": [f"t{i}" for i in range(20)], "label": ["x", "y"] * 10})
+    probe = label_probe(table)
+    rows = np.where(np.arange(20)[:, None] % 2, 1.0, -1.0) * np.ones((20, 3)) + 0.01 * RNG.normal(size=(20, 3))
+    assert probe.score(rows).mean() == 1.0 and len(probe.score(rows)) == 20
+    angles = np.linspace(0, 3, 16)
+    words = [f"w{i}" for i in range(16)]
+    pairs = pd.DataFrame({"sentence1": words, "sentence2": words[::-1], "score": -angles})
+    rows = np.concatenate([np.tile([1.0, 0.0], (16, 1)), np.stack([np.cos(angles), np.sin(angles)], axis=1)])
+    assert label_probe(pairs).score(rows).mean() == pytest.approx(1.0)
+    with pytest.raises(InputError, match="text,label"):
+        label_probe(pd.DataFrame({"a": [1] * 16}))
+    with pytest.raises(InputError, match="two classes"):
+        label_probe(pd.DataFrame({"text": ["a", "b"] * 8, "label": [1] * 16}))
+    with pytest.raises(InputError, match="too few"):
+        label_probe(table[:8])
+
+
+def test_pick_answers_and_its_answer_is_exported(tiny_llama, word_texts, tmp_path, capsys):
+    longer = [" ".join(word_texts[i : i + 3]) for i in range(len(word_texts) - 3)]
+    found = layerwise.pick(tiny_llama, longer, max_length=32)
+    assert found.recipe.layer <= 3 and found.rule == rulebook().name and found.why
+    assert ("keep the last layer" in repr(found)) == found.keep_last
+    assert "<table>" in found._repr_html_() and "&lt;b&gt;" in replace(found, why=("<b>: x",))._repr_html_()
+    found.save(tmp_path)
+    assert json.loads((tmp_path / "pick.json").read_text())["recipe"]["layer"] == found.recipe.layer
+    assert Recipe.load(tmp_path / "pick.json") == found.recipe
+    layerwise.export(tiny_llama, found, tmp_path / "m", fit=longer)
+    assert json.loads((tmp_path / "m" / "layerwise.json").read_text())["chosen_by"].startswith(found.rule)
+    with pytest.raises(InputError, match="made for elsewhere"):
+        layerwise.export(tiny_llama, replace(found, model="elsewhere"), tmp_path / "n")
+    with pytest.raises(InputError, match="--save"):
+        Pick.load(tmp_path / "m")
+    assert Pick.load(tmp_path).recipe == found.recipe
+    pd.DataFrame({"text": longer}).to_csv(tmp_path / "t.csv", index=False)
+    paths = ["--data", str(tmp_path / "t.csv"), "--out", str(tmp_path / "e")]
+    assert main(["embedder", tiny_llama, *paths, "--max-length", "32"]) == 0
+    assert json.loads((tmp_path / "e" / "layerwise.json").read_text())["recipe"] == json.loads(found.recipe.to_json())
+    assert "SentenceTransformer" in capsys.readouterr().err
+
+
+def test_pick_by_a_rule_needs_no_model(tiny_llama, word_texts, tmp_path, capsys):
+    layerwise.scan(tiny_llama, word_texts, metrics="dataset_entropy,curvature", out=tmp_path)
+    table = layerwise.LayerTable.load(tmp_path)
+    found = layerwise.pick(table, rule="depth:67%")
+    assert found.recipe == Recipe(2) and found.saving == pytest.approx(1 / 3)
+    assert layerwise.pick(tmp_path).keep_last
+    assert main(["pick", str(tmp_path), "--rule", "min:curvature", "--json"]) == 0
+    curve = [r.value for r in table.where(metric="curvature", readout="raw")][:3]
+    curve.append(table.where(metric="curvature", readout="normed").scores[0].value)
+    known = [c if c == c else np.inf for c in curve]
+    assert json.loads(capsys.readouterr().out)["recipe"]["layer"] == int(np.argmin(known))
+    assert main(["pick", tiny_llama, "--rule", "last"]) == 2
+    assert "--data FILE" in capsys.readouterr().err
+
+
+def test_the_audit_on_the_command_line(tmp_path, capsys):
+    scores = [("f", "m", "t", k, s) for k, s in enumerate([1.0, 3.0, 2.0])]
+    pd.DataFrame(scores, columns=["family", "model", "task", "layer", "score"]).to_csv(tmp_path / "s.csv", index=False)
+    assert main(["audit", str(tmp_path / "s.csv"), "--rules", "last,depth:50%", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["recovered"] for row in rows] == [0.0, 1.0]

@@ -1,0 +1,135 @@
+"""plot: every figure draws what it should on one Axes, and mistakes are told in words."""
+
+import json
+import sys
+
+import matplotlib
+import numpy as np
+import pytest
+from runs import eval_table, scan_table, stress_table
+from test_report import TRADEOFF
+
+import layerwise
+from layerwise.cli.main import main
+from layerwise.cli.plot import FIGURES as OFFERED
+from layerwise.errors import InputError, MissingExtra
+from layerwise.reporter.figures import FIGURES, LINES, line_colours
+
+matplotlib.use("Agg")
+
+
+@pytest.fixture(autouse=True)
+def closed():
+    yield
+    matplotlib.pyplot.close("all")
+
+
+def test_depth_draws_a_line_a_model_with_its_band_and_the_normed_ring():
+    table = scan_table("a", depth=5)
+    ax = layerwise.plot(table, scan_table("b", depth=8), metric="curvature", rows="raw")
+    curve = [s.value for s in table.where(metric="curvature", rows="raw", readout="raw")]
+    lines = [line for line in ax.lines if len(line.get_xdata()) > 1]
+    assert len(lines) == 2 and len(ax.collections) == 2
+    assert lines[0].get_ydata() == pytest.approx(curve) and lines[0].get_xdata()[-1] == 100
+    assert ax.get_ylabel() == "curvature (radians)"
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["a", "b"]
+
+
+def test_an_axes_of_ones_own_is_drawn_on():
+    _, (left, right) = matplotlib.pyplot.subplots(1, 2)
+    assert layerwise.plot(scan_table(), ax=left) is left
+    assert layerwise.plot(scan_table(), figure="heatmap", ax=right) is right
+
+
+def test_heat_maps_scale_each_metric_by_itself():
+    ax = layerwise.plot(scan_table(depth=5), figure="heatmap")
+    shown = np.asarray(ax.images[0].get_array())
+    assert shown.shape == (3, 6) and shown.min(axis=1) == pytest.approx(0) and shown.max(axis=1) == pytest.approx(1)
+
+
+def test_checkpoints_are_rows_in_the_order_of_steps():
+    tables = [scan_table(f"x/step{step}", depth=4, shift=step) for step in (64, 8)]
+    ax = layerwise.plot(*tables, figure="checkpoints")
+    shown = np.asarray(ax.images[0].get_array())
+    assert shown.shape == (2, 5) and shown[1] == pytest.approx(shown[0] + 56)
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["8", "64"]
+    assert line_colours(["x/step64", "x/step8"])[0] < line_colours(["x/step64", "x/step8"])[1]  # later is darker
+    assert line_colours(["a", "b"]) == list(LINES[:2])
+
+
+def test_stress_draws_a_line_a_level():
+    ax = layerwise.plot(stress_table(), figure="stress")
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["0", "0.5", "1"]
+
+
+def test_correlation_has_a_cell_a_task_and_metric():
+    with pytest.warns(UserWarning, match="only 6 layers"):
+        ax = layerwise.plot(scan_table(), eval_table(), figure="correlation", rows="centered_unit")
+    assert np.asarray(ax.images[0].get_array()).shape == (2, 3)
+    assert [text.get_text() for text in ax.get_xticklabels()] == ["prompt entropy", "dataset entropy", "curvature"]
+
+
+def test_tradeoff_and_cka_are_read_from_folders(tmp_path, tiny_llama, word_texts):
+    eval_table().save(tmp_path / "e")
+    (tmp_path / "e" / "tradeoff.json").write_text(json.dumps(TRADEOFF))
+    ax = layerwise.plot(tmp_path / "e", figure="tradeoff", cost="parameters")
+    assert ax.get_xlabel() == "parameters" and ax.get_ylabel() == "score (points)"
+    assert {text.get_text() for text in ax.texts} == {"0", "1", "3"}
+    for name in ("a", "b"):
+        layerwise.scan(tiny_llama, word_texts, metrics="intrinsic_dimension", out=tmp_path / name)
+    compared = layerwise.compare(tmp_path / "a", tmp_path / "b")
+    for ax in (layerwise.plot(tmp_path / "a", tmp_path / "b", figure="cka"), layerwise.plot(compared, figure="cka")):
+        assert np.diag(np.asarray(ax.images[0].get_array())) == pytest.approx(1, abs=1e-3)
+    assert len(layerwise.plot(compared, metric="intrinsic_dimension").get_legend().get_texts()) == 2
+
+
+@pytest.mark.parametrize(
+    ("runs", "options", "said"),
+    [
+        ([scan_table()], {"figure": "pie"}, "not one of depth, heatmap"),
+        ([], {}, "no run is named"),
+        ([scan_table()], {"metric": "beauty"}, "no metric 'beauty' to draw; there are prompt_entropy"),
+        ([scan_table()], {"rows": "unit"}, "no rows 'unit' here; it has raw, centered_unit"),
+        ([scan_table()], {"cost": "latency"}, "figure depth takes no cost"),
+        ([scan_table("a"), scan_table("b")], {"figure": "heatmap"}, "shows one model, not 2"),
+        ([scan_table("a"), scan_table("b")], {"figure": "checkpoints"}, "names end with a step"),
+        ([scan_table()], {"figure": "stress"}, "one kind, not 0"),
+        ([scan_table()], {"figure": "tradeoff"}, "tradeoff.json is needed"),
+        ([scan_table("a"), scan_table("b")], {"figure": "cka"}, "no pooled rows"),
+    ],
+)
+def test_mistakes_say_what_to_pass(runs, options, said):
+    with pytest.raises(InputError, match=said):
+        layerwise.plot(*runs, **options)
+
+
+def test_names_are_drawn_as_they_are_and_never_as_formulas():
+    ax = layerwise.plot(scan_table("_a$x^2$"), scan_table("b" * 10_000))
+    ax.figure.canvas.draw()
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["a$x^2$", "b" * 39 + "…"]
+
+
+@pytest.mark.parametrize("suffix", ["pdf", "svg", "png"])
+def test_the_command_writes_the_same_file_twice(tmp_path, suffix):
+    scan_table().save(tmp_path / "run")
+    for name in ("one", "two"):
+        assert main(["plot", str(tmp_path / "run"), "-o", str(tmp_path / f"{name}.{suffix}")]) == 0
+    assert (tmp_path / f"one.{suffix}").read_bytes() == (tmp_path / f"two.{suffix}").read_bytes()
+    assert main(["plot", str(tmp_path / "run"), "-o", str(tmp_path / "one.gif")]) == 2
+
+
+def test_the_command_offers_every_figure_there_is():
+    assert tuple(FIGURES) == OFFERED
+
+
+def test_without_matplotlib_the_mend_is_told(monkeypatch):
+    monkeypatch.setattr("layerwise.reporter.figures.find_spec", lambda name: None)
+    with pytest.raises(MissingExtra, match=r"pip install 'layerwise\[plot\]'"):
+        layerwise.plot(scan_table())
+
+
+def test_the_verbs_load_no_matplotlib():
+    import subprocess
+
+    code = "import sys, layerwise.api; print('matplotlib' in sys.modules)"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "False"

@@ -1,0 +1,49 @@
+"""The front door: every command and every line of Python in the README does what it says."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from layerwise.cli.main import main
+from layerwise.inputs.text import demo_texts
+from layerwise.selection.probes import proxy_items
+
+README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+BASH, PYTHON = (re.search(rf"```{kind}\n(.*?)```", README, re.S)[1] for kind in ("bash", "python"))
+
+
+@pytest.fixture
+def desk(tmp_path, monkeypatch):
+    """A folder with texts and labelled pairs, where the commands are typed."""
+    monkeypatch.chdir(tmp_path)
+    Path("texts.txt").write_text("\n".join(demo_texts()[:60]), encoding="utf-8")
+    pairs = [(item["sentence"], item[name], score) for item in proxy_items()[:20]
+             for name, score in (("paraphrase", 4.0), ("related", 1.0))]
+    pd.DataFrame(pairs, columns=["sentence1", "sentence2", "score"]).to_csv("pairs.csv", index=False)
+    return tmp_path
+
+
+@pytest.mark.filterwarnings("ignore")  # of mteb and its dependencies
+def test_every_command_runs(desk, real_model, capsys):
+    lines = [line.partition("#")[0].strip() for line in BASH.splitlines()]
+    assert lines[0].startswith("pip install") and len(lines) >= 7
+    for line in lines[1:]:
+        program, *words = shlex.split(line.replace("MODEL", real_model("stories260k")))
+        assert program == "layerwise"
+        assert main(words) == 0, line
+        assert "".join(capsys.readouterr()).strip(), f"{line} said nothing"
+    assert (desk / "report.html").stat().st_size < 1_000_000
+    assert "stories260k" in (desk / "report.html").read_text(encoding="utf-8")
+
+
+def test_the_python_lines_run(desk, real_model):
+    exec(PYTHON.replace("MODEL", real_model("stories260k")), {})
+    assert (desk / "smaller" / "layerwise.json").exists()
+
+
+def test_every_link_leads_somewhere():
+    for target in re.findall(r"\]\(([^)]+)\)", README):
+        assert (Path(__file__).parents[1] / target).exists(), target
