@@ -18,13 +18,12 @@ from typing import Any
 from layerwise.api import open_engine, prepare, texts
 from layerwise.engines.local import LocalEngine
 from layerwise.engines.ray import Cluster
-from layerwise.engines.shards import Checkpoint
+from layerwise.engines.shards import Checkpoint, threads
 from layerwise.files import open_folder
 from layerwise.inputs.source import Example
 from layerwise.models.load import ModelSpec, load_network
 from layerwise.sweep.run import ScanWork
 from layerwise.sweep.state import ScanState
-from layerwise.sweep.worker import threads
 
 
 def run_shards(engine: Any, plan: Any, shards: list[list[Example]], out: Path) -> float:

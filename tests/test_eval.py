@@ -13,15 +13,15 @@ from families import DEPTH
 
 import layerwise
 from layerwise.cli.main import main
-from layerwise.downstream import run as eval_run
-from layerwise.downstream import scoring
+from layerwise.downstream import encoding, scoring
 from layerwise.downstream.correlate import correlations, distance_correlation, with_p
 from layerwise.downstream.data_root import read_root, write_task
 from layerwise.downstream.encoder import experiment, model_name
 from layerwise.downstream.tasks import PAPER_32, choose_tasks
-from layerwise.downstream.vectors import VectorKind, VectorsMissing, VectorStore
+from layerwise.downstream.vectors import VectorKind, VectorsMissing, VectorStore, segment_file
 from layerwise.errors import InputError
 from layerwise.exporter import tradeoff
+from layerwise.files import write_atomically
 from layerwise.recipe import Readout, Recipe
 from layerwise.results import LayerScore, LayerTable
 
@@ -100,13 +100,13 @@ def strings(frame):
 
 def test_each_unique_text_is_forwarded_exactly_once(tiny_llama, root, tmp_path, monkeypatch):
     seen = []
-    real = eval_run.pooled_vectors
+    real = encoding.pooled_vectors
 
     def counting(network, examples, readouts, **options):
         seen.extend(example.text for example in examples)
         return real(network, examples, readouts, **options)
 
-    monkeypatch.setattr(eval_run, "pooled_vectors", counting)
+    monkeypatch.setattr(encoding, "pooled_vectors", counting)
     table = layerwise.evaluate(tiny_llama, "OwnSTS,OwnPairs,OwnRetrieval", data_root=root, out=tmp_path, workers=0)
     assert len(seen) == len(set(seen)) == table.run["forwarded_texts"]
 
@@ -273,8 +273,19 @@ def compute(texts):
     return {r: torch.tensor([[float(len(t)), r.layer, ord(t[0])] for t in texts]) for r in KIND.readouts}
 
 
+def open_store(root, precision="float32"):
+    store = VectorStore(root, KIND, precision=precision)
+
+    def fill(parts):
+        for name, data in (segment_file(part, compute(part), precision) for part in parts):
+            write_atomically(store.folder / name, data)
+
+    store.fill = fill
+    return store
+
+
 def test_the_store_gives_back_what_was_computed_in_any_order(tmp_path):
-    store = VectorStore(tmp_path, KIND, compute)
+    store = open_store(tmp_path)
     first = store.vectors(["a", "bb", "a"], Readout(2))
     assert first.tolist() == [[1, 2, 97], [2, 2, 98], [1, 2, 97]]
     assert store.forwarded == 2
@@ -292,7 +303,7 @@ def test_the_store_gives_back_what_was_computed_in_any_order(tmp_path):
      {"readouts": (Readout(1), Readout(2, tokens="no_first"))}],
 )  # fmt: skip
 def test_no_vector_of_one_kind_is_served_for_another(tmp_path, change):
-    VectorStore(tmp_path, KIND, compute).vectors(["a"], Readout(1))
+    open_store(tmp_path).vectors(["a"], Readout(1))
     other = VectorStore(tmp_path, VectorKind(**(vars(KIND) | change)), None)
     with pytest.raises(VectorsMissing):
         other.vectors(["a"], Readout(1))
@@ -300,21 +311,21 @@ def test_no_vector_of_one_kind_is_served_for_another(tmp_path, change):
 
 @pytest.mark.parametrize("damage", [lambda d: d[:-7], lambda d: d[:10], lambda d: b"", lambda d: d[:-1] + b"\x00"])
 def test_damaged_segments_are_deleted(tmp_path, damage):
-    store = VectorStore(tmp_path, KIND, compute)
+    store = open_store(tmp_path)
     store.vectors(["a", "b"], Readout(1))
     (segment,) = store.segments()
     segment.write_bytes(damage(segment.read_bytes()))
-    again = VectorStore(tmp_path, KIND, compute)
+    again = open_store(tmp_path)
     assert not again.segments()
     assert again.vectors(["b"], Readout(1)).tolist() == [[1, 1, 98]]
 
 
 def test_half_precision_is_stored_apart(tmp_path):
-    VectorStore(tmp_path, KIND, compute).vectors(["a"], Readout(1))
-    half = VectorStore(tmp_path, KIND, compute, "float16")
+    open_store(tmp_path).vectors(["a"], Readout(1))
+    half = open_store(tmp_path, "float16")
     assert half.vectors(["a"], Readout(1)).dtype == np.float32 and half.forwarded == 1
     with pytest.raises(InputError, match="float32, float16"):
-        VectorStore(tmp_path, KIND, compute, "int8")
+        VectorStore(tmp_path, KIND, precision="int8")
 
 
 # ---- tasks and data

@@ -19,11 +19,11 @@ from test_remote import Store
 
 import layerwise
 from layerwise.campaigns import Campaign
+from layerwise.downstream.data_root import write_task
 from layerwise.engines.ray import RAY_HABITS, open_ray
-from layerwise.engines.shards import Checkpoint
+from layerwise.engines.shards import Checkpoint, threads
 from layerwise.errors import InputError, ModelError, RunError
 from layerwise.files import open_folder
-from layerwise.sweep.worker import threads
 
 ray = pytest.importorskip("ray")
 
@@ -72,6 +72,25 @@ def test_ray_on_two_nodes_gives_the_bits_of_the_local_runner(nodes, local, tiny_
     table = layerwise.scan(tiny_llama, TEXTS, out=tmp_path, engine=layerwise.Cluster(workers=workers), **PLAN)
     same_bits(tmp_path, local)
     pd.testing.assert_frame_equal(table.to_pandas(), layerwise.LayerTable.load(local).to_pandas(), check_exact=True)
+
+
+def test_eval_encodes_and_scores_on_the_cluster_what_it_does_here(nodes, tiny_llama, tmp_path, monkeypatch):
+    pytest.importorskip("mteb")
+    monkeypatch.setattr("layerwise.downstream.vectors.SEGMENT_TEXTS", 6)
+    pairs = {"sentence1": TEXTS[:20], "sentence2": TEXTS[20:40], "score": [float(i % 5) for i in range(20)]}
+    write_task(tmp_path / "root", "Own", "STS", pd.DataFrame(pairs))
+    found = {}
+    for name, engine in {"local": "local", "ray": layerwise.Cluster(workers=2)}.items():
+        table = layerwise.evaluate(
+            tiny_llama, "all", data_root=tmp_path / "root", out=tmp_path / name, engine=engine, threads=1
+        )
+        assert table.run["forwarded_texts"] == 40
+        vectors = {path for path in digest(tmp_path / name) if "segment" in path}
+        assert len(vectors) == 8, "two calls of four segments: no other file is left"
+        assert not list((tmp_path / name).rglob("state-*")) and not list((tmp_path / name).rglob("shards"))
+        found[name] = table.to_pandas(), vectors
+    pd.testing.assert_frame_equal(found["ray"][0], found["local"][0], check_exact=True)
+    assert found["ray"][1] == found["local"][1], "the same segments, by the hash in their names"
 
 
 def test_a_node_that_is_lost_takes_nothing_with_it(nodes, local, tiny_llama, tmp_path):

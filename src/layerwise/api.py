@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -17,8 +17,8 @@ from layerwise.downstream.correlate import correlations
 from layerwise.downstream.forecast import forecast_lines
 from layerwise.downstream.run import choose_recipes, run_evaluation
 from layerwise.downstream.tasks import choose_tasks
-from layerwise.engines.local import LocalEngine
-from layerwise.engines.ray import Cluster, open_ray
+from layerwise.engines.local import LocalEngine, local_processes
+from layerwise.engines.ray import Cluster, RayEngine, open_ray
 from layerwise.engines.shards import Engine
 from layerwise.errors import InputError
 from layerwise.exporter.run import export_recipe, fit_on_texts, require_new
@@ -225,6 +225,8 @@ def evaluate(
     precision: str = "float32",
     vectors: str = "keep",
     workers: int = 0,
+    engine: str | Cluster = "local",
+    threads: int | None = None,
     progress: bool = False,
 ) -> LayerTable:
     """Every layer on MTEB tasks, scored by mteb itself, with one forward pass a text.
@@ -233,26 +235,34 @@ def evaluate(
     points from 0 to 100, the task's name is the row's metric. What is in `out` already is not computed again.
     With `recipes`, these are scored instead of bare layers; their maps are fitted on the texts of `fit`, or, with
     fit="task", on each task's own texts without labels. With `workers`, scores are made in so many processes; a
-    script then needs `if __name__ == "__main__":`.
+    script then needs `if __name__ == "__main__":`. With engine="ray" (or a Cluster), texts are encoded by the
+    workers of a cluster and scored on all its CPUs; `out` and `data_root` are then on a disk that every node sees.
     """
-    chosen, network = choose_tasks(tasks, data_root), open_network(model)
+    chosen = choose_tasks(tasks, Path(data_root).absolute() if data_root else None)
+    outline, _ = outline_and_dtype(model)
     asked = [recipes] if isinstance(recipes, Recipe) else list(recipes)
     if not asked:
         looks = looks_asked(readout, tokens, pooling)
-        asked = choose_recipes(network, choose_layers(layers, network.depth), looks)
+        asked = choose_recipes(outline.depth, outline.has_norm, choose_layers(layers, outline.depth), looks)
     elif max_length is None:
         max_length = asked[0].max_length
     texts_to_fit = fitting_texts(fit, asked)
-    with tqdm(total=len(chosen) * len(asked), unit=" scores", disable=None if progress else True) as bar:
+    if "://" in str(out):
+        raise InputError("eval keeps vectors that are mapped into memory: --out must be a folder on a disk")
+    with ExitStack() as opened:
+        total = len(chosen) * len(asked)
+        bar = opened.enter_context(tqdm(total=total, unit=" scores", disable=None if progress else True))
 
         def on_score(told: dict[str, Any]) -> None:
             bar.set_postfix_str(told["task"], refresh=False)
             bar.update()
 
+        encoder = opened.enter_context(open_engine(engine, model, out))
+        processes = encoder if isinstance(encoder, RayEngine) else opened.enter_context(local_processes(workers))
         return run_evaluation(
-            network, chosen, asked, out=Path(out), max_length=longest(max_length, network.max_length),
-            fit="task" if fit == "task" else texts_to_fit, batch_tokens=batch_tokens, prompts=prompts,
-            precision=precision, vectors=vectors, workers=workers, on_score=on_score,
+            encoder, processes, chosen, asked, out=Path(out).absolute(), threads=threads or threads_of(engine),
+            max_length=longest(max_length, outline.max_length), fit="task" if fit == "task" else texts_to_fit,
+            batch_tokens=batch_tokens, prompts=prompts, precision=precision, vectors=vectors, on_score=on_score,
         )
 
 
@@ -270,9 +280,8 @@ def plan_evaluation(
     """What `evaluate` would take, a line each: tasks, texts, unique texts, forward passes, disk. Loads no weight."""
     chosen, outline = choose_tasks(tasks, data_root), outline_of(as_spec(model))
     looks = looks_asked(readout, tokens, pooling)
-    extra = len(looks) if outline.has_norm and outline.depth in choose_layers(layers, outline.depth) else 0
-    readouts = len(choose_layers(layers, outline.depth)) * len(looks) + extra
-    return forecast_lines(chosen, readouts, outline.width, 4 if precision == "float32" else 2)
+    recipes = choose_recipes(outline.depth, outline.has_norm, choose_layers(layers, outline.depth), looks)
+    return forecast_lines(chosen, len(recipes), outline.width, 4 if precision == "float32" else 2)
 
 
 def looks_asked(readout: Words, tokens: Words, pooling: Words) -> list[Recipe]:

@@ -11,13 +11,13 @@ from typing import Any
 
 from layerwise.api import as_cluster, forecast_of, open_engine, prepare, threads_of
 from layerwise.engines.ray import Cluster, joined, workers_of
+from layerwise.engines.shards import threads
 from layerwise.errors import InputError, LayerwiseError, RunError
 from layerwise.files import Folder, json_bytes, open_folder
 from layerwise.inputs.text import open_texts
 from layerwise.models.load import ModelSpec, load_tokenizer
 from layerwise.results import RUN_FILE, LayerTable
 from layerwise.sweep.run import run_scan
-from layerwise.sweep.worker import threads
 
 SETTINGS = (
     "metrics", "layers", "rows", "tokens", "readout", "pooling", "max_length", "batch_tokens", "shard_size", "seed",

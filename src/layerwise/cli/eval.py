@@ -4,7 +4,7 @@ import os
 import sys
 from argparse import ArgumentParser, Namespace
 
-from layerwise.cli.options import add_model, add_reading, model_spec
+from layerwise.cli.options import add_engine, add_model, add_reading, engine_options, model_spec
 
 HELP = "score every layer on MTEB tasks, or your own, with one forward pass a text"
 
@@ -19,8 +19,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--fit", help="texts to fit the recipes' maps on; `task`: each task's own, without labels")
     parser.add_argument("--vectors", default="keep", choices=["keep", "evict"], help="evict: delete them task by task")
     parser.add_argument("--precision", default="float32", choices=["float32", "float16"], help="of stored vectors")
-    cores = os.cpu_count() or 1
-    parser.add_argument("--workers", type=int, default=cores, help="scoring processes (default: one a core; 0: none)")
+    add_engine(
+        parser,
+        "local: scoring processes (default: one a core; 0: none); ray: processes that hold the model",
+        may_miss=False,
+    )
     parser.add_argument("--dry-run", action="store_true", help="say which tasks, texts and disk, and load nothing")
     parser.add_argument("--json", action="store_true", help="print the table as JSON")
 
@@ -37,8 +40,10 @@ def run(args: Namespace) -> int:
         return 0
     if not args.out:
         raise InputError("eval needs --out DIR, where scores are kept as they come")
-    names = ("max_length", "batch_tokens", "vectors", "precision", "workers")
-    options = {name: getattr(args, name) for name in names}
+    names = ("max_length", "batch_tokens", "vectors", "precision")
+    options = {name: getattr(args, name) for name in names} | engine_options(args, local_workers=True)
+    if args.engine == "local":
+        options["workers"] = os.cpu_count() or 1 if args.workers is None else args.workers
     options |= {"recipes": [Recipe.load(path) for path in args.recipe], "fit": args.fit}
     table = api.evaluate(model, args.tasks, out=args.out, progress=True, **chosen, **options)
     print(table.to_json() if args.json else table)

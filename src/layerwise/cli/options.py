@@ -69,26 +69,32 @@ def open_data(args: Namespace) -> Any:
     )
 
 
-def add_engine(parser: ArgumentParser) -> None:
+ROLE_OF_WORKERS = "ray: how many processes hold the model (default: as many as fit)"
+
+
+def add_engine(parser: ArgumentParser, workers: str = ROLE_OF_WORKERS, *, may_miss: bool = True) -> None:
+    """Where the work is done. `workers` says what they are; `may_miss`: texts that fail may be left out."""
     group = parser.add_argument_group("engine")
     group.add_argument("--engine", default="local", choices=["local", "ray"], help="ray: many processes or nodes")
     group.add_argument("--address", help="ray: the cluster, auto or host:port; default: one that is started here")
-    group.add_argument("--workers", type=int, help="ray: how many processes hold the model (default: as many as fit)")
+    group.add_argument("--workers", type=int, help=workers)
     group.add_argument("--cpus-per-worker", type=float, default=1, help="ray: CPUs, and threads, of each (default: 1)")
     group.add_argument("--gpus-per-worker", type=float, default=0, help="ray: GPUs of each, 0.5 for two workers on one")
     group.add_argument("--threads", type=int, help="threads of a process; part of the plan, as sums depend on them")
-    group.add_argument("--allow-missing", type=int, default=0, metavar="K", help="leave out up to K texts that fail")
+    if may_miss:
+        group.add_argument("--allow-missing", type=int, default=0, metavar="K", help="leave out up to K that fail")
 
 
-def engine_options(args: Namespace) -> dict[str, Any]:
+def engine_options(args: Namespace, local_workers: bool = False) -> dict[str, Any]:
+    """What the verb was asked for; only some have workers without Ray."""
     from layerwise.engines.ray import Cluster
     from layerwise.errors import InputError
 
-    chosen: dict[str, Any] = {"threads": args.threads, "allow_missing": args.allow_missing}
+    chosen: dict[str, Any] = {name: getattr(args, name) for name in ("threads", "allow_missing") if name in args}
     if args.engine == "ray":
         cluster = Cluster(args.address, args.workers, args.cpus_per_worker, args.gpus_per_worker)
         return chosen | {"engine": cluster}
-    if args.address or args.workers or args.gpus_per_worker:
+    if args.address or args.gpus_per_worker or (args.workers and not local_workers):
         raise InputError("--address, --workers and --gpus-per-worker belong to --engine ray")
     return chosen
 

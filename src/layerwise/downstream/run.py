@@ -9,21 +9,20 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
-from torch import Tensor
-
+from layerwise.downstream.encoding import Encoding, filling
 from layerwise.downstream.scoring import Scorer, score_all
 from layerwise.downstream.tasks import TaskChoice
 from layerwise.downstream.vectors import VectorKind, VectorStore, kinds_in
+from layerwise.engines.shards import Engine, Processes
 from layerwise.errors import RunError
-from layerwise.inputs.source import Example
-from layerwise.models.network import Network
-from layerwise.passes.vectors import pooled_vectors
-from layerwise.recipe import Readout, Recipe
+from layerwise.models.network import Identity
+from layerwise.recipe import Recipe
 from layerwise.results import LayerScore, LayerTable, environment
 
 
 def run_evaluation(
-    network: Network,
+    engine: Engine,
+    processes: Processes,
     tasks: Sequence[TaskChoice],
     recipes: Sequence[Recipe],
     *,
@@ -34,30 +33,25 @@ def run_evaluation(
     prompts: dict[str, str] | None = None,
     precision: str = "float32",
     vectors: str = "keep",
-    workers: int = 0,
+    threads: int,
     on_score: Callable[[dict[str, Any]], None] = lambda told: None,
 ) -> LayerTable:
     """Every recipe on every task, each unique text through the model once."""
-    began = time.monotonic()
-    dtype = str(network.dtype).removeprefix("torch.")
+    began, network = time.monotonic(), engine.identity
     given = tuple(sorted((prompts or {}).items()))
 
     def folder_of(kind: VectorKind) -> Path:
         """Prompts and precision change scores, so they are part of the folder's name, as all of `kind` is."""
         return out / replace(kind, prompt=repr(given), role=precision).name()
 
-    kind = VectorKind(network.fingerprint(), dtype, max_length, tuple(dict.fromkeys(r.at for r in recipes)))
+    kind = VectorKind(network.fingerprint, network.dtype, max_length, tuple(dict.fromkeys(r.at for r in recipes)))
     kind = next((wider for wider in kinds_in(out) if wider.serves(kind) and folder_of(wider).exists()), kind)
-    readouts = kind.readouts
     scorer = Scorer(folder_of(kind), kind, precision, network.name, network.revision, given, fit)
     opened: list[VectorStore] = []
 
     def open_store(wanted: VectorKind) -> VectorStore:
-        def compute(texts: Sequence[str]) -> dict[Readout, Tensor]:
-            examples = [Example(str(i), wanted.prompt + text) for i, text in enumerate(texts)]
-            return pooled_vectors(network, examples, readouts, max_length=max_length, batch_tokens=batch_tokens)
-
-        opened.append(VectorStore(scorer.out / "vectors", wanted, compute, precision))
+        encoding = Encoding(wanted, precision, batch_tokens, threads)
+        opened.append(filling(engine, encoding, VectorStore(scorer.out / "vectors", wanted, precision=precision)))
         return opened[-1]
 
     def after_task() -> None:
@@ -65,12 +59,14 @@ def run_evaluation(
             for store in opened:
                 store.evict()
 
-    found = score_all(scorer, tasks, recipes, open_store, workers=workers, on_score=on_score, after_task=after_task)
+    found = score_all(
+        scorer, tasks, recipes, open_store, processes=processes, on_score=on_score, after_task=after_task
+    )
     run = {
         "kind": "eval",
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "environment": environment(),
-        "model": {"name": network.name, "revision": network.revision, "fingerprint": kind.model, "dtype": dtype},
+        "model": {name: getattr(network, name) for name in ("name", "revision", "fingerprint", "dtype")},
         "max_length": max_length,
         "prompts": prompts or {},
         "fit": fit if isinstance(fit, str) else {"texts": len(fit), "fingerprint": fingerprint_of(fit)},
@@ -78,7 +74,7 @@ def run_evaluation(
         "tasks": {t.name: t.local.size_told if t.local else "hub" for t in tasks},
         "seconds": round(time.monotonic() - began, 1),
     }
-    table = LayerTable(tuple(layer_score(network, told, tasks, dtype) for told in found), run)
+    table = LayerTable(tuple(layer_score(network, told, tasks) for told in found), run)
     with_earlier(table, out).save(out)
     return table
 
@@ -95,7 +91,7 @@ def with_earlier(table: LayerTable, out: Path) -> LayerTable:
     return LayerTable(tuple(rows.values()), table.run)
 
 
-def layer_score(network: Network, told: dict[str, Any], tasks: Sequence[TaskChoice], dtype: str) -> LayerScore:
+def layer_score(network: Identity, told: dict[str, Any], tasks: Sequence[TaskChoice]) -> LayerScore:
     """A task's score as a row: the task is the metric, in points from 0 to 100."""
     recipe, task = Recipe(**told["recipe"]), next(t for t in tasks if t.name == told["task"])
     return LayerScore(
@@ -109,7 +105,7 @@ def layer_score(network: Network, told: dict[str, Any], tasks: Sequence[TaskChoi
         value=float("nan") if told["score"] is None else told["score"],
         n=task.local.examples if task.local else 0,
         data=f"{task.type}: {told['metric']}",
-        dtype=dtype,
+        dtype=network.dtype,
     )
 
 
@@ -117,9 +113,9 @@ def fingerprint_of(texts: Sequence[str]) -> str:
     return hashlib.blake2b(repr(texts).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
-def choose_recipes(network: Network, layers: Sequence[int], wanted: Sequence[Recipe]) -> list[Recipe]:
+def choose_recipes(depth: int, has_norm: bool, layers: Sequence[int], wanted: Sequence[Recipe]) -> list[Recipe]:
     """Each layer as asked; the last one also normed, since that is what people call the last layer."""
     chosen = [replace(look, layer=layer) for look in wanted for layer in layers]
-    if network.anatomy.final_norm is not None and network.depth in layers:
-        chosen += [replace(look, layer=network.depth, readout="normed") for look in wanted]
+    if has_norm and depth in layers:
+        chosen += [replace(look, layer=depth, readout="normed") for look in wanted]
     return list(dict.fromkeys(chosen))

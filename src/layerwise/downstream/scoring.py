@@ -4,19 +4,17 @@ import hashlib
 import json
 import logging
 import math
-import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Literal
 
 from layerwise.downstream.encoder import RecipeVectors, StoreFor, make_encoder
 from layerwise.downstream.tasks import TaskChoice, make_task, texts_of
 from layerwise.downstream.vectors import VectorKind, VectorsMissing, VectorStore, tensor_name
+from layerwise.engines.shards import Processes, threads
 from layerwise.files import write_json
 from layerwise.recipe import Recipe
 
@@ -152,15 +150,15 @@ def score_all(
     recipes: Sequence[Recipe],
     open_store: Callable[[VectorKind], VectorStore],
     *,
-    workers: int,
+    processes: Processes,
     on_score: Callable[[dict[str, Any]], None],
     after_task: Callable[[], None] = lambda: None,
 ) -> list[dict[str, Any]]:
     """Scores of all recipes on all tasks, in that order.
 
     The first recipe of a task is scored here, where texts without vectors can be computed, for all recipes at
-    once; the others in worker processes, which only read. A worker that misses a text leaves it to us. With no
-    workers, all are scored here.
+    once; the others in processes, which only read. One that misses a text leaves it to us. Without processes,
+    all are scored here.
     """
     stores = scorer.store_for(open_store)
     found: dict[tuple[str, Recipe], dict[str, Any]] = {}
@@ -169,39 +167,28 @@ def score_all(
         found[task.name, recipe] = told
         on_score(told)
 
-    with ProcessPoolExecutor(max(1, workers), mp_context=get_context("spawn"), initializer=start_worker) as pool:
-        for task in tasks:
-            waiting = []
-            for recipe in recipes:
-                told = scorer.done(task, recipe)
-                if told is None:
-                    waiting.append(recipe)
-                else:
-                    take(task, recipe, told)
-            here = waiting[:1] if workers else waiting
-            for recipe in here:
+    for task in tasks:
+        waiting = []
+        for recipe in recipes:
+            told = scorer.done(task, recipe)
+            if told is None:
+                waiting.append(recipe)
+            else:
+                take(task, recipe, told)
+        here = waiting[:1] if processes.width else waiting
+        for recipe in here:
+            take(task, recipe, scorer.score(task, recipe, stores))
+        parts = [waiting[len(here) :][i :: processes.width] for i in range(processes.width)]
+        for scored, missed in processes.answers(score_in_process, [(scorer, task, part) for part in parts if part]):
+            for recipe, told in scored:
+                take(task, recipe, told)
+            for recipe in missed:
                 take(task, recipe, scorer.score(task, recipe, stores))
-            parts = [waiting[len(here) :][i::workers] for i in range(workers)]
-            for future in as_completed(pool.submit(score_in_worker, scorer, task, part) for part in parts if part):
-                scored, missed = future.result()
-                for recipe, told in scored:
-                    take(task, recipe, told)
-                for recipe in missed:
-                    take(task, recipe, scorer.score(task, recipe, stores))
-            after_task()
+        after_task()
     return [found[task.name, recipe] for task in tasks for recipe in recipes]
 
 
-def start_worker() -> None:
-    """One thread a process: processes share the cores."""
-    import torch
-
-    torch.set_num_threads(1)
-    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        os.environ[name] = "1"
-
-
-def score_in_worker(
+def score_in_process(
     scorer: Scorer, task: TaskChoice, recipes: Sequence[Recipe]
 ) -> tuple[list[tuple[Recipe, dict[str, Any]]], list[Recipe]]:
     """What could be scored from the store alone, and what could not."""
@@ -210,7 +197,8 @@ def score_in_worker(
     scored, missed = [], []
     for recipe in recipes:
         try:
-            scored.append((recipe, scorer.score(task, recipe, stores)))
+            with threads(1):
+                scored.append((recipe, scorer.score(task, recipe, stores)))
         except VectorsMissing:
             missed.append(recipe)
     return scored, missed

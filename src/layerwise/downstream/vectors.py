@@ -19,10 +19,10 @@ from safetensors.torch import save
 from torch import Tensor
 
 from layerwise.errors import InputError, LayerwiseError
-from layerwise.files import write_atomically, write_json
+from layerwise.files import write_json
 from layerwise.recipe import Readout
 
-SEGMENT_TEXTS = 2048
+SEGMENT_TEXTS = 512  # also the shard of a worker, so that a small task keeps several busy
 PRECISIONS = {"float32": torch.float32, "float16": torch.float16}
 
 
@@ -59,16 +59,16 @@ def kinds_in(out: Path) -> list[VectorKind]:
     return list(dict.fromkeys(found))
 
 
-Compute = Callable[[Sequence[str]], Mapping[Readout, Tensor]]
+Fill = Callable[[Sequence[Sequence[str]]], None]  # puts a segment for each of these parts into the store's folder
 
 
 @dataclass
 class VectorStore:
-    """Vectors of one kind. `compute` makes those of texts that are missing; without it, missing texts are an error."""
+    """Vectors of one kind. `fill` makes those of texts that are missing; without it, missing texts are an error."""
 
     root: Path
     kind: VectorKind
-    compute: Compute | None = None
+    fill: Fill | None = None
     precision: str = "float32"
     verify: bool = True
     forwarded: int = 0  # texts that went through the model
@@ -77,10 +77,11 @@ class VectorStore:
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:
             raise InputError(f"precision {self.precision!r} is not one of {', '.join(PRECISIONS)}")
-        if not (self.folder / "kind.json").exists() and self.compute is not None:
-            write_json(self.folder / "kind.json", asdict(self.kind))
         for path in self.segments():
-            self._admit(path)
+            if not self.verify or is_whole(path):
+                self._admit(path)
+            else:
+                path.unlink()
 
     @property
     def folder(self) -> Path:
@@ -117,29 +118,39 @@ class VectorStore:
         self.places = {key: place for key, place in self.places.items() if place[0] in kept}
 
     def _add(self, texts: Sequence[str]) -> None:
-        if self.compute is None:
+        if self.fill is None:
             raise VectorsMissing(f"{len(texts)} texts have no vectors in {self.folder}")
-        for start in range(0, len(texts), SEGMENT_TEXTS):
-            part = texts[start : start + SEGMENT_TEXTS]
-            found = self.compute(part)
-            self.forwarded += len(part)
-            keys = torch.frombuffer(bytearray(b"".join(map(text_key, part))), dtype=torch.uint8).view(len(part), -1)
-            tensors = {tensor_name(r): rows.to(PRECISIONS[self.precision]).contiguous() for r, rows in found.items()}
-            data = save({"keys": keys, **tensors})
-            path = self.folder / f"segment-{hashlib.blake2b(data, digest_size=12).hexdigest()}.safetensors"
-            write_atomically(path, data)
-            self.places.update({text_key(text): (path, i) for i, text in enumerate(part)})
+        if not (self.folder / "kind.json").exists():
+            write_json(self.folder / "kind.json", asdict(self.kind))
+        before = set(self.segments())
+        self.fill([texts[start : start + SEGMENT_TEXTS] for start in range(0, len(texts), SEGMENT_TEXTS)])
+        self.forwarded += len(texts)
+        for path in self.segments():
+            if path not in before:
+                self._admit(path)
 
     def _admit(self, path: Path) -> None:
-        """Takes a segment into the index; deletes it where its bytes are not those it was written with."""
-        if self.verify:
-            digest = hashlib.blake2b(path.read_bytes(), digest_size=12).hexdigest()
-            if path.stem != f"segment-{digest}":
-                path.unlink()
-                return
+        """Takes a segment into the index."""
         with safe_open(path, framework="np") as segment:
             keys = segment.get_tensor("keys")
         self.places.update({keys[i].tobytes(): (path, i) for i in range(len(keys))})
+
+
+def segment_file(texts: Sequence[str], found: Mapping[Readout, Tensor], precision: str) -> tuple[str, bytes]:
+    """The name and the bytes of a segment: the vectors of these texts, (N, D) for each readout."""
+    keys = torch.frombuffer(bytearray(b"".join(map(text_key, texts))), dtype=torch.uint8).view(len(texts), -1)
+    tensors = {tensor_name(r): rows.to(PRECISIONS[precision]).contiguous() for r, rows in found.items()}
+    data = save({"keys": keys, **tensors})
+    return f"segment-{digest(data)}.safetensors", data
+
+
+def is_whole(segment: Path) -> bool:
+    """True if its bytes are those it was written with."""
+    return segment.stem == f"segment-{digest(segment.read_bytes())}"
+
+
+def digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=12).hexdigest()
 
 
 def text_key(text: str) -> bytes:

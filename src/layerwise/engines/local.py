@@ -1,11 +1,15 @@
-"""The local engine: one shard after the other in this process."""
+"""The local engine: one shard after the other in this process; calls without the model in processes beside it."""
 
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing import get_context
 from typing import Any
 
 from layerwise.engines.poison import Trouble, attempt, find_poison, without
-from layerwise.engines.shards import Checkpoint, ItemT, Prefix, Product, Report, StateT, Work, silent
+from layerwise.engines.shards import AnswerT, Checkpoint, ItemT, Prefix, Product, Report, StateT, Work, silent
 
 
 @dataclass(frozen=True)
@@ -54,3 +58,31 @@ class LocalEngine:
         state, files = work(self.tool, number, without(shard, poison), silent)
         state.leave_out(poison)
         return state, files
+
+
+@dataclass(frozen=True)
+class LocalProcesses:
+    """A pool of processes on this machine."""
+
+    pool: ProcessPoolExecutor
+    width: int
+
+    def answers(self, function: Callable[..., AnswerT], calls: Iterable[tuple[Any, ...]]) -> Iterator[AnswerT]:
+        for future in as_completed([self.pool.submit(function, *call) for call in calls]):
+            yield future.result()
+
+
+@contextmanager
+def local_processes(number: int) -> Iterator[LocalProcesses]:
+    """So many processes, started when first called; none where the number is 0."""
+    with ProcessPoolExecutor(max(1, number), mp_context=get_context("spawn"), initializer=one_thread) as pool:
+        yield LocalProcesses(pool, number)
+
+
+def one_thread() -> None:
+    """One thread a process: processes share the cores."""
+    import torch
+
+    torch.set_num_threads(1)
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ[name] = "1"

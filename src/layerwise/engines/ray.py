@@ -18,7 +18,7 @@ from math import ceil
 from typing import Any, Generic
 
 from layerwise.engines.poison import Trouble, attempt, find_poison, without
-from layerwise.engines.shards import Checkpoint, ItemT, Prefix, Report, StateT, Work, silent
+from layerwise.engines.shards import AnswerT, Checkpoint, ItemT, Prefix, Report, StateT, Work, silent
 from layerwise.errors import InputError, LayerwiseError, MissingExtra, RunError
 from layerwise.files import Folder
 
@@ -176,6 +176,27 @@ class RayEngine:
             self, checkpoint.folder, self.ray.put(work), Prefix(checkpoint, allow_missing), report
         )
         return run.go(shards)
+
+    @property
+    def width(self) -> int:
+        return max(1, int(self.ray.cluster_resources().get("CPU", 1)))
+
+    def answers(self, function: Callable[..., AnswerT], calls: Iterable[tuple[Any, ...]]) -> Iterator[AnswerT]:
+        """Calls without the model, on all CPUs: those of the workers too, who have nothing to do meanwhile.
+
+        So a call asks for no CPU, and we see to it that there are no more calls than CPUs. Ray repeats one whose
+        process dies.
+        """
+        remote, waiting = self.ray.remote(function), deque(calls)
+        out: list[Any] = []
+        while waiting or out:
+            while waiting and len(out) < self.width:
+                out.append(remote.options(num_cpus=0, scheduling_strategy="SPREAD").remote(*waiting.popleft()))
+            ready, out = self.ray.wait(out, num_returns=1)
+            try:
+                yield self.ray.get(ready[0])
+            except self.ray.exceptions.RayTaskError as error:
+                raise cause_of(error) from None
 
     def close(self) -> None:
         for hand in [*self.hands, *self.opening.values()]:

@@ -2,7 +2,10 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Generic, Protocol, Self, TypeVar
+
+import torch
 
 from layerwise.errors import InputError, RunError
 from layerwise.files import Folder
@@ -35,6 +38,7 @@ class Mergeable(Protocol):
 
 StateT = TypeVar("StateT", bound=Mergeable)
 ItemT = TypeVar("ItemT", bound=Item)
+AnswerT = TypeVar("AnswerT")
 Product = tuple[StateT, Mapping[str, bytes]]  # a shard's state, and further files of the run by name
 Report = Callable[[int, int], None]  # so many items more, so many tokens more
 
@@ -46,6 +50,17 @@ Work = Callable[[Any, int, Sequence[Any], Report], Product[StateT]]
 
 def silent(items: int, tokens: int) -> None:
     """The report that nobody reads."""
+
+
+@contextmanager
+def threads(number: int) -> Iterator[None]:
+    """Tensors are worked on by so many threads; afterwards by as many as before."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class Engine(Protocol):
@@ -62,6 +77,16 @@ class Engine(Protocol):
         allow_missing: int = 0,
         report: Report = silent,
     ) -> StateT: ...
+
+
+class Processes(Protocol):
+    """Processes that are called with plain data and answer in any order."""
+
+    @property
+    def width(self) -> int:
+        """How many calls are worked on at a time; 0: nobody is there."""
+
+    def answers(self, function: Callable[..., AnswerT], calls: Iterable[tuple[Any, ...]]) -> Iterator[AnswerT]: ...
 
 
 class Checkpoint(Generic[StateT]):
@@ -96,6 +121,14 @@ class Checkpoint(Generic[StateT]):
         self.folder.delete(stale for _, stale in older if stale != name)
         self.written, self.held = time.monotonic(), shards
         return True
+
+    def forget(self) -> None:
+        """Deletes what is there, of this run or of one that was killed."""
+        for folder, name in self._files():
+            folder.delete([name])
+        if self.folder:
+            self.folder.clear("shards")
+        self.held = None
 
     def _files(self) -> list[tuple[Folder, str]]:
         names = self.folder.names() if self.folder else []

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from layerwise.engines.shards import Checkpoint, Engine
+from layerwise.engines.shards import Checkpoint, Engine, threads
 from layerwise.errors import InputError, RunError
 from layerwise.files import Folder, json_bytes
 from layerwise.inputs.source import Example, Source, shards
@@ -16,7 +16,7 @@ from layerwise.results import LayerTable, environment
 from layerwise.sweep.plan import ScanPlan
 from layerwise.sweep.rows import layer_scores, prompt_table
 from layerwise.sweep.state import ScanState
-from layerwise.sweep.worker import OnBatch, scan_shard, threads
+from layerwise.sweep.worker import OnBatch, scan_shard
 
 KeepPrompts = Literal["auto", "all", "none"]
 PROMPTS_AT_MOST = 100_000  # what `auto` keeps

@@ -1,13 +1,13 @@
 """The worker: one shard of examples through the model, and the state it leaves. The same on a laptop and on a node."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from layerwise.engines.shards import threads
 from layerwise.errors import NotFiniteError
 from layerwise.inputs.source import Example
 from layerwise.inputs.stress import Stress, Vocabulary
@@ -113,14 +113,3 @@ def scan_shard(
     with threads(plan.threads):
         run_pass(network, encoded, plan.layers, plan.batch_tokens, consumer)
     return state, prompts
-
-
-@contextmanager
-def threads(number: int) -> Iterator[None]:
-    """Tensors are worked on by so many threads; afterwards by as many as before."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

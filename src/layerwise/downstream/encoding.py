@@ -1,0 +1,89 @@
+"""Encoding: texts that have no vectors yet go through the model, shard by shard, by any engine, into the store."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Self
+
+from layerwise.downstream.vectors import VectorKind, VectorStore, segment_file
+from layerwise.engines.shards import Checkpoint, Engine, Item, Product, Report, threads
+from layerwise.files import DiskFolder
+from layerwise.inputs.source import Example
+from layerwise.models.network import Network
+from layerwise.passes.vectors import pooled_vectors
+
+
+@dataclass
+class Tally:
+    """The state of a shard whose vectors are in a file of their own: how many texts, and which."""
+
+    count: int = 0
+    keys: int = 0
+
+    @property
+    def missing(self) -> list[str]:
+        return []  # a vector is owed to every text
+
+    def merge(self, other: Self) -> None:
+        self.count, self.keys = self.count + other.count, self.keys + other.keys
+
+    def dump(self) -> bytes:
+        return json.dumps(vars(self)).encode()
+
+    @classmethod
+    def parse(cls, data: bytes) -> Self:
+        return cls(**json.loads(data))
+
+    def holds(self, count: int, keys: int) -> bool:
+        return (self.count, self.keys) == (count, keys)
+
+    def leave_out(self, items: Sequence[Item]) -> None:
+        assert not items, "nobody allowed it"
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """All that decides a segment's bytes but its texts; plain data, so it travels."""
+
+    kind: VectorKind
+    precision: str
+    batch_tokens: int
+    threads: int
+
+    def shard(self, network: Network, number: int, items: Sequence[Example], report: Report) -> Product[Tally]:
+        """The shard function: vectors of these texts for all readouts, as a segment of the store."""
+        with threads(self.threads):
+            found = pooled_vectors(
+                network,
+                [replace(item, text=self.kind.prompt + item.text) for item in items],
+                self.kind.readouts,
+                max_length=self.kind.max_length,
+                batch_tokens=self.batch_tokens,
+                on_batch=lambda done: report(done, 0),
+            )
+        name, data = segment_file([item.text for item in items], found, self.precision)
+        return Tally(len(items), sum(item.key for item in items)), {name: data}
+
+
+def fill(engine: Engine, encoding: Encoding, store: VectorStore, parts: Sequence[Sequence[str]]) -> None:
+    """Puts a segment for each part into the store.
+
+    What an engine keeps for itself meanwhile is not needed afterwards, nor that of a run that was killed: the segments
+    that are there tell which texts are done.
+    """
+    checkpoint = Checkpoint(DiskFolder(store.folder), Tally.parse, every=float("inf"))
+    checkpoint.forget()
+    starts = [sum(map(len, parts[:i])) for i in range(len(parts))]
+    shards = [
+        [Example(str(start + i), text) for i, text in enumerate(part)]
+        for start, part in zip(starts, parts, strict=True)
+    ]
+    engine.run_shards(shards, encoding.shard, checkpoint)
+    checkpoint.forget()
+
+
+def filling(engine: Engine, encoding: Encoding, store: VectorStore) -> VectorStore:
+    """The store, which from now on has missing texts computed by the engine."""
+    store.fill = partial(fill, engine, encoding, store)
+    return store
