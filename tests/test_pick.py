@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.linear_model import LogisticRegression
 
 import layerwise
 from layerwise.api import open_network
@@ -13,7 +14,7 @@ from layerwise.cli.main import main
 from layerwise.errors import InputError
 from layerwise.recipe import Recipe
 from layerwise.selection.candidates import Scored, layer_candidates, score_candidates, usual_last
-from layerwise.selection.labels import label_probe
+from layerwise.selection.labels import label_probe, logistic_accuracy
 from layerwise.selection.pick import Pick, decide, difference
 from layerwise.selection.probes import (
     RIDGE,
@@ -155,6 +156,33 @@ def test_labels_of_both_forms_become_probes():
         label_probe(pd.DataFrame({"text": ["a", "b"] * 8, "label": [1] * 16}))
     with pytest.raises(InputError, match="too few"):
         label_probe(table[:8])
+
+
+def test_logistic_accuracy_is_scikit_learns_on_the_vectors_themselves():
+    rows, labels, folds = RNG.normal(size=(40, 60)), RNG.choice(list("abc"), 40), np.arange(40) % 4
+    rows[:, :3] += labels[:, None] == np.array(list("abc"))
+    expected = np.empty(40)
+    for out in (folds == fold for fold in range(4)):
+        model = LogisticRegression(max_iter=100).fit(rows[~out], labels[~out])
+        expected[out] = model.predict(rows[out]) == labels[out]
+    assert logistic_accuracy(rows, labels, folds) == pytest.approx(expected)
+
+
+def test_labels_move_the_choice_only_by_more_than_their_error():
+    last, low = Recipe(2), Recipe(1)
+    even, better = np.full(72, 0.5), np.full(72, 0.9)
+
+    def choice(one, other):
+        """Labels say `one` of the lower layer and `other` of the last."""
+        scored = [Scored(low, {"pairs": even, "labels": one}), Scored(last, {"pairs": even, "labels": other})]
+        return decide(scored, last, {"pairs": 1.0, "labels": 2.0}, margin=2.0)[0].recipe
+
+    noise = RNG.normal(size=64)
+    assert choice(np.full(64, 0.6), np.full(64, 0.5)) == low
+    assert choice(0.505 + noise - noise.mean(), np.full(64, 0.5)) == last
+    both = [Scored(low, {"pairs": better, "labels": even}), Scored(last, {"pairs": even, "labels": better})]
+    assert decide(both, last, {"pairs": 1.0}, margin=2.0)[0].recipe == low
+    assert decide(both, last, {"pairs": 1.0, "labels": 2.0}, margin=2.0)[0].recipe == last
 
 
 def test_pick_answers_and_its_answer_is_exported(tiny_llama, word_texts, tmp_path, capsys):

@@ -51,15 +51,17 @@ def probe_table(entry: dict, texts: list[str]) -> tuple[pd.DataFrame, list]:
     return pd.DataFrame(rows), scored
 
 
-def cases_of(entry: dict, probes: pd.DataFrame) -> list[Case]:
+def cases_of(entry: dict, probes: pd.DataFrame | None = None) -> list[Case]:
     """Tasks of the model, with the curves of its scan and of the probes on bare layers."""
     table = layerwise.LayerTable.load(entry["eval"])
     bare = layerwise.LayerTable(tuple(r for r in table if r.tokens == "all" and r.transform == "none"), table.run)
     scans = [layerwise.LayerTable.load(entry["scan"])] if entry.get("scan") else []
     usual = [layerwise.LayerTable(tuple(r for r in scan if r.tokens == "all" and r.rows != "raw")) for scan in scans]
     found = cases_from_runs([(entry["family"], bare, usual)])
-    plain = probes[probes["transform"] == "none"]
-    curves = {name: tuple(plain[name]) for name in plain.columns[4:]}
+    curves = {}
+    if probes is not None:
+        plain = probes[probes["transform"] == "none"]
+        curves = {name: tuple(plain[name]) for name in plain.columns[4:]}
     return [replace(case, model=entry["name"], curves={**case.curves, **curves}) for case in found]
 
 

@@ -15,6 +15,7 @@ from layerwise.selection.candidates import Scored
 
 PICK_FILE = "pick.json"
 NORMAL_95 = 1.96
+LABELS = "labels"  # how the names of probes begin that are made of the user's labels
 
 
 @dataclass(frozen=True)
@@ -36,10 +37,11 @@ class Difference:
 def difference(one: Scored, other: Scored, weights: Mapping[str, float]) -> Difference:
     """A weighted mean of the probes' paired differences. Probes that share their units are added unit by unit."""
     total = sum(weights.values())
-    by_units: dict[int, Any] = {}
+    by_units: dict[tuple[bool, int], Any] = {}
     for name, weight in weights.items():
         gap = 100 * weight / total * (one.units[name] - other.units[name])
-        by_units[len(gap)] = by_units.get(len(gap), 0.0) + gap
+        units = name.startswith(LABELS), len(gap)  # labels have units of their own, however many
+        by_units[units] = by_units.get(units, 0.0) + gap
     mean = sum(float(gap.mean()) for gap in by_units.values())
     variance = sum(float(gap.var(ddof=1)) / len(gap) for gap in by_units.values())
     return Difference(mean, math.sqrt(variance))
@@ -124,14 +126,19 @@ def decide(
 ) -> tuple[Scored, Difference, tuple[int, ...]]:
     """The best candidate by the probes, its gain over the last layer, and the layers that cannot be told from it.
 
-    The last layer is kept unless the gain is larger than `margin` points beyond doubt.
+    Without labels, the last layer is kept unless the gain is larger than `margin` points beyond doubt. Labels are of
+    the user's own task: they move that choice to what is better with them by more than a standard error.
     """
     (usual,) = [s for s in scored if s.recipe.at == last.at and s.recipe.transform == "none"]
-    best = max(scored, key=lambda s: difference(s, usual, weights).mean)
-    gain = difference(best, usual, weights)
-    if not gain.low > margin:
-        best, gain = usual, Difference(0.0, 0.0)
+    free = {name: weight for name, weight in weights.items() if not name.startswith(LABELS)}
+    best = max(scored, key=lambda s: difference(s, usual, free).mean)
+    if not difference(best, usual, free).low > margin:
+        best = usual
+    if free != weights:
+        rival = max(scored, key=lambda s: difference(s, best, weights).mean)
+        gap = difference(rival, best, weights)
+        best = rival if gap.mean > gap.error else best
     chosen = best.recipe
     rivals = [s for s in scored if (s.recipe.transform, s.recipe.tokens) == (chosen.transform, chosen.tokens)]
     alike = [s.recipe.layer for s in rivals if s is not best and difference(best, s, weights).low <= 0]
-    return best, gain, tuple(alike)
+    return best, difference(best, usual, weights), tuple(alike)

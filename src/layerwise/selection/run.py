@@ -13,7 +13,7 @@ from layerwise.results import LayerTable
 from layerwise.selection.candidates import layer_candidates, score_candidates, usual_last
 from layerwise.selection.cases import curves_of
 from layerwise.selection.labels import label_probe
-from layerwise.selection.pick import Pick, decide
+from layerwise.selection.pick import LABELS, Pick, decide
 from layerwise.selection.probes import Probe, own_probes, proxy_probes
 from layerwise.selection.rules import parse_rule
 
@@ -81,7 +81,7 @@ def weighted_probes(
     weights = {probe.name: book.weights[probe.name] for probe in probes}
     if labels is not None:
         probes.append(label_probe(labels, seed))
-        weights["labels"] = sum(weights.values()) * len(labels) / LABELS_FOR_HALF
+        weights[LABELS] = sum(weights.values()) * len(labels) / LABELS_FOR_HALF
     return probes, weights
 
 

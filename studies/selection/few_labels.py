@@ -1,0 +1,120 @@
+"""Few labels: 16, 64 or 256 labelled examples of each task choose its layer; how much of the gap does that recover?
+
+    python studies/selection/few_labels.py development|test MODELS.json ROOT OUT
+
+MODELS.json as in own.py. Labels come from a task's training part where it has one, else from its test set (they are
+then among those that are scored; BIOSSES, with its hundred pairs, is left out for that). The frozen weights of the
+label-free probes stay; labels weigh as in `layerwise pick --labels`. Writes PART_labels.csv.
+"""
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from own import cases_of
+
+from layerwise.api import open_network
+from layerwise.downstream.data_root import LocalTask, read_root
+from layerwise.inputs.source import hash_id
+from layerwise.selection.audit import audit_rows
+from layerwise.selection.candidates import layer_candidates, score_candidates, usual_last
+from layerwise.selection.labels import FEWEST, label_probe
+from layerwise.selection.pick import decide
+from layerwise.selection.probes import proxy_probes
+from layerwise.selection.run import LABELS_FOR_HALF, rulebook
+
+SIZES = (16, 64, 256)
+LEFT_OUT = ("BIOSSES",)
+
+
+def labelled(task: LocalTask, size: int) -> pd.DataFrame:
+    """So many labelled examples of a task, in the form that `pick --labels` takes, by hashed content."""
+    folder = Path(task.folder)
+    if task.type in ("Reranking", "Retrieval"):
+        return judged(folder, size)
+    split = "train" if (folder / task.subset / "train.parquet").exists() else "test"
+    table = pd.read_parquet(folder / task.subset / f"{split}.parquet")
+    if task.type == "Clustering":
+        table = pd.DataFrame({"text": np.concatenate(table.sentences), "label": np.concatenate(table.labels)})
+    table = table.rename(columns={"sent1": "sentence1", "sent2": "sentence2", "labels": "score"})
+    table = table.loc[sorted(table.index, key=lambda i: hash_id("\t".join(map(str, table.loc[i]))))]
+    if "label" in table:
+        return by_class(table[["text", "label"]].drop_duplicates("text"), size)
+    return table[["sentence1", "sentence2", "score"]].head(size)
+
+
+def by_class(table: pd.DataFrame, size: int) -> pd.DataFrame:
+    """As many of each class, at least two: with more classes than half the size, only some classes are labelled."""
+    each = max(2, size // table.label.nunique())
+    some = table[table.groupby("label").cumcount() < each]
+    enough = some.groupby("label").label.transform("size") == each
+    return some[enough].sort_values("label", key=lambda c: c.map(lambda v: hash_id(str(v))), kind="stable").head(
+        size // each * each
+    )
+
+
+def judged(folder: Path, size: int) -> pd.DataFrame:
+    """Pairs of a query and a candidate, half of them relevant."""
+    queries, corpus, relevant = (
+        pd.read_parquet(folder / name / "test.parquet") for name in ("queries", "corpus", "default")
+    )
+    texts = dict(zip(corpus["_id"], corpus.text, strict=True))
+    asked = dict(zip(queries["_id"], queries.text, strict=True))
+    good = [(q, d) for q, d, s in relevant.itertuples(index=False) if s > 0]
+    good = sorted(good, key=lambda pair: hash_id(" ".join(pair)))[: size // 2]
+    ranked = folder / "top_ranked" / "test.parquet"  # the candidates of each query, where it has its own
+    if ranked.exists():
+        candidates = {row[0]: list(row[1]) for row in pd.read_parquet(ranked).itertuples(index=False)}
+    else:
+        candidates = {q: sorted(texts, key=lambda d: hash_id(q + d))[:4] for q, _ in good}  # noqa: B023
+    known = {(q, d) for q, d, s in relevant.itertuples(index=False) if s > 0}
+    wrong = {q: [d for d in sorted(found, key=hash_id) if (q, d) not in known] for q, found in candidates.items()}
+    bad = [(q, wrong[q][i % len(wrong[q])]) for i, (q, _) in enumerate(good) if wrong[q]]
+    rows = [(asked[q], texts[d], score) for score, pairs in ((1.0, good), (0.0, bad)) for q, d in pairs]
+    return pd.DataFrame(rows, columns=["sentence1", "sentence2", "score"])
+
+
+def chosen_layers(entry: dict, tasks: dict[str, LocalTask]) -> dict[tuple[str, int], int]:
+    """The layer of each task and number of labels, from one pass over all labelled texts."""
+    network, book = open_network(entry["path"]), rulebook()
+    probes = proxy_probes()
+    counts: dict[tuple[str, int], tuple[str, int]] = {}
+    for name, task in tasks.items():
+        for size in SIZES:
+            table = labelled(task, size)
+            if len(table) >= FEWEST:
+                probe = replace(label_probe(table), name=f"labels:{name}:{size}")
+                probes.append(probe)
+                counts[name, size] = probe.name, len(table)
+    scored = score_candidates(network, layer_candidates(network), probes, [], max_length=entry["max_length"])
+    last, found = usual_last(network), {}
+    for at, (probe_name, count) in counts.items():
+        weights = dict(book.weights) | {probe_name: sum(book.weights.values()) * count / LABELS_FOR_HALF}
+        best, _, _ = decide(scored, last, weights, margin=book.margin)
+        found[at] = best.recipe.layer
+    return found
+
+
+def main(part: str, models: Path, root: Path, out: Path) -> None:
+    entries = [entry for entry in json.loads(models.read_text()) if entry["part"] == part]
+    tasks = {name: task for name, task in read_root(root).items() if name not in LEFT_OUT}
+    cases, layers = [], {}
+    for entry in entries:
+        for at, layer in chosen_layers(entry, tasks).items():
+            layers[entry["name"], *at] = layer
+        cases += [case for case in cases_of(entry) if case.task in tasks]
+        print(entry["name"], {task: layers.get((entry["name"], task, 64)) for task in tasks}, flush=True)
+    rows = []
+    for size in SIZES:
+        chosen = [case.score_at(layers.get((case.model, case.task, size), case.depth)) for case in cases]
+        rows += audit_rows(f"{size} labels", cases, np.array(chosen))
+    table = pd.DataFrame(rows)
+    table.round(4).to_csv(out / f"{part}_labels.csv", index=False)
+    print(table.round(3).to_string(index=False))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], *map(Path, sys.argv[2:5]))
