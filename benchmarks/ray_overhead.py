@@ -15,7 +15,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from layerwise.api import open_engine, prepare, texts
+from layerwise.api import texts
+from layerwise.arguments import open_engine, prepare
 from layerwise.engines.local import LocalEngine
 from layerwise.engines.ray import Cluster
 from layerwise.engines.shards import Checkpoint, threads

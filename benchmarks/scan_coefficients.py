@@ -14,7 +14,8 @@ from pathlib import Path
 
 import torch
 
-from layerwise.api import prepare, texts
+from layerwise.api import texts
+from layerwise.arguments import prepare
 from layerwise.files import open_folder
 from layerwise.inputs.source import Source
 from layerwise.inputs.views import make_view

@@ -19,9 +19,8 @@ FLOORS = [
     {"metrics"},
     {"passes", "engines", "functional"},
     {"sweep", "downstream", "exporter", "reporter"},
-    {"selection"},
-    {"api"},
-    {"campaigns"},
+    {"selection", "arguments"},
+    {"api", "campaigns"},
     {"cli"},
 ]
 FLOOR = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}

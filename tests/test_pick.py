@@ -9,7 +9,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 import layerwise
-from layerwise.api import open_network
+from layerwise.arguments import open_network
 from layerwise.cli.main import main
 from layerwise.errors import InputError
 from layerwise.recipe import Recipe

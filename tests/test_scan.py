@@ -335,7 +335,7 @@ def test_fingerprints_tell_models_apart(tiny_llama):
 
 
 def test_the_plan_is_told_before_weights_are_loaded(tiny_llama, word_texts, monkeypatch):
-    monkeypatch.setattr("layerwise.api.load_network", None)
+    monkeypatch.setattr("layerwise.arguments.load_network", None)
     forecast = layerwise.plan(tiny_llama, word_texts)
     assert forecast.forwards == forecast.prompts == len(word_texts)
     exact = sum(len(t.split()) for t in word_texts)

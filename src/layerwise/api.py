@@ -2,24 +2,35 @@
 
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import torch
 from tqdm.auto import tqdm
 
+from layerwise.arguments import (
+    Words,
+    as_spec,
+    forecast_of,
+    longest,
+    open_engine,
+    open_network,
+    open_source,
+    outline_and_dtype,
+    prepare,
+    progress_bar,
+    threads_of,
+    words,
+)
 from layerwise.downstream.correlate import correlations
 from layerwise.downstream.forecast import forecast_lines
 from layerwise.downstream.run import choose_recipes, run_evaluation
 from layerwise.downstream.tasks import choose_tasks
-from layerwise.engines.local import LocalEngine, local_processes
-from layerwise.engines.ray import Cluster, RayEngine, open_ray
-from layerwise.engines.shards import Engine
+from layerwise.engines.local import local_processes
+from layerwise.engines.ray import Cluster, RayEngine
 from layerwise.errors import InputError
 from layerwise.exporter.run import export_recipe, fit_on_texts, require_new
 from layerwise.exporter.tradeoff import front, tradeoffs
@@ -27,26 +38,17 @@ from layerwise.files import open_folder, write_atomically, write_json
 from layerwise.inputs.source import Source
 from layerwise.inputs.stress import KINDS, Stress
 from layerwise.inputs.tables import read_table
-from layerwise.inputs.text import open_texts, peek
+from layerwise.inputs.text import open_texts
 from layerwise.inputs.views import STRENGTH
 from layerwise.metrics.base import Metric
 from layerwise.models.doctor import Finding, examine
 from layerwise.models.layers import LayerChoice, choose_layers
 from layerwise.models.load import (
-    DTYPES,
-    LONGEST_DEFAULT,
-    ModelSpec,
-    Outline,
-    adopt,
-    load_network,
     outline_of,
-    outline_of_module,
 )
-from layerwise.models.network import Network
 from layerwise.ops.pooling import POOLINGS
 from layerwise.ops.tokens import TOKEN_CHOICES
 from layerwise.ops.transforms import fit_map
-from layerwise.passes.encode import encode_texts
 from layerwise.passes.vectors import pooled_vectors
 from layerwise.recipe import Readout, Recipe
 from layerwise.reporter.content import TRADEOFF_FILE, Run, open_run, run_labels
@@ -60,13 +62,11 @@ from layerwise.selection.pick import Pick
 from layerwise.selection.rules import parse_rule
 from layerwise.selection.run import pick_by_rule, pick_recipe
 from layerwise.sweep.comparison import Against, Comparison, compare_runs
-from layerwise.sweep.forecast import Forecast, make_forecast
+from layerwise.sweep.forecast import Forecast
 from layerwise.sweep.moments import moments_of
-from layerwise.sweep.plan import READOUTS, ScanPlan, choose_metrics, with_state
+from layerwise.sweep.plan import READOUTS
 from layerwise.sweep.run import KeepPrompts, run_scan
 
-Words = str | Sequence[str]
-COUNTED_AT_MOST = 20_000  # texts that a forecast counts: no state grows beyond so many
 TIMED_TEXTS = 16
 PICKED_ON = 1000  # texts: maps and probes hardly change beyond
 KNOWN_LOOKS = (READOUTS, TOKEN_CHOICES, POOLINGS)
@@ -497,137 +497,3 @@ def doctor(model: Any) -> list[Finding]:
 def texts(data: Any, **options: Any) -> Source:
     """Texts with options: column, id_column, split, config, only ("wikitext"), min_tokens, tokenizer, limit, sample."""
     return open_texts(data, **options)
-
-
-def prepare(
-    model: Any,
-    data: Any,
-    *,
-    metrics: str | Sequence[str | Metric] = "fast",
-    layers: LayerChoice = "all",
-    max_length: int | None = None,
-    rows: Words = "raw",
-    tokens: Words = "all",
-    readout: Words = "raw",
-    pooling: Words = "mean",
-    state: str = "auto",
-    **numbers: Any,
-) -> tuple[ScanPlan, Source, Outline]:
-    """The plan, the data and the model's outline, before any weight is loaded."""
-    outline, dtype = outline_and_dtype(model)
-    made: Any = {"rows": words(rows), "tokens": words(tokens), "readout": words(readout), "pooling": words(pooling)}
-    scan_plan = ScanPlan(
-        metrics=choose_metrics(metrics),
-        layers=choose_layers(layers, outline.depth),
-        depth=outline.depth,
-        has_norm=outline.has_norm,
-        max_length=longest(max_length, outline.max_length),
-        dtype=dtype,
-        **made,
-        **numbers,
-    )
-    source = open_source(data)
-    return with_state(scan_plan, state, outline.width, lambda: source.count(COUNTED_AT_MOST)[0]), source, outline
-
-
-def outline_and_dtype(model: Any) -> tuple[Outline, str]:
-    if isinstance(model, str | Path | ModelSpec):
-        spec = as_spec(model)
-        return outline_of(spec), spec.dtype
-    network = adopt(model)
-    return outline_of_module(network.module, network.tokenizer), str(network.dtype).removeprefix("torch.")
-
-
-def forecast_of(
-    model: Any, scan_plan: ScanPlan, source: Source, outline: Outline, engine: str | Cluster = "local"
-) -> Forecast:
-    """Lengths are guessed from the first texts; weights that are in memory already, or elsewhere, are free here."""
-    loaded = engine != "local" or not isinstance(model, str | Path | ModelSpec)
-    sample = encode_texts(outline.tokenizer, peek(source, 64), scan_plan.max_length)
-    prompts, all_of_them = source.count(COUNTED_AT_MOST)
-    return make_forecast(
-        scan_plan,
-        width=outline.width,
-        parameters=outline.parameters,
-        bytes_per_weight=0 if loaded else DTYPES[scan_plan.dtype].itemsize,
-        prompts=prompts,
-        and_more=not all_of_them,
-        mean_length=sum(len(ids) for ids, _ in sample) / max(1, len(sample)),
-    )
-
-
-def as_spec(model: str | Path | ModelSpec) -> ModelSpec:
-    return model if isinstance(model, ModelSpec) else ModelSpec(str(model))
-
-
-def open_network(model: Any) -> Network:
-    """A name, a folder or a spec is loaded; an object is taken as it is."""
-    return load_network(as_spec(model)) if isinstance(model, str | Path | ModelSpec) else adopt(model)
-
-
-@contextmanager
-def open_engine(engine: str | Cluster, model: Any, out: str | Path | None) -> Iterator[Engine]:
-    """What does the work of a scan, with the model at hand, here or in many processes."""
-    if engine == "local":
-        network = open_network(model)
-        yield LocalEngine(network, network.identity())
-        return
-    if not isinstance(model, str | Path | ModelSpec):
-        raise InputError("workers on a cluster load the model themselves: pass a hub id, a folder or a ModelSpec")
-    if out is None:
-        raise InputError("the ray engine needs --out: a folder that every node sees, or a url such as s3://bucket/run")
-    spec = as_spec(model)
-    here = Path(spec.name)  # a worker's own folder may be another one
-    found = replace(spec, name=str(here.absolute())) if here.is_dir() else spec
-    with open_ray(as_cluster(engine), partial(load_as, spec.name, found), Network.identity) as opened:
-        yield opened
-
-
-def load_as(name: str, spec: ModelSpec) -> Network:
-    """The model of a spec under the name that the user gave it: rows do not depend on who loads it."""
-    return replace(load_network(spec), name=name)
-
-
-def as_cluster(engine: str | Cluster) -> Cluster:
-    if isinstance(engine, Cluster):
-        return engine
-    if engine != "ray":
-        raise InputError(f"engine {engine!r} is not one of local, ray")
-    return Cluster()
-
-
-def threads_of(engine: str | Cluster) -> int:
-    """Threads of a process that works on shards, where nobody asked for a number."""
-    return torch.get_num_threads() if engine == "local" else as_cluster(engine).threads
-
-
-def open_source(data: Any) -> Source:
-    return data if isinstance(data, Source) else open_texts(data)
-
-
-def longest(asked: int | None, limit: int) -> int:
-    """The longest input in tokens: what was asked for, else 512 or the model's limit, whichever is smaller."""
-    if asked is not None and asked > limit:
-        raise InputError(f"max_length {asked} is more than this model takes; use at most {limit}")
-    return asked if asked is not None else min(LONGEST_DEFAULT, limit)
-
-
-def words(given: Words) -> tuple[str, ...]:
-    """One word, several with commas, or a list of them."""
-    parts = given.split(",") if isinstance(given, str) else given
-    return tuple(dict.fromkeys(part.strip() for part in parts))
-
-
-@contextmanager
-def progress_bar(shown: bool) -> Iterator[Any]:
-    """A bar on standard error that counts prompts and tokens; silent where nobody watches."""
-    with tqdm(unit=" prompts", disable=None if shown else True) as bar:
-        total = 0
-
-        def on_batch(prompts: int, tokens: int) -> None:
-            nonlocal total
-            total += tokens
-            bar.update(prompts)
-            bar.set_postfix_str(f"{total / max(1e-9, bar.format_dict['elapsed']):,.0f} tokens/s", refresh=False)
-
-        yield on_batch

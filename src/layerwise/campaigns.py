@@ -9,7 +9,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from layerwise.api import as_cluster, forecast_of, open_engine, prepare, threads_of
+from layerwise.arguments import as_cluster, forecast_of, open_engine, prepare, threads_of
 from layerwise.engines.ray import Cluster, joined, workers_of
 from layerwise.engines.shards import threads
 from layerwise.errors import InputError, LayerwiseError, RunError

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from own import cases_of
 
-from layerwise.api import open_network
+from layerwise.arguments import open_network
 from layerwise.downstream.data_root import LocalTask, read_root
 from layerwise.inputs.source import hash_id
 from layerwise.selection.audit import audit_rows

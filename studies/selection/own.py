@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 import layerwise
-from layerwise.api import open_network
+from layerwise.arguments import open_network
 from layerwise.selection.audit import audit, audit_rows
 from layerwise.selection.candidates import layer_candidates, score_candidates, usual_last
 from layerwise.selection.cases import Case, cases_from_runs

@@ -21,11 +21,12 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     import layerwise.api as api
+    from layerwise.arguments import open_network
     from layerwise.exporter.run import require_new
 
     data = api.texts(args.data, column=args.column)
     require_new(Path(args.out))
-    network = api.open_network(model_spec(args))
+    network = open_network(model_spec(args))
     found = api.pick(network, data, labels=args.labels, max_length=args.max_length)
     print(found)
     api.export(network, found, args.out, fit=data, mode=args.mode)
