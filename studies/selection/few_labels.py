@@ -1,6 +1,6 @@
-"""Few labels: 16, 64 or 256 labelled examples of each task choose its layer; how much of the gap does that recover?
+"""Few labels: a few labelled examples of each task choose its layer; how much of the gap does that recover?
 
-    python studies/selection/few_labels.py development|test MODELS.json ROOT OUT
+    python studies/selection/few_labels.py development|test MODELS.json ROOT OUT [SIZE...]
 
 MODELS.json as in own.py. Labels come from a task's training part where it has one, else from its test set (they are
 then among those that are scored; BIOSSES, with its hundred pairs, is left out for that). The frozen weights of the
@@ -26,7 +26,6 @@ from layerwise.selection.pick import decide
 from layerwise.selection.probes import proxy_probes
 from layerwise.selection.run import LABELS_FOR_HALF, rulebook
 
-SIZES = (16, 64, 256)
 LEFT_OUT = ("BIOSSES",)
 
 
@@ -77,13 +76,13 @@ def judged(folder: Path, size: int) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["sentence1", "sentence2", "score"])
 
 
-def chosen_layers(entry: dict, tasks: dict[str, LocalTask]) -> dict[tuple[str, int], int]:
+def chosen_layers(entry: dict, tasks: dict[str, LocalTask], sizes: tuple[int, ...]) -> dict[tuple[str, int], int]:
     """The layer of each task and number of labels, from one pass over all labelled texts."""
     network, book = open_network(entry["path"]), rulebook()
     probes = proxy_probes()
     counts: dict[tuple[str, int], tuple[str, int]] = {}
     for name, task in tasks.items():
-        for size in SIZES:
+        for size in sizes:
             table = labelled(task, size)
             if len(table) >= FEWEST:
                 probe = replace(label_probe(table), name=f"labels:{name}:{size}")
@@ -98,17 +97,17 @@ def chosen_layers(entry: dict, tasks: dict[str, LocalTask]) -> dict[tuple[str, i
     return found
 
 
-def main(part: str, models: Path, root: Path, out: Path) -> None:
+def main(part: str, models: Path, root: Path, out: Path, *sizes: int) -> None:
     entries = [entry for entry in json.loads(models.read_text()) if entry["part"] == part]
     tasks = {name: task for name, task in read_root(root).items() if name not in LEFT_OUT}
     cases, layers = [], {}
     for entry in entries:
-        for at, layer in chosen_layers(entry, tasks).items():
+        for at, layer in chosen_layers(entry, tasks, sizes).items():
             layers[entry["name"], *at] = layer
         cases += [case for case in cases_of(entry) if case.task in tasks]
-        print(entry["name"], {task: layers.get((entry["name"], task, 64)) for task in tasks}, flush=True)
+        print(entry["name"], {at[1:]: layer for at, layer in layers.items() if at[0] == entry["name"]}, flush=True)
     rows = []
-    for size in SIZES:
+    for size in sizes:
         chosen = [case.score_at(layers.get((case.model, case.task, size), case.depth)) for case in cases]
         rows += audit_rows(f"{size} labels", cases, np.array(chosen))
     table = pd.DataFrame(rows)
@@ -117,4 +116,4 @@ def main(part: str, models: Path, root: Path, out: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], *map(Path, sys.argv[2:5]))
+    main(sys.argv[1], *map(Path, sys.argv[2:5]), *(int(size) for size in sys.argv[5:] or [64]))

@@ -11,7 +11,7 @@ from layerwise.selection.probes import Floats, Probe, concordance, of_units, uni
 
 FOLDS = 5
 FEWEST = 16
-SPLITS = 4  # cross-validations with other folds, averaged
+SPLITS = 2  # cross-validations with other folds, averaged
 STEPS = 100  # of the logistic regression, as in mteb
 FORMS = "text,label (classes) or text1,text2,score (how alike)"
 
