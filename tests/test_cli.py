@@ -83,8 +83,9 @@ def test_an_unexpected_error_says_how_to_see_more(monkeypatch, capsys):
     monkeypatch.setattr("layerwise.metrics.catalog.CATALOG", 3)
     assert main(["metrics"]) == 2
     assert "--debug" in capsys.readouterr().err
-    with pytest.raises(TypeError):
-        main(["--debug", "metrics"])
+    for words in (["--debug", "metrics"], ["metrics", "--debug"]):
+        with pytest.raises(TypeError):
+            main(words)
 
 
 def test_help_and_version_are_quick_and_load_no_torch():

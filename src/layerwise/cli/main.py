@@ -6,7 +6,7 @@ Exit codes: 0 done, 1 something is wrong (doctor), 2 the call or its data cannot
 import io
 import os
 import sys
-from argparse import ArgumentParser
+from argparse import SUPPRESS, ArgumentParser
 from collections.abc import Sequence
 from importlib.metadata import version
 
@@ -41,12 +41,14 @@ VERBS = (
 def build_parser() -> ArgumentParser:
     parser = ArgumentParser(prog="layerwise", description="Look inside pretrained networks layer by layer.")
     parser.add_argument("--version", action="version", version=f"layerwise {version('layerwise')}")
-    parser.add_argument("--debug", action="store_true", help="show the whole traceback of an error")
+    told = "show the whole traceback of an error"
+    parser.add_argument("--debug", action="store_true", help=told)
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     for verb in VERBS:
         name = verb.__name__.rpartition(".")[2]
         added = verbs.add_parser(name, help=verb.HELP, description=verb.HELP)
         verb.add_arguments(added)
+        added.add_argument("--debug", action="store_true", default=SUPPRESS, help=told)  # before the verb or after it
         added.set_defaults(run=verb.run)
     return parser
 
