@@ -161,8 +161,8 @@ OnEvent = Callable[[Event], None]
 def campaign(file: "str | Path | Campaign", on_event: OnEvent = lambda event: None) -> LayerTable:
     """Runs what is not done yet of a campaign, and joins everything into one table in its folder.
 
-    A model is loaded once for all its data and settings. On Ray, as many models are at work as there are workers; when
-    fewer are left, they share the workers. A cell that fails does not stop the others; it is told at the end.
+    A model is loaded once for all its data and settings. On Ray, as many models are at work as there are workers; where
+    there are fewer, they share the workers evenly. A cell that fails does not stop the others; it is told at the end.
     """
     plan = file if isinstance(file, Campaign) else Campaign.load(file)
     waiting: dict[ModelSpec, list[Cell]] = {}
