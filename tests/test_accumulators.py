@@ -17,6 +17,7 @@ from layerwise.accumulators.running_mean import RunningMean
 from layerwise.accumulators.second_moment import SecondMoment
 from layerwise.errors import InputError, MergeError
 from layerwise.inputs.source import hash_id
+from layerwise.metrics.readings import spectrum_of_moment
 
 N, D = 23, 5
 ROWS = normal(N, D) + 3
@@ -248,8 +249,12 @@ def test_a_sketch_is_within_its_stated_bound_and_knows_the_trace(size, split):
     assert float(gram.trace()) == pytest.approx(float(truth.trace()), rel=1e-12)
     values, wanted = torch.linalg.eigvalsh(gram), torch.linalg.eigvalsh(truth)
     assert float((values - wanted).abs().max()) <= sketch.lost
-    stated = float(sketch.note().split(" within ")[1].split(" ")[0])
-    assert stated == pytest.approx(sketch.lost / float(truth.trace()), rel=0.1)
+    for treatment in ("raw", "centered"):
+        found = spectrum_of_moment(sketch, treatment)
+        wanted = torch.linalg.eigvalsh(truth if treatment == "raw" else truth - count * torch.outer(mean, mean))
+        stated = float(found.note.split(" within ")[1].split(" ")[0])
+        assert float((found.values.sort().values - wanted).abs().max()) <= 1.1 * stated * float(wanted.sum())
+    assert FrequentDirections(31, size).note(0.0, 0.0) == ""
 
 
 def test_float32_sums_are_within_their_stated_bound_and_take_half():
@@ -260,8 +265,22 @@ def test_float32_sums_are_within_their_stated_bound_and_take_half():
             other.update(batch)
             kept.merge(other)
     wanted, got = (torch.linalg.eigvalsh(kept.summed()[2]) for kept in (exact, single))
-    stated = float(single.note().split(" within ")[1].split(" ")[0])
+    squares, total = float((rows**2).sum()), float(wanted.sum())
+    stated = float(single.note(squares, total).split(" within ")[1].split(" ")[0])
     assert 0 < float((got - wanted).abs().max() / wanted.sum()) <= stated < 1e-4
     assert 2 * single.bytes_for(3000) == exact.bytes_for(3000)
     assert single.to_state().tensors["scatter"].dtype == torch.float32
-    assert exact.note() == ""
+    assert exact.note(squares, total) == ""
+
+
+def test_a_settled_state_hands_no_rows_on_and_holds_the_same_sums():
+    rows = decaying(300, 31)
+    kept, few = SecondMoment(31), SecondMoment(31)
+    kept.update(rows)
+    few.update(rows[:20])
+    before = kept.summed()
+    kept.settle()
+    few.settle()
+    assert not len(kept.to_state().tensors["waiting"]) and len(few.rows()) == 20, "rows stay while all of them fit"
+    for one, other in zip(before, kept.summed(), strict=True):
+        torch.testing.assert_close(torch.as_tensor(one), torch.as_tensor(other))

@@ -75,6 +75,27 @@ def test_a_cell_that_changed_under_its_name_is_refused(file):
         layerwise.campaign(file)
 
 
+def test_scans_that_differ_in_anything_have_folders_of_their_own(file, tiny_bert):
+    change(file, models=[tiny_bert, {"name": tiny_bert, "dtype": "float64"}])
+    assert len({cell.name for cell in Campaign.load(file).cells}) == 8
+    change(file, models=[tiny_bert, tiny_bert, {"name": "x", "revisions": "step1000"}])
+    with pytest.raises(InputError, match="asked for 2 times.*|revisions must be a list"):
+        Campaign.load(file)
+
+
+def test_an_error_that_nobody_foresaw_stops_no_other_scan(file, monkeypatch, capsys):
+    real = layerwise.campaigns.run_scan
+
+    def run_scan(opened, plan, source, **options):
+        if "first 9" in source.name:
+            raise OSError("the disk is full")
+        return real(opened, plan, source, **options)
+
+    monkeypatch.setattr("layerwise.campaigns.run_scan", run_scan)
+    assert main(["campaign", str(file)]) == 2
+    assert "6 of 12 scans failed" in (told := capsys.readouterr().err) and "OSError: the disk is full" in told
+
+
 def test_everything_that_is_wrong_with_a_file_is_told_at_once(file, tmp_path):
     change(
         file, models=[{"nam": "x"}, {"name": "y", "dtyp": "float16"}], data={"a b": {"limt": 3}}, engine="spark",

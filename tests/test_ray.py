@@ -296,6 +296,26 @@ def test_a_worker_that_cannot_write_ends_the_run_which_is_then_resumed(nodes, tm
     assert count(tmp_path).seen == list(range(35))
 
 
+def test_a_run_that_fails_leaves_workers_that_serve_the_next(nodes, tmp_path):
+    def work(tool, number, items, report):
+        return Numbers([item.key for item in items]), {}
+
+    def shards(broken):
+        for start in range(0, 60, 5):
+            if broken and start == 30:
+                raise InputError("the data end in the middle")
+            yield [Number(str(i)) for i in range(start, start + 5)]
+
+    with open_ray(layerwise.Cluster(workers=2), lambda: None, lambda tool: "no tool") as engine:
+        for name, broken in (("a", True), ("b", False)):
+            checkpoint = Checkpoint(open_folder(tmp_path / name), Numbers.parse, 0)
+            if broken:
+                with pytest.raises(InputError, match="in the middle"):
+                    engine.run_shards(shards(broken), work, checkpoint)
+            else:
+                assert engine.run_shards(shards(broken), work, checkpoint).seen == list(range(60))
+
+
 def test_a_shard_file_that_is_damaged_or_of_other_data_is_done_again(nodes, tmp_path):
     (tmp_path / "shards").mkdir()
     (tmp_path / "shards" / "00001.safetensors").write_bytes(Numbers([5, 6]).dump())

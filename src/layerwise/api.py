@@ -109,7 +109,7 @@ def scan(
         max_length=max_length, batch_tokens=batch_tokens, shard_size=shard_size, seed=seed, view_strength=view_strength,
         state=state, threads=threads or threads_of(engine),
     )
-    forecast_of(model, scan_plan, source, outline, engine).require_fit()
+    forecast_of(model, scan_plan, source, outline, loaded=engine != "local").require_fit()
     with open_engine(engine, model, out) as opened, progress_bar(progress) as on_batch:
         folder = None if out is None else open_folder(out)
         return run_scan(

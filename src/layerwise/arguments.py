@@ -77,10 +77,10 @@ def outline_and_dtype(model: Any) -> tuple[Outline, str]:
 
 
 def forecast_of(
-    model: Any, scan_plan: ScanPlan, source: Source, outline: Outline, engine: str | Cluster = "local"
+    model: Any, scan_plan: ScanPlan, source: Source, outline: Outline, *, loaded: bool = False
 ) -> Forecast:
-    """Lengths are guessed from the first texts; weights that are in memory already, or elsewhere, are free here."""
-    loaded = engine != "local" or not isinstance(model, str | Path | ModelSpec)
+    """Lengths are guessed from the first texts; weights that are `loaded` already, or elsewhere, are free here."""
+    loaded = loaded or not isinstance(model, str | Path | ModelSpec)
     sample = encode_texts(outline.tokenizer, peek(source, 64), scan_plan.max_length)
     prompts, all_of_them = source.count(COUNTED_AT_MOST)
     return make_forecast(
@@ -114,11 +114,17 @@ def open_engine(engine: str | Cluster, model: Any, out: str | Path | None) -> It
         raise InputError("workers on a cluster load the model themselves: pass a hub id, a folder or a ModelSpec")
     if out is None:
         raise InputError("the ray engine needs --out: a folder that every node sees, or a url such as s3://bucket/run")
-    spec = as_spec(model)
-    here = Path(spec.name)  # a worker's own folder may be another one
-    found = replace(spec, name=str(here.absolute())) if here.is_dir() else spec
-    with open_ray(as_cluster(engine), partial(load_as, spec.name, found), Network.identity) as opened:
+    spec, cluster = as_spec(model), as_cluster(engine)
+    found = replace(spec, name=from_anywhere(spec.name), adapter=spec.adapter and from_anywhere(spec.adapter))
+    if spec.device == "auto" and not cluster.gpus_per_worker:
+        found = replace(found, device="cpu")  # Ray hides no GPU from workers that asked for none
+    with open_ray(cluster, partial(load_as, spec.name, found), Network.identity) as opened:
         yield opened
+
+
+def from_anywhere(name: str) -> str:
+    """A folder by its whole path, since a worker may be at home in another one; a hub id as it is."""
+    return str(Path(name).absolute()) if Path(name).is_dir() else name
 
 
 def load_as(name: str, spec: ModelSpec) -> Network:

@@ -1,12 +1,14 @@
 """Campaigns: models x revisions x data x settings as one resumable undertaking, from a small file to one table."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, fields, replace
 from difflib import get_close_matches
 from inspect import signature
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from layerwise.arguments import as_cluster, forecast_of, open_engine, prepare, threads_of
@@ -23,6 +25,7 @@ SETTINGS = (
     "metrics", "layers", "rows", "tokens", "readout", "pooling", "max_length", "batch_tokens", "shard_size", "seed",
     "view_strength", "state",
 )
+OUTLINING = Lock()  # transformers sets the default type of the whole process while it builds a model
 TEXTS = tuple(name for name in signature(open_texts).parameters if name != "tokenizer")
 
 
@@ -38,8 +41,13 @@ class Cell:
 
     @property
     def name(self) -> str:
-        model = f"{self.model.name.strip('/').replace('/', '--')}@{self.model.revision or 'main'}"
-        return f"{model}/{self.data_name}/{self.settings_name}"
+        """Everything that tells two scans of a campaign apart, so that each has a folder of its own."""
+        usual = ModelSpec("")
+        model = f"{self.model.name.strip('/')}@{self.model.revision or 'main'}"
+        for part in ("dtype", "adapter", "part"):
+            if (word := getattr(self.model, part)) != getattr(usual, part):
+                model += f"+{str(word).strip('/')}"
+        return f"{model.replace('/', '--')}/{self.data_name}/{self.settings_name}"
 
     def told(self) -> dict[str, Any]:
         return {"model": asdict(self.model), "data": dict(self.data), "settings": dict(self.settings)}
@@ -79,9 +87,12 @@ class Campaign:
         engine = checked.engine(told.get("engine", "local"))
         if not isinstance(told.get("out"), str):
             checked.problems.append("out: name the folder or url that the campaign is kept in")
+        cells = tuple(Cell(m, d, data[d], s, settings[s]) for m in models for d in data for s in settings)
+        for name, times in Counter(cell.name for cell in cells).items():
+            if times > 1:
+                checked.problems.append(f"{name} is asked for {times} times")
         checked.finish()
-        cells = (Cell(m, d, data[d], s, settings[s]) for m in models for d in data for s in settings)
-        return cls(told["out"], tuple(cells), engine, int(told.get("allow_missing", 0)))
+        return cls(told["out"], cells, engine, int(told.get("allow_missing", 0)))
 
 
 @dataclass
@@ -114,7 +125,11 @@ class Checked:
         names = [f.name for f in fields(ModelSpec)]
         self.known(given, [*names, "revisions"], f"model {given['name']}")
         options = {name: value for name, value in given.items() if name in names}
-        for revision in given.get("revisions", [given.get("revision")]):
+        revisions = given.get("revisions", [given.get("revision")])
+        if not isinstance(revisions, list):
+            self.problems.append(f"model {given['name']}: revisions must be a list")
+            return
+        for revision in revisions:
             yield ModelSpec(**options | {"revision": None if revision is None else str(revision)})
 
     def named(self, given: Any, what: str, names: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -199,16 +214,21 @@ def run_on_ray(plan: Campaign, waiting: Mapping[ModelSpec, Sequence[Cell]], on_e
         share = replace(cluster, workers=workers // at_once)
         with ThreadPoolExecutor(at_once) as pool:
             jobs = [pool.submit(run_model, plan, share, cells, on_event) for cells in waiting.values()]
-            return [failure for job in jobs for failure in job.result()]
+            try:
+                return [failure for job in jobs for failure in job.result()]
+            except BaseException:  # an interrupt: models that have not begun do not begin
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
 
 
 def run_model(plan: Campaign, engine: str | Cluster, cells: Sequence[Cell], on_event: OnEvent) -> Failures:
     """The scans of one model, one after the other; what failed is told, not raised."""
     failed: Failures = []
 
-    def fail(cell: Cell, error: LayerwiseError) -> None:
-        failed.append((cell.model, str(error)))
-        on_event(Event(cell, "failed", why=str(error)))
+    def fail(cell: Cell, error: Exception) -> None:
+        why = str(error) if isinstance(error, LayerwiseError) else f"{type(error).__name__}: {error}"
+        failed.append((cell.model, why))
+        on_event(Event(cell, "failed", why=why))
 
     try:
         with open_engine(engine, cells[0].model, plan.out) as opened:
@@ -216,9 +236,9 @@ def run_model(plan: Campaign, engine: str | Cluster, cells: Sequence[Cell], on_e
                 try:
                     run_cell(plan, cell, opened, on_event)
                     on_event(Event(cell, "done"))
-                except LayerwiseError as error:
+                except Exception as error:  # of whatever kind: the other scans have nothing to do with it
                     fail(cell, error)
-    except LayerwiseError as error:  # the model cannot be loaded
+    except Exception as error:  # the model cannot be loaded
         for cell in cells:
             fail(cell, error)
     return failed
@@ -228,8 +248,9 @@ def run_cell(plan: Campaign, cell: Cell, opened: Any, on_event: OnEvent) -> None
     folder = folder_of(plan, cell)
     tokenizer = load_tokenizer(cell.model) if cell.data.get("min_tokens") else None
     source = open_texts(**cell.data, tokenizer=tokenizer)
-    scan_plan, source, outline = prepare(cell.model, source, threads=threads_of(plan.engine), **cell.settings)
-    forecast_of(cell.model, scan_plan, source, outline, plan.engine).require_fit()
+    with OUTLINING:
+        scan_plan, source, outline = prepare(cell.model, source, threads=threads_of(plan.engine), **cell.settings)
+    forecast_of(cell.model, scan_plan, source, outline, loaded=True).require_fit()
     folder.write("cell.json", json_bytes(cell.told()))
     on_event(Event(cell, "running"))
     run_scan(

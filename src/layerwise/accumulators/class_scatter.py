@@ -44,6 +44,10 @@ class ClassScatter:
     def bytes_for(self, n: int) -> int:
         return self.between.bytes_for(n) + self.within.bytes_for(n * self.views)
 
+    def settle(self) -> None:
+        self.between.settle()
+        self.within.settle()
+
     def to_state(self) -> State:
         parts = {"between": self.between.to_state(), "within": self.within.to_state()}
         tensors = {f"{name}.{key}": value for name, part in parts.items() for key, value in part.tensors.items()}

@@ -78,10 +78,11 @@ class FrequentDirections:
         gram.diagonal().add_(max(0.0, self.squares - float(gram.trace())) / self.width)
         return self.count, self.mean, gram - self.count * torch.outer(self.mean, self.mean)
 
-    def note(self) -> str:
-        if self.rows() is not None:
+    def note(self, squares: float, total: float) -> str:
+        """How exact eigenvalues are whose sum is `total`."""
+        if self.rows() is not None or not total > 0:
             return ""
-        return f"sketch of {self.size} directions: each eigenvalue within {self.lost / self.squares:.1e} of their sum"
+        return f"sketch of {self.size} directions: each eigenvalue within {self.lost / total:.1e} of their sum"
 
     def bytes_for(self, n: int) -> int:
         return 8 * self.width * min(n, 2 * self.size)

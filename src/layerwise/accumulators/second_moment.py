@@ -61,8 +61,11 @@ class SecondMoment:
     def _wait(self, rows: Tensor) -> None:
         self.waiting.append(rows.to(PRECISIONS[self.precision]))
         if sum(len(r) for r in self.waiting) > self.width:
-            rows = sixty_four(torch.cat(self.waiting))
-            self.waiting = []
+            self._fold_waiting()
+
+    def _fold_waiting(self) -> None:
+        rows, self.waiting = sixty_four(self._waiting()), []
+        if len(rows):
             mean = rows.mean(dim=0)
             centered = rows - mean
             self._fold(len(rows), mean, centered.mT @ centered)
@@ -100,12 +103,18 @@ class SecondMoment:
     def _waiting(self) -> Tensor:
         return torch.cat([torch.zeros(0, self.width, dtype=PRECISIONS[self.precision]), *self.waiting])
 
-    def note(self) -> str:
-        if self.precision == "float64":
+    def note(self, squares: float, total: float) -> str:
+        """How exact eigenvalues are whose sum is `total`; `squares` is that of the rows as they came."""
+        if self.precision == "float64" or not total > 0:
             return ""
         # Each fold rounds the numbers of the scatter by 2^-24 of them at most, so an eigenvalue by that part of their
         # sum; that the rows themselves were rounded counts twice, for they are squared.
-        return f"float32 sums: each eigenvalue within {(self.folds + 2) * 2.0**-24:.1e} of their sum"
+        return f"float32 sums: each eigenvalue within {(self.folds + 2) * 2.0**-24 * squares / total:.1e} of their sum"
+
+    def settle(self) -> None:
+        """Folds what waits, where rows were folded before: done once a shard, so that merging need not do it."""
+        if self.scatter is not None:
+            self._fold_waiting()
 
     def bytes_for(self, n: int) -> int:
         rows, folded = min(n, self.width), 1 if n > self.width else 0

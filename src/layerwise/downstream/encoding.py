@@ -8,6 +8,7 @@ from typing import Self
 
 from layerwise.downstream.vectors import VectorKind, VectorStore, segment_file
 from layerwise.engines.shards import Checkpoint, Engine, Item, Product, Report, threads
+from layerwise.errors import InputError
 from layerwise.files import DiskFolder
 from layerwise.inputs.source import Example
 from layerwise.models.network import Network
@@ -33,7 +34,10 @@ class Tally:
 
     @classmethod
     def parse(cls, data: bytes) -> Self:
-        return cls(**json.loads(data))
+        try:
+            return cls(**json.loads(data))
+        except (ValueError, TypeError):
+            raise InputError("this is no tally of a shard") from None
 
     def holds(self, count: int, keys: int) -> bool:
         return (self.count, self.keys) == (count, keys)

@@ -175,10 +175,11 @@ def score_all(
                 waiting.append(recipe)
             else:
                 take(task, recipe, told)
-        here = waiting[:1] if processes.width else waiting
+        width = processes.width  # once: a cluster may grow
+        here = waiting[:1] if width else waiting
         for recipe in here:
             take(task, recipe, scorer.score(task, recipe, stores))
-        parts = [waiting[len(here) :][i :: processes.width] for i in range(processes.width)]
+        parts = [waiting[len(here) :][i::width] for i in range(width)]
         for scored, missed in processes.answers(score_in_process, [(scorer, task, part) for part in parts if part]):
             for recipe, told in scored:
                 take(task, recipe, told)

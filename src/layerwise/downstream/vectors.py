@@ -73,6 +73,7 @@ class VectorStore:
     verify: bool = True
     forwarded: int = 0  # texts that went through the model
     places: dict[bytes, tuple[Path, int]] = field(init=False, default_factory=dict)
+    admitted: set[Path] = field(init=False, default_factory=set)
 
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:
@@ -116,21 +117,22 @@ class VectorStore:
             if path not in kept:
                 path.unlink()
         self.places = {key: place for key, place in self.places.items() if place[0] in kept}
+        self.admitted &= kept
 
     def _add(self, texts: Sequence[str]) -> None:
         if self.fill is None:
             raise VectorsMissing(f"{len(texts)} texts have no vectors in {self.folder}")
         if not (self.folder / "kind.json").exists():
             write_json(self.folder / "kind.json", asdict(self.kind))
-        before = set(self.segments())
         self.fill([texts[start : start + SEGMENT_TEXTS] for start in range(0, len(texts), SEGMENT_TEXTS)])
         self.forwarded += len(texts)
         for path in self.segments():
-            if path not in before:
+            if path not in self.admitted:
                 self._admit(path)
 
     def _admit(self, path: Path) -> None:
         """Takes a segment into the index."""
+        self.admitted.add(path)
         with safe_open(path, framework="np") as segment:
             keys = segment.get_tensor("keys")
         self.places.update({keys[i].tobytes(): (path, i) for i in range(len(keys))})

@@ -175,7 +175,13 @@ class RayEngine:
         run: Run[StateT, ItemT] = Run(
             self, checkpoint.folder, self.ray.put(work), Prefix(checkpoint, allow_missing), report
         )
-        return run.go(shards)
+        try:
+            return run.go(shards)
+        except BaseException:
+            for hand in [hand for hand in self.hands if hand.shards]:
+                hand.shards.clear()
+                self.dismiss(hand)  # it works on what nobody waits for; the next run gets a worker that is free
+            raise
 
     @property
     def width(self) -> int:
@@ -195,6 +201,8 @@ class RayEngine:
             ready, out = self.ray.wait(out, num_returns=1)
             try:
                 yield self.ray.get(ready[0])
+            except self.lost as error:
+                raise RunError(f"processes die again and again: {first_line(error)}") from None
             except self.ray.exceptions.RayTaskError as error:
                 raise cause_of(error) from None
 
@@ -419,8 +427,8 @@ def join(ray: Any, cluster: Cluster) -> None:
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
     if cluster.address is None and "RAY_ADDRESS" not in os.environ:
         wanted = ceil((cluster.workers or 1) * cluster.cpus_per_worker)
-        options |= {"num_cpus": max(wanted, os.cpu_count() or 1), "include_dashboard": False}
+        options |= {"address": "local", "num_cpus": max(wanted, os.cpu_count() or 1), "include_dashboard": False}
     try:
-        ray.init(address=cluster.address, **options)
+        ray.init(**{"address": cluster.address} | options)
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise RunError(f"cannot join the Ray cluster at {cluster.address}: {error}") from error

@@ -51,7 +51,8 @@ def score(kept: ClassScatter, rows: RowTreatment) -> Estimate:
     half = whiten(between, within / count, RIDGE)                              # L^(-1) S_b
     gram = whiten(half.mT, within / count, RIDGE)                              # L^(-1) S_b L^(-T)
     values = eigenvalues((gram + gram.mT) / 2, max(n, kept.width))
-    return Estimate(float(renyi_entropy(values).exp()), n, kept.between.skipped, note=kept.within.note())
+    note = "" if kept.precision == "float64" else "float32 sums"
+    return Estimate(float(renyi_entropy(values).exp()), n, kept.between.skipped, note=note)
 
 
 def error(views: Tensor) -> float:

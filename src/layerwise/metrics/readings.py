@@ -116,10 +116,12 @@ def spectrum_of_moment(kept: SecondMoment | FrequentDirections, rows: RowTreatme
     """From all rows, on the smaller side: N x N while they are kept as rows, else D x D."""
     if (seen := kept.rows()) is not None:
         values = spectrum(seen, "centered" if rows == "centered" else "raw") if len(seen) else seen.new_zeros(1)
-        return Spectrum(values, len(seen), kept.skipped, kept.note())
+        return Spectrum(values, len(seen), kept.skipped, kept.note(float((seen**2).sum()), float(values.sum())))
     count, mean, scatter = kept.summed()
-    gram = scatter if rows == "centered" else scatter + count * torch.outer(mean, mean)
-    return Spectrum(eigenvalues(gram, max(count, kept.width)), count, kept.skipped, kept.note())
+    raw = scatter + count * torch.outer(mean, mean)
+    gram = scatter if rows == "centered" else raw
+    told = kept.note(float(raw.trace()), float(gram.trace()))
+    return Spectrum(eigenvalues(gram, max(count, kept.width)), count, kept.skipped, told)
 
 
 def spectrum_of_sample(kept: RowSample, rows: RowTreatment) -> Spectrum:

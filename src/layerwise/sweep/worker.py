@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from layerwise.accumulators.class_scatter import ClassScatter
+from layerwise.accumulators.second_moment import SecondMoment
 from layerwise.engines.shards import threads
 from layerwise.errors import NotFiniteError
 from layerwise.inputs.source import Example
@@ -112,4 +114,7 @@ def scan_shard(
     consumer = ReadingConsumer(network, plan, state, prompts, on_batch)
     with threads(plan.threads):
         run_pass(network, encoded, plan.layers, plan.batch_tokens, consumer)
+        for kept in state.kept.values():
+            if isinstance(kept, SecondMoment | ClassScatter):
+                kept.settle()
     return state, prompts
