@@ -99,14 +99,16 @@ def scored(layer, values, transform="none", **more):
     return Scored(Recipe(layer, transform=transform), {"p": np.array(values), **more})
 
 
-def test_the_last_layer_is_kept_unless_another_is_better_beyond_doubt():
+def test_the_last_layer_is_kept_unless_another_is_better_by_the_margin():
     sure, noise = np.full(50, 0.5) + 0.01 * RNG.normal(size=50), RNG.normal(size=50)
     last = scored(3, sure)
     weights = {"p": 1.0}
     best, gain, _ = decide([scored(1, sure + 0.1), last], last.recipe, weights)
     assert best.recipe.layer == 1 and gain.mean == pytest.approx(10) and gain.low > 9
-    best, gain, _ = decide([scored(1, sure + 0.02 + noise), last], last.recipe, weights)
+    best, gain, _ = decide([scored(1, sure + 0.01), last], last.recipe, weights, margin=2)
     assert best is last and gain.mean == 0
+    best, gain, _ = decide([scored(1, sure + 0.05 + noise - noise.mean()), last], last.recipe, weights, margin=2)
+    assert best.recipe.layer == 1 and gain.low < 0, "how sure it is, is told"
     best, _, _ = decide([scored(1, sure + 0.1), last], last.recipe, weights, margin=20)
     assert best is last
     near = scored(2, sure + 0.1 + 0.1 * (noise - noise.mean()))

@@ -58,7 +58,7 @@ class Pick:
     why: tuple[str, ...] = ()
     layers_alike: tuple[int, ...] = ()
     gain: Difference | None = None  # over the last layer, by the probes
-    expected_gain: Mapping[str, float] = field(default_factory=dict)  # in points of held-out tasks, from the audit
+    expected_gain: Mapping[str, float] = field(default_factory=dict)  # in points of labelled tasks, from the audit
     saving: float = 0.0  # share of the blocks that need not run
 
     @property
@@ -102,7 +102,7 @@ class Pick:
             lines.append(f"  probes: {told_gain}, 95 % {self.gain.low:+.1f} to {self.gain.high:+.1f}")
         if self.expected_gain:
             mean, low, high = (self.expected_gain[name] for name in ("mean", "low", "high"))
-            lines.append(f"  held-out models: {mean:+.1f} points on labelled tasks, {low:+.1f} to {high:+.1f}")
+            lines.append(f"  audited models: {mean:+.1f} points on labelled tasks, {low:+.1f} to {high:+.1f}")
         if self.layers_alike:
             lines.append(f"  layers that cannot be told from it: {', '.join(map(str, self.layers_alike))}")
         if self.saving > 0:
@@ -126,13 +126,13 @@ def decide(
 ) -> tuple[Scored, Difference, tuple[int, ...]]:
     """The best candidate by the probes, its gain over the last layer, and the layers that cannot be told from it.
 
-    Without labels, the last layer is kept unless the gain is larger than `margin` points beyond doubt. Labels are of
-    the user's own task: they move that choice to what is better with them by more than a standard error.
+    Without labels, the last layer is kept unless the gain is larger than `margin` points. Labels are of the user's
+    own task: they move that choice to what is better with them by more than a standard error.
     """
     (usual,) = [s for s in scored if s.recipe.at == last.at and s.recipe.transform == "none"]
     free = {name: weight for name, weight in weights.items() if not name.startswith(LABELS)}
     best = max(scored, key=lambda s: difference(s, usual, free).mean)
-    if not difference(best, usual, free).low > margin:
+    if not difference(best, usual, free).mean > margin:
         best = usual
     if free != weights:
         rival = max(scored, key=lambda s: difference(s, best, weights).mean)

@@ -48,7 +48,7 @@ def pick_recipe(
     book: Rulebook | None = None,
     seed: int = 0,
 ) -> Pick:
-    """The recipe that the probes prefer, or the last layer where they do not surely prefer another.
+    """The recipe that the probes prefer, or the last layer where they do not prefer another by the rulebook's margin.
 
     `texts` are the user's own, without labels: maps are fitted on them, and their halves are looked for. `labels` is
     a table of a few labelled ones. With `layer_only`, no map is tried.
@@ -64,7 +64,7 @@ def pick_recipe(
     why = [f"{name}: {100 * best.mean(name):.1f}, last layer {100 * usual.mean(name):.1f}" for name in weights]
     keep = best.recipe == last
     if keep:
-        why.append("no candidate is better than the last layer beyond doubt")
+        why.append(f"no candidate is better than the last layer by more than {book.margin:g} points")
     told = book.audit.get("layer" if layer_only else "recipe", {})
     recipe = Recipe(**vars(best.recipe) | {"max_length": max_length})
     return Pick(
