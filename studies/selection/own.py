@@ -3,7 +3,7 @@
     python studies/selection/own.py development|test MODELS.json TEXTS.parquet ROOT OUT
 
 MODELS.json lists {"name", "family", "path", "eval", "scan", "max_length"}: the model, its evaluation of every layer
-(tokens all), and its scan. TEXTS are the unlabelled texts that maps are fitted on and probes look at (1,000 paragraphs
+(tokens all), its scan, and perhaps a scan of views (dime, infonce). TEXTS are the unlabelled texts that maps are fitted on and probes look at (1,000 paragraphs
 of WikiText-2's training part). Only models of the named part of split.json are read. Writes PART_probes.csv,
 PART_layers.csv, PART_recipes.csv.
 """
@@ -32,7 +32,7 @@ RULES = [
     "min:anisotropy", "max:intrinsic_dimension", "max:pairs", "max:paraphrase", "max:neighbours", "max:classifier",
     "max:halves",
     "max:views", "ranks:max:pairs+max:paraphrase", "ranks:max:pairs+max:paraphrase+max:neighbours+max:classifier",
-    "ranks:max:halves+max:views",
+    "ranks:max:halves+max:views", "min:dime", "max:dime", "min:infonce", "max:infonce",
 ]  # fmt: skip
 TRANSFORMS = ("none", "center", "remove_top:1", "remove_top:3", "remove_top:8", "zscore", "whiten")
 
@@ -55,7 +55,7 @@ def cases_of(entry: dict, probes: pd.DataFrame | None = None) -> list[Case]:
     """Tasks of the model, with the curves of its scan and of the probes on bare layers."""
     table = layerwise.LayerTable.load(entry["eval"])
     bare = layerwise.LayerTable(tuple(r for r in table if r.tokens == "all" and r.transform == "none"), table.run)
-    scans = [layerwise.LayerTable.load(entry["scan"])] if entry.get("scan") else []
+    scans = [layerwise.LayerTable.load(entry[name]) for name in ("scan", "views") if entry.get(name)]
     usual = [layerwise.LayerTable(tuple(r for r in scan if r.tokens == "all" and r.rows != "raw")) for scan in scans]
     found = cases_from_runs([(entry["family"], bare, usual)])
     curves = {}
