@@ -2,10 +2,10 @@
 
     python studies/selection/own.py development|test MODELS.json TEXTS.parquet ROOT OUT
 
-MODELS.json lists {"name", "family", "path", "eval", "scan", "max_length"}: the model, its evaluation of every layer
-(tokens all), its scan, and perhaps a scan of views (dime, infonce). TEXTS are the unlabelled texts that maps are fitted on and probes look at (1,000 paragraphs
-of WikiText-2's training part). Only models of the named part of split.json are read. Writes PART_probes.csv,
-PART_layers.csv, PART_recipes.csv.
+MODELS.json lists {"name", "family", "path", "eval", "scan", "views", "max_length"}: the model, its evaluation of every
+layer (tokens all), its scan, and perhaps another one of dime and infonce. TEXTS are the unlabelled texts that maps are
+fitted on and probes look at (1,000 paragraphs of WikiText-2's training part). Only models of the named part of
+split.json are read. Writes PART_probes.csv, PART_layers.csv, PART_recipes.csv.
 """
 
 import json
@@ -56,7 +56,12 @@ def cases_of(entry: dict, probes: pd.DataFrame | None = None) -> list[Case]:
     table = layerwise.LayerTable.load(entry["eval"])
     bare = layerwise.LayerTable(tuple(r for r in table if r.tokens == "all" and r.transform == "none"), table.run)
     scans = [layerwise.LayerTable.load(entry[name]) for name in ("scan", "views") if entry.get(name)]
-    usual = [layerwise.LayerTable(tuple(r for r in scan if r.tokens == "all" and r.rows != "raw")) for scan in scans]
+    # Spectra of centred unit rows, where there are such; curvature, DiME and the like know rows only as they are.
+    spectral = {r.metric for scan in scans for r in scan if r.rows != "raw"}
+    usual = []
+    for scan in scans:
+        seen = (r for r in scan if r.tokens == "all" and (r.rows == "raw") != (r.metric in spectral))
+        usual.append(layerwise.LayerTable(tuple(seen)))
     found = cases_from_runs([(entry["family"], bare, usual)])
     curves = {}
     if probes is not None:
