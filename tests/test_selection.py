@@ -65,6 +65,8 @@ def test_the_audit_is_the_formula_by_hand():
     assert second.below_last == 0.5 and second.worst_loss == -15.0 and second.loses_a_point == 0.5
     assert second.models_below_last == 2
     assert table.attrs["rules_tried"] == 1
+    assert dict(zip(table.family, table.unseen, strict=True)) == {"a": 0.0, "b": 1.0, "all": 0.25}, "b1 has no curve"
+    assert set(audit(CASES, [parse_rule("depth:50%")], draws=0).unseen) == {0.0}
 
 
 def test_a_gap_of_nothing_recovers_nothing_that_has_a_number():

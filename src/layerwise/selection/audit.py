@@ -23,14 +23,18 @@ def audit(cases: Sequence[Case], rules: Sequence[Rule], *, seed: int = 0, draws:
     """A row a rule and family, and one for all families; scores are in the cases' own units, points from 0 to 100.
 
     recovered is (chosen - last) / (best - last) of the means; two intervals of 95 %, by drawing tasks and by drawing
-    models again; below_last and loses_a_point are shares of (model, task) pairs.
+    models again; below_last, loses_a_point and unseen are shares of (model, task) pairs. Where a rule has not seen
+    all curves it looks at, it did with less, or kept the last layer: an audit with `unseen` pairs says less of it.
     """
     if not cases:
         raise InputError("there is nothing to audit: no case has scores")
     rows = []
     for rule in rules:
         chosen = np.array([case.score_at(rule(case.curves, case.depth)) for case in cases])
-        rows += audit_rows(rule.name, cases, chosen, seed, draws)
+        for row in audit_rows(rule.name, cases, chosen, seed, draws):
+            judged = [case for case in cases if row["family"] in ("all", case.family)]
+            unseen = sum(not rule.needs <= set(case.curves) for case in judged) / len(judged)
+            rows.append(row | {"unseen": unseen})
     frame = pd.DataFrame(rows)
     frame.attrs["rules_tried"] = len(rules)
     return frame

@@ -22,6 +22,7 @@ class Rule:
 
     name: str
     choose: Callable[[Curves, int], int]
+    needs: frozenset[str] = frozenset()  # the curves that it looks at
 
     def __call__(self, curves: Curves, depth: int) -> int:
         return self.choose(curves, depth)
@@ -38,10 +39,11 @@ def parse_rule(word: str) -> Rule:
         return Rule(word, lambda curves, depth: round(share * depth))
     if re.fullmatch(ONE, word):
         one = parse_extreme(word)
-        return Rule(word, lambda curves, depth: best_of(one.values(curves, depth)))
+        return Rule(word, lambda curves, depth: best_of(one.values(curves, depth)), frozenset([one.metric]))
     if word.startswith("ranks:"):
         parts = [parse_extreme(part) for part in word.removeprefix("ranks:").split("+")]
-        return Rule(word, lambda curves, depth: best_of(mean_ranks([p.values(curves, depth) for p in parts])))
+        needs = frozenset(part.metric for part in parts)
+        return Rule(word, lambda curves, depth: best_of(mean_ranks([p.values(curves, depth) for p in parts])), needs)
     if word.endswith(".json"):
         return Ranker.load(word).rule(word)
     raise InputError(f"rule {word!r} is not one of {WORDS}")
@@ -108,7 +110,8 @@ class Ranker:
         return total
 
     def rule(self, name: str) -> Rule:
-        return Rule(name, lambda curves, depth: best_of(self.values(curves, depth)))
+        needs = frozenset(self.weights) - {"depth", "depth_squared"}
+        return Rule(name, lambda curves, depth: best_of(self.values(curves, depth)), needs)
 
     def to_json(self) -> str:
         return json.dumps({"weights": dict(self.weights), "fitted_on": list(self.fitted_on)}, indent=1)
