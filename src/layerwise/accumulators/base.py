@@ -69,6 +69,15 @@ def parse_states(data: bytes) -> dict[str, State]:
     return {name: State(settings[name], parts[name]) for name in settings}
 
 
+def known_rows(rows: Tensor, width: int) -> tuple[Tensor, int]:
+    """rows (..., D) as float64 (N, D) on the CPU, without those that hold a nan, and how many those were."""
+    if rows.shape[-1] != width:
+        raise InputError(f"rows of width {rows.shape[-1]} given to a state of width {width}")
+    rows = sixty_four(rows).reshape(-1, width)
+    known = ~rows.isnan().any(dim=-1)
+    return rows[known], int((~known).sum())
+
+
 def sixty_four(x: Tensor) -> Tensor:
     """x as float64 on the CPU: states outlive the device that fed them."""
     return x.detach().to("cpu", torch.float64)

@@ -10,8 +10,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from layerwise.accumulators.base import State, require_same_settings, sixty_four
-from layerwise.errors import InputError
+from layerwise.accumulators.base import State, known_rows, require_same_settings
 
 
 @dataclass
@@ -36,12 +35,9 @@ class FrequentDirections:
 
     def update(self, rows: Tensor) -> None:
         """rows (B, D); a row with a nan is counted as skipped."""
-        if rows.shape[-1] != self.width:
-            raise InputError(f"rows of width {rows.shape[-1]} given to a state of width {self.width}")
-        rows = sixty_four(rows).reshape(-1, self.width)
-        known = ~rows.isnan().any(dim=-1)
-        self.skipped += int((~known).sum())
-        for part in torch.split(rows[known], self.size):  # never more than three times `size` rows in memory
+        rows, unknown = known_rows(rows, self.width)
+        self.skipped += unknown
+        for part in torch.split(rows, self.size):  # never more than three times `size` rows in memory
             self._add(len(part), part.mean(dim=0) if len(part) else self.mean, float((part**2).sum()), part)
 
     def merge(self, other: Self) -> None:

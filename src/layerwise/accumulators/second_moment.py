@@ -6,8 +6,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from layerwise.accumulators.base import State, require_same_settings, sixty_four
-from layerwise.errors import InputError
+from layerwise.accumulators.base import State, known_rows, require_same_settings, sixty_four
 
 # Scatter this small against the mean, a row, is what rounding left of zero.
 ROUNDING_STEPS = 16
@@ -42,12 +41,9 @@ class SecondMoment:
 
     def update(self, rows: Tensor) -> None:
         """rows (B, D); a row with a nan is counted as skipped."""
-        if rows.shape[-1] != self.width:
-            raise InputError(f"rows of width {rows.shape[-1]} given to a state of width {self.width}")
-        rows = sixty_four(rows).reshape(-1, self.width)
-        known = ~rows.isnan().any(dim=-1)
-        self.skipped += int((~known).sum())
-        self._wait(rows[known])
+        rows, unknown = known_rows(rows, self.width)
+        self.skipped += unknown
+        self._wait(rows)
 
     def merge(self, other: Self) -> None:
         require_same_settings(self.to_state().settings, other.to_state().settings)
@@ -87,10 +83,8 @@ class SecondMoment:
         """
         scatter = None if self.scatter is None else sixty_four(self.scatter)
         whole = type(self)(self.width, count=self.count, scatter=scatter)
-        whole.mean = self.mean
-        if self.waiting and (rows := sixty_four(torch.cat(self.waiting))).numel():
-            mean = rows.mean(dim=0)
-            whole._fold(len(rows), mean, (rows - mean).mT @ (rows - mean))
+        whole.mean, whole.waiting = self.mean, self.waiting
+        whole._fold_waiting()
         noise = whole.count * (ROUNDING_STEPS * torch.finfo(torch.float64).eps * whole.mean.norm()) ** 2
         if whole.scatter is None or whole.scatter.trace() <= noise:
             whole.scatter = torch.zeros(self.width, self.width, dtype=torch.float64)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from layerwise.downstream.encoder import RecipeVectors, StoreFor, make_encoder
 from layerwise.downstream.tasks import TaskChoice, make_task, texts_of
 from layerwise.downstream.vectors import VectorKind, VectorsMissing, VectorStore, tensor_name
-from layerwise.engines.shards import Processes, threads
+from layerwise.engines.shards import Processes
 from layerwise.files import write_json
 from layerwise.recipe import Recipe
 
@@ -198,8 +198,7 @@ def score_in_process(
     scored, missed = [], []
     for recipe in recipes:
         try:
-            with threads(1):
-                scored.append((recipe, scorer.score(task, recipe, stores)))
+            scored.append((recipe, scorer.score(task, recipe, stores)))
         except VectorsMissing:
             missed.append(recipe)
     return scored, missed

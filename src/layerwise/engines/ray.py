@@ -18,7 +18,7 @@ from math import ceil
 from typing import Any, Generic
 
 from layerwise.engines.poison import Trouble, attempt, find_poison, without
-from layerwise.engines.shards import AnswerT, Checkpoint, ItemT, Prefix, Report, StateT, Work, silent
+from layerwise.engines.shards import AnswerT, Checkpoint, ItemT, Prefix, Report, StateT, Work, silent, threads
 from layerwise.errors import InputError, LayerwiseError, MissingExtra, RunError
 from layerwise.files import Folder
 
@@ -193,11 +193,12 @@ class RayEngine:
         So a call asks for no CPU, and we see to it that there are no more calls than CPUs. Ray repeats one whose
         process dies.
         """
-        remote, waiting = self.ray.remote(function), deque(calls)
+        remote = self.ray.remote(in_one_thread).options(num_cpus=0, scheduling_strategy="SPREAD")
+        waiting, width = deque(calls), self.width
         out: list[Any] = []
         while waiting or out:
-            while waiting and len(out) < self.width:
-                out.append(remote.options(num_cpus=0, scheduling_strategy="SPREAD").remote(*waiting.popleft()))
+            while waiting and len(out) < width:
+                out.append(remote.remote(function, *waiting.popleft()))
             ready, out = self.ray.wait(out, num_returns=1)
             try:
                 yield self.ray.get(ready[0])
@@ -364,6 +365,12 @@ class Run(Generic[StateT, ItemT]):
             before = self.prefix.checkpoint.held or 0
             if self.prefix.add(self.read(number)):
                 self.folder.delete(shard_file(n) for n in range(before, number + 1))
+
+
+def in_one_thread(function: Callable[..., AnswerT], *call: Any) -> AnswerT:
+    """What the function answers; there are as many such processes as CPUs."""
+    with threads(1):
+        return function(*call)
 
 
 def shard_file(number: int) -> str:

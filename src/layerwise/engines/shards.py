@@ -80,7 +80,7 @@ class Engine(Protocol):
 
 
 class Processes(Protocol):
-    """Processes that are called with plain data and answer in any order."""
+    """Processes of one thread that are called with plain data and answer in any order."""
 
     @property
     def width(self) -> int:

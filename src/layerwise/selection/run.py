@@ -50,8 +50,8 @@ def pick_recipe(
 ) -> Pick:
     """The recipe that the probes prefer, or the last layer where they do not prefer another by the rulebook's margin.
 
-    `texts` are the user's own, without labels: maps are fitted on them, and their halves are looked for. `labels` is
-    a table of a few labelled ones. With `layer_only`, no map is tried.
+    `texts` are the user's own, without labels: maps are fitted on them, and probes made of them where the rulebook
+    has such. `labels` is a table of a few labelled ones. With `layer_only`, no map is tried.
     """
     book = book or rulebook()
     probes, weights = weighted_probes(texts, labels, book, seed)
