@@ -94,6 +94,6 @@ def test_help_and_version_are_quick_and_load_no_torch():
 
 
 def test_a_reader_that_goes_away_is_no_error():
-    command = f"{sys.executable} -m layerwise.cli.main metrics | head -1"
+    command = f"{sys.executable} -m layerwise metrics | head -1"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True)
     assert done.returncode == 0 and "Traceback" not in done.stderr

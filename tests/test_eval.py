@@ -177,9 +177,10 @@ def test_scores_with_other_prompts_are_not_taken_for_these(tiny_llama, root, tmp
     assert prompted.scores[0].value != plain.scores[0].value
 
 
-def test_a_recipe_is_scored_as_its_exported_folder(tiny_llama, root, word_texts, tmp_path):
+@pytest.mark.parametrize("transform", ["remove_top:2", "remove_top:2+static"])
+def test_a_recipe_is_scored_as_its_exported_folder(tiny_llama, root, word_texts, tmp_path, transform):
     """The map is put on vectors as they are read; plain mteb on the plain folder gives the same scores."""
-    recipe = Recipe(2, transform="remove_top:2", max_length=32)
+    recipe = Recipe(2, transform=transform, max_length=32)
     table = layerwise.evaluate(tiny_llama, "all", data_root=root, out=tmp_path / "e", recipes=recipe, fit=word_texts)
     model = layerwise.export(tiny_llama, recipe, tmp_path / "m", fit=word_texts)
     for choice in choose_tasks("all", root):
@@ -188,7 +189,7 @@ def test_a_recipe_is_scored_as_its_exported_folder(tiny_llama, root, word_texts,
         assert table.where(metric=choice.name).scores[0].value == pytest.approx(
             100 * result.task_results[0].get_score(), abs=0.5 if choice.type == "Classification" else 1e-3
         ), choice
-    assert {row.transform for row in table} == {"remove_top:2"}
+    assert {row.transform for row in table} == {transform}
 
 
 def test_recipes_read_the_vectors_of_an_earlier_evaluation(tiny_llama, root, word_texts, tmp_path):

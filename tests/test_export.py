@@ -21,7 +21,7 @@ from layerwise.cli.main import main
 from layerwise.errors import InputError
 from layerwise.exporter.routes import ExportError
 from layerwise.models.load import as_network
-from layerwise.ops.transforms import fit_map
+from layerwise.ops.transforms import fit_map, fit_maps
 from layerwise.recipe import Recipe
 from layerwise.results import LayerScore, LayerTable
 
@@ -84,6 +84,67 @@ def test_every_family_exports_with_a_transform(family, word_texts, tmp_path):
         rows = torch.from_numpy(measured(network, layer, readout))
         expected = fit_map("remove_top:2", *kept.summed())(rows).numpy()
         assert np.abs(plain(out) - expected).max() <= 1e-6 * float(rows.abs().max()), (readout, layer)
+
+
+def beside(network, texts, fit, layer, readout="raw", **options):
+    """remove_top:2 of a layer and whitened token embeddings, by plain NumPy: centred, mapped, of the same length."""
+    blocks = []
+    for number, how, word in [(layer, readout, "remove_top:2"), (0, "raw", "whiten")]:
+        known, asked = (
+            np.stack(layerwise.embed(network, given, layers=str(number), readout=how, **options)[f"layer_{number}"])
+            for given in (fit, texts)
+        )
+        mean = known.mean(axis=0, dtype=np.float64)
+        values, vectors = np.linalg.eigh((known - mean).T @ (known - mean) / len(known))
+        top = vectors[:, -2:]
+        shrunk = 0.9 * values + 0.1 * values.mean()
+        weight = np.eye(WIDTH) - top @ top.T if word == "remove_top:2" else vectors / np.sqrt(shrunk) @ vectors.T
+        length = np.sqrt((((known - mean) @ weight.T) ** 2).sum(axis=1).mean())
+        blocks.append((asked - mean) @ weight.T / length * np.sqrt(WIDTH / 2))
+    return np.concatenate(blocks, axis=1)
+
+
+@pytest.mark.parametrize("family", sorted(set(FAMILIES) - {"t5"}))
+def test_every_family_exports_with_token_embeddings_beside_a_layer(family, word_texts, tmp_path):
+    for mode, readout, layer in [("portable", "raw", 1), ("compact", "raw", 2), ("portable", "normed", DEPTH)]:
+        network = fresh(family)
+        readout = readout if network.anatomy.final_norm is not None else "raw"
+        options = {"readout": readout, "transform": "remove_top:2+static", "fit": word_texts, "mode": mode}
+        out = tmp_path / f"{mode}-{layer}"
+        if family in LATE or refused(family, mode, readout, layer):
+            with pytest.raises(ExportError, match="cannot be exported"):
+                layerwise.export(network, layer, out, **options)
+            continue
+        layerwise.export(network, layer, out, **options)
+        expected = beside(network, TEXTS, word_texts, layer, readout)
+        found = plain(out)
+        assert found.shape == (len(TEXTS), 2 * WIDTH)
+        assert np.abs(found - expected).max() <= 1e-4 * np.abs(expected).max(), (mode, readout, layer)
+
+
+@pytest.mark.parametrize("options", [{"pooling": "last"}, {"pooling": "max"}, {"tokens": "no_special"}])
+def test_token_embeddings_beside_a_layer_follow_its_pooling_and_tokens(word_texts, tmp_path, options):
+    network = fresh("bert")
+    layerwise.export(network, 2, tmp_path / "m", transform="remove_top:2+static", fit=word_texts, **options)
+    expected = beside(network, TEXTS, word_texts, 2, **options)
+    assert np.abs(plain(tmp_path / "m") - expected).max() <= 1e-4 * np.abs(expected).max()
+
+
+def test_token_embeddings_beside_a_layer_are_refused_where_they_cannot_stand(tiny_llama, word_texts, tmp_path):
+    with pytest.raises(ExportError, match="mean, last or max"):
+        layerwise.export(tiny_llama, 1, tmp_path / "m", pooling="first", transform="center+static", fit=word_texts)
+    with pytest.raises(InputError, match="at least center"):
+        layerwise.export(tiny_llama, 1, tmp_path / "m", transform="none+static", fit=word_texts)
+    assert not list(tmp_path.iterdir())
+
+
+def test_parts_of_a_recipe_have_the_same_length():
+    other = normal(200, 7, seed=1) * 50 - 9
+    both = fit_maps([("remove_top:2", moments(ROWS)), ("whiten", moments(other))])(torch.cat([ROWS, other], dim=1))
+    assert both.mean(dim=0).abs().max() < 1e-9
+    one, two = (part.square().sum(dim=1).mean() for part in both.split(7, dim=1))
+    assert float(one) == pytest.approx(3.5) and float(two) == pytest.approx(3.5)
+    assert torch.equal(fit_maps([("whiten", moments(ROWS))]).weight, fit_map("whiten", *moments(ROWS)).weight)
 
 
 def test_one_stack_of_an_encoder_decoder_is_refused_with_the_reason(tmp_path):

@@ -22,6 +22,7 @@ FLOORS = [
     {"selection", "arguments"},
     {"api", "campaigns"},
     {"cli"},
+    {"__main__"},
 ]
 FLOOR = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}
 

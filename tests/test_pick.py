@@ -13,11 +13,12 @@ from layerwise.arguments import open_network
 from layerwise.cli.main import main
 from layerwise.errors import InputError
 from layerwise.recipe import Recipe
-from layerwise.selection.candidates import Scored, layer_candidates, score_candidates, usual_last
+from layerwise.selection.candidates import Scored, layer_candidates, run_trial, score_candidates, usual_last
 from layerwise.selection.labels import label_probe, logistic_accuracy
 from layerwise.selection.pick import Pick, decide, difference
 from layerwise.selection.probes import (
     RIDGE,
+    Probe,
     concordance,
     own_probes,
     proxy_items,
@@ -25,7 +26,7 @@ from layerwise.selection.probes import (
     reciprocal_ranks,
     ridge_accuracy,
 )
-from layerwise.selection.run import rulebook
+from layerwise.selection.run import Rulebook, pick_recipe, rulebook
 
 RNG = np.random.default_rng(0)
 
@@ -136,10 +137,12 @@ def test_probes_see_the_vectors_of_embed(tiny_llama, word_texts):
             seen.append(rows)
             return rows[:, 0]
 
-    score_candidates(network, layer_candidates(network), [Spy()], word_texts, max_length=32)
+    candidates = layer_candidates(network)
+    trial = run_trial(network, [c.at for c in candidates], [Spy()], word_texts, max_length=32)
+    score_candidates(trial, candidates)
     expected = np.stack(layerwise.embed(network, word_texts[:6], layers="1", max_length=32).layer_1)
     assert seen[1] == pytest.approx(expected, abs=1e-6)
-    assert len(seen) == network.depth + 1 and layer_candidates(network)[-1] == usual_last(network)
+    assert len(seen) == network.depth + 1 and candidates[-1] == usual_last(network)
 
 
 def test_labels_of_both_forms_become_probes():
@@ -185,6 +188,33 @@ def test_labels_move_the_choice_only_by_more_than_their_error():
     both = [Scored(low, {"pairs": better, "labels": even}), Scored(last, {"pairs": even, "labels": better})]
     assert decide(both, last, {"pairs": 1.0}, margin=2.0)[0].recipe == low
     assert decide(both, last, {"pairs": 1.0, "labels": 2.0}, margin=2.0)[0].recipe == last
+
+
+def test_what_is_chosen_is_used_in_its_deployed_form_and_the_last_layer_as_it_is():
+    last, low = scored(3, np.full(50, 0.5)), scored(1, np.full(50, 0.7), "center")
+    beside = scored(1, np.full(50, 0.6), "center+static")
+    answer, gain, _ = decide([low, last], last.recipe, {"p": 1.0}, margin=2, deployed=lambda best: beside)
+    assert answer is beside and gain.mean == pytest.approx(10), "the gain is that of what is used"
+    answer, _, _ = decide([low, last], last.recipe, {"p": 1.0}, margin=30, deployed=lambda best: beside)
+    assert answer is last
+
+
+def test_token_embeddings_stand_beside_a_layer_that_a_map_was_chosen_for(tiny_llama, word_texts, monkeypatch):
+    network = open_network(tiny_llama)
+
+    def score(rows):
+        """Likes centred vectors, and long ones: a map of a deep layer."""
+        return np.full(9, np.log(rows.var()) if np.abs(rows.mean(axis=0)).max() < 1e-6 else -20)
+
+    monkeypatch.setattr("layerwise.selection.run.proxy_probes", lambda: [Probe("deep", tuple(word_texts[:40]), score)])
+    book = Rulebook("test", {"deep": 1}, ("none", "remove_top:1"), -1000, static=True)
+    found = pick_recipe(network, word_texts[:40], max_length=32, book=book)
+    assert found.recipe.layer > 0 and found.recipe.transform == "remove_top:1+static"
+    assert any(f"{2 * network.width} numbers" in reason for reason in found.why)
+    plain = pick_recipe(network, word_texts[:40], max_length=32, book=book, static=False)
+    assert plain.recipe == replace(found.recipe, transform="remove_top:1")
+    alone = pick_recipe(network, word_texts[:40], max_length=32, book=book, layer_only=True)
+    assert alone.recipe.transform == "none"
 
 
 def test_pick_answers_and_its_answer_is_exported(tiny_llama, word_texts, tmp_path, capsys):

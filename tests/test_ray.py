@@ -115,7 +115,7 @@ def test_a_driver_that_is_killed_is_taken_up_by_the_next(nodes, local, tiny_llam
     texts = tmp_path / "texts.txt"
     texts.write_text("\n".join(TEXTS))
     out = tmp_path / "run"
-    command = [sys.executable, "-m", "layerwise.cli.main", "scan", tiny_llama, "--data", str(texts), "--out", str(out)]
+    command = [sys.executable, "-m", "layerwise", "scan", tiny_llama, "--data", str(texts), "--out", str(out)]
     command += ["--engine", "ray", "--address", nodes.address, "--workers", "1", "--shard-size", "6"]
     command += ["--rows", "raw,unit", "--tokens", "all,no_first"]
     driver = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

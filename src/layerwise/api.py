@@ -48,7 +48,7 @@ from layerwise.models.load import (
 )
 from layerwise.ops.pooling import POOLINGS
 from layerwise.ops.tokens import TOKEN_CHOICES
-from layerwise.ops.transforms import fit_map
+from layerwise.ops.transforms import fit_maps
 from layerwise.passes.vectors import pooled_vectors
 from layerwise.recipe import Readout, Recipe
 from layerwise.reporter.content import TRADEOFF_FILE, Run, open_run, run_labels
@@ -338,7 +338,7 @@ def export(
     length = longest(recipe.max_length, network.max_length)
     recipe = replace(recipe, max_length=length)
     if recipe.transform != "none" and isinstance(fit, str | Path) and (Path(fit) / "plan.json").exists():
-        linear = fit_map(recipe.transform, *moments_of(Path(fit), network, recipe.at, length))
+        linear = fit_maps([(word, moments_of(Path(fit), network, at, length)) for at, word in recipe.parts])
     else:
         linear = fit_on_texts(network, recipe, fitting_texts(fit, [recipe]), length)
     table = as_table(scores) if scores is not None else None
@@ -369,6 +369,7 @@ def pick(
     labels: Any = None,
     rule: str | None = None,
     layer_only: bool = False,
+    static: bool = True,
     model: Any = None,
     max_length: int | None = None,
     seed: int = 0,
@@ -378,6 +379,7 @@ def pick(
     `run` is a scan or evaluation, or a model. With `data` (texts of your own kind, without labels) or `labels` (a
     table or file with text,label or text1,text2,score) the model runs once more over them and a small bundled set, and
     probes decide. With `rule`, or with neither, a rule over the run's table decides; without one, the last is kept.
+    A recipe with a map has whitened token embeddings beside its layer, which doubles its width, unless `static` is off.
     """
     is_run = isinstance(run, LayerTable) or (isinstance(run, str | Path) and (Path(run) / TABLE_FILE).exists())
     if rule is not None or (data is None and labels is None):
@@ -390,7 +392,9 @@ def pick(
         label_probe(table)  # a table that cannot be used is noticed before weights load
     network = open_network(model if model is not None else as_table(run).run["model"]["name"] if is_run else run)
     length = longest(max_length, network.max_length)
-    return pick_recipe(network, texts_given, labels=table, layer_only=layer_only, max_length=length, seed=seed)
+    return pick_recipe(
+        network, texts_given, labels=table, layer_only=layer_only, static=static, max_length=length, seed=seed
+    )
 
 
 def audit(scores: Any, metrics: Any = None, *, rules: Words = "last,second_to_last,depth:80%") -> pd.DataFrame:

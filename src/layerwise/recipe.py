@@ -1,11 +1,13 @@
 """Readout and Recipe: which vector of a text, and what a user deploys. They know no torch."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
 from layerwise.errors import InputError
+
+STATIC = "+static"
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,8 @@ class Readout:
 class Recipe(Readout):
     """How a text becomes a vector: a readout, and a linear map fitted without labels, such as remove_top:3.
 
-    A layer is only part of it: tokens, pooling and the map matter as much.
+    A layer is only part of it: tokens, pooling and the map matter as much. With remove_top:3+static, the mean of the
+    token embeddings (layer 0), whitened, stands beside the layer's own vector, which makes it twice as wide.
     """
 
     transform: str = "none"
@@ -34,6 +37,13 @@ class Recipe(Readout):
     def at(self) -> Readout:
         """The vector before the map."""
         return Readout(self.layer, self.readout, self.tokens, self.pooling)
+
+    @property
+    def parts(self) -> tuple[tuple[Readout, str], ...]:
+        """The vectors that stand side by side in the result, each with the word of its map."""
+        if not self.transform.endswith(STATIC):
+            return ((self.at, self.transform),)
+        return (self.at, self.transform.removesuffix(STATIC)), (replace(self.at, layer=0, readout="raw"), "whiten")
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), sort_keys=True)

@@ -11,6 +11,7 @@ split.json are read. Writes PART_probes.csv, PART_layers.csv, PART_recipes.csv.
 import json
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +19,16 @@ import pandas as pd
 
 import layerwise
 from layerwise.arguments import open_network
+from layerwise.exporter.routes import has_layer_0
 from layerwise.selection.audit import audit, audit_rows
-from layerwise.selection.candidates import layer_candidates, score_candidates, usual_last
+from layerwise.selection.candidates import (
+    Trial,
+    beside_static,
+    layer_candidates,
+    run_trial,
+    score_candidates,
+    usual_last,
+)
 from layerwise.selection.cases import Case, cases_from_runs
 from layerwise.selection.pick import decide
 from layerwise.selection.probes import own_probes, proxy_probes
@@ -37,18 +46,19 @@ RULES = [
 TRANSFORMS = ("none", "center", "remove_top:1", "remove_top:3", "remove_top:8", "zscore", "whiten")
 
 
-def probe_table(entry: dict, texts: list[str]) -> tuple[pd.DataFrame, list]:
+def probe_table(entry: dict, texts: list[str]) -> tuple[pd.DataFrame, Trial, list]:
     """Every probe of every layer and map."""
     network = open_network(entry["path"])
     probes = [*proxy_probes(), *own_probes(texts)]
     candidates = layer_candidates(network, transforms=TRANSFORMS)
-    scored = score_candidates(network, candidates, probes, texts, max_length=entry["max_length"])
+    trial = run_trial(network, [c.at for c in candidates], probes, texts, max_length=entry["max_length"])
+    scored = score_candidates(trial, candidates)
     rows = [
         {"model": entry["name"], "layer": s.recipe.layer, "readout": s.recipe.readout, "transform": s.recipe.transform}
         | {name: round(s.mean(name), 5) for name in s.units}
         for s in scored
     ]
-    return pd.DataFrame(rows), scored
+    return pd.DataFrame(rows), trial, scored
 
 
 def cases_of(entry: dict, probes: pd.DataFrame | None = None) -> list[Case]:
@@ -70,13 +80,16 @@ def cases_of(entry: dict, probes: pd.DataFrame | None = None) -> list[Case]:
     return [replace(case, model=entry["name"], curves={**case.curves, **curves}) for case in found]
 
 
-def recipe_rows(entry: dict, scored: list, texts: list[str], root: Path, part: str) -> list[dict]:
+def recipe_rows(entry: dict, trial: Trial, scored: list, texts: list[str], root: Path, part: str) -> list[dict]:
     """The shipped rule's recipe against the last layer and the static baseline, on every task."""
     network, book = open_network(entry["path"]), rulebook()
     last, length = usual_last(network), entry["max_length"]
     tried = [s for s in scored if s.recipe.transform in book.transforms]
-    best, gain, alike = decide(tried, last, book.weights, margin=book.margin)
+    plain, _, _ = decide(tried, last, book.weights, margin=book.margin)
+    deployed = partial(beside_static, trial) if has_layer_0(network) else lambda plain: plain
+    best, gain, alike = decide(tried, last, book.weights, margin=book.margin, deployed=deployed)
     named = {"last": last, "static": layerwise.Recipe(0, transform="whiten"), "chosen": best.recipe}
+    named["without static"] = plain.recipe
     recipes = [replace(recipe, max_length=length) for recipe in dict.fromkeys(named.values())]
     rows = []
     for fit in ("texts", "task"):
@@ -101,14 +114,14 @@ def main(part: str, models: Path, texts_file: Path, root: Path, out: Path) -> No
     texts = [example.text for example in layerwise.texts(texts_file)]
     probes, cases, recipes, picked = [], [], [], {}
     for entry in entries:
-        frame, scored = probe_table(entry, texts)
+        frame, trial, scored = probe_table(entry, texts)
         probes.append(frame)
         cases += cases_of(entry, frame)
         bare = [s for s in scored if s.recipe.transform == "none"]
         book = rulebook()
         chosen, _, _ = decide(bare, usual_last(open_network(entry["path"])), book.weights, margin=book.margin)
         picked[entry["name"]] = chosen.recipe.layer
-        recipes += recipe_rows(entry, scored, texts, root, part)
+        recipes += recipe_rows(entry, trial, scored, texts, root, part)
         pd.concat(probes).to_csv(out / f"{part}_probes.csv", index=False)
         pd.DataFrame(recipes).to_csv(out / f"{part}_recipes.csv", index=False)
         print(entry["name"], "layer", picked[entry["name"]], recipes[-1], flush=True)

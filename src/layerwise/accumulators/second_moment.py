@@ -129,3 +129,10 @@ class SecondMoment:
         kept.mean = state.tensors["mean"]
         kept.waiting = [state.tensors["waiting"]]
         return kept
+
+
+def moments_of_rows(rows: Tensor) -> tuple[int, Tensor, Tensor]:
+    """Count, mean and scatter of the rows of a matrix (N, D)."""
+    kept = SecondMoment(rows.shape[1])
+    kept.update(rows)
+    return kept.summed()

@@ -4,7 +4,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from layerwise.cli.options import add_model, model_spec
+from layerwise.cli.options import add_model, add_no_static, model_spec
 
 HELP = "pick a recipe on your unlabelled texts and export it: any language model as an embedding model"
 
@@ -14,6 +14,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--data", required=True, help="texts of your own kind, without labels")
     parser.add_argument("--column", default="text", help="column of --data that holds the text")
     parser.add_argument("--labels", help="a few labels, as for pick")
+    add_no_static(parser)
     parser.add_argument("--out", required=True, help="folder to write; must not exist")
     parser.add_argument("--mode", default="portable", choices=["portable", "compact"], help="as for export")
     parser.add_argument("--max-length", type=int, help="longest input in tokens; default 512 or the model's limit")
@@ -27,7 +28,7 @@ def run(args: Namespace) -> int:
     data = api.texts(args.data, column=args.column)
     require_new(Path(args.out))
     network = open_network(model_spec(args))
-    found = api.pick(network, data, labels=args.labels, max_length=args.max_length)
+    found = api.pick(network, data, labels=args.labels, static=args.static, max_length=args.max_length)
     print(found)
     api.export(network, found, args.out, fit=data, mode=args.mode)
     print(f"saved in {args.out}: SentenceTransformer({args.out!r}) loads it", file=sys.stderr)

@@ -75,7 +75,3 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         print(f"layerwise: unexpected {type(error).__name__}: {error}. Run with --debug to see where", file=sys.stderr)
         return 2
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -118,3 +118,8 @@ def told_warnings() -> Iterator[None]:
         yield
     for warning in told:
         print(f"layerwise: {warning.message}", file=sys.stderr)
+
+
+def add_no_static(parser: ArgumentParser) -> None:
+    told = "leave whitened token embeddings out of the recipe: half the width, and some points less on most tasks"
+    parser.add_argument("--no-static", dest="static", action="store_false", help=told)

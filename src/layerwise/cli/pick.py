@@ -3,6 +3,8 @@
 import sys
 from argparse import ArgumentParser, Namespace
 
+from layerwise.cli.options import add_no_static
+
 HELP = "which layer or recipe to use, how sure that is; it may say: keep the last"
 
 
@@ -13,6 +15,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--labels", help="a few labels: .csv, .jsonl or .parquet with text,label or text1,text2,score")
     parser.add_argument("--rule", help="a rule over the run's table: depth:80%%, min:dime, max:infonce@20%%-90%% ...")
     parser.add_argument("--layer-only", action="store_true", help="choose a layer as it is, without a linear map")
+    add_no_static(parser)
     parser.add_argument("--model", help="the model to run, where the run's own name no longer leads to it")
     parser.add_argument("--max-length", type=int, help="longest input in tokens; default 512 or the model's limit")
     parser.add_argument("--save", help="folder to write pick.json into; `report` shows it, `export --recipe` takes it")
@@ -25,7 +28,7 @@ def run(args: Namespace) -> int:
     data = api.texts(args.data, column=args.column) if args.data else None
     if (args.data or args.labels) and not args.rule:
         print("the model runs once over up to 1,000 texts of yours and 288 bundled sentences", file=sys.stderr)
-    names = ("labels", "rule", "layer_only", "model", "max_length")
+    names = ("labels", "rule", "layer_only", "static", "model", "max_length")
     found = api.pick(args.run_folder, data, **{name: getattr(args, name) for name in names})
     if args.save:
         found.save(args.save)

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from layerwise.accumulators.second_moment import SecondMoment
+from layerwise.accumulators.second_moment import moments_of_rows
 from layerwise.downstream.vectors import VectorStore
-from layerwise.ops.transforms import LinearMap, fit_map
-from layerwise.recipe import Recipe
+from layerwise.ops.transforms import LinearMap, Moments, fit_maps
+from layerwise.recipe import Readout, Recipe
 
 StoreFor = Callable[[str, str], VectorStore]  # prompt, role -> store
 
@@ -26,7 +26,8 @@ class RecipeVectors:
     fit: Sequence[str] = ()
 
     def __call__(self, texts: Sequence[str], prompt: str = "", role: str = "") -> NDArray[np.float32]:
-        rows = self.stores(prompt, role).vectors(texts, self.recipe.at)
+        store = self.stores(prompt, role)
+        rows = np.concatenate([store.vectors(texts, at) for at, _ in self.recipe.parts], axis=1)
         if self.recipe.transform != "none":
             rows = self.linear(torch.from_numpy(rows)).numpy()
         if self.recipe.normalize:
@@ -35,10 +36,12 @@ class RecipeVectors:
 
     @cached_property
     def linear(self) -> LinearMap:
-        rows = torch.from_numpy(self.stores(self.recipe.prompt, "").vectors(self.fit, self.recipe.at))
-        kept = SecondMoment(rows.shape[1])
-        kept.update(rows)
-        return fit_map(self.recipe.transform, *kept.summed())
+        store = self.stores(self.recipe.prompt, "")
+
+        def moments(at: Readout) -> Moments:
+            return moments_of_rows(torch.from_numpy(store.vectors(self.fit, at)))
+
+        return fit_maps([(word, moments(at)) for at, word in self.recipe.parts])
 
 
 def make_encoder(vectors: RecipeVectors, *, name: str, revision: str, prompts: dict[str, str]) -> Any:

@@ -44,7 +44,8 @@ def run_evaluation(
         """Prompts and precision change scores, so they are part of the folder's name, as all of `kind` is."""
         return out / replace(kind, prompt=repr(given), role=precision).name()
 
-    kind = VectorKind(network.fingerprint, network.dtype, max_length, tuple(dict.fromkeys(r.at for r in recipes)))
+    read = tuple(dict.fromkeys(at for recipe in recipes for at, _ in recipe.parts))
+    kind = VectorKind(network.fingerprint, network.dtype, max_length, read)
     kind = next((wider for wider in kinds_in(out) if wider.serves(kind) and folder_of(wider).exists()), kind)
     scorer = Scorer(folder_of(kind), kind, precision, network.name, network.revision, given, fit)
     opened: list[VectorStore] = []

@@ -66,9 +66,16 @@ def amplification(linear: LinearMap, rows: Tensor, expected: Tensor) -> float:
 
 
 def recipe_rows(network: Network, recipe: Recipe, texts: Sequence[str], max_length: int) -> Tensor:
-    """Pooled rows of the recipe's layer, before any map, by the pass that scan uses."""
+    """Pooled rows of the recipe's parts side by side, before any map."""
+    return torch.cat(rows_of_parts(network, recipe, texts, max_length), dim=1)
+
+
+def rows_of_parts(network: Network, recipe: Recipe, texts: Sequence[str], max_length: int) -> list[Tensor]:
+    """Pooled rows of each of the recipe's parts, by the pass that scan uses."""
     examples = [Example(str(i), recipe.prompt + text) for i, text in enumerate(texts)]
-    return pooled_vectors(network, examples, [recipe.at], max_length=max_length)[recipe.at]
+    read = [at for at, _ in recipe.parts]
+    found = pooled_vectors(network, examples, read, max_length=max_length)
+    return [found[at] for at in read]
 
 
 def load_exported(folder: Path) -> Any:

@@ -11,7 +11,7 @@ from layerwise.exporter.left_out import LeftOut, weighting_module
 from layerwise.exporter.routes import Route
 from layerwise.models.network import Network
 from layerwise.models.truncate import cut_blocks
-from layerwise.ops.transforms import LinearMap
+from layerwise.ops.transforms import LinearMap, no_map
 from layerwise.recipe import Recipe
 
 POOLING_NAMES = {"mean": "mean", "max": "max", "first": "cls", "last": "lasttoken"}
@@ -24,10 +24,16 @@ def save_modules(
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
 
-    modules: list[Any] = [cut_module(network, route, folder.parent, max_length)]
-    if left_out.ids:
-        modules.append(weighting_module(network.tokenizer, left_out.ids))
-    modules.append(Pooling(network.width, POOLING_NAMES[recipe.pooling], include_prompt=not left_out.prompt))
+    def pooled(*modes: str) -> list[Any]:
+        pooling = Pooling(network.width, modes if len(modes) > 1 else modes[0], include_prompt=not left_out.prompt)
+        return [weighting_module(network.tokenizer, left_out.ids), pooling] if left_out.ids else [pooling]
+
+    mode, static = POOLING_NAMES[recipe.pooling], len(recipe.parts) > 1
+    modules: list[Any] = [cut_module(network, route, folder.parent, max_length, every_layer=static), *pooled(mode)]
+    if static:
+        # The layer's vector waits where a first token's would be, and pooling puts that of layer 0 behind it.
+        waiting = dense_module(no_map(network.width), network.dtype, output="cls_token_embeddings")
+        modules += [waiting, first_of_layers(network.width, route.keep), *pooled("cls", mode)]
     if recipe.transform != "none":
         modules.append(dense_module(linear, network.dtype))
     if recipe.normalize:
@@ -38,7 +44,7 @@ def save_modules(
     SentenceTransformer(modules=modules, device="cpu", **prompts).save(str(folder), create_model_card=False)
 
 
-def cut_module(network: Network, route: Route, scratch: Path, max_length: int) -> Any:
+def cut_module(network: Network, route: Route, scratch: Path, max_length: int, *, every_layer: bool = False) -> Any:
     """The lower blocks and the tokenizer as a Transformer module that hands on the chosen hidden state."""
     from sentence_transformers.sentence_transformer.modules import Transformer
 
@@ -46,6 +52,8 @@ def cut_module(network: Network, route: Route, scratch: Path, max_length: int) -
         cut = cut_blocks(network.module, route.keep)
         if route.untied:
             cut.config.tie_last_hidden_states = False
+        if every_layer:
+            cut.config.output_hidden_states = True  # the module hands on all of them
         cut.save_pretrained(folder)
         tokenizer = copy.deepcopy(network.tokenizer)
         tokenizer.chat_template = None  # sentence-transformers would wrap every text in it
@@ -57,11 +65,19 @@ def cut_module(network: Network, route: Route, scratch: Path, max_length: int) -
         return Transformer(folder, max_seq_length=max_length, **reading)
 
 
-def dense_module(linear: LinearMap, dtype: torch.dtype) -> Any:
+def first_of_layers(width: int, blocks: int) -> Any:
+    """Layer 0 in place of the chosen hidden state: a weighted sum of all layers in which the others weigh nothing."""
+    from sentence_transformers.sentence_transformer.modules import WeightedLayerPooling
+
+    weights = torch.nn.Parameter(torch.eye(1, blocks + 1).flatten())
+    return WeightedLayerPooling(width, num_hidden_layers=blocks, layer_start=0, layer_weights=weights)
+
+
+def dense_module(linear: LinearMap, dtype: torch.dtype, output: str = "sentence_embedding") -> Any:
     from sentence_transformers.sentence_transformer.modules import Dense
 
     wide, narrow = linear.weight.shape
-    dense = Dense(narrow, wide, bias=True, activation_function=torch.nn.Identity())
+    dense = Dense(narrow, wide, bias=True, activation_function=torch.nn.Identity(), module_output_name=output)
     with torch.no_grad():
         dense.linear.weight.copy_(linear.weight)
         dense.linear.bias.copy_(linear.bias)

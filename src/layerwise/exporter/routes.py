@@ -36,9 +36,21 @@ def require_loadable(network: Network) -> None:
         )
 
 
+def has_layer_0(network: Network) -> bool:
+    """False for families whose hidden_states begin after the first block."""
+    return getattr(network.module.config, "model_type", "") not in LATE_STATES
+
+
+def require_static(network: Network, pooling: str) -> None:
+    """Raises where token embeddings cannot stand beside a layer: their vector takes the place of the first token's."""
+    choose_route(network, 0, "raw", MODES[0])
+    if pooling == "first":
+        raise ExportError("+static cannot be exported with pooling first; use mean, last or max")
+
+
 def choose_route(network: Network, layer: int, readout: str, mode: str) -> Route:
     """portable keeps one block more than needed and works with any version; compact keeps none too many."""
-    late = getattr(network.module.config, "model_type", "") in LATE_STATES
+    late = not has_layer_0(network)
     if mode not in MODES:
         raise InputError(f"mode {mode!r} is not one of {', '.join(MODES)}")
     if readout == "normed":

@@ -15,26 +15,26 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from layerwise.accumulators.second_moment import SecondMoment
+from layerwise.accumulators.second_moment import moments_of_rows
 from layerwise.errors import InputError, MissingExtra
 from layerwise.exporter.card import card
-from layerwise.exporter.certificate import certify, load_exported, recipe_rows
+from layerwise.exporter.certificate import certify, load_exported, rows_of_parts
 from layerwise.exporter.left_out import choose_left_out
 from layerwise.exporter.modules import save_modules
-from layerwise.exporter.routes import choose_route, require_loadable
+from layerwise.exporter.routes import choose_route, require_loadable, require_static
 from layerwise.files import write_json
 from layerwise.models.network import Network
-from layerwise.ops.transforms import LinearMap, fit_map
+from layerwise.ops.transforms import LinearMap, fit_maps, no_map
 from layerwise.recipe import Recipe
 from layerwise.results import LayerTable
 
 
 def fit_on_texts(network: Network, recipe: Recipe, texts: Sequence[str], max_length: int) -> LinearMap:
     """The recipe's linear map, fitted without labels on these texts."""
-    kept = SecondMoment(network.width)
-    if recipe.transform != "none":
-        kept.update(recipe_rows(network, recipe, texts, max_length))
-    return fit_map(recipe.transform, *kept.summed())
+    if recipe.transform == "none":
+        return no_map(network.width)
+    rows = rows_of_parts(network, recipe, texts, max_length)
+    return fit_maps([(word, moments_of_rows(r)) for (_, word), r in zip(recipe.parts, rows, strict=True)])
 
 
 def require_new(out: Path) -> None:
@@ -51,6 +51,8 @@ def export_recipe(
         raise MissingExtra("export needs sentence-transformers: pip install 'layerwise[export]'")
     require_new(out)
     require_loadable(network)
+    if len(recipe.parts) > 1:
+        require_static(network, recipe.pooling)
     left_out = choose_left_out(network.tokenizer, recipe)
     route = choose_route(network, recipe.layer, recipe.readout, mode)
     with folder_beside(out) as beside:

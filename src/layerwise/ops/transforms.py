@@ -1,5 +1,7 @@
 """Linear maps with a bias, fitted without labels from count, mean and scatter: center, zscore, remove_top, whiten."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -9,6 +11,8 @@ from layerwise.errors import InputError
 
 KINDS = ("none", "center", "zscore", "remove_top:K", "whiten[:SHRINKAGE[:DIMENSIONS]]")
 SHRINKAGE = 0.1
+
+Moments = tuple[int, Tensor, Tensor]  # count, mean (D), scatter (D, D)
 
 
 @dataclass(frozen=True)
@@ -31,10 +35,8 @@ def fit_map(transform: str, count: int, mean: Tensor, scatter: Tensor) -> Linear
     variance by SHRINKAGE, and keeps only the first DIMENSIONS where given.
     """
     name, *numbers = transform.split(":")
-    width = len(mean)
-    eye = torch.eye(width, dtype=torch.float64)
     if name == "none":
-        return LinearMap(eye, torch.zeros(width, dtype=torch.float64))
+        return no_map(len(mean))
     if count < 2:
         raise InputError(f"{transform} must be fitted on at least 2 texts, got {count}")
     covariance = scatter / count
@@ -43,6 +45,32 @@ def fit_map(transform: str, count: int, mean: Tensor, scatter: Tensor) -> Linear
     except ValueError:
         raise InputError(f"transform {transform!r} is not one of {', '.join(KINDS)}") from None
     return LinearMap(weight, -(weight @ mean))
+
+
+def no_map(width: int) -> LinearMap:
+    return LinearMap(torch.eye(width, dtype=torch.float64), torch.zeros(width, dtype=torch.float64))
+
+
+def fit_maps(parts: Sequence[tuple[str, Moments]]) -> LinearMap:
+    """The map of vectors that stand side by side: each has one of its own, and counts as much as the others.
+
+    One part is mapped as its word says. Several also get the same length: the mean square of an entry of the whole is
+    that of a whitened vector, and each part has its share of it.
+    """
+    if len(parts) == 1:
+        ((word, moments),) = parts
+        return fit_map(word, *moments)
+    weights, biases = [], []
+    for word, (count, mean, scatter) in parts:
+        if word == "none":
+            raise InputError("vectors stand side by side only with a map that takes their mean away, at least center")
+        found = fit_map(word, count, mean, scatter)
+        spread = float((found.weight @ (scatter / count) * found.weight).sum())  # mean squared length
+        scale = math.sqrt(len(mean) / len(parts) / spread) if spread > 0 else 1.0
+        weights.append(scale * found.weight)
+        biases.append(scale * found.bias)
+    whole: Tensor = torch.block_diag(*weights)  # type: ignore[no-untyped-call]
+    return LinearMap(whole, torch.cat(biases))
 
 
 def weight_of(name: str, numbers: list[float], covariance: Tensor) -> Tensor:

@@ -1,14 +1,17 @@
 """Candidates: recipes to choose from, and what every probe says of each, from the vectors of one pass."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass, field, replace
 
-from layerwise.accumulators.second_moment import SecondMoment
+import torch
+from torch import Tensor
+
+from layerwise.accumulators.second_moment import moments_of_rows
 from layerwise.inputs.source import Example
 from layerwise.models.network import Network
-from layerwise.ops.transforms import fit_map
+from layerwise.ops.transforms import Moments, fit_maps
 from layerwise.passes.vectors import pooled_vectors
-from layerwise.recipe import Recipe
+from layerwise.recipe import STATIC, Readout, Recipe
 from layerwise.selection.probes import Floats, Probe
 
 
@@ -36,24 +39,51 @@ def layer_candidates(
     return [replace(r, tokens=t, transform=m) for m in transforms for t in tokens for r in at]
 
 
-def score_candidates(
-    network: Network, candidates: Sequence[Recipe], probes: Sequence[Probe], fit: Sequence[str], *, max_length: int
-) -> list[Scored]:
-    """All probes of all candidates, with one pass over the texts; maps are fitted on `fit`, without labels."""
+@dataclass
+class Trial:
+    """The vectors of one pass, over the probes' texts and those that maps are fitted on: any recipe can be scored."""
+
+    probes: Sequence[Probe]
+    fit: Sequence[str]
+    place: Mapping[str, int]
+    vectors: Mapping[Readout, Tensor]
+    latest: dict[Readout, Moments] = field(default_factory=dict)
+
+    def score(self, recipe: Recipe) -> Scored:
+        """What every probe says of the recipe, with its map fitted here."""
+        linear = fit_maps([(word, self.moments(at)) for at, word in recipe.parts])
+        rows = torch.cat([self.vectors[at] for at, _ in recipe.parts], dim=1).double()
+        mapped = linear(rows).numpy()
+        return Scored(recipe, {p.name: p.score(mapped[[self.place[text] for text in p.texts]]) for p in self.probes})
+
+    def moments(self, at: Readout) -> Moments:
+        if at not in self.latest:
+            self.latest.clear()  # one layer's at a time: a wide model has dozens, each of D x D
+            rows = self.vectors[at][[self.place[text] for text in self.fit]]
+            self.latest[at] = moments_of_rows(rows.double())
+        return self.latest[at]
+
+
+def run_trial(
+    network: Network, readouts: Iterable[Readout], probes: Sequence[Probe], fit: Sequence[str], *, max_length: int
+) -> Trial:
+    """One pass over all texts that the probes need or maps are fitted on."""
     texts = list(dict.fromkeys([*(text for probe in probes for text in probe.texts), *fit]))
-    place = {text: i for i, text in enumerate(texts)}
-    readouts = list(dict.fromkeys(candidate.at for candidate in candidates))
     examples = [Example(str(i), text) for i, text in enumerate(texts)]
-    vectors = pooled_vectors(network, examples, readouts, max_length=max_length)
-    scored = []
-    for at in readouts:
-        rows = vectors[at].double()
-        kept = SecondMoment(network.width)
-        kept.update(rows[[place[text] for text in fit]])
-        for candidate in candidates:
-            if candidate.at == at:
-                mapped = fit_map(candidate.transform, *kept.summed())(rows).numpy()
-                units = {p.name: p.score(mapped[[place[text] for text in p.texts]]) for p in probes}
-                scored.append(Scored(candidate, units))
-    order = {candidate: i for i, candidate in enumerate(candidates)}
-    return sorted(scored, key=lambda s: order[s.recipe])
+    vectors = pooled_vectors(network, examples, list(dict.fromkeys(readouts)), max_length=max_length)
+    return Trial(probes, fit, {text: i for i, text in enumerate(texts)}, vectors)
+
+
+def score_candidates(trial: Trial, candidates: Sequence[Recipe]) -> list[Scored]:
+    """All probes of all candidates, in their order."""
+    by_layer = sorted(candidates, key=lambda candidate: astuple(candidate.at))
+    scored = {candidate: trial.score(candidate) for candidate in by_layer}
+    return [scored[candidate] for candidate in candidates]
+
+
+def beside_static(trial: Trial, plain: Scored) -> Scored:
+    """The recipe with whitened token embeddings beside its layer, where it has a map and another layer than theirs."""
+    recipe = plain.recipe
+    if recipe.transform == "none" or recipe.layer == 0:
+        return plain
+    return trial.score(replace(recipe, transform=recipe.transform + STATIC))

@@ -3,7 +3,7 @@
 import html
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -122,23 +122,30 @@ def told_rows(told: str) -> list[tuple[str, str]]:
 
 
 def decide(
-    scored: Sequence[Scored], last: Recipe, weights: Mapping[str, float], *, margin: float = 0.0
+    scored: Sequence[Scored],
+    last: Recipe,
+    weights: Mapping[str, float],
+    *,
+    margin: float = 0.0,
+    deployed: Callable[[Scored], Scored] = lambda best: best,
 ) -> tuple[Scored, Difference, tuple[int, ...]]:
     """The best candidate by the probes, its gain over the last layer, and the layers that cannot be told from it.
 
-    Without labels, the last layer is kept unless the gain is larger than `margin` points. Labels are of the user's
-    own task: they move that choice to what is better with them by more than a standard error.
+    Without labels, the last layer is kept unless the gain is larger than `margin` points; what is chosen instead is
+    used in the form that `deployed` gives it. Labels are of the user's own task: they move that choice to what is
+    better with them by more than a standard error.
     """
     (usual,) = [s for s in scored if s.recipe.at == last.at and s.recipe.transform == "none"]
     free = {name: weight for name, weight in weights.items() if not name.startswith(LABELS)}
     best = max(scored, key=lambda s: difference(s, usual, free).mean)
     if not difference(best, usual, free).mean > margin:
         best = usual
+    answer = best if best is usual else deployed(best)
     if free != weights:
-        rival = max(scored, key=lambda s: difference(s, best, weights).mean)
-        gap = difference(rival, best, weights)
-        best = rival if gap.mean > gap.error else best
+        rival = max(scored, key=lambda s: difference(s, answer, weights).mean)
+        gap = difference(rival, answer, weights)
+        best, answer = (rival, rival) if gap.mean > gap.error else (best, answer)
     chosen = best.recipe
     rivals = [s for s in scored if (s.recipe.transform, s.recipe.tokens) == (chosen.transform, chosen.tokens)]
     alike = [s.recipe.layer for s in rivals if s is not best and difference(best, s, weights).low <= 0]
-    return best, difference(best, usual, weights), tuple(alike)
+    return answer, difference(answer, usual, weights), tuple(alike)

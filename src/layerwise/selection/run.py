@@ -3,14 +3,21 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from typing import Any
 
+from layerwise.exporter.routes import has_layer_0
 from layerwise.models.network import Network
 from layerwise.recipe import Recipe
 from layerwise.results import LayerTable
-from layerwise.selection.candidates import layer_candidates, score_candidates, usual_last
+from layerwise.selection.candidates import (
+    beside_static,
+    layer_candidates,
+    run_trial,
+    score_candidates,
+    usual_last,
+)
 from layerwise.selection.cases import curves_of
 from layerwise.selection.labels import label_probe
 from layerwise.selection.pick import LABELS, Pick, decide
@@ -28,6 +35,7 @@ class Rulebook:
     weights: Mapping[str, float]
     transforms: Sequence[str]
     margin: float
+    static: bool = False  # token embeddings stand beside the layer that a map was chosen for
     chosen_on: Sequence[str] = ()
     audit: Mapping[str, Any] = field(default_factory=dict)
 
@@ -44,6 +52,7 @@ def pick_recipe(
     *,
     labels: Any = None,
     layer_only: bool = False,
+    static: bool = True,
     max_length: int,
     book: Rulebook | None = None,
     seed: int = 0,
@@ -51,21 +60,29 @@ def pick_recipe(
     """The recipe that the probes prefer, or the last layer where they do not prefer another by the rulebook's margin.
 
     `texts` are the user's own, without labels: maps are fitted on them, and probes made of them where the rulebook
-    has such. `labels` is a table of a few labelled ones. With `layer_only`, no map is tried.
+    has such. `labels` is a table of a few labelled ones. With `layer_only`, no map is tried; without `static`, token
+    embeddings never stand beside the layer.
     """
     book = book or rulebook()
     probes, weights = weighted_probes(texts, labels, book, seed)
     last = usual_last(network)
     transforms = ("none",) if layer_only else tuple(book.transforms)
     candidates = layer_candidates(network, transforms=transforms)
-    scored = score_candidates(network, candidates, probes, texts, max_length=max_length)
-    best, gain, alike = decide(scored, last, weights, margin=book.margin)
+    trial = run_trial(network, (candidate.at for candidate in candidates), probes, texts, max_length=max_length)
+    scored = score_candidates(trial, candidates)
+    static = static and book.static and has_layer_0(network)
+    deployed = partial(beside_static, trial) if static else lambda plain: plain
+    best, gain, alike = decide(scored, last, weights, margin=book.margin, deployed=deployed)
     usual = next(s for s in scored if s.recipe == last)
     why = [f"{name}: {100 * best.mean(name):.1f}, last layer {100 * usual.mean(name):.1f}" for name in weights]
     keep = best.recipe == last
     if keep:
         why.append(f"no candidate is better than the last layer by more than {book.margin:g} points")
-    told = book.audit.get("layer" if layer_only else "recipe", {})
+    beside = len(best.recipe.parts) > 1
+    if beside:
+        told_width = f"{2 * network.width:,} numbers a text instead of {network.width:,}"
+        why.append(f"token embeddings, whitened, stand beside it: {told_width}; --no-static leaves them out")
+    told = book.audit.get("layer" if layer_only else "static" if beside else "recipe", {})
     recipe = Recipe(**vars(best.recipe) | {"max_length": max_length})
     return Pick(
         network.name, recipe, last, book.name, tuple(why), alike, gain,
