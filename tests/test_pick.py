@@ -197,6 +197,13 @@ def test_what_is_chosen_is_used_in_its_deployed_form_and_the_last_layer_as_it_is
     assert answer is beside and gain.mean == pytest.approx(10), "the gain is that of what is used"
     answer, _, _ = decide([low, last], last.recipe, {"p": 1.0}, margin=30, deployed=lambda best: beside)
     assert answer is last
+    weights, worse, better = {"p": 1.0, "labels": 1.0}, np.full(40, 0.2), np.full(40, 0.9)
+    for of_last, of_low, of_beside, expected in [(worse, worse, better, 2), (worse, better, worse, 1),
+                                                 (better, worse, worse, 0)]:  # fmt: skip
+        told = [replace(s, units={**s.units, "labels": labels})
+                for s, labels in ((last, of_last), (low, of_low), (beside, of_beside))]  # fmt: skip
+        answer, _, _ = decide(told[:2], last.recipe, weights, deployed=lambda best, told=told: told[2])
+        assert answer is told[expected], "labels judge every form"
 
 
 def test_token_embeddings_stand_beside_a_layer_that_a_map_was_chosen_for(tiny_llama, word_texts, monkeypatch):
@@ -213,6 +220,7 @@ def test_token_embeddings_stand_beside_a_layer_that_a_map_was_chosen_for(tiny_ll
     assert any(f"{2 * network.width} numbers" in reason for reason in found.why)
     plain = pick_recipe(network, word_texts[:40], max_length=32, book=book, static=False)
     assert plain.recipe == replace(found.recipe, transform="remove_top:1")
+    assert plain.gain == found.gain, "the bundled probes do not judge token embeddings"
     alone = pick_recipe(network, word_texts[:40], max_length=32, book=book, layer_only=True)
     assert alone.recipe.transform == "none"
 

@@ -12,7 +12,7 @@ from layerwise.models.network import Network
 from layerwise.ops.transforms import Moments, fit_maps
 from layerwise.passes.vectors import pooled_vectors
 from layerwise.recipe import STATIC, Readout, Recipe
-from layerwise.selection.probes import Floats, Probe
+from layerwise.selection.probes import LABELS, Floats, Probe
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,14 @@ def score_candidates(trial: Trial, candidates: Sequence[Recipe]) -> list[Scored]
 
 
 def beside_static(trial: Trial, plain: Scored) -> Scored:
-    """The recipe with whitened token embeddings beside its layer, where it has a map and another layer than theirs."""
+    """The recipe with whitened token embeddings beside its layer, where it has a map and another layer than theirs.
+
+    Only labels judge them. The bundled probes set traps of shared words, which token embeddings fall into by their
+    nature and which labelled tasks hardly have, so their numbers stay those of the layer alone.
+    """
     recipe = plain.recipe
     if recipe.transform == "none" or recipe.layer == 0:
         return plain
-    return trial.score(replace(recipe, transform=recipe.transform + STATIC))
+    beside = trial.score(replace(recipe, transform=recipe.transform + STATIC))
+    judged = {name: units for name, units in beside.units.items() if name.startswith(LABELS)}
+    return Scored(beside.recipe, {**plain.units, **judged})

@@ -12,10 +12,10 @@ from layerwise.errors import InputError
 from layerwise.files import write_json
 from layerwise.recipe import Recipe
 from layerwise.selection.candidates import Scored
+from layerwise.selection.probes import LABELS
 
 PICK_FILE = "pick.json"
 NORMAL_95 = 1.96
-LABELS = "labels"  # how the names of probes begin that are made of the user's labels
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def decide(
 
     Without labels, the last layer is kept unless the gain is larger than `margin` points; what is chosen instead is
     used in the form that `deployed` gives it. Labels are of the user's own task: they move that choice to what is
-    better with them by more than a standard error.
+    better with them by more than a standard error, in either form.
     """
     (usual,) = [s for s in scored if s.recipe.at == last.at and s.recipe.transform == "none"]
     free = {name: weight for name, weight in weights.items() if not name.startswith(LABELS)}
@@ -144,7 +144,9 @@ def decide(
     if free != weights:
         rival = max(scored, key=lambda s: difference(s, answer, weights).mean)
         gap = difference(rival, answer, weights)
-        best, answer = (rival, rival) if gap.mean > gap.error else (best, answer)
+        if gap.mean > gap.error:
+            best = rival
+            answer = max((rival, deployed(rival)), key=lambda s: difference(s, rival, weights).mean)
     chosen = best.recipe
     rivals = [s for s in scored if (s.recipe.transform, s.recipe.tokens) == (chosen.transform, chosen.tokens)]
     alike = [s.recipe.layer for s in rivals if s is not best and difference(best, s, weights).low <= 0]

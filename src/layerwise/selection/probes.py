@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from layerwise.inputs.views import make_view
 
 Floats = NDArray[np.float64]
+LABELS = "labels"  # how the names of probes begin that are made of the user's labels
 GRADES = {"paraphrase": 3, "twist": 2, "related": 1}  # beside 0 for a sentence of another topic
 NEIGHBOURS = 5
 RIDGE = 0.1  # of the mean variance

@@ -20,8 +20,8 @@ from layerwise.selection.candidates import (
 )
 from layerwise.selection.cases import curves_of
 from layerwise.selection.labels import label_probe
-from layerwise.selection.pick import LABELS, Pick, decide
-from layerwise.selection.probes import Probe, own_probes, proxy_probes
+from layerwise.selection.pick import Pick, decide
+from layerwise.selection.probes import LABELS, Probe, own_probes, proxy_probes
 from layerwise.selection.rules import parse_rule
 
 LABELS_FOR_HALF = 32  # so many labelled texts weigh as much as all other probes together
@@ -81,7 +81,8 @@ def pick_recipe(
     beside = len(best.recipe.parts) > 1
     if beside:
         told_width = f"{2 * network.width:,} numbers a text instead of {network.width:,}"
-        why.append(f"token embeddings, whitened, stand beside it: {told_width}; --no-static leaves them out")
+        why.append("token embeddings, whitened, stand beside it: the audit speaks for that, not these probes")
+        why.append(f"width: {told_width}; --no-static leaves token embeddings out")
     told = book.audit.get("layer" if layer_only else "static" if beside else "recipe", {})
     recipe = Recipe(**vars(best.recipe) | {"max_length": max_length})
     return Pick(
