@@ -146,6 +146,27 @@ def test_an_interrupted_evaluation_goes_on_and_computes_nothing_twice(tiny_llama
     assert resumed.run["forwarded_texts"] < whole.run["forwarded_texts"]
 
 
+def test_a_task_that_fails_stops_no_other_and_is_told(tiny_llama, root, tmp_path, monkeypatch, capsys):
+    usual, broken = scoring.loaded_task, {"OwnSTS"}
+
+    def loaded(choice):
+        if choice.name in broken:
+            raise ValueError("no such column\nand more")
+        return usual(choice)
+
+    monkeypatch.setattr(scoring, "loaded_task", loaded)
+    command = ["eval", tiny_llama, "--tasks", "all", "--data-root", str(root), "--out", str(tmp_path), "--workers", "0"]
+    assert main(command) == 2
+    told = capsys.readouterr().err
+    assert "1 of 6 tasks failed: OwnSTS (ValueError: no such column)" in told and "run the same command" in told
+    found = layerwise.LayerTable.load(tmp_path)
+    assert len({row.metric for row in found}) == 5 and found.run["failed"].keys() == {"OwnSTS"}
+    broken.clear()
+    assert main(command) == 0
+    again = layerwise.LayerTable.load(tmp_path)
+    assert len({row.metric for row in again}) == 6 and not again.run["failed"]
+
+
 def test_a_damaged_segment_is_computed_again_and_never_read(tiny_llama, root, tmp_path):
     whole = layerwise.evaluate(tiny_llama, "OwnSTS", data_root=root, out=tmp_path, workers=0)
     segment, *_ = sorted(tmp_path.glob("*/vectors/*/segment-*"))

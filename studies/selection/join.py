@@ -1,9 +1,9 @@
 """Joins what own.py wrote for one model at a time, and audits rules over layers on all of them together.
 
-    python studies/selection/join.py MODELS.json OUT FOLDER...
+    python studies/selection/join.py development|test MODELS.json OUT FOLDER...
 
-Writes OUT/test_probes.csv, OUT/test_recipes.csv and OUT/test_layers.csv. What the shipped rules choose when only the
-layer is free is in picks.json, by rule and model; a model that is not named keeps its last layer.
+Writes OUT/PART_probes.csv, OUT/PART_recipes.csv and OUT/PART_layers.csv. What the shipped rules choose when only the
+layer is free is in picks.json, by part, rule and model; a model that is not named keeps its last layer.
 """
 
 import json
@@ -18,33 +18,31 @@ from layerwise.selection.audit import audit, audit_rows
 from layerwise.selection.rules import parse_rule
 
 
-def main(models: Path, out: Path, *folders: Path) -> None:
+def main(part: str, models: Path, out: Path, *folders: Path) -> None:
     entries = json.loads(models.read_text())
     joined = {}
-    for name in ("test_probes.csv", "test_recipes.csv"):
-        frame = pd.concat([pd.read_csv(folder / name) for folder in folders]).drop_duplicates()
-        joined[name] = frame
+    for name in ("probes", "recipes"):
+        joined[name] = pd.concat([pd.read_csv(folder / f"{part}_{name}.csv") for folder in folders]).drop_duplicates()
     cases = []
     for entry in entries:
-        probes = joined["test_probes.csv"]
+        probes = joined["probes"]
         cases += cases_of(entry, probes[probes.model == entry["name"]])
     rows = []
-    for rule, layers in json.loads((out / "picks.json").read_text()).items():
+    for rule, layers in json.loads((out / "picks.json").read_text())[part].items():
         rows += audit_rows(rule, cases, np.array([case.score_at(layers.get(case.model, case.depth)) for case in cases]))
     one = np.array([case.score_at(best_single(cases, case.model)) for case in cases])
     rows += audit_rows("the best single layer of each model (nobody can know it)", cases, one)
     table = pd.concat([audit(cases, [parse_rule(word) for word in RULES]), pd.DataFrame(rows)])
-    for name, frame in (joined | {"test_layers.csv": table.round(4)}).items():
-        frame.to_csv(out / name, index=False)
+    for name, frame in (joined | {"layers": table.round(4)}).items():
+        frame.to_csv(out / f"{part}_{name}.csv", index=False)
     shown = ["rule", "chosen", "last", "best", "recovered", "low_tasks", "high_tasks", "loses_a_point",
              "models_below_last", "worst_loss"]  # fmt: skip
     print(table[table.family == "all"][shown].round(3).to_string(index=False))
 
 
 def best_single(cases: list, model: str) -> int:
-    scores = np.array([case.scores for case in cases if case.model == model])
-    return int(np.nanmean(scores, axis=0).argmax())
+    return int(pd.DataFrame([case.scores for case in cases if case.model == model]).mean().idxmax())
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:]))
+    main(sys.argv[1], *map(Path, sys.argv[2:]))

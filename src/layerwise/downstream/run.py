@@ -60,7 +60,7 @@ def run_evaluation(
             for store in opened:
                 store.evict()
 
-    found = score_all(
+    found, failed = score_all(
         scorer, tasks, recipes, open_store, processes=processes, on_score=on_score, after_task=after_task
     )
     run = {
@@ -73,10 +73,18 @@ def run_evaluation(
         "fit": fit if isinstance(fit, str) else {"texts": len(fit), "fingerprint": fingerprint_of(fit)},
         "forwarded_texts": sum(store.forwarded for store in opened),
         "tasks": {t.name: t.local.size_told if t.local else "hub" for t in tasks},
+        "failed": failed,
         "seconds": round(time.monotonic() - began, 1),
     }
     table = LayerTable(tuple(layer_score(network, told, tasks) for told in found), run)
-    with_earlier(table, out).save(out)
+    if found:
+        with_earlier(table, out).save(out)
+    if failed:
+        told_tasks = "; ".join(f"{name} ({why.splitlines()[0]})" for name, why in failed.items())
+        raise RunError(
+            f"{len(failed)} of {len(tasks)} tasks failed: {told_tasks}. The others' scores are in {out}; "
+            "run the same command again to try these again"
+        )
     return table
 
 
@@ -88,8 +96,11 @@ def with_earlier(table: LayerTable, out: Path) -> LayerTable:
         return table
     same = all(earlier.run.get(name) == table.run[name] for name in ("kind", "model", "max_length", "prompts"))
     what = attrgetter("metric", "layer", "readout", "tokens", "pooling", "transform")
-    rows = {what(row): row for row in (*(earlier if same else ()), *table)}  # what comes again keeps its place
-    return LayerTable(tuple(rows.values()), table.run)
+    if not same:
+        return table
+    rows = {what(row): row for row in (*earlier, *table)}  # what comes again keeps its place
+    tasks = {**earlier.run["tasks"], **table.run["tasks"]}
+    return LayerTable(tuple(rows.values()), {**table.run, "tasks": tasks})
 
 
 def layer_score(network: Identity, told: dict[str, Any], tasks: Sequence[TaskChoice]) -> LayerScore:

@@ -15,6 +15,7 @@ from layerwise.downstream.encoder import RecipeVectors, StoreFor, make_encoder
 from layerwise.downstream.tasks import TaskChoice, make_task, texts_of
 from layerwise.downstream.vectors import VectorKind, VectorsMissing, VectorStore, tensor_name
 from layerwise.engines.shards import Processes
+from layerwise.errors import LayerwiseError
 from layerwise.files import write_json
 from layerwise.recipe import Recipe
 
@@ -153,8 +154,8 @@ def score_all(
     processes: Processes,
     on_score: Callable[[dict[str, Any]], None],
     after_task: Callable[[], None] = lambda: None,
-) -> list[dict[str, Any]]:
-    """Scores of all recipes on all tasks, in that order.
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Scores of all recipes on all tasks, in that order, and why a task has none: one that fails stops no other.
 
     The first recipe of a task is scored here, where texts without vectors can be computed, for all recipes at
     once; the others in processes, which only read. One that misses a text leaves it to us. Without processes,
@@ -162,12 +163,13 @@ def score_all(
     """
     stores = scorer.store_for(open_store)
     found: dict[tuple[str, Recipe], dict[str, Any]] = {}
+    failed: dict[str, str] = {}
 
     def take(task: TaskChoice, recipe: Recipe, told: dict[str, Any]) -> None:
         found[task.name, recipe] = told
         on_score(told)
 
-    for task in tasks:
+    def score_task(task: TaskChoice) -> None:
         waiting = []
         for recipe in recipes:
             told = scorer.done(task, recipe)
@@ -185,8 +187,17 @@ def score_all(
                 take(task, recipe, told)
             for recipe in missed:
                 take(task, recipe, scorer.score(task, recipe, stores))
+
+    for task in tasks:
+        try:
+            score_task(task)
+        except LayerwiseError:  # ours: the next task would meet it as well
+            raise
+        except Exception as error:  # data or mteb: a matter of this task
+            failed[task.name] = f"{type(error).__name__}: {error}"
         after_task()
-    return [found[task.name, recipe] for task in tasks for recipe in recipes]
+    scored = [found[task.name, recipe] for task in tasks if task.name not in failed for recipe in recipes]
+    return scored, failed
 
 
 def score_in_process(
