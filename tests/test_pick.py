@@ -206,7 +206,7 @@ def test_what_is_chosen_is_used_in_its_deployed_form_and_the_last_layer_as_it_is
         assert answer is told[expected], "labels judge every form"
 
 
-def test_token_embeddings_stand_beside_a_layer_that_a_map_was_chosen_for(tiny_llama, word_texts, monkeypatch):
+def test_token_embeddings_stand_beside_a_layer_that_a_map_was_chosen_for(tiny_llama, word_texts, monkeypatch, tmp_path):
     network = open_network(tiny_llama)
 
     def score(rows):
@@ -221,6 +221,15 @@ def test_token_embeddings_stand_beside_a_layer_that_a_map_was_chosen_for(tiny_ll
     plain = pick_recipe(network, word_texts[:40], max_length=32, book=book, static=False)
     assert plain.recipe == replace(found.recipe, transform="remove_top:1")
     assert plain.gain == found.gain, "the bundled probes do not judge token embeddings"
+    network = open_network(tiny_llama)
+    saved = Pick.load(found.save(tmp_path).parent)
+    ready, again = (
+        layerwise.export(network, answer, tmp_path / name, fit=fit).encode(word_texts, show_progress_bar=False)
+        for name, answer, fit in (("ready", found, None), ("again", saved, word_texts[:40]))
+    )
+    assert ready == pytest.approx(again, abs=1e-5), "a fresh answer has the map that would be fitted"
+    with pytest.raises(InputError, match="--fit"):
+        layerwise.export(network, saved, tmp_path / "none")
     alone = pick_recipe(network, word_texts[:40], max_length=32, book=book, layer_only=True)
     assert alone.recipe.transform == "none"
 
@@ -234,7 +243,7 @@ def test_pick_answers_and_its_answer_is_exported(tiny_llama, word_texts, tmp_pat
     found.save(tmp_path)
     assert json.loads((tmp_path / "pick.json").read_text())["recipe"]["layer"] == found.recipe.layer
     assert Recipe.load(tmp_path / "pick.json") == found.recipe
-    layerwise.export(tiny_llama, found, tmp_path / "m", fit=longer)
+    layerwise.export(tiny_llama, found, tmp_path / "m")
     assert json.loads((tmp_path / "m" / "layerwise.json").read_text())["chosen_by"].startswith(found.rule)
     with pytest.raises(InputError, match="made for elsewhere"):
         layerwise.export(tiny_llama, replace(found, model="elsewhere"), tmp_path / "n")

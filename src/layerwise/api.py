@@ -322,7 +322,8 @@ def export(
 
     Vectors are compared with those that `scan` measures before the folder is kept. `transform` is a linear map
     fitted without labels on the texts of `fit`, such as remove_top:3 or whiten; `fit` may also be the folder of a
-    scan that kept the second moments of that layer. `scores`, a run of `evaluate`, go into the model card.
+    scan that kept the second moments of that layer; a Pick fresh from `pick` has its map already. `scores`, a run of
+    `evaluate`, go into the model card.
     """
     require_new(Path(out))
     network = open_network(model)
@@ -337,7 +338,9 @@ def export(
         recipe = Recipe(number, readout, tokens, pooling, transform, normalize, prompt, max_length)
     length = longest(recipe.max_length, network.max_length)
     recipe = replace(recipe, max_length=length)
-    if recipe.transform != "none" and isinstance(fit, str | Path) and (Path(fit) / "plan.json").exists():
+    if fit is None and isinstance(layer, Pick) and layer.linear is not None:
+        linear = layer.linear
+    elif recipe.transform != "none" and isinstance(fit, str | Path) and (Path(fit) / "plan.json").exists():
         linear = fit_maps([(word, moments_of(Path(fit), network, at, length)) for at, word in recipe.parts])
     else:
         linear = fit_on_texts(network, recipe, fitting_texts(fit, [recipe]), length)

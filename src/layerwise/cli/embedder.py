@@ -30,6 +30,6 @@ def run(args: Namespace) -> int:
     network = open_network(model_spec(args))
     found = api.pick(network, data, labels=args.labels, static=args.static, max_length=args.max_length)
     print(found)
-    api.export(network, found, args.out, fit=data, mode=args.mode)
+    api.export(network, found, args.out, mode=args.mode)
     print(f"saved in {args.out}: SentenceTransformer({args.out!r}) loads it", file=sys.stderr)
     return 0

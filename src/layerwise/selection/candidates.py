@@ -9,7 +9,7 @@ from torch import Tensor
 from layerwise.accumulators.second_moment import moments_of_rows
 from layerwise.inputs.source import Example
 from layerwise.models.network import Network
-from layerwise.ops.transforms import Moments, fit_maps
+from layerwise.ops.transforms import LinearMap, Moments, fit_maps
 from layerwise.passes.vectors import pooled_vectors
 from layerwise.recipe import STATIC, Readout, Recipe
 from layerwise.selection.probes import LABELS, Floats, Probe
@@ -51,10 +51,13 @@ class Trial:
 
     def score(self, recipe: Recipe) -> Scored:
         """What every probe says of the recipe, with its map fitted here."""
-        linear = fit_maps([(word, self.moments(at)) for at, word in recipe.parts])
         rows = torch.cat([self.vectors[at] for at, _ in recipe.parts], dim=1).double()
-        mapped = linear(rows).numpy()
+        mapped = self.linear(recipe)(rows).numpy()
         return Scored(recipe, {p.name: p.score(mapped[[self.place[text] for text in p.texts]]) for p in self.probes})
+
+    def linear(self, recipe: Recipe) -> LinearMap:
+        """The recipe's map, fitted on the texts that were given for it."""
+        return fit_maps([(word, self.moments(at)) for at, word in recipe.parts])
 
     def moments(self, at: Readout) -> Moments:
         if at not in self.latest:

@@ -4,12 +4,13 @@ import html
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
 from layerwise.errors import InputError
 from layerwise.files import write_json
+from layerwise.ops.transforms import LinearMap
 from layerwise.recipe import Recipe
 from layerwise.selection.candidates import Scored
 from layerwise.selection.probes import LABELS
@@ -60,13 +61,15 @@ class Pick:
     gain: Difference | None = None  # over the last layer, by the probes
     expected_gain: Mapping[str, float] = field(default_factory=dict)  # in points of labelled tasks, from the audit
     saving: float = 0.0  # share of the blocks that need not run
+    linear: LinearMap | None = field(default=None, repr=False, compare=False)  # the recipe's map, which is not saved
 
     @property
     def keep_last(self) -> bool:
         return self.recipe.at == self.last.at and self.recipe.transform == "none"
 
     def to_dict(self) -> dict[str, Any]:
-        told = asdict(self) | {"keep_last": self.keep_last, "why": list(self.why)}
+        told = asdict(replace(self, linear=None)) | {"keep_last": self.keep_last, "why": list(self.why)}
+        del told["linear"]
         told["saving"] = {"blocks": f"{100 * self.saving:.0f} %"} if self.saving else {}
         if self.gain is not None:
             told["gain"] = {"mean": self.gain.mean, "low": self.gain.low, "high": self.gain.high}

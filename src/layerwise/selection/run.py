@@ -88,6 +88,7 @@ def pick_recipe(
     return Pick(
         network.name, recipe, last, book.name, tuple(why), alike, gain,
         {} if keep else told.get("gain", {}), 1 - recipe.layer / network.depth,
+        None if recipe.transform == "none" else trial.linear(recipe),
     )  # fmt: skip
 
 
