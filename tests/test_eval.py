@@ -167,6 +167,16 @@ def test_a_task_that_fails_stops_no_other_and_is_told(tiny_llama, root, tmp_path
     assert len({row.metric for row in again}) == 6 and not again.run["failed"]
 
 
+def test_the_table_of_another_run_is_never_replaced(tiny_llama, tiny_bert, root, word_texts, tmp_path):
+    layerwise.scan(tiny_llama, word_texts, metrics="curvature", out=tmp_path / "scan")
+    layerwise.evaluate(tiny_llama, "OwnSTS", data_root=root, out=tmp_path / "eval", layers="1", max_length=32)
+    for folder, model, length in [("scan", tiny_llama, 32), ("eval", tiny_bert, 32), ("eval", tiny_llama, 16)]:
+        before = (tmp_path / folder / "table.parquet").read_bytes()
+        with pytest.raises(InputError, match="holds the table of another run"):
+            layerwise.evaluate(model, "OwnSTS", data_root=root, out=tmp_path / folder, layers="1", max_length=length)
+        assert (tmp_path / folder / "table.parquet").read_bytes() == before
+
+
 def test_a_damaged_segment_is_computed_again_and_never_read(tiny_llama, root, tmp_path):
     whole = layerwise.evaluate(tiny_llama, "OwnSTS", data_root=root, out=tmp_path, workers=0)
     segment, *_ = sorted(tmp_path.glob("*/vectors/*/segment-*"))
@@ -192,8 +202,11 @@ def test_evicted_vectors_are_gone_and_scores_stay_the_same(tiny_llama, root, tmp
 
 def test_scores_with_other_prompts_are_not_taken_for_these(tiny_llama, root, tmp_path):
     plain = layerwise.evaluate(tiny_llama, "OwnSTS", data_root=root, out=tmp_path, layers="2")
-    asked = {"data_root": root, "out": tmp_path, "layers": "2", "prompts": {"STS": "w70 w71 "}}
-    prompted = layerwise.evaluate(tiny_llama, "OwnSTS", **asked)
+    asked = {"data_root": root, "layers": "2", "prompts": {"STS": "w70 w71 "}}
+    with pytest.raises(InputError, match="another run .prompts {}, not"):
+        layerwise.evaluate(tiny_llama, "OwnSTS", out=tmp_path, **asked)
+    (tmp_path / "table.parquet").unlink()  # as if the first call had been interrupted
+    prompted = layerwise.evaluate(tiny_llama, "OwnSTS", out=tmp_path, **asked)
     assert prompted.run["forwarded_texts"] == plain.run["forwarded_texts"] > 0
     assert prompted.scores[0].value != plain.scores[0].value
 

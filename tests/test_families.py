@@ -160,3 +160,13 @@ def test_a_checkpoint_without_a_pooler_is_the_same_model_at_every_load(tiny_bert
     assert len(weights) > len(load_file(folder / "model.safetensors"))
     first, second = (load_network(ModelSpec(str(folder))) for _ in range(2))
     assert first.fingerprint() == second.fingerprint()
+
+
+@pytest.mark.parametrize("lost", ["layer.1.attention", "position_embeddings"])
+def test_a_checkpoint_that_lacks_weights_of_its_layers_is_refused(tiny_bert, tmp_path, lost):
+    folder = shutil.copytree(tiny_bert, tmp_path / "m")
+    weights = load_file(folder / "model.safetensors")
+    assert any(lost in name for name in weights)
+    save_file({k: v for k, v in weights.items() if lost not in k}, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(ModelError, match=f"weights of its layers, such as .*{lost}"):
+        load_network(ModelSpec(str(folder)))

@@ -2,7 +2,7 @@
 
     python studies/selection/fit_size.py MODELS.json TEXTS.parquet ROOT RECIPES.csv OUT [SIZE...]
 
-RECIPES.csv (chosen.csv for probes-2) tells each model's chosen recipe, which is left as it is. Writes fit_size.csv.
+RECIPES.csv (chosen.csv for probes-2; with +static for probes-3) tells each model's chosen recipe, which is left as it is. Writes fit_size.csv.
 """
 
 import json

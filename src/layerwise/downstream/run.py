@@ -14,7 +14,7 @@ from layerwise.downstream.scoring import Scorer, score_all
 from layerwise.downstream.tasks import TaskChoice
 from layerwise.downstream.vectors import VectorKind, VectorStore, kinds_in
 from layerwise.engines.shards import Engine, Processes
-from layerwise.errors import RunError
+from layerwise.errors import InputError, RunError
 from layerwise.models.network import Identity
 from layerwise.recipe import Recipe
 from layerwise.results import LayerScore, LayerTable, environment
@@ -39,6 +39,9 @@ def run_evaluation(
     """Every recipe on every task, each unique text through the model once."""
     began, network = time.monotonic(), engine.identity
     given = tuple(sorted((prompts or {}).items()))
+    earlier = earlier_table(
+        out, kind="eval", model=network.fingerprint, max_length=max_length, prompts=prompts or {}
+    )
 
     def folder_of(kind: VectorKind) -> Path:
         """Prompts and precision change scores, so they are part of the folder's name, as all of `kind` is."""
@@ -78,7 +81,7 @@ def run_evaluation(
     }
     table = LayerTable(tuple(layer_score(network, told, tasks) for told in found), run)
     if found:
-        with_earlier(table, out).save(out)
+        with_earlier(table, earlier).save(out)
     if failed:
         told_tasks = "; ".join(f"{name} ({why.splitlines()[0]})" for name, why in failed.items())
         raise RunError(
@@ -88,16 +91,24 @@ def run_evaluation(
     return table
 
 
-def with_earlier(table: LayerTable, out: Path) -> LayerTable:
-    """The rows of this call, and before them those of earlier calls into this folder for the same model."""
+def earlier_table(out: Path, **now: Any) -> LayerTable | None:
+    """What earlier calls left in this folder; raises where their scores could be taken for those of this call."""
     try:
         earlier = LayerTable.load(out)
     except RunError:
+        return None
+    then = {name: earlier.run.get(name) for name in now} | {"model": earlier.run["model"]["fingerprint"]}
+    if differing := [name for name, value in now.items() if then[name] != value]:
+        what = ", ".join(f"{name} {then[name]}, not {now[name]}" for name in differing)
+        raise InputError(f"{out} holds the table of another run ({what}); choose another folder with --out")
+    return earlier
+
+
+def with_earlier(table: LayerTable, earlier: LayerTable | None) -> LayerTable:
+    """The rows of this call, and before them those of earlier calls into this folder."""
+    if earlier is None:
         return table
-    same = all(earlier.run.get(name) == table.run[name] for name in ("kind", "model", "max_length", "prompts"))
     what = attrgetter("metric", "layer", "readout", "tokens", "pooling", "transform")
-    if not same:
-        return table
     rows = {what(row): row for row in (*earlier, *table)}  # what comes again keeps its place
     tasks = {**earlier.run["tasks"], **table.run["tasks"]}
     return LayerTable(tuple(rows.values()), {**table.run, "tasks": tasks})

@@ -43,8 +43,9 @@ def load_network(spec: ModelSpec) -> Network:
     if spec.device_map:
         options["device_map"] = spec.device_map
     module, told = from_pretrained(AutoModel, spec, output_loading_info=True, **options)
-    for name in told["missing_keys"]:  # a pooler, often: else it is random, and the model another one at every load
-        torch.nn.init.zeros_(module.get_parameter(name))
+    missing = {name: weight for name, weight in module.named_parameters() if name in told["missing_keys"]}
+    for weight in missing.values():  # a pooler, often: else it is random, and the model another one at every load
+        torch.nn.init.zeros_(weight)
     if spec.adapter:
         module = with_adapter(module, spec.adapter)
     if not spec.device_map:
@@ -52,7 +53,23 @@ def load_network(spec: ModelSpec) -> Network:
             module = module.to(pick_device(spec.device))
         except (RuntimeError, AssertionError) as error:
             raise InputError(f"cannot use device {spec.device!r}: {error}") from None
-    return as_network(module.eval(), load_tokenizer(spec), spec.name, spec.part, revision_of(module, spec))
+    network = as_network(module.eval(), load_tokenizer(spec), spec.name, spec.part, revision_of(module, spec))
+    read = weights_read(network) if missing else set()
+    if lacking := [name for name, weight in missing.items() if id(weight) in read]:
+        raise ModelError(
+            f"{spec.name!r} lacks {len(lacking)} weights of its layers, such as {lacking[0]}: they are not in its "
+            "safetensors. The file is cut off, or belongs to another config.json"
+        )
+    return network
+
+
+def weights_read(network: Network) -> set[int]:
+    """The ids of all weights that decide hidden states: a model registers poolers and the like behind its blocks."""
+    blocks = {id(weight) for block in network.anatomy.blocks for weight in block.parameters()}
+    order = [id(weight) for weight in network.module.parameters()]
+    end = max(at for at, weight in enumerate(order) if weight in blocks)
+    norm = network.anatomy.final_norm
+    return {*order[: end + 1], *(id(weight) for weight in (norm.parameters() if norm is not None else ()))}
 
 
 def load_tokenizer(spec: ModelSpec) -> Any:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from layerwise.errors import InputError
 
-KINDS = ("none", "center", "zscore", "remove_top:K", "whiten[:SHRINKAGE[:DIMENSIONS]]")
+KINDS = ("none", "center", "zscore", "remove_top:K", "whiten[:SHRINKAGE[:DIMENSIONS]]", "MAP+static")
 SHRINKAGE = 0.1
 
 Moments = tuple[int, Tensor, Tensor]  # count, mean (D), scatter (D, D)
@@ -54,8 +54,7 @@ def no_map(width: int) -> LinearMap:
 def fit_maps(parts: Sequence[tuple[str, Moments]]) -> LinearMap:
     """The map of vectors that stand side by side: each has one of its own, and counts as much as the others.
 
-    One part is mapped as its word says. Several also get the same length: the mean square of an entry of the whole is
-    that of a whitened vector, and each part has its share of it.
+    One part is mapped as its word says. Several also get the same length, together that of one whitened vector.
     """
     if len(parts) == 1:
         ((word, moments),) = parts
