@@ -2,7 +2,8 @@
 
     python studies/selection/fit_size.py MODELS.json TEXTS.parquet ROOT RECIPES.csv OUT [SIZE...]
 
-RECIPES.csv (chosen.csv for probes-2; with +static for probes-3) tells each model's chosen recipe, which is left as it is. Writes fit_size.csv.
+RECIPES.csv (chosen.csv for probes-2; with +static for probes-3) tells each model's chosen recipe, which is left as it
+is. Writes fit_size.csv.
 """
 
 import json
@@ -30,7 +31,8 @@ def main(models: Path, texts_file: Path, root: Path, recipes: Path, out: Path, *
                 entry["path"], "all", data_root=root, out=entry["eval"], recipes=recipe, max_length=length,
                 fit=texts[:size],
             )  # fmt: skip
-            rows += [{"model": entry["name"], "texts": size, "task": row.metric, "score": row.value} for row in table]
+            told_recipe = {"model": entry["name"], "recipe": f"{recipe.layer} {recipe.transform}"}
+            rows += [told_recipe | {"texts": size, "task": row.metric, "score": row.value} for row in table]
             pd.DataFrame(rows).round(3).to_csv(out / "fit_size.csv", index=False)
     print(pd.DataFrame(rows).pivot_table(index="texts", columns="model", values="score").round(2))
 
