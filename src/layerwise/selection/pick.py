@@ -17,6 +17,7 @@ from layerwise.selection.probes import LABELS
 
 PICK_FILE = "pick.json"
 NORMAL_95 = 1.96
+LABELS_MOVE = 0.5  # standard errors by which something must be better with labels than the choice without
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,7 @@ def decide(
 
     Without labels, the last layer is kept unless the gain is larger than `margin` points; what is chosen instead is
     used in the form that `deployed` gives it. Labels are of the user's own task: they move that choice to what is
-    better with them by more than a standard error, in either form.
+    better with them by more than half a standard error, and say in which form it is used.
     """
     (usual,) = [s for s in scored if s.recipe.at == last.at and s.recipe.transform == "none"]
     free = {name: weight for name, weight in weights.items() if not name.startswith(LABELS)}
@@ -147,7 +148,7 @@ def decide(
     if free != weights:
         rival = max(scored, key=lambda s: difference(s, answer, weights).mean)
         gap = difference(rival, answer, weights)
-        if gap.mean > gap.error:
+        if gap.mean > LABELS_MOVE * gap.error:
             best = rival
             answer = max((rival, deployed(rival)), key=lambda s: difference(s, rival, weights).mean)
     chosen = best.recipe
