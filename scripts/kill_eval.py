@@ -30,7 +30,7 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp())
 
     def start(out: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "layerwise.cli.main", "eval", args.model, "--tasks", args.tasks]
+        command = [sys.executable, "-m", "layerwise", "eval", args.model, "--tasks", args.tasks]
         command += ["--data-root", args.root, "--out", str(folder / out), "--workers", args.workers]
         return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
 

@@ -38,7 +38,7 @@ def main() -> None:
     os.environ |= RAY_HABITS
     moments = random.Random(args.seed)
     folder = Path(tempfile.mkdtemp(prefix="kill-ray-"))
-    scan = [sys.executable, "-m", "layerwise.cli.main", "scan", args.model, "--data", args.data, "--threads", "1"]
+    scan = [sys.executable, "-m", "layerwise", "scan", args.model, "--data", args.data, "--threads", "1"]
     scan += ["--limit", str(args.shards * args.shard_size), "--shard-size", str(args.shard_size)]
     scan += ["--metrics", args.metrics]
     began = time.monotonic()

@@ -66,8 +66,16 @@ def tiny_bert(tmp_path_factory) -> str:
     return save_tiny(tmp_path_factory.mktemp("tiny") / "bert", "bert")
 
 
-def save_tiny(folder: Path, family: str) -> str:
-    make_model(family).save_pretrained(folder)
+@pytest.fixture(scope="session")
+def broken_llama(tmp_path_factory) -> str:
+    """A decoder whose second block gives NaN, as one that overflows in half precision does."""
+    model = make_model("llama")
+    torch.nn.init.constant_(model.layers[1].mlp.down_proj.weight, float("nan"))
+    return save_tiny(tmp_path_factory.mktemp("tiny") / "broken", "llama", model)
+
+
+def save_tiny(folder: Path, family: str, model: torch.nn.Module | None = None) -> str:
+    (model or make_model(family)).save_pretrained(folder)
     make_tokenizer().save_pretrained(folder)
     return str(folder)
 

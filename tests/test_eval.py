@@ -19,7 +19,7 @@ from layerwise.downstream.data_root import read_root, write_task
 from layerwise.downstream.encoder import experiment, model_name
 from layerwise.downstream.tasks import PAPER_32, choose_tasks
 from layerwise.downstream.vectors import VectorKind, VectorsMissing, VectorStore, segment_file
-from layerwise.errors import InputError
+from layerwise.errors import InputError, RunError
 from layerwise.exporter import tradeoff
 from layerwise.files import write_atomically
 from layerwise.recipe import Readout, Recipe
@@ -167,10 +167,19 @@ def test_a_task_that_fails_stops_no_other_and_is_told(tiny_llama, root, tmp_path
     assert len({row.metric for row in again}) == 6 and not again.run["failed"]
 
 
+def test_where_only_upper_layers_fail_the_lower_ones_are_scored(root, broken_llama, tmp_path):
+    with pytest.raises(RunError, match="2 of 2 tasks failed: OwnTopics .ValueError: .*NaN"):
+        layerwise.evaluate(broken_llama, "OwnTopics,OwnClusters", data_root=root, out=tmp_path / "e")
+    found = LayerTable.load(tmp_path / "e")
+    assert {row.layer for row in found} == {0, 1} and {row.metric for row in found} == {"OwnTopics", "OwnClusters"}
+
+
 def test_the_table_of_another_run_is_never_replaced(tiny_llama, tiny_bert, root, word_texts, tmp_path):
     layerwise.scan(tiny_llama, word_texts, metrics="curvature", out=tmp_path / "scan")
+    layerwise.stress(tiny_llama, word_texts[:4], kind="repeat_any", metrics="curvature", out=tmp_path / "stress")
     layerwise.evaluate(tiny_llama, "OwnSTS", data_root=root, out=tmp_path / "eval", layers="1", max_length=32)
-    for folder, model, length in [("scan", tiny_llama, 32), ("eval", tiny_bert, 32), ("eval", tiny_llama, 16)]:
+    others = [("scan", tiny_llama, 32), ("stress", tiny_llama, 32), ("eval", tiny_bert, 32), ("eval", tiny_llama, 16)]
+    for folder, model, length in others:
         before = (tmp_path / folder / "table.parquet").read_bytes()
         with pytest.raises(InputError, match="holds the table of another run"):
             layerwise.evaluate(model, "OwnSTS", data_root=root, out=tmp_path / folder, layers="1", max_length=length)

@@ -13,12 +13,14 @@ import torch
 from families import DEPTH, FAMILIES, WIDTH, make_model, make_tokenizer
 from matrices import normal
 from tokenizers import pre_tokenizers
+from tokenizers.processors import TemplateProcessing
 from transformers import Qwen2Tokenizer
 
 import layerwise
 from layerwise.accumulators.second_moment import SecondMoment
 from layerwise.cli.main import main
 from layerwise.errors import InputError
+from layerwise.exporter import modules
 from layerwise.exporter.routes import ExportError
 from layerwise.models.load import as_network
 from layerwise.ops.transforms import fit_map, fit_maps
@@ -122,9 +124,10 @@ def test_every_family_exports_with_token_embeddings_beside_a_layer(family, word_
         assert np.abs(found - expected).max() <= 1e-4 * np.abs(expected).max(), (mode, readout, layer)
 
 
-@pytest.mark.parametrize("options", [{"pooling": "last"}, {"pooling": "max"}, {"tokens": "no_special"}])
+@pytest.mark.parametrize("options", [{"pooling": "last"}, {"pooling": "max"}, {"tokens": "no_first"}])
 def test_token_embeddings_beside_a_layer_follow_its_pooling_and_tokens(word_texts, tmp_path, options):
     network = fresh("bert")
+    network.tokenizer.backend_tokenizer.post_processor = TemplateProcessing("<s> $A", special_tokens=[("<s>", 1)])
     layerwise.export(network, 2, tmp_path / "m", transform="remove_top:2+static", fit=word_texts, **options)
     expected = beside(network, TEXTS, word_texts, 2, **options)
     assert np.abs(plain(tmp_path / "m") - expected).max() <= 1e-4 * np.abs(expected).max()
@@ -136,6 +139,27 @@ def test_token_embeddings_beside_a_layer_are_refused_where_they_cannot_stand(tin
     with pytest.raises(InputError, match="at least center"):
         layerwise.export(tiny_llama, 1, tmp_path / "m", transform="none+static", fit=word_texts)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("transform", ["remove_top:2", "remove_top:2+static"])
+def test_a_broken_map_is_noticed_however_large_the_rows_are(word_texts, tmp_path, monkeypatch, transform):
+    """Rows of a deep layer a thousand times larger than token embeddings must not excuse a wrong result."""
+    network = fresh("llama")
+    with torch.no_grad():
+        network.module.layers[0].mlp.down_proj.weight.mul_(1e4)
+    good = modules.dense_module
+
+    def broken(linear, *args, **options):
+        found = good(linear, *args, **options)
+        if len(linear.weight) > WIDTH or transform == "remove_top:2":
+            torch.nn.init.zeros_(found.linear.weight)
+        return found
+
+    monkeypatch.setattr(modules, "dense_module", broken)
+    with pytest.raises(ExportError, match="differs from layer 2"):
+        layerwise.export(network, 2, tmp_path / "m", transform=transform, fit=word_texts)
+    monkeypatch.undo()
+    layerwise.export(network, 2, tmp_path / "m", transform=transform, fit=word_texts)
 
 
 def test_parts_of_a_recipe_have_the_same_length():

@@ -228,8 +228,11 @@ def test_token_embeddings_stand_beside_a_layer_that_a_map_was_chosen_for(tiny_ll
         for name, answer, fit in (("ready", found, None), ("again", saved, word_texts[:40]))
     )
     assert ready == pytest.approx(again, abs=1e-5), "a fresh answer has the map that would be fitted"
-    with pytest.raises(InputError, match="--fit"):
-        layerwise.export(network, saved, tmp_path / "none")
+    lower = replace(found, recipe=replace(found.recipe, layer=1))
+    other = replace(found, fitted=replace(found.fitted, fingerprint="of other weights"))
+    for stale in (saved, lower, other):
+        with pytest.raises(InputError, match="--fit"):
+            layerwise.export(network, stale, tmp_path / "none")
     alone = pick_recipe(network, word_texts[:40], max_length=32, book=book, layer_only=True)
     assert alone.recipe.transform == "none"
 

@@ -93,6 +93,19 @@ def test_eval_encodes_and_scores_on_the_cluster_what_it_does_here(nodes, tiny_ll
     assert found["ray"][1] == found["local"][1], "the same segments, by the hash in their names"
 
 
+def test_a_task_that_fails_on_the_cluster_stops_no_other(nodes, broken_llama, tmp_path):
+    pytest.importorskip("mteb")
+    labelled = pd.DataFrame({"text": TEXTS[:40], "label": [i % 2 for i in range(40)]})
+    for name in ("One", "Two"):
+        write_task(tmp_path / "root", name, "Classification", labelled, labelled)
+    options = {"data_root": tmp_path / "root", "engine": layerwise.Cluster(workers=2), "threads": 1}
+    with pytest.raises(RunError, match="2 of 2 tasks failed: One .ValueError: .*NaN"):
+        layerwise.evaluate(broken_llama, "all", out=tmp_path / "e", **options)
+    assert {(row.metric, row.layer) for row in layerwise.LayerTable.load(tmp_path / "e")} == {
+        (name, layer) for name in ("One", "Two") for layer in (0, 1)
+    }
+
+
 def test_a_node_that_is_lost_takes_nothing_with_it(nodes, local, tiny_llama, tmp_path):
     lost = next(node for node in nodes.worker_nodes)
 

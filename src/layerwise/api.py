@@ -338,8 +338,9 @@ def export(
         recipe = Recipe(number, readout, tokens, pooling, transform, normalize, prompt, max_length)
     length = longest(recipe.max_length, network.max_length)
     recipe = replace(recipe, max_length=length)
-    if fit is None and isinstance(layer, Pick) and layer.linear is not None:
-        linear = layer.linear
+    ready = layer.map_for(network.fingerprint()) if fit is None and isinstance(layer, Pick) else None
+    if ready is not None:
+        linear = ready
     elif recipe.transform != "none" and isinstance(fit, str | Path) and (Path(fit) / "plan.json").exists():
         linear = fit_maps([(word, moments_of(Path(fit), network, at, length)) for at, word in recipe.parts])
     else:
@@ -389,15 +390,19 @@ def pick(
         if not is_run:
             raise InputError("a rule needs a run of scan to look at; to use a model's probes, pass data= (--data FILE)")
         return pick_by_rule(as_table(run), rule or "last")
-    texts_given = [example.text for example in islice(open_source(data if data is not None else "demo"), PICKED_ON)]
+    source = open_source(data if data is not None else "demo")
+    # A fair sample, but of what would have to be downloaded whole for it.
+    chosen = islice(source, PICKED_ON) if source.remote else source.sample(PICKED_ON)
+    texts_given = [example.text for example in chosen]
     table = read_table(labels) if isinstance(labels, str | Path) else labels
     if table is not None:
         label_probe(table)  # a table that cannot be used is noticed before weights load
     network = open_network(model if model is not None else as_table(run).run["model"]["name"] if is_run else run)
     length = longest(max_length, network.max_length)
-    return pick_recipe(
+    found = pick_recipe(
         network, texts_given, labels=table, layer_only=layer_only, static=static, max_length=length, seed=seed
     )
+    return found if data is not None else replace(found, fitted=None)  # a map of bundled texts is none of yours
 
 
 def audit(scores: Any, metrics: Any = None, *, rules: Words = "last,second_to_last,depth:80%") -> pd.DataFrame:

@@ -151,7 +151,8 @@ def environment() -> dict[str, str]:
     """Versions and machine, for the record of a run; the command, where the command line made it."""
     names = ("layerwise", "torch", "transformers", "numpy")
     found = {name: version(name) for name in names}
-    if Path(sys.argv[0]).stem == "layerwise":
+    script = Path(sys.argv[0])
+    if "layerwise" in (script.stem, script.parent.name if script.stem == "__main__" else ""):  # or python -m layerwise
         found["command"] = shlex.join(["layerwise", *sys.argv[1:]])
     return {**found, "python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}"}
 

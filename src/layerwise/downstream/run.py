@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
@@ -39,9 +40,10 @@ def run_evaluation(
     """Every recipe on every task, each unique text through the model once."""
     began, network = time.monotonic(), engine.identity
     given = tuple(sorted((prompts or {}).items()))
-    earlier = earlier_table(
-        out, kind="eval", model=network.fingerprint, max_length=max_length, prompts=prompts or {}
+    look_back = partial(
+        earlier_table, out, kind="eval", model=network.fingerprint, max_length=max_length, prompts=prompts or {}
     )
+    look_back()  # before the work, not after it
 
     def folder_of(kind: VectorKind) -> Path:
         """Prompts and precision change scores, so they are part of the folder's name, as all of `kind` is."""
@@ -81,12 +83,13 @@ def run_evaluation(
     }
     table = LayerTable(tuple(layer_score(network, told, tasks) for told in found), run)
     if found:
-        with_earlier(table, earlier).save(out)
+        with_earlier(table, look_back()).save(out)
     if failed:
         told_tasks = "; ".join(f"{name} ({why.splitlines()[0]})" for name, why in failed.items())
         raise RunError(
-            f"{len(failed)} of {len(tasks)} tasks failed: {told_tasks}. The others' scores are in {out}; "
-            "run the same command again to try these again"
+            f"{len(failed)} of {len(tasks)} tasks failed: {told_tasks}. "
+            + (f"All other scores are in {out}; " if found else "")
+            + "run the same command again to try these again"
         )
     return table
 
@@ -97,7 +100,7 @@ def earlier_table(out: Path, **now: Any) -> LayerTable | None:
         earlier = LayerTable.load(out)
     except RunError:
         return None
-    then = {name: earlier.run.get(name) for name in now} | {"model": earlier.run["model"]["fingerprint"]}
+    then = {name: earlier.run.get(name) for name in now} | {"model": earlier.run.get("model", {}).get("fingerprint")}
     if differing := [name for name, value in now.items() if then[name] != value]:
         what = ", ".join(f"{name} {then[name]}, not {now[name]}" for name in differing)
         raise InputError(f"{out} holds the table of another run ({what}); choose another folder with --out")
@@ -111,7 +114,8 @@ def with_earlier(table: LayerTable, earlier: LayerTable | None) -> LayerTable:
     what = attrgetter("metric", "layer", "readout", "tokens", "pooling", "transform")
     rows = {what(row): row for row in (*earlier, *table)}  # what comes again keeps its place
     tasks = {**earlier.run["tasks"], **table.run["tasks"]}
-    return LayerTable(tuple(rows.values()), {**table.run, "tasks": tasks})
+    failed = {name: why for name, why in earlier.run.get("failed", {}).items() if name not in table.run["tasks"]}
+    return LayerTable(tuple(rows.values()), {**table.run, "tasks": tasks, "failed": failed | table.run["failed"]})
 
 
 def layer_score(network: Identity, told: dict[str, Any], tasks: Sequence[TaskChoice]) -> LayerScore:

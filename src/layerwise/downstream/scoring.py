@@ -7,7 +7,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -145,6 +145,33 @@ def loaded_task(choice: TaskChoice) -> Any:
     return task
 
 
+@dataclass
+class Outcome:
+    """What came of scoring recipes on a task: scores, recipes whose texts lack vectors, and why others failed."""
+
+    scored: dict[Recipe, dict[str, Any]] = field(default_factory=dict)
+    missed: list[Recipe] = field(default_factory=list)
+    failed: dict[Recipe, str] = field(default_factory=dict)
+
+
+def score_task(scorer: Scorer, task: TaskChoice, recipes: Sequence[Recipe], stores: StoreFor) -> Outcome:
+    """Each recipe on the task; one that fails stops no other, as where only the upper layers overflow."""
+    found = Outcome()
+    for recipe in recipes:
+        try:
+            found.scored[recipe] = scorer.score(task, recipe, stores)
+        except VectorsMissing:
+            found.missed.append(recipe)
+        except LayerwiseError:  # ours: the next recipe would meet it as well
+            raise
+        except Exception as error:  # of the data or of mteb
+            found.failed[recipe] = f"{type(error).__name__}: {error}"
+            if task not in _LOADED:  # its data cannot be read, and no recipe mends that
+                found.failed |= dict.fromkeys(recipes, found.failed[recipe])
+                break
+    return found
+
+
 def score_all(
     scorer: Scorer,
     tasks: Sequence[TaskChoice],
@@ -155,7 +182,7 @@ def score_all(
     on_score: Callable[[dict[str, Any]], None],
     after_task: Callable[[], None] = lambda: None,
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """Scores of all recipes on all tasks, in that order, and why a task has none: one that fails stops no other.
+    """Scores of all recipes on all tasks, in that order, and why a task lacks some: one that fails stops no other.
 
     The first recipe of a task is scored here, where texts without vectors can be computed, for all recipes at
     once; the others in processes, which only read. One that misses a text leaves it to us. Without processes,
@@ -165,51 +192,31 @@ def score_all(
     found: dict[tuple[str, Recipe], dict[str, Any]] = {}
     failed: dict[str, str] = {}
 
-    def take(task: TaskChoice, recipe: Recipe, told: dict[str, Any]) -> None:
-        found[task.name, recipe] = told
-        on_score(told)
-
-    def score_task(task: TaskChoice) -> None:
-        waiting = []
-        for recipe in recipes:
-            told = scorer.done(task, recipe)
-            if told is None:
-                waiting.append(recipe)
-            else:
-                take(task, recipe, told)
-        width = processes.width  # once: a cluster may grow
-        here = waiting[:1] if width else waiting
-        for recipe in here:
-            take(task, recipe, scorer.score(task, recipe, stores))
-        parts = [waiting[len(here) :][i::width] for i in range(width)]
-        for scored, missed in processes.answers(score_in_process, [(scorer, task, part) for part in parts if part]):
-            for recipe, told in scored:
-                take(task, recipe, told)
-            for recipe in missed:
-                take(task, recipe, scorer.score(task, recipe, stores))
+    def take(task: TaskChoice, outcome: Outcome) -> None:
+        for recipe, told in outcome.scored.items():
+            found[task.name, recipe] = told
+            on_score(told)
+        for why in outcome.failed.values():
+            failed.setdefault(task.name, why)
 
     for task in tasks:
-        try:
-            score_task(task)
-        except LayerwiseError:  # ours: the next task would meet it as well
-            raise
-        except Exception as error:  # data or mteb: a matter of this task
-            failed[task.name] = f"{type(error).__name__}: {error}"
+        known = {recipe: told for recipe in recipes if (told := scorer.done(task, recipe)) is not None}
+        take(task, Outcome(known))
+        waiting = [recipe for recipe in recipes if recipe not in known]
+        width = processes.width  # once: a cluster may grow
+        here = waiting[:1] if width else waiting
+        take(task, score_task(scorer, task, here, stores))
+        others = [] if here and task not in _LOADED else waiting[len(here) :]
+        parts = [others[i::width] for i in range(width)]
+        for outcome in processes.answers(score_in_process, [(scorer, task, part) for part in parts if part]):
+            take(task, outcome)
+            take(task, score_task(scorer, task, outcome.missed, stores))
         after_task()
-    scored = [found[task.name, recipe] for task in tasks if task.name not in failed for recipe in recipes]
-    return scored, failed
+    return [found[at] for task in tasks for recipe in recipes if (at := (task.name, recipe)) in found], failed
 
 
-def score_in_process(
-    scorer: Scorer, task: TaskChoice, recipes: Sequence[Recipe]
-) -> tuple[list[tuple[Recipe, dict[str, Any]]], list[Recipe]]:
-    """What could be scored from the store alone, and what could not."""
+def score_in_process(scorer: Scorer, task: TaskChoice, recipes: Sequence[Recipe]) -> Outcome:
+    """What can be scored from the store alone."""
     root = scorer.out / "vectors"
     stores = scorer.store_for(lambda kind: VectorStore(root, kind, None, scorer.precision, verify=False))
-    scored, missed = [], []
-    for recipe in recipes:
-        try:
-            scored.append((recipe, scorer.score(task, recipe, stores)))
-        except VectorsMissing:
-            missed.append(recipe)
-    return scored, missed
+    return score_task(scorer, task, recipes, stores)

@@ -41,9 +41,11 @@ def has_layer_0(network: Network) -> bool:
     return getattr(network.module.config, "model_type", "") not in LATE_STATES
 
 
-def require_static(network: Network, pooling: str) -> None:
+def require_static(network: Network, pooling: str, *, prompt_left_out: bool) -> None:
     """Raises where token embeddings cannot stand beside a layer: their vector takes the place of the first token's."""
     choose_route(network, 0, "raw", MODES[0])
+    if prompt_left_out:  # two poolings would both take it away in sentence-transformers before 6
+        raise ExportError("+static cannot be exported with a prompt that is left out; use --tokens all")
     if pooling == "first":
         raise ExportError("+static cannot be exported with pooling first; use mean, last or max")
 

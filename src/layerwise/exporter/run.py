@@ -51,9 +51,9 @@ def export_recipe(
         raise MissingExtra("export needs sentence-transformers: pip install 'layerwise[export]'")
     require_new(out)
     require_loadable(network)
-    if len(recipe.parts) > 1:
-        require_static(network, recipe.pooling)
     left_out = choose_left_out(network.tokenizer, recipe)
+    if len(recipe.parts) > 1:
+        require_static(network, recipe.pooling, prompt_left_out=left_out.prompt)
     route = choose_route(network, recipe.layer, recipe.readout, mode)
     with folder_beside(out) as beside:
         save_modules(network, recipe, route, left_out, linear, beside, max_length)

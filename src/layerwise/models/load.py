@@ -64,11 +64,17 @@ def load_network(spec: ModelSpec) -> Network:
 
 
 def weights_read(network: Network) -> set[int]:
-    """The ids of all weights that decide hidden states: a model registers poolers and the like behind its blocks."""
-    blocks = {id(weight) for block in network.anatomy.blocks for weight in block.parameters()}
-    order = [id(weight) for weight in network.module.parameters()]
-    end = max(at for at, weight in enumerate(order) if weight in blocks)
+    """The ids of all weights that decide hidden states.
+
+    These are all of the module that holds the blocks and all that come before it. Where the model itself holds them,
+    it registers poolers and the like behind its blocks, and only the final norm is read of what comes there.
+    """
+    inside = network.anatomy.path.rpartition(".")[0]
     norm = network.anatomy.final_norm
+    owners = [network.module.get_submodule(inside)] if inside else [*network.anatomy.blocks]
+    held = {id(weight) for owner in owners for weight in owner.parameters()}
+    order = [id(weight) for weight in network.module.parameters()]
+    end = max(at for at, weight in enumerate(order) if weight in held)
     return {*order[: end + 1], *(id(weight) for weight in (norm.parameters() if norm is not None else ()))}
 
 

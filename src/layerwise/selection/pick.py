@@ -50,6 +50,15 @@ def difference(one: Scored, other: Scored, weights: Mapping[str, float]) -> Diff
 
 
 @dataclass(frozen=True)
+class Fitted:
+    """A map, with what it was fitted for: it must never be used for another recipe or other weights."""
+
+    linear: LinearMap
+    recipe: Recipe
+    fingerprint: str
+
+
+@dataclass(frozen=True)
 class Pick:
     """A recipe, and what speaks for it."""
 
@@ -62,15 +71,22 @@ class Pick:
     gain: Difference | None = None  # over the last layer, by the probes
     expected_gain: Mapping[str, float] = field(default_factory=dict)  # in points of labelled tasks, from the audit
     saving: float = 0.0  # share of the blocks that need not run
-    linear: LinearMap | None = field(default=None, repr=False, compare=False)  # the recipe's map, which is not saved
+    fitted: Fitted | None = field(default=None, repr=False, compare=False)  # not saved
+
+    def map_for(self, fingerprint: str) -> LinearMap | None:
+        """The map that was fitted for this recipe on that model, if it was."""
+        known = self.fitted
+        if known is None or (known.recipe, known.fingerprint) != (self.recipe, fingerprint):
+            return None
+        return known.linear
 
     @property
     def keep_last(self) -> bool:
         return self.recipe.at == self.last.at and self.recipe.transform == "none"
 
     def to_dict(self) -> dict[str, Any]:
-        told = asdict(replace(self, linear=None)) | {"keep_last": self.keep_last, "why": list(self.why)}
-        del told["linear"]
+        told = asdict(replace(self, fitted=None)) | {"keep_last": self.keep_last, "why": list(self.why)}
+        del told["fitted"]
         told["saving"] = {"blocks": f"{100 * self.saving:.0f} %"} if self.saving else {}
         if self.gain is not None:
             told["gain"] = {"mean": self.gain.mean, "low": self.gain.low, "high": self.gain.high}

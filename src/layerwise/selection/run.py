@@ -20,7 +20,7 @@ from layerwise.selection.candidates import (
 )
 from layerwise.selection.cases import curves_of
 from layerwise.selection.labels import label_probe
-from layerwise.selection.pick import Pick, decide
+from layerwise.selection.pick import Fitted, Pick, decide
 from layerwise.selection.probes import LABELS, Probe, own_probes, proxy_probes
 from layerwise.selection.rules import parse_rule
 
@@ -88,7 +88,7 @@ def pick_recipe(
     return Pick(
         network.name, recipe, last, book.name, tuple(why), alike, gain,
         {} if keep else told.get("gain", {}), 1 - recipe.layer / network.depth,
-        None if recipe.transform == "none" else trial.linear(recipe),
+        None if recipe.transform == "none" else Fitted(trial.linear(recipe), recipe, network.fingerprint()),
     )  # fmt: skip
 
 
