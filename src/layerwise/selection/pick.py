@@ -17,7 +17,7 @@ from layerwise.selection.probes import LABELS
 
 PICK_FILE = "pick.json"
 NORMAL_95 = 1.96
-LABELS_MOVE = 0.5  # standard errors by which something must be better with labels than the choice without
+LABELS_MOVE = 1.0  # standard errors by which something must be better with labels than the choice without
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ def decide(
 
     Without labels, the last layer is kept unless the gain is larger than `margin` points; what is chosen instead is
     used in the form that `deployed` gives it. Labels are of the user's own task: they move that choice to what is
-    better with them by more than half a standard error, and say in which form it is used.
+    better with them by more than LABELS_MOVE standard errors, and say in which form it is used.
     """
     (usual,) = [s for s in scored if s.recipe.at == last.at and s.recipe.transform == "none"]
     free = {name: weight for name, weight in weights.items() if not name.startswith(LABELS)}

@@ -24,7 +24,7 @@ from layerwise.selection.pick import Fitted, Pick, decide
 from layerwise.selection.probes import LABELS, Probe, own_probes, proxy_probes
 from layerwise.selection.rules import parse_rule
 
-LABELS_FOR_HALF = 64  # so many labelled texts weigh as much as all other probes together
+LABELS_FOR_HALF = 32  # so many labelled texts weigh as much as all other probes together
 
 
 @dataclass(frozen=True)
