@@ -18,6 +18,7 @@ from transformers import Qwen2Tokenizer
 
 import layerwise
 from layerwise.accumulators.second_moment import SecondMoment
+from layerwise.accumulators.second_moment import moments_of_rows as moments
 from layerwise.cli.main import main
 from layerwise.errors import InputError
 from layerwise.exporter import modules
@@ -80,11 +81,9 @@ def test_every_family_exports_with_a_transform(family, word_texts, tmp_path):
         readout = readout if network.anatomy.final_norm is not None else "raw"
         out = tmp_path / readout / str(layer)
         layerwise.export(network, layer, out, readout=readout, transform="remove_top:2", fit=word_texts)
-        kept = SecondMoment(WIDTH)
         fitted = layerwise.embed(network, word_texts, layers=str(layer), readout=readout)[f"layer_{layer}"]
-        kept.update(torch.from_numpy(np.stack(fitted)))
         rows = torch.from_numpy(measured(network, layer, readout))
-        expected = fit_map("remove_top:2", *kept.summed())(rows).numpy()
+        expected = fit_map("remove_top:2", *moments(torch.from_numpy(np.stack(fitted))))(rows).numpy()
         assert np.abs(plain(out) - expected).max() <= 1e-6 * float(rows.abs().max()), (readout, layer)
 
 
@@ -191,9 +190,7 @@ def test_a_transform_travels_as_an_ordinary_dense_module(tiny_llama, word_texts,
     out = tmp_path / "model"
     layerwise.export(tiny_llama, 2, out, transform=transform, fit=word_texts, normalize=normalize)
     rows = torch.from_numpy(np.stack(layerwise.embed(tiny_llama, word_texts, layers="2").layer_2)).double()
-    kept = SecondMoment(WIDTH)
-    kept.update(rows)
-    expected = fit_map(transform, *kept.summed())(rows)
+    expected = fit_map(transform, *moments(rows))(rows)
     expected = torch.nn.functional.normalize(expected, dim=-1) if normalize else expected
     got = plain(out, word_texts)
     assert np.abs(got - expected.numpy()).max() <= 1e-5 * np.abs(expected.numpy()).max()
@@ -365,12 +362,6 @@ def test_a_map_can_be_fitted_from_a_scan_without_another_pass(tiny_llama, word_t
     assert plain(tmp_path / "a") == pytest.approx(plain(tmp_path / "b"), abs=1e-5)
     with pytest.raises(InputError, match="kept no second moments of layer 2"):
         layerwise.export(tiny_llama, 2, tmp_path / "c", transform="center", pooling="max", fit=tmp_path / "scan")
-
-
-def moments(rows):
-    kept = SecondMoment(rows.shape[1])
-    kept.update(rows)
-    return kept.summed()
 
 
 ROWS = normal(200, 7) * torch.arange(1, 8) + 3

@@ -338,7 +338,7 @@ def export(
         recipe = Recipe(number, readout, tokens, pooling, transform, normalize, prompt, max_length)
     length = longest(recipe.max_length, network.max_length)
     recipe = replace(recipe, max_length=length)
-    ready = layer.map_for(network.fingerprint()) if fit is None and isinstance(layer, Pick) else None
+    ready = layer.map_for(network) if fit is None and isinstance(layer, Pick) else None
     if ready is not None:
         linear = ready
     elif recipe.transform != "none" and isinstance(fit, str | Path) and (Path(fit) / "plan.json").exists():

@@ -39,9 +39,14 @@ class Recipe(Readout):
         return Readout(self.layer, self.readout, self.tokens, self.pooling)
 
     @property
+    def static(self) -> bool:
+        """True if token embeddings stand beside the layer."""
+        return self.transform.endswith(STATIC)
+
+    @property
     def parts(self) -> tuple[tuple[Readout, str], ...]:
         """The vectors that stand side by side in the result, each with the word of its map."""
-        if not self.transform.endswith(STATIC):
+        if not self.static:
             return ((self.at, self.transform),)
         return (self.at, self.transform.removesuffix(STATIC)), (replace(self.at, layer=0, readout="raw"), "whiten")
 

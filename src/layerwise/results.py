@@ -152,7 +152,7 @@ def environment() -> dict[str, str]:
     names = ("layerwise", "torch", "transformers", "numpy")
     found = {name: version(name) for name in names}
     script = Path(sys.argv[0])
-    if "layerwise" in (script.stem, script.parent.name if script.stem == "__main__" else ""):  # or python -m layerwise
+    if (script.parent.name if script.stem == "__main__" else script.stem) == "layerwise":  # also python -m layerwise
         found["command"] = shlex.join(["layerwise", *sys.argv[1:]])
     return {**found, "python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}"}
 

@@ -26,7 +26,7 @@ from layerwise.downstream.encoder import make_encoder
 from layerwise.downstream.scoring import cache_of_its_own, columns_as_lists, loaded_task, quiet
 from layerwise.downstream.tasks import choose_tasks, texts_of
 from layerwise.downstream.vectors import VectorStore, kinds_in
-from layerwise.ops.transforms import LinearMap, fit_map, fit_maps
+from layerwise.ops.transforms import fit_map, fit_maps
 from layerwise.recipe import Readout, Recipe
 
 Rows = Callable[[list[str]], Tensor]  # texts -> (N, D)
@@ -61,18 +61,18 @@ class Model:
         return lambda texts: torch.stack([weight[i] @ table[i] / weight[i].sum() for i in ids(texts)])
 
 
-def fitted(rows: Rows, word: str, fit: list[str]) -> tuple[Rows, LinearMap]:
+def fitted(rows: Rows, word: str, fit: list[str]) -> Rows:
     found = fit_map(word, *moments_of_rows(rows(fit)))
-    return (lambda texts: found(rows(texts))), found
+    return lambda texts: found(rows(texts))
 
 
 def idea_rows(model: Model, idea: str, fit: list[str]) -> Rows:
     name, *options = idea.split(":")
     if name == "rare":
-        return fitted(model.rare(float(options[0]), fit), "whiten", fit)[0]
+        return fitted(model.rare(float(options[0]), fit), "whiten", fit)
     layer = int(options[0])
     if name == "length":
-        rows, _ = fitted(model.layer(layer), ":".join(options[1:]), fit)
+        rows = fitted(model.layer(layer), ":".join(options[1:]), fit)
         known = rows(fit)
         return lambda texts: rows(texts) * (known.shape[1] / known.square().sum(dim=1).mean()).sqrt()
     if name == "stack":
@@ -86,7 +86,7 @@ def idea_rows(model: Model, idea: str, fit: list[str]) -> Rows:
 
         low, high = model.layer(0), model.layer(layer)
         ratio = 2 * scale(low), scale(high)
-        return fitted(lambda texts: ratio[0] * low(texts) + ratio[1] * high(texts), "whiten", fit)[0]
+        return fitted(lambda texts: ratio[0] * low(texts) + ratio[1] * high(texts), "whiten", fit)
     raise SystemExit(f"no idea {idea!r}: {__doc__}")
 
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from layerwise.accumulators.second_moment import moments_of_rows
 from layerwise.downstream.vectors import VectorStore
-from layerwise.ops.transforms import LinearMap, Moments, fit_maps
-from layerwise.recipe import Readout, Recipe
+from layerwise.ops.transforms import LinearMap, fit_maps
+from layerwise.recipe import Recipe
 
 StoreFor = Callable[[str, str], VectorStore]  # prompt, role -> store
 
@@ -37,11 +37,8 @@ class RecipeVectors:
     @cached_property
     def linear(self) -> LinearMap:
         store = self.stores(self.recipe.prompt, "")
-
-        def moments(at: Readout) -> Moments:
-            return moments_of_rows(torch.from_numpy(store.vectors(self.fit, at)))
-
-        return fit_maps([(word, moments(at)) for at, word in self.recipe.parts])
+        rows = [(word, torch.from_numpy(store.vectors(self.fit, at))) for at, word in self.recipe.parts]
+        return fit_maps([(word, moments_of_rows(known)) for word, known in rows])
 
 
 def make_encoder(vectors: RecipeVectors, *, name: str, revision: str, prompts: dict[str, str]) -> Any:

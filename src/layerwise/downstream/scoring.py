@@ -147,11 +147,11 @@ def loaded_task(choice: TaskChoice) -> Any:
 
 @dataclass
 class Outcome:
-    """What came of scoring recipes on a task: scores, recipes whose texts lack vectors, and why others failed."""
+    """What came of recipes on a task: scores, those whose texts lack vectors, and why the first that failed did."""
 
     scored: dict[Recipe, dict[str, Any]] = field(default_factory=dict)
     missed: list[Recipe] = field(default_factory=list)
-    failed: dict[Recipe, str] = field(default_factory=dict)
+    failed: str = ""
 
 
 def score_task(scorer: Scorer, task: TaskChoice, recipes: Sequence[Recipe], stores: StoreFor) -> Outcome:
@@ -165,9 +165,8 @@ def score_task(scorer: Scorer, task: TaskChoice, recipes: Sequence[Recipe], stor
         except LayerwiseError:  # ours: the next recipe would meet it as well
             raise
         except Exception as error:  # of the data or of mteb
-            found.failed[recipe] = f"{type(error).__name__}: {error}"
+            found.failed = found.failed or f"{type(error).__name__}: {error}"
             if task not in _LOADED:  # its data cannot be read, and no recipe mends that
-                found.failed |= dict.fromkeys(recipes, found.failed[recipe])
                 break
     return found
 
@@ -196,8 +195,8 @@ def score_all(
         for recipe, told in outcome.scored.items():
             found[task.name, recipe] = told
             on_score(told)
-        for why in outcome.failed.values():
-            failed.setdefault(task.name, why)
+        if outcome.failed:
+            failed.setdefault(task.name, outcome.failed)
 
     for task in tasks:
         known = {recipe: told for recipe in recipes if (told := scorer.done(task, recipe)) is not None}

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from functools import partial
 from importlib.metadata import version
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -66,8 +65,7 @@ def amplification(linear: LinearMap, parts: Sequence[Tensor], expected: Tensor) 
     Each part meets its own columns of the map alone: the large rows of a deep layer must not excuse what happens to
     small token embeddings that are mapped with large weights.
     """
-    ends = list(accumulate(rows.shape[1] for rows in parts))
-    columns = [linear.weight[:, end - rows.shape[1] : end] for end, rows in zip(ends, parts, strict=True)]
+    columns = torch.split(linear.weight, [rows.shape[1] for rows in parts], dim=1)
     before = max(float(w.norm(2)) * float(rows.abs().max()) for w, rows in zip(columns, parts, strict=True))
     return max(1.0, before / float(expected.abs().max()))
 

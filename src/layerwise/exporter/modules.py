@@ -28,9 +28,10 @@ def save_modules(
         pooling = Pooling(network.width, modes if len(modes) > 1 else modes[0], include_prompt=not left_out.prompt)
         return [weighting_module(network.tokenizer, left_out.ids), pooling] if left_out.ids else [pooling]
 
-    mode, static = POOLING_NAMES[recipe.pooling], len(recipe.parts) > 1
-    modules: list[Any] = [cut_module(network, route, folder.parent, max_length, every_layer=static), *pooled(mode)]
-    if static:
+    mode = POOLING_NAMES[recipe.pooling]
+    cut = cut_module(network, route, folder.parent, max_length, every_layer=recipe.static)
+    modules: list[Any] = [cut, *pooled(mode)]
+    if recipe.static:
         # The layer's vector waits where a first token's would be, and pooling puts that of layer 0 behind it.
         waiting = dense_module(no_map(network.width), network.dtype, output="cls_token_embeddings")
         modules += [waiting, first_of_layers(network.width, route.keep), *pooled("cls", mode)]

@@ -52,7 +52,7 @@ def export_recipe(
     require_new(out)
     require_loadable(network)
     left_out = choose_left_out(network.tokenizer, recipe)
-    if len(recipe.parts) > 1:
+    if recipe.static:
         require_static(network, recipe.pooling, prompt_left_out=left_out.prompt)
     route = choose_route(network, recipe.layer, recipe.readout, mode)
     with folder_beside(out) as beside:

@@ -52,7 +52,7 @@ class Trial:
     def score(self, recipe: Recipe) -> Scored:
         """What every probe says of the recipe, with its map fitted here."""
         rows = torch.cat([self.vectors[at] for at, _ in recipe.parts], dim=1).double()
-        mapped = self.linear(recipe)(rows).numpy()
+        mapped = (rows if recipe.transform == "none" else self.linear(recipe)(rows)).numpy()
         return Scored(recipe, {p.name: p.score(mapped[[self.place[text] for text in p.texts]]) for p in self.probes})
 
     def linear(self, recipe: Recipe) -> LinearMap:

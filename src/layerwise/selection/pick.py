@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from layerwise.errors import InputError
 from layerwise.files import write_json
+from layerwise.models.network import Network
 from layerwise.ops.transforms import LinearMap
 from layerwise.recipe import Recipe
 from layerwise.selection.candidates import Scored
@@ -71,12 +72,12 @@ class Pick:
     gain: Difference | None = None  # over the last layer, by the probes
     expected_gain: Mapping[str, float] = field(default_factory=dict)  # in points of labelled tasks, from the audit
     saving: float = 0.0  # share of the blocks that need not run
-    fitted: Fitted | None = field(default=None, repr=False, compare=False)  # not saved
+    fitted: Fitted | None = field(default=None, compare=False)  # not saved
 
-    def map_for(self, fingerprint: str) -> LinearMap | None:
+    def map_for(self, network: Network) -> LinearMap | None:
         """The map that was fitted for this recipe on that model, if it was."""
         known = self.fitted
-        if known is None or (known.recipe, known.fingerprint) != (self.recipe, fingerprint):
+        if known is None or known.recipe != self.recipe or known.fingerprint != network.fingerprint():
             return None
         return known.linear
 

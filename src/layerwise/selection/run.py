@@ -78,12 +78,11 @@ def pick_recipe(
     keep = best.recipe == last
     if keep:
         why.append(f"no candidate is better than the last layer by more than {book.margin:g} points")
-    beside = len(best.recipe.parts) > 1
-    if beside:
+    if best.recipe.static:
         told_width = f"{2 * network.width:,} numbers a text instead of {network.width:,}"
         why.append("token embeddings, whitened, stand beside it: the audit speaks for that, not these probes")
         why.append(f"width: {told_width}; --no-static leaves token embeddings out")
-    told = book.audit.get("layer" if layer_only else "static" if beside else "recipe", {})
+    told = book.audit.get("layer" if layer_only else "static" if best.recipe.static else "recipe", {})
     recipe = Recipe(**vars(best.recipe) | {"max_length": max_length})
     return Pick(
         network.name, recipe, last, book.name, tuple(why), alike, gain,
