@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pandas as pd
@@ -20,12 +21,12 @@ PAGE = Path(__file__).parent.parent / "docs" / "scale.md"
 
 @pytest.fixture
 def file(tiny_llama, tiny_bert, tmp_path, word_texts):
-    """A campaign of two models, one in two revisions, two data sets and two settings."""
+    """A campaign of three models, two data sets and two settings."""
     texts = str(tmp_path / "texts.txt")
     Path(texts).write_text("\n".join(word_texts))
     told = {
         "out": str(tmp_path / "out"),
-        "models": [{"name": tiny_llama, "revisions": ["a", "b"]}, tiny_bert],
+        "models": [*(shutil.copytree(tiny_llama, str(tmp_path / name)) for name in ("a", "b")), tiny_bert],
         "data": {"all": {"data": texts}, "few": {"data": texts, "limit": 9}},
         "settings": {"fast": {"metrics": "prompt_entropy,dataset_entropy"}, "first": {"tokens": "no_first"}},
     }
@@ -56,7 +57,7 @@ def test_what_is_done_is_not_done_again_and_a_failure_stops_no_other(file, tmp_p
     change(file, models=[str(broken), *models])
     assert main(["campaign", str(file)]) == 2
     told = capsys.readouterr().err
-    assert "4 of 16 scans failed" in told and f"{broken}: cannot load" in told and told.count("done ") == 12
+    assert "4 of 16 scans failed" in told and "has no weights" in told and told.count("done ") == 12
     make_model("llama").save_pretrained(broken)
     loaded = []
     real = arguments.load_network
@@ -138,3 +139,9 @@ def test_the_queries_of_the_docs_give_what_the_page_says(file, monkeypatch, tmp_
     assert len(frames[0]) > 3
     for other in frames[1:]:
         pd.testing.assert_frame_equal(frames[0], other, check_dtype=False)
+
+
+def test_every_revision_is_a_model_of_its_own(file):
+    change(file, models=[{"name": "org/model", "revisions": ["step1", "step2"]}])
+    cells = Campaign.load(file).cells
+    assert {cell.model.revision for cell in cells} == {"step1", "step2"} and len({cell.name for cell in cells}) == 8

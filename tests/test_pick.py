@@ -12,8 +12,9 @@ import layerwise
 from layerwise.arguments import open_network
 from layerwise.cli.main import main
 from layerwise.errors import InputError
+from layerwise.models.readouts import last_recipe
 from layerwise.recipe import Recipe
-from layerwise.selection.candidates import Scored, layer_candidates, run_trial, score_candidates, usual_last
+from layerwise.selection.candidates import Scored, layer_candidates, run_trial, score_candidates
 from layerwise.selection.labels import label_probe, logistic_accuracy
 from layerwise.selection.pick import Pick, decide, difference
 from layerwise.selection.probes import (
@@ -142,7 +143,7 @@ def test_probes_see_the_vectors_of_embed(tiny_llama, word_texts):
     score_candidates(trial, candidates)
     expected = np.stack(layerwise.embed(network, word_texts[:6], layers="1", max_length=32).layer_1)
     assert seen[1] == pytest.approx(expected, abs=1e-6)
-    assert len(seen) == network.depth + 1 and candidates[-1] == usual_last(network)
+    assert len(seen) == network.depth + 1 and candidates[-1] == last_recipe(network)
 
 
 def test_labels_of_both_forms_become_probes():
@@ -248,8 +249,8 @@ def test_pick_answers_and_its_answer_is_exported(tiny_llama, word_texts, tmp_pat
     assert Recipe.load(tmp_path / "pick.json") == found.recipe
     layerwise.export(tiny_llama, found, tmp_path / "m")
     assert json.loads((tmp_path / "m" / "layerwise.json").read_text())["chosen_by"].startswith(found.rule)
-    with pytest.raises(InputError, match="made for elsewhere"):
-        layerwise.export(tiny_llama, replace(found, model="elsewhere"), tmp_path / "n")
+    with pytest.raises(InputError, match="other weights, config or tokenizer"):
+        layerwise.export(tiny_llama, replace(found, fingerprint="elsewhere"), tmp_path / "n")
     with pytest.raises(InputError, match="--save"):
         Pick.load(tmp_path / "m")
     assert Pick.load(tmp_path).recipe == found.recipe

@@ -278,7 +278,7 @@ def test_a_sentence_transformer_is_accepted(tiny_bert, word_texts):
     table, named = layerwise.scan(model, word_texts), layerwise.scan(tiny_bert, word_texts)
     pd.testing.assert_series_equal(table.to_pandas().value, named.to_pandas().value)
     embedded = layerwise.embed(model, word_texts[:3], layers="last")
-    assert np.stack(embedded.layer_3) == pytest.approx(model.encode(word_texts[:3]), abs=1e-5)
+    assert np.stack(embedded["last"]) == pytest.approx(model.encode(word_texts[:3]), abs=1e-5)
 
 
 def test_an_adapter_is_merged_in(tiny_llama, word_texts, tmp_path):
@@ -402,7 +402,7 @@ def test_a_full_disk_leaves_no_half_table(tiny_llama, word_texts, tmp_path, monk
 
 def test_embed_gives_the_vectors_that_scan_measures(tiny_llama, word_texts):
     vectors = layerwise.embed(tiny_llama, word_texts, layers="0,2,last", pooling="mean")
-    assert list(vectors.columns) == ["id", "text", "layer_0", "layer_2", "layer_3"]
+    assert list(vectors.columns) == ["id", "text", "layer_0", "layer_2", "last"]
     rows = torch.from_numpy(np.stack(vectors.layer_2)).double()
     scanned = layerwise.scan(tiny_llama, word_texts).where(layer=2, metric="dataset_entropy").scores[0].value
     assert float(F.matrix_entropy(rows)) == pytest.approx(scanned, rel=1e-5)

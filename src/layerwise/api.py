@@ -16,6 +16,7 @@ from layerwise.arguments import (
     as_spec,
     forecast_of,
     longest,
+    network_of_run,
     open_engine,
     open_network,
     open_source,
@@ -27,7 +28,7 @@ from layerwise.arguments import (
 )
 from layerwise.downstream.correlate import correlations
 from layerwise.downstream.forecast import forecast_lines
-from layerwise.downstream.run import choose_recipes, run_evaluation
+from layerwise.downstream.run import run_evaluation
 from layerwise.downstream.tasks import choose_tasks
 from layerwise.engines.local import local_processes
 from layerwise.engines.ray import Cluster, RayEngine
@@ -43,14 +44,13 @@ from layerwise.inputs.views import STRENGTH
 from layerwise.metrics.base import Metric
 from layerwise.models.doctor import Finding, examine
 from layerwise.models.layers import LayerChoice, choose_layers
-from layerwise.models.load import (
-    outline_of,
-)
+from layerwise.models.load import LONGEST_DEFAULT, outline_of
+from layerwise.models.readouts import Ways, expand_layers, last_recipe, split_last
 from layerwise.ops.pooling import POOLINGS
 from layerwise.ops.tokens import TOKEN_CHOICES
 from layerwise.ops.transforms import fit_maps
 from layerwise.passes.vectors import pooled_vectors
-from layerwise.recipe import Readout, Recipe
+from layerwise.recipe import Recipe
 from layerwise.reporter.content import TRADEOFF_FILE, Run, open_run, run_labels
 from layerwise.reporter.figures import FIGURES, require_figure
 from layerwise.reporter.page import page
@@ -69,7 +69,7 @@ from layerwise.sweep.run import KeepPrompts, run_scan
 
 TIMED_TEXTS = 16
 PICKED_ON = 1000  # texts: maps and probes hardly change beyond
-KNOWN_LOOKS = (READOUTS, TOKEN_CHOICES, POOLINGS)
+KNOWN_READOUTS = (READOUTS, TOKEN_CHOICES, POOLINGS)
 
 
 def scan(
@@ -144,7 +144,7 @@ def stress(
     if kind == "length":
         tried, source = lengths_that_fit(outline.tokenizer, source, tried, asked=levels is not None)
     if not KINDS[kind].a_share:
-        options["max_length"] = longest(int(max(tried)), outline.max_length)
+        options["max_length"] = longest(int(max(tried)), outline)
     options["threads"] = threads or threads_of(engine)
     tables = []
     with open_engine(engine, model, out) as opened:
@@ -185,25 +185,31 @@ def embed(
     *,
     layers: LayerChoice = "last",
     readout: str = "raw",
-    tokens: Any = "all",
-    pooling: Any = "mean",
+    tokens: str = "all",
+    pooling: str | None = None,
     max_length: int | None = None,
     batch_tokens: int = 4096,
     progress: bool = False,
 ) -> pd.DataFrame:
-    """One vector a text for each chosen layer: columns id, text, and layer_K with the vectors.
+    """One vector per text for each chosen layer: columns id, text, and layer_K or last with the vectors.
 
-    These are the very vectors that `scan` measures.
+    `last` is the model as shipped: what `SentenceTransformer(model).encode` gives, with its own pooling, map,
+    normalisation and prompt. A layer number is that layer, pooled as the model pools unless `pooling` says otherwise.
     """
     network, examples = open_network(model), list(open_source(data))
-    chosen = [Readout(layer, readout, tokens, pooling) for layer in choose_layers(layers, network.depth)]
+    chosen = expand_layers(network, layers, ways_to_read(readout, tokens, pooling))
+    numbers, with_last = split_last(layers)
+    named = {f"layer_{k}": chosen[i] for i, k in enumerate(choose_layers(numbers, network.depth) if numbers else ())}
+    named |= {"last": last_recipe(network)} if with_last else {}
+    prompt = chosen[0].prompt  # the model's own, the same for all
+    behind = [replace(example, text=prompt + example.text) for example in examples] if prompt else examples
     with progress_bar(progress) as on_batch:
         vectors = pooled_vectors(
-            network, examples, chosen, batch_tokens=batch_tokens,
-            max_length=longest(max_length, network.max_length), on_batch=lambda done: on_batch(done, 0),
+            network, behind, [recipe.at for recipe in chosen], batch_tokens=batch_tokens,
+            max_length=longest(max_length, network), on_batch=lambda done: on_batch(done, 0),
         )
     columns: dict[str, Any] = {"id": [e.id for e in examples], "text": [e.text for e in examples]}
-    columns |= {f"layer_{r.layer}": list(rows.float().numpy()) for r, rows in vectors.items()}
+    columns |= {name: list(vectors[recipe.at].float().numpy()) for name, recipe in named.items()}
     return pd.DataFrame(columns)
 
 
@@ -216,7 +222,7 @@ def evaluate(
     layers: LayerChoice = "all",
     readout: Words = "raw",
     tokens: Words = "all",
-    pooling: Words = "mean",
+    pooling: Words | None = None,
     recipes: Recipe | Sequence[Recipe] = (),
     fit: Any = None,
     max_length: int | None = None,
@@ -233,6 +239,8 @@ def evaluate(
 
     `tasks` is paper32, names, types such as STS, or `all` of a `data_root` made by `layerwise data`. Scores are in
     points from 0 to 100, the task's name is the row's metric. What is in `out` already is not computed again.
+    Layers are pooled as the model itself pools unless `pooling` says otherwise; `last`, the model as shipped, is a row
+    of its own (readout `shipped`, where it ships a pooling; else the last layer, normed where there is a norm).
     With `recipes`, these are scored instead of bare layers; their maps are fitted on the texts of `fit`, or, with
     fit="task", on each task's own texts without labels. With `workers`, scores are made in so many processes; a
     script then needs `if __name__ == "__main__":`. With engine="ray" (or a Cluster), texts are encoded by the
@@ -242,10 +250,11 @@ def evaluate(
     outline, _ = outline_and_dtype(model)
     asked = [recipes] if isinstance(recipes, Recipe) else list(recipes)
     if not asked:
-        looks = looks_asked(readout, tokens, pooling)
-        asked = choose_recipes(outline.depth, outline.has_norm, choose_layers(layers, outline.depth), looks)
-    elif max_length is None:
-        max_length = asked[0].max_length
+        asked = expand_layers(outline, layers, ways_to_read(readout, tokens, pooling), normed_last=True)
+    else:
+        require_one_length(asked, max_length)
+        if len(lengths := {recipe.max_length for recipe in asked}) == 1:
+            max_length = lengths.pop()
     texts_to_fit = fitting_texts(fit, asked)
     if "://" in str(out):
         raise InputError("eval keeps vectors that are mapped into memory: --out must be a folder on a disk")
@@ -261,7 +270,7 @@ def evaluate(
         processes = encoder if isinstance(encoder, RayEngine) else opened.enter_context(local_processes(workers))
         return run_evaluation(
             encoder, processes, chosen, asked, out=Path(out).absolute(), threads=threads or threads_of(engine),
-            max_length=longest(max_length, outline.max_length), fit="task" if fit == "task" else texts_to_fit,
+            max_length=longest(max_length, outline), fit="task" if fit == "task" else texts_to_fit,
             batch_tokens=batch_tokens, prompts=prompts, precision=precision, vectors=vectors, on_score=on_score,
         )
 
@@ -274,24 +283,33 @@ def plan_evaluation(
     layers: LayerChoice = "all",
     readout: Words = "raw",
     tokens: Words = "all",
-    pooling: Words = "mean",
+    pooling: Words | None = None,
     precision: str = "float32",
 ) -> list[str]:
     """What `evaluate` would take, a line each: tasks, texts, unique texts, forward passes, disk. Loads no weight."""
     chosen, outline = choose_tasks(tasks, data_root), outline_of(as_spec(model))
-    looks = looks_asked(readout, tokens, pooling)
-    recipes = choose_recipes(outline.depth, outline.has_norm, choose_layers(layers, outline.depth), looks)
+    recipes = expand_layers(outline, layers, ways_to_read(readout, tokens, pooling), normed_last=True)
     return forecast_lines(chosen, len(recipes), outline.width, 4 if precision == "float32" else 2)
 
 
-def looks_asked(readout: Words, tokens: Words, pooling: Words) -> list[Recipe]:
-    """Every combination of the ways to read a layer, before layers are filled in."""
-    asked: Any = [(r, t, p) for r in words(readout) for t in words(tokens) for p in words(pooling)]
-    for name, given, known in zip(("readout", "tokens", "pooling"), zip(*asked, strict=True), KNOWN_LOOKS, strict=True):
+def ways_to_read(readout: Words, tokens: Words, pooling: Words | None) -> Ways:
+    """The ways to read a layer, each word checked; no pooling means the model's own."""
+    ways = Ways(words(readout), words(tokens), words(pooling) if pooling else ())
+    for (name, given), known in zip(vars(ways).items(), KNOWN_READOUTS, strict=True):
         for word in given:
             if word not in known:
                 raise InputError(f"{name} {word!r} is not one of {', '.join(known)}")
-    return [Recipe(0, *look) for look in asked]
+    return ways
+
+
+def require_one_length(recipes: Sequence[Recipe], max_length: int | None) -> None:
+    """Raises where a length is asked for that a recipe contradicts: a recipe's own length is part of it."""
+    for recipe in recipes:
+        if max_length is not None and recipe.max_length not in (None, max_length):
+            raise InputError(
+                f"the recipe of layer {recipe.layer} has max_length {recipe.max_length}, and {max_length} is asked "
+                "for; leave out one of them"
+            )
 
 
 def fitting_texts(fit: Any, recipes: Sequence[Recipe]) -> tuple[str, ...]:
@@ -308,11 +326,11 @@ def export(
     *,
     readout: str = "raw",
     tokens: str = "all",
-    pooling: str = "mean",
+    pooling: str | None = None,
     transform: str = "none",
     fit: Any = None,
     normalize: bool = False,
-    prompt: str = "",
+    prompt: str | None = None,
     mode: str = "portable",
     max_length: int | None = None,
     why: str = "",
@@ -320,7 +338,9 @@ def export(
 ) -> Any:
     """That layer, Recipe or Pick as a folder which plain `SentenceTransformer(path)` loads; returns it loaded.
 
-    Vectors are compared with those that `scan` measures before the folder is kept. `transform` is a linear map
+    `last` is the model as shipped; a layer number is pooled as the model itself pools, and its texts get the model's
+    own prompt, unless `pooling` and `prompt` say otherwise. Vectors are compared with those that `scan` measures, and
+    for `last` with those of the original model, before the folder is kept. `transform` is a linear map
     fitted without labels on the texts of `fit`, such as remove_top:3 or whiten; `fit` may also be the folder of a
     scan that kept the second moments of that layer; a Pick fresh from `pick` has its map already. `scores`, a run of
     `evaluate`, go into the model card.
@@ -328,21 +348,22 @@ def export(
     require_new(Path(out))
     network = open_network(model)
     if isinstance(layer, Pick):
-        if Path(layer.model).name != Path(network.name).name:
-            raise InputError(f"that pick was made for {layer.model}, not {network.name}; pick again, or name a layer")
+        layer.require_same_model(network)
         recipe, why = layer.recipe, why or f"{layer.rule}: {'; '.join(layer.why)}"
     elif isinstance(layer, Recipe):
         recipe = layer
     else:
-        (number,) = choose_layers(layer, network.depth)
-        recipe = Recipe(number, readout, tokens, pooling, transform, normalize, prompt, max_length)
-    length = longest(recipe.max_length, network.max_length)
+        (recipe,) = expand_layers(network, layer, ways_to_read(readout, tokens, pooling))
+        recipe = replace(recipe, transform=transform, normalize=normalize, max_length=max_length)
+        recipe = recipe if prompt is None else replace(recipe, prompt=prompt)
+    length = longest(recipe.max_length, network)
     recipe = replace(recipe, max_length=length)
     ready = layer.map_for(network) if fit is None and isinstance(layer, Pick) else None
     if ready is not None:
         linear = ready
     elif recipe.transform != "none" and isinstance(fit, str | Path) and (Path(fit) / "plan.json").exists():
-        linear = fit_maps([(word, moments_of(Path(fit), network, at, length)) for at, word in recipe.parts])
+        kept = [(word, moments_of(Path(fit), network, at, length, recipe.prompt)) for at, word in recipe.parts]
+        linear = fit_maps(kept)
     else:
         linear = fit_on_texts(network, recipe, fitting_texts(fit, [recipe]), length)
     table = as_table(scores) if scores is not None else None
@@ -358,7 +379,7 @@ def tradeoff(
     the run's own name no longer leads to it. `report` and `plot` show what this leaves in the run's folder.
     """
     table = as_table(run)
-    network = open_network(model if model is not None else table.run["model"]["name"])
+    network = network_of_run(table.run, model)
     batch = [example.text for example in islice(open_source(data), TIMED_TEXTS)]
     frame = tradeoffs(table, network, batch, score=score, mode=mode, repeats=repeats)
     if not isinstance(run, LayerTable):
@@ -397,12 +418,14 @@ def pick(
     table = read_table(labels) if isinstance(labels, str | Path) else labels
     if table is not None:
         label_probe(table)  # a table that cannot be used is noticed before weights load
-    network = open_network(model if model is not None else as_table(run).run["model"]["name"] if is_run else run)
-    length = longest(max_length, network.max_length)
+    network = network_of_run(as_table(run).run, model) if is_run else open_network(run if model is None else model)
+    length = longest(max_length, network, at_most=LONGEST_DEFAULT)
     found = pick_recipe(
         network, texts_given, labels=table, layer_only=layer_only, static=static, max_length=length, seed=seed
     )
-    return found if data is not None else replace(found, fitted=None)  # a map of bundled texts is none of yours
+    if max_length is None and found.keep_last:  # as shipped, at the length it was shipped with
+        found = replace(found, recipe=replace(found.recipe, max_length=None))
+    return found if data is not None else replace(found, fitted=None)  # a map fitted on bundled texts is not yours
 
 
 def audit(scores: Any, metrics: Any = None, *, rules: Words = "last,second_to_last,depth:80%") -> pd.DataFrame:

@@ -1,6 +1,6 @@
 """Arguments: what a user may pass as model, data, engine or words, made into what the rooms below take."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -47,19 +47,20 @@ def prepare(
     rows: Words = "raw",
     tokens: Words = "all",
     readout: Words = "raw",
-    pooling: Words = "mean",
+    pooling: Words | None = None,
     state: str = "auto",
     **numbers: Any,
 ) -> tuple[ScanPlan, Source, Outline]:
     """The plan, the data and the model's outline, before any weight is loaded."""
     outline, dtype = outline_and_dtype(model)
-    made: Any = {"rows": words(rows), "tokens": words(tokens), "readout": words(readout), "pooling": words(pooling)}
+    made: Any = {"rows": words(rows), "tokens": words(tokens), "readout": words(readout)}
+    made["pooling"] = words(pooling or "mean")
     scan_plan = ScanPlan(
         metrics=choose_metrics(metrics),
         layers=choose_layers(layers, outline.depth),
         depth=outline.depth,
         has_norm=outline.has_norm,
-        max_length=longest(max_length, outline.max_length),
+        max_length=longest(max_length, outline, at_most=LONGEST_DEFAULT),
         dtype=dtype,
         **made,
         **numbers,
@@ -73,7 +74,8 @@ def outline_and_dtype(model: Any) -> tuple[Outline, str]:
         spec = as_spec(model)
         return outline_of(spec), spec.dtype
     network = adopt(model)
-    return outline_of_module(network.module, network.tokenizer), str(network.dtype).removeprefix("torch.")
+    outline = outline_of_module(network.module, network.tokenizer, network.shipped)
+    return outline, str(network.dtype).removeprefix("torch.")
 
 
 def forecast_of(
@@ -101,6 +103,32 @@ def as_spec(model: str | Path | ModelSpec) -> ModelSpec:
 def open_network(model: Any) -> Network:
     """A name, a folder or a spec is loaded; an object is taken as it is."""
     return load_network(as_spec(model)) if isinstance(model, str | Path | ModelSpec) else adopt(model)
+
+
+def network_of_run(run: Mapping[str, Any], model: Any = None) -> Network:
+    """The model that a run was made with, loaded as it was then; raises where it is no longer the same.
+
+    `model` is given where the run's own name no longer leads to it. A record never allows code to run.
+    """
+    told = run.get("model")
+    if not isinstance(told, Mapping) or not {"name", "fingerprint"} <= set(told):
+        raise InputError("this table does not say which model made it; pass model= (--model)")
+    if model is None:
+        folder = Path(str(told["name"])).is_dir()
+        model = ModelSpec(
+            str(told["name"]),
+            revision=None if folder else told.get("revision"),
+            dtype=str(told.get("dtype", "float32")),
+            adapter=told.get("adapter") or None,
+            part=told.get("part") or None,
+        )
+    network = open_network(model)
+    if network.fingerprint() != told["fingerprint"]:
+        raise InputError(
+            f"{network.name} is not the model that this run was made with: its weights, config, tokenizer or type "
+            "differ, or the run was made by another version of layerwise. Make the run again, or pass the right model"
+        )
+    return network
 
 
 @contextmanager
@@ -149,11 +177,11 @@ def open_source(data: Any) -> Source:
     return data if isinstance(data, Source) else open_texts(data)
 
 
-def longest(asked: int | None, limit: int) -> int:
-    """The longest input in tokens: what was asked for, else 512 or the model's limit, whichever is smaller."""
-    if asked is not None and asked > limit:
-        raise InputError(f"max_length {asked} is more than this model takes; use at most {limit}")
-    return asked if asked is not None else min(LONGEST_DEFAULT, limit)
+def longest(asked: int | None, model: Network | Outline, at_most: int | None = None) -> int:
+    """The longest input in tokens: what was asked for, else what is usual for this model, or `at_most`."""
+    if asked is not None and asked > model.max_length:
+        raise InputError(f"max_length {asked} is more than this model takes; use at most {model.max_length}")
+    return asked if asked is not None else min(model.usual_length, at_most or model.usual_length)
 
 
 def words(given: Words) -> tuple[str, ...]:

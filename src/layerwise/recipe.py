@@ -8,11 +8,15 @@ from typing import Any, Self
 from layerwise.errors import InputError
 
 STATIC = "+static"
+SHIPPED = "shipped"  # the readout and pooling of `last` for a model that ships its own pooling
 
 
 @dataclass(frozen=True)
 class Readout:
-    """Which vector of a text: the layer, raw or normed, which tokens count and how they are pooled."""
+    """Which vector of a text: the layer, raw or normed, which tokens count and how they are pooled.
+
+    `shipped` as readout and pooling is the model's own output: its pooling, map and normalisation.
+    """
 
     layer: int
     readout: str = "raw"
@@ -48,7 +52,14 @@ class Recipe(Readout):
         """The vectors that stand side by side in the result, each with the word of its map."""
         if not self.static:
             return ((self.at, self.transform),)
-        return (self.at, self.transform.removesuffix(STATIC)), (replace(self.at, layer=0, readout="raw"), "whiten")
+        pooling = "mean" if self.pooling == SHIPPED else self.pooling
+        tokens = replace(self.at, layer=0, readout="raw", pooling=pooling)
+        return (self.at, self.transform.removesuffix(STATIC)), (tokens, "whiten")
+
+    @property
+    def shipped(self) -> bool:
+        """True for the model's own output, before any map of ours."""
+        return self.readout == SHIPPED
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), sort_keys=True)

@@ -14,17 +14,21 @@ HELP = "a layer as a smaller model that plain SentenceTransformer(path) loads, w
 def add_arguments(parser: ArgumentParser) -> None:
     add_model(parser)
     which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--layer", help="a number, a depth such as 50%%, last, or RUN:auto for what pick saved there")
+    which.add_argument(
+        "--layer", help="a number, a depth such as 50%%, last (the model as shipped), or RUN:auto for what pick saved"
+    )
     which.add_argument("--recipe", help="file with a whole recipe, or a folder made by export")
     parser.add_argument("--out", required=True, help="folder to write; must not exist")
     parser.add_argument("--readout", default="raw", choices=["raw", "normed"])
     parser.add_argument("--tokens", default="all", help="all, no_first (needs a tokenizer's opening token), no_special")
-    parser.add_argument("--pooling", default="mean", choices=["mean", "last", "first", "max"])
+    parser.add_argument(
+        "--pooling", choices=["mean", "last", "first", "max"], help="default: as the model itself pools"
+    )
     parser.add_argument("--transform", default="none", help="center, zscore, remove_top:3, whiten, whiten:0.1:128")
     parser.add_argument("--fit", help="what to fit the transform on: a file of texts, demo, or the folder of a scan")
     parser.add_argument("--column", default="text", help="column of --fit that holds the text")
     parser.add_argument("--normalize", action="store_true", help="vectors of length 1")
-    parser.add_argument("--prompt", default="", help="put before every text")
+    parser.add_argument("--prompt", help="put before every text; default: the model's own, if it ships one")
     parser.add_argument("--scores", help="folder of an eval run, whose scores of this recipe go into the model card")
     parser.add_argument("--mode", default="portable", choices=["portable", "compact"])
     parser.add_argument("--max-length", type=int, help="longest input in tokens; default 512 or the model's limit")

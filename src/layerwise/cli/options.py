@@ -99,13 +99,14 @@ def engine_options(args: Namespace, local_workers: bool = False) -> dict[str, An
     return chosen
 
 
-def add_reading(parser: ArgumentParser, several: str = "") -> None:
+def add_reading(parser: ArgumentParser, several: str = "", pooling: str = "as the model itself pools") -> None:
     """How layers are read; `several` is added to the help where more than one word is taken."""
     group = parser.add_argument_group("reading")
-    group.add_argument("--layers", default="all", help="all, last, 0,6,12 or 25%%,50%% (default: all)")
+    what = "all, 0,6,12, 25%%,50%%, or last: the model as shipped (default: all)"
+    group.add_argument("--layers", default="all", help=what)
     group.add_argument("--readout", default="raw", help=f"raw, normed{several}; the last layer is read both ways")
     group.add_argument("--tokens", default="all", help=f"all, no_first, no_special, no_sinks{several}")
-    group.add_argument("--pooling", default="mean", help=f"mean, last, first, max{several}")
+    group.add_argument("--pooling", help=f"mean, last, first, max{several}; default: {pooling}")
     group.add_argument("--max-length", type=int, help="longest input in tokens; default 512 or the model's limit")
     group.add_argument("--batch-tokens", type=int, default=4096, help="tokens in a batch, padding included")
 

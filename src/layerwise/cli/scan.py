@@ -15,7 +15,7 @@ HELP = "every metric of every layer, on your texts, in one pass"
 def add_arguments(parser: ArgumentParser) -> None:
     add_model(parser)
     add_data(parser)
-    add_reading(parser, several=", or several with commas")
+    add_reading(parser, several=", or several with commas", pooling="mean")
     add_engine(parser)
     parser.add_argument("--out", help="run folder or url (s3://...): the table, and what a later call resumes from")
     parser.add_argument("--metrics", default="fast", help="fast (no views), all, or names from `layerwise metrics`")

@@ -12,7 +12,7 @@ HELP = "every layer on repeated, random, short and long prompts"
 def add_arguments(parser: ArgumentParser) -> None:
     add_model(parser)
     add_data(parser)
-    add_reading(parser, several=", or several with commas")
+    add_reading(parser, several=", or several with commas", pooling="mean")
     add_engine(parser)
     parser.add_argument("--kind", required=True, choices=list(KINDS))
     parser.add_argument("--levels", help="shares such as 0,0.5,1, or lengths such as 16,64,256; default: the paper's")

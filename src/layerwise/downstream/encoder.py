@@ -1,5 +1,6 @@
 """The encoder that mteb sees: one recipe, as a view over the vector store; maps are put on as vectors are read."""
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -14,7 +15,7 @@ from layerwise.downstream.vectors import VectorStore
 from layerwise.ops.transforms import LinearMap, fit_maps
 from layerwise.recipe import Recipe
 
-StoreFor = Callable[[str, str], VectorStore]  # prompt, role -> store
+StoreFor = Callable[[str, str, int | None], VectorStore]  # prompt, role, longest input if not the usual -> store
 
 
 @dataclass
@@ -26,7 +27,7 @@ class RecipeVectors:
     fit: Sequence[str] = ()
 
     def __call__(self, texts: Sequence[str], prompt: str = "", role: str = "") -> NDArray[np.float32]:
-        store = self.stores(prompt, role)
+        store = self.stores(prompt, role, self.recipe.max_length)
         rows = np.concatenate([store.vectors(texts, at) for at, _ in self.recipe.parts], axis=1)
         if self.recipe.transform != "none":
             rows = self.linear(torch.from_numpy(rows)).numpy()
@@ -36,7 +37,7 @@ class RecipeVectors:
 
     @cached_property
     def linear(self) -> LinearMap:
-        store = self.stores(self.recipe.prompt, "")
+        store = self.stores(self.recipe.prompt, "", self.recipe.max_length)
         rows = [(word, torch.from_numpy(store.vectors(self.fit, at))) for at, word in self.recipe.parts]
         return fit_maps([(word, moments_of_rows(known)) for word, known in rows])
 
@@ -73,4 +74,6 @@ def model_name(name: str) -> str:
 def experiment(recipe: Recipe) -> dict[str, Any]:
     """What tells this layer's results from the others' in mteb's folders: layer_6, or layer_6 with what is unusual."""
     usual, asked = asdict(Recipe(recipe.layer)), asdict(recipe)
+    if recipe.prompt:  # it becomes part of a folder's name
+        asked["prompt"] = hashlib.blake2b(recipe.prompt.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
     return {"layer": recipe.layer} | {name: word for name, word in asked.items() if word != usual[name]}

@@ -72,7 +72,7 @@ def run_evaluation(
         "kind": "eval",
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "environment": environment(),
-        "model": {name: getattr(network, name) for name in ("name", "revision", "fingerprint", "dtype")},
+        "model": asdict(network),
         "max_length": max_length,
         "prompts": prompts or {},
         "fit": fit if isinstance(fit, str) else {"texts": len(fit), "fingerprint": fingerprint_of(fit)},
@@ -138,11 +138,3 @@ def layer_score(network: Identity, told: dict[str, Any], tasks: Sequence[TaskCho
 
 def fingerprint_of(texts: Sequence[str]) -> str:
     return hashlib.blake2b(repr(texts).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
-
-
-def choose_recipes(depth: int, has_norm: bool, layers: Sequence[int], wanted: Sequence[Recipe]) -> list[Recipe]:
-    """Each layer as asked; the last one also normed, since that is what people call the last layer."""
-    chosen = [replace(look, layer=layer) for look in wanted for layer in layers]
-    if has_norm and depth in layers:
-        chosen += [replace(look, layer=depth, readout="normed") for look in wanted]
-    return list(dict.fromkeys(chosen))

@@ -7,7 +7,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -49,13 +49,14 @@ class Scorer:
             return None
 
     def store_for(self, make: Callable[[VectorKind], VectorStore]) -> StoreFor:
-        """One store a prompt and role, opened when first needed."""
-        opened: dict[tuple[str, str], VectorStore] = {}
+        """One store per prompt, role and length, opened when first needed."""
+        opened: dict[VectorKind, VectorStore] = {}
 
-        def find(prompt: str, role: str) -> VectorStore:
-            if (prompt, role) not in opened:
-                opened[prompt, role] = make(VectorKind(**(vars(self.kind) | {"prompt": prompt, "role": role})))
-            return opened[prompt, role]
+        def find(prompt: str, role: str, max_length: int | None) -> VectorStore:
+            kind = replace(self.kind, prompt=prompt, role=role, max_length=max_length or self.kind.max_length)
+            if kind not in opened:
+                opened[kind] = make(kind)
+            return opened[kind]
 
         return find
 

@@ -28,21 +28,36 @@ def save_modules(
         pooling = Pooling(network.width, modes if len(modes) > 1 else modes[0], include_prompt=not left_out.prompt)
         return [weighting_module(network.tokenizer, left_out.ids), pooling] if left_out.ids else [pooling]
 
-    mode = POOLING_NAMES[recipe.pooling]
-    cut = cut_module(network, route, folder.parent, max_length, every_layer=recipe.static)
-    modules: list[Any] = [cut, *pooled(mode)]
-    if recipe.static:
-        # The layer's vector waits where a first token's would be, and pooling puts that of layer 0 behind it.
-        waiting = dense_module(no_map(network.width), network.dtype, output="cls_token_embeddings")
-        modules += [waiting, first_of_layers(network.width, route.keep), *pooled("cls", mode)]
+    if recipe.shipped:
+        modules = shipped_modules(network, route, folder.parent, max_length)
+    else:
+        mode = POOLING_NAMES[recipe.pooling]
+        modules = [cut_module(network, route, folder.parent, max_length, every_layer=recipe.static), *pooled(mode)]
+        if recipe.static:
+            # The layer's vector waits where a first token's would be, and pooling puts that of layer 0 behind it.
+            waiting = dense_module(no_map(network.width), network.dtype, output="cls_token_embeddings")
+            modules += [waiting, first_of_layers(network.width, route.keep), *pooled("cls", mode)]
     if recipe.transform != "none":
         modules.append(dense_module(linear, network.dtype))
     if recipe.normalize:
         modules.append(Normalize())
     prompts: dict[str, Any] = {}
-    if recipe.prompt:
+    if recipe.shipped and network.shipped is not None and recipe.prompt == network.shipped.prompt:
+        prompts = {"prompts": dict(network.shipped.prompts), "default_prompt_name": network.shipped.default_prompt}
+    elif recipe.prompt:
         prompts = {"prompts": {"default": recipe.prompt}, "default_prompt_name": "default"}
     SentenceTransformer(modules=modules, device="cpu", **prompts).save(str(folder), create_model_card=False)
+
+
+def shipped_modules(network: Network, route: Route, scratch: Path, max_length: int) -> list[Any]:
+    """The model's own modules, none of them changed."""
+    head = network.head
+    assert head is not None, "only a model that ships modules has such a readout"
+    if head.shipped.own_pass:  # its transformer is read in a way of its own: all of it is taken as it is
+        whole = copy.deepcopy(head.whole())
+        whole.max_seq_length = max_length
+        return list(whole.children())
+    return [cut_module(network, route, scratch, max_length), *copy.deepcopy(head.modules)]
 
 
 def cut_module(network: Network, route: Route, scratch: Path, max_length: int, *, every_layer: bool = False) -> Any:

@@ -5,6 +5,7 @@ from typing import Any
 
 from layerwise.errors import InputError, LayerwiseError
 from layerwise.models.network import Network
+from layerwise.recipe import SHIPPED
 
 LATE_STATES = ("mamba", "mamba2", "falcon_mamba")  # their hidden_states begin after block 1 and end with the norm
 MODES = ("portable", "compact")
@@ -44,6 +45,8 @@ def has_layer_0(network: Network) -> bool:
 def require_static(network: Network, pooling: str, *, prompt_left_out: bool) -> None:
     """Raises where token embeddings cannot stand beside a layer: their vector takes the place of the first token's."""
     choose_route(network, 0, "raw", MODES[0])
+    if pooling == SHIPPED:
+        raise ExportError("+static cannot be exported beside the model as shipped; name its last layer by number")
     if prompt_left_out:  # two poolings would both take it away in sentence-transformers before 6
         raise ExportError("+static cannot be exported with a prompt that is left out; use --tokens all")
     if pooling == "first":
@@ -55,6 +58,8 @@ def choose_route(network: Network, layer: int, readout: str, mode: str) -> Route
     late = not has_layer_0(network)
     if mode not in MODES:
         raise InputError(f"mode {mode!r} is not one of {', '.join(MODES)}")
+    if readout == SHIPPED:
+        return Route(network.depth, "last_hidden_state")
     if readout == "normed":
         if network.anatomy.final_norm is None or layer == 0:
             raise InputError("a normed readout needs a final norm and a layer above 0; use readout raw")

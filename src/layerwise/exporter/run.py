@@ -32,9 +32,17 @@ from layerwise.results import LayerTable
 def fit_on_texts(network: Network, recipe: Recipe, texts: Sequence[str], max_length: int) -> LinearMap:
     """The recipe's linear map, fitted without labels on these texts."""
     if recipe.transform == "none":
-        return no_map(network.width)
+        return no_map(width_of(network, recipe))
     rows = rows_of_parts(network, recipe, texts, max_length)
     return fit_maps([(word, moments_of_rows(r)) for (_, word), r in zip(recipe.parts, rows, strict=True)])
+
+
+def width_of(network: Network, recipe: Recipe) -> int:
+    """The width of the recipe's vectors before its map; a model's own map may change it."""
+    if not recipe.shipped:
+        return network.width
+    (row,) = rows_of_parts(network, recipe, ["A text."], network.usual_length)
+    return row.shape[1]
 
 
 def require_new(out: Path) -> None:

@@ -17,11 +17,18 @@ class FamilyRow:
     """A family whose blocks are not one ModuleList as long as the model is deep."""
 
     blocks: str = ""  # path of the list to use instead
+    norm: str = ""  # name of the norm after the last block, where other families give that name to another norm
     shared: bool = False  # one block is called again and again, once a layer
     refused: str = ""  # why it cannot be read
 
 
 EXCEPTIONS: Mapping[str, FamilyRow] = {
+    **dict.fromkeys(
+        ("blenderbot", "m2m_100", "mbart", "nllb-moe", "pegasus", "pegasus_x", "plbart", "speech_to_text", "whisper",
+         "xglm"),
+        FamilyRow(norm="layer_norm"),
+    ),
+    "xlm-roberta-xl": FamilyRow(norm="LayerNorm"),
     "albert": FamilyRow(blocks="encoder.albert_layer_groups", shared=True),
     "xlnet": FamilyRow(refused="its blocks pass hidden states as (tokens, batch, width)"),
 }
@@ -52,7 +59,8 @@ def find_anatomy(module: nn.Module, config: Any) -> Anatomy:
     depth = depth_of(config)
     path = row.blocks or find_blocks(module, depth, family)
     owner = module.get_submodule(path.rpartition(".")[0])
-    norms = [norm for name in FINAL_NORMS if isinstance(norm := getattr(owner, name, None), nn.Module)]
+    names = (row.norm,) if row.norm else FINAL_NORMS
+    norms = [norm for name in names if isinstance(norm := getattr(owner, name, None), nn.Module)]
     blocks = module.get_submodule(path)
     assert isinstance(blocks, nn.ModuleList)
     return Anatomy(path, tuple(blocks), depth, width_of(config), norms[0] if norms else None, row.shared)

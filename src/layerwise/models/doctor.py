@@ -9,6 +9,7 @@ from torch import Tensor
 
 from layerwise.errors import LayerwiseError
 from layerwise.models.network import Network
+from layerwise.models.shipped import Head
 from layerwise.models.taps import normed, tapped
 
 TEXTS = ("A short line.", "A second line, a good deal longer than the first one, so that the first must be padded.")
@@ -38,6 +39,8 @@ def examine(network: Network) -> Iterator[Finding]:
     yield final_norm(network, ids[1], alone[1])
     yield padding(network, ids, alone)
     yield batch_size(network, ids[1], alone[1])
+    if network.head is not None:
+        yield as_shipped(network, network.head)
     yield from tokenizer(network)
 
 
@@ -91,6 +94,28 @@ def batch_size(network: Network, ids: Tensor, alone: list[Tensor]) -> Finding:
     gap = max(difference(b[:1], a) for a, b in zip(alone, together, strict=True))
     verdict: Literal["ok", "wrong"] = "ok" if gap <= tolerance(network) else "wrong"
     return Finding(verdict, "batch size", f"three texts at once differ from one by {gap:.1e}")
+
+
+def as_shipped(network: Network, head: Head) -> Finding:
+    """Our reading of the model's own files against sentence-transformers'."""
+    modules = ", ".join(module.kind for module in head.shipped.modules)
+    if head.shipped.own_pass:
+        return Finding("note", "as shipped", f"{modules}: {head.shipped.own_pass}, so `last` takes a pass of its own")
+    prompt = head.shipped.prompt
+    texts = [prompt + text for text in TEXTS]
+    own = head.encode(texts, network.usual_length)
+    rows = []
+    with torch.inference_mode():
+        for text in texts:
+            cut = network.tokenizer(text, truncation=True, max_length=network.usual_length)
+            one = torch.tensor(cut["input_ids"])[None]
+            last = hidden_states(network, one, torch.ones_like(one, dtype=torch.bool))[-1]
+            last = last.to(network.device, network.dtype)
+            states = normed(network.anatomy, last) if network.has_norm else last
+            rows.append(head(states, one.to(network.device), torch.ones_like(one).to(network.device)).float().cpu())
+    gap = difference(torch.cat(rows), own)
+    verdict: Literal["ok", "wrong"] = "ok" if gap <= tolerance(network) else "wrong"
+    return Finding(verdict, "as shipped", f"{modules}: differs from SentenceTransformer.encode by {gap:.1e}")
 
 
 def tokenizer(network: Network) -> Iterator[Finding]:

@@ -1,20 +1,26 @@
 """Loading: a hub id, a folder or objects in memory become a Network. safetensors only, no remote code unless asked."""
 
+import copy
 from dataclasses import dataclass
-from difflib import get_close_matches
 from importlib.util import find_spec
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import nn
 
 from layerwise.errors import InputError, MissingExtra, ModelError
+from layerwise.models.adapters import with_adapter
 from layerwise.models.anatomy import find_anatomy
+from layerwise.models.explain import explained, require_model_place, require_tokenizer_files, require_words
 from layerwise.models.network import Network
+from layerwise.models.shipped import Head, Shipped, head_of, load_head, read_shipped
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
-LONGEST_DEFAULT = 512
+LONGEST_DEFAULT = 512  # of a scan: metrics compare lengths alike
+NO_LIMIT = 1_000_000  # tokens, where neither tokenizer nor positions set a limit
 
 
 @dataclass(frozen=True)
@@ -32,28 +38,35 @@ class ModelSpec:
 
 
 def load_network(spec: ModelSpec) -> Network:
-    """The model of a spec, in evaluation mode, on its device, with its tokenizer."""
+    """The model of a spec, in evaluation mode, on its device, with its tokenizer and what it ships beside."""
     from transformers import AutoModel
 
-    if spec.dtype not in DTYPES:
-        raise InputError(f"dtype {spec.dtype!r} is not one of {', '.join(DTYPES)}")
-    if spec.device_map and find_spec("accelerate") is None:
-        raise MissingExtra("device_map needs accelerate: pip install accelerate")
+    require_loadable_spec(spec)
+    shipped = read_shipped(spec.name, spec.revision)
+    subfolder = shipped.transformer if shipped else ""
+    tokenizer = load_tokenizer(spec, subfolder)
     options: dict[str, Any] = {"dtype": DTYPES[spec.dtype], "use_safetensors": True}
     if spec.device_map:
         options["device_map"] = spec.device_map
-    module, told = from_pretrained(AutoModel, spec, output_loading_info=True, **options)
-    missing = {name: weight for name, weight in module.named_parameters() if name in told["missing_keys"]}
-    for weight in missing.values():  # a pooler, often: else it is random, and the model another one at every load
-        torch.nn.init.zeros_(weight)
-    if spec.adapter:
-        module = with_adapter(module, spec.adapter)
+    missing: dict[str, nn.Parameter] = {}
+
+    def load(auto: Any) -> nn.Module:
+        module, told = from_pretrained(auto, spec, subfolder, output_loading_info=True, **options)
+        missing.clear()
+        missing.update({name: w for name, w in module.named_parameters() if name in told["missing_keys"]})
+        for weight in missing.values():  # a pooler, often: else it is random, and the model another one at every load
+            torch.nn.init.zeros_(weight)
+        return module  # type: ignore[no-any-return]
+
+    module = with_adapter(load, spec.adapter) if spec.adapter else load(AutoModel)
     if not spec.device_map:
         try:
             module = module.to(pick_device(spec.device))
         except (RuntimeError, AssertionError) as error:
             raise InputError(f"cannot use device {spec.device!r}: {error}") from None
-    network = as_network(module.eval(), load_tokenizer(spec), spec.name, spec.part, revision_of(module, spec))
+    head = load_head(shipped, spec.name, spec.revision, tokenizer) if shipped else None
+    network = as_network(module.eval(), tokenizer, spec.name, spec.part, revision_of(module, spec), head)
+    network.adapter = spec.adapter or ""
     read = weights_read(network) if missing else set()
     if lacking := [name for name, weight in missing.items() if id(weight) in read]:
         raise ModelError(
@@ -61,6 +74,20 @@ def load_network(spec: ModelSpec) -> Network:
             "safetensors. The file is cut off, or belongs to another config.json"
         )
     return network
+
+
+def require_loadable_spec(spec: ModelSpec) -> None:
+    """Raises for what can be known to fail before anything is read."""
+    if spec.dtype not in DTYPES:
+        raise InputError(f"dtype {spec.dtype!r} is not one of {', '.join(DTYPES)}")
+    if spec.device_map and find_spec("accelerate") is None:
+        raise MissingExtra("device_map needs accelerate: pip install accelerate")
+    require_model_place(spec.name)
+    if spec.revision not in (None, "main") and Path(spec.name).is_dir():
+        raise InputError(
+            f"{spec.name!r} is a folder, and a folder has no revisions, so {spec.revision!r} would select nothing; "
+            "pass the folder of that checkpoint"
+        )
 
 
 def weights_read(network: Network) -> set[int]:
@@ -78,44 +105,37 @@ def weights_read(network: Network) -> set[int]:
     return {*order[: end + 1], *(id(weight) for weight in (norm.parameters() if norm is not None else ()))}
 
 
-def load_tokenizer(spec: ModelSpec) -> Any:
+def load_tokenizer(spec: ModelSpec, subfolder: str | None = None) -> Any:
+    """The tokenizer of a spec; raises where there is none, since transformers would make one that knows no word."""
     from transformers import AutoTokenizer
 
-    return from_pretrained(AutoTokenizer, spec)
+    if subfolder is None:
+        require_model_place(spec.name)
+        shipped = read_shipped(spec.name, spec.revision)
+        subfolder = shipped.transformer if shipped else ""
+    require_tokenizer_files(spec.name, subfolder)
+    tokenizer = from_pretrained(AutoTokenizer, spec, subfolder)
+    require_words(tokenizer, spec.name)
+    return tokenizer
 
 
-def load_config(spec: ModelSpec) -> Any:
+def load_config(spec: ModelSpec, subfolder: str = "") -> Any:
     """The config alone: what a plan needs before any weight is read."""
     from transformers import AutoConfig
 
-    return from_pretrained(AutoConfig, spec)
+    return from_pretrained(AutoConfig, spec, subfolder)
 
 
-def from_pretrained(auto: Any, spec: ModelSpec, **options: Any) -> Any:
-    """transformers' own loader, its many errors told as one with the mend."""
+def from_pretrained(auto: Any, spec: ModelSpec, subfolder: str = "", **options: Any) -> Any:
+    """transformers' own loader, its many errors explained by what was given."""
+    if subfolder:
+        options["subfolder"] = subfolder
     try:
         return auto.from_pretrained(
             spec.name, revision=spec.revision or "main", trust_remote_code=spec.trust_remote_code, **options
         )
-    except (OSError, ValueError, ImportError) as error:
-        if not Path(spec.name).exists() and (spec.name.startswith((".", "/", "~")) or spec.name.count("/") > 1):
-            near = get_close_matches(Path(spec.name).name, (p.name for p in Path(spec.name).parent.glob("*")), 1)
-            raise ModelError(f"no folder {spec.name!r}" + (f"; did you mean {near[0]}?" if near else "")) from None
-        raise ModelError(
-            f"cannot load {spec.name!r}: {str(error).strip()}\n"
-            "It must be a hub id or a folder with config.json, model.safetensors and a tokenizer. A model that brings "
-            "its own code needs --trust-remote-code; weights in .bin files must be converted to safetensors first"
-        ) from error
-
-
-def with_adapter(module: nn.Module, folder: str) -> nn.Module:
-    """The model with a PEFT adapter merged into its weights."""
-    if find_spec("peft") is None:
-        raise MissingExtra("adapters need peft: pip install peft")
-    from peft import PeftModel
-
-    merged: nn.Module = PeftModel.from_pretrained(module, folder, use_safetensors=True).merge_and_unload()
-    return merged
+    except (OSError, ValueError, ImportError, SafetensorError) as error:
+        raise explained(spec.name, subfolder, error) from error
 
 
 def pick_device(word: str) -> torch.device:
@@ -132,15 +152,37 @@ def revision_of(module: nn.Module, spec: ModelSpec) -> str:
 
 
 def as_network(
-    module: nn.Module, tokenizer: Any, name: str, part: str | None = None, revision: str = "main"
+    module: nn.Module,
+    tokenizer: Any,
+    name: str,
+    part: str | None = None,
+    revision: str = "main",
+    head: Head | None = None,
 ) -> Network:
-    """A model object and its tokenizer as a Network; heads on top of the backbone are left out."""
+    """A model object and its tokenizer as a Network; a language model's head on top of the backbone is left out."""
     module = backbone(module, part)
+    require_texts(module, name)
     anatomy, longest = find_anatomy(module, module.config), longest_input(tokenizer, module.config)
+    tokenizer = copy.deepcopy(tokenizer)  # its owner finds it as it was
     if tokenizer.pad_token is None:  # padding is masked, so any token will do
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.convert_ids_to_tokens(0)
     tokenizer.padding_side = "right"  # left padding is wrong where positions are absolute
-    return Network(name, revision, module, tokenizer, anatomy, longest, frozenset(tokenizer.all_special_ids))
+    special = frozenset(tokenizer.all_special_ids)
+    usual = usual_length(head.shipped if head else None, longest)
+    return Network(name, revision, module, tokenizer, anatomy, longest, special, usual, head, part=part or "")
+
+
+def require_texts(module: nn.Module, name: str) -> None:
+    """Raises for a model whose forward pass takes no token ids, such as one that reads sound or images."""
+    takes = signature(module.forward).parameters
+    if "input_ids" not in takes and not any(p.kind is p.VAR_KEYWORD for p in takes.values()):
+        first = next(iter(takes), "nothing")
+        raise ModelError(f"{name!r} takes {first}, not texts: layerwise reads models of text")
+
+
+def usual_length(shipped: Shipped | None, longest: int) -> int:
+    """The length in tokens that inputs are cut at unless asked otherwise: what the model ships, else all it takes."""
+    return min(shipped.max_length or longest, longest) if shipped else longest
 
 
 def backbone(module: Any, part: str | None) -> Any:
@@ -158,7 +200,7 @@ def backbone(module: Any, part: str | None) -> Any:
 
 def longest_input(tokenizer: Any, config: Any) -> int:
     """The longest input in tokens that both the tokenizer and the positions admit."""
-    limits = [tokenizer.model_max_length]
+    limits = [tokenizer.model_max_length, NO_LIMIT]
     positions = getattr(config, "max_position_embeddings", None)
     if isinstance(positions, int) and positions > 0:
         # RoBERTa and its kin count positions from the padding index on, so two of them are never used.
@@ -171,6 +213,7 @@ def adopt(model: Any, part: str | None = None) -> Network:
     """A Network from objects: (module, tokenizer), a SentenceTransformer, or a transformers model with a name."""
     from transformers import AutoTokenizer
 
+    head: Head | None = None
     if isinstance(model, Network):
         return model
     if isinstance(model, tuple) and len(model) == 2:
@@ -179,6 +222,7 @@ def adopt(model: Any, part: str | None = None) -> Network:
         # A SentenceTransformer: its first module wraps the transformers model.
         first = next(iter(model.children()))
         module, tokenizer = getattr(first, "auto_model", first), model.tokenizer
+        head = head_of(model, tokenizer)
     elif isinstance(model, nn.Module) and (name := getattr(model, "name_or_path", "")):
         module, tokenizer = model, AutoTokenizer.from_pretrained(name)
     else:
@@ -187,10 +231,8 @@ def adopt(model: Any, part: str | None = None) -> Network:
             "SentenceTransformer or a pair (module, tokenizer)"
         )
     name = getattr(module, "name_or_path", "") or type(module).__name__
-    network = as_network(module, tokenizer, name, part)
-    if hasattr(model, "max_seq_length") and model.max_seq_length:
-        network.max_length = min(network.max_length, int(model.max_seq_length))
-    return network
+    require_words(tokenizer, name)
+    return as_network(module, tokenizer, name, part, head=head)
 
 
 @dataclass(frozen=True)
@@ -202,22 +244,30 @@ class Outline:
     parameters: int
     has_norm: bool
     max_length: int
+    usual_length: int
     tokenizer: Any
+    shipped: Shipped | None = None
 
 
 def outline_of(spec: ModelSpec) -> Outline:
     """From config and tokenizer alone: the model is built on a device without memory."""
     from transformers import AutoModel
 
+    require_loadable_spec(spec)
     build: Any = AutoModel.from_config
-    config, tokenizer = load_config(spec), load_tokenizer(spec)
+    shipped = read_shipped(spec.name, spec.revision)
+    subfolder = shipped.transformer if shipped else ""
+    config, tokenizer = load_config(spec, subfolder), load_tokenizer(spec, subfolder)
     with torch.device("meta"):
         module = backbone(build(config, trust_remote_code=spec.trust_remote_code), spec.part)
-    return outline_of_module(module, tokenizer)
+    require_texts(module, spec.name)
+    return outline_of_module(module, tokenizer, shipped)
 
 
-def outline_of_module(module: Any, tokenizer: Any) -> Outline:
+def outline_of_module(module: Any, tokenizer: Any, shipped: Shipped | None = None) -> Outline:
     anatomy = find_anatomy(module, module.config)
     parameters = sum(p.numel() for p in module.parameters())
     longest = longest_input(tokenizer, module.config)
-    return Outline(anatomy.depth, anatomy.width, parameters, anatomy.final_norm is not None, longest, tokenizer)
+    usual = usual_length(shipped, longest)
+    has_norm = anatomy.final_norm is not None
+    return Outline(anatomy.depth, anatomy.width, parameters, has_norm, longest, usual, tokenizer, shipped)

@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from inspect import signature
 from typing import Any
@@ -10,9 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from layerwise.models.anatomy import Anatomy
+from layerwise.models.shipped import Head, Shipped
 
-# A byte pattern read at this many places of each weight, beside the sum over all of it.
-FINGERPRINT_PLACES = 4096
+# What a config holds beside what decides hidden states: where it came from, which outputs are asked for, heads.
+BESIDE_THE_POINT = (
+    "_name_or_path", "_commit_hash", "transformers_version", "architectures", "dtype", "torch_dtype", "use_cache",
+    "output_hidden_states", "output_attentions", "return_dict", "id2label", "label2id", "problem_type", "auto_map",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -27,11 +33,17 @@ class Identity:
     width: int
     dtype: str
     device: str
+    adapter: str = ""
+    part: str = ""
 
 
 @dataclass
 class Network:
-    """What the rest of layerwise sees of a model. `max_length` is the longest input it takes, in tokens."""
+    """What the rest of layerwise sees of a model. Its tokenizer is a copy: the owner's stays as it is.
+
+    `max_length` is the longest input it takes, in tokens; `usual_length` where it cuts texts itself, as shipped;
+    `head` what an embedding model ships behind its last layer, None where it ships nothing.
+    """
 
     name: str
     revision: str
@@ -40,6 +52,11 @@ class Network:
     anatomy: Anatomy
     max_length: int
     special_ids: frozenset[int] = field(default_factory=frozenset)
+    usual_length: int = 512
+    head: Head | None = None
+    adapter: str = ""
+    part: str = ""
+    _known: tuple[Any, str] | None = field(default=None, repr=False, compare=False)  # versions of weights, their hash
 
     @property
     def depth(self) -> int:
@@ -48,6 +65,15 @@ class Network:
     @property
     def width(self) -> int:
         return self.anatomy.width
+
+    @property
+    def has_norm(self) -> bool:
+        """True if a norm follows the last block."""
+        return self.anatomy.final_norm is not None
+
+    @property
+    def shipped(self) -> Shipped | None:
+        return self.head.shipped if self.head else None
 
     @property
     def dtype(self) -> torch.dtype:
@@ -61,12 +87,8 @@ class Network:
     def forward(self, ids: Tensor, real: Tensor) -> None:
         """Runs the model on right-padded ids (B, T) for what its taps see; keeps no key-value cache."""
         spare = {"use_cache": False} if "use_cache" in signature(self.module.forward).parameters else {}
-        training = self.module.training
-        self.module.eval()  # no dropout; the owner of the model finds it as it was
-        try:
+        with evaluating(self.module):
             self.module(input_ids=ids, attention_mask=real.long(), **spare)
-        finally:
-            self.module.train(training)
 
     def identity(self) -> Identity:
         return Identity(
@@ -78,34 +100,58 @@ class Network:
             width=self.width,
             dtype=str(self.dtype).removeprefix("torch."),
             device=str(self.device),
+            adapter=self.adapter,
+            part=self.part,
         )
 
     def fingerprint(self) -> str:
-        """A hash of every weight as it is in memory and of the tokenizer: equal models, equal words."""
-        digest = hashlib.blake2b(digest_size=16)
-        for name, weight in sorted(self.module.state_dict().items()):
-            digest.update(f"{name} {tuple(weight.shape)} {weight.dtype}".encode())
-            digest.update(checksum(weight))
-        digest.update(tokenizer_words(self.tokenizer))
-        return digest.hexdigest()
+        """A hash of every byte of the weights in memory, of the config, the tokenizer, and what is shipped beside."""
+        weights = dict(self.module.state_dict())
+        if self.head is not None:
+            weights |= self.head.weights()
+        versions = [(name, w.data_ptr(), 0 if w.is_inference() else w._version) for name, w in weights.items()]
+        if self._known is None or self._known[0] != versions:
+            digest = hashlib.blake2b(digest_size=16)
+            for name, weight in sorted(weights.items()):
+                digest.update(f"{name} {tuple(weight.shape)} {weight.dtype} ".encode())
+                digest.update(bytes_of(weight))
+            self._known = versions, digest.hexdigest()
+        told = [self._known[1], config_words(self.module.config), tokenizer_words(self.tokenizer)]
+        if self.head is not None:
+            told.append(repr(self.head.shipped.identity))
+        return hashlib.blake2b("\n".join(told).encode(), digest_size=16).hexdigest()
 
 
-def checksum(weight: Tensor) -> bytes:
-    """The sum of all bits read as integers, and the bits at evenly spread places: one pass over memory."""
-    flat = weight.detach().reshape(-1)
-    whole = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[flat.element_size()]
-    bits = flat.view(whole) if flat.dtype != torch.bool else flat.to(torch.int8)
-    step = max(1, len(bits) // FINGERPRINT_PLACES)
-    total = int(bits.sum(dtype=torch.int64))
-    return total.to_bytes(8, "little", signed=True) + bits[::step].contiguous().cpu().numpy().tobytes()
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """No dropout inside; afterwards every part of the model is in the mode that its owner left it in."""
+    training = [part for part in module.modules() if part.training]
+    for part in training:
+        part.training = False
+    try:
+        yield
+    finally:
+        for part in training:
+            part.training = True
 
 
-def tokenizer_words(tokenizer: Any) -> bytes:
-    """Everything that decides what a tokenizer does with a text, as bytes."""
+def bytes_of(weight: Tensor) -> Any:
+    """All bytes of a weight, in order, whatever its type, without a copy."""
+    return weight.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+
+
+def config_words(config: Any) -> str:
+    """Everything in a config that can change hidden states, such as rope_theta or a norm's epsilon."""
+    told = {name: value for name, value in config.to_dict().items() if name not in BESIDE_THE_POINT}
+    return json.dumps(told, sort_keys=True, default=str)
+
+
+def tokenizer_words(tokenizer: Any) -> str:
+    """Everything that decides what a tokenizer does with a text."""
     if (backend := getattr(tokenizer, "backend_tokenizer", None)) is None:
         told: Any = sorted(tokenizer.get_vocab().items())
     else:
         told = json.loads(backend.to_str())
         for left_by_the_last_call in ("truncation", "padding"):
             told.pop(left_by_the_last_call, None)
-    return f"{json.dumps(told, sort_keys=True)} {tokenizer.special_tokens_map}".encode()
+    return f"{json.dumps(told, sort_keys=True)} {tokenizer.special_tokens_map}"

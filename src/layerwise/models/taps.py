@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from threading import Lock, RLock
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +13,10 @@ from layerwise.errors import ModelError
 from layerwise.models.anatomy import Anatomy
 
 OnLayer = Callable[[int, Tensor], None]
+
+# Hooks fire for every pass through a module, whoever started it: one tapped pass at a time for each model.
+_LOCKS: WeakKeyDictionary[nn.Module, RLock] = WeakKeyDictionary()
+_LOCKS_LOCK = Lock()
 
 
 class _Enough(Exception):
@@ -22,7 +28,8 @@ def tapped(anatomy: Anatomy, layers: Collection[int], on_layer: OnLayer) -> Iter
     """Calls on_layer(k, hidden (B, T, D)) for each chosen layer while the model runs inside this context.
 
     Layer 0 is what enters block 1; layer k is what block k puts out. The forward pass ends early after the
-    deepest layer. Hooks are removed on the way out, also when the pass fails.
+    deepest layer. Hooks are removed on the way out, also when the pass fails. A second thread that taps the same
+    model waits until the first is done.
     """
     wanted, deepest = set(layers), max(layers)
     calls = 0  # of shared blocks, counted over the pass
@@ -45,15 +52,21 @@ def tapped(anatomy: Anatomy, layers: Collection[int], on_layer: OnLayer) -> Iter
 
         return hook
 
-    handles = [anatomy.blocks[0].register_forward_pre_hook(before, with_kwargs=True)]
-    handles += [block.register_forward_hook(after(k)) for k, block in enumerate(anatomy.blocks, start=1)]
-    try:
-        yield
-    except _Enough:
-        pass
-    finally:
-        for handle in handles:
-            handle.remove()
+    with lock_of(anatomy.blocks[0]):
+        handles = [anatomy.blocks[0].register_forward_pre_hook(before, with_kwargs=True)]
+        handles += [block.register_forward_hook(after(k)) for k, block in enumerate(anatomy.blocks, start=1)]
+        try:
+            yield
+        except _Enough:
+            pass
+        finally:
+            for handle in handles:
+                handle.remove()
+
+
+def lock_of(module: nn.Module) -> RLock:
+    with _LOCKS_LOCK:
+        return _LOCKS.setdefault(module, RLock())
 
 
 def normed(anatomy: Anatomy, hidden: Tensor) -> Tensor:

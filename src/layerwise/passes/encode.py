@@ -4,8 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from layerwise.errors import InputError
 from layerwise.inputs.source import Example
 from layerwise.inputs.views import STRENGTH, make_view
+
+ENOUGH_TO_TELL = 8  # different texts: a few may be alike to a tokenizer by chance
 
 
 @dataclass(frozen=True)
@@ -30,11 +33,21 @@ def encode_texts(tokenizer: Any, texts: Sequence[str], max_length: int) -> list[
     if not texts:
         return []
     encoded = tokenizer(list(texts), truncation=True, max_length=max_length, add_special_tokens=True)
+    require_different(texts, encoded["input_ids"])
     fast = getattr(encoded, "encodings", None)
     return [
         (tuple(ids) or (tokenizer.pad_token_id,), bool(fast[i].overflowing) if fast else len(ids) == max_length)
         for i, ids in enumerate(encoded["input_ids"])
     ]
+
+
+def require_different(texts: Sequence[str], ids: Sequence[Sequence[int]]) -> None:
+    """Raises where many different texts become the same tokens: all their vectors would be equal."""
+    if len(different := set(texts)) >= ENOUGH_TO_TELL and len(set(map(tuple, ids))) == 1:
+        raise InputError(
+            f"{len(different)} different texts become the same tokens: the tokenizer knows none of their words, or "
+            "max_length is too small. Is this the model's own tokenizer?"
+        )
 
 
 def encode_examples(

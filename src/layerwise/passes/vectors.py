@@ -14,7 +14,7 @@ from layerwise.ops.tokens import counted_tokens
 from layerwise.passes.batches import Batch
 from layerwise.passes.encode import encode_examples
 from layerwise.passes.tapped_pass import run_pass
-from layerwise.recipe import Readout
+from layerwise.recipe import SHIPPED, Readout
 
 
 @dataclass
@@ -30,13 +30,22 @@ class PoolingConsumer:
     def layer(self, number: int, hidden: Tensor, batch: Batch) -> None:
         seen = {"raw": hidden}
         for readout in self.readouts:
-            if readout.layer == number:
+            if readout.layer == number and readout.readout == SHIPPED:
+                self.read[readout] = self.shipped_rows(hidden, batch)
+            elif readout.layer == number:
                 if readout.readout not in seen:
                     seen[readout.readout] = normed(self.network.anatomy, hidden)
                 states = seen[readout.readout]
                 mask = counted_tokens(states, batch.real, batch.special, readout.tokens)
                 mask = torch.where(mask.any(dim=-1, keepdim=True), mask, batch.real)  # a vector is owed to every text
                 self.read[readout] = pool(states, mask, readout.pooling)[:, 0]     # (B, D)
+
+    def shipped_rows(self, hidden: Tensor, batch: Batch) -> Tensor:
+        """The model's own vectors, from what its last block put out: (B, E)."""
+        states = hidden if self.network.anatomy.final_norm is None else normed(self.network.anatomy, hidden)
+        assert self.network.head is not None, "only a model that ships a head has such a readout"
+        rows = self.network.head(states[:, 0], batch.ids[:, 0], batch.real[:, 0])
+        return rows.to(torch.promote_types(rows.dtype, torch.float32))
 
     def keep(self, batch: Batch) -> None:
         for readout, rows in self.read.items():
@@ -62,7 +71,15 @@ def pooled_vectors(
 
     A text in which no token counts, such as a single first one, gets the mean of all its tokens.
     """
-    encoded = encode_examples(network.tokenizer, examples, max_length)
-    consumer = PoolingConsumer(network, readouts, on_batch)
-    run_pass(network, encoded, {readout.layer for readout in readouts}, batch_tokens, consumer)
-    return {r: torch.stack([consumer.rows[r][e.key] for e in examples]) for r in readouts}
+    apart = [r for r in readouts if r.readout == SHIPPED and network.head is not None and network.head.shipped.own_pass]
+    ours = [r for r in readouts if r not in apart]
+    found: dict[Readout, Tensor] = {}
+    if ours:
+        encoded = encode_examples(network.tokenizer, examples, max_length)
+        consumer = PoolingConsumer(network, ours, on_batch)
+        run_pass(network, encoded, {readout.layer for readout in ours}, batch_tokens, consumer)
+        found = {r: torch.stack([consumer.rows[r][e.key] for e in examples]) for r in ours}
+    for readout in apart:  # a model whose modules need more than our pass gives encodes texts itself
+        assert network.head is not None
+        found[readout] = network.head.encode([e.text for e in examples], max_length)
+    return found

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from importlib.resources import files
 from typing import Any
 
+from layerwise.recipe import SHIPPED
 from layerwise.reporter.content import Run, content, run_labels
 from layerwise.reporter.provenance import command, facts, first_run
 from layerwise.results import SUMMARY_COLUMNS, LayerTable, summary_lines
@@ -228,7 +229,9 @@ def best_and_last(scored: LayerTable) -> tuple[tuple[int | None, float], float |
         return (None, 0.0), None
     deepest = max(raw)
     best = max(raw, key=lambda layer: raw[layer])
-    return (best, raw[best]), means.get((deepest, "normed"), raw[deepest])
+    shipped = [s.value for s in scored.where(readout=SHIPPED, transform="none") if s.value == s.value]
+    last = sum(shipped) / len(shipped) if len(shipped) == len(tasks) else means.get((deepest, "normed"), raw[deepest])
+    return (best, raw[best]), last
 
 
 def numbers(runs: Sequence[Run], labels: Sequence[str]) -> str:

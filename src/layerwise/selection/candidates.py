@@ -9,6 +9,7 @@ from torch import Tensor
 from layerwise.accumulators.second_moment import moments_of_rows
 from layerwise.inputs.source import Example
 from layerwise.models.network import Network
+from layerwise.models.readouts import last_recipe, layer_recipe
 from layerwise.ops.transforms import LinearMap, Moments, fit_maps
 from layerwise.passes.vectors import pooled_vectors
 from layerwise.recipe import STATIC, Readout, Recipe
@@ -26,16 +27,13 @@ class Scored:
         return float(self.units[probe].mean())
 
 
-def usual_last(network: Network) -> Recipe:
-    """What people use today: the last layer, normed where there is a norm, mean over all tokens."""
-    return Recipe(network.depth, "raw" if network.anatomy.final_norm is None else "normed")
-
-
 def layer_candidates(
     network: Network, tokens: Sequence[str] = ("all",), transforms: Sequence[str] = ("none",)
 ) -> list[Recipe]:
-    """Every layer as transformers gives it (the last one normed), with each choice of tokens and each map."""
-    at = [*(Recipe(layer) for layer in range(network.depth)), usual_last(network)]
+    """Every layer, pooled as the model pools, and `last`, the model as shipped; with each token choice and map."""
+    pooling = network.shipped.pooling_word or "mean" if network.shipped else "mean"
+    base = layer_recipe(network, pooling)
+    at = [*(replace(base, layer=layer) for layer in range(network.depth)), last_recipe(network)]
     return [replace(r, tokens=t, transform=m) for m in transforms for t in tokens for r in at]
 
 
@@ -70,9 +68,10 @@ class Trial:
 def run_trial(
     network: Network, readouts: Iterable[Readout], probes: Sequence[Probe], fit: Sequence[str], *, max_length: int
 ) -> Trial:
-    """One pass over all texts that the probes need or maps are fitted on."""
+    """One pass over all texts that the probes need or maps are fitted on, each behind the model's own prompt."""
     texts = list(dict.fromkeys([*(text for probe in probes for text in probe.texts), *fit]))
-    examples = [Example(str(i), text) for i, text in enumerate(texts)]
+    prompt = network.shipped.prompt if network.shipped else ""
+    examples = [Example(str(i), prompt + text) for i, text in enumerate(texts)]
     vectors = pooled_vectors(network, examples, list(dict.fromkeys(readouts)), max_length=max_length)
     return Trial(probes, fit, {text: i for i, text in enumerate(texts)}, vectors)
 
@@ -91,7 +90,7 @@ def beside_static(trial: Trial, plain: Scored) -> Scored:
     nature and which labelled tasks hardly have, so their numbers stay those of the layer alone.
     """
     recipe = plain.recipe
-    if recipe.transform == "none" or recipe.layer == 0:
+    if recipe.transform == "none" or recipe.layer == 0 or recipe.shipped:
         return plain
     beside = trial.score(replace(recipe, transform=recipe.transform + STATIC))
     judged = {name: units for name, units in beside.units.items() if name.startswith(LABELS)}

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from layerwise.errors import InputError
+from layerwise.recipe import SHIPPED
 from layerwise.results import LayerTable
 
 SCORE_COLUMNS = ("family", "model", "task", "layer", "score")
@@ -68,7 +69,7 @@ def dense(values: Mapping[int, float], depth: int) -> tuple[float, ...]:
 
 
 def curves_of(table: LayerTable) -> dict[str, tuple[float, ...]]:
-    """One curve a metric: layers as transformers gives them, raw below, the last one normed where it has a norm.
+    """One curve a metric: raw layers below, and as the last one `last`: as shipped, else normed where it has a norm.
 
     Of several settings of one metric, the first in the table counts.
     """
@@ -76,10 +77,15 @@ def curves_of(table: LayerTable) -> dict[str, tuple[float, ...]]:
     found: dict[str, dict[int, float]] = {}
     setting: dict[str, tuple[str, ...]] = {}
     for row in sorted(table, key=lambda row: row.readout):  # normed before raw
+        if row.readout == SHIPPED:
+            continue
         here = (row.rows, row.tokens, row.pooling, row.condition)
         if setting.setdefault(row.metric, here) == here and row.layer not in found.get(row.metric, {}):
             if row.readout == "normed" and row.layer < depth:
                 continue
+            found.setdefault(row.metric, {})[row.layer] = row.value
+    for row in table:
+        if row.readout == SHIPPED and row.transform == "none":
             found.setdefault(row.metric, {})[row.layer] = row.value
     return {metric: dense(values, depth) for metric, values in found.items()}
 

@@ -64,6 +64,7 @@ class Pick:
     """A recipe, and what speaks for it."""
 
     model: str
+    fingerprint: str  # of the model's weights, config and tokenizer; "" where it is not known
     recipe: Recipe
     last: Recipe
     rule: str
@@ -73,6 +74,14 @@ class Pick:
     expected_gain: Mapping[str, float] = field(default_factory=dict)  # in points of labelled tasks, from the audit
     saving: float = 0.0  # share of the blocks that need not run
     fitted: Fitted | None = field(default=None, compare=False)  # not saved
+
+    def require_same_model(self, network: Network) -> None:
+        """Raises where this answer was found on another model: other weights, config or tokenizer."""
+        if self.fingerprint != network.fingerprint():
+            raise InputError(
+                f"that pick was made for {self.model} with other weights, config or tokenizer than {network.name}; "
+                "pick again, or name a layer"
+            )
 
     def map_for(self, network: Network) -> LinearMap | None:
         """The map that was fitted for this recipe on that model, if it was."""
@@ -108,7 +117,7 @@ class Pick:
         try:
             told = json.loads(path.read_text(encoding="utf-8"))
             recipe, last = (Recipe(**told[name]) for name in ("recipe", "last"))
-            return cls(told["model"], recipe, last, told["rule"], tuple(told["why"]))
+            return cls(told["model"], told["fingerprint"], recipe, last, told["rule"], tuple(told["why"]))
         except (OSError, ValueError, KeyError, TypeError):
             told_how = f"run: layerwise pick MODEL --data texts.txt --save {folder}"
             raise InputError(f"no answer of pick in {str(folder)!r}; {told_how}") from None

@@ -9,6 +9,7 @@ from typing import Any
 
 from layerwise.exporter.routes import has_layer_0
 from layerwise.models.network import Network
+from layerwise.models.readouts import last_recipe
 from layerwise.recipe import Recipe
 from layerwise.results import LayerTable
 from layerwise.selection.candidates import (
@@ -16,7 +17,6 @@ from layerwise.selection.candidates import (
     layer_candidates,
     run_trial,
     score_candidates,
-    usual_last,
 )
 from layerwise.selection.cases import curves_of
 from layerwise.selection.labels import label_probe
@@ -65,7 +65,7 @@ def pick_recipe(
     """
     book = book or rulebook()
     probes, weights = weighted_probes(texts, labels, book, seed)
-    last = usual_last(network)
+    last = last_recipe(network)
     transforms = ("none",) if layer_only else tuple(book.transforms)
     candidates = layer_candidates(network, transforms=transforms)
     trial = run_trial(network, (candidate.at for candidate in candidates), probes, texts, max_length=max_length)
@@ -85,7 +85,7 @@ def pick_recipe(
     told = book.audit.get("layer" if layer_only else "static" if best.recipe.static else "recipe", {})
     recipe = Recipe(**vars(best.recipe) | {"max_length": max_length})
     return Pick(
-        network.name, recipe, last, book.name, tuple(why), alike, gain,
+        network.name, network.fingerprint(), recipe, last, book.name, tuple(why), alike, gain,
         {} if keep else told.get("gain", {}), 1 - recipe.layer / network.depth,
         None if recipe.transform == "none" else Fitted(trial.linear(recipe), recipe, network.fingerprint()),
     )  # fmt: skip
@@ -113,4 +113,5 @@ def pick_by_rule(table: LayerTable, word: str) -> Pick:
     layer = rule(curves, depth)
     recipe = last if layer == depth else Recipe(layer)
     why = (f"rule {word}, on the table alone; rules over metrics fail on some families (docs/pick.md)",)
-    return Pick(row.model, recipe, last, word, why, saving=1 - layer / depth)
+    fingerprint = str(table.run.get("model", {}).get("fingerprint", ""))
+    return Pick(row.model, fingerprint, recipe, last, word, why, saving=1 - layer / depth)

@@ -10,13 +10,18 @@ from layerwise.errors import InputError
 from layerwise.files import open_folder
 from layerwise.metrics.readings import pooled_rows
 from layerwise.models.network import Network
-from layerwise.recipe import Readout
+from layerwise.recipe import SHIPPED, Readout
 from layerwise.results import LayerTable
 from layerwise.sweep.state import ScanState
 
 
-def moments_of(run: Path, network: Network, at: Readout, max_length: int) -> tuple[int, Tensor, Tensor]:
+def moments_of(
+    run: Path, network: Network, at: Readout, max_length: int, prompt: str = ""
+) -> tuple[int, Tensor, Tensor]:
     """Count, mean and scatter of the pooled rows of that readout, as this very model gave them."""
+    if prompt or at.readout == SHIPPED:
+        what = f"texts behind the prompt {prompt!r}" if prompt else "the model as shipped"
+        raise InputError(f"a scan keeps nothing of {what}; pass texts to --fit instead of {run}")
     told = LayerTable.load(run).run
     if told["model"]["fingerprint"] != network.fingerprint() or told["plan"]["max_length"] != max_length:
         raise InputError(f"{run} is a scan of another model or length; scan this one, or pass texts to --fit")

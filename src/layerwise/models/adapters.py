@@ -1,0 +1,72 @@
+"""PEFT adapters: attached to the class of model that they were trained on, checked weight by weight, then merged."""
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from layerwise.errors import MissingExtra, ModelError
+
+WEIGHTS = "adapter_model.safetensors"
+
+
+def with_adapter(load: Callable[[Any], nn.Module], folder: str) -> nn.Module:
+    """The model with an adapter merged into its weights. `load` makes the base model as a given Auto class.
+
+    An adapter names the weights it changes by their place in the model it was trained on: with a language model's head
+    on top they lie one level deeper. Both places are tried, and one is taken only if every weight of the adapter fits.
+    """
+    if find_spec("peft") is None:
+        raise MissingExtra("adapters need peft: pip install peft")
+    from peft import PeftConfig, PeftModel
+    from peft.utils.save_and_load import load_peft_weights, set_peft_model_state_dict
+
+    config = adapter_config(PeftConfig, folder)
+    weights = load_peft_weights(folder, device="cpu", use_safetensors=True)
+    left_over: list[str] = []
+    for auto in classes_of(str(config.task_type or "")):
+        try:
+            base = load(auto)
+        except ModelError:
+            if auto.__name__ == "AutoModel":
+                raise
+            continue  # this family has no such head
+        config.task_type = None  # a plain wrapper: generation is none of our business
+        config.inference_mode = True
+        model = PeftModel(base, config)
+        try:
+            found: Any = set_peft_model_state_dict(model, dict(weights))
+        except RuntimeError as error:  # weights of other shapes
+            left_over = [line.strip() for line in str(error).splitlines() if "size mismatch" in line] or [str(error)]
+            continue
+        missing = [name for name in found.missing_keys if "lora_" in name or "modules_to_save" in name]
+        if not found.unexpected_keys and not missing:
+            merged: Any = model.merge_and_unload()
+            return getattr(merged, "base_model", merged)  # type: ignore[no-any-return]
+        left_over = [*found.unexpected_keys, *missing]
+    raise ModelError(
+        f"the adapter {folder!r} does not fit this model: {len(left_over)} of its weights have no place there, such as "
+        f"{left_over[0]}. It was trained on {config.base_model_name_or_path!r}"
+    )
+
+
+def adapter_config(configs: Any, folder: str) -> Any:
+    """The adapter's config; raises where the folder holds no adapter in safetensors."""
+    path = Path(folder)
+    if path.is_dir() and not (path / WEIGHTS).is_file():
+        has = ", ".join(sorted(p.name for p in path.iterdir())) or "nothing"
+        raise ModelError(f"{folder!r} has no {WEIGHTS} (it has {has}); layerwise reads adapters from safetensors only")
+    try:
+        return configs.from_pretrained(folder)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ModelError(f"cannot load the adapter {folder!r}: {str(error).strip()}") from error
+
+
+def classes_of(task: str) -> list[Any]:
+    """The classes to try, the adapter's own task first."""
+    from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM
+
+    order = [AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM]
+    return [AutoModelForCausalLM, AutoModel, AutoModelForMaskedLM] if task.endswith("CAUSAL_LM") else order

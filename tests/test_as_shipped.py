@@ -1,0 +1,175 @@
+"""The word `last` means the model as its authors meant it: its pooling, map, normalisation and prompt."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from families import make_model, make_tokenizer
+from scipy.stats import spearmanr
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
+
+import layerwise
+from layerwise.arguments import open_network
+from layerwise.downstream.data_root import write_task
+from layerwise.errors import InputError, ModelError
+from layerwise.models.doctor import examine
+from layerwise.models.readouts import last_recipe
+
+TEXTS = ["w1 w2 w3", "w4 w5", "w6", "w7 w8 w9 w10 w11 w12 w13", "w1 w2 w3 w4 w5 w6 w7 w8 w9 w10 w11"]
+REAL_TEXTS = ["A small dog sleeps.", "The train to the coast leaves at nine.", "Short", "  space before and after "]
+
+
+def ship(folder: Path, family: str, pooling, *, dense=0, normalize=False, prompt="", **more) -> str:
+    """A tiny SentenceTransformer, as its authors would publish it."""
+    inner = folder.with_name(folder.name + "-inner")
+    make_model(family).save_pretrained(inner)
+    make_tokenizer().save_pretrained(inner)
+    first = Transformer(str(inner), max_seq_length=10)
+    modules = [first, Pooling(32, pooling, **more)]
+    if dense:
+        torch.manual_seed(5)
+        modules.append(Dense(modules[1].get_embedding_dimension(), dense, activation_function=torch.nn.Tanh()))
+    modules += [Normalize()] if normalize else []
+    prompts = {"prompts": {"default": prompt}, "default_prompt_name": "default"} if prompt else {}
+    SentenceTransformer(modules=modules, device="cpu", **prompts).save(str(folder), create_model_card=False)
+    return str(folder)
+
+
+SHIPPED = {
+    "cls and normalize": ("bert", "cls", {"normalize": True}),
+    "last token with a prompt": ("llama", "lasttoken", {"prompt": "w90 w91 "}),
+    "mean with a dense": ("bert", "mean", {"dense": 8}),
+    "mean without its prompt's tokens": ("llama", "mean", {"prompt": "w90 w91 ", "include_prompt": False}),
+    "two poolings, dense, normalize": ("llama", ("mean", "max"), {"dense": 8, "normalize": True}),
+    "weighted mean": ("gpt_neox", "weightedmean", {}),
+}
+
+
+@pytest.fixture(params=SHIPPED, ids=lambda name: name.replace(" ", "_"))
+def shipped(request, tmp_path):
+    family, pooling, options = SHIPPED[request.param]
+    return ship(tmp_path / "model", family, pooling, **options)
+
+
+def close(found, expected):
+    found, expected = np.stack(list(found)), np.asarray(expected)
+    assert found.shape == expected.shape
+    assert np.abs(found - expected).max() <= 2e-6 * np.abs(expected).max()
+
+
+def test_last_is_what_sentence_transformers_gives(shipped):
+    frame = layerwise.embed(shipped, TEXTS, layers="last")
+    assert list(frame.columns) == ["id", "text", "last"] and list(frame.text) == TEXTS
+    close(frame["last"], SentenceTransformer(shipped, device="cpu").encode(TEXTS))
+
+
+def test_last_of_an_object_is_what_the_object_gives(shipped):
+    model = SentenceTransformer(shipped, device="cpu")
+    close(layerwise.embed(model, TEXTS)["last"], model.encode(TEXTS))
+
+
+def test_an_exported_last_is_the_original(shipped, tmp_path):
+    layerwise.export(shipped, "last", tmp_path / "out")
+    original, copy = (SentenceTransformer(str(path), device="cpu") for path in (shipped, tmp_path / "out"))
+    close(copy.encode(TEXTS), original.encode(TEXTS))
+    assert copy.prompts == original.prompts and copy.default_prompt_name == original.default_prompt_name
+    record = json.loads((tmp_path / "out" / "layerwise.json").read_text())
+    assert record["difference_from_original"] <= 1e-6 * record["largest_entry"]
+
+
+def test_one_pass_gives_last_beside_the_layers(shipped):
+    network = open_network(shipped)
+    layers = [1, 3] if network.shipped.pooling_word else []
+    frame = layerwise.embed(network, TEXTS, layers=[*layers, "last"])
+    close(frame["last"], SentenceTransformer(shipped, device="cpu").encode(TEXTS))
+
+
+def test_a_layer_number_is_pooled_as_the_model_pools(tmp_path):
+    folder = ship(tmp_path / "model", "bert", "cls", normalize=True)
+    frame = layerwise.embed(folder, TEXTS, layers="2,last")
+    first, mean = (layerwise.embed(folder, TEXTS, layers=2, pooling=word)["layer_2"] for word in ("first", "mean"))
+    close(frame["layer_2"], np.stack(list(first)))
+    assert np.abs(np.stack(list(first)) - np.stack(list(mean))).max() > 0.01
+
+
+def test_a_pooling_that_no_word_says_is_asked_for(tmp_path):
+    folder = ship(tmp_path / "model", "gpt_neox", "weightedmean")
+    with pytest.raises(InputError, match="weightedmean.*--pooling mean"):
+        layerwise.embed(folder, TEXTS, layers=2)
+    assert "layer_2" in layerwise.embed(folder, TEXTS, layers=2, pooling="mean")
+
+
+def test_last_is_not_read_in_another_way(tiny_llama):
+    with pytest.raises(InputError, match="by number: 3"):
+        layerwise.embed(tiny_llama, TEXTS, layers="last", pooling="max")
+
+
+def test_a_plain_decoder_is_mean_pooled_behind_its_norm(tiny_llama):
+    frame = layerwise.embed(tiny_llama, TEXTS)
+    close(frame["last"], SentenceTransformer(tiny_llama, device="cpu").encode(TEXTS))
+    close(layerwise.embed(tiny_llama, TEXTS, layers=3, readout="normed")["layer_3"], np.stack(list(frame["last"])))
+
+
+def test_an_exported_plain_decoder_is_the_original(tiny_llama, tmp_path):
+    found = layerwise.export(tiny_llama, "last", tmp_path / "out")
+    close(found.encode(TEXTS), SentenceTransformer(tiny_llama, device="cpu").encode(TEXTS))
+
+
+def test_pick_keeps_the_model_as_shipped(tmp_path, word_texts):
+    folder = ship(tmp_path / "model", "bert", "cls", normalize=True)
+    found = layerwise.pick(folder, word_texts, layer_only=True)
+    assert found.last == last_recipe(open_network(folder)) and found.last.readout == "shipped"
+
+
+def test_a_folder_that_layerwise_exported_is_read_as_it_ships(tiny_llama, tmp_path, word_texts):
+    """Its transformer hands on another state than the last, so it encodes texts itself."""
+    layerwise.export(tiny_llama, 2, tmp_path / "cut", transform="center", fit=word_texts)
+    assert open_network(tmp_path / "cut").shipped.own_pass
+    expected = SentenceTransformer(str(tmp_path / "cut"), device="cpu").encode(TEXTS)
+    close(layerwise.embed(tmp_path / "cut", TEXTS)["last"], expected)
+    again = layerwise.export(tmp_path / "cut", "last", tmp_path / "again")
+    close(again.encode(TEXTS), expected)
+
+
+@pytest.mark.parametrize("name", ["all-mpnet-base-v2", "all-minilm-l6-v2"])
+def test_real_models_behave_as_their_authors_meant(name, real_model, tmp_path):
+    folder = real_model(name)
+    expected = SentenceTransformer(folder, device="cpu").encode(REAL_TEXTS)
+    close(layerwise.embed(folder, REAL_TEXTS)["last"], expected)
+    close(layerwise.export(folder, "last", tmp_path / "out").encode(REAL_TEXTS), expected)
+
+
+def test_eval_scores_the_model_as_shipped(tmp_path):
+    folder = ship(tmp_path / "model", "bert", "cls", normalize=True, dense=8)
+    pairs = [(a, b, (i * 7 + j * 3) % 5) for i, a in enumerate(TEXTS) for j, b in enumerate(TEXTS) if i < j]
+    write_task(tmp_path / "root", "Mine", "STS", pd.DataFrame(pairs, columns=["sentence1", "sentence2", "score"]))
+    table = layerwise.evaluate(folder, "all", out=tmp_path / "run", data_root=tmp_path / "root", layers="1,last")
+    (row,) = table.where(readout="shipped")
+    assert row.layer == 3 and row.pooling == "shipped"
+    assert {r.pooling for r in table.where(layer=1)} == {"first"}
+    vectors = dict(zip(TEXTS, SentenceTransformer(folder, device="cpu").encode(TEXTS), strict=True))
+    cosines = [float(vectors[a] @ vectors[b]) for a, b, _ in pairs]  # they have length 1
+    assert row.value == pytest.approx(100 * spearmanr(cosines, [s for *_, s in pairs]).statistic, abs=0.01)
+
+
+def test_the_doctor_compares_with_the_model_itself(tmp_path):
+    folder = ship(tmp_path / "model", "bert", "cls", normalize=True)
+    (found,) = [f for f in examine(open_network(folder)) if f.subject == "as shipped"]
+    assert found.verdict == "ok"
+
+
+def test_modules_with_code_of_their_own_are_refused(tmp_path):
+    folder = Path(ship(tmp_path / "model", "bert", "mean", dense=8))
+    listed = json.loads((folder / "modules.json").read_text())
+    listed[2]["type"] = "os.Dense"
+    (folder / "modules.json").write_text(json.dumps(listed))
+    with pytest.raises(ModelError, match="code of its own"):
+        layerwise.embed(folder, TEXTS)
+    listed[2]["path"] = "../../elsewhere"
+    (folder / "modules.json").write_text(json.dumps(listed))
+    with pytest.raises(ModelError, match="leads out of its folder"):
+        layerwise.embed(folder, TEXTS)
