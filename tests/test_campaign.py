@@ -64,7 +64,7 @@ def test_what_is_done_is_not_done_again_and_a_failure_stops_no_other(file, tmp_p
     monkeypatch.setattr("layerwise.arguments.load_network", lambda spec: (loaded.append(spec.name), real(spec))[1])
     assert main(["campaign", str(file), "--json"]) == 0
     assert loaded == [str(broken)]
-    assert len({row["model"] for row in json.loads(capsys.readouterr().out)["scores"]}) == 3
+    assert len({row["model"] for row in json.loads(capsys.readouterr().out)["scores"]}) == 4
     assert main(["campaign", str(file), "--dry-run"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 16
 
