@@ -1,6 +1,7 @@
 """Run folders in an object store: a real S3 server on loopback, also one that answers with errors."""
 
 import logging
+import re
 import urllib.request
 from threading import Thread
 
@@ -63,9 +64,13 @@ def test_both_kinds_of_folder_behave_alike(store, tmp_path):
         assert (folder.read("a"), folder.read("b/c")) == (b"two", b"three")
         assert (folder.names(), folder.names("b")) == (["a"], ["c"])
         folder.delete(["a", "not there"])
-        folder.clear("b")
-        folder.clear("not there")
-        assert folder.names() == folder.names("b") == []
+        folder.write("b/d", b"four")
+        folder.clear("b", re.compile("c"))
+        folder.clear("not there", re.compile("c"))
+        assert folder.names() == [] and folder.names("b") == ["d"]
+        assert folder.entries() == ["b"]
+        assert folder.create("new", b"one") and not folder.create("new", b"two")
+        assert folder.read("new") == b"one" and folder.entries() == ["b", "new"]
 
 
 def test_a_scan_into_an_object_store_is_the_scan_into_a_folder_and_is_resumed(

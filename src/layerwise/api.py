@@ -35,6 +35,7 @@ from layerwise.errors import InputError
 from layerwise.exporter.run import export_recipe, fit_on_texts, require_new
 from layerwise.exporter.tradeoff import front, tradeoffs
 from layerwise.files import open_folder, write_atomically, write_json
+from layerwise.folders import claim, require_usable
 from layerwise.inputs.source import Source
 from layerwise.inputs.stress import KINDS, Stress
 from layerwise.inputs.tables import read_table
@@ -109,9 +110,11 @@ def scan(
         max_length=max_length, batch_tokens=batch_tokens, shard_size=shard_size, seed=seed, view_strength=view_strength,
         state=state, threads=threads or threads_of(engine),
     )
+    folder = None if out is None else open_folder(out)
+    if folder is not None:
+        require_usable(folder, "scan")
     forecast_of(model, scan_plan, source, outline, loaded=engine != "local").require_fit()
     with open_engine(engine, model, out) as opened, progress_bar(progress) as on_batch:
-        folder = None if out is None else open_folder(out)
         return run_scan(
             opened, scan_plan, source, out=folder, keep_prompts=keep_prompts, allow_missing=allow_missing,
             on_batch=on_batch,
@@ -147,7 +150,12 @@ def stress(
         options["max_length"] = longest(int(max(tried)), outline.max_length)
     options["threads"] = threads or threads_of(engine)
     tables = []
+    place = None if out is None else open_folder(out)
+    if place is not None:
+        require_usable(place, "stress", stress=kind)
     with open_engine(engine, model, out) as opened:
+        if place is not None:
+            claim(place, "stress", stress=kind, model=opened.identity.fingerprint)
         for level in tried:
             scan_plan, source, _ = prepare(model, source, metrics=metrics, stress=Stress(kind, level), **options)
             folder = None if out is None else open_folder(out, f"{kind}-{level:g}")
@@ -156,8 +164,8 @@ def stress(
                     run_scan(opened, scan_plan, source, out=folder, allow_missing=allow_missing, on_batch=on_batch)
                 )
     table = LayerTable.join(tables)
-    if out is not None:
-        table.save(out)
+    if place is not None:
+        table.save(place)
     return table
 
 
@@ -249,6 +257,7 @@ def evaluate(
     texts_to_fit = fitting_texts(fit, asked)
     if "://" in str(out):
         raise InputError("eval keeps vectors that are mapped into memory: --out must be a folder on a disk")
+    require_usable(open_folder(out), "eval")
     with ExitStack() as opened:
         total = len(chosen) * len(asked)
         bar = opened.enter_context(tqdm(total=total, unit=" scores", disable=None if progress else True))

@@ -1,0 +1,333 @@
+"""Nothing of the user's is changed or deleted: outputs are claimed, names are exact, reading only reads."""
+
+import hashlib
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import layerwise
+from layerwise.cli.main import main
+from layerwise.downstream.data_root import write_task
+from layerwise.engines.shards import SHARD, Checkpoint
+from layerwise.errors import InputError, RunError
+from layerwise.files import DiskFolder
+from layerwise.folders import MARKER, claim
+
+TEXTS = [" ".join(f"w{(3 * i + 5 * j * j) % 89}" for j in range(4 + i % 5)) for i in range(11)]
+SCAN = {"metrics": "dataset_entropy", "shard_size": 4, "threads": 1}
+DECOYS = {  # files of a user that look like ours
+    "state-01.csv": b"a,b\n1,2\n",
+    "state-00001.safetensors": b"not of layerwise",
+    "state-00002.safetensors.bak": b"also not",
+    "shards/notes.txt": b"notes",
+    "shards/00000.safetensors": b"mine",
+    "prompts/my.parquet": b"PAR1 mine",
+    "table.parquet": b"PAR1 census",
+    "vectors/segment-1.safetensors": b"mine",
+    "kind.json": b"{}",
+    "pick.json": b'{"favourite": 3}',
+    "tradeoff.json": b"[1]",
+    ".hidden": b"secret",
+    "README.md": b"my notes",
+}
+
+
+def snapshot(*roots):
+    """Every file, folder and link below the roots: its path, and a hash of what it holds."""
+    found = {}
+    for root in map(Path, roots):
+        for path in sorted(root.rglob("*")):
+            if path.is_symlink():
+                found[str(path)] = f"link to {path.readlink()}"
+            else:
+                found[str(path)] = "folder" if path.is_dir() else hashlib.sha256(path.read_bytes()).hexdigest()
+    return found
+
+
+def put_decoys(folder):
+    for name, data in DECOYS.items():
+        path = Path(folder) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+
+
+def write_root(root):
+    pairs = [(TEXTS[i], TEXTS[i + 1], float(i)) for i in range(8)]
+    write_task(root, "Mine", "STS", pd.DataFrame(pairs, columns=["sentence1", "sentence2", "score"]))
+    return root
+
+
+def campaign_file(path, model, out):
+    texts = path.parent / "campaign-texts.txt"
+    texts.write_text("\n".join(TEXTS), encoding="utf-8")
+    told = {"out": str(out), "models": [model], "data": {"d": {"data": str(texts)}}}
+    path.write_text(json.dumps(told | {"settings": {"s": {"metrics": "curvature"}}}), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory, tiny_llama):
+    """A function that runs a verb into a folder, and a folder in which each verb has run."""
+    base = tmp_path_factory.mktemp("runs")
+    root = write_root(base / "root")
+
+    def run(verb, out):
+        if verb == "scan":
+            return layerwise.scan(tiny_llama, TEXTS, out=out, **SCAN)
+        if verb == "eval":
+            return layerwise.evaluate(tiny_llama, "Mine", data_root=root, out=out, layers="1")
+        if verb == "campaign":
+            return layerwise.campaign(campaign_file(base / "c.yaml", tiny_llama, out))
+        kind = verb.partition(":")[2]
+        return layerwise.stress(tiny_llama, TEXTS, kind=kind, levels=[0.5], metrics="curvature", out=out, threads=1)
+
+    verbs = ("scan", "eval", "stress:repeat_one", "campaign")
+    for verb in verbs:
+        run(verb, base / "out" / verb.partition(":")[0])
+    return run, base / "out"
+
+
+# 1.1: the user's own files
+
+
+def test_a_scan_refuses_a_folder_with_files_that_it_did_not_write(tiny_llama, tmp_path, capsys):
+    census = tmp_path / "census"
+    census.mkdir()
+    for number in (1, 2, 3):
+        (census / f"state-0{number}.csv").write_text("a,b\n")
+    before = snapshot(tmp_path)
+    assert main(["scan", tiny_llama, "--limit", "5", "--metrics", "curvature", "--out", str(census)]) == 2
+    told = capsys.readouterr().err
+    assert "state-01.csv, state-02.csv, state-03.csv" in told and "pass a new or empty folder to --out" in told
+    assert snapshot(tmp_path) == before
+
+
+@pytest.mark.parametrize("verb", ["scan", "eval", "stress:repeat_one", "campaign"])
+def test_no_verb_touches_a_folder_of_the_user(runs, tmp_path, verb):
+    put_decoys(tmp_path / "out")
+    before = snapshot(tmp_path)
+    with pytest.raises(RunError, match="is not empty .* was not made by layerwise"):
+        runs[0](verb, tmp_path / "out")
+    assert snapshot(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", ["", "  "])
+@pytest.mark.parametrize("verb", ["scan", "eval", "stress:repeat_one", "campaign"])
+def test_an_empty_name_is_not_the_current_folder(runs, tmp_path, monkeypatch, verb, name):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="empty|out: name the folder"):
+        runs[0](verb, name)
+    assert snapshot(tmp_path) == {}
+
+
+@pytest.mark.parametrize("verb", ["scan", "eval", "stress:repeat_one", "campaign"])
+def test_a_file_in_place_of_the_folder_is_refused(runs, tmp_path, verb):
+    (tmp_path / "out").write_text("mine")
+    for out in (tmp_path / "out", tmp_path / "out" / "deeper"):
+        with pytest.raises(RunError, match="out is a file"):
+            runs[0](verb, out)
+    assert (tmp_path / "out").read_text() == "mine"
+
+
+def test_files_that_a_user_puts_into_a_run_folder_stay(tiny_llama, tmp_path):
+    out = tmp_path / "run"
+    layerwise.scan(tiny_llama, TEXTS[:8], out=out, **SCAN)
+    decoys = {name: data for name, data in DECOYS.items() if name not in (*ours_in(out), "shards/00000.safetensors")}
+    for name in decoys:
+        (out / name).parent.mkdir(exist_ok=True)
+        (out / name).write_bytes(decoys[name])
+    del decoys["state-00001.safetensors"]  # exactly one of our names, in our folder
+    (out / "state-00002.safetensors").unlink()
+    layerwise.scan(tiny_llama, TEXTS[:8], out=out, **SCAN)
+    assert {name: (out / name).read_bytes() for name in decoys} == decoys
+
+
+def ours_in(folder):
+    return {str(path.relative_to(folder)) for path in Path(folder).rglob("*") if path.is_file()}
+
+
+def test_clearing_shards_deletes_shards_only(tmp_path):
+    folder = DiskFolder(tmp_path)
+    names = ["00000.safetensors", "12345.safetensors", "0.safetensors", "notes.txt", "a00000.safetensors", ".x"]
+    for name in names:
+        folder.write(f"shards/{name}", b"x")
+    (tmp_path / "shards" / "00002.safetensors").mkdir()
+    folder.clear("shards", SHARD)
+    left = {path.name for path in (tmp_path / "shards").iterdir()}
+    assert left == {*names[2:], "00002.safetensors"}
+    shutil.rmtree(tmp_path / "shards")
+    folder.write("shards/00000.safetensors", b"x")
+    folder.clear("shards", SHARD)
+    assert not (tmp_path / "shards").exists()
+
+
+def test_forgetting_a_checkpoint_deletes_exact_names_only(tmp_path):
+    put_decoys(tmp_path)
+    before = snapshot(tmp_path)
+    Checkpoint(DiskFolder(tmp_path), lambda data: data, 0).forget()
+    gone = {str(tmp_path / name) for name in ("state-00001.safetensors", "shards/00000.safetensors")}
+    assert snapshot(tmp_path) == {name: data for name, data in before.items() if name not in gone}
+
+
+def test_a_store_of_vectors_deletes_segments_with_exact_names_only(tmp_path):
+    from layerwise.downstream.vectors import VectorKind, VectorStore
+    from layerwise.recipe import Readout
+
+    kind = VectorKind("m", "float32", 9, (Readout(1),))
+    folder = VectorStore(tmp_path, kind).folder
+    folder.mkdir()
+    for name in ("segment-1.safetensors", "segment-notes.safetensors", f"segment-{'0' * 24}.safetensors.txt"):
+        (folder / name).write_bytes(b"mine")
+    before = snapshot(tmp_path)
+    VectorStore(tmp_path, kind).evict()
+    assert snapshot(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", [".DS_Store", "Thumbs.db", "lost+found", ".gitkeep"])
+def test_what_systems_put_into_a_folder_does_not_count(tmp_path, name):
+    (tmp_path / name).write_bytes(b"")
+    claim(DiskFolder(tmp_path), "scan")
+    assert (tmp_path / name).exists() and json.loads((tmp_path / MARKER).read_bytes())["kind"] == "scan"
+
+
+@pytest.mark.parametrize("name", [".git", ".env", ".hidden"])
+def test_every_other_hidden_file_counts(tmp_path, name):
+    (tmp_path / name).write_bytes(b"")
+    with pytest.raises(RunError, match=re.escape(f"is not empty ({name})")):
+        claim(DiskFolder(tmp_path), "scan")
+
+
+# 1.2: verbs do not overwrite each other's results
+
+MATRIX = ("scan", "eval", "stress:repeat_one", "stress:random", "campaign")
+
+
+@pytest.mark.parametrize("there", ["scan", "eval", "stress", "campaign"])
+@pytest.mark.parametrize("verb", MATRIX)
+def test_a_verb_writes_into_new_folders_and_its_own_only(runs, verb, there):
+    run, out = runs
+    before = snapshot(out / there)
+    if verb in (there, f"{there}:repeat_one"):
+        run(verb, out / there)
+        assert {*snapshot(out / there)} == {*before}
+        return
+    with pytest.raises(RunError, match="holds (a|an) .*pass another folder to --out"):
+        run(verb, out / there)
+    assert snapshot(out / there) == before
+
+
+def test_a_stress_test_of_another_model_is_refused(runs, tiny_bert):
+    out = runs[1] / "stress"
+    before = snapshot(out)
+    with pytest.raises(RunError, match="model .* there, .* asked for"):
+        layerwise.stress(
+            tiny_bert, TEXTS, kind="repeat_one", levels=[0.25], metrics="curvature", out=out, threads=1
+        )
+    assert snapshot(out) == before
+
+
+@pytest.mark.parametrize("verb", ["scan", "eval", "stress", "campaign"])
+def test_a_run_of_the_first_version_is_read_but_not_written(runs, tmp_path, verb):
+    run, out = runs
+    old = shutil.copytree(out / verb, tmp_path / "old")
+    (old / MARKER).unlink()
+    before = snapshot(old)
+    assert len(layerwise.LayerTable.load(old))
+    with pytest.raises(RunError, match="an earlier version of layerwise.*can still be read"):
+        run("stress:repeat_one" if verb == "stress" else verb, old)
+    assert snapshot(old) == before
+
+
+@pytest.mark.parametrize("data, why", [
+    (b"{", "damaged"), (b"[]", "damaged"), (b'{"kind": "scan"}', "damaged"),
+    (b'{"kind": "scan", "schema_version": 2}', "another version of layerwise .schema_version 2"),
+])  # fmt: skip
+def test_a_marker_that_cannot_be_understood_is_refused(tmp_path, data, why):
+    (tmp_path / MARKER).write_bytes(data)
+    with pytest.raises(RunError, match=why):
+        claim(DiskFolder(tmp_path), "scan")
+
+
+def test_of_two_that_claim_a_folder_at_once_one_wins(tmp_path, monkeypatch):
+    """The other process writes its marker between our look and our write."""
+    usual = DiskFolder.create
+
+    def late(self, name, data):
+        usual(self, name, data.replace(b"scan", b"eval"))
+        return usual(self, name, data)
+
+    monkeypatch.setattr(DiskFolder, "create", late)
+    with pytest.raises(RunError, match="holds an eval, not a scan"):
+        claim(DiskFolder(tmp_path), "scan")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [MARKER]
+
+
+# 1.3: reading deletes nothing
+
+
+def damaged(source, to):
+    run = shutil.copytree(source, to)
+    (state,) = run.glob("state-*.safetensors")
+    state.write_bytes(state.read_bytes()[:-7])
+    return run, state
+
+
+def test_reading_a_damaged_run_deletes_nothing_and_names_the_file(runs, tiny_llama, tmp_path):
+    run, state = damaged(runs[1] / "scan", tmp_path / "run")
+    before = snapshot(run)
+    with pytest.raises(RunError, match=state.name):
+        layerwise.export(tiny_llama, 1, tmp_path / "small", transform="center", fit=run)
+    assert snapshot(run) == before and not (tmp_path / "small").exists()
+
+
+def test_comparing_a_damaged_run_deletes_nothing_and_names_the_file(runs, tmp_path):
+    run, state = damaged(runs[1] / "scan", tmp_path / "run")
+    before = snapshot(run)
+    for read in (
+        lambda: layerwise.compare(run, runs[1] / "scan"),
+        lambda: layerwise.plot(run, runs[1] / "scan", figure="cka"),
+    ):
+        with pytest.raises(RunError, match=state.name):
+            read()
+    layerwise.report(run, html=tmp_path / "r.html")  # needs no state
+    assert snapshot(run) == before
+
+
+def test_a_scan_that_goes_on_passes_over_its_damaged_checkpoint(runs, tmp_path):
+    run, state = damaged(runs[1] / "scan", tmp_path / "run")
+    runs[0]("scan", run)
+    assert state.read_bytes() == (runs[1] / "scan" / state.name).read_bytes()
+    assert ours_in(run) == ours_in(runs[1] / "scan")
+
+
+# 2.4: a state belongs to its plan
+
+
+@pytest.mark.parametrize("other", [{"max_length": 5}, {"seed": 3}])
+def test_a_state_of_another_plan_is_refused_also_when_no_shard_remains(runs, tiny_llama, tmp_path, other):
+    layerwise.scan(tiny_llama, TEXTS, out=tmp_path / "other", **SCAN | other)
+    run = shutil.copytree(runs[1] / "scan", tmp_path / "run")
+    (state,) = run.glob("state-*")
+    shutil.copy(tmp_path / "other" / state.name, state)
+    before = snapshot(run)
+    with pytest.raises(RunError, match=f"{state.name} in .* is the state of another run.*plan"):
+        runs[0]("scan", run)
+    assert snapshot(run) == before
+
+
+def test_a_plan_is_created_exclusively(runs, tiny_llama, tmp_path, monkeypatch):
+    """A scan with another plan claims the folder while ours loads its model: ours must notice."""
+    usual = DiskFolder.create
+
+    def late(self, name, data):
+        if name == "plan.json":
+            usual(self, name, data.replace(b'"shard_size": 4', b'"shard_size": 5'))
+        return usual(self, name, data)
+
+    monkeypatch.setattr(DiskFolder, "create", late)
+    with pytest.raises(RunError, match="shard_size: 5 there, 4 asked for"):
+        runs[0]("scan", tmp_path / "run")
