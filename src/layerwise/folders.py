@@ -7,6 +7,7 @@ layerwise; all other files, there and elsewhere, belong to the user and are neve
 
 import json
 import os
+import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Literal
@@ -113,16 +114,25 @@ def delete_left_behind(path: Path) -> None:
                 (Path(where) / name).unlink(missing_ok=True)
 
 
+def named(path: str | Path) -> Path:
+    """The path; an empty name, such as that of an unset variable, is not the current folder."""
+    if not str(path).strip():
+        raise InputError("the name of the output is empty (an unset variable?); name a file or folder")
+    return Path(path)
+
+
 def require_writable(folder: Path) -> None:
-    """Raises unless files can be written into the folder, or it can be made."""
+    """Raises unless files can be written into the folder, or it can be made. Leaves no trace."""
     for place in (folder, *folder.parents):
         if place.is_dir():
-            if not os.access(place, os.W_OK | os.X_OK):
-                raise RunError(f"no permission to write into {place}; pass another folder")
-            return
+            try:
+                with tempfile.TemporaryFile(dir=place):
+                    return
+            except OSError as error:
+                raise InputError(f"cannot write into {place} ({error.strerror}); name another folder") from None
         if os.path.lexists(place):
-            told = "--out names a folder" if place == folder else f"{folder} cannot be made in it"
-            raise RunError(f"{place} is a file; {told}")
+            problem = "--out names a folder" if place == folder else f"{folder} cannot be made in it"
+            raise InputError(f"{place} is a file; {problem}")
 
 
 def require_new_file(
@@ -132,9 +142,7 @@ def require_new_file(
 
     An existing file is replaced only with `overwrite`, or where `ours` recognises its first 4096 bytes.
     """
-    if not str(path).strip():
-        raise InputError("the name of the file to write is empty (an unset variable?); name one")
-    place = Path(path).absolute()
+    place = named(path).absolute()
     if place.is_dir():
         raise InputError(f"{path} is a folder; name a file in it, such as {Path(path) / 'FILE'}")
     require_writable(place.parent)
@@ -154,7 +162,7 @@ def require_record(place: str | Path, name: str, keys: Iterable[str]) -> Folder:
     if isinstance(folder, DiskFolder):
         require_writable(folder.path)
         if (folder.path / name).is_dir():
-            raise RunError(f"{folder.path / name} is a folder; pass another folder")
+            raise InputError(f"{folder.path / name} is a folder; name another folder")
     data = folder.read(name)
     if data is not None and not has_keys(data, keys):
         raise RunError(f"{name} in {folder} was not written by layerwise; move it away, or pass another folder")
