@@ -16,9 +16,11 @@ from pathlib import Path
 import pandas as pd
 import psutil
 import pytest
+import snapshots
+from snapshots import DECOYS, TEXTS, put_decoys, snapshot
 
 import layerwise
-from layerwise.cli.main import main
+from layerwise.cli.main import VERBS, main
 from layerwise.downstream.data_root import write_task
 from layerwise.engines.shards import SHARD, Checkpoint
 from layerwise.errors import InputError, RunError
@@ -26,42 +28,7 @@ from layerwise.exporter.run import folder_beside
 from layerwise.files import HOST, DiskFolder, write_atomically
 from layerwise.folders import MARKER, claim
 
-TEXTS = [" ".join(f"w{(3 * i + 5 * j * j) % 89}" for j in range(4 + i % 5)) for i in range(11)]
 SCAN = {"metrics": "dataset_entropy", "shard_size": 4, "threads": 1}
-DECOYS = {  # files of a user that look like ours
-    "state-01.csv": b"a,b\n1,2\n",
-    "state-00001.safetensors": b"not of layerwise",
-    "state-00002.safetensors.bak": b"also not",
-    "shards/notes.txt": b"notes",
-    "shards/00000.safetensors": b"mine",
-    "prompts/my.parquet": b"PAR1 mine",
-    "table.parquet": b"PAR1 census",
-    "vectors/segment-1.safetensors": b"mine",
-    "kind.json": b"{}",
-    "pick.json": b'{"favourite": 3}',
-    "tradeoff.json": b"[1]",
-    ".hidden": b"secret",
-    "README.md": b"my notes",
-}
-
-
-def snapshot(*roots):
-    """Every file, folder and link below the roots: its path, and a hash of what it holds."""
-    found = {}
-    for root in map(Path, roots):
-        for path in sorted(root.rglob("*")):
-            if path.is_symlink():
-                found[str(path)] = f"link to {path.readlink()}"
-            else:
-                found[str(path)] = "folder" if path.is_dir() else hashlib.sha256(path.read_bytes()).hexdigest()
-    return found
-
-
-def put_decoys(folder):
-    for name, data in DECOYS.items():
-        path = Path(folder) / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
 
 
 def write_root(root):
@@ -658,3 +625,133 @@ def test_termination_unwinds_like_an_interrupt(monkeypatch, capsys):
     before = signal.getsignal(signal.SIGTERM)
     assert main(["views", "text"]) == 143 and unwound
     assert "interrupted" in capsys.readouterr().err and signal.getsignal(signal.SIGTERM) is before
+
+# The law: no verb changes anything outside its output, or inside it what it did not write
+
+
+def desk_for(folder, tiny_llama, tiny_bert, broken_llama):
+    """A folder where a user works: models, data, files that look like ours, a home and a place for temporary files."""
+    for name, model in (("model", tiny_llama), ("other", tiny_bert), ("broken", broken_llama)):
+        shutil.copytree(model, folder / name)
+    for name in ("home", "tmp", "deep/er"):
+        (folder / name).mkdir(parents=True)
+    put_decoys(folder)
+    put_decoys(folder / "mine")
+    (folder / "texts.txt").write_text("\n".join(TEXTS), encoding="utf-8")
+    (folder / "link.txt").symlink_to("texts.txt")
+    pairs = [(TEXTS[i], TEXTS[i + 1], float(i)) for i in range(8)]
+    pd.DataFrame(pairs, columns=["sentence1", "sentence2", "score"]).to_csv(folder / "pairs.csv", index=False)
+    rows = [("f", "m", task, layer, 50.0 + layer) for task in ("a", "b") for layer in range(4)]
+    pd.DataFrame(rows, columns=["family", "model", "task", "layer", "score"]).to_csv(folder / "known.csv", index=False)
+    campaign_file(folder / "c.yaml", "model", "cells")
+    campaign_file(folder / "bad.yaml", "model", "mine")
+    return folder
+
+
+DATA = ["--data", "texts.txt"]
+FAST = ["--metrics", "curvature,intrinsic_dimension", "--threads", "1"]
+EVAL = ["--tasks", "all", "--data-root", "tasks", "--workers", "0", "--layers", "0,1,2,3"]
+GOOD = [  # a command, and all that it may change
+    (["scan", "model", *DATA, *FAST, "--out", "run"], ["run"]),
+    (["scan", "model", *DATA, *FAST, "--out", "run"], ["run/table.parquet", "run/run.json"]),
+    (["scan", "model", *DATA, *FAST], []),
+    (["scan", "model", "--data", "link.txt", "--dry-run"], []),
+    (["scan", "other", *DATA, *FAST, "--out", "deep/er/run"], ["deep/er/run"]),
+    (["stress", "model", *DATA, "--kind", "repeat_one", "--levels", "0,1", "--out", "stressed"], ["stressed"]),
+    (["campaign", "c.yaml"], ["cells"]),
+    (["campaign", "c.yaml", "--dry-run"], []),
+    (["data", "tasks", "Mine", "--type", "STS", "--test", "pairs.csv"], ["tasks"]),
+    (["eval", "model", *EVAL, "--out", "scores"], ["scores"]),
+    (["eval", "model", *EVAL, "--out", "scores"], ["scores/table.parquet", "scores/run.json"]),
+    (["eval", "model", *EVAL, "--out", "evicted", "--vectors", "evict"], ["evicted"]),
+    (["eval", "model", *EVAL, "--dry-run"], []),
+    (["pick", "run", "--rule", "depth:50%", "--save", "run"], ["run/pick.json"]),
+    (["pick", "run", "--rule", "last", "--save", "picked"], ["picked"]),
+    (["pick", "model", *DATA], []),
+    (["export", "model", "--layer", "1", "--out", "small"], ["small"]),
+    (["embedder", "model", *DATA, "--out", "deep/small"], ["deep/small"]),
+    (["embed", "model", *DATA, "--layers", "1", "--out", "v.parquet"], ["v.parquet"]),
+    (["tradeoff", "scores"], ["scores/tradeoff.json"]),
+    (["report", "run", "scores", "--html", "r.html"], ["r.html"]),
+    (["report", "run", "--html", "r.html"], ["r.html"]),
+    (["compare", "run", "deep/er/run", "--html", "deep/c.html"], ["deep/c.html"]),
+    (["plot", "run", "-o", "f.png"], ["f.png"]),
+    (["correlate", "run", "scores"], []),
+    (["audit", "known.csv"], []),
+    (["doctor", "model"], []),
+    (["views", "a text"], []),
+    (["metrics"], []),
+]
+BAD = [  # refused or failing; and all that it may change nevertheless
+    *[([*words, *out], []) for words, option in (
+        (["scan", "model", *DATA, *FAST], "--out"),
+        (["stress", "model", *DATA, "--kind", "random"], "--out"),
+        (["eval", "model", *EVAL], "--out"),
+        (["export", "model", "--layer", "1"], "--out"),
+        (["embedder", "model", *DATA], "--out"),
+        (["embed", "model", *DATA], "--out"),
+        (["pick", "run", "--rule", "last"], "--save"),
+        (["report", "run"], "--html"),
+        (["compare", "run", "deep/er/run"], "--html"),
+        (["plot", "run"], "--out"),
+    ) for out in ([option, "mine"], [option, "."], [option, ""], [option, "texts.txt"], [option, "texts.txt/x"])],
+    (["campaign", "bad.yaml"], []),
+    (["data", "", "Other", "--type", "STS", "--test", "pairs.csv"], []),
+    (["data", ".", "mine", "--type", "STS", "--test", "pairs.csv"], []),
+    (["scan", "broken", *DATA, *FAST, "--out", "failed"], ["failed"]),
+    (["eval", "broken", *EVAL, "--out", "failed-too"], ["failed-too"]),
+    (["export", "broken", "--layer", "2", "--out", "not-made"], []),
+    (["scan", "nowhere", *DATA, "--out", "not-made"], []),
+    (["tradeoff", "mine"], []),
+    (["report", "mine", "--html", "new.html"], []),
+]  # fmt: skip
+AGAIN = [GOOD[i] for i in (0, 5, 6, 8, 9)]  # runs that go on, in folders into which the user has put files
+UNASKED = ("home/.cache/matplotlib", "home/.config/matplotlib", "home/.cache/mteb")  # by libraries, for themselves
+
+
+def changes_of(desk, commands):
+    """Runs the commands where the desk is, in a process with a home of its own; the paths that each changed."""
+    environment = os.environ | {"HOME": str(desk / "home"), "TMPDIR": str(desk / "tmp"), "HF_HUB_OFFLINE": "1"}
+    for name in ("HF_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "MPLCONFIGDIR", "HF_DATASETS_CACHE", "MTEB_CACHE"):
+        environment.pop(name, None)
+    asked, answer = desk.parent / "asked.json", desk.parent / "answer.json"
+    asked.write_text(json.dumps(commands), encoding="utf-8")
+    words = [sys.executable, snapshots.__file__, str(asked), str(desk), str(answer)]
+    done = subprocess.run(words, cwd=desk, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(answer.read_text(encoding="utf-8")), done.stderr
+
+
+def forbidden(desk, changed, allowed, untouchable=()):
+    """The changed paths that are neither an output of the command nor on the way to one."""
+    roots = [desk / name for name in (*allowed, *UNASKED)]
+    return [
+        path for path in changed
+        if path in untouchable or not any(Path(path) == root or root in Path(path).parents for root in roots)
+        and not (Path(path).is_dir() and any(Path(path) in root.parents for root in roots))
+    ]  # fmt: skip
+
+
+def test_no_verb_changes_anything_but_its_output(tmp_path, tiny_llama, tiny_bert, broken_llama):
+    desk = desk_for(tmp_path / "desk", tiny_llama, tiny_bert, broken_llama)
+    assert {words[0] for words, _ in GOOD} == {verb.__name__.rpartition(".")[2] for verb in VERBS}
+    before = snapshot(desk)
+    changes, stderr = changes_of(desk, [words for words, _ in (*GOOD, *BAD)])
+    told = list(zip((*GOOD, *BAD), changes, strict=True))
+    wrong = [(words, bad) for (words, allowed), c in told if (bad := forbidden(desk, c["changed"], allowed))]
+    assert not wrong, "\n".join(map(str, wrong))
+    codes = [words for (words, _), c in told[: len(GOOD)] if c["code"] != 0]
+    codes += [words for (words, _), c in told[len(GOOD) :] if c["code"] != 2]
+    assert not codes, "\n".join([*map(str, codes), stderr[-5000:]])
+    idle = [words for (words, allowed), c in told[: len(GOOD)] if allowed and not c["changed"]]
+    assert not idle, idle
+    after = snapshot(desk)
+    assert {path: after[path] for path in before} == before
+
+    decoys = [path for name in ("run", "stressed", "cells", "tasks/Mine", "scores") for path in put_decoys(desk / name)]
+    (desk / "run" / "table.parquet").unlink()
+    decoys = [path for path in decoys if Path(path).name != "state-00001.safetensors"]  # exactly a name of ours
+    changes, stderr = changes_of(desk, [words for words, _ in AGAIN])
+    for (words, allowed), change in zip(AGAIN, changes, strict=True):
+        assert change["code"] == 0, (words, stderr[-3000:])
+        assert not (wrong := forbidden(desk, change["changed"], allowed, decoys)), (words, wrong)
