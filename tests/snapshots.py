@@ -5,7 +5,13 @@ import json
 import sys
 from pathlib import Path
 
+import pandas as pd
+
+import layerwise
+from layerwise.downstream.data_root import write_task
+
 TEXTS = [" ".join(f"w{(3 * i + 5 * j * j) % 89}" for j in range(4 + i % 5)) for i in range(11)]
+SCAN = {"metrics": "dataset_entropy", "shard_size": 4, "threads": 1}
 DECOYS = {
     "state-01.csv": b"a,b\n1,2\n",
     "state-00001.safetensors": b"not of layerwise",
@@ -45,6 +51,36 @@ def put_decoys(folder):
             path.write_bytes(data)
             put.append(str(path))
     return put
+
+
+def ours_in(folder):
+    return {str(path.relative_to(folder)) for path in Path(folder).rglob("*") if path.is_file()}
+
+
+def write_root(root):
+    pairs = [(TEXTS[i], TEXTS[i + 1], float(i)) for i in range(8)]
+    write_task(root, "Mine", "STS", pd.DataFrame(pairs, columns=["sentence1", "sentence2", "score"]))
+    return root
+
+
+def campaign_file(path, model, out):
+    texts = path.parent / "campaign-texts.txt"
+    texts.write_text("\n".join(TEXTS), encoding="utf-8")
+    told = {"out": str(out), "models": [model], "data": {"d": {"data": str(texts)}}}
+    path.write_text(json.dumps(told | {"settings": {"s": {"metrics": "curvature"}}}), encoding="utf-8")
+    return path
+
+
+def run_verb(verb, model, root, out):
+    """Runs a verb of the library into a folder; stress:KIND names the kind."""
+    if verb == "scan":
+        return layerwise.scan(model, TEXTS, out=out, **SCAN)
+    if verb == "eval":
+        return layerwise.evaluate(model, "Mine", data_root=root, out=out, layers="1")
+    if verb == "campaign":
+        return layerwise.campaign(campaign_file(root / "c.yaml", model, out))
+    kind = verb.partition(":")[2]
+    return layerwise.stress(model, TEXTS, kind=kind, levels=[0.5], metrics="curvature", out=out, threads=1)
 
 
 def run_commands(commands, root):
