@@ -23,8 +23,20 @@ T = TypeVar("T")
 PATIENCE = (0.5, 2.0, 8.0)
 
 
+
+
+def this_host() -> str:
+    """A short hash of the machine and the container: process numbers can be looked up only within the same ones."""
+    known = [platform.node()]
+    with suppress(OSError):
+        known.append(os.readlink("/proc/self/ns/pid"))
+    with suppress(OSError):
+        known.append(Path("/etc/machine-id").read_text(encoding="utf-8"))
+    return hashlib.blake2b(repr(known).encode(), digest_size=4).hexdigest()
+
+
 # A file under construction: .NAME.HOST-PID-RANDOM.layerwise, so that a later run can tell who left it behind.
-HOST = hashlib.blake2b(platform.node().encode(), digest_size=4).hexdigest()
+HOST = this_host()
 TEMPORARY = re.compile(r"\.(?P<name>.+)\.(?P<host>[0-9a-f]{8})-(?P<pid>\d+)-[0-9a-f]{8}\.layerwise")
 
 
