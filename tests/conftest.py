@@ -1,6 +1,7 @@
 """Shared by all tests: steady seeds, tiny models on disk, and the real models and data where they are at hand."""
 
 import os
+from functools import partial
 from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when transformers is imported: no test may reach for the network
@@ -9,6 +10,7 @@ import pytest
 import torch
 from families import make_model, make_tokenizer
 from hypothesis import settings
+from snapshots import run_verb, write_root
 
 settings.register_profile("steady", deadline=None, derandomize=True, max_examples=50, print_blob=True)
 settings.load_profile("steady")
@@ -84,3 +86,13 @@ def save_tiny(folder: Path, family: str, model: torch.nn.Module | None = None) -
 def word_texts() -> list[str]:
     """Texts of 3 to 29 words of the tiny tokenizer, no two alike."""
     return [" ".join(f"w{(i * i + 7 * j) % 89}" for j in range(3 + i % 27)) for i in range(43)]
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory, tiny_llama):
+    """A function that runs a verb into a folder, and the folder of runs that each verb has made: scan, eval, ..."""
+    base = tmp_path_factory.mktemp("runs")
+    run = partial(run_verb, model=tiny_llama, root=write_root(base / "root"))
+    for verb in ("scan", "eval", "stress:repeat_one", "campaign"):
+        run(verb, out=base / "out" / verb.partition(":")[0])
+    return lambda verb, out: run(verb, out=out), base / "out"

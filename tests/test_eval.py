@@ -19,7 +19,7 @@ from layerwise.downstream.data_root import read_root, write_task
 from layerwise.downstream.encoder import experiment, model_name
 from layerwise.downstream.tasks import PAPER_32, choose_tasks
 from layerwise.downstream.vectors import VectorKind, VectorsMissing, VectorStore, segment_file
-from layerwise.errors import InputError, RunError
+from layerwise.errors import InputError, LayerwiseError, RunError
 from layerwise.exporter import tradeoff
 from layerwise.files import write_atomically
 from layerwise.recipe import Readout, Recipe
@@ -181,7 +181,7 @@ def test_the_table_of_another_run_is_never_replaced(tiny_llama, tiny_bert, root,
     others = [("scan", tiny_llama, 32), ("stress", tiny_llama, 32), ("eval", tiny_bert, 32), ("eval", tiny_llama, 16)]
     for folder, model, length in others:
         before = (tmp_path / folder / "table.parquet").read_bytes()
-        with pytest.raises(InputError, match="holds the table of another run"):
+        with pytest.raises(LayerwiseError, match="holds (the table of another run|a scan|a stress test)"):
             layerwise.evaluate(model, "OwnSTS", data_root=root, out=tmp_path / folder, layers="1", max_length=length)
         assert (tmp_path / folder / "table.parquet").read_bytes() == before
 

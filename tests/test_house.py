@@ -15,6 +15,7 @@ SRC = Path(layerwise.__file__).parent
 FLOORS = [
     {"errors"},
     {"files", "recipe"},
+    {"folders"},
     {"ops", "accumulators", "results", "models", "inputs"},
     {"metrics"},
     {"passes", "engines", "functional"},

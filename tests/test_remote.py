@@ -1,6 +1,7 @@
 """Run folders in an object store: a real S3 server on loopback, also one that answers with errors."""
 
 import logging
+import re
 import urllib.request
 from threading import Thread
 
@@ -12,6 +13,7 @@ import layerwise
 from layerwise import files
 from layerwise.errors import InputError, RunError
 from layerwise.files import DiskFolder, open_folder
+from layerwise.folders import claim
 
 werkzeug_app = pytest.importorskip("moto.moto_server.werkzeug_app")
 
@@ -63,9 +65,13 @@ def test_both_kinds_of_folder_behave_alike(store, tmp_path):
         assert (folder.read("a"), folder.read("b/c")) == (b"two", b"three")
         assert (folder.names(), folder.names("b")) == (["a"], ["c"])
         folder.delete(["a", "not there"])
-        folder.clear("b")
-        folder.clear("not there")
-        assert folder.names() == folder.names("b") == []
+        folder.write("b/d", b"four")
+        folder.clear("b", re.compile("c"))
+        folder.clear("not there", re.compile("c"))
+        assert folder.names() == [] and folder.names("b") == ["d"]
+        assert folder.entries() == ["b"]
+        assert folder.create("new", b"one") and not folder.create("new", b"two")
+        assert folder.read("new") == b"one" and folder.entries() == ["b", "new"]
 
 
 def test_a_scan_into_an_object_store_is_the_scan_into_a_folder_and_is_resumed(
@@ -83,6 +89,19 @@ def test_a_scan_into_an_object_store_is_the_scan_into_a_folder_and_is_resumed(
     pd.testing.assert_frame_equal(again.to_pandas(), on_disk.to_pandas(), check_exact=True)
     with pytest.raises(RunError, match="shard_size: 9 there, 8 asked for"):
         layerwise.scan(tiny_llama, word_texts, out=there, **OPTIONS | {"shard_size": 8})
+
+
+def test_a_folder_of_the_store_is_claimed_as_one_on_disk(store, tiny_llama, word_texts):
+    theirs = open_folder(store.url("theirs"))
+    theirs.write("state-01.csv", b"mine")
+    theirs.write("shards/notes.txt", b"mine")
+    with pytest.raises(RunError, match=r"is not empty \(shards, state-01.csv\)"):
+        layerwise.scan(tiny_llama, word_texts, out=store.url("theirs"), **OPTIONS)
+    assert theirs.entries() == ["shards", "state-01.csv"] and theirs.names("shards") == ["notes.txt"]
+    claim(open_folder(store.url("ours")), "eval")
+    claim(open_folder(store.url("ours")), "eval")
+    with pytest.raises(RunError, match="holds an eval, not a scan"):
+        layerwise.scan(tiny_llama, word_texts, out=store.url("ours"), **OPTIONS)
 
 
 def test_errors_of_the_store_are_waited_out(store):

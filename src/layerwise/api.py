@@ -34,8 +34,9 @@ from layerwise.engines.local import local_processes
 from layerwise.engines.ray import Cluster, RayEngine
 from layerwise.errors import InputError
 from layerwise.exporter.run import export_recipe, fit_on_texts, require_new
-from layerwise.exporter.tradeoff import front, tradeoffs
-from layerwise.files import open_folder, write_atomically, write_json
+from layerwise.exporter.tradeoff import TRADEOFF_KEYS, front, tradeoffs
+from layerwise.files import open_folder, write_atomically
+from layerwise.folders import claim, require_new_file, require_record, require_usable, write_record
 from layerwise.inputs.source import Source
 from layerwise.inputs.stress import KINDS, Stress
 from layerwise.inputs.tables import read_table
@@ -53,7 +54,7 @@ from layerwise.passes.vectors import pooled_vectors
 from layerwise.recipe import Recipe
 from layerwise.reporter.content import TRADEOFF_FILE, Run, open_run, run_labels
 from layerwise.reporter.figures import FIGURES, require_figure
-from layerwise.reporter.page import page
+from layerwise.reporter.page import is_page, page
 from layerwise.results import TABLE_FILE, LayerTable
 from layerwise.selection.audit import audit as audit_rules
 from layerwise.selection.cases import cases_from_frames
@@ -109,9 +110,11 @@ def scan(
         max_length=max_length, batch_tokens=batch_tokens, shard_size=shard_size, seed=seed, view_strength=view_strength,
         state=state, threads=threads or threads_of(engine),
     )
+    folder = None if out is None else open_folder(out)
+    if folder is not None:
+        require_usable(folder, "scan")
     forecast_of(model, scan_plan, source, outline, loaded=engine != "local").require_fit()
     with open_engine(engine, model, out) as opened, progress_bar(progress) as on_batch:
-        folder = None if out is None else open_folder(out)
         return run_scan(
             opened, scan_plan, source, out=folder, keep_prompts=keep_prompts, allow_missing=allow_missing,
             on_batch=on_batch,
@@ -147,7 +150,12 @@ def stress(
         options["max_length"] = longest(int(max(tried)), outline)
     options["threads"] = threads or threads_of(engine)
     tables = []
+    place = None if out is None else open_folder(out)
+    if place is not None:
+        require_usable(place, "stress", stress=kind)
     with open_engine(engine, model, out) as opened:
+        if place is not None:
+            claim(place, "stress", stress=kind, model=opened.identity.fingerprint)
         for level in tried:
             scan_plan, source, _ = prepare(model, source, metrics=metrics, stress=Stress(kind, level), **options)
             folder = None if out is None else open_folder(out, f"{kind}-{level:g}")
@@ -156,8 +164,8 @@ def stress(
                     run_scan(opened, scan_plan, source, out=folder, allow_missing=allow_missing, on_batch=on_batch)
                 )
     table = LayerTable.join(tables)
-    if out is not None:
-        table.save(out)
+    if place is not None:
+        table.save(place)
     return table
 
 
@@ -258,6 +266,7 @@ def evaluate(
     texts_to_fit = fitting_texts(fit, asked)
     if "://" in str(out):
         raise InputError("eval keeps vectors that are mapped into memory: --out must be a folder on a disk")
+    require_usable(open_folder(out), "eval")
     with ExitStack() as opened:
         total = len(chosen) * len(asked)
         bar = opened.enter_context(tqdm(total=total, unit=" scores", disable=None if progress else True))
@@ -345,7 +354,7 @@ def export(
     scan that kept the second moments of that layer; a Pick fresh from `pick` has its map already. `scores`, a run of
     `evaluate`, go into the model card.
     """
-    require_new(Path(out))
+    require_new(out)
     network = open_network(model)
     if isinstance(layer, Pick):
         layer.require_same_model(network)
@@ -379,11 +388,13 @@ def tradeoff(
     the run's own name no longer leads to it. `report` and `plot` show what this leaves in the run's folder.
     """
     table = as_table(run)
+    if not isinstance(run, LayerTable):
+        require_record(run, TRADEOFF_FILE, TRADEOFF_KEYS)
     network = network_of_run(table.run, model)
     batch = [example.text for example in islice(open_source(data), TIMED_TEXTS)]
     frame = tradeoffs(table, network, batch, score=score, mode=mode, repeats=repeats)
     if not isinstance(run, LayerTable):
-        write_json(Path(run) / TRADEOFF_FILE, front(frame, score))
+        write_record(run, TRADEOFF_FILE, front(frame, score), TRADEOFF_KEYS)
     return frame
 
 
@@ -446,14 +457,16 @@ def correlate(scan_table: Any, eval_table: Any, **options: Any) -> pd.DataFrame:
     return correlations(as_table(scan_table), as_table(eval_table), **options)
 
 
-def report(*runs: Any, html: str | Path, title: str = "") -> Path:
+def report(*runs: Any, html: str | Path, title: str = "", overwrite: bool = False) -> Path:
     """One HTML file that shows runs of scan, stress and eval, of one model or several; it works offline.
 
     A run is a folder or a LayerTable. Where a scan and an eval are of one model, their correlations are shown; a
-    pick.json or tradeoff.json in a folder is shown as well.
+    pick.json or tradeoff.json in a folder is shown as well. An earlier page of layerwise is replaced, any other file
+    only with `overwrite`.
     """
     if not runs:
         raise InputError("no run is named; pass folders that scan, stress or eval wrote")
+    require_new_file(html, overwrite=overwrite, ours=is_page)
     opened = [open_run(run) for run in runs]
     return write_page(html, page(opened, title=title, correlated=list(correlated_pairs(opened))))
 
@@ -464,12 +477,16 @@ def compare(
     rows: str | None = None,
     tokens: str | None = None,
     html: str | Path | None = None,
+    overwrite: bool = False,
 ) -> Comparison:
     """What differs between runs, layer by layer: base and fine-tune, sizes, checkpoints, architectures.
 
     Each run is held against the first, or the `previous` one. Differences are paired over prompts where the folders
-    keep their numbers; CKA is of the pooled rows that they keep. With `html`, all of it is also a page.
+    keep their numbers; CKA is of the pooled rows that they keep. With `html`, all of it is also a page; an earlier
+    page of layerwise is replaced, any other file only with `overwrite`.
     """
+    if html is not None:
+        require_new_file(html, overwrite=overwrite, ours=is_page)
     compared = compare_runs(runs, against=against, rows=rows, tokens=tokens)
     if html is not None:
         opened = [open_run(run) for run in runs]

@@ -16,6 +16,7 @@ from layerwise.engines.ray import Cluster, joined, workers_of
 from layerwise.engines.shards import threads
 from layerwise.errors import InputError, LayerwiseError, RunError
 from layerwise.files import Folder, json_bytes, open_folder
+from layerwise.folders import claim
 from layerwise.inputs.text import open_texts
 from layerwise.models.load import ModelSpec, load_tokenizer
 from layerwise.results import RUN_FILE, LayerTable
@@ -85,7 +86,7 @@ class Campaign:
         data = checked.named(told.get("data", {"demo": {"data": "demo"}}), "data", TEXTS)
         settings = checked.named(told.get("settings", {"default": {}}), "settings", SETTINGS)
         engine = checked.engine(told.get("engine", "local"))
-        if not isinstance(told.get("out"), str):
+        if not isinstance(told.get("out"), str) or not told["out"].strip():
             checked.problems.append("out: name the folder or url that the campaign is kept in")
         cells = tuple(Cell(m, d, data[d], s, settings[s]) for m in models for d in data for s in settings)
         for name, times in Counter(cell.name for cell in cells).items():
@@ -180,6 +181,7 @@ def campaign(file: "str | Path | Campaign", on_event: OnEvent = lambda event: No
     there are fewer, they share the workers evenly. A cell that fails does not stop the others; it is told at the end.
     """
     plan = file if isinstance(file, Campaign) else Campaign.load(file)
+    claim(open_folder(plan.out), "campaign")
     waiting: dict[ModelSpec, list[Cell]] = {}
     for cell in plan.cells:
         status = "done" if is_done(plan, cell) else "waiting"
@@ -251,6 +253,7 @@ def run_cell(plan: Campaign, cell: Cell, opened: Any, on_event: OnEvent) -> None
     with OUTLINING:
         scan_plan, source, outline = prepare(cell.model, source, threads=threads_of(plan.engine), **cell.settings)
     forecast_of(cell.model, scan_plan, source, outline, loaded=True).require_fit()
+    claim(folder, "scan")
     folder.write("cell.json", json_bytes(cell.told()))
     on_event(Event(cell, "running"))
     run_scan(

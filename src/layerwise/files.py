@@ -1,11 +1,15 @@
 """Files that are whole or absent, in a folder on disk or in an object store."""
 
+import errno
+import hashlib
 import json
 import os
+import platform
+import re
 import secrets
-import shutil
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,19 +23,66 @@ T = TypeVar("T")
 PATIENCE = (0.5, 2.0, 8.0)
 
 
+
+
+def this_host() -> str:
+    """A short hash of the machine and the container: process numbers can be looked up only within the same ones."""
+    known = [platform.node()]
+    with suppress(OSError):
+        known.append(os.readlink("/proc/self/ns/pid"))
+    with suppress(OSError):
+        known.append(Path("/etc/machine-id").read_text(encoding="utf-8"))
+    return hashlib.blake2b(repr(known).encode(), digest_size=4).hexdigest()
+
+
+# A file under construction: .NAME.HOST-PID-RANDOM.layerwise, so that a later run can tell who left it behind.
+HOST = this_host()
+TEMPORARY = re.compile(r"\.(?P<name>.+)\.(?P<host>[0-9a-f]{8})-(?P<pid>\d+)-[0-9a-f]{8}\.layerwise")
+
+
 def write_atomically(path: Path, data: bytes) -> None:
     """Writes data to path so that a reader sees the old file or the new one, never a part."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")  # plain open: the user's umask decides who may read
-    try:
-        with beside.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+    with written_beside(path, data) as beside:
         os.replace(beside, path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
+
+
+def create_atomically(path: Path, data: bytes) -> bool:
+    """Writes data to a path where nothing is yet, and returns True; False where another process was there first."""
+    with written_beside(path, data) as beside:
+        try:
+            os.link(beside, path)
+            return True
+        except FileExistsError:
+            return False
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK):
+                raise
+        try:  # a file system without links: exclusive as well, but a reader may see a part for a moment
+            with path.open("xb") as file:
+                file.write(data)
+            return True
+        except FileExistsError:
+            return False
+
+
+@contextmanager
+def written_beside(path: Path, data: bytes) -> Iterator[Path]:
+    """A complete file beside its place; it is gone afterwards. Whatever fails is reported with the path."""
+    beside = path.with_name(f".{path.name[:50]}.{HOST}-{os.getpid()}-{secrets.token_hex(4)}.layerwise")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with beside.open("xb") as file:  # plain open: the user's umask decides who may read
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            yield beside
+        finally:
+            beside.unlink(missing_ok=True)
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        advice = "free some space, or name a place on another disk" if full else "name another place"
+        raise InputError(f"cannot write {path}: {error.strerror or error}; {advice}") from error
 
 
 def json_bytes(content: Any) -> bytes:
@@ -49,14 +100,20 @@ class Folder(Protocol):
         """The bytes of a file; None where there is none."""
 
     def write(self, name: str, data: bytes) -> None: ...
+    def create(self, name: str, data: bytes) -> bool:
+        """Writes a file that is not there yet; False where there is one. On a disk, one of two processes wins."""
+
     def delete(self, names: Iterable[str]) -> None:
         """Deletes the files that are there."""
 
     def names(self, within: str = "") -> list[str]:
         """The names of the files in a folder of the folder, sorted; hidden ones are left out."""
 
-    def clear(self, within: str) -> None:
-        """Deletes a folder of the folder, and what a killed process may have left half written in it."""
+    def entries(self) -> list[str]:
+        """The names of all files and folders in the folder, hidden ones as well, sorted."""
+
+    def clear(self, within: str, names: re.Pattern[str]) -> None:
+        """Deletes files with such names, whole or half written; then the folder within, if nothing else is in it."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +134,9 @@ class DiskFolder:
     def write(self, name: str, data: bytes) -> None:
         write_atomically(self.path / name, data)
 
+    def create(self, name: str, data: bytes) -> bool:
+        return create_atomically(self.path / name, data)
+
     def delete(self, names: Iterable[str]) -> None:
         for name in names:
             (self.path / name).unlink(missing_ok=True)
@@ -88,8 +148,20 @@ class DiskFolder:
             return []
         return sorted(name for name in found if not name.startswith("."))
 
-    def clear(self, within: str) -> None:
-        shutil.rmtree(self.path / within, ignore_errors=True)
+    def entries(self) -> list[str]:
+        try:
+            return sorted(os.listdir(self.path))
+        except FileNotFoundError:
+            return []
+
+    def clear(self, within: str, names: re.Pattern[str]) -> None:
+        folder = self.path / within
+        for path in list(folder.iterdir()) if folder.is_dir() else []:
+            half_written = TEMPORARY.fullmatch(path.name)
+            if names.fullmatch(half_written["name"] if half_written else path.name) and not path.is_dir():
+                path.unlink(missing_ok=True)
+        with suppress(OSError):  # not empty, or never there
+            folder.rmdir()
 
 
 @dataclass(frozen=True)
@@ -134,6 +206,13 @@ class RemoteFolder:
 
         patiently(attempt)
 
+    def create(self, name: str, data: bytes) -> bool:
+        """As above; pyarrow has no conditional write, so two processes that begin together may both get True."""
+        if self.read(name) is not None:
+            return False
+        self.write(name, data)
+        return True
+
     def delete(self, names: Iterable[str]) -> None:
         for name in names:
             patiently(partial(self._delete, name))
@@ -146,21 +225,23 @@ class RemoteFolder:
             pass
 
     def names(self, within: str = "") -> list[str]:
-        def attempt() -> list[str]:
+        return [name for name, is_file in self._listed(within) if is_file]
+
+    def entries(self) -> list[str]:
+        return [name for name, _ in self._listed("")]
+
+    def _listed(self, within: str) -> list[tuple[str, bool]]:
+        def attempt() -> list[tuple[str, bool]]:
             from pyarrow.fs import FileSelector, FileType
 
             filesystem, path = self._open()
             selector = FileSelector(f"{path}/{within}".rstrip("/"), allow_not_found=True)
-            return sorted(info.base_name for info in filesystem.get_file_info(selector) if info.type == FileType.File)
+            return sorted((info.base_name, info.type == FileType.File) for info in filesystem.get_file_info(selector))
 
         return patiently(attempt)
 
-    def clear(self, within: str) -> None:
-        def attempt() -> None:
-            filesystem, path = self._open()
-            filesystem.delete_dir_contents(f"{path}/{within}", missing_dir_ok=True)
-
-        patiently(attempt)
+    def clear(self, within: str, names: re.Pattern[str]) -> None:
+        self.delete(f"{within}/{name}" for name in self.names(within) if names.fullmatch(name))
 
 
 def patiently(attempt: Callable[[], T]) -> T:
@@ -175,6 +256,8 @@ def patiently(attempt: Callable[[], T]) -> T:
 
 def open_folder(place: str | Path, within: str = "") -> Folder:
     """The folder at a path on disk or at a url of an object store, or one within it."""
+    if not str(place).strip():
+        raise InputError("the name of the folder is empty (an unset variable?); name one, or . for this folder")
     if "://" not in str(place):
         return DiskFolder((Path(place) / within).absolute())
     path, mark, options = str(place).partition("?")  # a url carries its options behind its path

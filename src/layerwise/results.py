@@ -16,6 +16,7 @@ from typing import Any, Self
 
 from layerwise.errors import InputError, RunError
 from layerwise.files import Folder, json_bytes, open_folder
+from layerwise.folders import MARKER
 
 TABLE_FILE, RUN_FILE = "table.parquet", "run.json"
 STEP = re.compile(r"(?:step|checkpoint)[-_]?(\d+)$")
@@ -104,8 +105,12 @@ class LayerTable:
         return json.dumps({"run": dict(self.run), "scores": rows}, ensure_ascii=False, allow_nan=False)
 
     def save(self, folder: str | Path | Folder) -> None:
-        """Writes table.parquet and run.json into the folder, each whole or not at all; run.json comes last."""
+        """Writes table.parquet and run.json into the folder, each whole or not at all; run.json comes last.
+
+        An earlier table of layerwise is replaced; files of these names that are not layerwise's are refused.
+        """
         place = open_folder(folder) if isinstance(folder, str | Path) else folder
+        require_no_other_table(place)
         place.write(TABLE_FILE, self._parquet())
         place.write(RUN_FILE, json_bytes(dict(self.run)))
 
@@ -145,6 +150,27 @@ class LayerTable:
         lines = ["".join(f"<td>{html.escape(cell)}</td>" for cell in line) for line in summary_lines(self.scores)]
         body = "".join(f"<tr>{line}</tr>" for line in lines)
         return f"<table><caption>{len(self.scores)} scores</caption><tr>{head}</tr>{body}</table>"
+
+
+def require_no_other_table(place: Folder) -> None:
+    """Raises where the folder is not marked as a run and holds a table.parquet or run.json that is not ours."""
+    if place.read(MARKER) is not None:
+        return
+    table = place.read(TABLE_FILE)
+    if not is_table(table) if table is not None else place.read(RUN_FILE) is not None:
+        name = TABLE_FILE if table is not None else RUN_FILE
+        raise RunError(f"{name} in {place} was not written by layerwise; move it away, or name another folder")
+
+
+def is_table(data: bytes) -> bool:
+    """True if these are the bytes of a table of layer scores."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return {"model", "layer", "metric", "value"} <= {*pq.read_schema(pa.BufferReader(data)).names}
+    except pa.ArrowException:
+        return False
 
 
 def environment() -> dict[str, str]:

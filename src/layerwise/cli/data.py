@@ -2,7 +2,6 @@
 
 import sys
 from argparse import ArgumentParser, Namespace
-from pathlib import Path
 
 TYPES = ("Classification", "Clustering", "PairClassification", "STS", "Reranking", "Retrieval")
 HELP = "prepare labelled tables for eval: classification, clustering, pairs, STS, reranking, retrieval"
@@ -20,9 +19,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     from layerwise.downstream.data_root import write_task
+    from layerwise.folders import named
     from layerwise.inputs.tables import read_table
 
     test, train = read_table(args.test), read_table(args.train) if args.train else None
-    task = write_task(Path(args.root), args.name, args.type, test, train, subset=args.subset, cap=args.cap)
+    task = write_task(named(args.root), args.name, args.type, test, train, subset=args.subset, cap=args.cap)
     print(f"{task.name}: {task.type}, {task.size_told} examples in {task.folder}", file=sys.stderr)
     return 0

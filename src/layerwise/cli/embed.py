@@ -5,7 +5,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from layerwise.cli.options import add_data, add_model, add_reading, model_spec, open_data
+from layerwise.cli.options import add_data, add_model, add_overwrite, add_reading, model_spec, open_data
 
 HELP = "vectors of any layer, one a text, as Parquet"
 
@@ -15,12 +15,15 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_data(parser, default=None)
     add_reading(parser)
     parser.add_argument("--out", required=True, help="Parquet file to write: id, text, layer_K")
+    add_overwrite(parser)
 
 
 def run(args: Namespace) -> int:
     import layerwise.api as api
     from layerwise.files import write_atomically
+    from layerwise.folders import require_new_file
 
+    require_new_file(args.out, overwrite=args.overwrite)
     names = ("layers", "readout", "tokens", "pooling", "max_length", "batch_tokens")
     options = {name: getattr(args, name) for name in names}
     vectors = api.embed(model_spec(args), open_data(args), progress=True, **options)

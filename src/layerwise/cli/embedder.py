@@ -2,7 +2,6 @@
 
 import sys
 from argparse import ArgumentParser, Namespace
-from pathlib import Path
 
 from layerwise.cli.options import add_model, add_no_static, model_spec
 
@@ -26,7 +25,7 @@ def run(args: Namespace) -> int:
     from layerwise.exporter.run import require_new
 
     data = api.texts(args.data, column=args.column)
-    require_new(Path(args.out))
+    require_new(args.out)
     network = open_network(model_spec(args))
     found = api.pick(network, data, labels=args.labels, static=args.static, max_length=args.max_length)
     print(found)

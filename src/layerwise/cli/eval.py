@@ -38,7 +38,7 @@ def run(args: Namespace) -> int:
     if args.dry_run:
         print("\n".join(api.plan_evaluation(model, args.tasks, precision=args.precision, **chosen)))
         return 0
-    if not args.out:
+    if args.out is None:
         raise InputError("eval needs --out DIR, where scores are kept as they come")
     names = ("max_length", "batch_tokens", "vectors", "precision")
     options = {name: getattr(args, name) for name in names} | engine_options(args, local_workers=True)

@@ -1,14 +1,19 @@
 """`layerwise VERB ...`: finds the verb, runs it, and turns errors into one line and an exit code.
 
-Exit codes: 0 done, 1 something is wrong (doctor), 2 the call or its data cannot be used, 130 interrupted.
+Exit codes: 0 done, 1 something is wrong (doctor), 2 the call or its data cannot be used, 130 interrupted,
+143 terminated.
 """
 
 import io
 import os
+import signal
 import sys
 from argparse import SUPPRESS, ArgumentParser
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
+from threading import current_thread, main_thread
+from typing import Any
 
 from layerwise.cli import (
     audit,
@@ -38,6 +43,27 @@ VERBS = (
 )  # fmt: skip
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM: someone else asked us to end."""
+
+
+@contextmanager
+def termination_unwinds() -> Iterator[None]:
+    """Inside, SIGTERM ends us as Ctrl-C does: workers are stopped, and nothing half written stays behind."""
+
+    def stop(number: int, frame: Any) -> None:
+        raise Terminated
+
+    ours = current_thread() is main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if ours:  # in an application with a handler of its own, that one stays
+        signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        if ours:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
 def build_parser() -> ArgumentParser:
     parser = ArgumentParser(prog="layerwise", description="Look inside pretrained networks layer by layer.")
     parser.add_argument("--version", action="version", version=f"layerwise {version('layerwise')}")
@@ -58,15 +84,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without small bars still gets its table
     try:
-        return int(args.run(args))
+        with termination_unwinds():
+            return int(args.run(args))
     except LayerwiseError as error:
         if args.debug:
             raise
         print(f"layerwise: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stopped:
         print("layerwise: interrupted; run the same command again to go on", file=sys.stderr)
-        return 130
+        return 143 if isinstance(stopped, Terminated) else 130
     except BrokenPipeError:  # the reader of our output went away, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

@@ -111,6 +111,10 @@ def add_reading(parser: ArgumentParser, several: str = "", pooling: str = "as th
     group.add_argument("--batch-tokens", type=int, default=4096, help="tokens in a batch, padding included")
 
 
+def add_overwrite(parser: ArgumentParser, unless: str = "") -> None:
+    parser.add_argument("--overwrite", action="store_true", help=f"replace an existing file{unless}")
+
+
 @contextmanager
 def told_warnings() -> Iterator[None]:
     """Warnings as one line each on standard error, without the place in the code."""

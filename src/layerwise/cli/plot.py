@@ -4,7 +4,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from layerwise.cli.options import told_warnings
+from layerwise.cli.options import add_overwrite, told_warnings
 
 FIGURES = ("depth", "heatmap", "correlation", "checkpoints", "stress", "tradeoff", "cka")
 SUFFIXES = (".pdf", ".svg", ".png")
@@ -15,6 +15,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("runs", nargs="+", metavar="RUN", help="run folders; correlation: a scan and an eval, cka: two")
     parser.add_argument("--figure", default="depth", choices=FIGURES)
     parser.add_argument("-o", "--out", required=True, help="file to write: .pdf, .svg or .png")
+    add_overwrite(parser)
     parser.add_argument("--metric", help="which metric or task; default: the first")
     parser.add_argument("--rows", help="row treatment; default: the first")
     parser.add_argument("--tokens", help="token choice; default: the first")
@@ -27,8 +28,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     import layerwise.api as api
     from layerwise.errors import InputError
+    from layerwise.folders import require_new_file
     from layerwise.reporter.figures import save
 
+    require_new_file(args.out, overwrite=args.overwrite)
     if Path(args.out).suffix not in SUFFIXES:
         raise InputError(f"cannot write {args.out!r}; a figure is a {', '.join(SUFFIXES)} file")
     names = ("metric", "rows", "tokens", "pooling", "readout", "measure", "cost")

@@ -14,7 +14,8 @@ from typing import Any
 import pandas as pd
 
 from layerwise.errors import InputError
-from layerwise.files import write_atomically, write_json
+from layerwise.files import DiskFolder, write_atomically, write_json
+from layerwise.folders import MARKER, claim, has_keys, require_writable
 from layerwise.inputs.source import hash_id
 
 # What each type reads from a plain table.
@@ -80,6 +81,7 @@ def write_task(
     if subset != "default":  # some classes read a configuration a language, others one with a column for it
         tables |= {("default", split): table.assign(lang=subset) for (_, split), table in tables.items()}
     folder, digest = root / name, hashlib.blake2b(digest_size=8)
+    claim_task(folder)
     for (config, split), table in tables.items():
         data = table.reset_index(drop=True).to_parquet(index=False)
         digest.update(f"{config}/{split}".encode() + data)
@@ -88,6 +90,14 @@ def write_task(
     task = LocalTask(name, kind, str(folder), subset, count_examples(kind, test), whole, digest.hexdigest())
     write_json(folder / "task.json", asdict(task))
     return task
+
+
+def claim_task(folder: Path) -> None:
+    """Marks a new folder as a prepared task, or goes on with one; those of the first version have task.json alone."""
+    made = DiskFolder(folder)
+    require_writable(folder)
+    if made.read(MARKER) is not None or not has_keys(made.read("task.json") or b"", ("name", "type", "revision")):
+        claim(made, "data")
 
 
 def read_root(root: Path) -> dict[str, LocalTask]:

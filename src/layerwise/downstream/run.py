@@ -16,6 +16,8 @@ from layerwise.downstream.tasks import TaskChoice
 from layerwise.downstream.vectors import VectorKind, VectorStore, kinds_in
 from layerwise.engines.shards import Engine, Processes
 from layerwise.errors import InputError, RunError
+from layerwise.files import DiskFolder
+from layerwise.folders import claim
 from layerwise.models.network import Identity
 from layerwise.recipe import Recipe
 from layerwise.results import LayerScore, LayerTable, environment
@@ -39,6 +41,7 @@ def run_evaluation(
 ) -> LayerTable:
     """Every recipe on every task, each unique text through the model once."""
     began, network = time.monotonic(), engine.identity
+    claim(DiskFolder(out), "eval")
     given = tuple(sorted((prompts or {}).items()))
     look_back = partial(
         earlier_table, out, kind="eval", model=network.fingerprint, max_length=max_length, prompts=prompts or {}

@@ -6,6 +6,7 @@ whole or absent and whose name carries a hash of its bytes; one that does not ma
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from layerwise.files import write_json
 from layerwise.recipe import Readout
 
 SEGMENT_TEXTS = 512  # also the shard of a worker, so that a small task keeps several busy
+SEGMENT = re.compile(r"segment-[0-9a-f]{24}\.safetensors")
 PRECISIONS = {"float32": torch.float32, "float16": torch.float16}
 
 
@@ -89,7 +91,8 @@ class VectorStore:
         return self.root / f"{self.kind.name()}-{self.precision}"
 
     def segments(self) -> list[Path]:
-        return sorted(self.folder.glob("segment-*.safetensors"))
+        found = self.folder.glob("segment-*.safetensors")
+        return sorted(path for path in found if SEGMENT.fullmatch(path.name))  # other names belong to the user
 
     def vectors(self, texts: Sequence[str], readout: Readout) -> NDArray[np.float32]:
         """The vectors of these texts, in their order, (N, D); missing ones are computed first, for all readouts."""

@@ -6,6 +6,8 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from threading import Thread
 from typing import Any
 
 from layerwise.engines.poison import Trouble, attempt, find_poison, without
@@ -75,14 +77,27 @@ class LocalProcesses:
 @contextmanager
 def local_processes(number: int) -> Iterator[LocalProcesses]:
     """So many processes, started when first called; none where the number is 0."""
-    with ProcessPoolExecutor(max(1, number), mp_context=get_context("spawn"), initializer=one_thread) as pool:
-        yield LocalProcesses(pool, number)
+    spawn = get_context("spawn")
+    theirs, ours = spawn.Pipe(duplex=False)  # ours is the only writing end: it is closed when this process ends
+    with theirs, ours, ProcessPoolExecutor(max(1, number), spawn, start_process, (theirs,)) as pool:
+        try:
+            yield LocalProcesses(pool, number)
+        except BaseException:  # such as an interrupt: nobody waits for what they compute
+            ours.close()
+            raise
 
 
-def one_thread() -> None:
-    """One thread a process: processes share the cores."""
+def start_process(from_parent: Connection) -> None:
+    """One thread per process, since processes share the cores; and no process outlives the one that started it."""
     import torch
 
+    Thread(target=end_with, args=(from_parent,), daemon=True).start()
     torch.set_num_threads(1)
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[name] = "1"
+
+
+def end_with(from_parent: Connection) -> None:
+    """Ends this process when the parent's end of the pipe is closed, also when the parent was killed."""
+    wait([from_parent])
+    os._exit(1)

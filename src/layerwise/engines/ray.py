@@ -18,8 +18,8 @@ from math import ceil
 from typing import Any, Generic
 
 from layerwise.engines.poison import Trouble, attempt, find_poison, without
-from layerwise.engines.shards import AnswerT, Checkpoint, ItemT, Prefix, Report, StateT, Work, silent, threads
-from layerwise.errors import InputError, LayerwiseError, MissingExtra, RunError
+from layerwise.engines.shards import SHARD, AnswerT, Checkpoint, ItemT, Prefix, Report, StateT, Work, silent, threads
+from layerwise.errors import InputError, LayerwiseError, MergeError, MissingExtra, RunError
 from layerwise.files import Folder
 
 DEATHS_AT_MOST = 3  # of workers on one shard, before its examples are suspected
@@ -241,7 +241,7 @@ class Run(Generic[StateT, ItemT]):
             else:
                 break
         state = self.prefix.finish()
-        self.folder.clear("shards")
+        self.folder.clear("shards", SHARD)
         return state
 
     def unfinished(self, remaining: Iterator[tuple[int, Sequence[ItemT]]]) -> Iterator[int]:
@@ -258,7 +258,7 @@ class Run(Generic[StateT, ItemT]):
     def is_whole(self, number: int, items: Sequence[ItemT]) -> bool:
         try:
             state = self.read(number)
-        except InputError:
+        except (InputError, MergeError):  # damaged, or of another run: done again
             return False
         return state.holds(len(items), sum(item.key for item in items))
 

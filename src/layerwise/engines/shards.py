@@ -1,5 +1,6 @@
 """What every engine needs: shards of items, states that merge, and a checkpoint that a later run takes up."""
 
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -7,8 +8,11 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 
 import torch
 
-from layerwise.errors import InputError, RunError
+from layerwise.errors import InputError, MergeError, RunError
 from layerwise.files import Folder
+
+STATE = re.compile(r"state-\d{5,}\.safetensors")  # checkpoints of a run
+SHARD = re.compile(r"\d{5,}\.safetensors")  # states of single shards, in the folder shards
 
 
 class Item(Protocol):
@@ -102,13 +106,18 @@ class Checkpoint(Generic[StateT]):
         self.held: int | None = None  # shards in the newest file
 
     def latest(self) -> tuple[StateT | None, int]:
-        """The newest whole checkpoint and how many shards it holds; none is (None, 0)."""
+        """The newest whole checkpoint and how many shards it holds; none is (None, 0).
+
+        A damaged one is passed over: an older one, or the beginning, is right. The next `save` replaces it.
+        """
         for folder, name in reversed(self._files()):
             try:
                 state, self.held = self.parse(folder.read(name) or b""), shards_in(name)
                 return state, self.held
+            except MergeError as error:
+                raise RunError(f"{name} in {folder} is the state of another run: {error}. Use another folder") from None
             except InputError:
-                folder.delete([name])  # damaged: an older one, or the beginning, is right
+                continue
         return None, 0
 
     def save(self, state: StateT, shards: int, *, now: bool = False) -> bool:
@@ -127,13 +136,25 @@ class Checkpoint(Generic[StateT]):
         for folder, name in self._files():
             folder.delete([name])
         if self.folder:
-            self.folder.clear("shards")
+            self.folder.clear("shards", SHARD)
         self.held = None
 
     def _files(self) -> list[tuple[Folder, str]]:
-        names = self.folder.names() if self.folder else []
-        found = sorted((name for name in names if name.startswith("state-")), key=shards_in)
-        return [(self.folder, name) for name in found if self.folder]
+        return [(self.folder, name) for name in state_files(self.folder)] if self.folder else []
+
+
+def state_files(folder: Folder) -> list[str]:
+    """The checkpoints in a folder, the newest last. A name that is only similar belongs to the user."""
+    return sorted((name for name in folder.names() if STATE.fullmatch(name)), key=shards_in)
+
+
+def newest_state(folder: Folder, parse: Callable[[bytes], StateT]) -> StateT | None:
+    """The newest checkpoint, for those who only read a run; None where there is none, RunError where it is damaged."""
+    names = state_files(folder)
+    try:
+        return parse(folder.read(names[-1]) or b"") if names else None
+    except InputError as error:
+        raise RunError(f"{names[-1]} in {folder} is damaged ({error}); scan again into another folder") from None
 
 
 def shards_in(name: str) -> int:

@@ -5,6 +5,7 @@ agree is it moved into place; otherwise nothing is left behind.
 """
 
 import errno
+import json
 import os
 import shutil
 import tempfile
@@ -23,10 +24,13 @@ from layerwise.exporter.left_out import choose_left_out
 from layerwise.exporter.modules import save_modules
 from layerwise.exporter.routes import choose_route, require_loadable, require_static
 from layerwise.files import write_json
+from layerwise.folders import is_gone, named, owner, require_writable
 from layerwise.models.network import Network
 from layerwise.ops.transforms import LinearMap, fit_maps, no_map
 from layerwise.recipe import Recipe
 from layerwise.results import LayerTable
+
+OWNER_FILE = "layerwise-export.json"  # in a folder under construction: which process makes it
 
 
 def fit_on_texts(network: Network, recipe: Recipe, texts: Sequence[str], max_length: int) -> LinearMap:
@@ -45,9 +49,11 @@ def width_of(network: Network, recipe: Recipe) -> int:
     return row.shape[1]
 
 
-def require_new(out: Path) -> None:
-    if out.exists():
+def require_new(out: str | Path) -> None:
+    """Raises unless a new folder can be made there; before anything is computed, and leaving no trace."""
+    if os.path.lexists(named(out)):
         raise InputError(f"{out} exists already; choose another folder, or delete it first")
+    require_writable(Path(out).absolute().parent)
 
 
 def export_recipe(
@@ -85,15 +91,42 @@ def folder_beside(out: Path) -> Iterator[Path]:
     """A new folder beside `out` that takes its place when all went well, and is deleted when not."""
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
+        delete_left_behind(out)
         beside = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}."))
     except OSError as error:
         raise InputError(f"cannot write to {out.parent} ({error.strerror}); choose another folder") from None
     try:
-        yield beside
-        open_up(beside)
-        os.replace(beside, out)
+        write_json(beside / OWNER_FILE, owner())
+        made = beside / "model"
+        made.mkdir()
+        yield made
+        open_up(made)
+        move(made, out)
     except BaseException as error:
-        shutil.rmtree(beside, ignore_errors=True)
         if os.strerror(errno.ENOSPC) in str(error):  # safetensors reports it under an error class of its own
             raise InputError(f"the disk of {out.parent} is full; nothing was left there, choose another") from None
         raise
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def move(made: Path, out: Path) -> None:
+    try:
+        os.replace(made, out)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            raise
+        problem = "was made by another process meanwhile, so this export was not kept"
+        raise InputError(f"{out} {problem}; choose another folder") from None
+
+
+def delete_left_behind(out: Path) -> None:
+    """Deletes what a killed export to this name left beside it: marked as ours, by a process that has ended."""
+    for path in list(out.parent.iterdir()):
+        if path.name.startswith(f".{out.name}.") and (path / OWNER_FILE).is_file():
+            try:
+                ended = is_gone(json.loads((path / OWNER_FILE).read_bytes()))
+            except ValueError:
+                continue
+            if ended:
+                shutil.rmtree(path, ignore_errors=True)

@@ -17,6 +17,7 @@ from layerwise.recipe import Readout
 from layerwise.results import LayerScore, LayerTable
 
 TIMED_LENGTH = 128  # tokens
+TRADEOFF_KEYS = ("layers", "units")  # by which a file named tradeoff.json is known to be ours
 COLUMNS = ("layer", "depth", "readout", "tokens", "transform", "score", "latency", "parameters", "bytes", "pareto")
 
 

@@ -44,6 +44,7 @@ HEADINGS = {
     "provenance": ("Where this comes from", ""),
 }
 SCRIPTS = ("tools.js", "cards.js", "lines.js", "heat.js", "scatter.js", "sections.js")
+GENERATOR = '<meta name="generator" content="layerwise">'
 WITHOUT_SCRIPT = "The pictures need JavaScript. Summary, numbers and provenance on this page do not."
 
 
@@ -79,6 +80,11 @@ def page(
     return document(heading, subtitle(runs), shown, data)
 
 
+def is_page(start: bytes) -> bool:
+    """True if a file that starts like this is a page of ours."""
+    return GENERATOR.encode() in start
+
+
 def document(title: str, told: str, parts: Mapping[str, str], data: Mapping[str, Any]) -> str:
     style, script = source("style.css"), f'"use strict";\n(() => {{\n{"".join(map(source, SCRIPTS))}}})();\n'
     allowed = f"script-src {digest(script)}; style-src {digest(style)}"
@@ -95,7 +101,7 @@ def document(title: str, told: str, parts: Mapping[str, str], data: Mapping[str,
 <meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="{policy}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="generator" content="layerwise">
+{GENERATOR}
 <title>{escape(title[:200])}</title>
 <style>{style}</style>
 </head>

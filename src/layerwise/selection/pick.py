@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from layerwise.errors import InputError
-from layerwise.files import write_json
+from layerwise.folders import write_record
 from layerwise.models.network import Network
 from layerwise.ops.transforms import LinearMap
 from layerwise.recipe import Recipe
@@ -17,6 +17,7 @@ from layerwise.selection.candidates import Scored
 from layerwise.selection.probes import LABELS
 
 PICK_FILE = "pick.json"
+PICK_KEYS = ("model", "recipe", "last", "rule")  # by which a file of that name is known to be ours
 NORMAL_95 = 1.96
 LABELS_MOVE = 1.0  # standard errors by which something must be better with labels than the choice without
 
@@ -106,9 +107,9 @@ class Pick:
         return json.dumps(self.to_dict(), indent=1)
 
     def save(self, folder: str | Path) -> Path:
-        path = Path(folder) / PICK_FILE
-        write_json(path, self.to_dict())
-        return path
+        """Writes pick.json into the folder, new or not; replaces an earlier pick, and no other file."""
+        write_record(folder, PICK_FILE, self.to_dict(), PICK_KEYS)
+        return Path(folder) / PICK_FILE
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:

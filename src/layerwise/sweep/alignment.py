@@ -4,13 +4,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from layerwise.engines.shards import state_files
 from layerwise.errors import RunError
+from layerwise.files import open_folder
 from layerwise.metrics.linear_cka import cka_matrix
 
 TEXTS_AT_MOST = 1024  # N x N numbers are held for each layer; those with the smallest hashed ids are a fair sample
+
+
+class NotComparable(RunError):
+    """Two runs that are whole, but kept no rows of texts that both saw."""
 
 
 @dataclass(frozen=True)
@@ -32,26 +38,29 @@ def alignment(first: str | Path, second: str | Path, *, tokens: str = "all", poo
     one, two = (row_samples(run, tokens, pooling) for run in (first, second))
     if not one or not two:
         bare = first if not one else second
-        raise RunError(
+        raise NotComparable(
             f"{bare} keeps no pooled rows with tokens {tokens} and pooling {pooling}; scan it into a folder, with a "
             "metric that has them, such as intrinsic_dimension"
         )
     both = [keys for keys, _ in (next(iter(one.values())), next(iter(two.values())))]
     shared = torch.tensor(sorted(set(both[0].tolist()) & set(both[1].tolist()))[:TEXTS_AT_MOST], dtype=torch.int64)
     if len(shared) < 3:
-        raise RunError(f"{first} and {second} share {len(shared)} texts; CKA needs the same texts in both")
+        raise NotComparable(f"{first} and {second} share {len(shared)} texts; CKA needs the same texts in both")
     rows = [[kept[torch.isin(keys, shared)] for keys, kept in sample.values()] for sample in (one, two)]
     return Alignment(tuple(one), tuple(two), cka_matrix(*rows), len(shared), tokens)
 
 
 def row_samples(run: str | Path, tokens: str, pooling: str) -> dict[int, tuple[Tensor, Tensor]]:
     """Keys (n,), ascending, and pooled rows (n, D) by layer; no more of the run's state is read than these."""
-    files = sorted(Path(run).glob("state-*.safetensors"))
+    files = state_files(open_folder(run))
     if not files:
         return {}
     ending = f"|raw|{tokens}|{pooling}|row_sample"
-    with safe_open(files[-1], "pt") as state:
-        names = sorted(name.removesuffix("//kept") for name in state.keys() if name.endswith(f"{ending}//kept"))
-        parts = {int(name.partition("|")[0]): [state.get_tensor(f"{name}//{part}") for part in ("keys", "kept")]
-                 for name in names}
+    try:
+        with safe_open(Path(run) / files[-1], "pt") as state:
+            names = sorted(name.removesuffix("//kept") for name in state.keys() if name.endswith(f"{ending}//kept"))
+            parts = {int(name.partition("|")[0]): [state.get_tensor(f"{name}//{part}") for part in ("keys", "kept")]
+                     for name in names}  # fmt: skip
+    except (SafetensorError, ValueError, OSError) as error:
+        raise RunError(f"{files[-1]} in {run} is damaged ({error}); scan again into another folder") from None
     return {layer: (keys, kept[:, 0]) for layer, (keys, kept) in parts.items()}

@@ -14,9 +14,9 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from layerwise.errors import InputError, RunError
+from layerwise.errors import InputError
 from layerwise.results import LayerScore, LayerTable, aligned, model_labels
-from layerwise.sweep.alignment import Alignment, alignment
+from layerwise.sweep.alignment import Alignment, NotComparable, alignment
 from layerwise.sweep.paired import difference_of_pairs, prompt_rows
 
 Against = Literal["first", "previous"]
@@ -176,7 +176,7 @@ def alignment_or_none(first: Path | None, second: Path | None, table: LayerTable
     tokens = next((s.tokens for s in table), "all")
     try:
         return alignment(first, second, tokens=tokens)
-    except RunError:
+    except NotComparable:
         return None
 
 

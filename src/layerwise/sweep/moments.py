@@ -5,7 +5,7 @@ from pathlib import Path
 from torch import Tensor
 
 from layerwise.accumulators.second_moment import SecondMoment
-from layerwise.engines.shards import Checkpoint
+from layerwise.engines.shards import newest_state
 from layerwise.errors import InputError
 from layerwise.files import open_folder
 from layerwise.metrics.readings import pooled_rows
@@ -25,7 +25,7 @@ def moments_of(
     told = LayerTable.load(run).run
     if told["model"]["fingerprint"] != network.fingerprint() or told["plan"]["max_length"] != max_length:
         raise InputError(f"{run} is a scan of another model or length; scan this one, or pass texts to --fit")
-    state, _ = Checkpoint(open_folder(run), ScanState.parse, 0).latest()
+    state = newest_state(open_folder(run), ScanState.parse)
     key = f"{at.layer:03d}|{at.readout}|{at.tokens}|{at.pooling}|{pooled_rows('raw').name}"
     kept = state.kept.get(key) if state is not None else None
     if not isinstance(kept, SecondMoment):

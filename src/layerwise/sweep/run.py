@@ -5,11 +5,14 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Literal
 
+from layerwise.accumulators.base import require_same_settings
 from layerwise.engines.shards import Checkpoint, Engine, threads
 from layerwise.errors import InputError, RunError
 from layerwise.files import Folder, json_bytes
+from layerwise.folders import claim
 from layerwise.inputs.source import Example, Source, shards
 from layerwise.models.network import Identity, Network
 from layerwise.results import LayerTable, environment
@@ -58,13 +61,14 @@ def run_scan(
     network: Identity = engine.identity
     origin = {"plan": plan.fingerprint(), "model": network.fingerprint, "dtype": network.dtype}
     if out is not None:
-        claim(out, {"origin": origin, "settings": plan.settings(), "model": network.name, "data": source.name})
+        claim(out, "scan")
+        claim_plan(out, {"origin": origin, "settings": plan.settings(), "model": network.name, "data": source.name})
     most = {"auto": PROMPTS_AT_MOST, "all": float("inf"), "none": 0}[keep_prompts] if out is not None else 0
     with threads(plan.threads):  # merging and scoring, too: the table's bits belong to the plan
         state = engine.run_shards(
             shards(source, plan.shard_size),
             ScanWork(plan, origin, most),
-            Checkpoint(out, ScanState.parse, SECONDS_BETWEEN_CHECKPOINTS),
+            Checkpoint(out, partial(parse_own, origin), SECONDS_BETWEEN_CHECKPOINTS),
             allow_missing=allow_missing,
             report=on_batch,
         )
@@ -76,17 +80,19 @@ def run_scan(
     return table
 
 
-def claim(out: Folder, plan: dict[str, Any]) -> None:
-    """Marks the folder as this scan's own; raises where it belongs to another."""
-    try:
-        told = out.read("plan.json")
-    except NotADirectoryError:
-        raise RunError(f"{out} is a file; --out names a folder") from None
-    if told is None:
-        out.write("plan.json", json_bytes(plan))
+def parse_own(origin: Mapping[str, Any], data: bytes) -> ScanState:
+    """A state of this scan; one of another plan, model or type raises MergeError, wherever it came from."""
+    state = ScanState.parse(data)
+    require_same_settings(origin, state.origin)
+    return state
+
+
+def claim_plan(out: Folder, plan: dict[str, Any]) -> None:
+    """Writes the plan into the folder, or compares it with the one there; raises where they differ."""
+    if out.create("plan.json", json_bytes(plan)):
         return
     try:
-        found = json.loads(told)
+        found = json.loads(out.read("plan.json") or b"")
     except ValueError as error:
         raise RunError(f"plan.json in {out} is damaged ({error}); use another folder, or empty this one") from None
     mine, theirs = ({**p["settings"], **p["origin"]} for p in (plan, found))
