@@ -14,7 +14,7 @@ SRC = Path(layerwise.__file__).parent
 # Imports run downhill. Rooms on one floor do not import one another.
 FLOORS = [
     {"errors"},
-    {"files"},
+    {"files", "checks"},
     {"recipe", "ops", "accumulators", "results", "models", "inputs"},
     {"metrics"},
     {"passes", "engines", "functional"},

@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,8 @@ from layerwise.arguments import (
     prepare,
     progress_bar,
     threads_of,
-    words,
 )
+from layerwise.checks import READOUTS, ROW_TREATMENTS, TOKEN_CHOICES, require_options, require_word, split_words
 from layerwise.downstream.correlate import correlations
 from layerwise.downstream.forecast import forecast_lines
 from layerwise.downstream.run import choose_recipes, run_evaluation
@@ -46,8 +46,6 @@ from layerwise.models.layers import LayerChoice, choose_layers
 from layerwise.models.load import (
     outline_of,
 )
-from layerwise.ops.pooling import POOLINGS
-from layerwise.ops.tokens import TOKEN_CHOICES
 from layerwise.ops.transforms import fit_maps
 from layerwise.passes.vectors import pooled_vectors
 from layerwise.recipe import Readout, Recipe
@@ -64,12 +62,10 @@ from layerwise.selection.run import pick_by_rule, pick_recipe
 from layerwise.sweep.comparison import Against, Comparison, compare_runs
 from layerwise.sweep.forecast import Forecast
 from layerwise.sweep.moments import moments_of
-from layerwise.sweep.plan import READOUTS
 from layerwise.sweep.run import KeepPrompts, run_scan
 
 TIMED_TEXTS = 16
 PICKED_ON = 1000  # texts: maps and probes hardly change beyond
-KNOWN_LOOKS = (READOUTS, TOKEN_CHOICES, POOLINGS)
 
 
 def scan(
@@ -104,6 +100,7 @@ def scan(
     examples that cannot be computed are left out, and every row says how many. `state` says how sums over the data set
     are kept: exact, float32, sketch:512, or auto, the most exact of them that takes no more than eight gigabytes.
     """
+    require_options(threads=threads, keep_prompts=keep_prompts, allow_missing=allow_missing)
     scan_plan, source, outline = prepare(
         model, data, metrics=metrics, layers=layers, rows=rows, tokens=tokens, readout=readout, pooling=pooling,
         max_length=max_length, batch_tokens=batch_tokens, shard_size=shard_size, seed=seed, view_strength=view_strength,
@@ -137,8 +134,8 @@ def stress(
     `kind` is repeat_one, repeat_any, random, length (the first tokens of texts that are long enough for every
     level) or random_length. The rows say kind and level in `condition` and `level`.
     """
-    if kind not in KINDS:
-        raise InputError(f"kind {kind!r} is not one of {', '.join(KINDS)}")
+    require_word("kind", kind, KINDS)
+    require_options(threads=threads, allow_missing=allow_missing)
     (outline, _), source = outline_and_dtype(model), open_source(data)
     tried = tuple(levels or [x for x in KINDS[kind].levels if KINDS[kind].a_share or x <= outline.max_length])
     if kind == "length":
@@ -195,6 +192,7 @@ def embed(
 
     These are the very vectors that `scan` measures.
     """
+    require_options(readout=readout, tokens=tokens, pooling=pooling, max_length=max_length, batch_tokens=batch_tokens)
     network, examples = open_network(model), list(open_source(data))
     chosen = [Readout(layer, readout, tokens, pooling) for layer in choose_layers(layers, network.depth)]
     with progress_bar(progress) as on_batch:
@@ -238,6 +236,11 @@ def evaluate(
     script then needs `if __name__ == "__main__":`. With engine="ray" (or a Cluster), texts are encoded by the
     workers of a cluster and scored on all its CPUs; `out` and `data_root` are then on a disk that every node sees.
     """
+    require_options(
+        readout=readout, tokens=tokens, pooling=pooling, max_length=max_length, batch_tokens=batch_tokens,
+        precision=precision, vectors=vectors, workers=workers, threads=threads,
+    )
+    threads = threads or threads_of(engine)
     chosen = choose_tasks(tasks, Path(data_root).absolute() if data_root else None)
     outline, _ = outline_and_dtype(model)
     asked = [recipes] if isinstance(recipes, Recipe) else list(recipes)
@@ -260,7 +263,7 @@ def evaluate(
         encoder = opened.enter_context(open_engine(engine, model, out))
         processes = encoder if isinstance(encoder, RayEngine) else opened.enter_context(local_processes(workers))
         return run_evaluation(
-            encoder, processes, chosen, asked, out=Path(out).absolute(), threads=threads or threads_of(engine),
+            encoder, processes, chosen, asked, out=Path(out).absolute(), threads=threads,
             max_length=longest(max_length, outline.max_length), fit="task" if fit == "task" else texts_to_fit,
             batch_tokens=batch_tokens, prompts=prompts, precision=precision, vectors=vectors, on_score=on_score,
         )
@@ -278,6 +281,7 @@ def plan_evaluation(
     precision: str = "float32",
 ) -> list[str]:
     """What `evaluate` would take, a line each: tasks, texts, unique texts, forward passes, disk. Loads no weight."""
+    require_options(readout=readout, tokens=tokens, pooling=pooling, precision=precision)
     chosen, outline = choose_tasks(tasks, data_root), outline_of(as_spec(model))
     looks = looks_asked(readout, tokens, pooling)
     recipes = choose_recipes(outline.depth, outline.has_norm, choose_layers(layers, outline.depth), looks)
@@ -286,12 +290,8 @@ def plan_evaluation(
 
 def looks_asked(readout: Words, tokens: Words, pooling: Words) -> list[Recipe]:
     """Every combination of the ways to read a layer, before layers are filled in."""
-    asked: Any = [(r, t, p) for r in words(readout) for t in words(tokens) for p in words(pooling)]
-    for name, given, known in zip(("readout", "tokens", "pooling"), zip(*asked, strict=True), KNOWN_LOOKS, strict=True):
-        for word in given:
-            if word not in known:
-                raise InputError(f"{name} {word!r} is not one of {', '.join(known)}")
-    return [Recipe(0, *look) for look in asked]
+    asked = [split_words(*given) for given in (("readout", readout), ("tokens", tokens), ("pooling", pooling))]
+    return [Recipe(0, r, t, p) for r, t, p in product(*asked)]
 
 
 def fitting_texts(fit: Any, recipes: Sequence[Recipe]) -> tuple[str, ...]:
@@ -325,6 +325,9 @@ def export(
     scan that kept the second moments of that layer; a Pick fresh from `pick` has its map already. `scores`, a run of
     `evaluate`, go into the model card.
     """
+    require_options(
+        readout=readout, tokens=tokens, pooling=pooling, transform=transform, mode=mode, max_length=max_length
+    )
     require_new(Path(out))
     network = open_network(model)
     if isinstance(layer, Pick):
@@ -357,6 +360,7 @@ def tradeoff(
     `score` is a task or metric of the run, or `mean` over all tasks. The model is loaded to be timed; pass it where
     the run's own name no longer leads to it. `report` and `plot` show what this leaves in the run's folder.
     """
+    require_options(mode=mode, repeats=repeats)
     table = as_table(run)
     network = open_network(model if model is not None else table.run["model"]["name"])
     batch = [example.text for example in islice(open_source(data), TIMED_TEXTS)]
@@ -385,6 +389,7 @@ def pick(
     probes decide. With `rule`, or with neither, a rule over the run's table decides; without one, the last is kept.
     A recipe with a map has whitened token embeddings beside its layer, which doubles its width, unless `static` is off.
     """
+    require_options(max_length=max_length, seed=seed)
     is_run = isinstance(run, LayerTable) or (isinstance(run, str | Path) and (Path(run) / TABLE_FILE).exists())
     if rule is not None or (data is None and labels is None):
         if not is_run:
@@ -411,7 +416,7 @@ def audit(scores: Any, metrics: Any = None, *, rules: Words = "last,second_to_la
     `scores` has family, model, task, layer, score; `metrics` has model, task, layer, metric, value (task "" where it
     belongs to the whole model).
     """
-    return audit_rules(cases_from_frames(scores, metrics), [parse_rule(word) for word in words(rules)])
+    return audit_rules(cases_from_frames(scores, metrics), [parse_rule(word) for word in split_words("rules", rules)])
 
 
 def as_table(run: Any) -> LayerTable:
@@ -420,6 +425,8 @@ def as_table(run: Any) -> LayerTable:
 
 def correlate(scan_table: Any, eval_table: Any, **options: Any) -> pd.DataFrame:
     """Which metrics go with which task scores over the layers: Spearman, Kendall, distance correlation, p-values."""
+    if "readout" in options:
+        require_word("readout", options["readout"], READOUTS)
     return correlations(as_table(scan_table), as_table(eval_table), **options)
 
 
@@ -447,6 +454,9 @@ def compare(
     Each run is held against the first, or the `previous` one. Differences are paired over prompts where the folders
     keep their numbers; CKA is of the pooled rows that they keep. With `html`, all of it is also a page.
     """
+    for name, word, known in (("rows", rows, ROW_TREATMENTS), ("tokens", tokens, TOKEN_CHOICES)):
+        if word is not None:
+            require_word(name, word, known)
     compared = compare_runs(runs, against=against, rows=rows, tokens=tokens)
     if html is not None:
         opened = [open_run(run) for run in runs]

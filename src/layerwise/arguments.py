@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from tqdm.auto import tqdm
 
+from layerwise.checks import ENGINES, require_options, require_word, split_words
 from layerwise.engines.local import LocalEngine
 from layerwise.engines.ray import Cluster, open_ray
 from layerwise.engines.shards import Engine
@@ -52,10 +53,13 @@ def prepare(
     **numbers: Any,
 ) -> tuple[ScanPlan, Source, Outline]:
     """The plan, the data and the model's outline, before any weight is loaded."""
+    reading = {"rows": rows, "tokens": tokens, "readout": readout, "pooling": pooling}
+    require_options(max_length=max_length, state=state)  # the plan checks all others, and tells all that is wrong
+    chosen = choose_metrics(metrics)
     outline, dtype = outline_and_dtype(model)
-    made: Any = {"rows": words(rows), "tokens": words(tokens), "readout": words(readout), "pooling": words(pooling)}
+    made: Any = {name: split_words(name, given) for name, given in reading.items()}
     scan_plan = ScanPlan(
-        metrics=choose_metrics(metrics),
+        metrics=chosen,
         layers=choose_layers(layers, outline.depth),
         depth=outline.depth,
         has_norm=outline.has_norm,
@@ -95,7 +99,9 @@ def forecast_of(
 
 
 def as_spec(model: str | Path | ModelSpec) -> ModelSpec:
-    return model if isinstance(model, ModelSpec) else ModelSpec(str(model))
+    spec = model if isinstance(model, ModelSpec) else ModelSpec(str(model))
+    require_word("dtype", spec.dtype, DTYPES)
+    return spec
 
 
 def open_network(model: Any) -> Network:
@@ -135,8 +141,7 @@ def load_as(name: str, spec: ModelSpec) -> Network:
 def as_cluster(engine: str | Cluster) -> Cluster:
     if isinstance(engine, Cluster):
         return engine
-    if engine != "ray":
-        raise InputError(f"engine {engine!r} is not one of local, ray")
+    require_word("engine", engine, ENGINES)
     return Cluster()
 
 
@@ -151,15 +156,10 @@ def open_source(data: Any) -> Source:
 
 def longest(asked: int | None, limit: int) -> int:
     """The longest input in tokens: what was asked for, else 512 or the model's limit, whichever is smaller."""
+    require_options(max_length=asked)
     if asked is not None and asked > limit:
         raise InputError(f"max_length {asked} is more than this model takes; use at most {limit}")
     return asked if asked is not None else min(LONGEST_DEFAULT, limit)
-
-
-def words(given: Words) -> tuple[str, ...]:
-    """One word, several with commas, or a list of them."""
-    parts = given.split(",") if isinstance(given, str) else given
-    return tuple(dict.fromkeys(part.strip() for part in parts))
 
 
 @contextmanager

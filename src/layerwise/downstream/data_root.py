@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 
+from layerwise.checks import require_options, require_word
 from layerwise.errors import InputError
 from layerwise.files import write_atomically, write_json
 from layerwise.inputs.source import hash_id
@@ -65,6 +66,7 @@ def write_task(
     cap: int | None = None,
 ) -> LocalTask:
     """Writes a task's folder from plain tables; `cap` keeps so many test examples, those of the smallest hashed ids."""
+    require_options(cap=cap)
     require_columns(name, kind, test, train)
     if kind == "Clustering" and "text" in test:
         test = pd.DataFrame({"sentences": [list(test.text)], "labels": [list(test.label)]})
@@ -102,8 +104,7 @@ def read_root(root: Path) -> dict[str, LocalTask]:
 
 
 def require_columns(name: str, kind: str, test: pd.DataFrame, train: pd.DataFrame | None) -> None:
-    if kind not in COLUMNS:
-        raise InputError(f"type {kind!r} is not one of {', '.join(COLUMNS)}")
+    require_word("type", kind, COLUMNS)
     wanted = ("text", "label") if kind == "Clustering" and "text" in test else COLUMNS[kind]
     for table in (test, *([] if train is None else [train])):
         if lacking := [column for column in wanted if column not in table]:

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import Any
 
+from layerwise.checks import MODES, require_word
 from layerwise.errors import InputError, LayerwiseError
 from layerwise.models.network import Network
 
 LATE_STATES = ("mamba", "mamba2", "falcon_mamba")  # their hidden_states begin after block 1 and end with the norm
-MODES = ("portable", "compact")
 
 
 class ExportError(LayerwiseError):
@@ -53,8 +53,7 @@ def require_static(network: Network, pooling: str, *, prompt_left_out: bool) -> 
 def choose_route(network: Network, layer: int, readout: str, mode: str) -> Route:
     """portable keeps one block more than needed and works with any version; compact keeps none too many."""
     late = not has_layer_0(network)
-    if mode not in MODES:
-        raise InputError(f"mode {mode!r} is not one of {', '.join(MODES)}")
+    require_word("mode", mode, MODES)
     if readout == "normed":
         if network.anatomy.final_norm is None or layer == 0:
             raise InputError("a normed readout needs a final norm and a layer above 0; use readout raw")

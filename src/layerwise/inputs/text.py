@@ -10,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from layerwise.checks import require_options, require_word
 from layerwise.errors import InputError, MissingExtra
 from layerwise.inputs.source import Source
 
@@ -36,18 +37,16 @@ def open_texts(
     `only="wikitext"` drops headings, as the paper does; `min_tokens` drops texts that `tokenizer` makes shorter
     than that; `limit` takes the first texts, `sample` a fair sample of that size by hashed ids.
     """
+    require_options(limit=limit, sample=sample, min_tokens=min_tokens)
+    if only is not None:
+        require_word("only", only, FILTERS)
     source = from_anywhere(data, column, id_column, split, config)
     if only is not None:
-        if only not in FILTERS:
-            raise InputError(f"only={only!r} is not one of {', '.join(FILTERS)}")
         source = source.where(FILTERS[only], f"only {only} paragraphs")
     if min_tokens:
         if tokenizer is None:
             raise InputError("min_tokens counts tokens, so it needs a tokenizer: pass tokenizer=")
         source = source.where(lambda text: len(tokenizer(text)["input_ids"]) >= min_tokens, f">= {min_tokens} tokens")
-    for name, number in (("limit", limit), ("sample", sample)):
-        if number is not None and number < 1:
-            raise InputError(f"{name} must be at least 1, not {number}")
     if limit is not None:
         source = source.first(limit)
     return source if sample is None else source.sample(sample)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from layerwise.errors import InputError
 from layerwise.inputs.source import Example
 from layerwise.inputs.views import STRENGTH, make_view
 
@@ -29,6 +30,10 @@ def encode_texts(tokenizer: Any, texts: Sequence[str], max_length: int) -> list[
     """
     if not texts:
         return []
+    own = getattr(tokenizer, "num_special_tokens_to_add", lambda: 0)()
+    if max_length <= own:
+        told = f"the tokenizer adds {own} tokens of its own; use at least {own + 1}"
+        raise InputError(f"max_length {max_length} leaves no room for the text: {told}")
     encoded = tokenizer(list(texts), truncation=True, max_length=max_length, add_special_tokens=True)
     fast = getattr(encoded, "encodings", None)
     return [

@@ -70,18 +70,33 @@ def dense(values: Mapping[int, float], depth: int) -> tuple[float, ...]:
 def curves_of(table: LayerTable) -> dict[str, tuple[float, ...]]:
     """One curve a metric: layers as transformers gives them, raw below, the last one normed where it has a norm.
 
-    Of several settings of one metric, the first in the table counts.
+    Of several settings of one metric, the first in the table counts. A layer that was not measured is nan.
     """
-    depth = max(row.layer for row in table)
+    depth = model_depth(table)
     found: dict[str, dict[int, float]] = {}
     setting: dict[str, tuple[str, ...]] = {}
     for row in sorted(table, key=lambda row: row.readout):  # normed before raw
-        here = (row.rows, row.tokens, row.pooling, row.condition)
+        here = (row.rows, row.tokens, row.pooling, row.transform, row.condition)
         if setting.setdefault(row.metric, here) == here and row.layer not in found.get(row.metric, {}):
             if row.readout == "normed" and row.layer < depth:
                 continue
             found.setdefault(row.metric, {})[row.layer] = row.value
     return {metric: dense(values, depth) for metric, values in found.items()}
+
+
+def model_depth(table: LayerTable) -> int:
+    """How many blocks the model of a table has, whether or not all its layers were measured.
+
+    Every row says its layer and what share of the depth that is; the run's record says it for layer 0 alone.
+    """
+    if len(models := {(row.model, row.revision) for row in table}) != 1:
+        named = ", ".join(sorted(f"{model}@{revision}" for model, revision in models)) or "none"
+        raise InputError(f"expected the table of one model, got {len(models)} ({named})")
+    depths = {round(row.layer / row.depth) for row in table if row.layer > 0}
+    depths |= {known for known in [dict(table.run.get("model", {})).get("depth")] if known}
+    if len(depths) != 1:
+        raise InputError("this table does not say how many layers its model has; scan it again, with the last layer")
+    return int(depths.pop())
 
 
 def cases_from_runs(runs: Iterable[tuple[str, LayerTable, Sequence[LayerTable]]]) -> list[Case]:
@@ -90,5 +105,8 @@ def cases_from_runs(runs: Iterable[tuple[str, LayerTable, Sequence[LayerTable]]]
     for family, evaluation, scans in runs:
         curves = {name: curve for table in scans for name, curve in curves_of(table).items()}
         model = next(iter(evaluation)).model
-        cases += [Case(family, model, task, scores, curves) for task, scores in curves_of(evaluation).items()]
+        for task, scores in curves_of(evaluation).items():
+            if not math.isfinite(scores[-1]):
+                raise InputError(f"{model} on {task}: the last layer ({len(scores) - 1}) has no score")
+            cases.append(Case(family, model, task, scores, curves))
     return cases

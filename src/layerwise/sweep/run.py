@@ -7,8 +7,9 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from layerwise.checks import require_options
 from layerwise.engines.shards import Checkpoint, Engine, threads
-from layerwise.errors import InputError, RunError
+from layerwise.errors import RunError
 from layerwise.files import Folder, json_bytes
 from layerwise.inputs.source import Example, Source, shards
 from layerwise.models.network import Identity, Network
@@ -52,8 +53,7 @@ def run_scan(
     on_batch: OnBatch = lambda prompts, tokens: None,
 ) -> LayerTable:
     """The table of a scan; with `out`, also a run folder that can be resumed and read again."""
-    if keep_prompts not in ("auto", "all", "none"):
-        raise InputError(f"keep_prompts={keep_prompts!r} is not one of auto, all, none")
+    require_options(keep_prompts=keep_prompts, allow_missing=allow_missing)
     began = time.monotonic()
     network: Identity = engine.identity
     origin = {"plan": plan.fingerprint(), "model": network.fingerprint, "dtype": network.dtype}
