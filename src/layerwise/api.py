@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from itertools import islice, product
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 from tqdm.auto import tqdm
@@ -47,7 +47,7 @@ from layerwise.models.load import (
     outline_of,
 )
 from layerwise.ops.transforms import fit_maps
-from layerwise.passes.vectors import pooled_vectors
+from layerwise.passes.vectors import pooled_vectors, require_finite_vectors
 from layerwise.recipe import Readout, Recipe
 from layerwise.reporter.content import TRADEOFF_FILE, Run, open_run, run_labels
 from layerwise.reporter.figures import FIGURES, require_figure
@@ -190,19 +190,28 @@ def embed(
 ) -> pd.DataFrame:
     """One vector a text for each chosen layer: columns id, text, and layer_K with the vectors.
 
-    These are the very vectors that `scan` measures.
+    These are the very vectors that `scan` measures. There is one row for each row of the data: one without a text
+    has null vectors, and `attrs["blank_rows"]` counts them.
     """
     require_options(readout=readout, tokens=tokens, pooling=pooling, max_length=max_length, batch_tokens=batch_tokens)
-    network, examples = open_network(model), list(open_source(data))
+    rows = list(open_source(data).every_row())
+    examples = [example for _, example in rows if example is not None]
+    network = open_network(model)
     chosen = [Readout(layer, readout, tokens, pooling) for layer in choose_layers(layers, network.depth)]
     with progress_bar(progress) as on_batch:
         vectors = pooled_vectors(
             network, examples, chosen, batch_tokens=batch_tokens,
             max_length=longest(max_length, network.max_length), on_batch=lambda done: on_batch(done, 0),
         )
-    columns: dict[str, Any] = {"id": [e.id for e in examples], "text": [e.text for e in examples]}
-    columns |= {f"layer_{r.layer}": list(rows.float().numpy()) for r, rows in vectors.items()}
-    return pd.DataFrame(columns)
+    require_finite_vectors(vectors, examples, network.dtype)
+    ids, texts_read = [e.id if e else given for given, e in rows], [e and e.text for _, e in rows]
+    columns: dict[str, Any] = {"id": ids, "text": texts_read}
+    for at, found in vectors.items():
+        each = iter(found.float().numpy())
+        columns[f"layer_{at.layer}"] = [next(each) if example else None for _, example in rows]
+    frame = pd.DataFrame(columns)
+    frame.attrs["blank_rows"] = len(rows) - len(examples)
+    return frame
 
 
 def evaluate(
@@ -264,7 +273,7 @@ def evaluate(
         processes = encoder if isinstance(encoder, RayEngine) else opened.enter_context(local_processes(workers))
         return run_evaluation(
             encoder, processes, chosen, asked, out=Path(out).absolute(), threads=threads,
-            max_length=longest(max_length, outline.max_length), fit="task" if fit == "task" else texts_to_fit,
+            max_length=longest(max_length, outline.max_length), fit=texts_to_fit,
             batch_tokens=batch_tokens, prompts=prompts, precision=precision, vectors=vectors, on_score=on_score,
         )
 
@@ -294,11 +303,13 @@ def looks_asked(readout: Words, tokens: Words, pooling: Words) -> list[Recipe]:
     return [Recipe(0, r, t, p) for r, t, p in product(*asked)]
 
 
-def fitting_texts(fit: Any, recipes: Sequence[Recipe]) -> tuple[str, ...]:
-    """The texts of `fit`; raises where a recipe has a map and there is nothing to fit it on."""
+def fitting_texts(fit: Any, recipes: Sequence[Recipe]) -> tuple[str, ...] | Literal["task"]:
+    """The texts of `fit`, or `task`; raises where a recipe has a map and there is nothing to fit it on."""
     if fit is None and (mapped := [r.transform for r in recipes if r.transform != "none"]):
         raise InputError(f"transform {mapped[0]} must be fitted on texts of your own kind: pass fit= (--fit FILE)")
-    return () if fit is None or fit == "task" else tuple(example.text for example in open_source(fit))
+    if isinstance(fit, str) and fit == "task":
+        return "task"
+    return () if fit is None else tuple(example.text for example in open_source(fit))
 
 
 def export(

@@ -1,11 +1,12 @@
 """Vectors: one pooled row a text for any layers, by the same pass that scan uses."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
+from layerwise.errors import NotFiniteError
 from layerwise.inputs.source import Example
 from layerwise.models.network import Network
 from layerwise.models.taps import normed
@@ -66,3 +67,18 @@ def pooled_vectors(
     consumer = PoolingConsumer(network, readouts, on_batch)
     run_pass(network, encoded, {readout.layer for readout in readouts}, batch_tokens, consumer)
     return {r: torch.stack([consumer.rows[r][e.key] for e in examples]) for r in readouts}
+
+
+def require_finite_vectors(vectors: Mapping[Readout, Tensor], examples: Sequence[Example], dtype: torch.dtype) -> None:
+    """Raises where a vector holds NaN or infinity, naming layer, type and example."""
+    for readout, rows in vectors.items():
+        bad = (~torch.isfinite(rows).all(dim=1)).nonzero()
+        if len(bad):
+            raise not_finite(readout.layer, dtype, examples[int(bad[0])].id)
+
+
+def not_finite(layer: int, dtype: torch.dtype, example_id: str) -> NotFiniteError:
+    return NotFiniteError(
+        f"layer {layer} is not finite in {dtype} for example {example_id}; "
+        "run again with --dtype float32 (or bfloat16, which does not overflow)"
+    )

@@ -5,7 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from layerwise.checks import require_count
 from layerwise.errors import InputError
+from layerwise.inputs.tables import is_missing, number_column
 from layerwise.results import LayerTable
 
 SCORE_COLUMNS = ("family", "model", "task", "layer", "score")
@@ -49,11 +51,14 @@ def cases_from_frames(scores: Any, metrics: Any = None) -> list[Case]:
         if lacking := set(wanted) - set(frame.columns):
             raise InputError(f"a table lacks {', '.join(sorted(lacking))}; it needs {', '.join(wanted)}")
     curves: dict[tuple[str, str], dict[str, dict[int, float]]] = {}
+    scores = with_numbers(scores, "score", "the table of scores")
+    metrics = metrics if metrics is None else with_numbers(metrics, "value", "the table of metrics")
     for row in () if metrics is None else metrics.itertuples(index=False):
-        curves.setdefault((row.model, row.task or ""), {}).setdefault(row.metric, {})[int(row.layer)] = row.value
+        task = "" if is_missing(row.task) else row.task  # an empty cell is NaN where pandas read the file
+        curves.setdefault((row.model, task), {}).setdefault(row.metric, {})[row.layer] = row.value
     cases = []
     for (family, model, task), group in scores.groupby(["family", "model", "task"], sort=True, observed=True):
-        known = dict(zip(group.layer.astype(int), group.score, strict=True))
+        known = dict(zip(group.layer, group.score, strict=True))
         depth = max(known)
         if not math.isfinite(known[depth]):
             raise InputError(f"{model} on {task}: the last layer ({depth}) has no score, so nothing can be compared")
@@ -61,6 +66,13 @@ def cases_from_frames(scores: Any, metrics: Any = None) -> list[Case]:
         whole = {name: dense(values, depth) for name, values in found.items()}
         cases.append(Case(str(family), str(model), str(task), dense(known, depth), whole))
     return cases
+
+
+def with_numbers(frame: Any, value: str, where: str) -> Any:
+    """The table with layers as whole numbers and values as floats, nan where a cell is empty."""
+    layers = [require_count("layer", number, least=0) for number in number_column(frame, "layer", where)]
+    values = [float(number) for number in number_column(frame, value, where, or_missing=True)]
+    return frame.assign(**{"layer": layers, value: values})
 
 
 def dense(values: Mapping[int, float], depth: int) -> tuple[float, ...]:
