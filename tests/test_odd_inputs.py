@@ -248,7 +248,8 @@ def test_embed_keeps_the_ids_of_blank_rows_and_those_within_a_limit(tiny_llama, 
 
 def test_scan_tells_how_many_blank_rows_it_passed_over(tiny_llama, tmp_path, capsys):
     (tmp_path / "t.txt").write_text(BLANKS["t.txt"])
-    call = ["scan", tiny_llama, "--data", str(tmp_path / "t.txt"), "--metrics", "curvature", "--out", str(tmp_path / "r")]
+    data, out = ["--data", str(tmp_path / "t.txt")], ["--out", str(tmp_path / "r")]
+    call = ["scan", tiny_llama, *data, *out, "--metrics", "curvature"]
     for _ in ("the first time", "when it is all there"):
         assert main(call) == 0
         assert "2 blank rows" in capsys.readouterr().err
@@ -295,7 +296,7 @@ def test_no_verb_ends_in_a_raw_error_over_half_a_character(tiny_llama, tmp_path)
         lambda: layerwise.stress(tiny_llama, data, kind="length", levels=[2]),
         lambda: layerwise.pick(tiny_llama, data),
         lambda: layerwise.export(tiny_llama, Recipe(1, transform="center"), tmp_path / "m", fit=data),
-        lambda: list(layerwise.texts(data, min_tokens=2, tokenizer=tokenizer_of(tiny_llama))),
+        lambda: layerwise.scan(tiny_llama, layerwise.texts(data, min_tokens=2, tokenizer=tokenizer_of(tiny_llama))),
     ):
         with pytest.raises(InputError, match="half of a character"):
             call()

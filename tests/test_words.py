@@ -301,3 +301,82 @@ def test_a_campaign_tells_wrong_words_of_its_settings_before_anything_runs(tmp_p
 
 def test_the_depth_of_tiny_models_is_what_these_tests_think():
     assert DEPTH == 3
+
+
+def test_a_rule_does_not_take_the_deepest_layer_scanned_for_the_last(tiny_llama):
+    part = layerwise.scan(tiny_llama, TEXTS, metrics="curvature", layers="0,1")
+    for word in ("last", "second_to_last", "min:curvature", "depth:80%"):
+        with pytest.raises(InputError, match=f"the last layer, {DEPTH}, is not in this table.*--layers 0,1,last"):
+            layerwise.pick(part, rule=word)
+    some = layerwise.scan(tiny_llama, TEXTS, metrics="curvature", layers="0,last")
+    assert layerwise.pick(some, rule="depth:40%").recipe.layer == 1, "the model's depth, not the number of layers"
+    assert any("only these of 4 layers" in line for line in layerwise.pick(some, rule="min:curvature").why)
+    assert layerwise.pick(some, rule="second_to_last").saving == pytest.approx(1 / DEPTH)
+
+
+def test_a_rule_takes_tokens_and_pooling_of_the_table_into_the_recipe(tiny_llama):
+    options = {"metrics": "curvature,dataset_entropy", "tokens": "no_first", "pooling": "last"}
+    table = layerwise.scan(tiny_llama, TEXTS, **options)
+    for word in ("last", "depth:40%", "min:dataset_entropy", "min:curvature"):
+        chosen = layerwise.pick(table, rule=word)
+        assert (chosen.recipe.tokens, chosen.recipe.pooling) == ("no_first", "last"), word
+        assert (chosen.last.tokens, chosen.last.pooling, chosen.last.layer) == ("no_first", "last", DEPTH)
+
+
+def test_a_rule_wants_the_table_of_one_model(tiny_llama, tiny_bert):
+    tables = [layerwise.scan(model, TEXTS, metrics="curvature") for model in (tiny_llama, tiny_bert)]
+    with pytest.raises(InputError, match="expected the table of one model, got 2"):
+        layerwise.pick(LayerTable.join(tables), rule="last")
+
+
+@pytest.mark.parametrize("depth", [6, 12, 24, 30, 50])
+@pytest.mark.parametrize("percent", ["25", "50", "75", "80", "7", "12.5"])
+def test_a_percentage_is_the_same_layer_in_a_rule_and_in_layers(percent, depth):
+    from layerwise.selection.rules import parse_rule
+
+    (asked,) = choose_layers(f"{percent}%", depth)
+    assert parse_rule(f"depth:{percent}%")({}, depth) == asked
+
+
+def test_the_window_of_a_rule_ends_at_the_same_layers(run):
+    """20 % of 6 layers is layer 1 (1.2) and 75 % is layer 4 (4.5, a tie): these count as well as those between."""
+    from layerwise.selection.rules import parse_rule
+
+    rule = parse_rule("max:m@20%-75%")
+    assert [rule({"m": [1.0 if k == layer else 0.0 for k in range(7)]}, 6) for layer in (1, 4)] == [1, 4]
+    assert rule({"m": [9.0, 1.0, 2.0, 0.0, 0.0, 9.0, 9.0]}, 6) == 2
+
+
+def test_metrics_of_a_whole_model_are_seen_whether_their_task_is_empty_or_missing(tmp_path, capsys):
+    """A csv file has an empty cell there, which pandas reads as NaN."""
+    import pandas as pd
+
+    (tmp_path / "s.csv").write_text("family,model,task,layer,score\n" + "".join(f"f,m,t,{k},{k}\n" for k in range(4)))
+    (tmp_path / "m.csv").write_text("model,task,layer,metric,value\n" + "".join(f"m,,{k},dime,{k}\n" for k in range(4)))
+    files = [str(tmp_path / "s.csv"), "--metrics", str(tmp_path / "m.csv")]
+    assert main(["audit", *files, "--rules", "max:dime", "--json"]) == 0
+    assert '"unseen":0.0' in capsys.readouterr().out
+    frames = [pd.read_csv(tmp_path / name) for name in ("s.csv", "m.csv")]
+    assert frames[1].task.isna().all()
+    assert layerwise.audit(*frames, rules="min:dime").unseen.tolist() == [0.0]
+    assert layerwise.audit(*frames, rules="min:dime").chosen.tolist() == [0.0]
+
+
+def test_a_number_of_an_audit_that_is_none_is_told_by_its_row(tmp_path, capsys):
+    (tmp_path / "s.csv").write_text("family,model,task,layer,score\nf,m,t,0,1\nf,m,t,one,2\n")
+    assert main(["audit", str(tmp_path / "s.csv")]) == 2
+    assert "row 2: layer must be a number, not 'one'" in capsys.readouterr().err
+
+
+def test_a_metric_of_a_scan_has_no_better_end_and_no_front(run, tiny_llama, capsys):
+    frame = layerwise.tradeoff(run, "curvature", model=tiny_llama, repeats=1)
+    assert "pareto" not in frame and len(frame)
+    assert main(["tradeoff", run, "--score", "curvature", "--model", tiny_llama]) == 0
+    printed = capsys.readouterr()
+    assert "*" not in printed.out and "pareto" not in printed.out
+    assert "no better end" in printed.err
+    import json
+    from pathlib import Path
+
+    kept = json.loads((Path(run) / "tradeoff.json").read_text())
+    assert not any(row["pareto"] for row in kept["layers"])

@@ -1,5 +1,6 @@
 """The library's verbs: what a Python user calls, and what the command line calls for its user."""
 
+import math
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -38,7 +39,7 @@ from layerwise.files import open_folder, write_atomically, write_json
 from layerwise.inputs.source import Source
 from layerwise.inputs.stress import KINDS, Stress
 from layerwise.inputs.tables import read_table
-from layerwise.inputs.text import open_texts
+from layerwise.inputs.text import open_texts, tokens_in
 from layerwise.inputs.views import STRENGTH
 from layerwise.metrics.base import Metric
 from layerwise.models.doctor import Finding, examine
@@ -162,13 +163,13 @@ def lengths_that_fit(
     count: Any, source: Source, levels: Sequence[float], *, asked: bool
 ) -> tuple[tuple[float, ...], Source]:
     """The texts long enough for every level; of levels that nobody asked for, those that half of them reach."""
-    lengths = sorted(len(count(example.text)["input_ids"]) for example in source)
+    lengths = sorted(n for example in source if (n := tokens_in(count, example.text)) < math.inf) or [0]
     if not asked:
         levels = [level for level in levels if level <= lengths[len(lengths) // 2]]
     if not levels or max(levels) > lengths[-1]:
         raise InputError(f"no text is that long: the longest has {lengths[-1]} tokens; pass shorter --levels")
     most = max(levels)
-    return tuple(levels), source.where(lambda text: len(count(text)["input_ids"]) >= most, f">= {most:g} tokens")
+    return tuple(levels), source.where(lambda text: tokens_in(count, text) >= most, f">= {most:g} tokens")
 
 
 def plan(model: Any, data: Any = "demo", **options: Any) -> Forecast:
@@ -366,9 +367,10 @@ def export(
 def tradeoff(
     run: Any, score: str = "mean", *, model: Any = None, data: Any = "demo", mode: str = "portable", repeats: int = 5
 ) -> pd.DataFrame:
-    """For each layer of an evaluation (or scan): its score, relative latency, parameters and memory; Pareto marked.
+    """For each layer of an evaluation (or scan): its score, relative latency, parameters and memory.
 
-    `score` is a task or metric of the run, or `mean` over all tasks. The model is loaded to be timed; pass it where
+    Of an evaluation, the column `pareto` marks layers that no other beats at both score and size; a metric of a scan
+    has no better end, so nothing is marked. `score` is a task or metric of the run, or `mean` over all tasks. The model is loaded to be timed; pass it where
     the run's own name no longer leads to it. `report` and `plot` show what this leaves in the run's folder.
     """
     require_options(mode=mode, repeats=repeats)

@@ -1,5 +1,6 @@
 """Arguments: what a user may pass as model, data, engine or words, made into what the rooms below take."""
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,7 +17,7 @@ from layerwise.engines.ray import Cluster, open_ray
 from layerwise.engines.shards import Engine
 from layerwise.errors import InputError
 from layerwise.inputs.source import Source
-from layerwise.inputs.text import open_texts, peek
+from layerwise.inputs.text import open_texts, peek, tokens_in
 from layerwise.metrics.base import Metric
 from layerwise.models.layers import LayerChoice, choose_layers
 from layerwise.models.load import (
@@ -85,7 +86,9 @@ def forecast_of(
 ) -> Forecast:
     """Lengths are guessed from the first texts; weights that are `loaded` already, or elsewhere, are free here."""
     loaded = loaded or not isinstance(model, str | Path | ModelSpec)
-    sample = encode_texts(outline.tokenizer, peek(source, 64), scan_plan.max_length)
+    # A text that cannot be computed is named where that is tried: it may be left out.
+    whole = [text for text in peek(source, 64) if tokens_in(outline.tokenizer, text) < math.inf]
+    sample = encode_texts(outline.tokenizer, whole, scan_plan.max_length)
     prompts, all_of_them = source.count(COUNTED_AT_MOST)
     return make_forecast(
         scan_plan,

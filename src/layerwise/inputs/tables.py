@@ -122,18 +122,20 @@ def require_text(value: object, name: str, where: str) -> str:
     if not isinstance(value, str):
         what = "missing" if is_missing(value) else f"a {type(value).__name__} ({value!r})"
         raise InputError(f"{where}: {name} must be a text, and is {what}")
-    if (at := lone_surrogate(value)) is not None:
-        raise InputError(f"{where}: {name} holds half of a character ({value[at]!a}) at place {at}")
-    return str(value)
+    return require_whole_characters(str(value), f"{where}: {name}")
 
 
-def lone_surrogate(text: str) -> int | None:
-    """The place of half a character, which no file can hold and no tokenizer takes; None where there is none."""
+def require_whole_characters(text: str, what: str) -> str:
+    """The text, if it holds no half of a character (a lone surrogate): no file holds it, and no tokenizer takes it."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        return error.start
-    return None
+        near = text[max(0, error.start - 20) : error.start + 20]
+        raise InputError(
+            f"{what} holds half of a character ({text[error.start]!a}) at place {error.start}, near {near!a}; "
+            "correct that text, or take it out of the data"
+        ) from None
+    return text
 
 
 def text_column(table: Any, name: str, where: str) -> list[str]:

@@ -1,5 +1,6 @@
 """Texts from a list, a file (.txt, .jsonl, .csv, .parquet), standard input, a hub data set, or the bundled demo."""
 
+import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
@@ -11,7 +12,7 @@ from typing import Any
 from layerwise.checks import require_options, require_word
 from layerwise.errors import InputError, MissingExtra
 from layerwise.inputs.source import Source
-from layerwise.inputs.tables import ENCODING, read_records, require_text
+from layerwise.inputs.tables import ENCODING, read_records, require_text, require_whole_characters
 
 Row = tuple[str | None, str | None]  # id or None, text or None where there is none
 SUFFIXES = (".txt", ".jsonl", ".csv", ".parquet")
@@ -44,7 +45,7 @@ def open_texts(
     if min_tokens:
         if tokenizer is None:
             raise InputError("min_tokens counts tokens, so it needs a tokenizer: pass tokenizer=")
-        source = source.where(lambda text: len(tokenizer(text)["input_ids"]) >= min_tokens, f">= {min_tokens} tokens")
+        source = source.where(lambda text: tokens_in(tokenizer, text) >= min_tokens, f">= {min_tokens} tokens")
     if limit is not None:
         source = source.first(limit)
     return source if sample is None else source.sample(sample)
@@ -145,6 +146,14 @@ def id_of(value: Any, where: str, column: str) -> str:
     if value is None or value == "" or value != value:
         raise InputError(f"{where}: the id in column {column!r} is missing")
     return require_text(str(value), f"column {column!r}", where)
+
+
+def tokens_in(tokenizer: Any, text: str) -> float:
+    """How many tokens a text has; infinity where it cannot be told, so that it is named where it is computed."""
+    try:
+        return len(tokenizer(require_whole_characters(text, "a text"))["input_ids"])
+    except InputError:
+        return math.inf
 
 
 def wikitext_paragraph(text: str) -> bool:

@@ -6,6 +6,7 @@ from typing import Any
 
 from layerwise.errors import InputError
 from layerwise.inputs.source import Example
+from layerwise.inputs.tables import require_whole_characters
 from layerwise.inputs.views import STRENGTH, make_view
 
 
@@ -52,6 +53,8 @@ def encode_examples(
     strength: float = STRENGTH,
 ) -> list[Encoded]:
     """Examples ready for a pass, each with so many perturbed views behind the original."""
+    for example in examples:
+        require_whole_characters(example.text, f"example {example.id}")
     texts = [
         text
         for e in examples

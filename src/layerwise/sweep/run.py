@@ -60,16 +60,22 @@ def run_scan(
     if out is not None:
         claim(out, {"origin": origin, "settings": plan.settings(), "model": network.name, "data": source.name})
     most = {"auto": PROMPTS_AT_MOST, "all": float("inf"), "none": 0}[keep_prompts] if out is not None else 0
+    blank_rows = 0
+
+    def on_blank() -> None:
+        nonlocal blank_rows
+        blank_rows += 1
+
     with threads(plan.threads):  # merging and scoring, too: the table's bits belong to the plan
         state = engine.run_shards(
-            shards(source, plan.shard_size),
+            shards(source.examples(on_blank), plan.shard_size),
             ScanWork(plan, origin, most),
             Checkpoint(out, ScanState.parse, SECONDS_BETWEEN_CHECKPOINTS),
             allow_missing=allow_missing,
             report=on_batch,
         )
         scores = [s for layer in plan.layers for s in layer_scores(network, plan, state, source.name, layer)]
-    run = provenance(network, plan, source, state) | {"seconds": round(time.monotonic() - began, 3)}
+    run = provenance(network, plan, source, state, blank_rows) | {"seconds": round(time.monotonic() - began, 3)}
     table = LayerTable(tuple(scores), run)
     if out is not None:
         table.save(out)
@@ -95,7 +101,9 @@ def claim(out: Folder, plan: dict[str, Any]) -> None:
         raise RunError(f"{out} holds another scan ({'; '.join(differing)}); use another folder")
 
 
-def provenance(network: Identity, plan: ScanPlan, source: Source, state: ScanState) -> dict[str, Any]:
+def provenance(
+    network: Identity, plan: ScanPlan, source: Source, state: ScanState, blank_rows: int
+) -> dict[str, Any]:
     """Everything needed to know what a table says and to make it again."""
     facts = state.facts
     return {
@@ -111,5 +119,6 @@ def provenance(network: Identity, plan: ScanPlan, source: Source, state: ScanSta
             "tokens": facts.tokens,
             "cut": facts.cut,
             "missing": facts.missing,
+            "blank_rows": blank_rows,  # of the data, passed over
         },
     }
