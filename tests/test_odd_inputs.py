@@ -1,14 +1,13 @@
 """Odd inputs: texts, tables, arrays and files keep their values, or are refused by name; nothing is lost in silence."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 from families import DEPTH
 
 import layerwise
@@ -306,3 +305,56 @@ def tokenizer_of(folder):
     from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(folder)
+
+
+def test_n_and_skipped_of_a_sample_count_the_same_examples():
+    """Of 1,000 examples, every fifth undefined, a sample of 16 reaches about 20: not 16 of them and 200 skipped."""
+    from layerwise.accumulators.row_sample import RowSample
+
+    keys = torch.randperm(1000, generator=torch.Generator().manual_seed(3)).to(torch.int64)
+    rows = torch.randn(1000, 1, 3, generator=torch.Generator().manual_seed(4))
+    rows[keys % 5 == 0] = torch.nan
+    whole, parts = RowSample(3, size=16), [RowSample(3, size=16) for _ in range(7)]
+    whole.update(keys, rows)
+    for i, part in enumerate(parts):
+        part.update(keys[i::7], rows[i::7])
+    merged = parts[0]
+    for part in parts[1:]:
+        merged.merge(RowSample.from_state(part.to_state()))
+    assert whole.keys.tolist() == merged.keys.tolist() == [k for k in range(20) if k % 5]
+    assert whole.skipped == merged.skipped == RowSample.from_state(whole.to_state()).skipped == 4  # 0, 5, 10, 15
+    assert [whole.skipped_among(n) for n in (1, 4, 5, 16)] == [1, 1, 2, 4]
+    few = RowSample(3, size=2000)
+    few.update(keys, rows)
+    assert (len(few.keys), few.skipped) == (800, 200), "where all fit into the sample, all are counted"
+
+
+def test_every_row_of_a_scan_counts_n_and_skipped_over_the_same_examples(tiny_llama, monkeypatch):
+    """Texts of one token have no value without their first; samples of 7 are smaller than the data."""
+    from layerwise.metrics import readings
+
+    for name in ("SAMPLE_ROWS", "SAMPLE_PAIRS"):
+        monkeypatch.setattr(readings, name, 7)
+    texts = [f"w{i}" if i % 2 else f"w{i} w{i + 1} w{i + 2}" for i in range(40)]
+    metrics = "intrinsic_dimension,top_share,dataset_entropy,effective_rank,mean_norm"
+    table = layerwise.scan(tiny_llama, texts, metrics=metrics, tokens="no_first", rows="raw,centered_unit", layers=1)
+    reached = {}
+    for row in table:
+        if (sampled := row.metric == "intrinsic_dimension" or row.rows == "centered_unit") or row.metric == "mean_norm":
+            reached.setdefault(sampled, set()).add(row.n + row.skipped)
+    defined = [" " in example.text for example in sorted(open_texts(texts), key=lambda example: example.key)]
+    seventh = [place for place, known in enumerate(defined, start=1) if known][6]
+    assert 7 < seventh < 27
+    assert reached == {False: {40}, True: {seventh}}
+
+
+def test_blocks_count_what_was_skipped_on_the_way_to_their_last_pair():
+    from layerwise.accumulators.row_sample import RowSample
+    from layerwise.metrics.scores import of_blocks
+
+    keys, rows = torch.arange(30), torch.randn(30, 2, 3)
+    rows[[2, 11, 29]] = torch.nan
+    kept = RowSample(3, views=2, size=100)
+    kept.update(keys, rows)
+    estimate = of_blocks(lambda a, b: (a - b).norm(), 10)(kept, "raw")
+    assert (estimate.n, estimate.skipped) == (20, 2) != (20, 3), "27 pairs are two blocks of 10: keys 0 to 21"

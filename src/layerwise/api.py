@@ -370,8 +370,9 @@ def tradeoff(
     """For each layer of an evaluation (or scan): its score, relative latency, parameters and memory.
 
     Of an evaluation, the column `pareto` marks layers that no other beats at both score and size; a metric of a scan
-    has no better end, so nothing is marked. `score` is a task or metric of the run, or `mean` over all tasks. The model is loaded to be timed; pass it where
-    the run's own name no longer leads to it. `report` and `plot` show what this leaves in the run's folder.
+    has no better end, so nothing is marked. `score` is a task or metric of the run, or `mean` over all tasks. The
+    model is loaded to be timed; pass it where the run's own name no longer leads to it. `report` and `plot` show what
+    this leaves in the run's folder.
     """
     require_options(mode=mode, repeats=repeats)
     table = as_table(run)
