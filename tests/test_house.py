@@ -14,8 +14,8 @@ SRC = Path(layerwise.__file__).parent
 # Imports run downhill. Rooms on one floor do not import one another.
 FLOORS = [
     {"errors"},
-    {"files", "recipe"},
-    {"folders"},
+    {"files", "checks"},
+    {"folders", "recipe"},
     {"ops", "accumulators", "results", "models", "inputs"},
     {"metrics"},
     {"passes", "engines", "functional"},

@@ -1,12 +1,13 @@
 """The library's verbs: what a Python user calls, and what the command line calls for its user."""
 
+import math
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 from tqdm.auto import tqdm
@@ -24,8 +25,8 @@ from layerwise.arguments import (
     prepare,
     progress_bar,
     threads_of,
-    words,
 )
+from layerwise.checks import READOUTS, ROW_TREATMENTS, TOKEN_CHOICES, require_options, require_word, split_words
 from layerwise.downstream.correlate import correlations
 from layerwise.downstream.forecast import forecast_lines
 from layerwise.downstream.run import run_evaluation
@@ -40,17 +41,15 @@ from layerwise.folders import claim, require_new_file, require_record, require_u
 from layerwise.inputs.source import Source
 from layerwise.inputs.stress import KINDS, Stress
 from layerwise.inputs.tables import read_table
-from layerwise.inputs.text import open_texts
+from layerwise.inputs.text import open_texts, tokens_in
 from layerwise.inputs.views import STRENGTH
 from layerwise.metrics.base import Metric
 from layerwise.models.doctor import Finding, examine
 from layerwise.models.layers import LayerChoice, choose_layers
 from layerwise.models.load import LONGEST_DEFAULT, outline_of
 from layerwise.models.readouts import Ways, expand_layers, last_recipe, split_last
-from layerwise.ops.pooling import POOLINGS
-from layerwise.ops.tokens import TOKEN_CHOICES
 from layerwise.ops.transforms import fit_maps
-from layerwise.passes.vectors import pooled_vectors
+from layerwise.passes.vectors import pooled_vectors, require_finite_vectors
 from layerwise.recipe import Recipe
 from layerwise.reporter.content import TRADEOFF_FILE, Run, open_run, run_labels
 from layerwise.reporter.figures import FIGURES, require_figure
@@ -65,12 +64,10 @@ from layerwise.selection.run import pick_by_rule, pick_recipe
 from layerwise.sweep.comparison import Against, Comparison, compare_runs
 from layerwise.sweep.forecast import Forecast
 from layerwise.sweep.moments import moments_of
-from layerwise.sweep.plan import READOUTS
 from layerwise.sweep.run import KeepPrompts, run_scan
 
 TIMED_TEXTS = 16
 PICKED_ON = 1000  # texts: maps and probes hardly change beyond
-KNOWN_READOUTS = (READOUTS, TOKEN_CHOICES, POOLINGS)
 
 
 def scan(
@@ -105,6 +102,7 @@ def scan(
     examples that cannot be computed are left out, and every row says how many. `state` says how sums over the data set
     are kept: exact, float32, sketch:512, or auto, the most exact of them that takes no more than eight gigabytes.
     """
+    require_options(threads=threads, keep_prompts=keep_prompts, allow_missing=allow_missing)
     scan_plan, source, outline = prepare(
         model, data, metrics=metrics, layers=layers, rows=rows, tokens=tokens, readout=readout, pooling=pooling,
         max_length=max_length, batch_tokens=batch_tokens, shard_size=shard_size, seed=seed, view_strength=view_strength,
@@ -140,8 +138,8 @@ def stress(
     `kind` is repeat_one, repeat_any, random, length (the first tokens of texts that are long enough for every
     level) or random_length. The rows say kind and level in `condition` and `level`.
     """
-    if kind not in KINDS:
-        raise InputError(f"kind {kind!r} is not one of {', '.join(KINDS)}")
+    require_word("kind", kind, KINDS)
+    require_options(threads=threads, allow_missing=allow_missing)
     (outline, _), source = outline_and_dtype(model), open_source(data)
     tried = tuple(levels or [x for x in KINDS[kind].levels if KINDS[kind].a_share or x <= outline.max_length])
     if kind == "length":
@@ -173,13 +171,13 @@ def lengths_that_fit(
     count: Any, source: Source, levels: Sequence[float], *, asked: bool
 ) -> tuple[tuple[float, ...], Source]:
     """The texts long enough for every level; of levels that nobody asked for, those that half of them reach."""
-    lengths = sorted(len(count(example.text)["input_ids"]) for example in source)
+    lengths = sorted(n for example in source if (n := tokens_in(count, example.text)) < math.inf) or [0]
     if not asked:
         levels = [level for level in levels if level <= lengths[len(lengths) // 2]]
     if not levels or max(levels) > lengths[-1]:
         raise InputError(f"no text is that long: the longest has {lengths[-1]} tokens; pass shorter --levels")
     most = max(levels)
-    return tuple(levels), source.where(lambda text: len(count(text)["input_ids"]) >= most, f">= {most:g} tokens")
+    return tuple(levels), source.where(lambda text: tokens_in(count, text) >= most, f">= {most:g} tokens")
 
 
 def plan(model: Any, data: Any = "demo", **options: Any) -> Forecast:
@@ -203,8 +201,13 @@ def embed(
 
     `last` is the model as shipped: what `SentenceTransformer(model).encode` gives, with its own pooling, map,
     normalisation and prompt. A layer number is that layer, pooled as the model pools unless `pooling` says otherwise.
+    There is one row for each row of the data: one without a text has null vectors, and `attrs["blank_rows"]` counts
+    them.
     """
-    network, examples = open_network(model), list(open_source(data))
+    require_options(readout=readout, tokens=tokens, pooling=pooling, max_length=max_length, batch_tokens=batch_tokens)
+    rows = list(open_source(data).every_row())
+    examples = [example for _, example in rows if example is not None]
+    network = open_network(model)
     chosen = expand_layers(network, layers, ways_to_read(readout, tokens, pooling))
     numbers, with_last = split_last(layers)
     named = {f"layer_{k}": chosen[i] for i, k in enumerate(choose_layers(numbers, network.depth) if numbers else ())}
@@ -216,9 +219,15 @@ def embed(
             network, behind, [recipe.at for recipe in chosen], batch_tokens=batch_tokens,
             max_length=longest(max_length, network), on_batch=lambda done: on_batch(done, 0),
         )
-    columns: dict[str, Any] = {"id": [e.id for e in examples], "text": [e.text for e in examples]}
-    columns |= {name: list(vectors[recipe.at].float().numpy()) for name, recipe in named.items()}
-    return pd.DataFrame(columns)
+    require_finite_vectors(vectors, examples, network.dtype)
+    ids, texts_read = [e.id if e else given for given, e in rows], [e and e.text for _, e in rows]
+    columns: dict[str, Any] = {"id": ids, "text": texts_read}
+    for name, recipe in named.items():
+        each = iter(vectors[recipe.at].float().numpy())
+        columns[name] = [next(each) if example else None for _, example in rows]
+    frame = pd.DataFrame(columns)
+    frame.attrs["blank_rows"] = len(rows) - len(examples)
+    return frame
 
 
 def evaluate(
@@ -254,6 +263,11 @@ def evaluate(
     script then needs `if __name__ == "__main__":`. With engine="ray" (or a Cluster), texts are encoded by the
     workers of a cluster and scored on all its CPUs; `out` and `data_root` are then on a disk that every node sees.
     """
+    require_options(
+        readout=readout, tokens=tokens, pooling=pooling, max_length=max_length, batch_tokens=batch_tokens,
+        precision=precision, vectors=vectors, workers=workers, threads=threads,
+    )
+    threads = threads or threads_of(engine)
     chosen = choose_tasks(tasks, Path(data_root).absolute() if data_root else None)
     outline, _ = outline_and_dtype(model)
     asked = [recipes] if isinstance(recipes, Recipe) else list(recipes)
@@ -278,8 +292,8 @@ def evaluate(
         encoder = opened.enter_context(open_engine(engine, model, out))
         processes = encoder if isinstance(encoder, RayEngine) else opened.enter_context(local_processes(workers))
         return run_evaluation(
-            encoder, processes, chosen, asked, out=Path(out).absolute(), threads=threads or threads_of(engine),
-            max_length=longest(max_length, outline), fit="task" if fit == "task" else texts_to_fit,
+            encoder, processes, chosen, asked, out=Path(out).absolute(), threads=threads,
+            max_length=longest(max_length, outline), fit=texts_to_fit,
             batch_tokens=batch_tokens, prompts=prompts, precision=precision, vectors=vectors, on_score=on_score,
         )
 
@@ -296,19 +310,16 @@ def plan_evaluation(
     precision: str = "float32",
 ) -> list[str]:
     """What `evaluate` would take, a line each: tasks, texts, unique texts, forward passes, disk. Loads no weight."""
+    require_options(readout=readout, tokens=tokens, pooling=pooling, precision=precision)
     chosen, outline = choose_tasks(tasks, data_root), outline_of(as_spec(model))
     recipes = expand_layers(outline, layers, ways_to_read(readout, tokens, pooling), normed_last=True)
     return forecast_lines(chosen, len(recipes), outline.width, 4 if precision == "float32" else 2)
 
 
 def ways_to_read(readout: Words, tokens: Words, pooling: Words | None) -> Ways:
-    """The ways to read a layer, each word checked; no pooling means the model's own."""
-    ways = Ways(words(readout), words(tokens), words(pooling) if pooling else ())
-    for (name, given), known in zip(vars(ways).items(), KNOWN_READOUTS, strict=True):
-        for word in given:
-            if word not in known:
-                raise InputError(f"{name} {word!r} is not one of {', '.join(known)}")
-    return ways
+    """The ways to read a layer; no pooling means the model's own."""
+    own = split_words("pooling", pooling) if pooling else ()
+    return Ways(split_words("readout", readout), split_words("tokens", tokens), own)
 
 
 def require_one_length(recipes: Sequence[Recipe], max_length: int | None) -> None:
@@ -321,11 +332,13 @@ def require_one_length(recipes: Sequence[Recipe], max_length: int | None) -> Non
             )
 
 
-def fitting_texts(fit: Any, recipes: Sequence[Recipe]) -> tuple[str, ...]:
-    """The texts of `fit`; raises where a recipe has a map and there is nothing to fit it on."""
+def fitting_texts(fit: Any, recipes: Sequence[Recipe]) -> tuple[str, ...] | Literal["task"]:
+    """The texts of `fit`, or `task`; raises where a recipe has a map and there is nothing to fit it on."""
     if fit is None and (mapped := [r.transform for r in recipes if r.transform != "none"]):
         raise InputError(f"transform {mapped[0]} must be fitted on texts of your own kind: pass fit= (--fit FILE)")
-    return () if fit is None or fit == "task" else tuple(example.text for example in open_source(fit))
+    if isinstance(fit, str) and fit == "task":
+        return "task"
+    return () if fit is None else tuple(example.text for example in open_source(fit))
 
 
 def export(
@@ -354,6 +367,9 @@ def export(
     scan that kept the second moments of that layer; a Pick fresh from `pick` has its map already. `scores`, a run of
     `evaluate`, go into the model card.
     """
+    require_options(
+        readout=readout, tokens=tokens, pooling=pooling, transform=transform, mode=mode, max_length=max_length
+    )
     require_new(out)
     network = open_network(model)
     if isinstance(layer, Pick):
@@ -382,11 +398,14 @@ def export(
 def tradeoff(
     run: Any, score: str = "mean", *, model: Any = None, data: Any = "demo", mode: str = "portable", repeats: int = 5
 ) -> pd.DataFrame:
-    """For each layer of an evaluation (or scan): its score, relative latency, parameters and memory; Pareto marked.
+    """For each layer of an evaluation (or scan): its score, relative latency, parameters and memory.
 
-    `score` is a task or metric of the run, or `mean` over all tasks. The model is loaded to be timed; pass it where
-    the run's own name no longer leads to it. `report` and `plot` show what this leaves in the run's folder.
+    Of an evaluation, the column `pareto` marks layers that no other beats at both score and size; a metric of a scan
+    has no better end, so nothing is marked. `score` is a task or metric of the run, or `mean` over all tasks. The
+    model is loaded to be timed; pass it where the run's own name no longer leads to it. `report` and `plot` show what
+    this leaves in the run's folder.
     """
+    require_options(mode=mode, repeats=repeats)
     table = as_table(run)
     if not isinstance(run, LayerTable):
         require_record(run, TRADEOFF_FILE, TRADEOFF_KEYS)
@@ -417,6 +436,7 @@ def pick(
     probes decide. With `rule`, or with neither, a rule over the run's table decides; without one, the last is kept.
     A recipe with a map has whitened token embeddings beside its layer, which doubles its width, unless `static` is off.
     """
+    require_options(max_length=max_length, seed=seed)
     is_run = isinstance(run, LayerTable) or (isinstance(run, str | Path) and (Path(run) / TABLE_FILE).exists())
     if rule is not None or (data is None and labels is None):
         if not is_run:
@@ -445,7 +465,7 @@ def audit(scores: Any, metrics: Any = None, *, rules: Words = "last,second_to_la
     `scores` has family, model, task, layer, score; `metrics` has model, task, layer, metric, value (task "" where it
     belongs to the whole model).
     """
-    return audit_rules(cases_from_frames(scores, metrics), [parse_rule(word) for word in words(rules)])
+    return audit_rules(cases_from_frames(scores, metrics), [parse_rule(word) for word in split_words("rules", rules)])
 
 
 def as_table(run: Any) -> LayerTable:
@@ -454,6 +474,8 @@ def as_table(run: Any) -> LayerTable:
 
 def correlate(scan_table: Any, eval_table: Any, **options: Any) -> pd.DataFrame:
     """Which metrics go with which task scores over the layers: Spearman, Kendall, distance correlation, p-values."""
+    if "readout" in options:
+        require_word("readout", options["readout"], READOUTS)
     return correlations(as_table(scan_table), as_table(eval_table), **options)
 
 
@@ -487,6 +509,9 @@ def compare(
     """
     if html is not None:
         require_new_file(html, overwrite=overwrite, ours=is_page)
+    for name, word, known in (("rows", rows, ROW_TREATMENTS), ("tokens", tokens, TOKEN_CHOICES)):
+        if word is not None:
+            require_word(name, word, known)
     compared = compare_runs(runs, against=against, rows=rows, tokens=tokens)
     if html is not None:
         opened = [open_run(run) for run in runs]

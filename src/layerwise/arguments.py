@@ -1,5 +1,6 @@
 """Arguments: what a user may pass as model, data, engine or words, made into what the rooms below take."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -10,12 +11,13 @@ from typing import Any
 import torch
 from tqdm.auto import tqdm
 
+from layerwise.checks import ENGINES, require_options, require_word, split_words
 from layerwise.engines.local import LocalEngine
 from layerwise.engines.ray import Cluster, open_ray
 from layerwise.engines.shards import Engine
 from layerwise.errors import InputError
 from layerwise.inputs.source import Source
-from layerwise.inputs.text import open_texts, peek
+from layerwise.inputs.text import open_texts, peek, tokens_in
 from layerwise.metrics.base import Metric
 from layerwise.models.layers import LayerChoice, choose_layers
 from layerwise.models.load import (
@@ -52,11 +54,13 @@ def prepare(
     **numbers: Any,
 ) -> tuple[ScanPlan, Source, Outline]:
     """The plan, the data and the model's outline, before any weight is loaded."""
+    reading = {"rows": rows, "tokens": tokens, "readout": readout, "pooling": pooling or "mean"}
+    require_options(max_length=max_length, state=state)  # the plan checks all others, and tells all that is wrong
+    chosen = choose_metrics(metrics)
     outline, dtype = outline_and_dtype(model)
-    made: Any = {"rows": words(rows), "tokens": words(tokens), "readout": words(readout)}
-    made["pooling"] = words(pooling or "mean")
+    made: Any = {name: split_words(name, given) for name, given in reading.items()}
     scan_plan = ScanPlan(
-        metrics=choose_metrics(metrics),
+        metrics=chosen,
         layers=choose_layers(layers, outline.depth),
         depth=outline.depth,
         has_norm=outline.has_norm,
@@ -83,7 +87,9 @@ def forecast_of(
 ) -> Forecast:
     """Lengths are guessed from the first texts; weights that are `loaded` already, or elsewhere, are free here."""
     loaded = loaded or not isinstance(model, str | Path | ModelSpec)
-    sample = encode_texts(outline.tokenizer, peek(source, 64), scan_plan.max_length)
+    # A text that cannot be computed is named where that is tried: it may be left out.
+    whole = [text for text in peek(source, 64) if tokens_in(outline.tokenizer, text) < math.inf]
+    sample = encode_texts(outline.tokenizer, whole, scan_plan.max_length)
     prompts, all_of_them = source.count(COUNTED_AT_MOST)
     return make_forecast(
         scan_plan,
@@ -97,7 +103,9 @@ def forecast_of(
 
 
 def as_spec(model: str | Path | ModelSpec) -> ModelSpec:
-    return model if isinstance(model, ModelSpec) else ModelSpec(str(model))
+    spec = model if isinstance(model, ModelSpec) else ModelSpec(str(model))
+    require_word("dtype", spec.dtype, DTYPES)
+    return spec
 
 
 def open_network(model: Any) -> Network:
@@ -163,8 +171,7 @@ def load_as(name: str, spec: ModelSpec) -> Network:
 def as_cluster(engine: str | Cluster) -> Cluster:
     if isinstance(engine, Cluster):
         return engine
-    if engine != "ray":
-        raise InputError(f"engine {engine!r} is not one of local, ray")
+    require_word("engine", engine, ENGINES)
     return Cluster()
 
 
@@ -179,15 +186,10 @@ def open_source(data: Any) -> Source:
 
 def longest(asked: int | None, model: Network | Outline, at_most: int | None = None) -> int:
     """The longest input in tokens: what was asked for, else what is usual for this model, or `at_most`."""
+    require_options(max_length=asked)
     if asked is not None and asked > model.max_length:
         raise InputError(f"max_length {asked} is more than this model takes; use at most {model.max_length}")
     return asked if asked is not None else min(model.usual_length, at_most or model.usual_length)
-
-
-def words(given: Words) -> tuple[str, ...]:
-    """One word, several with commas, or a list of them."""
-    parts = given.split(",") if isinstance(given, str) else given
-    return tuple(dict.fromkeys(part.strip() for part in parts))
 
 
 @contextmanager

@@ -5,13 +5,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, fields, replace
-from difflib import get_close_matches
 from inspect import signature
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 from layerwise.arguments import as_cluster, forecast_of, open_engine, prepare, threads_of
+from layerwise.checks import problems_of, suggestion
 from layerwise.engines.ray import Cluster, joined, workers_of
 from layerwise.engines.shards import threads
 from layerwise.errors import InputError, LayerwiseError, RunError
@@ -93,7 +93,7 @@ class Campaign:
             if times > 1:
                 checked.problems.append(f"{name} is asked for {times} times")
         checked.finish()
-        return cls(told["out"], cells, engine, int(told.get("allow_missing", 0)))
+        return cls(told["out"], cells, engine, told.get("allow_missing", 0))
 
 
 @dataclass
@@ -106,9 +106,9 @@ class Checked:
     def known(self, given: Mapping[str, Any], names: Sequence[str], what: str) -> None:
         for name in given:
             if name not in names:
-                near = get_close_matches(str(name), names, 1)
-                meant = f"; did you mean {near[0]}?" if near else f"; it knows {', '.join(names)}"
+                meant = suggestion(name, names) or f"; it knows {', '.join(names)}"
                 self.problems.append(f"{what} has no {name!r}{meant}")
+        self.problems += [f"{what}: {problem}" for problem in problems_of(given)]
 
     def items(self, told: Mapping[str, Any], name: str) -> list[Any]:
         found = told.get(name)

@@ -5,10 +5,17 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
+from layerwise.checks import (
+    POOLINGS,
+    READOUTS,
+    SHIPPED,
+    STATIC,
+    TOKEN_CHOICES,
+    require_count,
+    require_options,
+    require_word,
+)
 from layerwise.errors import InputError
-
-STATIC = "+static"
-SHIPPED = "shipped"  # the readout and pooling of `last` for a model that ships its own pooling
 
 
 @dataclass(frozen=True)
@@ -23,6 +30,14 @@ class Readout:
     tokens: str = "all"
     pooling: str = "mean"
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "layer", require_count("layer", self.layer, least=0))  # a numpy number is no JSON
+        require_word("readout", self.readout, (*READOUTS, SHIPPED))
+        require_word("tokens", self.tokens, TOKEN_CHOICES)
+        require_word("pooling", self.pooling, (*POOLINGS, SHIPPED))
+        if (self.readout == SHIPPED) != (self.pooling == SHIPPED):
+            raise InputError("readout and pooling are both shipped, or neither: a model ships one with the other")
+
 
 @dataclass(frozen=True)
 class Recipe(Readout):
@@ -36,6 +51,12 @@ class Recipe(Readout):
     normalize: bool = False
     prompt: str = ""
     max_length: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_options(transform=self.transform, max_length=self.max_length)
+        if self.max_length is not None:
+            object.__setattr__(self, "max_length", int(self.max_length))
 
     @property
     def at(self) -> Readout:

@@ -12,20 +12,27 @@ from torch import Tensor
 from layerwise.accumulators.base import State, require_same_settings
 from layerwise.errors import InputError
 
+UNDEFINED_PER_ROW = 16  # keys of undefined examples kept for each row of the sample, at most
+
 
 @dataclass
 class RowSample:
-    """Rows (k, V, D) of the k smallest keys, in the order of the keys, in the float type they came in."""
+    """Rows (k, V, D) of the k smallest keys, in the order of the keys, in the float type they came in.
+
+    Examples without a value are counted as far as the sample reaches: `n` and `skipped` are of the same examples.
+    """
 
     width: int
     views: int = 1
     size: int = 2048
     keys: Tensor = field(init=False)
     kept: Tensor = field(init=False)
+    undefined: Tensor = field(init=False)  # the smallest keys of examples without a value
     seen: int = 0
-    skipped: int = 0
+    without_value: int = 0  # of all that came by
 
     def __post_init__(self) -> None:
+        self.undefined = torch.zeros(0, dtype=torch.int64)
         self.keys = torch.zeros(0, dtype=torch.int64)
         self.kept = torch.zeros(0, self.views, self.width)
 
@@ -36,14 +43,27 @@ class RowSample:
         rows, keys = rows.detach().cpu(), keys.cpu()
         known = ~rows.isnan().any(dim=-1).any(dim=-1)
         self.seen += int(known.sum())
-        self.skipped += int((~known).sum())
+        self.without_value += int((~known).sum())
         self._keep(keys[known], rows[known])
+        self._keep_undefined(keys[~known])
 
     def merge(self, other: Self) -> None:
         require_same_settings(self.to_state().settings, other.to_state().settings)
         self.seen += other.seen
-        self.skipped += other.skipped
+        self.without_value += other.without_value
         self._keep(other.keys, other.kept)
+        self._keep_undefined(other.undefined)
+
+    @property
+    def skipped(self) -> int:
+        """How many examples without a value the sample passed over."""
+        return self.skipped_among(len(self.keys))
+
+    def skipped_among(self, n: int) -> int:
+        """How many without a value came before the n-th example of the sample; all, where it holds every other one."""
+        if n == len(self.keys) < self.size:
+            return self.without_value
+        return int((self.undefined < self.keys[n - 1]).sum()) if n else 0
 
     def _keep(self, keys: Tensor, rows: Tensor) -> None:
         if len(self.keys) == self.size and len(keys):  # most rows of a long stream are turned away here, uncopied
@@ -56,17 +76,27 @@ class RowSample:
         self.keys = keys[order]
         self.kept = torch.cat([self.kept.to(rows.dtype), rows])[order]
 
+    def _keep_undefined(self, keys: Tensor) -> None:
+        """Those within reach of the sample; of very many, the smallest, so that they never take more than it does."""
+        keys = torch.cat([self.undefined, keys]).sort().values
+        if len(self.keys) == self.size:
+            keys = keys[keys < self.keys[-1]]
+        self.undefined = keys[: UNDEFINED_PER_ROW * self.size]
+
     def bytes_for(self, n: int) -> int:
         return min(n, self.size) * (8 + 4 * self.views * self.width)
 
     def to_state(self) -> State:
         settings = {"kind": "row_sample", "width": self.width, "views": self.views, "size": self.size}
-        counts = torch.tensor([self.seen, self.skipped], dtype=torch.int64)
-        return State(settings, {"keys": self.keys, "kept": self.kept, "counts": counts})
+        counts = torch.tensor([self.seen, self.without_value], dtype=torch.int64)
+        return State(settings, {"keys": self.keys, "kept": self.kept, "counts": counts, "undefined": self.undefined})
 
     @classmethod
     def from_state(cls, state: State) -> Self:
         sample = cls(*(int(state.settings[name]) for name in ("width", "views", "size")))
         sample.keys, sample.kept = state.tensors["keys"], state.tensors["kept"]
-        sample.seen, sample.skipped = state.tensors["counts"].tolist()
+        sample.seen, sample.without_value = state.tensors["counts"].tolist()
+        # Older states do not say which were undefined: all of them count, as they did there.
+        lowest = torch.full((sample.without_value,), torch.iinfo(torch.int64).min)
+        sample.undefined = state.tensors.get("undefined", lowest)
         return sample

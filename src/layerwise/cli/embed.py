@@ -30,5 +30,7 @@ def run(args: Namespace) -> int:
     buffer = io.BytesIO()
     vectors.to_parquet(buffer, index=False)
     write_atomically(Path(args.out), buffer.getvalue())
-    print(f"{len(vectors)} texts x {len(vectors.columns) - 2} layers in {args.out}", file=sys.stderr)
+    if blank := vectors.attrs["blank_rows"]:
+        print(f"{blank} blank rows of the data have no vector: theirs are null", file=sys.stderr)
+    print(f"{len(vectors) - blank} texts x {len(vectors.columns) - 2} layers in {args.out}", file=sys.stderr)
     return 0

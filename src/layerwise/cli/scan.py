@@ -45,6 +45,8 @@ def run(args: Namespace) -> int:
     facts = table.run["data"]
     if facts["cut"]:
         print(f"{facts['cut']} of {facts['prompts']} texts were cut at --max-length", file=sys.stderr)
+    if facts["blank_rows"]:
+        print(f"{facts['blank_rows']} blank rows of the data were passed over", file=sys.stderr)
     if facts["missing"]:
         print(f"{len(facts['missing'])} texts could not be computed and are left out", file=sys.stderr)
     if args.out:

@@ -25,12 +25,13 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     import layerwise.api as api
+    from layerwise.checks import require_number, split_words
 
     names = ("metrics", "layers", "rows", "tokens", "readout", "pooling", "max_length", "batch_tokens", "seed")
     options = {name: getattr(args, name) for name in names} | engine_options(args)
-    levels = [float(level) for level in args.levels.split(",")] if args.levels else None
+    levels = [require_number("a level", level, "--levels") for level in split_words("levels", args.levels or [])]
     model, data = model_spec(args), open_data(args)
-    table = api.stress(model, data, kind=args.kind, levels=levels, out=args.out, progress=True, **options)
+    table = api.stress(model, data, kind=args.kind, levels=levels or None, out=args.out, progress=True, **options)
     print(table.to_json() if args.json else table)
     if args.out:
         print(f"saved in {args.out}", file=sys.stderr)

@@ -1,5 +1,6 @@
 """`layerwise tradeoff`: what each layer gives and costs, with the layers marked that no other beats at both."""
 
+import sys
 from argparse import ArgumentParser, Namespace
 
 HELP = "what each layer of a run scores and costs: time, parameters, memory; the Pareto front marked"
@@ -25,7 +26,11 @@ def run(args: Namespace) -> int:
         score=frame.score.round(2),
         parameters=(frame.parameters / 1e6).round(1).astype(str) + "M",
         bytes=(frame.bytes / 1e6).round().astype(int).astype(str) + "MB",
-        pareto=frame.pareto.map({True: "*", False: ""}),
     )
+    if "pareto" in frame:
+        shown["pareto"] = frame.pareto.map({True: "*", False: ""})
+    else:
+        told = f"{args.score} is a metric of a scan, which has no better end: no layer is marked as the best trade"
+        print(told, file=sys.stderr)
     print(shown.rename(columns={"bytes": "memory"}).to_string(index=False))
     return 0

@@ -17,6 +17,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
+    from layerwise.checks import require_options
+
+    require_options(count=args.count, strength=args.strength)
     made = [make_view(args.text, args.seed, args.text, number, args.strength) for number in range(1, args.count + 1)]
     print(json.dumps(made, ensure_ascii=False) if args.json else "\n".join(made))
     return 0

@@ -7,16 +7,26 @@
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from layerwise.checks import require_options, require_word
 from layerwise.errors import InputError
 from layerwise.files import DiskFolder, write_atomically, write_json
 from layerwise.folders import MARKER, claim, has_keys, require_writable
 from layerwise.inputs.source import hash_id
+from layerwise.inputs.tables import (
+    is_whole,
+    label_column,
+    number_column,
+    require_labels,
+    require_text,
+    text_column,
+)
 
 # What each type reads from a plain table.
 COLUMNS = {
@@ -66,7 +76,12 @@ def write_task(
     cap: int | None = None,
 ) -> LocalTask:
     """Writes a task's folder from plain tables; `cap` keeps so many test examples, those of the smallest hashed ids."""
+    require_options(cap=cap)
     require_columns(name, kind, test, train)
+    test, train = checked(name, kind, test), None if train is None else checked(f"{name}, train", kind, train)
+    if kind == "Classification" and train is not None:
+        numbers = class_numbers([*test.label, *train.label])
+        test, train = (table.assign(label=[numbers[label] for label in table.label]) for table in (test, train))
     if kind == "Clustering" and "text" in test:
         test = pd.DataFrame({"sentences": [list(test.text)], "labels": [list(test.label)]})
     whole = count_examples(kind, test)
@@ -112,8 +127,7 @@ def read_root(root: Path) -> dict[str, LocalTask]:
 
 
 def require_columns(name: str, kind: str, test: pd.DataFrame, train: pd.DataFrame | None) -> None:
-    if kind not in COLUMNS:
-        raise InputError(f"type {kind!r} is not one of {', '.join(COLUMNS)}")
+    require_word("type", kind, COLUMNS)
     wanted = ("text", "label") if kind == "Clustering" and "text" in test else COLUMNS[kind]
     for table in (test, *([] if train is None else [train])):
         if lacking := [column for column in wanted if column not in table]:
@@ -122,11 +136,43 @@ def require_columns(name: str, kind: str, test: pd.DataFrame, train: pd.DataFram
     for column in ("positive", "negative") if kind in ("Reranking", "Retrieval") else ():
         if any(isinstance(value, str) or not hasattr(value, "__len__") for value in test[column]):
             raise InputError(f"{name}: {column} must hold lists of texts; use .jsonl or .parquet, which have lists")
-    numbers = {"STS": "score", "PairClassification": "labels"}.get(kind)
-    if numbers and not pd.api.types.is_numeric_dtype(test[numbers]):
-        raise InputError(f"{name}: {numbers} must hold numbers, not text such as {test[numbers].iloc[0]!r}")
     if kind == "Classification" and train is None:
         raise InputError(f"{name}: Classification needs a train table as well")
+
+
+def checked(where: str, kind: str, table: pd.DataFrame) -> pd.DataFrame:
+    """The table with texts as texts and numbers as numbers; a cell that is neither is told by its row."""
+    found: dict[str, Any] = {}
+    for column in ("text", "label") if kind == "Clustering" and "text" in table else COLUMNS[kind]:
+        if kind in ("STS", "PairClassification") and column in ("score", "labels"):
+            found[column] = number_column(table, column, where)
+        elif column == "label":
+            found[column] = label_column(table, column, where)
+        elif column in ("sentences", "positive", "negative", "labels"):
+            check = require_labels if column == "labels" else require_texts
+            cells = enumerate(table[column], start=1)
+            found[column] = [check(list(cell), column, f"{where}, row {row}") for row, cell in cells]
+        else:
+            found[column] = text_column(table, column, where)
+    for row, label in enumerate(found["labels"] if kind == "PairClassification" else (), start=1):
+        if label not in (0, 1):
+            raise InputError(f"{where}, row {row}: labels must be 1 where the two mean the same, else 0, not {label!r}")
+    return table.assign(**{name: pd.Series(cells, index=table.index) for name, cells in found.items()})
+
+
+def require_texts(cells: Sequence[Any], name: str, where: str) -> list[str]:
+    return [require_text(cell, name, where) for cell in cells]
+
+
+def class_numbers(labels: Sequence[Any]) -> dict[Any, Any]:
+    """What stands for each class: whole numbers that a file holds as texts become numbers, and so do two classes.
+
+    mteb's average precision of two classes reads numbers. All other classes keep their names.
+    """
+    names = sorted(set(labels), key=str)
+    if all(is_whole(name) for name in names):
+        return {name: int(name) for name in names}
+    return {name: number if len(names) == 2 else name for number, name in enumerate(names)}
 
 
 def count_examples(kind: str, test: pd.DataFrame) -> int:

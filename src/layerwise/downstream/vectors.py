@@ -19,13 +19,13 @@ from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from layerwise.errors import InputError, LayerwiseError
+from layerwise.checks import PRECISIONS, require_word
+from layerwise.errors import LayerwiseError
 from layerwise.files import write_json
 from layerwise.recipe import Readout
 
 SEGMENT_TEXTS = 512  # also the shard of a worker, so that a small task keeps several busy
 SEGMENT = re.compile(r"segment-[0-9a-f]{24}\.safetensors")
-PRECISIONS = {"float32": torch.float32, "float16": torch.float16}
 
 
 class VectorsMissing(LayerwiseError):
@@ -78,8 +78,7 @@ class VectorStore:
     admitted: set[Path] = field(init=False, default_factory=set)
 
     def __post_init__(self) -> None:
-        if self.precision not in PRECISIONS:
-            raise InputError(f"precision {self.precision!r} is not one of {', '.join(PRECISIONS)}")
+        require_word("precision", self.precision, PRECISIONS)
         for path in self.segments():
             if not self.verify or is_whole(path):
                 self._admit(path)
@@ -144,7 +143,7 @@ class VectorStore:
 def segment_file(texts: Sequence[str], found: Mapping[Readout, Tensor], precision: str) -> tuple[str, bytes]:
     """The name and the bytes of a segment: the vectors of these texts, (N, D) for each readout."""
     keys = torch.frombuffer(bytearray(b"".join(map(text_key, texts))), dtype=torch.uint8).view(len(texts), -1)
-    tensors = {tensor_name(r): rows.to(PRECISIONS[precision]).contiguous() for r, rows in found.items()}
+    tensors = {tensor_name(r): rows.to(getattr(torch, precision)).contiguous() for r, rows in found.items()}
     data = save({"keys": keys, **tensors})
     return f"segment-{digest(data)}.safetensors", data
 

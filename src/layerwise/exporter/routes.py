@@ -3,12 +3,11 @@
 from dataclasses import dataclass
 from typing import Any
 
+from layerwise.checks import MODES, SHIPPED, require_word
 from layerwise.errors import InputError, LayerwiseError
 from layerwise.models.network import Network
-from layerwise.recipe import SHIPPED
 
 LATE_STATES = ("mamba", "mamba2", "falcon_mamba")  # their hidden_states begin after block 1 and end with the norm
-MODES = ("portable", "compact")
 
 
 class ExportError(LayerwiseError):
@@ -56,8 +55,7 @@ def require_static(network: Network, pooling: str, *, prompt_left_out: bool) -> 
 def choose_route(network: Network, layer: int, readout: str, mode: str) -> Route:
     """portable keeps one block more than needed and works with any version; compact keeps none too many."""
     late = not has_layer_0(network)
-    if mode not in MODES:
-        raise InputError(f"mode {mode!r} is not one of {', '.join(MODES)}")
+    require_word("mode", mode, MODES)
     if readout == SHIPPED:
         return Route(network.depth, "last_hidden_state")
     if readout == "normed":

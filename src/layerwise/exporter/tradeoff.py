@@ -24,7 +24,10 @@ COLUMNS = ("layer", "depth", "readout", "tokens", "transform", "score", "latency
 def tradeoffs(
     table: LayerTable, network: Network, texts: Sequence[str], *, score: str, mode: str, repeats: int
 ) -> pd.DataFrame:
-    """One row a recipe of the table. Latency is a share of the whole model's; score is in the table's own units."""
+    """One row a recipe of the table. Latency is a share of the whole model's; score is in the table's own units.
+
+    Scores of tasks have a better end, so the layers that no other beats are marked; a metric of a scan has none.
+    """
     scores = mean_scores(table, score)
     cost = {}
     for layer, readout in dict.fromkeys((row.layer, row.readout) for row in scores):
@@ -42,6 +45,8 @@ def tradeoffs(
             told = (row.layer, row.depth, row.readout, row.tokens, row.transform, row.value, times[keep], size)
             rows.append((*told, size * network.dtype.itemsize))
     frame = pd.DataFrame(rows, columns=list(COLUMNS[:-1]))
+    if not is_task(scores[0]):
+        return frame
     # Fewer parameters always run in less time; timing noise must not decide who is on the front.
     frame["pareto"] = [
         not ((frame.score > s) & (frame.parameters <= p) | (frame.score >= s) & (frame.parameters < p)).any()
@@ -51,8 +56,12 @@ def tradeoffs(
 
 
 def front(frame: pd.DataFrame, score: str) -> dict[str, Any]:
-    """The best recipe of each layer, for the pictures: layers with score, latency, parameters, memory, pareto."""
-    best = frame.sort_values("score", ascending=False).drop_duplicates("layer").sort_values("layer")
+    """The best recipe of each layer, for the pictures: layers with score, latency, parameters, memory, pareto.
+
+    Of a metric, which has no better end, it is the first of each layer, and none is on the front.
+    """
+    ordered = frame.sort_values("score", ascending=False) if "pareto" in frame else frame.assign(pareto=False)
+    best = ordered.drop_duplicates("layer").sort_values("layer")
     names = ["layer", "score", "latency", "parameters", "memory", "pareto"]
     rows = best.rename(columns={"bytes": "memory"})[names].to_dict(orient="records")
     units = {"score": score, "latency": "share of the whole model", "memory": "bytes"}
@@ -67,8 +76,10 @@ def mean_scores(table: LayerTable, score: str) -> list[LayerScore]:
     if score != "mean" and score not in metrics:
         raise InputError(f"no score {score!r} in this run; it has {', '.join(metrics)}, or mean over tasks")
     groups: dict[tuple[int, str, str, str, str], list[LayerScore]] = {}
-    for row in table:
-        if score in ("mean", row.metric):
+    chosen = [row for row in table if score in ("mean", row.metric)]
+    for row in chosen:
+        # Of a metric in several row treatments or under stress, the first: their mean would say nothing.
+        if (row.rows, row.condition) == (chosen[0].rows, chosen[0].condition):
             groups.setdefault((row.layer, row.readout, row.tokens, row.pooling, row.transform), []).append(row)
     most = max(map(len, groups.values()))
     whole = [rows for rows in groups.values() if len(rows) == most]  # a mean over fewer tasks says something else
@@ -76,6 +87,11 @@ def mean_scores(table: LayerTable, score: str) -> list[LayerScore]:
         LayerScore(**vars(rows[0]) | {"metric": score, "value": statistics.fmean(row.value for row in rows)})
         for rows in whole
     ]
+
+
+def is_task(row: LayerScore) -> bool:
+    """True for the score of a task, in which more is better; false for a metric of a scan."""
+    return row.rows == "-"
 
 
 def parameters_of(network: Network, keep: int) -> int:

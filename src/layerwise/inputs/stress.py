@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from random import Random
 
+from layerwise.checks import require_word
 from layerwise.errors import InputError
 
 Tokens = Sequence[int]
@@ -31,8 +32,7 @@ class Stress:
     level: float
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise InputError(f"kind {self.kind!r} is not one of {', '.join(KINDS)}")
+        require_word("kind", self.kind, KINDS)
         if KINDS[self.kind].a_share and not 0 <= self.level <= 1:
             raise InputError(f"{self.kind} goes by a share from 0 to 1, not {self.level}")
         if not KINDS[self.kind].a_share and (self.level < 2 or self.level != int(self.level)):

@@ -1,18 +1,174 @@
-"""Plain tables from files, for labels and scores."""
+"""Tables from files, cell by cell as they were written: no value is guessed, rewritten or lost.
 
+A cell of a .csv file is a text, always; cells of .jsonl and .parquet files are what they are there. Columns that must
+hold texts, numbers or labels are converted here on purpose, and what cannot be is told by its row.
+"""
+
+import csv
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from layerwise.checks import require_number
 from layerwise.errors import InputError
+
+Record = dict[str, Any]
+ENCODING = "utf-8-sig"  # UTF-8, with or without the mark that spreadsheets put first
 
 
 def read_table(path: str | Path) -> Any:
-    """A data frame from a .parquet, .csv or .jsonl file."""
+    """A data frame from a .parquet, .csv or .jsonl file; no cell is converted, so columns hold plain objects."""
     import pandas as pd
 
-    readers = {".parquet": pd.read_parquet, ".csv": pd.read_csv, ".jsonl": lambda p: pd.read_json(p, lines=True)}
-    if not Path(path).is_file():
+    path = Path(path)
+    if not path.is_file():
         raise InputError(f"no file {str(path)!r}")
-    if Path(path).suffix not in readers:
+    if path.suffix not in READERS:
         raise InputError(f"cannot read {str(path)!r}; pass a .parquet, .csv or .jsonl file")
-    return readers[Path(path).suffix](path)
+    records = list(read_records(path))
+    if not records:
+        raise InputError(f"{path} holds no row")
+    names = dict.fromkeys(name for record in records for name in record)
+    return pd.DataFrame({name: pd.Series([r.get(name) for r in records], dtype=object) for name in names})
+
+
+def read_records(path: Path, wanted: Sequence[str] = ()) -> Iterator[Record]:
+    """The rows of a file, in their order; `wanted` columns are enough where a format can leave others unread."""
+    try:
+        yield from READERS[path.suffix](path, wanted)
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 ({error.reason}); convert it first, for example with iconv") from None
+
+
+def jsonl_records(path: Path, wanted: Sequence[str]) -> Iterator[Record]:
+    with path.open(encoding=ENCODING) as file:
+        for number, line in enumerate(file, start=1):
+            if not line.strip():
+                continue
+            try:
+                record = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise InputError(f"{path}, line {number}: not JSON ({error})") from None
+            if not isinstance(record, dict):
+                raise InputError(f"{path}, line {number}: expected an object, got {type(record).__name__}")
+            yield record
+
+
+def csv_records(path: Path, wanted: Sequence[str]) -> Iterator[Record]:
+    """Rows by the names in the first line. A row that is not as long as that line is refused: its cells are not whole.
+
+    The strict reader raises where a quoted cell is not closed; else it would swallow all rows that follow.
+    """
+    csv.field_size_limit(2**31 - 1)  # a long text is no mistake
+    with path.open(encoding=ENCODING, newline="") as file:
+        reader = csv.reader(file, strict=True)
+        names: list[str] | None = None
+        begins = 1
+        try:
+            for cells in reader:
+                if names is None:
+                    names = column_names(path, cells)
+                elif cells:
+                    if len(cells) != len(names):
+                        told = f"{len(cells)} cells where the first line names {len(names)} columns"
+                        raise InputError(f"{path}, line {begins}: {told}; put a cell with commas in double quotes")
+                    yield dict(zip(names, cells, strict=True))
+                begins = reader.line_num + 1
+        except csv.Error as error:
+            raise InputError(
+                f"{path}, line {begins}: a quoted cell that begins there is not closed as it should be ({error}, "
+                f"noticed in line {reader.line_num}); write a double quote inside of it twice"
+            ) from None
+    if names is None:
+        raise InputError(f"{path} is empty; a .csv file begins with a line of column names")
+
+
+def column_names(path: Path, cells: list[str]) -> list[str]:
+    if twice := next((name for name in cells if cells.count(name) > 1), None):
+        raise InputError(f"{path} has two columns named {twice!r}; rename one of them")
+    return cells
+
+
+def parquet_records(path: Path, wanted: Sequence[str]) -> Iterator[Record]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            names = [name for name in wanted if name in file.schema_arrow.names]
+            if len(names) < len(wanted):
+                yield dict.fromkeys(file.schema_arrow.names)  # lets the caller say which columns there are
+            for batch in file.iter_batches(columns=names or None):
+                yield from batch.to_pylist()
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"{path} is not a whole Parquet file ({error}); write it again") from None
+
+
+READERS: dict[str, Callable[[Path, Sequence[str]], Iterator[Record]]] = {
+    ".parquet": parquet_records, ".csv": csv_records, ".jsonl": jsonl_records,
+}
+
+
+def is_missing(value: object) -> bool:
+    """True for a cell without a value: null, or the NaN that stands for it in a data frame."""
+    nothing = type(value).__name__ in ("NAType", "NaTType")  # of pandas, which need not be loaded for this
+    return value is None or nothing or (isinstance(value, float) and math.isnan(value))
+
+
+def require_text(value: object, name: str, where: str) -> str:
+    """A text that can be written as UTF-8."""
+    if not isinstance(value, str):
+        what = "missing" if is_missing(value) else f"a {type(value).__name__} ({value!r})"
+        raise InputError(f"{where}: {name} must be a text, and is {what}")
+    return require_whole_characters(str(value), f"{where}: {name}")
+
+
+def require_whole_characters(text: str, what: str) -> str:
+    """The text, if it holds no half of a character (a lone surrogate): no file holds it, and no tokenizer takes it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        near = text[max(0, error.start - 20) : error.start + 20]
+        raise InputError(
+            f"{what} holds half of a character ({text[error.start]!a}) at place {error.start}, near {near!a}; "
+            "correct that text, or take it out of the data"
+        ) from None
+    return text
+
+
+def text_column(table: Any, name: str, where: str) -> list[str]:
+    """The texts of a column; what is none is told by its row, counted from 1."""
+    return [require_text(value, name, f"{where}, row {row}") for row, value in enumerate(table[name], start=1)]
+
+
+def number_column(table: Any, name: str, where: str, *, or_missing: bool = False) -> list[Any]:
+    """The numbers of a column, which a .csv file holds as texts: whole ones as int if all of them are."""
+    cells = list(table[name])
+    numbers = [require_number(name, value, f"{where}, row {row}", or_missing=or_missing)
+               for row, value in enumerate(cells, start=1)]
+    whole = all(is_whole(cell) for cell in cells)
+    return [int(cell) for cell in cells] if whole else numbers
+
+
+def label_column(table: Any, name: str, where: str) -> list[Any]:
+    """The labels of a column as they are, texts or numbers; missing ones, and texts among numbers, are told by row."""
+    return require_labels(list(table[name]), name, where)
+
+
+def require_labels(cells: Sequence[Any], name: str, where: str) -> list[Any]:
+    plain = [cell.item() if hasattr(cell, "item") else cell for cell in cells]
+    for row, cell in enumerate(plain, start=1):
+        if is_missing(cell) or not isinstance(cell, str | int | float):
+            raise InputError(f"{where}, row {row}: {name} must be a text or a number, and is {cell!r}")
+        if isinstance(cell, str) != isinstance(plain[0], str):
+            raise InputError(f"{where}, row {row}: {name} is {cell!r}, and {plain[0]!r} in row 1; use texts or numbers")
+    return plain
+
+
+def is_whole(cell: object) -> bool:
+    """True for a whole number, also as a text, if it comes back the same when it is written again."""
+    if isinstance(cell, str):
+        return cell.removeprefix("-").isdecimal() and str(int(cell)) == cell
+    return not isinstance(cell, bool | float) and hasattr(cell, "__index__")

@@ -1,20 +1,20 @@
 """Texts from a list, a file (.txt, .jsonl, .csv, .parquet), standard input, a hub data set, or the bundled demo."""
 
-import csv
-import json
+import math
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from layerwise.checks import require_options, require_word
 from layerwise.errors import InputError, MissingExtra
 from layerwise.inputs.source import Source
+from layerwise.inputs.tables import ENCODING, read_records, require_text, require_whole_characters
 
-Row = tuple[str | None, str]
-ENCODING = "utf-8-sig"  # UTF-8, with or without the mark that spreadsheets put first
+Row = tuple[str | None, str | None]  # id or None, text or None where there is none
 SUFFIXES = (".txt", ".jsonl", ".csv", ".parquet")
 
 
@@ -36,18 +36,16 @@ def open_texts(
     `only="wikitext"` drops headings, as the paper does; `min_tokens` drops texts that `tokenizer` makes shorter
     than that; `limit` takes the first texts, `sample` a fair sample of that size by hashed ids.
     """
+    require_options(limit=limit, sample=sample, min_tokens=min_tokens)
+    if only is not None:
+        require_word("only", only, FILTERS)
     source = from_anywhere(data, column, id_column, split, config)
     if only is not None:
-        if only not in FILTERS:
-            raise InputError(f"only={only!r} is not one of {', '.join(FILTERS)}")
         source = source.where(FILTERS[only], f"only {only} paragraphs")
     if min_tokens:
         if tokenizer is None:
             raise InputError("min_tokens counts tokens, so it needs a tokenizer: pass tokenizer=")
-        source = source.where(lambda text: len(tokenizer(text)["input_ids"]) >= min_tokens, f">= {min_tokens} tokens")
-    for name, number in (("limit", limit), ("sample", sample)):
-        if number is not None and number < 1:
-            raise InputError(f"{name} must be at least 1, not {number}")
+        source = source.where(lambda text: tokens_in(tokenizer, text) >= min_tokens, f">= {min_tokens} tokens")
     if limit is not None:
         source = source.first(limit)
     return source if sample is None else source.sample(sample)
@@ -64,24 +62,16 @@ def from_anywhere(
         return Source("demo", lambda: ((None, line) for line in demo_texts()))
     if word == "-":
         lines = [line.rstrip("\n") for line in sys.stdin]
-        return Source("standard input", lambda: ((None, line) for line in lines if line.strip()))
+        return Source("standard input", lambda: (line_row(line) for line in lines))
     if path.suffix in SUFFIXES:
         if not path.is_file():
             raise InputError(f"no file {word!r}; pass a {', '.join(SUFFIXES)} file, -, demo, or a hub data set")
         if path.suffix == ".txt":
-            return Source(word, lambda: readable(text_lines(path), word))
-        return Source(word, lambda: readable(table_rows(path, column, id_column), word))
+            return Source(word, lambda: text_lines(path))
+        return Source(word, lambda: table_rows(path, column, id_column))
     if path.exists():
         raise InputError(f"cannot read {word!r}; texts come from {', '.join(SUFFIXES)} files")
     return Source(f"{word}:{split}", lambda: hub_rows(word, config, split, column, id_column), remote=True)
-
-
-def readable(rows: Iterator[Row], where: str) -> Iterator[Row]:
-    """The rows, with a file that is not UTF-8 told by its name."""
-    try:
-        yield from rows
-    except UnicodeDecodeError as error:
-        raise InputError(f"{where} is not UTF-8 ({error.reason}); convert it first, for example with iconv") from None
 
 
 def demo_texts() -> list[str]:
@@ -89,60 +79,39 @@ def demo_texts() -> list[str]:
     return (files("layerwise.inputs") / "demo.txt").read_text(encoding="utf-8").splitlines()
 
 
-def from_list(given: Iterable[str]) -> Source:
+def from_list(given: Any) -> Source:
     """Any collection of texts: a list, a generator, a column of a table."""
     if hasattr(given, "columns"):
         raise InputError("pass one column of the table, such as table['text'], not the table")
-    texts = list(given)
+    if not isinstance(given, Iterable) or isinstance(given, Mapping | bytes):
+        told = "a list of texts, a file, a hub data set, - or demo"
+        raise InputError(f"texts cannot be read from a {type(given).__name__}; pass {told}")
+    texts = given.to_pylist() if hasattr(given, "to_pylist") else list(given)  # a column of Arrow
     for place, text in enumerate(texts):
         if not isinstance(text, str):
             raise InputError(f"item {place} of the list is a {type(text).__name__}, not a text")
+    texts = [str(text) for text in texts]  # numpy has texts of its own kind
     if not texts:
         raise InputError("the list of texts is empty")
     return Source(f"a list of {len(texts)} texts", lambda: ((None, text) for text in texts))
 
 
 def text_lines(path: Path) -> Iterator[Row]:
-    """Every line that is not blank."""
-    with path.open(encoding=ENCODING) as file:
-        yield from ((None, line.rstrip("\n")) for line in file if line.strip())
+    """Every line; one that is blank has no text."""
+    try:
+        with path.open(encoding=ENCODING) as file:
+            yield from (line_row(line) for line in file)
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 ({error.reason}); convert it first, for example with iconv") from None
+
+
+def line_row(line: str) -> Row:
+    return None, line.rstrip("\n") if line.strip() else None
 
 
 def table_rows(path: Path, column: str, id_column: str | None) -> Iterator[Row]:
-    readers = {".jsonl": jsonl_records, ".csv": csv_records, ".parquet": parquet_records}
     wanted = [column] + ([id_column] if id_column else [])
-    return picked(readers[path.suffix](path, wanted), column, id_column, str(path))
-
-
-def jsonl_records(path: Path, wanted: list[str]) -> Iterator[dict[str, Any]]:
-    with path.open(encoding=ENCODING) as file:
-        for number, line in enumerate(file, start=1):
-            if not line.strip():
-                continue
-            try:
-                record = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise InputError(f"{path}, line {number}: not JSON ({error})") from None
-            if not isinstance(record, dict):
-                raise InputError(f"{path}, line {number}: expected an object, got {type(record).__name__}")
-            yield record
-
-
-def csv_records(path: Path, wanted: list[str]) -> Iterator[dict[str, Any]]:
-    csv.field_size_limit(2**31 - 1)  # a long text is no mistake
-    with path.open(encoding=ENCODING, newline="") as file:
-        yield from csv.DictReader(file)
-
-
-def parquet_records(path: Path, wanted: list[str]) -> Iterator[dict[str, Any]]:
-    import pyarrow.parquet as pq
-
-    with pq.ParquetFile(path) as file:
-        names = [name for name in wanted if name in file.schema_arrow.names]
-        if len(names) < len(wanted):
-            yield dict.fromkeys(file.schema_arrow.names)  # lets `picked` say which columns there are
-        for batch in file.iter_batches(columns=names):
-            yield from batch.to_pylist()
+    return picked(read_records(path, wanted), column, id_column, str(path))
 
 
 def hub_rows(name: str, config: str | None, split: str, column: str, id_column: str | None) -> Iterator[Row]:
@@ -158,19 +127,33 @@ def hub_rows(name: str, config: str | None, split: str, column: str, id_column: 
 
 
 def picked(records: Iterable[dict[str, Any]], column: str, id_column: str | None, where: str) -> Iterator[Row]:
-    """Ids and texts out of records; empty texts are passed over."""
-    for record in records:
+    """Ids and texts out of records; a row whose text is blank or null has none."""
+    for row, record in enumerate(records, start=1):
         for name in (column, id_column):
             if name is not None and name not in record:
                 option = "--column" if name == column else "--id-column"
                 has = ", ".join(map(str, record))
                 raise InputError(f"{where} has no column {name!r}; it has {has}. Name another with {option}")
         text = record[column]
-        if text is None or (isinstance(text, str) and not text.strip()):
-            continue
-        if not isinstance(text, str):
-            raise InputError(f"column {column!r} of {where} holds {type(text).__name__}, not text")
-        yield (str(record[id_column]) if id_column else None), text
+        if text is not None and not isinstance(text, str):
+            raise InputError(f"{where}, row {row}: column {column!r} holds {type(text).__name__}, not text")
+        name = None if id_column is None else id_of(record[id_column], f"{where}, row {row}", id_column)
+        yield name, text if text and text.strip() else None
+
+
+def id_of(value: Any, where: str, column: str) -> str:
+    """The id of a row as a text: it must be there, and can be written."""
+    if value is None or value == "" or value != value:
+        raise InputError(f"{where}: the id in column {column!r} is missing")
+    return require_text(str(value), f"column {column!r}", where)
+
+
+def tokens_in(tokenizer: Any, text: str) -> float:
+    """How many tokens a text has; infinity where it cannot be told, so that it is named where it is computed."""
+    try:
+        return len(tokenizer(require_whole_characters(text, "a text"))["input_ids"])
+    except InputError:
+        return math.inf
 
 
 def wikitext_paragraph(text: str) -> bool:
@@ -183,5 +166,5 @@ FILTERS: dict[str, Callable[[str], bool]] = {"wikitext": wikitext_paragraph}
 
 
 def peek(source: Source, n: int) -> list[str]:
-    """The first n texts, to estimate lengths by."""
-    return [text for _, text in islice(iter(source.rows()), n)]
+    """The first n texts, to estimate lengths by; raises where there is none."""
+    return [example.text for example in islice(source, n)]

@@ -50,10 +50,10 @@ def of_blocks(function: Callable[[Tensor, Tensor], Tensor], block: int) -> Score
         blocks = [part for part in torch.split(pairs, block) if len(part) == block] or [pairs]
         n = sum(len(part) for part in blocks)
         if n < 2:
-            return Estimate(math.nan, n, kept.skipped)
+            return Estimate(math.nan, n, kept.skipped_among(n))
         values = torch.stack([function(part[:, 0], part[:, 1]) for part in blocks])
         value = float(values.mean())
         error = float(values.std()) / math.sqrt(len(values)) if len(values) > 1 else math.nan
-        return Estimate(value, n, kept.skipped, *interval(value, error, len(values) - 1))
+        return Estimate(value, n, kept.skipped_among(n), *interval(value, error, len(values) - 1))
 
     return score

@@ -1,40 +1,58 @@
 """Which layers: from words such as `all`, `0,6,12`, `25%,50%` or `last` to numbers."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 
+from layerwise.checks import require_count
 from layerwise.errors import InputError
 
 LayerChoice = str | int | Sequence[int | str]
+NUMBER, PERCENT = re.compile(r"-?\d+", re.ASCII), re.compile(r"(\d+(?:\.\d+)?)%", re.ASCII)
 
 
 def layer_at(share: float, depth: int) -> int:
     """The layer nearest to a share of the depth; a tie goes to the shallower one."""
-    below = int(share * depth)
-    return below if share * depth - below <= 0.5 else below + 1
+    place = round(share * depth, 9)  # 7 % of 50 is 3.5, and a little more in floats
+    below = int(place)
+    return below if place - below <= 0.5 else below + 1
 
 
 def choose_layers(choice: LayerChoice, depth: int) -> tuple[int, ...]:
     """Layer numbers from 0 (embeddings) to depth, ascending, each once; raises InputError on anything else."""
-    if choice == "all":
+    if isinstance(choice, str) and choice == "all":
         return tuple(range(depth + 1))
-    words = choice.split(",") if isinstance(choice, str) else [choice] if isinstance(choice, int) else list(choice)
-    chosen = sorted({layer_from(str(word).strip(), depth) for word in words})
+    words: list[object] = [choice]
+    if isinstance(choice, str):
+        words = [*choice.split(",")]
+    elif isinstance(choice, Iterable) and not isinstance(choice, Mapping) and getattr(choice, "shape", True) != ():
+        words = [*choice]  # also an array; a numpy number is one of no axes
+    chosen = sorted({layer_from(word, depth) for word in words})
     if not chosen:
         raise InputError("no layer is named; use all, last, numbers such as 0,6,12 or depths such as 25%,50%")
     return tuple(chosen)
 
 
-def layer_from(word: str, depth: int) -> int:
+def layer_from(word: object, depth: int) -> int:
     """One layer from `last`, a number (negative counts from the end) or a percentage of the depth."""
-    try:
-        if word == "last":
-            layer = depth
-        elif word.endswith("%"):
-            layer = layer_at(float(word[:-1]) / 100, depth)
-        else:
-            layer = int(word) if int(word) >= 0 else depth + 1 + int(word)
-    except ValueError:
-        raise InputError(f"{word!r} names no layer; use all, last, a number or a depth such as 50%") from None
+    given = word.strip() if isinstance(word, str) else word
+    if given == "last":
+        return depth
+    if isinstance(given, str):
+        if percent := PERCENT.fullmatch(given):
+            return layer_at(share_of(percent[1]), depth)
+        if not NUMBER.fullmatch(given):
+            raise InputError(f"{given!r} names no layer; use all, last, a number or a depth such as 50%")
+        given = int(given)
+    number = require_count("a layer", given, least=None)
+    layer = number if number >= 0 else depth + 1 + number
     if not 0 <= layer <= depth:
         raise InputError(f"layer {word} does not exist: this model has layers 0 (embeddings) to {depth}")
     return layer
+
+
+def share_of(percent: str) -> float:
+    """0.8 for 80; raises above 100 %."""
+    share = float(percent) / 100
+    if share > 1:
+        raise InputError(f"a depth of {percent}% is beyond the last layer, which is 100%")
+    return share

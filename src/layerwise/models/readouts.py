@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Protocol
 
+from layerwise.checks import SHIPPED
 from layerwise.errors import InputError
 from layerwise.models.layers import LayerChoice, choose_layers
 from layerwise.models.shipped import Shipped
-from layerwise.recipe import SHIPPED, Recipe
+from layerwise.recipe import Recipe
 
 
 class Described(Protocol):

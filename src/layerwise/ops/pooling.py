@@ -3,10 +3,8 @@
 import torch
 from torch import Tensor
 
-from layerwise.errors import InputError
+from layerwise.checks import POOLINGS, require_word
 from layerwise.ops.precision import widen
-
-POOLINGS = ("mean", "last", "first", "max")
 
 
 def pool(hidden: Tensor, mask: Tensor, pooling: str = "mean") -> Tensor:
@@ -14,8 +12,7 @@ def pool(hidden: Tensor, mask: Tensor, pooling: str = "mean") -> Tensor:
 
     hidden (..., T, D), mask (..., T) -> (..., D) in at least float32.
     """
-    if pooling not in POOLINGS:
-        raise InputError(f"pooling={pooling!r} is not one of {', '.join(POOLINGS)}")
+    require_word("pooling", pooling, POOLINGS)
     hidden, mask = widen(hidden), mask.bool()
     some = mask.any(dim=-1, keepdim=True)                                          # (..., 1)
     if pooling == "mean":

@@ -1,15 +1,12 @@
 """What is done to the rows of a matrix before a metric looks at them: nothing, unit length, centring."""
 
-from typing import Literal, get_args
-
 import torch
 from torch import Tensor
 
+from layerwise.checks import ROW_TREATMENTS, require_word
+from layerwise.checks import RowTreatment as RowTreatment
 from layerwise.errors import InputError
 from layerwise.ops.precision import hide_padding, require_finite, widen
-
-RowTreatment = Literal["raw", "unit", "centered", "centered_unit"]
-ROW_TREATMENTS: tuple[str, ...] = get_args(RowTreatment)
 
 # A centred row this small against the row it came from is what rounding left of zero.
 ROUNDING_STEPS = 16
@@ -39,8 +36,7 @@ def treat_rows(z: Tensor, rows: RowTreatment = "raw", mask: Tensor | None = None
     z (..., N, D), mask (..., N) of rows that count -> (..., N, D) in at least float32, with zeros in the
     rows that do not count, so that they add nothing to a Gram matrix.
     """
-    if rows not in ROW_TREATMENTS:
-        raise InputError(f"rows={rows!r} is not one of {', '.join(ROW_TREATMENTS)}")
+    require_word("rows", rows, ROW_TREATMENTS)
     if z.dim() < 2:
         raise InputError(f"expected a matrix (..., N, D), got shape {tuple(z.shape)}; add an axis with z[None]")
     z = widen(z)

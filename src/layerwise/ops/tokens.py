@@ -3,9 +3,7 @@
 import torch
 from torch import Tensor
 
-from layerwise.errors import InputError
-
-TOKEN_CHOICES = ("all", "no_first", "no_special", "no_sinks")
+from layerwise.checks import TOKEN_CHOICES, require_word
 
 # A token is a sink where its norm is more than this many times the median norm of its prompt.
 SINK_RATIO = 10.0
@@ -16,14 +14,13 @@ def counted_tokens(hidden: Tensor, real: Tensor, special: Tensor, choice: str) -
 
     hidden (..., T, D), real (..., T) what is not padding, special (..., T) what the tokenizer added -> (..., T).
     """
+    require_word("tokens", choice, TOKEN_CHOICES)
     if choice == "all":
         return real
     if choice == "no_first":
         return real & (real.long().cumsum(dim=-1) > 1)
     if choice == "no_special":
         return real & ~special
-    if choice == "no_sinks":
-        norms = hidden.norm(dim=-1).float().masked_fill(~real, torch.nan)
-        sink: Tensor = norms > SINK_RATIO * norms.nanmedian(dim=-1, keepdim=True).values
-        return real & ~sink
-    raise InputError(f"tokens={choice!r} is not one of {', '.join(TOKEN_CHOICES)}")
+    norms = hidden.norm(dim=-1).float().masked_fill(~real, torch.nan)
+    sink: Tensor = norms > SINK_RATIO * norms.nanmedian(dim=-1, keepdim=True).values
+    return real & ~sink

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from layerwise.checks import TRANSFORMS, require_transform
 from layerwise.errors import InputError
 
-KINDS = ("none", "center", "zscore", "remove_top:K", "whiten[:SHRINKAGE[:DIMENSIONS]]", "MAP+static")
 SHRINKAGE = 0.1
 
 Moments = tuple[int, Tensor, Tensor]  # count, mean (D), scatter (D, D)
@@ -34,7 +34,7 @@ def fit_map(transform: str, count: int, mean: Tensor, scatter: Tensor) -> Linear
     the first K principal directions out; whiten makes the covariance round, after shrinking it towards its mean
     variance by SHRINKAGE, and keeps only the first DIMENSIONS where given.
     """
-    name, *numbers = transform.split(":")
+    name, *numbers = require_transform(transform).split(":")
     if name == "none":
         return no_map(len(mean))
     if count < 2:
@@ -43,7 +43,7 @@ def fit_map(transform: str, count: int, mean: Tensor, scatter: Tensor) -> Linear
     try:
         weight = weight_of(name, [float(n) for n in numbers], covariance)
     except ValueError:
-        raise InputError(f"transform {transform!r} is not one of {', '.join(KINDS)}") from None
+        raise InputError(f"transform {transform!r} is not one of {', '.join(TRANSFORMS)}") from None
     return LinearMap(weight, -(weight @ mean))
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from layerwise.errors import InputError
 from layerwise.inputs.source import Example
+from layerwise.inputs.tables import require_whole_characters
 from layerwise.inputs.views import STRENGTH, make_view
 
 ENOUGH_TO_TELL = 8  # different texts: a few may be alike to a tokenizer by chance
@@ -32,6 +33,10 @@ def encode_texts(tokenizer: Any, texts: Sequence[str], max_length: int) -> list[
     """
     if not texts:
         return []
+    own = getattr(tokenizer, "num_special_tokens_to_add", lambda: 0)()
+    if max_length <= own:
+        told = f"the tokenizer adds {own} tokens of its own; use at least {own + 1}"
+        raise InputError(f"max_length {max_length} leaves no room for the text: {told}")
     encoded = tokenizer(list(texts), truncation=True, max_length=max_length, add_special_tokens=True)
     require_different(texts, encoded["input_ids"])
     fast = getattr(encoded, "encodings", None)
@@ -60,6 +65,8 @@ def encode_examples(
     strength: float = STRENGTH,
 ) -> list[Encoded]:
     """Examples ready for a pass, each with so many perturbed views behind the original."""
+    for example in examples:
+        require_whole_characters(example.text, f"example {example.id}")
     texts = [
         text
         for e in examples

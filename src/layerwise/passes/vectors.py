@@ -1,11 +1,13 @@
 """Vectors: one pooled row a text for any layers, by the same pass that scan uses."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
+from layerwise.checks import SHIPPED
+from layerwise.errors import NotFiniteError
 from layerwise.inputs.source import Example
 from layerwise.models.network import Network
 from layerwise.models.taps import normed
@@ -14,7 +16,7 @@ from layerwise.ops.tokens import counted_tokens
 from layerwise.passes.batches import Batch
 from layerwise.passes.encode import encode_examples
 from layerwise.passes.tapped_pass import run_pass
-from layerwise.recipe import SHIPPED, Readout
+from layerwise.recipe import Readout
 
 
 @dataclass
@@ -83,3 +85,18 @@ def pooled_vectors(
         assert network.head is not None
         found[readout] = network.head.encode([e.text for e in examples], max_length)
     return found
+
+
+def require_finite_vectors(vectors: Mapping[Readout, Tensor], examples: Sequence[Example], dtype: torch.dtype) -> None:
+    """Raises where a vector holds NaN or infinity, naming layer, type and example."""
+    for readout, rows in vectors.items():
+        bad = (~torch.isfinite(rows).all(dim=1)).nonzero()
+        if len(bad):
+            raise not_finite(readout.layer, dtype, examples[int(bad[0])].id)
+
+
+def not_finite(layer: int, dtype: torch.dtype, example_id: str) -> NotFiniteError:
+    return NotFiniteError(
+        f"layer {layer} is not finite in {dtype} for example {example_id}; "
+        "run again with --dtype float32 (or bfloat16, which does not overflow)"
+    )

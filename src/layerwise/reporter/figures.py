@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 
+from layerwise.checks import require_word
 from layerwise.errors import InputError, MissingExtra
 from layerwise.files import write_atomically
 from layerwise.metrics.catalog import CATALOG
@@ -189,8 +190,7 @@ OPTIONS = {  # what each figure can be told
 
 
 def require_figure(figure: str, options: Mapping[str, Any]) -> None:
-    if figure not in FIGURES:
-        raise InputError(f"figure {figure!r} is not one of {', '.join(FIGURES)}")
+    require_word("figure", figure, FIGURES)
     if unknown := set(options) - OPTIONS[figure]:
         taken = ", ".join(sorted(OPTIONS[figure]))
         raise InputError(f"figure {figure} takes no {', '.join(sorted(unknown))}; it takes {taken}")

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from importlib.resources import files
 from typing import Any
 
-from layerwise.recipe import SHIPPED
+from layerwise.checks import SHIPPED
 from layerwise.reporter.content import Run, content, run_labels
 from layerwise.reporter.provenance import command, facts, first_run
 from layerwise.results import SUMMARY_COLUMNS, LayerTable, summary_lines

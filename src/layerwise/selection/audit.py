@@ -29,7 +29,9 @@ def audit(cases: Sequence[Case], rules: Sequence[Rule], *, seed: int = 0, draws:
     if not cases:
         raise InputError("there is nothing to audit: no case has scores")
     rows = []
+    seen = {name for case in cases for name in case.curves}
     for rule in rules:
+        rule.require_metrics(seen, "the table of metrics (--metrics)")
         chosen = np.array([case.score_at(rule(case.curves, case.depth)) for case in cases])
         for row in audit_rows(rule.name, cases, chosen, seed, draws):
             judged = [case for case in cases if row["family"] in ("all", case.family)]

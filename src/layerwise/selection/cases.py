@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from layerwise.checks import SHIPPED, require_count
 from layerwise.errors import InputError
-from layerwise.recipe import SHIPPED
+from layerwise.inputs.tables import is_missing, number_column
 from layerwise.results import LayerTable
 
 SCORE_COLUMNS = ("family", "model", "task", "layer", "score")
@@ -50,11 +51,14 @@ def cases_from_frames(scores: Any, metrics: Any = None) -> list[Case]:
         if lacking := set(wanted) - set(frame.columns):
             raise InputError(f"a table lacks {', '.join(sorted(lacking))}; it needs {', '.join(wanted)}")
     curves: dict[tuple[str, str], dict[str, dict[int, float]]] = {}
+    scores = with_numbers(scores, "score", "the table of scores")
+    metrics = metrics if metrics is None else with_numbers(metrics, "value", "the table of metrics")
     for row in () if metrics is None else metrics.itertuples(index=False):
-        curves.setdefault((row.model, row.task or ""), {}).setdefault(row.metric, {})[int(row.layer)] = row.value
+        task = "" if is_missing(row.task) else row.task  # an empty cell is NaN where pandas read the file
+        curves.setdefault((row.model, task), {}).setdefault(row.metric, {})[row.layer] = row.value
     cases = []
     for (family, model, task), group in scores.groupby(["family", "model", "task"], sort=True, observed=True):
-        known = dict(zip(group.layer.astype(int), group.score, strict=True))
+        known = dict(zip(group.layer, group.score, strict=True))
         depth = max(known)
         if not math.isfinite(known[depth]):
             raise InputError(f"{model} on {task}: the last layer ({depth}) has no score, so nothing can be compared")
@@ -64,6 +68,13 @@ def cases_from_frames(scores: Any, metrics: Any = None) -> list[Case]:
     return cases
 
 
+def with_numbers(frame: Any, value: str, where: str) -> Any:
+    """The table with layers as whole numbers and values as floats, nan where a cell is empty."""
+    layers = [require_count("layer", number, least=0) for number in number_column(frame, "layer", where)]
+    values = [float(number) for number in number_column(frame, value, where, or_missing=True)]
+    return frame.assign(**{"layer": layers, value: values})
+
+
 def dense(values: Mapping[int, float], depth: int) -> tuple[float, ...]:
     return tuple(float(values.get(layer, math.nan)) for layer in range(depth + 1))
 
@@ -71,15 +82,15 @@ def dense(values: Mapping[int, float], depth: int) -> tuple[float, ...]:
 def curves_of(table: LayerTable) -> dict[str, tuple[float, ...]]:
     """One curve a metric: raw layers below, and as the last one `last`: as shipped, else normed where it has a norm.
 
-    Of several settings of one metric, the first in the table counts.
+    Of several settings of one metric, the first in the table counts. A layer that was not measured is nan.
     """
-    depth = max(row.layer for row in table)
+    depth = model_depth(table)
     found: dict[str, dict[int, float]] = {}
     setting: dict[str, tuple[str, ...]] = {}
     for row in sorted(table, key=lambda row: row.readout):  # normed before raw
         if row.readout == SHIPPED:
             continue
-        here = (row.rows, row.tokens, row.pooling, row.condition)
+        here = (row.rows, row.tokens, row.pooling, row.transform, row.condition)
         if setting.setdefault(row.metric, here) == here and row.layer not in found.get(row.metric, {}):
             if row.readout == "normed" and row.layer < depth:
                 continue
@@ -90,11 +101,29 @@ def curves_of(table: LayerTable) -> dict[str, tuple[float, ...]]:
     return {metric: dense(values, depth) for metric, values in found.items()}
 
 
+def model_depth(table: LayerTable) -> int:
+    """How many blocks the model of a table has, whether or not all its layers were measured.
+
+    Every row says its layer and what share of the depth that is; the run's record says it for layer 0 alone.
+    """
+    if len(models := {(row.model, row.revision) for row in table}) != 1:
+        named = ", ".join(sorted(f"{model}@{revision}" for model, revision in models)) or "none"
+        raise InputError(f"expected the table of one model, got {len(models)} ({named})")
+    depths = {round(row.layer / row.depth) for row in table if row.layer > 0}
+    depths |= {known for known in [dict(table.run.get("model", {})).get("depth")] if known}
+    if len(depths) != 1:
+        raise InputError("this table does not say how many layers its model has; scan it again, with the last layer")
+    return int(depths.pop())
+
+
 def cases_from_runs(runs: Iterable[tuple[str, LayerTable, Sequence[LayerTable]]]) -> list[Case]:
     """Cases of own runs: (family, evaluation, scans of the same model)."""
     cases = []
     for family, evaluation, scans in runs:
         curves = {name: curve for table in scans for name, curve in curves_of(table).items()}
         model = next(iter(evaluation)).model
-        cases += [Case(family, model, task, scores, curves) for task, scores in curves_of(evaluation).items()]
+        for task, scores in curves_of(evaluation).items():
+            if not math.isfinite(scores[-1]):
+                raise InputError(f"{model} on {task}: the last layer ({len(scores) - 1}) has no score")
+            cases.append(Case(family, model, task, scores, curves))
     return cases

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from layerwise.errors import InputError, MissingExtra
+from layerwise.inputs.tables import label_column, number_column, text_column
 from layerwise.selection.probes import Floats, Probe, concordance, of_units, unit_rows
 
 FOLDS = 5
@@ -18,14 +19,17 @@ FORMS = "text,label (classes) or text1,text2,score (how alike)"
 
 def label_probe(table: Any, seed: int = 0) -> Probe:
     """A probe of a table with the columns text and label, or text1, text2 and score (or sentence1 and sentence2)."""
+    if not hasattr(table, "columns"):
+        raise InputError(f"labels must be a table or a file with {FORMS}, not a {type(table).__name__}")
     table = table.rename(columns={"sentence1": "text1", "sentence2": "text2"})
     if len(table) < FEWEST:
         raise InputError(f"{len(table)} labels are too few to weigh in; give {FEWEST} to 256")
     if {"text", "label"} <= set(table.columns):
-        return class_probe([str(t) for t in table.text], np.array([str(label) for label in table.label]), seed)
+        labels = np.array([str(label) for label in label_column(table, "label", "labels")])
+        return class_probe(text_column(table, "text", "labels"), labels, seed)
     if {"text1", "text2", "score"} <= set(table.columns):
-        first, second = ([str(t) for t in table[name]] for name in ("text1", "text2"))
-        return pair_probe(first, second, np.asarray(table.score, dtype=np.float64))
+        first, second = (text_column(table, name, "labels") for name in ("text1", "text2"))
+        return pair_probe(first, second, np.array(number_column(table, "score", "labels"), dtype=np.float64))
     raise InputError(f"labels must be {FORMS}; this table has {', '.join(map(str, table.columns))}")
 
 
@@ -34,7 +38,7 @@ def class_probe(texts: list[str], labels: Any, seed: int) -> Probe:
     names, counts = np.unique(labels, return_counts=True)
     if len(names) < 2 or counts.min() < 2:
         rare = names[counts.argmin()]
-        raise InputError(f"labels need two classes with two texts each; {rare!r} has {counts.min()}")
+        raise InputError(f"labels need two classes with two texts each; {str(rare)!r} has {counts.min()}")
     rng = np.random.default_rng(seed)
     splits = [balanced_folds(labels, rng) for _ in range(SPLITS)]
 

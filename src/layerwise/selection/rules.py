@@ -6,11 +6,13 @@ A curve has one number a layer, 0 to the last; nan where it is not known. Direct
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from layerwise.checks import suggestion
 from layerwise.errors import InputError
+from layerwise.models.layers import layer_at, share_of
 
 Curves = Mapping[str, Sequence[float]]
 WORDS = "last, second_to_last, depth:80%, min:METRIC, max:METRIC@20%-90%, ranks:min:METRIC+max:METRIC, a ranker's .json"
@@ -27,6 +29,12 @@ class Rule:
     def __call__(self, curves: Curves, depth: int) -> int:
         return self.choose(curves, depth)
 
+    def require_metrics(self, known: Collection[str], where: str) -> None:
+        """Raises where the rule looks at a metric that is not among the known ones: it could only keep the last."""
+        if lacking := sorted(self.needs - set(known)):
+            has = f"{where} has {', '.join(sorted(known)) or 'none'}"
+            raise InputError(f"rule {self.name}: no metric {lacking[0]!r}; {has}{suggestion(lacking[0], known)}")
+
 
 def parse_rule(word: str) -> Rule:
     """The rule that a word means."""
@@ -35,8 +43,8 @@ def parse_rule(word: str) -> Rule:
     if word == "second_to_last":
         return Rule(word, lambda curves, depth: max(0, depth - 1))
     if found := re.fullmatch(r"depth:(\d+(?:\.\d+)?)%", word):
-        share = float(found[1]) / 100
-        return Rule(word, lambda curves, depth: round(share * depth))
+        share = share_of(found[1])
+        return Rule(word, lambda curves, depth: layer_at(share, depth))
     if re.fullmatch(ONE, word):
         one = parse_extreme(word)
         return Rule(word, lambda curves, depth: best_of(one.values(curves, depth)), frozenset([one.metric]))
@@ -46,7 +54,8 @@ def parse_rule(word: str) -> Rule:
         return Rule(word, lambda curves, depth: best_of(mean_ranks([p.values(curves, depth) for p in parts])), needs)
     if word.endswith(".json"):
         return Ranker.load(word).rule(word)
-    raise InputError(f"rule {word!r} is not one of {WORDS}")
+    near = suggestion(word, ["last", "second_to_last"])
+    raise InputError(f"rule {word!r} is not one of {WORDS}{near}")
 
 
 ONE = r"(min|max):([^@+]+)(?:@(\d+)%-(\d+)%)?"
@@ -64,7 +73,7 @@ class Extreme:
         """What is to be largest, a number a layer; minus infinity outside the window and where nothing is known."""
         curve = curves.get(self.metric, [math.nan] * (depth + 1))
         sign = 1.0 if self.want == "max" else -1.0
-        low, high = (share * depth for share in self.window)
+        low, high = (layer_at(share, depth) for share in self.window)
         return [sign * v if math.isfinite(v) and low <= k <= high else -math.inf for k, v in enumerate(curve)]
 
 
@@ -72,7 +81,9 @@ def parse_extreme(word: str) -> Extreme:
     found = re.fullmatch(ONE, word)
     if found is None:
         raise InputError(f"{word!r} is not min:METRIC or max:METRIC, with a window such as @20%-90% if wanted")
-    window = (int(found[3]) / 100, int(found[4]) / 100) if found[3] else (0.0, 1.0)
+    window = (share_of(found[3]), share_of(found[4])) if found[3] else (0.0, 1.0)
+    if window[0] > window[1]:
+        raise InputError(f"{word!r}: the window goes from the shallower depth to the deeper one, such as @20%-90%")
     return Extreme(found[1], found[2], window)
 
 

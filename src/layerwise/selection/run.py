@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from importlib.resources import files
 from typing import Any
 
+from layerwise.errors import InputError
 from layerwise.exporter.routes import has_layer_0
 from layerwise.models.network import Network
 from layerwise.models.readouts import last_recipe
@@ -18,11 +19,11 @@ from layerwise.selection.candidates import (
     run_trial,
     score_candidates,
 )
-from layerwise.selection.cases import curves_of
+from layerwise.selection.cases import curves_of, model_depth
 from layerwise.selection.labels import label_probe
 from layerwise.selection.pick import Fitted, Pick, decide
 from layerwise.selection.probes import LABELS, Probe, own_probes, proxy_probes
-from layerwise.selection.rules import parse_rule
+from layerwise.selection.rules import Rule, parse_rule
 
 LABELS_FOR_HALF = 32  # so many labelled texts weigh as much as all other probes together
 
@@ -104,14 +105,34 @@ def weighted_probes(
 
 
 def pick_by_rule(table: LayerTable, word: str) -> Pick:
-    """What a rule over a scan's table chooses; no model is run."""
-    curves = curves_of(table)
-    depth = max(row.layer for row in table)
-    rule, row = parse_rule(word), next(iter(table))
-    normed = any(r.readout == "normed" and r.layer == depth for r in table)
-    last = Recipe(depth, "normed" if normed else "raw")
-    layer = rule(curves, depth)
-    recipe = last if layer == depth else Recipe(layer)
-    why = (f"rule {word}, on the table alone; rules over metrics fail on some families (docs/pick.md)",)
+    """What a rule over a scan's table chooses; no model is run.
+
+    The recipe has the tokens, the pooling and the map of the rows that the rule looked at.
+    """
+    rule = parse_rule(word)
+    rule.require_metrics({row.metric for row in table}, "this table")
+    depth, measured = model_depth(table), sorted({row.layer for row in table})
+    if depth not in measured:
+        raise InputError(
+            f"the last layer, {depth}, is not in this table (it has {', '.join(map(str, measured))}), and a choice is "
+            f"held against it: scan it as well, such as --layers {','.join(map(str, measured))},last"
+        )
+    at = setting_of(table, rule)
+    normed = any(row.readout == "normed" and row.layer == depth for row in table)
+    last = replace(at, layer=depth, readout="normed" if normed else "raw")
+    layer = rule(curves_of(table), depth)
+    why = [f"rule {word}, on the table alone; rules over metrics fail on some families (docs/pick.md)"]
+    if rule.needs and len(measured) <= depth:
+        why.append(f"only these of {depth + 1} layers are in the table: {', '.join(map(str, measured))}")
+    recipe = last if layer == depth else replace(at, layer=layer)
     fingerprint = str(table.run.get("model", {}).get("fingerprint", ""))
-    return Pick(row.model, fingerprint, recipe, last, word, why, saving=1 - layer / depth)
+    return Pick(next(iter(table)).model, fingerprint, recipe, last, word, tuple(why), saving=1 - layer / depth)
+
+
+def setting_of(table: LayerTable, rule: Rule) -> Recipe:
+    """Layer 0 with the tokens, pooling and map of the first row that the rule looks at."""
+    rows = [row for row in table if row.metric in rule.needs] or list(table)
+    alike = [row for row in table if (row.tokens, row.transform) == (rows[0].tokens, rows[0].transform)]
+    # A metric of tokens has no pooling of its own: that of its neighbours counts, and mean where they have none either.
+    pooling = next((row.pooling for row in (rows[0], *alike) if row.pooling != "-"), "mean")
+    return Recipe(0, "raw", rows[0].tokens, pooling, rows[0].transform)

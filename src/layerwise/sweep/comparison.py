@@ -10,10 +10,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import pandas as pd
 
+from layerwise.checks import require_word
 from layerwise.errors import InputError
 from layerwise.results import LayerScore, LayerTable, aligned, model_labels
 from layerwise.sweep.alignment import Alignment, NotComparable, alignment
@@ -87,8 +88,7 @@ def compare_runs(
     """Every run against the first, or against the one before it; `rows` and `tokens` leave only that setting."""
     if len(runs) < 2:
         raise InputError("a comparison needs at least two runs")
-    if against not in ("first", "previous"):
-        raise InputError(f"against={against!r} is not one of first, previous")
+    require_word("against", against, get_args(Against))
     wanted = {name: word for name, word in (("rows", rows), ("tokens", tokens)) if word}
     loaded = [run if isinstance(run, LayerTable) else LayerTable.load(run) for run in runs]
     labels = distinct(model_labels(loaded), runs)

@@ -6,6 +6,7 @@ from layerwise.accumulators.base import Accumulator
 from layerwise.accumulators.class_scatter import ClassScatter
 from layerwise.accumulators.frequent_directions import FrequentDirections
 from layerwise.accumulators.second_moment import SecondMoment
+from layerwise.checks import require_state
 from layerwise.errors import InputError
 from layerwise.metrics.readings import Reading
 
@@ -14,12 +15,7 @@ STATE_BYTES_AT_MOST = 8 * 10**9  # what `auto` allows for all layers together
 
 def sketch_size(state: str) -> int:
     """512 for `sketch:512`, 0 for `exact` and `float32`; raises for any other word."""
-    if state in ("exact", "float32"):
-        return 0
-    word, _, number = state.partition(":")
-    if word != "sketch" or not number.isdigit() or int(number) < 1:
-        raise InputError(f"state {state!r} is not one of auto, exact, float32, sketch:512 (or another number)")
-    return int(number)
+    return int(require_state(state).partition(":")[2] or 0)
 
 
 def start(reading: Reading, width: int, state: str) -> Accumulator:

@@ -5,12 +5,13 @@ from pathlib import Path
 from torch import Tensor
 
 from layerwise.accumulators.second_moment import SecondMoment
+from layerwise.checks import SHIPPED
 from layerwise.engines.shards import newest_state
 from layerwise.errors import InputError
 from layerwise.files import open_folder
 from layerwise.metrics.readings import pooled_rows
 from layerwise.models.network import Network
-from layerwise.recipe import SHIPPED, Readout
+from layerwise.recipe import Readout
 from layerwise.results import LayerTable
 from layerwise.sweep.state import ScanState
 

@@ -8,18 +8,17 @@ from typing import Any
 
 import torch
 
+from layerwise.checks import problems_of, suggestion
 from layerwise.errors import InputError
 from layerwise.inputs.stress import Stress
 from layerwise.inputs.views import STRENGTH
 from layerwise.metrics.base import Metric
 from layerwise.metrics.catalog import CATALOG
 from layerwise.metrics.readings import Reading
-from layerwise.ops.pooling import POOLINGS
-from layerwise.ops.rows import ROW_TREATMENTS, RowTreatment
-from layerwise.ops.tokens import TOKEN_CHOICES
+from layerwise.ops.rows import RowTreatment
 from layerwise.sweep.keeping import STATE_BYTES_AT_MOST, choices, start
 
-READOUTS = ("raw", "normed")
+COUNTS = ("max_length", "batch_tokens", "shard_size", "threads", "seed")
 
 
 @dataclass(frozen=True)
@@ -80,25 +79,17 @@ class ScanPlan:
     threads: int = field(default_factory=torch.get_num_threads)  # sums come out otherwise in the last bits
 
     def __post_init__(self) -> None:
-        problems = [
-            f"{name} {word!r} is not one of {', '.join(known)}"
-            for name, known in (
-                ("rows", ROW_TREATMENTS), ("tokens", TOKEN_CHOICES), ("readout", READOUTS), ("pooling", POOLINGS)
-            )
-            for word in getattr(self, name)
-            if word not in known
-        ]
-        counts = ("batch_tokens", "shard_size", "threads")
-        problems += [f"{name} must be at least 1" for name in counts if getattr(self, name) < 1]
-        problems += ["max_length must be at least 2"] if self.max_length < 2 else []
+        words = ("rows", "tokens", "readout", "pooling", "state", "view_strength")
+        problems = problems_of({name: getattr(self, name) for name in (*words, *COUNTS)})
         if self.stress and self.views:
             problems.append("stressed prompts have no views: stress is made of tokens, views are made of text")
-        problems += self._problems_of_state()
-        problems += ["view_strength must lie between 0 and 1"] if not 0 < self.view_strength <= 1 else []
+        problems += [] if problems_of({"state": self.state}) else self._problems_of_state()
         if "normed" in self.readout and not self.has_norm:
             problems.append("this model has no final norm, so there is no normed readout; use raw")
         if problems:
             raise InputError("; ".join(problems))
+        for name in COUNTS:
+            object.__setattr__(self, name, int(getattr(self, name)))  # a numpy number is no JSON
 
     def _problems_of_state(self) -> list[str]:
         try:
@@ -190,7 +181,9 @@ def choose_metrics(wanted: str | Sequence[str | Metric]) -> tuple[Metric, ...]:
         elif word.strip() in known:
             chosen.append(known[word.strip()])
         else:
-            raise InputError(f"no metric {word!r}; there are all, fast, {', '.join(known)}. See `layerwise metrics`")
+            near = suggestion(word, [*known, "all", "fast"])
+            names = f"there are all, fast, {', '.join(known)}"
+            raise InputError(f"no metric {word!r}; {names}{near or '. See `layerwise metrics`'}")
     if not chosen:
         raise InputError("no metric is named; use fast, all, or names from `layerwise metrics`")
     if len({m.name for m in chosen}) < len(set(map(id, chosen))):

@@ -9,8 +9,9 @@ from functools import partial
 from typing import Any, Literal
 
 from layerwise.accumulators.base import require_same_settings
+from layerwise.checks import require_options
 from layerwise.engines.shards import Checkpoint, Engine, threads
-from layerwise.errors import InputError, RunError
+from layerwise.errors import RunError
 from layerwise.files import Folder, json_bytes
 from layerwise.folders import claim
 from layerwise.inputs.source import Example, Source, shards
@@ -55,8 +56,7 @@ def run_scan(
     on_batch: OnBatch = lambda prompts, tokens: None,
 ) -> LayerTable:
     """The table of a scan; with `out`, also a run folder that can be resumed and read again."""
-    if keep_prompts not in ("auto", "all", "none"):
-        raise InputError(f"keep_prompts={keep_prompts!r} is not one of auto, all, none")
+    require_options(keep_prompts=keep_prompts, allow_missing=allow_missing)
     began = time.monotonic()
     network: Identity = engine.identity
     origin = {"plan": plan.fingerprint(), "model": network.fingerprint, "dtype": network.dtype}
@@ -64,16 +64,22 @@ def run_scan(
         claim(out, "scan")
         claim_plan(out, {"origin": origin, "settings": plan.settings(), "model": network.name, "data": source.name})
     most = {"auto": PROMPTS_AT_MOST, "all": float("inf"), "none": 0}[keep_prompts] if out is not None else 0
+    blank_rows = 0
+
+    def on_blank() -> None:
+        nonlocal blank_rows
+        blank_rows += 1
+
     with threads(plan.threads):  # merging and scoring, too: the table's bits belong to the plan
         state = engine.run_shards(
-            shards(source, plan.shard_size),
+            shards(source.examples(on_blank), plan.shard_size),
             ScanWork(plan, origin, most),
             Checkpoint(out, partial(parse_own, origin), SECONDS_BETWEEN_CHECKPOINTS),
             allow_missing=allow_missing,
             report=on_batch,
         )
         scores = [s for layer in plan.layers for s in layer_scores(network, plan, state, source.name, layer)]
-    run = provenance(network, plan, source, state) | {"seconds": round(time.monotonic() - began, 3)}
+    run = provenance(network, plan, source, state, blank_rows) | {"seconds": round(time.monotonic() - began, 3)}
     table = LayerTable(tuple(scores), run)
     if out is not None:
         table.save(out)
@@ -101,7 +107,9 @@ def claim_plan(out: Folder, plan: dict[str, Any]) -> None:
         raise RunError(f"{out} holds another scan ({'; '.join(differing)}); use another folder")
 
 
-def provenance(network: Identity, plan: ScanPlan, source: Source, state: ScanState) -> dict[str, Any]:
+def provenance(
+    network: Identity, plan: ScanPlan, source: Source, state: ScanState, blank_rows: int
+) -> dict[str, Any]:
     """Everything needed to know what a table says and to make it again."""
     facts = state.facts
     return {
@@ -117,5 +125,6 @@ def provenance(network: Identity, plan: ScanPlan, source: Source, state: ScanSta
             "tokens": facts.tokens,
             "cut": facts.cut,
             "missing": facts.missing,
+            "blank_rows": blank_rows,  # of the data, passed over
         },
     }

@@ -10,7 +10,6 @@ from torch import Tensor
 from layerwise.accumulators.class_scatter import ClassScatter
 from layerwise.accumulators.second_moment import SecondMoment
 from layerwise.engines.shards import threads
-from layerwise.errors import NotFiniteError
 from layerwise.inputs.source import Example
 from layerwise.inputs.stress import Stress, Vocabulary
 from layerwise.metrics.readings import LayerBatch, Reading
@@ -21,6 +20,7 @@ from layerwise.ops.tokens import counted_tokens
 from layerwise.passes.batches import Batch
 from layerwise.passes.encode import Encoded, encode_examples
 from layerwise.passes.tapped_pass import run_pass
+from layerwise.passes.vectors import not_finite
 from layerwise.sweep.keeping import start
 from layerwise.sweep.plan import Lens, ScanPlan
 from layerwise.sweep.state import Facts, ScanState
@@ -71,10 +71,7 @@ class ReadingConsumer:
         bad = ~torch.isfinite(pooled).flatten(1).all(dim=1) & mask.any(dim=-1).all(dim=1)
         if bool(bad.any()):
             example = batch.examples[int(bad.nonzero()[0])]
-            raise NotFiniteError(
-                f"layer {number} is not finite in {hidden.dtype} for example {example.id}; "
-                "run again with --dtype float32 (or bfloat16, which does not overflow)"
-            )
+            raise not_finite(number, hidden.dtype, example.id)
         return LayerBatch(batch.keys.to(hidden.device), hidden[:, 0], mask[:, 0], pooled)
 
     def keep(self, batch: Batch) -> None:

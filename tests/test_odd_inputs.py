@@ -1,0 +1,360 @@
+"""Odd inputs: texts, tables, arrays and files keep their values, or are refused by name; nothing is lost in silence."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from families import DEPTH
+
+import layerwise
+from layerwise.cli.main import main
+from layerwise.downstream.data_root import read_root, write_task
+from layerwise.errors import InputError, NotFiniteError
+from layerwise.inputs.tables import read_table
+from layerwise.inputs.text import open_texts
+from layerwise.recipe import Recipe
+from layerwise.selection.labels import label_probe
+
+TEXTS = ["w1 w2 w3", "w4 w5 w6 w7", "w8 w9"]
+NULLS = ["NA", "null", "nan", "None", "N/A", "", "true", "1e5", "01"]
+
+
+def written(path, records):
+    """The records as a .csv, .jsonl or .parquet file."""
+    frame = pd.DataFrame(records)
+    if path.suffix == ".csv":
+        frame.to_csv(path, index=False)
+    elif path.suffix == ".parquet":
+        frame.to_parquet(path, index=False)
+    else:
+        path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+def test_a_table_keeps_every_text_and_label_as_it_was_written(suffix, tmp_path):
+    records = [{"text": text, "label": label} for text in NULLS for label in ("01", "1", "1.0", "NA")]
+    table = read_table(written(tmp_path / f"t{suffix}", records))
+    assert [dict(row) for row in table.to_dict(orient="records")] == records
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+def test_data_keeps_classes_apart_that_differ_as_texts(suffix, tmp_path):
+    classes = ["01", "1", "1.0"]
+    records = [{"text": f"w{i}", "label": classes[i % 3]} for i in range(12)]
+    path = str(written(tmp_path / f"t{suffix}", records))
+    root = tmp_path / "root"
+    assert main(["data", str(root), "Own", "--type", "Classification", "--test", path, "--train", path]) == 0
+    kept = pq.read_table(root / "Own" / "default" / "test.parquet").to_pydict()
+    assert kept["label"] == [record["label"] for record in records]
+
+
+def test_data_keeps_texts_that_look_like_nothing(tmp_path):
+    path = str(written(tmp_path / "t.csv", [{"text": text, "label": i % 3} for i, text in enumerate(NULLS)]))
+    assert main(["data", str(tmp_path / "r"), "Own", "--type", "Classification", "--test", path, "--train", path]) == 0
+    kept = pq.read_table(tmp_path / "r" / "Own" / "default" / "test.parquet").to_pydict()
+    assert kept["text"] == NULLS and kept["label"] == [i % 3 for i in range(len(NULLS))]
+    assert read_root(tmp_path / "r")["Own"].texts("test") == NULLS
+
+
+@pytest.mark.parametrize("classes", [("pos", "neg"), ("0", "1")])
+def test_two_classes_named_by_texts_can_be_scored(classes, tiny_llama, tmp_path):
+    """mteb's average precision of two classes reads numbers."""
+    records = [{"text": f"w{i} w{i + 1}", "label": classes[i % 2]} for i in range(20)]
+    table = read_table(written(tmp_path / "t.csv", records))
+    write_task(tmp_path / "root", "Own", "Classification", table, table)
+    scored = layerwise.evaluate(tiny_llama, "all", data_root=tmp_path / "root", out=tmp_path / "e", layers="1")
+    assert len(scored) == 1
+
+
+@pytest.mark.parametrize(("kind", "column", "value"), [
+    ("STS", "score", "high"), ("STS", "score", ""), ("STS", "score", "inf"), ("STS", "score", None),
+    ("PairClassification", "labels", "0.5"), ("PairClassification", "labels", "yes"),
+])  # fmt: skip
+def test_a_number_that_is_none_is_told_by_its_row(kind, column, value, tmp_path):
+    good = {"sentence1": "a", "sentence2": "b", column: "1"}
+    with pytest.raises(InputError, match=f"row 2: {column}"):
+        write_task(tmp_path, "Own", kind, pd.DataFrame([good, good | {column: value}], dtype=object))
+    assert not (tmp_path / "Own").exists()
+
+
+def test_texts_and_labels_that_are_missing_are_told_by_their_row(tmp_path):
+    wrong = [("text", None), ("text", 5), ("text", "lone \ud83d"), ("label", None), ("label", float("nan"))]
+    for column, value in wrong:
+        rows = [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}, {"text": "c", "label": "x", column: value}]
+        table = pd.DataFrame(rows, dtype=object)
+        with pytest.raises(InputError, match=f"row 3: {column}"):
+            write_task(tmp_path, "Own", "Classification", table, table)
+    mixed = pd.DataFrame({"text": ["a", "b"], "label": [1, "1"]}, dtype=object)
+    with pytest.raises(InputError, match="row 2: label"):
+        write_task(tmp_path, "Own", "Classification", mixed, mixed)
+    lists = pd.DataFrame({"query": ["q", "r"], "positive": [["a"], ["b"]], "negative": [["c"], ["d", None]]})
+    with pytest.raises(InputError, match="row 2: negative"):
+        write_task(tmp_path, "Own", "Retrieval", lists)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+def test_labels_stay_the_classes_that_they_are(suffix, tmp_path):
+    records = [{"text": NULLS[i % 9] + str(i) if i else "NA", "label": ["01", "1", "1.0"][i % 3]} for i in range(24)]
+    probe = label_probe(read_table(written(tmp_path / f"t{suffix}", records)))
+    assert probe.texts[0] == "NA"
+    assert len(probe.score(np.random.default_rng(0).normal(size=(24, 5)))) == 24
+    one = [record | {"label": "1"} for record in records]
+    with pytest.raises(InputError, match="two classes"):
+        label_probe(read_table(written(tmp_path / f"one{suffix}", one)))
+
+
+def test_labels_that_cannot_be_used_are_told_by_their_row(tiny_llama):
+    table = pd.DataFrame({"text": ["a"] * 20, "label": ["x", "y"] * 9 + ["x", None]})
+    with pytest.raises(InputError, match="row 20: label"):
+        layerwise.pick(tiny_llama, TEXTS, labels=table)
+    pairs = pd.DataFrame({"text1": ["a"] * 20, "text2": ["b"] * 20, "score": ["1"] * 19 + ["much"]})
+    with pytest.raises(InputError, match="row 20: score must be a number, not 'much'"):
+        layerwise.pick(tiny_llama, TEXTS, labels=pairs)
+    with pytest.raises(InputError, match="labels .*list"):
+        layerwise.pick(tiny_llama, TEXTS, labels=[("a", "x")])
+
+
+UNCLOSED = [
+    ('text,label\n"never closed,1\nfoo,2\nbar,3\n', "line 2"),
+    ('text,label\nfine,1\n"open,1\nfoo,2\n"closed",3\nbar,4\n', "line 3"),
+    ("text,label\na,1\nb\nc,3\n", "line 3"),
+    ("text,label\na,1\nb,2,surplus\n", "line 3"),
+]
+
+
+@pytest.mark.parametrize(("content", "line"), UNCLOSED)
+def test_a_csv_that_would_swallow_or_lose_cells_is_refused_by_line(content, line, tmp_path):
+    (tmp_path / "t.csv").write_text(content)
+    with pytest.raises(InputError, match=f"t.csv, {line}"):
+        list(open_texts(tmp_path / "t.csv"))
+    with pytest.raises(InputError, match=f"t.csv, {line}"):
+        read_table(tmp_path / "t.csv")
+
+
+def test_a_csv_may_have_quotes_lines_and_a_mark_of_its_encoding(tmp_path):
+    (tmp_path / "t.csv").write_bytes('\ufefftext,label\r\n"two\nlines, ""quoted""",1\r\n5" screen,2\r\n\r\n'.encode())
+    assert [e.text for e in open_texts(tmp_path / "t.csv")] == ['two\nlines, "quoted"', '5" screen']
+    assert list(read_table(tmp_path / "t.csv").columns) == ["text", "label"]
+    (tmp_path / "twice.csv").write_text("text,text\na,b\n")
+    with pytest.raises(InputError, match="two columns named 'text'"):
+        read_table(tmp_path / "twice.csv")
+
+
+@pytest.mark.parametrize("name", ["e.csv", "e.jsonl", "e.parquet", "e.txt"])
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00broken"])
+def test_an_empty_or_broken_file_is_told_by_its_name(name, content, tiny_llama, tmp_path, capsys):
+    (tmp_path / name).write_bytes(content)
+    path = str(tmp_path / name)
+    for call in (["scan", tiny_llama, "--data", path], ["embed", tiny_llama, "--data", path, "--out", path + ".out"]):
+        assert main(call) == 2
+        printed = capsys.readouterr().err
+        assert name in printed and "unexpected" not in printed
+    if name != "e.txt":
+        with pytest.raises(InputError, match=name):
+            read_table(path)
+        with pytest.raises(InputError, match=name):
+            layerwise.pick(tiny_llama, TEXTS, labels=path)
+
+
+def test_a_file_without_a_text_is_told_before_weights(tiny_llama, tmp_path, monkeypatch):
+    monkeypatch.setattr("layerwise.arguments.load_network", lambda *_: pytest.fail("weights were loaded"))
+    (tmp_path / "blank.txt").write_text("\n  \n")
+    pq.write_table(pa.table({"text": pa.array([None, " "], pa.string())}), tmp_path / "blank.parquet")
+    for name in ("blank.txt", "blank.parquet"):
+        with pytest.raises(InputError, match=f"{name} holds no text"):
+            layerwise.scan(tiny_llama, tmp_path / name)
+        with pytest.raises(InputError, match=f"{name} holds no text"):
+            layerwise.embed(tiny_llama, tmp_path / name)
+
+
+@pytest.mark.parametrize("given", [
+    np.array(TEXTS), np.array(TEXTS, dtype=object), pd.Series(TEXTS), pd.Index(TEXTS), tuple(TEXTS), pa.array(TEXTS),
+    (text for text in TEXTS),
+], ids=["numpy", "objects", "series", "index", "tuple", "arrow", "generator"])  # fmt: skip
+def test_any_column_of_texts_is_data(given, tiny_llama):
+    plain = layerwise.embed(tiny_llama, TEXTS, layers=np.array([1]))
+    again = layerwise.embed(tiny_llama, given, layers=[np.int64(1)])
+    assert list(again.text) == TEXTS and all(type(text) is str for text in again.text)
+    assert np.array_equal(np.stack(plain.layer_1), np.stack(again.layer_1))
+
+
+@pytest.mark.parametrize(("given", "told"), [
+    (None, "NoneType"), (5, "int"), ({"text": TEXTS}, "dict"), (b"bytes", "bytes"),
+    (pd.DataFrame({"text": TEXTS}), "column"),
+    ([None], "item 0"), (np.array([["a", "b"]]), "item 0"),
+], ids=["none", "int", "dict", "bytes", "frame", "null", "matrix"])  # fmt: skip
+def test_what_is_no_data_is_refused_by_its_type(given, told, tiny_llama):
+    with pytest.raises(InputError, match=told):
+        layerwise.scan(tiny_llama, given)
+    with pytest.raises(InputError, match=told):
+        layerwise.embed(tiny_llama, given)
+
+
+def test_a_map_is_fitted_on_a_series_as_on_a_list(tiny_llama, word_texts, tmp_path):
+    recipe = Recipe(1, transform="center", max_length=16)
+    paths = [tmp_path / "list", tmp_path / "series"]
+    for path, fit in zip(paths, (word_texts, pd.Series(word_texts)), strict=True):
+        layerwise.export(tiny_llama, recipe, path, fit=fit)
+    proofs = [json.loads((path / "layerwise.json").read_text()) for path in paths]
+    assert proofs[0]["recipe"] == proofs[1]["recipe"]
+
+
+def test_settings_may_be_numpy_numbers(tiny_llama, tmp_path):
+    table = layerwise.scan(
+        tiny_llama, TEXTS, out=tmp_path / "r", metrics="curvature", max_length=np.int64(16), seed=np.int64(1),
+        batch_tokens=np.int32(64), shard_size=np.int64(2), layers=np.array([0, DEPTH]),
+    )
+    assert {row.layer for row in table} == {0, DEPTH}
+
+
+BLANKS = {
+    "t.txt": "w1 w2\n\n  \nw3 w4 w5\n",
+    "t.csv": 'text,id\nw1 w2,a\n"",b\n  ,c\nw3 w4 w5,d\n',
+    "t.jsonl": '{"text": "w1 w2"}\n{"text": ""}\n{"text": null}\n{"text": "w3 w4 w5"}\n',
+}
+
+
+@pytest.mark.parametrize("name", [*BLANKS, "t.parquet"])
+def test_embed_keeps_a_row_for_each_row_of_the_file(name, tiny_llama, tmp_path, capsys):
+    path, out = tmp_path / name, tmp_path / "v.parquet"
+    if name == "t.parquet":
+        pq.write_table(pa.table({"text": ["w1 w2", None, " ", "w3 w4 w5"]}), path)
+    else:
+        path.write_text(BLANKS[name])
+    assert main(["embed", tiny_llama, "--data", str(path), "--layers", "1", "--out", str(out)]) == 0
+    assert "2 blank rows" in capsys.readouterr().err
+    rows = pq.read_table(out).to_pylist()
+    assert [row["layer_1"] is None for row in rows] == [False, True, True, False]
+    assert [row["text"] for row in rows][::3] == ["w1 w2", "w3 w4 w5"]
+    alone = layerwise.embed(tiny_llama, ["w1 w2", "w3 w4 w5"], layers=1)
+    assert rows[3]["layer_1"] == alone.layer_1[1].tolist()
+    frame = layerwise.embed(tiny_llama, path, layers=1)
+    assert frame.attrs["blank_rows"] == 2 and len(frame) == 4
+
+
+def test_embed_keeps_the_ids_of_blank_rows_and_those_within_a_limit(tiny_llama, tmp_path):
+    (tmp_path / "t.csv").write_text(BLANKS["t.csv"])
+    frame = layerwise.embed(tiny_llama, layerwise.texts(tmp_path / "t.csv", id_column="id"), layers=1)
+    assert list(frame.id) == ["a", "b", "c", "d"]
+    assert len(layerwise.embed(tiny_llama, layerwise.texts(tmp_path / "t.csv", limit=2), layers=1)) == 4
+    assert len(layerwise.embed(tiny_llama, layerwise.texts(tmp_path / "t.csv", limit=1), layers=1)) == 1
+
+
+def test_scan_tells_how_many_blank_rows_it_passed_over(tiny_llama, tmp_path, capsys):
+    (tmp_path / "t.txt").write_text(BLANKS["t.txt"])
+    data, out = ["--data", str(tmp_path / "t.txt")], ["--out", str(tmp_path / "r")]
+    call = ["scan", tiny_llama, *data, *out, "--metrics", "curvature"]
+    for _ in ("the first time", "when it is all there"):
+        assert main(call) == 0
+        assert "2 blank rows" in capsys.readouterr().err
+    assert layerwise.LayerTable.load(tmp_path / "r").run["data"]["blank_rows"] == 2
+    assert layerwise.scan(tiny_llama, TEXTS, metrics="curvature").run["data"]["blank_rows"] == 0
+
+
+def test_embed_refuses_vectors_that_are_not_finite_as_scan_does(broken_llama, tmp_path, capsys):
+    with pytest.raises(NotFiniteError, match=r"layer 2 is not finite in torch.float32 for example"):
+        layerwise.embed(broken_llama, TEXTS, layers="0,2")
+    (tmp_path / "t.txt").write_text("\n".join(TEXTS))
+    out = tmp_path / "v.parquet"
+    assert main(["embed", broken_llama, "--data", str(tmp_path / "t.txt"), "--layers", "2", "--out", str(out)]) == 2
+    assert not out.exists()
+    assert len(layerwise.embed(broken_llama, TEXTS, layers="0,1")) == len(TEXTS)
+
+
+LONE = "w1 \ud83d w2"
+
+
+def test_a_text_with_half_a_character_is_told_and_can_be_left_out(tiny_llama, tmp_path, capsys):
+    path = tmp_path / "t.jsonl"
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in [TEXTS[0], LONE, *TEXTS[1:]]))
+    call = ["scan", tiny_llama, "--data", str(path), "--metrics", "curvature", "--json"]
+    assert main(call) == 2
+    printed = capsys.readouterr().err
+    (example,) = [e for e in open_texts(path) if e.text == LONE]
+    assert example.id in printed and "half of a character" in printed and "unexpected" not in printed
+    assert main([*call, "--allow-missing", "1"]) == 0
+    told = capsys.readouterr()
+    assert "1 texts could not be computed" in told.err
+    run = json.loads(told.out)
+    assert run["run"]["data"]["missing"] == [example.id] and {row["missing"] for row in run["scores"]} == {1}
+    without = layerwise.scan(tiny_llama, TEXTS, metrics="curvature")
+    assert [row["value"] for row in run["scores"]] == pytest.approx([row.value for row in without], rel=1e-6)
+
+
+def test_no_verb_ends_in_a_raw_error_over_half_a_character(tiny_llama, tmp_path):
+    data = [*TEXTS, LONE]
+    for call in (
+        lambda: layerwise.embed(tiny_llama, data),
+        lambda: layerwise.scan(tiny_llama, data),
+        lambda: layerwise.scan(tiny_llama, data, metrics="infonce"),
+        lambda: layerwise.stress(tiny_llama, data, kind="length", levels=[2]),
+        lambda: layerwise.pick(tiny_llama, data),
+        lambda: layerwise.export(tiny_llama, Recipe(1, transform="center"), tmp_path / "m", fit=data),
+        lambda: layerwise.scan(tiny_llama, layerwise.texts(data, min_tokens=2, tokenizer=tokenizer_of(tiny_llama))),
+    ):
+        with pytest.raises(InputError, match="half of a character"):
+            call()
+
+
+def tokenizer_of(folder):
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(folder)
+
+
+def test_n_and_skipped_of_a_sample_count_the_same_examples():
+    """Of 1,000 examples, every fifth undefined, a sample of 16 reaches about 20: not 16 of them and 200 skipped."""
+    from layerwise.accumulators.row_sample import RowSample
+
+    keys = torch.randperm(1000, generator=torch.Generator().manual_seed(3)).to(torch.int64)
+    rows = torch.randn(1000, 1, 3, generator=torch.Generator().manual_seed(4))
+    rows[keys % 5 == 0] = torch.nan
+    whole, parts = RowSample(3, size=16), [RowSample(3, size=16) for _ in range(7)]
+    whole.update(keys, rows)
+    for i, part in enumerate(parts):
+        part.update(keys[i::7], rows[i::7])
+    merged = parts[0]
+    for part in parts[1:]:
+        merged.merge(RowSample.from_state(part.to_state()))
+    assert whole.keys.tolist() == merged.keys.tolist() == [k for k in range(20) if k % 5]
+    assert whole.skipped == merged.skipped == RowSample.from_state(whole.to_state()).skipped == 4  # 0, 5, 10, 15
+    assert [whole.skipped_among(n) for n in (1, 4, 5, 16)] == [1, 1, 2, 4]
+    few = RowSample(3, size=2000)
+    few.update(keys, rows)
+    assert (len(few.keys), few.skipped) == (800, 200), "where all fit into the sample, all are counted"
+
+
+def test_every_row_of_a_scan_counts_n_and_skipped_over_the_same_examples(tiny_llama, monkeypatch):
+    """Texts of one token have no value without their first; samples of 7 are smaller than the data."""
+    from layerwise.metrics import readings
+
+    for name in ("SAMPLE_ROWS", "SAMPLE_PAIRS"):
+        monkeypatch.setattr(readings, name, 7)
+    texts = [f"w{i}" if i % 2 else f"w{i} w{i + 1} w{i + 2}" for i in range(40)]
+    metrics = "intrinsic_dimension,top_share,dataset_entropy,effective_rank,mean_norm"
+    table = layerwise.scan(tiny_llama, texts, metrics=metrics, tokens="no_first", rows="raw,centered_unit", layers=1)
+    reached = {}
+    for row in table:
+        if (sampled := row.metric == "intrinsic_dimension" or row.rows == "centered_unit") or row.metric == "mean_norm":
+            reached.setdefault(sampled, set()).add(row.n + row.skipped)
+    defined = [" " in example.text for example in sorted(open_texts(texts), key=lambda example: example.key)]
+    seventh = [place for place, known in enumerate(defined, start=1) if known][6]
+    assert 7 < seventh < 27
+    assert reached == {False: {40}, True: {seventh}}
+
+
+def test_blocks_count_what_was_skipped_on_the_way_to_their_last_pair():
+    from layerwise.accumulators.row_sample import RowSample
+    from layerwise.metrics.scores import of_blocks
+
+    keys, rows = torch.arange(30), torch.randn(30, 2, 3)
+    rows[[2, 11, 29]] = torch.nan
+    kept = RowSample(3, views=2, size=100)
+    kept.update(keys, rows)
+    estimate = of_blocks(lambda a, b: (a - b).norm(), 10)(kept, "raw")
+    assert (estimate.n, estimate.skipped) == (20, 2) != (20, 3), "27 pairs are two blocks of 10: keys 0 to 21"
