@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from layerwise.errors import InputError, RunError
-from layerwise.files import Folder, json_bytes, open_folder
+from layerwise.files import Folder, json_bytes, open_folder, parse_record, read_parquet
 
 TABLE_FILE, RUN_FILE = "table.parquet", "run.json"
 STEP = re.compile(r"(?:step|checkpoint)[-_]?(\d+)$")
@@ -123,19 +123,13 @@ class LayerTable:
     @classmethod
     def load(cls, folder: str | Path | Folder) -> Self:
         """Reads what `save` wrote."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
         place = open_folder(folder) if isinstance(folder, str | Path) else folder
-        table, told = (place.read(name) for name in (TABLE_FILE, RUN_FILE))
+        table, record = (place.read(name) for name in (TABLE_FILE, RUN_FILE))
         if table is None:
             raise RunError(f"{folder} holds no finished run (no {TABLE_FILE}); run `layerwise scan ... --out {folder}`")
-        try:
-            records = pq.read_table(pa.BufferReader(table)).to_pylist()
-            run = json.loads(told or b"")
-        except (pa.ArrowException, OSError, ValueError) as error:
-            raise RunError(f"the run in {folder} cannot be read ({error}); run it again into another folder") from error
-        return cls(tuple(LayerScore(**record) for record in records), run)
+        where = f"{place}/{TABLE_FILE}"
+        run = parse_record(record or b"", f"{place}/{RUN_FILE}")
+        return cls(tuple(LayerScore(**row) for row in read_parquet(table, where).to_pylist()), run)
 
     def __repr__(self) -> str:
         return f"LayerTable of {len(self.scores)} scores\n{summary(self.scores)}"
