@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from layerwise.display import printable, redacted
+from layerwise.display import printable, redacted, redacted_record
 from layerwise.errors import InputError, RunError
 
 T = TypeVar("T")
@@ -103,6 +103,11 @@ def read_parquet(data: bytes, where: str) -> Any:
             return file.read(use_threads=False)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise RunError(f"{where} cannot be read ({error}); make it again") from None
+
+
+def record_bytes(content: Mapping[str, Any]) -> bytes:
+    """JSON that says how a result was made, without the secrets of the urls in it."""
+    return json_bytes(redacted_record(content))
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -14,8 +14,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
 
+from layerwise.display import printable, redacted
 from layerwise.errors import InputError, RunError
-from layerwise.files import Folder, json_bytes, open_folder, parse_record, read_parquet
+from layerwise.files import Folder, open_folder, parse_record, read_parquet, record_bytes
 
 TABLE_FILE, RUN_FILE = "table.parquet", "run.json"
 STEP = re.compile(r"(?:step|checkpoint)[-_]?(\d+)$")
@@ -107,7 +108,7 @@ class LayerTable:
         """Writes table.parquet and run.json into the folder, each whole or not at all; run.json comes last."""
         place = open_folder(folder) if isinstance(folder, str | Path) else folder
         place.write(TABLE_FILE, self._parquet())
-        place.write(RUN_FILE, json_bytes(dict(self.run)))
+        place.write(RUN_FILE, record_bytes(self.run))
 
     def _parquet(self) -> bytes:
         import pyarrow as pa
@@ -147,7 +148,7 @@ def environment() -> dict[str, str]:
     found = {name: version(name) for name in names}
     script = Path(sys.argv[0])
     if (script.parent.name if script.stem == "__main__" else script.stem) == "layerwise":  # also python -m layerwise
-        found["command"] = shlex.join(["layerwise", *sys.argv[1:]])
+        found["command"] = shlex.join(["layerwise", *map(redacted, sys.argv[1:])])
     return {**found, "python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}"}
 
 
@@ -190,7 +191,8 @@ def summary(scores: Iterable[LayerScore]) -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]], indent: str = "") -> list[str]:
-    """Lines of cells in columns as wide as their widest."""
+    """Lines of cells in columns as wide as their widest; control characters are written out."""
+    rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return [indent + "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]
 

@@ -16,7 +16,7 @@ from layerwise.downstream.tasks import TaskChoice, make_task, texts_of
 from layerwise.downstream.vectors import VectorKind, VectorsMissing, VectorStore, tensor_name
 from layerwise.engines.shards import Processes
 from layerwise.errors import LayerwiseError
-from layerwise.files import write_json
+from layerwise.files import safe_name, write_json
 from layerwise.recipe import Recipe
 
 
@@ -34,7 +34,7 @@ class Scorer:
 
     def path(self, task: TaskChoice, recipe: Recipe) -> Path:
         data = task.local.revision if task.local else "hub"
-        name = tensor_name(recipe)
+        name = safe_name(tensor_name(recipe), "the readout of a recipe")  # a recipe's file may say anything
         if recipe != Recipe(**asdict(recipe.at)):
             told = repr((recipe, self.fit if recipe.transform != "none" else ()))
             name += "-" + hashlib.blake2b(told.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()

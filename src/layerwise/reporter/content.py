@@ -1,19 +1,34 @@
 """What a page shows, as plain data: models, curves, scores, correlations, picks and trade-offs, ready for JSON."""
 
-import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
-from layerwise.errors import RunError
+from layerwise.display import redacted
+from layerwise.files import open_folder, parse_record, require_shape
 from layerwise.metrics.catalog import CATALOG
 from layerwise.reporter.palette import colours
 from layerwise.results import LayerScore, LayerTable, model_labels, training_step
 
 PICK_FILE, TRADEOFF_FILE = "pick.json", "tradeoff.json"
+NUMBER = (int, float)
+SHAPES: dict[str, Any] = {  # of what these files hold, as far as a page shows it
+    PICK_FILE: {
+        "recipe": {"layer": int}, "rule": str, "why": [str], "layers_alike": [int], "saving": dict,
+        "gain": (dict, NoneType), "expected_gain": dict,
+    },
+    TRADEOFF_FILE: {
+        "layers": [{
+            "layer": int, "score": (*NUMBER, NoneType), "latency": (*NUMBER, NoneType),
+            "parameters": (*NUMBER, NoneType), "memory": (*NUMBER, NoneType), "pareto": bool,
+        }],
+        "units": dict,
+    },
+}
 DIGITS = 5  # more than a picture can show, and half the bytes
 
 
@@ -36,15 +51,14 @@ def open_run(given: LayerTable | str | Path) -> Run:
     """A run folder, with the pick and the trade-off that lie in it; a table is taken as it is."""
     if isinstance(given, LayerTable):
         return Run(given)
-    folder = Path(given)
-    extras = []
-    for name in (PICK_FILE, TRADEOFF_FILE):
-        try:
-            told = json.loads((folder / name).read_text(encoding="utf-8")) if (folder / name).is_file() else {}
-        except ValueError as error:
-            raise RunError(f"{folder / name} is damaged ({error}); make it again, or delete it") from None
-        extras.append(told if isinstance(told, dict) else {})
-    return Run(LayerTable.load(folder), str(given), *extras)
+    folder = open_folder(given)
+    table, extras = LayerTable.load(folder), []
+    for name, shape in SHAPES.items():
+        data = folder.read(name)
+        record = {} if data is None else parse_record(data, f"{folder}/{name}")
+        require_shape(record, shape, f"{folder}/{name}")
+        extras.append(record)
+    return Run(table, redacted(str(given)), *extras)
 
 
 def run_labels(runs: Sequence[Run]) -> list[str]:
@@ -52,11 +66,16 @@ def run_labels(runs: Sequence[Run]) -> list[str]:
     models = model_labels([run.table for run in runs])
     pairs = list(zip(models, (run.kind for run in runs), strict=True))
     several = Counter(pairs)
-    where = [Path(run.folder).name or str(place) for place, run in enumerate(runs, start=1)]
+    where = [folder_name(run.folder) or str(place) for place, run in enumerate(runs, start=1)]
     return [
         f"{label} · {place}" if several[label, kind] > 1 else label
         for (label, kind), place in zip(pairs, where, strict=True)
     ]
+
+
+def folder_name(place: str) -> str:
+    """The last part of a path or url."""
+    return Path(place.partition("?")[0] if "://" in place else place).name
 
 
 def content(

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
+from layerwise.display import printable
 from layerwise.errors import InputError
 from layerwise.files import write_json
 from layerwise.models.network import Network
@@ -128,7 +129,7 @@ class Pick:
             lines.append(f"  layers that cannot be told from it: {', '.join(map(str, self.layers_alike))}")
         if self.saving > 0:
             lines.append(f"  {100 * self.saving:.0f} % of the blocks need not run (a portable export keeps one more)")
-        return "\n".join([*lines, *(f"  {reason}" for reason in self.why)])
+        return printable("\n".join([*lines, *(f"  {reason}" for reason in self.why)]))
 
     def _repr_html_(self) -> str:
         (model, answer), *rest = told_rows(repr(self))

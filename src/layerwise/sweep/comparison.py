@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
+from layerwise.display import printable
 from layerwise.errors import InputError, RunError
 from layerwise.results import LayerScore, LayerTable, aligned, model_labels
 from layerwise.sweep.alignment import Alignment, alignment
@@ -57,7 +58,7 @@ class Comparison:
     pairs: tuple[Pair, ...]
 
     def __str__(self) -> str:
-        return "\n\n".join([turns_told(self.table), *(pair_told(pair) for pair in self.pairs)])
+        return printable("\n\n".join([turns_told(self.table), *(pair_told(pair) for pair in self.pairs)]))
 
     __repr__ = __str__
 

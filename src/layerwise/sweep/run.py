@@ -1,15 +1,15 @@
 """One scan from its plan to its table: shards, checkpoints, prompts' own numbers, provenance."""
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from layerwise.display import redacted
 from layerwise.engines.shards import Checkpoint, Engine, threads
 from layerwise.errors import InputError, RunError
-from layerwise.files import Folder, json_bytes
+from layerwise.files import Folder, parse_record, record_bytes, require_shape
 from layerwise.inputs.source import Example, Source, shards
 from layerwise.models.network import Identity, Network
 from layerwise.results import LayerTable, environment
@@ -68,7 +68,7 @@ def run_scan(
             allow_missing=allow_missing,
             report=on_batch,
         )
-        scores = [s for layer in plan.layers for s in layer_scores(network, plan, state, source.name, layer)]
+        scores = [s for layer in plan.layers for s in layer_scores(network, plan, state, redacted(source.name), layer)]
     run = provenance(network, plan, source, state) | {"seconds": round(time.monotonic() - began, 3)}
     table = LayerTable(tuple(scores), run)
     if out is not None:
@@ -78,18 +78,13 @@ def run_scan(
 
 def claim(out: Folder, plan: dict[str, Any]) -> None:
     """Marks the folder as this scan's own; raises where it belongs to another."""
-    try:
-        told = out.read("plan.json")
-    except NotADirectoryError:
-        raise RunError(f"{out} is a file; --out names a folder") from None
+    told = out.read("plan.json")
     if told is None:
-        out.write("plan.json", json_bytes(plan))
+        out.write("plan.json", record_bytes(plan))
         return
-    try:
-        found = json.loads(told)
-    except ValueError as error:
-        raise RunError(f"plan.json in {out} is damaged ({error}); use another folder, or empty this one") from None
-    mine, theirs = ({**p["settings"], **p["origin"]} for p in (plan, found))
+    found = parse_record(told, f"{out}/plan.json")
+    require_shape(found, {"settings": dict, "origin": dict}, f"{out}/plan.json")
+    mine, theirs = ({**p.get("settings", {}), **p.get("origin", {})} for p in (plan, found))
     differing = [f"{k}: {theirs.get(k)!r} there, {mine[k]!r} asked for" for k in mine if theirs.get(k) != mine[k]]
     if differing:
         raise RunError(f"{out} holds another scan ({'; '.join(differing)}); use another folder")
