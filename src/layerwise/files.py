@@ -1,5 +1,6 @@
 """Files that are whole or absent, in a folder on disk or in an object store."""
 
+import hashlib
 import json
 import os
 import secrets
@@ -16,6 +17,8 @@ from layerwise.errors import InputError, RunError
 
 T = TypeVar("T")
 
+CHECKSUM_NAME = "layerwise.checksum"
+CHECKSUM_MARK, NO_CHECKSUM = b"layerwise-checksum:", b"0" * 32
 NAME_LENGTH = 100  # characters; file systems take 255 bytes, and names get endings
 NAME_SIGNS = " ._-+(),"
 
@@ -87,6 +90,41 @@ def require_shape(record: Any, shape: Any, where: str) -> None:
     elif not isinstance(record, shape) or (isinstance(record, bool) and shape is not bool):
         names = " or ".join(kind.__name__ for kind in (shape if isinstance(shape, tuple) else (shape,)))
         raise RunError(f"{where} is damaged (expected {names}, got {type(record).__name__}); make it again")
+
+
+def parquet_bytes(table: Any) -> bytes:
+    """An Arrow table as a Parquet file that carries a checksum of all its bytes in its footer."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, table.schema, compression="zstd") as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata({CHECKSUM_NAME: CHECKSUM_MARK.decode() + NO_CHECKSUM.decode()})
+    data = bytes(sink.getvalue())
+    place = data.rindex(CHECKSUM_MARK) + len(CHECKSUM_MARK)
+    return data[:place] + checksum_around(data, place) + data[place + len(NO_CHECKSUM) :]
+
+
+def checksum_around(data: bytes, place: int) -> bytes:
+    """The checksum of a file with zeros in the place of the checksum."""
+    found = hashlib.blake2b(data[:place], digest_size=len(NO_CHECKSUM) // 2)
+    found.update(NO_CHECKSUM)
+    found.update(data[place + len(NO_CHECKSUM) :])
+    return found.hexdigest().encode()
+
+
+def require_checksum(data: bytes, where: str, *, older: bool = False) -> None:
+    """Raises RunError where a Parquet file's bytes are not those that were written.
+
+    With `older`, a file without a checksum, as earlier versions wrote, is let through.
+    """
+    found = data.rfind(CHECKSUM_MARK)
+    place = found + len(CHECKSUM_MARK)
+    if found < 0 and not older:
+        raise RunError(f"{where} has no checksum: it is damaged, or of an earlier layerwise; make it again")
+    if found >= 0 and checksum_around(data, place) != data[place : place + len(NO_CHECKSUM)]:
+        raise RunError(f"{where} is damaged (its checksum differs); make it again in another folder")
 
 
 def read_parquet(data: bytes, where: str) -> Any:
@@ -257,6 +295,12 @@ def has_file(place: str | Path, name: str) -> bool:
     if "://" not in str(place):
         return (Path(place) / name).exists()
     return open_folder(place).read(name) is not None
+
+
+def last_part(place: str | Path) -> str:
+    """The name of a folder, out of its path or url."""
+    text = str(place)
+    return Path(text.partition("?")[0] if "://" in text else text).name
 
 
 def open_folder(place: str | Path, within: str = "") -> Folder:

@@ -16,7 +16,15 @@ from typing import Any, Self
 
 from layerwise.display import printable, redacted
 from layerwise.errors import InputError, RunError
-from layerwise.files import Folder, open_folder, parse_record, read_parquet, record_bytes
+from layerwise.files import (
+    Folder,
+    open_folder,
+    parquet_bytes,
+    parse_record,
+    read_parquet,
+    record_bytes,
+    require_checksum,
+)
 
 TABLE_FILE, RUN_FILE = "table.parquet", "run.json"
 STEP = re.compile(r"(?:step|checkpoint)[-_]?(\d+)$")
@@ -112,14 +120,11 @@ class LayerTable:
 
     def _parquet(self) -> bytes:
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
         columns = {name: [getattr(s, name) for s in self.scores] for name in COLUMNS}
         types: dict[Any, Any] = {int: pa.int64(), float: pa.float64(), str: pa.string()}
         schema = pa.schema([(f.name, types[f.type]) for f in fields(LayerScore)])
-        sink = pa.BufferOutputStream()
-        pq.write_table(pa.table(columns, schema=schema), sink, compression="zstd")
-        return bytes(sink.getvalue())
+        return parquet_bytes(pa.table(columns, schema=schema))
 
     @classmethod
     def load(cls, folder: str | Path | Folder) -> Self:
@@ -129,6 +134,7 @@ class LayerTable:
         if table is None:
             raise RunError(f"{folder} holds no finished run (no {TABLE_FILE}); run `layerwise scan ... --out {folder}`")
         where = f"{place}/{TABLE_FILE}"
+        require_checksum(table, where, older=True)
         run = parse_record(record or b"", f"{place}/{RUN_FILE}")
         return cls(tuple(LayerScore(**row) for row in read_parquet(table, where).to_pylist()), run)
 

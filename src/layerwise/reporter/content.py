@@ -9,7 +9,7 @@ from types import NoneType
 from typing import Any
 
 from layerwise.display import redacted
-from layerwise.files import open_folder, parse_record, require_shape
+from layerwise.files import last_part, open_folder, parse_record, require_shape
 from layerwise.metrics.catalog import CATALOG
 from layerwise.reporter.palette import colours
 from layerwise.results import LayerScore, LayerTable, model_labels, training_step
@@ -66,16 +66,11 @@ def run_labels(runs: Sequence[Run]) -> list[str]:
     models = model_labels([run.table for run in runs])
     pairs = list(zip(models, (run.kind for run in runs), strict=True))
     several = Counter(pairs)
-    where = [folder_name(run.folder) or str(place) for place, run in enumerate(runs, start=1)]
+    where = [last_part(run.folder) or str(place) for place, run in enumerate(runs, start=1)]
     return [
         f"{label} · {place}" if several[label, kind] > 1 else label
         for (label, kind), place in zip(pairs, where, strict=True)
     ]
-
-
-def folder_name(place: str) -> str:
-    """The last part of a path or url."""
-    return Path(place.partition("?")[0] if "://" in place else place).name
 
 
 def content(
