@@ -34,7 +34,7 @@ from layerwise.engines.ray import Cluster, RayEngine
 from layerwise.errors import InputError
 from layerwise.exporter.run import export_recipe, fit_on_texts, require_new
 from layerwise.exporter.tradeoff import front, tradeoffs
-from layerwise.files import open_folder, write_atomically, write_json
+from layerwise.files import has_file, json_bytes, open_folder, write_atomically
 from layerwise.inputs.source import Source
 from layerwise.inputs.stress import KINDS, Stress
 from layerwise.inputs.tables import read_table
@@ -341,8 +341,8 @@ def export(
     ready = layer.map_for(network) if fit is None and isinstance(layer, Pick) else None
     if ready is not None:
         linear = ready
-    elif recipe.transform != "none" and isinstance(fit, str | Path) and (Path(fit) / "plan.json").exists():
-        linear = fit_maps([(word, moments_of(Path(fit), network, at, length)) for at, word in recipe.parts])
+    elif recipe.transform != "none" and isinstance(fit, str | Path) and has_file(fit, "plan.json"):
+        linear = fit_maps([(word, moments_of(fit, network, at, length)) for at, word in recipe.parts])
     else:
         linear = fit_on_texts(network, recipe, fitting_texts(fit, [recipe]), length)
     table = as_table(scores) if scores is not None else None
@@ -358,11 +358,11 @@ def tradeoff(
     the run's own name no longer leads to it. `report` and `plot` show what this leaves in the run's folder.
     """
     table = as_table(run)
-    network = open_network(model if model is not None else table.run["model"]["name"])
+    network = open_network(model if model is not None else table.recorded("model", "name"))
     batch = [example.text for example in islice(open_source(data), TIMED_TEXTS)]
     frame = tradeoffs(table, network, batch, score=score, mode=mode, repeats=repeats)
     if not isinstance(run, LayerTable):
-        write_json(Path(run) / TRADEOFF_FILE, front(frame, score))
+        open_folder(run).write(TRADEOFF_FILE, json_bytes(front(frame, score)))
     return frame
 
 
@@ -385,7 +385,7 @@ def pick(
     probes decide. With `rule`, or with neither, a rule over the run's table decides; without one, the last is kept.
     A recipe with a map has whitened token embeddings beside its layer, which doubles its width, unless `static` is off.
     """
-    is_run = isinstance(run, LayerTable) or (isinstance(run, str | Path) and (Path(run) / TABLE_FILE).exists())
+    is_run = isinstance(run, LayerTable) or (isinstance(run, str | Path) and has_file(run, TABLE_FILE))
     if rule is not None or (data is None and labels is None):
         if not is_run:
             raise InputError("a rule needs a run of scan to look at; to use a model's probes, pass data= (--data FILE)")
@@ -397,7 +397,7 @@ def pick(
     table = read_table(labels) if isinstance(labels, str | Path) else labels
     if table is not None:
         label_probe(table)  # a table that cannot be used is noticed before weights load
-    network = open_network(model if model is not None else as_table(run).run["model"]["name"] if is_run else run)
+    network = open_network(model if model is not None else as_table(run).recorded("model", "name") if is_run else run)
     length = longest(max_length, network.max_length)
     found = pick_recipe(
         network, texts_given, labels=table, layer_only=layer_only, static=static, max_length=length, seed=seed
@@ -496,9 +496,15 @@ def correlated_pairs(runs: Sequence[Run]) -> Iterator[tuple[int, pd.DataFrame]]:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # the page itself says how many layers there are, and what p can be
                 try:
-                    yield number, correlations(scanned.table, scored.table)
+                    yield number, correlations(scanned.table, of_one_recipe(scored.table))
                 except InputError:
                     continue  # no four layers in common: nothing to show
+
+
+def of_one_recipe(scored: LayerTable) -> LayerTable:
+    """The scores of bare layers, or of the first map where there are none: one score per layer and readout."""
+    first = next((s for s in scored if s.transform == "none"), next(iter(scored)))
+    return LayerTable(tuple(s for s in scored if s.recipe[3:] == first.recipe[3:]), scored.run)
 
 
 def doctor(model: Any) -> list[Finding]:

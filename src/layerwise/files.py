@@ -88,7 +88,8 @@ def require_shape(record: Any, shape: Any, where: str) -> None:
         for place, value in enumerate(record):
             require_shape(value, shape[0], f"{where}[{place}]")
     elif not isinstance(record, shape) or (isinstance(record, bool) and shape is not bool):
-        names = " or ".join(kind.__name__ for kind in (shape if isinstance(shape, tuple) else (shape,)))
+        kinds = shape if isinstance(shape, tuple) else (shape,)
+        names = " or ".join(getattr(kind, "__name__", str(kind)) for kind in kinds)
         raise RunError(f"{where} is damaged (expected {names}, got {type(record).__name__}); make it again")
 
 

@@ -43,7 +43,7 @@ def tradeoffs(
     frame = pd.DataFrame(rows, columns=list(COLUMNS[:-1]))
     # Fewer parameters always run in less time; timing noise must not decide who is on the front.
     frame["pareto"] = [
-        not ((frame.score > s) & (frame.parameters <= p) | (frame.score >= s) & (frame.parameters < p)).any()
+        s == s and not ((frame.score > s) & (frame.parameters <= p) | (frame.score >= s) & (frame.parameters < p)).any()
         for s, p in zip(frame.score, frame.parameters, strict=True)
     ]
     return frame
@@ -53,7 +53,10 @@ def front(frame: pd.DataFrame, score: str) -> dict[str, Any]:
     """The best recipe of each layer, for the pictures: layers with score, latency, parameters, memory, pareto."""
     best = frame.sort_values("score", ascending=False).drop_duplicates("layer").sort_values("layer")
     names = ["layer", "score", "latency", "parameters", "memory", "pareto"]
-    rows = best.rename(columns={"bytes": "memory"})[names].to_dict(orient="records")
+    rows = [
+        {name: None if value != value else value for name, value in row.items()}  # JSON has no nan
+        for row in best.rename(columns={"bytes": "memory"})[names].to_dict(orient="records")
+    ]
     units = {"score": score, "latency": "share of the whole model", "memory": "bytes"}
     return {"layers": rows, "units": units}
 
@@ -65,10 +68,10 @@ def mean_scores(table: LayerTable, score: str) -> list[LayerScore]:
         raise InputError(f"metrics of a scan have no common mean; name one: --score {metrics[0]}")
     if score != "mean" and score not in metrics:
         raise InputError(f"no score {score!r} in this run; it has {', '.join(metrics)}, or mean over tasks")
-    groups: dict[tuple[int, str, str, str, str], list[LayerScore]] = {}
+    groups: dict[tuple[Any, ...], list[LayerScore]] = {}
     for row in table:
         if score in ("mean", row.metric):
-            groups.setdefault((row.layer, row.readout, row.tokens, row.pooling, row.transform), []).append(row)
+            groups.setdefault((row.layer, row.dtype, *row.recipe), []).append(row)
     most = max(map(len, groups.values()))
     whole = [rows for rows in groups.values() if len(rows) == most]  # a mean over fewer tasks says something else
     return [

@@ -113,7 +113,8 @@ def full_name(table: LayerTable) -> str:
 def series(table: LayerTable, model: int) -> list[dict[str, Any]]:
     """One line a curve; the normed last layer is a single point, kept with the raw curve it belongs to."""
     lines, curves = [], table.curves()
-    for (*setting, readout), curve in curves.items():
+    for (*setting, made, readout), curve in curves.items():
+        setting.append(made)
         alone = curves.get((*setting, "normed"), [])
         if readout == "normed" and len(curve) == 1 and (*setting, "raw") in curves:
             continue
@@ -122,7 +123,7 @@ def series(table: LayerTable, model: int) -> list[dict[str, Any]]:
             "model": model,
             "metric": first.metric,
             "rows": first.rows,
-            "tokens": first.tokens if first.transform == "none" else f"{first.tokens} + {first.transform}",
+            "tokens": f"{first.tokens} + {made}" if made else first.tokens,
             "pooling": first.pooling,
             "readout": readout,
             "depth": round(last.layer / last.depth) if last.depth else max(1, last.layer),
@@ -153,6 +154,10 @@ def short(value: float) -> float | None:
     return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
 
 
+def finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def correlation(frame: Any, model: int) -> dict[str, Any]:
     """The rows of `correlate` for one model."""
     names = [c for c in frame.columns if frame[c].dtype.kind == "f"]
@@ -166,7 +171,7 @@ def correlation(frame: Any, model: int) -> dict[str, Any]:
 def trade_off(told: Mapping[str, Any], model: int) -> dict[str, Any]:
     """The front of one model: a row a layer with score, latency, parameters, memory and pareto, and their units."""
     names = ("layer", "score", "latency", "parameters", "memory", "pareto")
-    rows = [{name: row.get(name) for name in names} for row in told["layers"]]
+    rows = [{name: finite(row.get(name)) for name in names} for row in told["layers"]]
     return {"model": model, "units": dict(told.get("units", {})), "rows": rows}
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from layerwise.display import printable
-from layerwise.errors import InputError
-from layerwise.files import write_json
+from layerwise.errors import InputError, RunError
+from layerwise.files import json_bytes, open_folder, parse_record, require_shape
 from layerwise.models.network import Network
 from layerwise.ops.transforms import LinearMap
 from layerwise.recipe import Recipe
@@ -98,21 +98,23 @@ class Pick:
         return json.dumps(self.to_dict(), indent=1)
 
     def save(self, folder: str | Path) -> Path:
-        path = Path(folder) / PICK_FILE
-        write_json(path, self.to_dict())
-        return path
+        open_folder(folder).write(PICK_FILE, json_bytes(self.to_dict()))
+        return Path(folder) / PICK_FILE
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
         """The answer that was saved in a folder."""
-        path = Path(folder) / PICK_FILE
-        try:
-            told = json.loads(path.read_text(encoding="utf-8"))
-            recipe, last = (Recipe(**told[name]) for name in ("recipe", "last"))
-            return cls(told["model"], recipe, last, told["rule"], tuple(told["why"]))
-        except (OSError, ValueError, KeyError, TypeError):
-            told_how = f"run: layerwise pick MODEL --data texts.txt --save {folder}"
-            raise InputError(f"no answer of pick in {str(folder)!r}; {told_how}") from None
+        place = open_folder(folder)
+        data, where = place.read(PICK_FILE), f"{place}/{PICK_FILE}"
+        make_it = f"run: layerwise pick MODEL --data texts.txt --save {folder}"
+        if data is None:
+            raise InputError(f"no answer of pick in {str(folder)!r}; {make_it}")
+        record = parse_record(data, where)
+        require_shape(record, {"model": str, "rule": str, "why": [str]}, where)
+        if lacking := [name for name in ("model", "recipe", "last", "rule", "why") if name not in record]:
+            raise RunError(f"{where} is no answer of pick (it has no {', '.join(lacking)}); {make_it}")
+        recipe, last = (Recipe.from_record(record[name], f"{where}: {name}") for name in ("recipe", "last"))
+        return cls(record["model"], recipe, last, record["rule"], tuple(record["why"]))
 
     def __repr__(self) -> str:
         usual = asdict(Recipe(self.recipe.layer))

@@ -15,10 +15,11 @@ from layerwise.results import LayerTable
 from layerwise.sweep.state import ScanState
 
 
-def moments_of(run: Path, network: Network, at: Readout, max_length: int) -> tuple[int, Tensor, Tensor]:
+def moments_of(run: str | Path, network: Network, at: Readout, max_length: int) -> tuple[int, Tensor, Tensor]:
     """Count, mean and scatter of the pooled rows of that readout, as this very model gave them."""
-    told = LayerTable.load(run).run
-    if told["model"]["fingerprint"] != network.fingerprint() or told["plan"]["max_length"] != max_length:
+    table = LayerTable.load(run)
+    scanned = table.recorded("model", "fingerprint"), table.recorded("plan", "max_length")
+    if scanned != (network.fingerprint(), max_length):
         raise InputError(f"{run} is a scan of another model or length; scan this one, or pass texts to --fit")
     state, _ = Checkpoint(open_folder(run), ScanState.parse, 0).latest()
     key = f"{at.layer:03d}|{at.readout}|{at.tokens}|{at.pooling}|{pooled_rows('raw').name}"
