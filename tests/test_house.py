@@ -13,6 +13,7 @@ SRC = Path(layerwise.__file__).parent
 
 # Imports run downhill. Rooms on one floor do not import one another.
 FLOORS = [
+    {"display"},
     {"errors"},
     {"files", "checks"},
     {"folders", "recipe"},

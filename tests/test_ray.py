@@ -215,7 +215,7 @@ class Number:
     id: str
 
     @property
-    def key(self):
+    def digest(self):
         return int(self.id)
 
 
@@ -247,8 +247,8 @@ def count(numbers, harm=lambda seen: None, **options):
     """Seven shards of five through two workers; `harm` is called with the numbers of each shard."""
 
     def work(tool, number, items, report):
-        harm([item.key for item in items])
-        return Numbers([item.key for item in items]), {f"squares/{number}": str(number**2).encode()}
+        harm([item.digest for item in items])
+        return Numbers([item.digest for item in items]), {f"squares/{number}": str(number**2).encode()}
 
     shards = [[Number(str(i)) for i in range(start, start + 5)] for start in range(0, 35, 5)]
     with open_ray(layerwise.Cluster(workers=2), lambda: None, lambda tool: "no tool") as engine:
@@ -311,7 +311,7 @@ def test_a_worker_that_cannot_write_ends_the_run_which_is_then_resumed(nodes, tm
 
 def test_a_run_that_fails_leaves_workers_that_serve_the_next(nodes, tmp_path):
     def work(tool, number, items, report):
-        return Numbers([item.key for item in items]), {}
+        return Numbers([item.digest for item in items]), {}
 
     def shards(broken):
         for start in range(0, 60, 5):

@@ -36,7 +36,7 @@ from layerwise.engines.ray import Cluster, RayEngine
 from layerwise.errors import InputError
 from layerwise.exporter.run import export_recipe, fit_on_texts, require_new
 from layerwise.exporter.tradeoff import TRADEOFF_KEYS, front, tradeoffs
-from layerwise.files import open_folder, write_atomically
+from layerwise.files import has_file, open_folder, write_atomically
 from layerwise.folders import claim, require_new_file, require_record, require_usable, write_record
 from layerwise.inputs.source import Source
 from layerwise.inputs.stress import KINDS, Stress
@@ -386,8 +386,8 @@ def export(
     ready = layer.map_for(network) if fit is None and isinstance(layer, Pick) else None
     if ready is not None:
         linear = ready
-    elif recipe.transform != "none" and isinstance(fit, str | Path) and (Path(fit) / "plan.json").exists():
-        kept = [(word, moments_of(Path(fit), network, at, length, recipe.prompt)) for at, word in recipe.parts]
+    elif recipe.transform != "none" and isinstance(fit, str | Path) and has_file(fit, "plan.json"):
+        kept = [(word, moments_of(fit, network, at, length, recipe.prompt)) for at, word in recipe.parts]
         linear = fit_maps(kept)
     else:
         linear = fit_on_texts(network, recipe, fitting_texts(fit, [recipe]), length)
@@ -437,7 +437,7 @@ def pick(
     A recipe with a map has whitened token embeddings beside its layer, which doubles its width, unless `static` is off.
     """
     require_options(max_length=max_length, seed=seed)
-    is_run = isinstance(run, LayerTable) or (isinstance(run, str | Path) and (Path(run) / TABLE_FILE).exists())
+    is_run = isinstance(run, LayerTable) or (isinstance(run, str | Path) and has_file(run, TABLE_FILE))
     if rule is not None or (data is None and labels is None):
         if not is_run:
             raise InputError("a rule needs a run of scan to look at; to use a model's probes, pass data= (--data FILE)")
@@ -561,9 +561,15 @@ def correlated_pairs(runs: Sequence[Run]) -> Iterator[tuple[int, pd.DataFrame]]:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # the page itself says how many layers there are, and what p can be
                 try:
-                    yield number, correlations(scanned.table, scored.table)
+                    yield number, correlations(scanned.table, of_one_recipe(scored.table))
                 except InputError:
                     continue  # no four layers in common: nothing to show
+
+
+def of_one_recipe(scored: LayerTable) -> LayerTable:
+    """The scores of bare layers, or of the first map where there are none: one score per layer and readout."""
+    first = next((s for s in scored if s.transform == "none"), next(iter(scored)))
+    return LayerTable(tuple(s for s in scored if s.recipe[3:] == first.recipe[3:]), scored.run)
 
 
 def doctor(model: Any) -> list[Finding]:

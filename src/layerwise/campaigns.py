@@ -1,10 +1,12 @@
 """Campaigns: models x revisions x data x settings as one resumable undertaking, from a small file to one table."""
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cache
 from inspect import signature
 from pathlib import Path
 from threading import Lock
@@ -15,9 +17,9 @@ from layerwise.checks import problems_of, suggestion
 from layerwise.engines.ray import Cluster, joined, workers_of
 from layerwise.engines.shards import threads
 from layerwise.errors import InputError, LayerwiseError, RunError
-from layerwise.files import Folder, json_bytes, open_folder
+from layerwise.files import Folder, open_folder, parse_record, record_bytes
 from layerwise.folders import claim
-from layerwise.inputs.text import open_texts
+from layerwise.inputs.text import SUFFIXES, open_texts
 from layerwise.models.load import ModelSpec, load_tokenizer
 from layerwise.results import RUN_FILE, LayerTable
 from layerwise.sweep.run import run_scan
@@ -26,6 +28,7 @@ SETTINGS = (
     "metrics", "layers", "rows", "tokens", "readout", "pooling", "max_length", "batch_tokens", "shard_size", "seed",
     "view_strength", "state",
 )
+LONGEST_NAME = 200  # bytes; file systems take 255
 OUTLINING = Lock()  # transformers sets the default type of the whole process while it builds a model
 TEXTS = tuple(name for name in signature(open_texts).parameters if name != "tokenizer")
 
@@ -90,6 +93,8 @@ class Campaign:
             checked.problems.append("out: name the folder or url that the campaign is kept in")
         cells = tuple(Cell(m, d, data[d], s, settings[s]) for m in models for d in data for s in settings)
         for name, times in Counter(cell.name for cell in cells).items():
+            if not name.isprintable() or max(map(len, name.encode().split(b"/"))) > LONGEST_NAME:
+                checked.problems.append(f"{name[:80]!r} cannot be the name of a folder")
             if times > 1:
                 checked.problems.append(f"{name} is asked for {times} times")
         checked.finish()
@@ -254,7 +259,7 @@ def run_cell(plan: Campaign, cell: Cell, opened: Any, on_event: OnEvent) -> None
         scan_plan, source, outline = prepare(cell.model, source, threads=threads_of(plan.engine), **cell.settings)
     forecast_of(cell.model, scan_plan, source, outline, loaded=True).require_fit()
     claim(folder, "scan")
-    folder.write("cell.json", json_bytes(cell.told()))
+    folder.write("cell.json", record_bytes(cell.told() | {"data_hash": hash_of_data(cell)}))
     on_event(Event(cell, "running"))
     run_scan(
         opened, scan_plan, source, out=folder, allow_missing=plan.allow_missing,
@@ -267,9 +272,32 @@ def folder_of(plan: Campaign, cell: Cell) -> Folder:
 
 
 def is_done(plan: Campaign, cell: Cell) -> bool:
-    """True if the cell's table is there; raises where the folder holds another one's."""
+    """True if the cell's table is there; raises where the folder holds another scan, or one of an earlier data file."""
     folder = folder_of(plan, cell)
-    told = folder.read("cell.json")
-    if told is not None and json.loads(told) != json.loads(json_bytes(cell.told())):
+    data = folder.read("cell.json")
+    if data is None:
+        return False
+    record = parse_record(data, f"{folder}/cell.json")
+    recorded_hash = record.pop("data_hash", None)  # earlier versions recorded none
+    if record != json.loads(record_bytes(cell.told())):
         raise RunError(f"{folder} holds a scan with other settings; give the data or the settings another name")
-    return told is not None and folder.read(RUN_FILE) is not None
+    if recorded_hash is not None and recorded_hash != hash_of_data(cell):
+        changed = f"{cell.data['data']} has changed since {folder} was scanned"
+        raise RunError(f"{changed}; give the changed data another name, or delete that folder")
+    return folder.read(RUN_FILE) is not None
+
+
+def hash_of_data(cell: Cell) -> str:
+    """A hash of the bytes of a cell's data file; "" where the texts are no file here."""
+    path = Path(str(cell.data["data"]))
+    if path.suffix not in SUFFIXES or not path.is_file():
+        return ""
+    found = path.stat()
+    return hash_of_file(path, found.st_size, found.st_mtime_ns)
+
+
+@cache
+def hash_of_file(path: Path, size: int, changed: int) -> str:
+    """A hash of a file's bytes, made once for all cells: about a second per gigabyte."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()

@@ -10,12 +10,17 @@
     └── RunError                               a run folder that is missing, damaged, or another run's
 
 A class exists only where a caller could act on it. Every message says what happened with the actual
-values, what was expected, and what to do next.
+values, what was expected, and what to do next. A message never holds the password or key of a url.
 """
+
+from layerwise.display import redacted
 
 
 class LayerwiseError(Exception):
     """Base of every error that layerwise raises on purpose."""
+
+    def __init__(self, *given: object) -> None:
+        super().__init__(*(redacted(part) if isinstance(part, str) else part for part in given))
 
 
 class InputError(LayerwiseError, ValueError):

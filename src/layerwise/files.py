@@ -8,21 +8,25 @@ import platform
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from layerwise.errors import InputError
+from layerwise.display import printable, redacted, redacted_record
+from layerwise.errors import InputError, RunError
 
 T = TypeVar("T")
 
+CHECKSUM_NAME = "layerwise.checksum"
+CHECKSUM_MARK, NO_CHECKSUM = b"layerwise-checksum:", b"0" * 32
+NAME_LENGTH = 100  # characters; file systems take 255 bytes, and names get endings
+NAME_SIGNS = " ._-+(),"
+
 # An object store answers with an error now and then: waits between tries, in seconds.
 PATIENCE = (0.5, 2.0, 8.0)
-
-
 
 
 def this_host() -> str:
@@ -85,8 +89,112 @@ def written_beside(path: Path, data: bytes) -> Iterator[Path]:
         raise InputError(f"cannot write {path}: {error.strerror or error}; {advice}") from error
 
 
+def safe_name(word: Any, what: str) -> str:
+    """The word, if it can be one part of a path and nothing else; raises InputError where it cannot."""
+    text = word if isinstance(word, str) else ""
+    if (
+        not text.strip()
+        or text[0] in ". "
+        or len(text) > NAME_LENGTH
+        or not all(sign.isalnum() or sign in NAME_SIGNS for sign in text)
+    ):
+        shown = printable(repr(word)) if len(repr(word)) <= 2 * NAME_LENGTH else f"of {len(repr(word))} characters"
+        raise InputError(
+            f"{what} {shown} cannot be used as a file name; use 1 to {NAME_LENGTH} letters, digits and "
+            f"{' '.join(NAME_SIGNS.strip())}, not beginning with a dot"
+        )
+    return text
+
+
 def json_bytes(content: Any) -> bytes:
     return (json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode()
+
+
+def parse_record(data: bytes, where: str) -> dict[str, Any]:
+    """A JSON object from a file; raises RunError naming the file where it is anything else."""
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise RunError(f"{where} is damaged ({error}); make it again, or delete it") from None
+    if not isinstance(found, dict):
+        raise RunError(f"{where} is damaged (expected an object, got {type(found).__name__}); make it again")
+    return found
+
+
+def require_shape(record: Any, shape: Any, where: str) -> None:
+    """Raises RunError where a value that is there has another type than `shape` says.
+
+    A shape is a type or several, a mapping from names to shapes (names may be missing), or a list of one shape.
+    """
+    if isinstance(shape, Mapping):
+        require_shape(record, dict, where)
+        for name, inner in shape.items():
+            if name in record:
+                require_shape(record[name], inner, f"{where}: {name}")
+    elif isinstance(shape, list):
+        require_shape(record, list, where)
+        for place, value in enumerate(record):
+            require_shape(value, shape[0], f"{where}[{place}]")
+    elif not isinstance(record, shape) or (isinstance(record, bool) and shape is not bool):
+        kinds = shape if isinstance(shape, tuple) else (shape,)
+        names = " or ".join(getattr(kind, "__name__", str(kind)) for kind in kinds)
+        raise RunError(f"{where} is damaged (expected {names}, got {type(record).__name__}); make it again")
+
+
+def parquet_bytes(table: Any) -> bytes:
+    """An Arrow table as a Parquet file that carries a checksum of all its bytes in its footer."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, table.schema, compression="zstd") as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata({CHECKSUM_NAME: CHECKSUM_MARK.decode() + NO_CHECKSUM.decode()})
+    data = bytes(sink.getvalue())
+    place = data.rindex(CHECKSUM_MARK) + len(CHECKSUM_MARK)
+    return data[:place] + checksum_around(data, place) + data[place + len(NO_CHECKSUM) :]
+
+
+def checksum_around(data: bytes, place: int) -> bytes:
+    """The checksum of a file with zeros in the place of the checksum."""
+    found = hashlib.blake2b(data[:place], digest_size=len(NO_CHECKSUM) // 2)
+    found.update(NO_CHECKSUM)
+    found.update(data[place + len(NO_CHECKSUM) :])
+    return found.hexdigest().encode()
+
+
+def require_checksum(data: bytes, where: str, *, older: bool = False) -> None:
+    """Raises RunError where a Parquet file's bytes are not those that were written.
+
+    With `older`, a file without a checksum, as earlier versions wrote, is let through.
+    """
+    found = data.rfind(CHECKSUM_MARK)
+    place = found + len(CHECKSUM_MARK)
+    if found < 0 and not older:
+        raise RunError(f"{where} has no checksum: it is damaged, or of an earlier layerwise; make it again")
+    if found >= 0 and checksum_around(data, place) != data[place : place + len(NO_CHECKSUM)]:
+        raise RunError(f"{where} is damaged (its checksum differs); make it again in another folder")
+
+
+def read_parquet(data: bytes, where: str) -> Any:
+    """A Parquet file's bytes as an Arrow table; raises RunError naming the file where they are none.
+
+    Not pq.read_table: it lets a thread of Arrow hold on to our bytes, and a thread that gives them back while Python
+    ends brings the whole process down.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(pa.BufferReader(data), pre_buffer=False) as file:
+            return file.read(use_threads=False)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise RunError(f"{where} cannot be read ({error}); make it again") from None
+
+
+def record_bytes(content: Mapping[str, Any]) -> bytes:
+    """JSON that says how a result was made, without the secrets of the urls in it."""
+    return json_bytes(redacted_record(content))
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -130,6 +238,10 @@ class DiskFolder:
             return (self.path / name).read_bytes()
         except FileNotFoundError:
             return None
+        except NotADirectoryError:
+            raise RunError(f"{self.path} is a file; a run is a folder (--out names a folder)") from None
+        except OSError as error:  # a folder in its place, or no right to read it
+            raise RunError(f"{self.path / name} cannot be read ({error.strerror}); expected a file") from None
 
     def write(self, name: str, data: bytes) -> None:
         write_atomically(self.path / name, data)
@@ -144,7 +256,7 @@ class DiskFolder:
     def names(self, within: str = "") -> list[str]:
         try:
             found = [path.name for path in (self.path / within).iterdir() if path.is_file()]
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
         return sorted(name for name in found if not name.startswith("."))
 
@@ -175,7 +287,10 @@ class RemoteFolder:
     url: str
 
     def __str__(self) -> str:
-        return self.url
+        return redacted(self.url)
+
+    def __repr__(self) -> str:
+        return f"RemoteFolder({redacted(self.url)!r})"
 
     def _open(self) -> tuple[Any, str]:
         import pyarrow as pa
@@ -184,7 +299,7 @@ class RemoteFolder:
         try:
             filesystem, path = FileSystem.from_uri(self.url)
         except (pa.ArrowException, ValueError, OSError) as error:
-            raise InputError(f"cannot use {self.url!r} as a folder: {error}") from error
+            raise InputError(f"cannot use {self.url!r} as a folder: {error}") from None  # its own text holds the url
         return filesystem, path.rstrip("/")
 
     def read(self, name: str) -> bytes | None:
@@ -252,6 +367,19 @@ def patiently(attempt: Callable[[], T]) -> T:
         except OSError:
             time.sleep(wait)
     return attempt()
+
+
+def has_file(place: str | Path, name: str) -> bool:
+    """True if the folder at a path or url holds that file."""
+    if "://" not in str(place):
+        return (Path(place) / name).exists()
+    return open_folder(place).read(name) is not None
+
+
+def last_part(place: str | Path) -> str:
+    """The name of a folder, out of its path or url."""
+    text = str(place)
+    return Path(text.partition("?")[0] if "://" in text else text).name
 
 
 def open_folder(place: str | Path, within: str = "") -> Folder:

@@ -1,7 +1,7 @@
 """Readout and Recipe: which vector of a text, and what a user deploys. They know no torch."""
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,7 +15,8 @@ from layerwise.checks import (
     require_options,
     require_word,
 )
-from layerwise.errors import InputError
+from layerwise.errors import InputError, RunError
+from layerwise.files import parse_record, require_shape
 
 
 @dataclass(frozen=True)
@@ -88,18 +89,27 @@ class Recipe(Readout):
     @classmethod
     def from_json(cls, text: str) -> Self:
         try:
-            told: Any = json.loads(text)
-            return cls(**told)
-        except (ValueError, TypeError) as error:
-            fields = ", ".join(cls.__dataclass_fields__)
-            raise InputError(f"not a recipe: {error}; it has the fields {fields}") from None
+            return cls.from_record(json.loads(text), "the recipe")
+        except (ValueError, RunError) as error:
+            names = ", ".join(f.name for f in fields(cls))
+            raise InputError(f"not a recipe: {error}; it has the fields {names}") from None
+
+    @classmethod
+    def from_record(cls, record: Any, where: str) -> Self:
+        """From a JSON object; raises RunError where it is none, or a field is unknown or of another type."""
+        require_shape(record, {f.name: f.type for f in fields(cls)}, where)
+        unknown = set(record) - {f.name for f in fields(cls)}
+        if unknown or "layer" not in record:
+            wrong = f"has no field {', '.join(sorted(map(repr, unknown)))}" if unknown else "needs a layer"
+            raise RunError(f"{where} is damaged: a recipe {wrong}")
+        return cls(**record)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Reads a recipe's file, or the recipe in the answer of pick or in a folder made by export."""
         path = Path(path) / "layerwise.json" if Path(path).is_dir() else Path(path)
         try:
-            told = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+            record = parse_record(path.read_bytes(), str(path))
+        except (OSError, RunError) as error:
             raise InputError(f"{path} holds no recipe ({error})") from None
-        return cls.from_json(json.dumps(told.get("recipe", told)))
+        return cls.from_record(record.get("recipe", record), str(path))

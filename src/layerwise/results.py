@@ -9,13 +9,24 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from importlib.metadata import version
 from pathlib import Path
+from types import NoneType
 from typing import Any, Self
 
+from layerwise.display import printable, redacted
 from layerwise.errors import InputError, RunError
-from layerwise.files import Folder, json_bytes, open_folder
+from layerwise.files import (
+    Folder,
+    open_folder,
+    parquet_bytes,
+    parse_record,
+    read_parquet,
+    record_bytes,
+    require_checksum,
+    require_shape,
+)
 from layerwise.folders import MARKER
 
 TABLE_FILE, RUN_FILE = "table.parquet", "run.json"
@@ -48,9 +59,42 @@ class LayerScore:
     transform: str = "none"  # the linear map that was put on pooled rows
     missing: int = 0  # examples of the data that could not be computed and were left out of the run
     note: str = ""  # how exact the value is, where memory did not allow exact sums
+    normalize: bool = False  # vectors of length 1
+    prompt: str = ""  # put before every text
+    fit: str = ""  # what the linear map was fitted on: "task", or a hash of the texts; "" without a map
+    max_length: int = 0  # longest input in tokens, where rows of a table may differ in it; else 0
+
+    @property
+    def recipe(self) -> tuple[Any, ...]:
+        """How a text became a vector, apart from the layer."""
+        return tuple(getattr(self, name) for name in RECIPE)
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        """What makes two rows of one model the same measurement: everything but the numbers that were measured."""
+        level = None if math.isnan(self.level) else self.level  # nan is not equal to itself
+        return (self.metric, self.rows, self.condition, level, self.dtype, self.layer, *self.recipe)
 
 
 COLUMNS = tuple(f.name for f in fields(LayerScore))
+RECIPE = ("readout", "tokens", "pooling", "transform", "normalize", "prompt", "fit", "max_length")
+NEEDED = tuple(f.name for f in fields(LayerScore) if f.default is MISSING)
+DEEPEST = 100_000  # no model has more layers; a larger number is damage, and takes memory by the layer
+NUMBER = (int, float)
+RUN_SHAPE: dict[str, Any] = {  # of run.json, as far as verbs rely on it
+    "kind": str,
+    "model": {
+        "name": str, "revision": str, "fingerprint": str, "family": str, "dtype": str, "device": str,
+        "depth": int, "width": int,
+    },
+    "data": {"name": str, "fingerprint": str, "prompts": int, "tokens": int, "cut": int, "missing": list},
+    "plan": {"max_length": int, "metrics": list, "stress": {"kind": str, "level": NUMBER}},
+    "environment": dict,
+    "tasks": dict,
+    "failed": dict,
+    "max_length": (int, NoneType),
+    "seconds": NUMBER,
+}
 
 
 @dataclass(frozen=True)
@@ -80,12 +124,22 @@ class LayerTable:
     def curves(self) -> dict[tuple[str, ...], list[LayerScore]]:
         """Rows by everything but the layer, each in the order of depth: what a plot draws as one line."""
         lines: dict[tuple[str, ...], list[LayerScore]] = {}
+        several = {
+            model: [name for name in ("fit", "max_length") if len({getattr(s, name) for s in rows}) > 1]
+            for model, rows in self._by_model().items()
+        }
         for s in sorted(self.scores, key=lambda s: s.layer):
             name = f"{s.condition} {s.level:g}" if s.condition else ""
-            map_ = "" if s.transform == "none" else s.transform
-            setting = (s.model, name, s.metric, s.rows, s.tokens, s.pooling, map_, s.readout)
+            made = made_words(s, several[s.model])
+            setting = (s.model, name, s.metric, s.rows, s.tokens, s.pooling, made, s.readout)
             lines.setdefault(setting, []).append(s)
         return lines
+
+    def _by_model(self) -> dict[str, list[LayerScore]]:
+        found: dict[str, list[LayerScore]] = {}
+        for s in self.scores:
+            found.setdefault(s.model, []).append(s)
+        return found
 
     @classmethod
     def join(cls, tables: Iterable["LayerTable"]) -> Self:
@@ -112,35 +166,36 @@ class LayerTable:
         place = open_folder(folder) if isinstance(folder, str | Path) else folder
         require_no_other_table(place)
         place.write(TABLE_FILE, self._parquet())
-        place.write(RUN_FILE, json_bytes(dict(self.run)))
+        place.write(RUN_FILE, record_bytes(self.run))
 
     def _parquet(self) -> bytes:
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
         columns = {name: [getattr(s, name) for s in self.scores] for name in COLUMNS}
-        types: dict[Any, Any] = {int: pa.int64(), float: pa.float64(), str: pa.string()}
-        schema = pa.schema([(f.name, types[f.type]) for f in fields(LayerScore)])
-        sink = pa.BufferOutputStream()
-        pq.write_table(pa.table(columns, schema=schema), sink, compression="zstd")
-        return bytes(sink.getvalue())
+        return parquet_bytes(pa.table(columns, schema=pa.schema(list(arrow_types().items()))))
 
     @classmethod
     def load(cls, folder: str | Path | Folder) -> Self:
         """Reads what `save` wrote."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
         place = open_folder(folder) if isinstance(folder, str | Path) else folder
-        table, told = (place.read(name) for name in (TABLE_FILE, RUN_FILE))
+        table, record = (place.read(name) for name in (TABLE_FILE, RUN_FILE))
         if table is None:
             raise RunError(f"{folder} holds no finished run (no {TABLE_FILE}); run `layerwise scan ... --out {folder}`")
-        try:
-            records = pq.read_table(pa.BufferReader(table)).to_pylist()
-            run = json.loads(told or b"")
-        except (pa.ArrowException, OSError, ValueError) as error:
-            raise RunError(f"the run in {folder} cannot be read ({error}); run it again into another folder") from error
-        return cls(tuple(LayerScore(**record) for record in records), run)
+        where = f"{place}/{TABLE_FILE}"
+        require_checksum(table, where, older=True)
+        run = parse_record(record or b"", f"{place}/{RUN_FILE}")
+        require_run(run, f"{place}/{RUN_FILE}")
+        return cls(parse_scores(read_parquet(table, where), where), run)
+
+    def recorded(self, *path: str) -> Any:
+        """A value of the run's record, such as recorded("model", "name"); raises RunError where it has none."""
+        found: Any = self.run
+        for name in path:
+            if not isinstance(found, Mapping) or name not in found:
+                what = ".".join(path)
+                raise RunError(f"the run's record ({RUN_FILE}) has no {what}; run it again, or name the model")
+            found = found[name]
+        return found
 
     def __repr__(self) -> str:
         return f"LayerTable of {len(self.scores)} scores\n{summary(self.scores)}"
@@ -173,13 +228,70 @@ def is_table(data: bytes) -> bool:
         return False
 
 
+def arrow_types() -> dict[str, Any]:
+    """The type of each column on disk."""
+    import pyarrow as pa
+
+    types: dict[Any, Any] = {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_()}
+    return {f.name: types[f.type] for f in fields(LayerScore)}
+
+
+def parse_scores(table: Any, where: str) -> tuple[LayerScore, ...]:
+    """The rows of an Arrow table; raises RunError naming what is wrong with it.
+
+    Tables of earlier versions lack the newest columns. A column that this version does not know is refused: it may
+    tell rows apart that would look the same without it.
+    """
+    import pyarrow as pa
+
+    types, again = arrow_types(), "run it again into another folder"
+    if lacking := [name for name in NEEDED if name not in table.column_names]:
+        raise RunError(f"{where} has no column {', '.join(lacking)}; {again}")
+    if unknown := [name for name in table.column_names if name not in types]:
+        raise RunError(
+            f"{where} has a column {', '.join(unknown)} that this version of layerwise does not know; "
+            "update layerwise, or take the column out"
+        )
+    columns = {}
+    for name in table.column_names:
+        try:
+            columns[name] = table[name].cast(types[name]).to_pylist()
+        except (pa.ArrowException, ValueError) as error:
+            raise RunError(f"{where}: column {name} does not hold {types[name]} ({error}); {again}") from None
+        if None in columns[name]:
+            raise RunError(f"{where}: row {columns[name].index(None)} has no {name}; {again}")
+    scores = tuple(LayerScore(**dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True))
+    if not scores:
+        raise RunError(f"{where} holds no rows; {again}")
+    for row, s in enumerate(scores):
+        if not (0 <= s.layer <= DEEPEST and 0 <= s.depth <= 1):
+            raise RunError(f"{where}: row {row} is of layer {s.layer} at depth {s.depth}, which no model has; {again}")
+    return scores
+
+
+def require_run(run: Mapping[str, Any], where: str) -> None:
+    """Raises RunError where run.json holds something else than a run's record, or the records of joined runs."""
+    require_shape(run, RUN_SHAPE, where)
+    require_shape(run, {"runs": [dict]}, where)
+    for number, part in enumerate(run.get("runs", [])):
+        require_shape(part, RUN_SHAPE, f"{where}: runs[{number}]")
+
+
+def made_words(s: LayerScore, several: Sequence[str]) -> str:
+    """How vectors were made beyond readout, tokens and pooling, in words; fit and length where they tell rows apart."""
+    words = ["" if s.transform == "none" else s.transform, "normalized" if s.normalize else ""]
+    words.append(f"prompt {s.prompt!r}" if s.prompt else "")
+    words += [f"{name} {getattr(s, name)}" for name in several]
+    return ", ".join(filter(None, words))
+
+
 def environment() -> dict[str, str]:
     """Versions and machine, for the record of a run; the command, where the command line made it."""
     names = ("layerwise", "torch", "transformers", "numpy")
     found = {name: version(name) for name in names}
     script = Path(sys.argv[0])
     if (script.parent.name if script.stem == "__main__" else script.stem) == "layerwise":  # also python -m layerwise
-        found["command"] = shlex.join(["layerwise", *sys.argv[1:]])
+        found["command"] = shlex.join(["layerwise", *map(redacted, sys.argv[1:])])
     return {**found, "python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}"}
 
 
@@ -222,7 +334,8 @@ def summary(scores: Iterable[LayerScore]) -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]], indent: str = "") -> list[str]:
-    """Lines of cells in columns as wide as their widest."""
+    """Lines of cells in columns as wide as their widest; control characters are written out."""
+    rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return [indent + "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]
 

@@ -7,6 +7,8 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass, field
 from typing import Any
 
+from layerwise.display import printable, redacted
+
 HELP = "many models, revisions, data sets and settings from one file, into one table"
 
 
@@ -25,7 +27,7 @@ def run(args: Namespace) -> int:
         return 0
     table = campaign(plan, Board(live=sys.stderr.isatty()))
     print(table.to_json() if args.json else table)
-    print(f"saved in {plan.out}", file=sys.stderr)
+    print(f"saved in {redacted(plan.out)}", file=sys.stderr)
     return 0
 
 
@@ -47,14 +49,15 @@ class Board:
             if changed and event.status == "running":
                 line[3] = time.monotonic()
             if not self.live and changed and event.status != "waiting":
-                print(self.told(event.cell.name) + (f"  {event.why}" if event.why else ""), file=sys.stderr)
+                why = printable(redacted(f"  {event.why}" if event.why else ""))
+                print(self.told(event.cell.name) + why, file=sys.stderr)
             elif self.live and (changed or time.monotonic() - self.drawn_at > 0.5):
                 self.draw()
 
     def told(self, name: str) -> str:
         status, prompts, tokens, began = self.lines[name]
         pace = tokens / max(1e-9, time.monotonic() - began)
-        return f"{status:8} {prompts:>10,} prompts {pace:>10,.0f} tokens/s  {name}"
+        return f"{status:8} {prompts:>10,} prompts {pace:>10,.0f} tokens/s  {printable(redacted(name))}"
 
     def draw(self) -> None:
         """Those at work, and how many wait, are done or failed: a screen holds no more."""

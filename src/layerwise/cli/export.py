@@ -41,7 +41,7 @@ def run(args: Namespace) -> int:
 
     names = ("readout", "tokens", "pooling", "transform", "normalize", "prompt", "mode", "max_length", "scores")
     options = {name: getattr(args, name) for name in names}
-    fit = args.fit if args.fit and Path(args.fit).is_dir() else None
+    fit = args.fit if args.fit and (Path(args.fit).is_dir() or "://" in args.fit) else None
     if args.fit and fit is None:
         fit = api.texts(args.fit, column=args.column)
     layer: Any = Recipe.load(args.recipe) if args.recipe else args.layer

@@ -10,7 +10,7 @@ import signal
 import sys
 from argparse import SUPPRESS, ArgumentParser
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from importlib.metadata import version
 from threading import current_thread, main_thread
 from typing import Any
@@ -35,6 +35,7 @@ from layerwise.cli import (
     tradeoff,
     views,
 )
+from layerwise.display import printable, redacted
 from layerwise.errors import LayerwiseError
 
 VERBS = (
@@ -79,17 +80,38 @@ def build_parser() -> ArgumentParser:
     return parser
 
 
+class Printable(io.TextIOBase):
+    """Standard output for results: names from a stranger's run cannot steer the terminal, urls show no secret."""
+
+    def __init__(self, out: Any) -> None:
+        self.out = out
+
+    def write(self, text: str) -> int:
+        self.out.write(printable(redacted(text)))
+        return len(text)
+
+    def flush(self) -> None:
+        self.out.flush()
+
+    def fileno(self) -> int:
+        return int(self.out.fileno())
+
+
+def complain(message: str) -> None:
+    print(printable(redacted(f"layerwise: {message}")), file=sys.stderr)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     args = build_parser().parse_args(argv)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without small bars still gets its table
     try:
-        with termination_unwinds():
+        with termination_unwinds(), redirect_stdout(Printable(sys.stdout)):
             return int(args.run(args))
     except LayerwiseError as error:
         if args.debug:
             raise
-        print(f"layerwise: {error}", file=sys.stderr)
+        complain(str(error))
         return 2
     except KeyboardInterrupt as stopped:
         print("layerwise: interrupted; run the same command again to go on", file=sys.stderr)
@@ -100,5 +122,5 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:  # the last line: nobody above could do better
         if args.debug:
             raise
-        print(f"layerwise: unexpected {type(error).__name__}: {error}. Run with --debug to see where", file=sys.stderr)
+        complain(f"unexpected {type(error).__name__}: {error}. Run with --debug to see where")
         return 2

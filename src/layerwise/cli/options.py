@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from layerwise.display import printable, redacted
+
 
 def add_model(parser: ArgumentParser) -> None:
     parser.add_argument("model", help="hub id or folder with config.json and model.safetensors")
@@ -122,7 +124,7 @@ def told_warnings() -> Iterator[None]:
         warnings.simplefilter("always", UserWarning)
         yield
     for warning in told:
-        print(f"layerwise: {warning.message}", file=sys.stderr)
+        print(printable(redacted(f"layerwise: {warning.message}")), file=sys.stderr)
 
 
 def add_no_static(parser: ArgumentParser) -> None:

@@ -4,6 +4,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 
 from layerwise.cli.options import add_data, add_engine, add_model, add_reading, engine_options, model_spec, open_data
+from layerwise.display import redacted
 
 OPTIONS = (
     "metrics", "layers", "rows", "tokens", "readout", "pooling", "max_length", "batch_tokens", "shard_size", "seed",
@@ -50,5 +51,5 @@ def run(args: Namespace) -> int:
     if facts["missing"]:
         print(f"{len(facts['missing'])} texts could not be computed and are left out", file=sys.stderr)
     if args.out:
-        print(f"saved in {args.out}", file=sys.stderr)
+        print(f"saved in {redacted(args.out)}", file=sys.stderr)
     return 0

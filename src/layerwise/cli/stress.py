@@ -4,6 +4,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 
 from layerwise.cli.options import add_data, add_engine, add_model, add_reading, engine_options, model_spec, open_data
+from layerwise.display import redacted
 from layerwise.inputs.stress import KINDS
 
 HELP = "every layer on repeated, random, short and long prompts"
@@ -34,5 +35,5 @@ def run(args: Namespace) -> int:
     table = api.stress(model, data, kind=args.kind, levels=levels or None, out=args.out, progress=True, **options)
     print(table.to_json() if args.json else table)
     if args.out:
-        print(f"saved in {args.out}", file=sys.stderr)
+        print(f"saved in {redacted(args.out)}", file=sys.stderr)
     return 0

@@ -7,16 +7,25 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from layerwise.checks import require_options, require_word
-from layerwise.errors import InputError
-from layerwise.files import DiskFolder, write_atomically, write_json
+from layerwise.errors import InputError, RunError
+from layerwise.files import (
+    DiskFolder,
+    parse_record,
+    read_parquet,
+    require_shape,
+    safe_name,
+    write_atomically,
+    write_json,
+)
 from layerwise.folders import MARKER, claim, has_keys, require_writable
 from layerwise.inputs.source import hash_id
 from layerwise.inputs.tables import (
@@ -63,7 +72,7 @@ class LocalTask:
         for path in sorted(Path(self.folder).glob(f"*/{splits}.parquet")):
             if path.parent.name == "default" != self.subset:
                 continue  # the same texts again, with a column for the language
-            for column, values in pd.read_parquet(path).items():
+            for column, values in read_parquet(path.read_bytes(), str(path)).to_pandas().items():
                 if column in ("text", "sentence1", "sentence2", "sent1", "sent2"):
                     found += list(values)
                 elif column == "sentences":
@@ -77,6 +86,8 @@ def write_task(
 ) -> LocalTask:
     """Writes a task's folder from plain tables; `cap` keeps so many test examples, those of the smallest hashed ids."""
     require_options(cap=cap)
+    safe_name(name, "the name of a task")
+    safe_name(subset, "the subset")
     require_columns(name, kind, test, train)
     test, train = checked(name, kind, test), None if train is None else checked(f"{name}, train", kind, train)
     if kind == "Classification" and train is not None:
@@ -95,14 +106,13 @@ def write_task(
         tables[subset, "train"] = train[list(COLUMNS[kind])]
     if subset != "default":  # some classes read a configuration a language, others one with a column for it
         tables |= {("default", split): table.assign(lang=subset) for (_, split), table in tables.items()}
-    folder, digest = root / name, hashlib.blake2b(digest_size=8)
+    folder = root / name
     claim_task(folder)
     for (config, split), table in tables.items():
         data = table.reset_index(drop=True).to_parquet(index=False)
-        digest.update(f"{config}/{split}".encode() + data)
         write_atomically(folder / config / f"{split}.parquet", data)
-    write_atomically(folder / "README.md", readme(tables).encode())
-    task = LocalTask(name, kind, str(folder), subset, count_examples(kind, test), whole, digest.hexdigest())
+    write_atomically(folder / "README.md", readme(list(tables)).encode())
+    task = LocalTask(name, kind, str(folder), subset, count_examples(kind, test), whole, content_hash(folder))
     write_json(folder / "task.json", asdict(task))
     return task
 
@@ -115,15 +125,48 @@ def claim_task(folder: Path) -> None:
         claim(made, "data")
 
 
+def content_hash(folder: Path) -> str:
+    """A hash of the files that mteb will read, in the order in which README.md lists them."""
+    text = (DiskFolder(folder).read("README.md") or b"").decode(errors="replace")
+    listed = [(safe_name(config, "a configuration"), safe_name(split, "a split"))
+              for config, split in re.findall(r"^    path: (.*)/(.*)\.parquet$", text, re.MULTILINE)]
+    if not listed or not text.startswith(readme(listed)):
+        raise RunError(f"{folder / 'README.md'} is not the one that `layerwise data` wrote; prepare the task again")
+    digest = hashlib.blake2b(digest_size=8)
+    for config, split in listed:
+        name = f"{config}/{split}"
+        data = DiskFolder(folder).read(f"{name}.parquet")
+        if data is None:
+            raise RunError(f"{folder / name}.parquet is missing; prepare the task again with `layerwise data`")
+        digest.update(name.encode() + data)
+    return digest.hexdigest()
+
+
 def read_root(root: Path) -> dict[str, LocalTask]:
     """All tasks of a data root, by name."""
-    found = {}
-    for path in sorted(root.glob("*/task.json")):
-        told = json.loads(path.read_text(encoding="utf-8"))
-        found[told["name"]] = LocalTask(**(told | {"folder": str(path.parent.resolve())}))
+    tasks = [read_task(path.parent) for path in sorted(root.glob("*/task.json"))]
+    found = {task.name: task for task in tasks}
     if not found:
         raise InputError(f"{root} holds no prepared task; make one with `layerwise data {root} NAME --type ...`")
     return found
+
+
+def read_task(folder: Path) -> LocalTask:
+    """The task of a folder; raises where its record is damaged, or its tables are not those that were prepared."""
+    where = str(folder / "task.json")
+    record = parse_record(DiskFolder(folder).read("task.json") or b"", where)
+    require_shape(record, {f.name: f.type for f in fields(LocalTask)}, where)
+    if lacking := [name for name in ("name", "type", "revision") if name not in record]:
+        raise RunError(f"{where} has no {', '.join(lacking)}; prepare the task again with `layerwise data`")
+    known = {f.name: record[f.name] for f in fields(LocalTask) if f.name in record}
+    task = replace(LocalTask(**known | {"folder": ""}), folder=str(folder.resolve()))
+    for word, what in ((task.name, "name"), (task.subset, "subset"), (task.revision, "revision")):
+        safe_name(word, f"{where}: {what}")
+    if task.type not in COLUMNS:
+        raise RunError(f"{where}: type {task.type!r} is not one of {', '.join(COLUMNS)}")
+    if content_hash(folder) != task.revision:
+        raise RunError(f"the tables in {folder} were changed after they were prepared; run `layerwise data` again")
+    return task
 
 
 def require_columns(name: str, kind: str, test: pd.DataFrame, train: pd.DataFrame | None) -> None:
@@ -223,7 +266,7 @@ def retrieval_tables(test: pd.DataFrame, *, top_ranked: bool) -> dict[tuple[str,
     return tables
 
 
-def readme(tables: dict[tuple[str, str], pd.DataFrame]) -> str:
+def readme(tables: list[tuple[str, str]]) -> str:
     """The YAML head by which the data sets library finds configurations and splits."""
     lines = ["---", "configs:"]
     for config in dict.fromkeys(config for config, _ in tables):

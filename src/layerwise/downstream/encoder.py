@@ -1,6 +1,7 @@
 """The encoder that mteb sees: one recipe, as a view over the vector store; maps are put on as vectors are read."""
 
 import hashlib
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -50,7 +51,11 @@ def make_encoder(vectors: RecipeVectors, *, name: str, revision: str, prompts: d
     class LayerEncoder(AbsEncoder):
         model_prompts = prompts
         mteb_model_meta = ModelMeta.create_empty(
-            overwrites={"name": model_name(name), "revision": revision, "experiment_kwargs": experiment(vectors.recipe)}
+            overwrites={
+                "name": model_name(name),
+                "revision": one_part(revision),
+                "experiment_kwargs": experiment(vectors.recipe),
+            }
         )
 
         def encode(
@@ -69,6 +74,11 @@ def model_name(name: str) -> str:
     """mteb wants organisation/model; a folder becomes local/<its name>."""
     parts = [part for part in name.split("/") if part not in ("", ".", "..")]
     return "/".join(parts) if len(parts) == 2 and not name.startswith(("/", ".")) else f"local/{parts[-1]}"
+
+
+def one_part(revision: str) -> str:
+    """A revision as one part of a path: mteb names a folder after it, and a model's own config may say anything."""
+    return re.sub(r"[^\w.-]", "-", revision).lstrip(".")[:100] or "main"
 
 
 def experiment(recipe: Recipe) -> dict[str, Any]:

@@ -67,7 +67,7 @@ class Encoding:
                 on_batch=lambda done: report(done, 0),
             )
         name, data = segment_file([item.text for item in items], found, self.precision)
-        return Tally(len(items), sum(item.key for item in items)), {name: data}
+        return Tally(len(items), sum(item.digest for item in items)), {name: data}
 
 
 def fill(engine: Engine, encoding: Encoding, store: VectorStore, parts: Sequence[Sequence[str]]) -> None:

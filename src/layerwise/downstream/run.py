@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +19,7 @@ from layerwise.files import DiskFolder
 from layerwise.folders import claim
 from layerwise.models.network import Identity
 from layerwise.recipe import Recipe
-from layerwise.results import LayerScore, LayerTable, environment
+from layerwise.results import TABLE_FILE, LayerScore, LayerTable, environment
 
 
 def run_evaluation(
@@ -84,7 +83,7 @@ def run_evaluation(
         "failed": failed,
         "seconds": round(time.monotonic() - began, 1),
     }
-    table = LayerTable(tuple(layer_score(network, told, tasks) for told in found), run)
+    table = LayerTable(tuple(layer_score(network, told, tasks, fit, max_length) for told in found), run)
     if found:
         with_earlier(table, look_back()).save(out)
     if failed:
@@ -99,10 +98,9 @@ def run_evaluation(
 
 def earlier_table(out: Path, **now: Any) -> LayerTable | None:
     """What earlier calls left in this folder; raises where their scores could be taken for those of this call."""
-    try:
-        earlier = LayerTable.load(out)
-    except RunError:
+    if not (out / TABLE_FILE).exists():
         return None
+    earlier = LayerTable.load(out)
     then = {name: earlier.run.get(name) for name in now} | {"model": earlier.run.get("model", {}).get("fingerprint")}
     if differing := [name for name, value in now.items() if then[name] != value]:
         what = ", ".join(f"{name} {then[name]}, not {now[name]}" for name in differing)
@@ -114,14 +112,21 @@ def with_earlier(table: LayerTable, earlier: LayerTable | None) -> LayerTable:
     """The rows of this call, and before them those of earlier calls into this folder."""
     if earlier is None:
         return table
-    what = attrgetter("metric", "layer", "readout", "tokens", "pooling", "transform")
-    rows = {what(row): row for row in (*earlier, *table)}  # what comes again keeps its place
-    tasks = {**earlier.run["tasks"], **table.run["tasks"]}
+    length = earlier.run.get("max_length") or 0  # earlier versions recorded it for the whole run
+    known = [replace(row, max_length=row.max_length or length) for row in earlier]
+    rows = {row.identity: row for row in (*known, *table)}  # what comes again keeps its place
+    tasks = {**earlier.run.get("tasks", {}), **table.run["tasks"]}
     failed = {name: why for name, why in earlier.run.get("failed", {}).items() if name not in table.run["tasks"]}
     return LayerTable(tuple(rows.values()), {**table.run, "tasks": tasks, "failed": failed | table.run["failed"]})
 
 
-def layer_score(network: Identity, told: dict[str, Any], tasks: Sequence[TaskChoice]) -> LayerScore:
+def layer_score(
+    network: Identity,
+    told: dict[str, Any],
+    tasks: Sequence[TaskChoice],
+    fit: tuple[str, ...] | Literal["task"],
+    max_length: int,
+) -> LayerScore:
     """A task's score as a row: the task is the metric, in points from 0 to 100."""
     recipe, task = Recipe(**told["recipe"]), next(t for t in tasks if t.name == told["task"])
     return LayerScore(
@@ -130,6 +135,10 @@ def layer_score(network: Identity, told: dict[str, Any], tasks: Sequence[TaskCho
         depth=recipe.layer / network.depth,
         **asdict(recipe.at),
         transform=recipe.transform,
+        normalize=recipe.normalize,
+        prompt=recipe.prompt,
+        fit="" if recipe.transform == "none" else fit if isinstance(fit, str) else fingerprint_of(fit),
+        max_length=recipe.max_length or max_length,
         rows="-",
         metric=told["task"],
         value=float("nan") if told["score"] is None else told["score"],

@@ -8,15 +8,16 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
 from layerwise.downstream.encoder import RecipeVectors, StoreFor, make_encoder
-from layerwise.downstream.tasks import TaskChoice, make_task, texts_of
+from layerwise.downstream.tasks import TaskChoice, data_revision, make_task, texts_of
 from layerwise.downstream.vectors import VectorKind, VectorsMissing, VectorStore, tensor_name
 from layerwise.engines.shards import Processes
 from layerwise.errors import LayerwiseError
-from layerwise.files import write_json
+from layerwise.files import safe_name, write_json
 from layerwise.recipe import Recipe
 
 
@@ -34,19 +35,21 @@ class Scorer:
 
     def path(self, task: TaskChoice, recipe: Recipe) -> Path:
         data = task.local.revision if task.local else "hub"
-        name = tensor_name(recipe)
+        name = safe_name(tensor_name(recipe), "the readout of a recipe")  # a recipe's file may say anything
         if recipe != Recipe(**asdict(recipe.at)):
             told = repr((recipe, self.fit if recipe.transform != "none" else ()))
             name += "-" + hashlib.blake2b(told.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
         return self.out / "scores" / task.name / f"{name}-{data}.json"
 
     def done(self, task: TaskChoice, recipe: Recipe) -> dict[str, Any] | None:
-        """The score, if it was computed before."""
+        """The score, if it was computed before, on the same data and with the same versions of mteb and datasets."""
         try:
-            found: dict[str, Any] = json.loads(self.path(task, recipe).read_text(encoding="utf-8"))
-            return found
-        except (OSError, ValueError):
+            found: Any = json.loads(self.path(task, recipe).read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError):
             return None
+        if not isinstance(found, dict) or found.get("made_with") != made_with(task):
+            return None
+        return found if {"task", "metric", "recipe", "score"} <= set(found) else None
 
     def store_for(self, make: Callable[[VectorKind], VectorStore]) -> StoreFor:
         """One store per prompt, role and length, opened when first needed."""
@@ -77,8 +80,14 @@ class Scorer:
         value = 100 * float(result.task_results[0].get_score())
         told: dict[str, Any] = {"task": task.name, "metric": str(made.metadata.main_score), "recipe": asdict(recipe)}
         told["score"] = value if math.isfinite(value) else None
+        told["made_with"] = made_with(task)
         write_json(self.path(task, recipe), told)
         return told
+
+
+def made_with(task: TaskChoice) -> dict[str, str]:
+    """What decides a score beside vectors and recipe: the data, and the code that scores."""
+    return {"data": data_revision(task), "mteb": version("mteb"), "datasets": version("datasets")}
 
 
 @contextmanager

@@ -99,6 +99,13 @@ def official_task(name: str) -> Any:
         return None
 
 
+def data_revision(choice: TaskChoice) -> str:
+    """What tells one version of a task's data from another: a hash of local tables, or the hub's revision."""
+    if choice.local:
+        return choice.local.revision
+    return str(official_task(choice.name).metadata.dataset.get("revision"))
+
+
 def texts_of(choice: TaskChoice) -> tuple[str, ...]:
     """Up to a thousand different texts of the task's test set, without their labels, by hashed content."""
     if choice.local is None:

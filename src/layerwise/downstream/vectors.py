@@ -8,7 +8,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Self
 
@@ -20,8 +20,8 @@ from safetensors.torch import save
 from torch import Tensor
 
 from layerwise.checks import PRECISIONS, require_word
-from layerwise.errors import LayerwiseError
-from layerwise.files import write_json
+from layerwise.errors import LayerwiseError, RunError
+from layerwise.files import DiskFolder, parse_record, require_shape, write_json
 from layerwise.recipe import Readout
 
 SEGMENT_TEXTS = 512  # also the shard of a worker, so that a small task keeps several busy
@@ -56,8 +56,13 @@ def kinds_in(out: Path) -> list[VectorKind]:
     """The kinds of all stores below a folder, as they are without prompt and role."""
     found = []
     for path in sorted(out.glob("*/vectors/*/kind.json")):
-        told = json.loads(path.read_text(encoding="utf-8")) | {"prompt": "", "role": ""}
-        found.append(VectorKind(**told | {"readouts": tuple(Readout(**r) for r in told["readouts"])}))
+        record = parse_record(DiskFolder(path.parent).read(path.name) or b"", str(path)) | {"prompt": "", "role": ""}
+        shape = {"model": str, "dtype": str, "max_length": int, "readouts": [{f.name: f.type for f in fields(Readout)}]}
+        require_shape(record, shape, str(path))
+        try:
+            found.append(VectorKind(**record | {"readouts": tuple(Readout(**r) for r in record["readouts"])}))
+        except (KeyError, TypeError) as error:
+            raise RunError(f"{path} is damaged ({error}); delete its folder, or use another one") from None
     return list(dict.fromkeys(found))
 
 

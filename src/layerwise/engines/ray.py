@@ -260,7 +260,7 @@ class Run(Generic[StateT, ItemT]):
             state = self.read(number)
         except (InputError, MergeError):  # damaged, or of another run: done again
             return False
-        return state.holds(len(items), sum(item.key for item in items))
+        return state.holds(len(items), sum(item.digest for item in items))
 
     def read(self, number: int) -> StateT:
         return self.prefix.checkpoint.parse(self.folder.read(shard_file(number)) or b"")

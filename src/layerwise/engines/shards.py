@@ -16,12 +16,12 @@ SHARD = re.compile(r"\d{5,}\.safetensors")  # states of single shards, in the fo
 
 
 class Item(Protocol):
-    """An example: all that an engine knows of it is its name and the hash of that."""
+    """An example: all that an engine knows of it is its name and a hash of its id and content."""
 
     @property
     def id(self) -> str: ...
     @property
-    def key(self) -> int: ...
+    def digest(self) -> int: ...
 
 
 class Mergeable(Protocol):
@@ -33,8 +33,8 @@ class Mergeable(Protocol):
 
     def merge(self, other: Self) -> None: ...
     def dump(self) -> bytes: ...
-    def holds(self, count: int, keys: int) -> bool:
-        """True if it was made of so many items whose keys have that sum, left out or not."""
+    def holds(self, count: int, digests: int) -> bool:
+        """True if it was made of so many items whose digests have that sum, left out or not."""
 
     def leave_out(self, items: Sequence[Item]) -> None:
         """Notes items of the shard that could not be computed."""
@@ -168,7 +168,7 @@ class Prefix(Generic[StateT]):
     def __init__(self, checkpoint: Checkpoint[StateT], allow_missing: int) -> None:
         self.checkpoint, self.allow_missing = checkpoint, allow_missing
         self.merged, self.done = checkpoint.latest()
-        self.seen = self.items = self.keys = 0
+        self.seen = self.items = self.digests = 0
 
     @property
     def missing(self) -> int:
@@ -182,7 +182,7 @@ class Prefix(Generic[StateT]):
                 self._require_same_data()
             number = self.seen
             self.seen, self.items = number + 1, self.items + len(shard)
-            self.keys += sum(item.key for item in shard)
+            self.digests += sum(item.digest for item in shard)
             if number >= merged_before:
                 yield number, shard
 
@@ -206,7 +206,7 @@ class Prefix(Generic[StateT]):
         return self.merged
 
     def _require_same_data(self) -> None:
-        if self.merged is not None and not (self.done == self.seen and self.merged.holds(self.items, self.keys)):
+        if self.merged is not None and not (self.done == self.seen and self.merged.holds(self.items, self.digests)):
             told = "the data differ from those this folder was begun with; use another folder, or empty this one"
             raise RunError(told)
 

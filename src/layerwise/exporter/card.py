@@ -40,6 +40,7 @@ def metadata(network: Network, recipe: Recipe, scores: LayerTable | None) -> str
     """The YAML head: base model, its licence, and the scores of this very readout as a model index."""
     from huggingface_hub import EvalResult, ModelCardData
 
+    wanted = asdict(recipe.at) | {name: getattr(recipe, name) for name in ("transform", "normalize", "prompt")}
     results = [
         EvalResult(
             task_type="sentence-similarity",
@@ -49,7 +50,7 @@ def metadata(network: Network, recipe: Recipe, scores: LayerTable | None) -> str
             metric_type=row.data.rpartition(": ")[2],
             metric_value=round(row.value, 4),
         )
-        for row in (scores.where(**asdict(recipe.at), transform=recipe.transform) if scores else ())
+        for row in (scores.where(**wanted) if scores else ())
     ]
     name = network.name
     told: dict[str, Any] = {

@@ -49,7 +49,7 @@ def tradeoffs(
         return frame
     # Fewer parameters always run in less time; timing noise must not decide who is on the front.
     frame["pareto"] = [
-        not ((frame.score > s) & (frame.parameters <= p) | (frame.score >= s) & (frame.parameters < p)).any()
+        s == s and not ((frame.score > s) & (frame.parameters <= p) | (frame.score >= s) & (frame.parameters < p)).any()
         for s, p in zip(frame.score, frame.parameters, strict=True)
     ]
     return frame
@@ -63,7 +63,10 @@ def front(frame: pd.DataFrame, score: str) -> dict[str, Any]:
     ordered = frame.sort_values("score", ascending=False) if "pareto" in frame else frame.assign(pareto=False)
     best = ordered.drop_duplicates("layer").sort_values("layer")
     names = ["layer", "score", "latency", "parameters", "memory", "pareto"]
-    rows = best.rename(columns={"bytes": "memory"})[names].to_dict(orient="records")
+    rows = [
+        {name: None if value != value else value for name, value in row.items()}  # JSON has no nan
+        for row in best.rename(columns={"bytes": "memory"})[names].to_dict(orient="records")
+    ]
     units = {"score": score, "latency": "share of the whole model", "memory": "bytes"}
     return {"layers": rows, "units": units}
 
@@ -75,12 +78,12 @@ def mean_scores(table: LayerTable, score: str) -> list[LayerScore]:
         raise InputError(f"metrics of a scan have no common mean; name one: --score {metrics[0]}")
     if score != "mean" and score not in metrics:
         raise InputError(f"no score {score!r} in this run; it has {', '.join(metrics)}, or mean over tasks")
-    groups: dict[tuple[int, str, str, str, str], list[LayerScore]] = {}
+    groups: dict[tuple[Any, ...], list[LayerScore]] = {}
     chosen = [row for row in table if score in ("mean", row.metric)]
     for row in chosen:
         # Of a metric in several row treatments or under stress, the first: their mean would say nothing.
         if (row.rows, row.condition) == (chosen[0].rows, chosen[0].condition):
-            groups.setdefault((row.layer, row.readout, row.tokens, row.pooling, row.transform), []).append(row)
+            groups.setdefault((row.layer, row.dtype, *row.recipe), []).append(row)
     most = max(map(len, groups.values()))
     whole = [rows for rows in groups.values() if len(rows) == most]  # a mean over fewer tasks says something else
     return [

@@ -25,7 +25,14 @@ class Example:
 
     @property
     def key(self) -> int:
+        """Orders samples; the same for any text under this id."""
         return hash_id(self.id)
+
+    @property
+    def digest(self) -> int:
+        """A signed 64-bit hash of id and text: what tells whether two runs saw the same example."""
+        content = b"\0".join(part.encode("utf-8", "surrogatepass") for part in (self.id, self.text))
+        return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little", signed=True)
 
 
 @dataclass(frozen=True)

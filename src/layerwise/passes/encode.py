@@ -20,6 +20,7 @@ class Encoded:
     key: int
     views: tuple[tuple[int, ...], ...]
     cut: bool = False  # the original was longer than the longest length
+    digest: int = 0  # of id and text
 
     @property
     def longest(self) -> int:
@@ -76,5 +77,6 @@ def encode_examples(
     encoded = []
     for example in examples:
         (original, cut), *others = [next(found) for _ in range(1 + views)]
-        encoded.append(Encoded(example.id, example.key, (original, *(ids for ids, _ in others)), cut))
+        ids = (original, *(ids for ids, _ in others))
+        encoded.append(Encoded(example.id, example.key, ids, cut, example.digest))
     return encoded

@@ -1,19 +1,34 @@
 """What a page shows, as plain data: models, curves, scores, correlations, picks and trade-offs, ready for JSON."""
 
-import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
-from layerwise.errors import RunError
+from layerwise.display import redacted
+from layerwise.files import last_part, open_folder, parse_record, require_shape
 from layerwise.metrics.catalog import CATALOG
 from layerwise.reporter.palette import colours
 from layerwise.results import LayerScore, LayerTable, model_labels, training_step
 
 PICK_FILE, TRADEOFF_FILE = "pick.json", "tradeoff.json"
+NUMBER = (int, float)
+SHAPES: dict[str, Any] = {  # of what these files hold, as far as a page shows it
+    PICK_FILE: {
+        "recipe": {"layer": int}, "rule": str, "why": [str], "layers_alike": [int], "saving": dict,
+        "gain": (dict, NoneType), "expected_gain": dict,
+    },
+    TRADEOFF_FILE: {
+        "layers": [{
+            "layer": int, "score": (*NUMBER, NoneType), "latency": (*NUMBER, NoneType),
+            "parameters": (*NUMBER, NoneType), "memory": (*NUMBER, NoneType), "pareto": bool,
+        }],
+        "units": dict,
+    },
+}
 DIGITS = 5  # more than a picture can show, and half the bytes
 
 
@@ -36,15 +51,14 @@ def open_run(given: LayerTable | str | Path) -> Run:
     """A run folder, with the pick and the trade-off that lie in it; a table is taken as it is."""
     if isinstance(given, LayerTable):
         return Run(given)
-    folder = Path(given)
-    extras = []
-    for name in (PICK_FILE, TRADEOFF_FILE):
-        try:
-            told = json.loads((folder / name).read_text(encoding="utf-8")) if (folder / name).is_file() else {}
-        except ValueError as error:
-            raise RunError(f"{folder / name} is damaged ({error}); make it again, or delete it") from None
-        extras.append(told if isinstance(told, dict) else {})
-    return Run(LayerTable.load(folder), str(given), *extras)
+    folder = open_folder(given)
+    table, extras = LayerTable.load(folder), []
+    for name, shape in SHAPES.items():
+        data = folder.read(name)
+        record = {} if data is None else parse_record(data, f"{folder}/{name}")
+        require_shape(record, shape, f"{folder}/{name}")
+        extras.append(record)
+    return Run(table, redacted(str(given)), *extras)
 
 
 def run_labels(runs: Sequence[Run]) -> list[str]:
@@ -52,7 +66,7 @@ def run_labels(runs: Sequence[Run]) -> list[str]:
     models = model_labels([run.table for run in runs])
     pairs = list(zip(models, (run.kind for run in runs), strict=True))
     several = Counter(pairs)
-    where = [Path(run.folder).name or str(place) for place, run in enumerate(runs, start=1)]
+    where = [last_part(run.folder) or str(place) for place, run in enumerate(runs, start=1)]
     return [
         f"{label} · {place}" if several[label, kind] > 1 else label
         for (label, kind), place in zip(pairs, where, strict=True)
@@ -99,7 +113,8 @@ def full_name(table: LayerTable) -> str:
 def series(table: LayerTable, model: int) -> list[dict[str, Any]]:
     """One line a curve; the normed last layer is a single point, kept with the raw curve it belongs to."""
     lines, curves = [], table.curves()
-    for (*setting, readout), curve in curves.items():
+    for (*setting, made, readout), curve in curves.items():
+        setting.append(made)
         alone = curves.get((*setting, "normed"), [])
         if readout == "normed" and len(curve) == 1 and (*setting, "raw") in curves:
             continue
@@ -108,7 +123,7 @@ def series(table: LayerTable, model: int) -> list[dict[str, Any]]:
             "model": model,
             "metric": first.metric,
             "rows": first.rows,
-            "tokens": first.tokens if first.transform == "none" else f"{first.tokens} + {first.transform}",
+            "tokens": f"{first.tokens} + {made}" if made else first.tokens,
             "pooling": first.pooling,
             "readout": readout,
             "depth": round(last.layer / last.depth) if last.depth else max(1, last.layer),
@@ -139,6 +154,10 @@ def short(value: float) -> float | None:
     return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
 
 
+def finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def correlation(frame: Any, model: int) -> dict[str, Any]:
     """The rows of `correlate` for one model."""
     names = [c for c in frame.columns if frame[c].dtype.kind == "f"]
@@ -152,7 +171,7 @@ def correlation(frame: Any, model: int) -> dict[str, Any]:
 def trade_off(told: Mapping[str, Any], model: int) -> dict[str, Any]:
     """The front of one model: a row a layer with score, latency, parameters, memory and pareto, and their units."""
     names = ("layer", "score", "latency", "parameters", "memory", "pareto")
-    rows = [{name: row.get(name) for name in names} for row in told["layers"]]
+    rows = [{name: finite(row.get(name)) for name in names} for row in told["layers"]]
     return {"model": model, "units": dict(told.get("units", {})), "rows": rows}
 
 

@@ -226,8 +226,8 @@ def best_and_last(scored: LayerTable) -> tuple[tuple[int | None, float], float |
         return (None, 0.0), None
     tasks = {s.metric for s in scored}
     points: dict[tuple[int, str], list[float]] = {}
-    for s in scored.where(tokens=first.tokens, pooling=first.pooling, transform=first.transform):
-        if s.value == s.value:
+    for s in scored:
+        if s.recipe[1:] == first.recipe[1:] and s.value == s.value:  # as the first row, in either readout
             points.setdefault((s.layer, s.readout), []).append(s.value)
     means = {key: sum(values) / len(values) for key, values in points.items() if len(values) == len(tasks)}
     raw = {layer: mean for (layer, readout), mean in means.items() if readout == first.readout}

@@ -8,7 +8,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
-from layerwise.errors import InputError
+from layerwise.display import printable
+from layerwise.errors import InputError, RunError
+from layerwise.files import open_folder, parse_record, require_shape
 from layerwise.folders import write_record
 from layerwise.models.network import Network
 from layerwise.ops.transforms import LinearMap
@@ -114,14 +116,18 @@ class Pick:
     @classmethod
     def load(cls, folder: str | Path) -> Self:
         """The answer that was saved in a folder."""
-        path = Path(folder) / PICK_FILE
-        try:
-            told = json.loads(path.read_text(encoding="utf-8"))
-            recipe, last = (Recipe(**told[name]) for name in ("recipe", "last"))
-            return cls(told["model"], told["fingerprint"], recipe, last, told["rule"], tuple(told["why"]))
-        except (OSError, ValueError, KeyError, TypeError):
-            told_how = f"run: layerwise pick MODEL --data texts.txt --save {folder}"
-            raise InputError(f"no answer of pick in {str(folder)!r}; {told_how}") from None
+        place = open_folder(folder)
+        data, where = place.read(PICK_FILE), f"{place}/{PICK_FILE}"
+        make_it = f"run: layerwise pick MODEL --data texts.txt --save {folder}"
+        if data is None:
+            raise InputError(f"no answer of pick in {str(folder)!r}; {make_it}")
+        record = parse_record(data, where)
+        require_shape(record, {"model": str, "fingerprint": str, "rule": str, "why": [str]}, where)
+        needed = ("model", "fingerprint", "recipe", "last", "rule", "why")
+        if lacking := [name for name in needed if name not in record]:
+            raise RunError(f"{where} is no answer of pick (it has no {', '.join(lacking)}); {make_it}")
+        recipe, last = (Recipe.from_record(record[name], f"{where}: {name}") for name in ("recipe", "last"))
+        return cls(record["model"], record["fingerprint"], recipe, last, record["rule"], tuple(record["why"]))
 
     def __repr__(self) -> str:
         usual = asdict(Recipe(self.recipe.layer))
@@ -138,7 +144,7 @@ class Pick:
             lines.append(f"  layers that cannot be told from it: {', '.join(map(str, self.layers_alike))}")
         if self.saving > 0:
             lines.append(f"  {100 * self.saving:.0f} % of the blocks need not run (a portable export keeps one more)")
-        return "\n".join([*lines, *(f"  {reason}" for reason in self.why)])
+        return printable("\n".join([*lines, *(f"  {reason}" for reason in self.why)]))
 
     def _repr_html_(self) -> str:
         (model, answer), *rest = told_rows(repr(self))

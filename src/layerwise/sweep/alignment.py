@@ -1,17 +1,21 @@
 """Which layers of two runs arrange the same texts alike: linear CKA of the rows that both runs kept."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from layerwise.accumulators.base import parse_states
+from layerwise.accumulators.row_sample import RowSample
 from layerwise.engines.shards import state_files
-from layerwise.errors import RunError
+from layerwise.errors import InputError, RunError
 from layerwise.files import open_folder
 from layerwise.metrics.linear_cka import cka_matrix
+from layerwise.sweep.state import CONTENTS
 
+Samples = dict[str, RowSample]  # of a run's state, by name
 TEXTS_AT_MOST = 1024  # N x N numbers are held for each layer; those with the smallest hashed ids are a fair sample
 
 
@@ -35,32 +39,55 @@ class Alignment:
 
 def alignment(first: str | Path, second: str | Path, *, tokens: str = "all", pooling: str = "mean") -> Alignment:
     """CKA of every layer of one run with every layer of another, from the sample of pooled rows in their folders."""
-    one, two = (row_samples(run, tokens, pooling) for run in (first, second))
-    if not one or not two:
-        bare = first if not one else second
-        raise NotComparable(
-            f"{bare} keeps no pooled rows with tokens {tokens} and pooling {pooling}; scan it into a folder, with a "
-            "metric that has them, such as intrinsic_dimension"
-        )
-    both = [keys for keys, _ in (next(iter(one.values())), next(iter(two.values())))]
-    shared = torch.tensor(sorted(set(both[0].tolist()) & set(both[1].tolist()))[:TEXTS_AT_MOST], dtype=torch.int64)
+    return align((first, second), [state_of(run) for run in (first, second)], tokens, pooling)
+
+
+def align(runs: Sequence[str | Path], states: Sequence[Samples], tokens: str, pooling: str = "mean") -> Alignment:
+    """The same, from states that are read already; raises NotComparable where they share too little."""
+    first, second = runs
+    one, two = (row_samples(state, tokens, pooling) for state in states)
+    for run, sample in ((first, one), (second, two)):
+        if not sample:
+            raise NotComparable(
+                f"{run} keeps no pooled rows with tokens {tokens} and pooling {pooling}; scan it into a folder, with "
+                "a metric that has them, such as intrinsic_dimension"
+            )
+    contents = [contents_of(state) for state in states]
+    kept = [key for key in contents[0] if key in contents[1]]
+    known = set.intersection(*(set(keys.tolist()) for sample in (one, two) for keys, _ in sample.values()))
+    same = [key for key in kept if contents[0][key] == contents[1][key] and key in known]
+    shared = torch.tensor(sorted(same)[:TEXTS_AT_MOST], dtype=torch.int64)
     if len(shared) < 3:
-        raise NotComparable(f"{first} and {second} share {len(shared)} texts; CKA needs the same texts in both")
+        others = sum(contents[0][key] != contents[1][key] for key in kept)
+        why = f"; {others} ids are in both, but with other texts" if others else ""
+        raise NotComparable(f"{first} and {second} share {len(shared)} texts{why}; CKA needs the same texts in both")
     rows = [[kept[torch.isin(keys, shared)] for keys, kept in sample.values()] for sample in (one, two)]
     return Alignment(tuple(one), tuple(two), cka_matrix(*rows), len(shared), tokens)
 
 
-def row_samples(run: str | Path, tokens: str, pooling: str) -> dict[int, tuple[Tensor, Tensor]]:
-    """Keys (n,), ascending, and pooled rows (n, D) by layer; no more of the run's state is read than these."""
-    files = state_files(open_folder(run))
-    if not files:
-        return {}
+def row_samples(state: Samples, tokens: str, pooling: str) -> dict[int, tuple[Tensor, Tensor]]:
+    """Keys (n,), ascending, and pooled rows (n, D) by layer."""
     ending = f"|raw|{tokens}|{pooling}|row_sample"
+    kept = sorted((name, part) for name, part in state.items() if name.endswith(ending))
+    return {int(name.partition("|")[0]): (part.keys, part.kept[:, 0]) for name, part in kept}
+
+
+def contents_of(state: Samples) -> dict[int, int]:
+    """The digest of id and text of each sampled example, by its hashed id."""
+    sample = state.get(CONTENTS)
+    return {} if sample is None else dict(zip(sample.keys.tolist(), sample.kept.flatten().tolist(), strict=True))
+
+
+def state_of(run: str | Path) -> Samples:
+    """The samples in the newest state of a run; raises RunError naming the file where it is damaged."""
+    folder = open_folder(run)
+    names = state_files(folder)
+    if not names:
+        return {}
+    newest = names[-1]
     try:
-        with safe_open(Path(run) / files[-1], "pt") as state:
-            names = sorted(name.removesuffix("//kept") for name in state.keys() if name.endswith(f"{ending}//kept"))
-            parts = {int(name.partition("|")[0]): [state.get_tensor(f"{name}//{part}") for part in ("keys", "kept")]
-                     for name in names}  # fmt: skip
-    except (SafetensorError, ValueError, OSError) as error:
-        raise RunError(f"{files[-1]} in {run} is damaged ({error}); scan again into another folder") from None
-    return {layer: (keys, kept[:, 0]) for layer, (keys, kept) in parts.items()}
+        states = parse_states(folder.read(newest) or b"")
+    except InputError as error:
+        raise RunError(f"{folder}/{newest}: {error}") from None
+    return {name: RowSample.from_state(state) for name, state in states.items()
+            if state.settings.get("kind") == "row_sample"}

@@ -8,17 +8,19 @@ import html
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import pandas as pd
 
 from layerwise.checks import require_word
+from layerwise.display import printable, redacted
 from layerwise.errors import InputError
+from layerwise.files import last_part, open_folder
 from layerwise.results import LayerScore, LayerTable, aligned, model_labels
-from layerwise.sweep.alignment import Alignment, NotComparable, alignment
-from layerwise.sweep.paired import difference_of_pairs, prompt_rows
+from layerwise.sweep.alignment import Alignment, NotComparable, align, state_of
+from layerwise.sweep.paired import Prompts, difference_of_pairs, same_texts
 
 Against = Literal["first", "previous"]
 SETTING = ["condition", "metric", "rows", "tokens", "pooling", "transform", "readout"]
@@ -33,6 +35,7 @@ class Pair:
     second: str
     changes: pd.DataFrame
     cka: Alignment | None = None
+    notes: tuple[str, ...] = ()  # what could not be compared, and why
 
     @property
     def name(self) -> str:
@@ -58,7 +61,7 @@ class Comparison:
     pairs: tuple[Pair, ...]
 
     def __str__(self) -> str:
-        return "\n\n".join([turns_told(self.table), *(pair_told(pair) for pair in self.pairs)])
+        return printable("\n\n".join([turns_told(self.table), *(pair_told(pair) for pair in self.pairs)]))
 
     __repr__ = __str__
 
@@ -93,37 +96,59 @@ def compare_runs(
     loaded = [run if isinstance(run, LayerTable) else LayerTable.load(run) for run in runs]
     labels = distinct(model_labels(loaded), runs)
     tables = [table.where(**wanted).named(label) for table, label in zip(loaded, labels, strict=True)]
-    folders = [None if isinstance(run, LayerTable) else Path(run) for run in runs]
+    scans = {table.run.get("kind", "scan") for table in loaded}
+    folders = [None if isinstance(run, LayerTable) else str(run) for run in runs]
     pairs = []
     for second in range(1, len(tables)):
         first = 0 if against == "first" else second - 1
-        changes = changes_between(tables[first], tables[second], folders[first], folders[second])
-        cka = alignment_or_none(folders[first], folders[second], tables[first])
-        pairs.append(Pair(labels[first], labels[second], changes, cka))
+        changes = changes_between(tables[first], tables[second])
+        pair = Pair(labels[first], labels[second], changes)
+        one, two = folders[first], folders[second]
+        if one is not None and two is not None and scans == {"scan"}:
+            pair = with_prompts(pair, one, two)
+            pair = with_cka(pair, one, two, next((s.tokens for s in tables[first]), "all"))
+        pairs.append(pair)
     return Comparison(tuple(labels), LayerTable.join(tables), tuple(pairs))
+
+
+def with_prompts(pair: Pair, first: str, second: str) -> Pair:
+    """The pair, with differences over the prompts that both runs saw; a note where there are none."""
+    if lacking := [run for run in (first, second) if not open_folder(run).names("prompts")]:
+        note = f"{lacking[0]} keeps no numbers of single prompts (scan with --keep-prompts all)"
+    else:
+        opened = Prompts.open(first), Prompts.open(second)  # raises where a file is damaged
+        try:
+            return replace(pair, changes=with_pairs(pair.changes, *opened))
+        except InputError as error:
+            note = str(error)
+    return replace(pair, notes=(*pair.notes, redacted(f"not paired over prompts: {note}")))
+
+
+def with_cka(pair: Pair, first: str, second: str, tokens: str) -> Pair:
+    """The pair, with CKA in that token choice; a note where the runs keep no rows of the same texts."""
+    states = [state_of(run) for run in (first, second)]  # raises where a file is damaged
+    try:
+        return replace(pair, cka=align((first, second), states, tokens))
+    except NotComparable as error:
+        return replace(pair, notes=(*pair.notes, f"no CKA: {error}"))
 
 
 def distinct(labels: list[str], runs: Sequence[Any]) -> list[str]:
     """Labels that no two runs share: two runs of one model are told apart by folder, or by number."""
     if len(set(labels)) == len(labels):
         return labels
-    where = [str(i) if isinstance(run, LayerTable) else Path(run).name for i, run in enumerate(runs, start=1)]
+    where = [str(i) if isinstance(run, LayerTable) else last_part(run) for i, run in enumerate(runs, start=1)]
     told = [f"{label} · {place}" for label, place in zip(labels, where, strict=True)]
     return told if len(set(told)) == len(told) else [f"{label} · {i}" for i, label in enumerate(labels, start=1)]
 
 
-def changes_between(
-    first: LayerTable, second: LayerTable, first_folder: Path | None, second_folder: Path | None
-) -> pd.DataFrame:
+def changes_between(first: LayerTable, second: LayerTable) -> pd.DataFrame:
     """A row for each metric, setting and layer that both have: before, after, difference with its interval."""
     one, two = by_setting(first), by_setting(second)
     found = [row for setting in one if setting in two for row in changes_of_curve(setting, one[setting], two[setting])]
     if not found:
         raise InputError("the runs share no metric with the same rows, tokens, pooling and readout; scan them alike")
-    changes = pd.DataFrame(found)
-    if first_folder and second_folder and (first_folder / "prompts").is_dir() and (second_folder / "prompts").is_dir():
-        changes = with_pairs(changes, first_folder, second_folder)
-    return changes
+    return pd.DataFrame(found)
 
 
 def by_setting(table: LayerTable) -> dict[tuple[str, ...], list[LayerScore]]:
@@ -151,12 +176,11 @@ def changes_of_curve(
     return rows
 
 
-def with_pairs(changes: pd.DataFrame, first: Path, second: Path) -> pd.DataFrame:
+def with_pairs(changes: pd.DataFrame, first: Prompts, second: Prompts) -> pd.DataFrame:
     """The changes, with intervals over the prompts that both runs saw where their own numbers were kept."""
     changes = changes.copy()
     for (layer, other), part in changes.groupby(["layer", "other_layer"]):
-        one, two = prompt_rows(first, layer=layer), prompt_rows(second, layer=other)
-        both = one.merge(two, on=["id", *PROMPT_SETTING], suffixes=("", "_after"))
+        both = same_texts(first.rows(layer=layer), second.rows(layer=other), PROMPT_SETTING)
         both = both.dropna(subset=["value", "value_after"])
         apart = (both.value_after - both.value).groupby([both[name] for name in PROMPT_SETTING])
         known = {setting: values for setting, values in apart if len(values) > 1}
@@ -167,17 +191,6 @@ def with_pairs(changes: pd.DataFrame, first: Path, second: Path) -> pd.DataFrame
                 told = {"difference": d.mean, "ci_low": d.ci_low, "ci_high": d.ci_high, "p": d.p, "n": d.n}
                 changes.loc[index, [*told, "paired"]] = [*told.values(), True]
     return changes
-
-
-def alignment_or_none(first: Path | None, second: Path | None, table: LayerTable) -> Alignment | None:
-    """CKA in the first token choice; none where a run is no folder, kept no rows, or saw other texts."""
-    if first is None or second is None:
-        return None
-    tokens = next((s.tokens for s in table), "all")
-    try:
-        return alignment(first, second, tokens=tokens)
-    except NotComparable:
-        return None
 
 
 def first_setting(changes: pd.DataFrame) -> pd.DataFrame:
@@ -201,6 +214,7 @@ def pair_told(pair: Pair) -> str:
     lines = [pair.name, f"  {moved_told(pair)}"]
     if pair.cka is not None:
         lines.append(f"  {cka_told(pair.cka)}")
+    lines += [f"  {note}" for note in pair.notes]
     rows = [("metric", "at layer", "before", "after", "difference", "")]
     for row in pair.largest().itertuples():
         interval = f" [{row.ci_low:.4g}, {row.ci_high:.4g}]" if math.isfinite(row.ci_low) else ""
@@ -242,7 +256,8 @@ def turns_told(table: LayerTable) -> str:
 
 def pair_as_data(pair: Pair) -> dict[str, Any]:
     changes = [{name: plain(value) for name, value in row.items()} for row in pair.changes.to_dict(orient="records")]
-    return {"first": pair.first, "second": pair.second, "changes": changes, "cka": cka_as_data(pair.cka)}
+    named = {"first": pair.first, "second": pair.second, "notes": list(pair.notes)}
+    return named | {"changes": changes, "cka": cka_as_data(pair.cka)}
 
 
 def plain(value: Any) -> Any:

@@ -17,14 +17,15 @@ from layerwise.sweep.state import ScanState
 
 
 def moments_of(
-    run: Path, network: Network, at: Readout, max_length: int, prompt: str = ""
+    run: str | Path, network: Network, at: Readout, max_length: int, prompt: str = ""
 ) -> tuple[int, Tensor, Tensor]:
     """Count, mean and scatter of the pooled rows of that readout, as this very model gave them."""
     if prompt or at.readout == SHIPPED:
         what = f"texts behind the prompt {prompt!r}" if prompt else "the model as shipped"
         raise InputError(f"a scan keeps nothing of {what}; pass texts to --fit instead of {run}")
-    told = LayerTable.load(run).run
-    if told["model"]["fingerprint"] != network.fingerprint() or told["plan"]["max_length"] != max_length:
+    table = LayerTable.load(run)
+    scanned = table.recorded("model", "fingerprint"), table.recorded("plan", "max_length")
+    if scanned != (network.fingerprint(), max_length):
         raise InputError(f"{run} is a scan of another model or length; scan this one, or pass texts to --fit")
     state = newest_state(open_folder(run), ScanState.parse)
     key = f"{at.layer:03d}|{at.readout}|{at.tokens}|{at.pooling}|{pooled_rows('raw').name}"

@@ -1,14 +1,16 @@
 """Do two layers differ? Paired over the prompts that both saw, from the numbers kept prompt by prompt."""
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from layerwise.errors import InputError, RunError
+from layerwise.files import open_folder, read_parquet, require_checksum
 from layerwise.metrics.intervals import interval
 
-COLUMNS = ("id", "layer", "readout", "tokens", "rows", "metric", "value")  # of the numbers of single prompts
+COLUMNS = ("id", "digest", "layer", "readout", "tokens", "rows", "metric", "value")  # of the numbers of single prompts
 
 
 @dataclass(frozen=True)
@@ -47,9 +49,15 @@ def difference(
     With `other_run`, `second` is a layer of that run on the same prompts: another model, checkpoint or fine-tune.
     """
     setting = {"readout": readout, "tokens": tokens, "rows": rows, "metric": metric}
-    one, two = prompt_values(run, layer=first, **setting), prompt_values(other_run or run, layer=second, **setting)
-    both = one.to_frame("one").join(two.to_frame("two"), how="inner").dropna()
-    return difference_of_pairs((both.two - both.one).to_numpy())
+    prompts = Prompts.open(run)
+    found = []
+    for opened, layer in ((prompts, first), (prompts if other_run is None else Prompts.open(other_run), second)):
+        found.append(opened.rows(layer=layer, **setting))
+        if found[-1].empty:
+            words = ", ".join(f"{name}={word}" for name, word in {"layer": layer, **setting}.items())
+            raise InputError(f"{opened.run} has no prompt-level values for {words}")
+    both = same_texts(*found).dropna(subset=["value", "value_after"])
+    return difference_of_pairs((both.value_after - both.value).to_numpy())
 
 
 def difference_of_pairs(apart: Any) -> Difference:
@@ -64,26 +72,45 @@ def difference_of_pairs(apart: Any) -> Difference:
     return Difference(mean, *interval(mean, error, n - 1), p, n)
 
 
-def prompt_values(run: str | Path, **wanted: Any) -> Any:
-    """The numbers of single prompts of one layer and setting, as a series by example id."""
-    found = prompt_rows(run, **wanted)
-    if found.empty:
-        told = ", ".join(f"{name}={word}" for name, word in wanted.items())
-        raise InputError(f"{run} has no prompt-level values for {told}")
-    return found.set_index("id")["value"]
+@dataclass(frozen=True)
+class Prompts:
+    """The numbers of single prompts that a run kept, as they lie in its folder: files of a shard each."""
+
+    run: str
+    files: Mapping[str, bytes]
+
+    @classmethod
+    def open(cls, run: str | Path) -> Self:
+        """Reads all files and checks that they are as they were written."""
+        folder = open_folder(run)
+        files = {f"{folder}/prompts/{name}": folder.read(f"prompts/{name}") or b"" for name in folder.names("prompts")}
+        if not files:
+            raise RunError(f"{folder} keeps no numbers of single prompts; scan it again with --keep-prompts all")
+        for where, data in files.items():
+            require_checksum(data, where)
+        return cls(str(folder), files)
+
+    def rows(self, **wanted: Any) -> Any:
+        """The rows whose columns have these values, as a data frame."""
+        import pandas as pd
+        import pyarrow.compute as pc
+
+        parts = []
+        for where, data in self.files.items():
+            table = read_parquet(data, where)
+            if "value" not in table.column_names:  # no metric of the run is one of single prompts
+                continue
+            if lacking := set(COLUMNS) - set(table.column_names):
+                raise RunError(f"{where} has no column {', '.join(sorted(lacking))}; scan again into another folder")
+            for name, word in wanted.items():
+                table = table.filter(pc.equal(table[name], word))
+            parts.append(table.to_pandas())
+        return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=COLUMNS)
 
 
-def prompt_rows(run: str | Path, **wanted: Any) -> Any:
-    """The kept numbers of single prompts whose columns have these values, as a data frame."""
-    import pandas as pd
-    import pyarrow.dataset as ds
-
-    folder = Path(run) / "prompts"
-    if not folder.is_dir():
-        raise RunError(f"{run} keeps no numbers of single prompts; scan it again with --keep-prompts all")
-    table, clause = ds.dataset(folder, format="parquet"), None
-    if "value" not in table.schema.names:  # no metric of the run is one of single prompts
-        return pd.DataFrame(columns=COLUMNS)
-    for name, word in wanted.items():
-        clause = (ds.field(name) == word) if clause is None else clause & (ds.field(name) == word)
-    return table.to_table(filter=clause).to_pandas()
+def same_texts(one: Any, two: Any, on: Sequence[str] = ()) -> Any:
+    """Rows of two runs side by side, for prompts of the same id and the same text; raises where only ids agree."""
+    both = one.merge(two, on=["id", "digest", *on], suffixes=("", "_after"))
+    if both.empty and (shared := len(set(one.id) & set(two.id))):
+        raise InputError(f"{shared} ids are in both runs, but with other texts; only the same texts can be paired")
+    return both

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
+from layerwise.files import parquet_bytes
 from layerwise.metrics.base import Estimate
 from layerwise.metrics.intervals import interval
 from layerwise.metrics.readings import Reading
@@ -67,12 +68,11 @@ def score(
 
 
 def prompt_table(plan: ScanPlan, prompts: PromptValues) -> bytes:
-    """The numbers of single prompts as Parquet: example id, layer, readout, tokens, reading, metric, value."""
+    """The numbers of single prompts as Parquet: example id, digest, layer, readout, tokens, rows, metric, value."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
     import torch
 
-    ids, parts = pa.array(prompts.ids), []
+    ids, digests, parts = pa.array(prompts.ids, pa.string()), pa.array(prompts.digests, pa.int64()), []
     kept = {m.key(m.reading): m for layer in plan.layers for m in plan.measurements(layer) if m.reading.columns}
     for key, m in kept.items():
         if key not in prompts.values:
@@ -82,7 +82,5 @@ def prompt_table(plan: ScanPlan, prompts: PromptValues) -> bytes:
             words = {"layer": m.layer, "readout": m.lens.readout, "tokens": m.lens.tokens}
             words |= {"rows": m.rows, "metric": column}
             columns = {name: pa.array([word] * len(ids)) for name, word in words.items()}
-            parts.append(pa.table({"id": ids, **columns, "value": values[:, i]}))
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.concat_tables(parts) if parts else pa.table({"id": ids}), sink, compression="zstd")
-    return bytes(sink.getvalue())
+            parts.append(pa.table({"id": ids, "digest": digests, **columns, "value": values[:, i]}))
+    return parquet_bytes(pa.concat_tables(parts) if parts else pa.table({"id": ids, "digest": digests}))

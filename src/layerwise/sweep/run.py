@@ -1,6 +1,5 @@
 """One scan from its plan to its table: shards, checkpoints, prompts' own numbers, provenance."""
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -10,9 +9,10 @@ from typing import Any, Literal
 
 from layerwise.accumulators.base import require_same_settings
 from layerwise.checks import require_options
+from layerwise.display import redacted
 from layerwise.engines.shards import Checkpoint, Engine, threads
 from layerwise.errors import RunError
-from layerwise.files import Folder, json_bytes
+from layerwise.files import Folder, parse_record, record_bytes, require_shape
 from layerwise.folders import claim
 from layerwise.inputs.source import Example, Source, shards
 from layerwise.models.network import Identity, Network
@@ -78,7 +78,7 @@ def run_scan(
             allow_missing=allow_missing,
             report=on_batch,
         )
-        scores = [s for layer in plan.layers for s in layer_scores(network, plan, state, source.name, layer)]
+        scores = [s for layer in plan.layers for s in layer_scores(network, plan, state, redacted(source.name), layer)]
     run = provenance(network, plan, source, state, blank_rows) | {"seconds": round(time.monotonic() - began, 3)}
     table = LayerTable(tuple(scores), run)
     if out is not None:
@@ -95,13 +95,11 @@ def parse_own(origin: Mapping[str, Any], data: bytes) -> ScanState:
 
 def claim_plan(out: Folder, plan: dict[str, Any]) -> None:
     """Writes the plan into the folder, or compares it with the one there; raises where they differ."""
-    if out.create("plan.json", json_bytes(plan)):
+    if out.create("plan.json", record_bytes(plan)):
         return
-    try:
-        found = json.loads(out.read("plan.json") or b"")
-    except ValueError as error:
-        raise RunError(f"plan.json in {out} is damaged ({error}); use another folder, or empty this one") from None
-    mine, theirs = ({**p["settings"], **p["origin"]} for p in (plan, found))
+    found = parse_record(out.read("plan.json") or b"", f"{out}/plan.json")
+    require_shape(found, {"settings": dict, "origin": dict}, f"{out}/plan.json")
+    mine, theirs = ({**p.get("settings", {}), **p.get("origin", {})} for p in (plan, found))
     differing = [f"{k}: {theirs.get(k)!r} there, {mine[k]!r} asked for" for k in mine if theirs.get(k) != mine[k]]
     if differing:
         raise RunError(f"{out} holds another scan ({'; '.join(differing)}); use another folder")

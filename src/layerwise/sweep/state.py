@@ -7,6 +7,9 @@ from typing import Any, Self
 from layerwise.accumulators.base import Accumulator, State, dump_states, parse_states, require_same_settings
 from layerwise.accumulators.kinds import revive
 from layerwise.engines.shards import Item
+from layerwise.errors import InputError
+
+CONTENTS = "contents"  # a sample of (hashed id, digest): which texts stand behind the sampled rows
 
 
 @dataclass
@@ -16,14 +19,14 @@ class Facts:
     prompts: int = 0
     tokens: int = 0  # of the originals
     cut: int = 0
-    keys: int = 0  # sum of all examples' hashed ids, modulo 2^64
+    digests: int = 0  # sum over all examples of the hash of id and text, modulo 2^64
     missing: list[str] = field(default_factory=list)  # ids of examples that could not be computed
 
     def merge(self, other: Self) -> None:
         self.prompts += other.prompts
         self.tokens += other.tokens
         self.cut += other.cut
-        self.keys = (self.keys + other.keys) % 2**64
+        self.digests = (self.digests + other.digests) % 2**64
         self.missing = self.missing + other.missing
 
     @property
@@ -33,7 +36,7 @@ class Facts:
 
     @property
     def data_fingerprint(self) -> str:
-        return f"{self.examples}-{self.keys:016x}"
+        return f"{self.examples}-{self.digests:016x}"
 
 
 @dataclass
@@ -53,9 +56,9 @@ class ScanState:
             else:
                 self.kept[key] = accumulator
 
-    def holds(self, count: int, keys: int) -> bool:
-        """True if these are the examples it was made of: so many, with hashed ids of that sum."""
-        return (self.facts.examples, self.facts.keys) == (count, keys % 2**64)
+    def holds(self, count: int, digests: int) -> bool:
+        """True if these are the examples it was made of: so many, with digests of that sum."""
+        return (self.facts.examples, self.facts.digests) == (count, digests % 2**64)
 
     @property
     def missing(self) -> list[str]:
@@ -63,8 +66,8 @@ class ScanState:
 
     def leave_out(self, items: Sequence[Item]) -> None:
         """Notes examples that could not be computed."""
-        keys = sum(item.key for item in items) % 2**64
-        self.facts.merge(Facts(keys=keys, missing=[item.id for item in items]))
+        digests = sum(item.digest for item in items) % 2**64
+        self.facts.merge(Facts(digests=digests, missing=[item.id for item in items]))
 
     def dump(self) -> bytes:
         states = {key: accumulator.to_state() for key, accumulator in sorted(self.kept.items())}
@@ -75,5 +78,8 @@ class ScanState:
     @classmethod
     def parse(cls, data: bytes) -> Self:
         states = parse_states(data)
-        origin, facts = states.pop("origin").settings, states.pop("facts").settings
-        return cls(origin, {key: revive(state) for key, state in states.items()}, Facts(**facts))
+        try:
+            origin, facts = states.pop("origin").settings, states.pop("facts").settings
+            return cls(origin, {key: revive(state) for key, state in states.items()}, Facts(**facts))
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"not the state of a scan ({error}); run the scan again into another folder") from None

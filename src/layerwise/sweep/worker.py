@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from layerwise.accumulators.class_scatter import ClassScatter
+from layerwise.accumulators.row_sample import RowSample
 from layerwise.accumulators.second_moment import SecondMoment
 from layerwise.engines.shards import threads
 from layerwise.inputs.source import Example
@@ -23,16 +24,17 @@ from layerwise.passes.tapped_pass import run_pass
 from layerwise.passes.vectors import not_finite
 from layerwise.sweep.keeping import start
 from layerwise.sweep.plan import Lens, ScanPlan
-from layerwise.sweep.state import Facts, ScanState
+from layerwise.sweep.state import CONTENTS, Facts, ScanState
 
 OnBatch = Callable[[int, int], None]  # prompts, tokens
 
 
 @dataclass
 class PromptValues:
-    """Numbers of single prompts: for each key and column, the values in the order of `ids`."""
+    """Numbers of single prompts: for each key and column, the values in the order of `ids` and `digests`."""
 
     ids: list[str] = field(default_factory=list)
+    digests: list[int] = field(default_factory=list)
     values: dict[str, list[Tensor]] = field(default_factory=dict)  # key -> (B, columns) a batch
 
 
@@ -82,10 +84,13 @@ class ReadingConsumer:
             if reading.columns:
                 self.prompts.values.setdefault(key, []).append(numbers[0].cpu())
         self.prompts.ids.extend(example.id for example in batch.examples)
+        self.prompts.digests.extend(example.digest for example in batch.examples)
         self.drop()
         tokens = sum(len(e.views[0]) for e in batch.examples)
-        keys = sum(e.key for e in batch.examples) % 2**64
-        self.state.facts.merge(Facts(len(batch.examples), tokens, sum(e.cut for e in batch.examples), keys))
+        digests = torch.tensor([e.digest for e in batch.examples], dtype=torch.int64)
+        cut, total = sum(e.cut for e in batch.examples), sum(digests.tolist()) % 2**64
+        self.state.facts.merge(Facts(len(batch.examples), tokens, cut, total))
+        self.state.kept.setdefault(CONTENTS, RowSample(1)).update(batch.keys, digests[:, None, None])
         self.on_batch(len(batch.examples), tokens)
 
     def drop(self) -> None:
