@@ -419,7 +419,10 @@ def as_table(run: Any) -> LayerTable:
 
 
 def correlate(scan_table: Any, eval_table: Any, **options: Any) -> pd.DataFrame:
-    """Which metrics go with which task scores over the layers: Spearman, Kendall, distance correlation, p-values."""
+    """Which metrics go with which task scores over the layers: Spearman, Kendall and distance correlation.
+
+    They describe; the p-values are of where the curves bend. See `layerwise.downstream.correlate.correlations`.
+    """
     return correlations(as_table(scan_table), as_table(eval_table), **options)
 
 
@@ -494,7 +497,7 @@ def correlated_pairs(runs: Sequence[Run]) -> Iterator[tuple[int, pd.DataFrame]]:
             if (scanned.kind, scored.kind) != ("scan", "eval") or prints[0] is None or prints[0] != prints[1]:
                 continue
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # the page itself says how many layers there are, and what p can be
+                warnings.simplefilter("ignore")  # the page itself says how many layers there are
                 try:
                     yield number, correlations(scanned.table, scored.table)
                 except InputError:

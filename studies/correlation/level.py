@@ -1,7 +1,7 @@
 """How often each test calls two independent curves related at a nominal 5 %, and how often it finds a real coupling.
 
     python studies/correlation/level.py --tests shipped --out studies/correlation/level.csv
-    python studies/correlation/level.py --tests others --layers 7,19,31 --out studies/correlation/other_tests.csv
+    python studies/correlation/level.py --tests others --layers 19 --out studies/correlation/other_tests.csv
 
 A curve is one number per layer. Both curves of a pair are drawn independently from one kind of process; a test that
 holds its level calls 5 % of the pairs related. Every test computes a statistic on the pair and on surrogates, and its
@@ -326,6 +326,7 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=2000)
     parser.add_argument("--measures", default="spearman,kendall,distance")
     parser.add_argument("--tests", choices=["shipped", "others"], default="shipped")
+    parser.add_argument("--curves", help="kinds of curves with ; between them; default: all")
     parser.add_argument("--layers", default=",".join(map(str, LAYERS)))
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
@@ -333,6 +334,8 @@ def main() -> None:
     tests = (SHIPPED,) if args.tests == "shipped" else others
     lines, begun = ["measure,test,curves,layers,called_related,repetitions"], time.monotonic()
     for measure, test, kind, n in cells(args.measures, tests, args.layers):
+        if args.curves and kind not in args.curves.split(";"):
+            continue
         found = rate(measure, test, kind, n, args.repetitions)
         lines.append(f'{measure},"{test}","{kind}",{n},{found:.4f},{args.repetitions}')
         print(f"{time.monotonic() - begun:6.0f} s  {lines[-1]}", flush=True)
