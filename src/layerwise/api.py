@@ -473,7 +473,10 @@ def as_table(run: Any) -> LayerTable:
 
 
 def correlate(scan_table: Any, eval_table: Any, **options: Any) -> pd.DataFrame:
-    """Which metrics go with which task scores over the layers: Spearman, Kendall, distance correlation, p-values."""
+    """Which metrics go with which task scores over the layers: Spearman, Kendall and distance correlation.
+
+    They describe; the p-values are of where the curves bend. See `layerwise.downstream.correlate.correlations`.
+    """
     if "readout" in options:
         require_word("readout", options["readout"], READOUTS)
     return correlations(as_table(scan_table), as_table(eval_table), **options)
@@ -559,11 +562,13 @@ def correlated_pairs(runs: Sequence[Run]) -> Iterator[tuple[int, pd.DataFrame]]:
             if (scanned.kind, scored.kind) != ("scan", "eval") or prints[0] is None or prints[0] != prints[1]:
                 continue
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # the page itself says how many layers there are, and what p can be
-                try:
-                    yield number, correlations(scanned.table, of_one_recipe(scored.table))
-                except InputError:
-                    continue  # no four layers in common: nothing to show
+                warnings.simplefilter("ignore")  # the page itself says how many layers there are
+                for table in (scored.table, of_one_recipe(scored.table)):
+                    try:
+                        yield number, correlations(scanned.table, table)
+                        break
+                    except InputError:  # several prompts or lengths: the first alone; no four layers: nothing to show
+                        continue
 
 
 def of_one_recipe(scored: LayerTable) -> LayerTable:

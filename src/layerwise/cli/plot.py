@@ -21,6 +21,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--tokens", help="token choice; default: the first")
     parser.add_argument("--pooling", help="pooling; default: the first")
     parser.add_argument("--readout", help="readout; default: the first")
+    parser.add_argument("--transform", help="linear map of the scores in a correlation; default: the first")
     parser.add_argument("--measure", choices=["spearman", "kendall", "distance"], help="of a correlation")
     parser.add_argument("--cost", choices=["latency", "parameters", "memory"], help="of a trade-off")
 
@@ -34,7 +35,7 @@ def run(args: Namespace) -> int:
     require_new_file(args.out, overwrite=args.overwrite)
     if Path(args.out).suffix not in SUFFIXES:
         raise InputError(f"cannot write {args.out!r}; a figure is a {', '.join(SUFFIXES)} file")
-    names = ("metric", "rows", "tokens", "pooling", "readout", "measure", "cost")
+    names = ("metric", "rows", "tokens", "pooling", "readout", "transform", "measure", "cost")
     options = {name: getattr(args, name) for name in names if getattr(args, name)}
     with told_warnings():
         save(api.plot(*args.runs, figure=args.figure, **options), Path(args.out))

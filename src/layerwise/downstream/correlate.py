@@ -1,49 +1,93 @@
-"""Which metrics go with which tasks over the layers, with p-values that know that neighbouring layers are alike."""
+"""Which metrics go with which tasks over the layers: correlations as a description, and a test of shared bends."""
 
 import warnings
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
+from layerwise.downstream.curves import Curve
 from layerwise.errors import InputError
 from layerwise.results import LayerTable
 
 FEW_LAYERS = 10
-Curve = NDArray[np.float64]
+METRIC = ["metric", "rows", "tokens", "pooling"]  # what tells the curves of a scan apart
+TASK = ["metric", "tokens", "pooling", "transform"]  # and those of an eval
+NUMBERS = {"layer", "depth", "value", "n", "skipped", "ci_low", "ci_high", "missing", "note", "level"}
 
 
 def correlations(scan: LayerTable, scored: LayerTable, *, readout: str = "raw") -> pd.DataFrame:
-    """One row a metric (with its rows and tokens) and task: Spearman, Kendall, distance correlation, each with p.
+    """One row per pair of a metric and a task: their correlation over the layers, and a test of their bends.
 
-    Only layers that both tables have count, in the same readout. Metric and score are of the same tensor where
-    tokens and pooling agree; where the scan has several token choices, each is held against its own.
+    spearman, kendall and distance describe the two curves. Curves that both rise with depth correlate whether or not
+    they are related, so these have no p-value. `*_bends` correlates where the curves bend (their second differences),
+    and `*_bends_p` is a p-value that holds its level for trends and random walks (studies/correlation).
+
+    A metric is held against scores of the same readout and tokens, and of the same pooling where it has one; a metric
+    of single tokens has pooling "-" and goes with every pooling. Warns of curves that have no partner.
+
+    Args:
+        scan: the table of a scan.
+        scored: the table of an eval of the same model.
+        readout: raw or normed.
+
+    Returns:
+        Columns metric, rows, tokens, pooling, task, task_pooling, transform, layers and the numbers above.
+
+    Raises:
+        InputError: the tables are of different models or kinds, or share no four layers.
     """
     require_one_model(scan, scored)
-    metrics = curves(scan, readout, ["metric", "rows", "tokens"])
-    tasks = curves(scored, readout, ["metric", "tokens", "pooling"])
-    rows = []
-    for (metric, treatment, tokens), x in metrics.items():
-        for (task, scored_tokens, pooling), y in tasks.items():
-            if tokens != scored_tokens or pooling != "mean":
+    metrics, tasks = curves(scan, readout, METRIC), curves(scored, readout, TASK)
+    made: dict[tuple[object, ...], Curve] = {}
+    rows, alone = [], {*metrics, *tasks}
+    for of_metric, x in metrics.items():
+        for of_task, y in tasks.items():
+            (metric, treatment, tokens, pooling), (task, task_tokens, task_pooling, transform) = of_metric, of_task
+            if tokens != task_tokens or pooling not in ("-", task_pooling):
                 continue
-            both = pd.concat([x, y], axis=1, join="inner").dropna()
-            a, b = both.iloc[:, 0].to_numpy(float), both.iloc[:, 1].to_numpy(float)
-            if len(both) < 4:
+            layers = sorted(set(x.dropna().index) & set(y.dropna().index))
+            if len(layers) < 4:
                 continue
-            found = {name: value for how in MEASURES for name, value in with_p(how, a, b).items()}
-            named = {"metric": metric, "rows": treatment, "tokens": tokens, "task": task}
-            rows.append(named | {"layers": len(both)} | found)
+            alone -= {of_metric, of_task}
+            one, two = (prepared(made, name, curve, layers) for name, curve in ((of_metric, x), (of_task, y)))
+            named = {"metric": metric, "rows": treatment, "tokens": tokens, "pooling": pooling, "task": task,
+                     "task_pooling": task_pooling, "transform": transform}
+            rows.append(named | {"layers": len(layers)} | one.correlations(two))
     if not rows:
-        raise InputError(f"the two tables share no four layers with readout {readout!r} and equal tokens")
-    table = pd.DataFrame(rows)
-    if (fewest := int(table.layers.min())) < FEW_LAYERS:
-        warnings.warn(
-            f"only {fewest} layers: by circular shifts no p-value falls below 1/{fewest}; these numbers say little",
-            stacklevel=2,
+        raise InputError(
+            f"the two tables share no four layers with readout {readout!r}, equal tokens and equal pooling: "
+            f"the scan has {words(metrics, 2, 3)}, the eval {words(tasks, 1, 2)}"
         )
+    table = pd.DataFrame(rows)
+    warn(alone, int(table.layers.min()))
     return table
+
+
+def warn(alone: set[tuple[str, ...]], fewest: int) -> None:
+    if alone:
+        names = ", ".join(sorted(" ".join(name) for name in alone)[:4])
+        warnings.warn(
+            f"{len(alone)} curves have no partner with equal tokens and pooling and at least four layers in common, "
+            f"and are left out: {names}{', ...' if len(alone) > 4 else ''}",
+            stacklevel=3,
+        )
+    if fewest < FEW_LAYERS:
+        warnings.warn(f"only {fewest} layers: these numbers say little", stacklevel=3)
+
+
+def words(found: dict[tuple[str, ...], Any], *places: int) -> str:
+    """Tokens and poolings that curves have, for a message."""
+    return " or ".join(sorted({"/".join(name[i] for i in places) for name in found})) or "no such readout"
+
+
+def prepared(made: dict[tuple[object, ...], Curve], name: tuple[str, ...], curve: Any, layers: list[int]) -> Curve:
+    """The curve over these layers; what its correlations need is computed once."""
+    key = (len(name), name, tuple(layers))
+    if key not in made:
+        even = len(set(np.diff(layers))) == 1
+        made[key] = Curve(curve.loc[layers].to_numpy(float), evenly_spaced=even)
+    return made[key]
 
 
 def require_one_model(scan: LayerTable, scored: LayerTable) -> None:
@@ -58,44 +102,16 @@ def require_one_model(scan: LayerTable, scored: LayerTable) -> None:
 
 
 def curves(table: LayerTable, readout: str, by: list[str]) -> dict[tuple[str, ...], "pd.Series[Any]"]:
+    """Values by layer for each setting; refuses a setting that has two values for one layer."""
     frame = table.to_pandas()
     frame = frame[frame.readout == readout]
-    return {name: part.set_index("layer").value.sort_index() for name, part in frame.groupby(by)}
-
-
-def with_p(how: str, a: Curve, b: Curve) -> dict[str, float]:
-    """The measure, and the share of circular shifts of one curve that do as well: shifts keep a curve's smoothness."""
-    measure = MEASURES[how]
-    value = measure(a, b)
-    if np.isnan(value):
-        return {how: value, f"{how}_p": value}
-    shifted = [abs(measure(np.roll(a, shift), b)) for shift in range(len(a))]  # shift 0 is the value itself
-    return {how: value, f"{how}_p": float(np.mean([s >= abs(value) - 1e-12 for s in shifted]))}
-
-
-def spearman(a: Curve, b: Curve) -> float:
-    from scipy.stats import spearmanr
-
-    return float(spearmanr(a, b).statistic) if np.ptp(a) and np.ptp(b) else float("nan")
-
-
-def kendall(a: Curve, b: Curve) -> float:
-    from scipy.stats import kendalltau
-
-    return float(kendalltau(a, b).statistic) if np.ptp(a) and np.ptp(b) else float("nan")
-
-
-def distance_correlation(a: Curve, b: Curve) -> float:
-    """Szekely's distance correlation of two curves: 0 to 1, sees any dependence, has no sign."""
-    x, y = centered_distances(a), centered_distances(b)
-    spread = float((x * x).mean() * (y * y).mean())
-    return float(np.sqrt(max((x * y).mean(), 0.0) / np.sqrt(spread))) if spread > 0 else float("nan")
-
-
-def centered_distances(a: Curve) -> Curve:
-    distance = np.abs(a[:, None] - a[None, :])
-    centered: Curve = distance - distance.mean(axis=0) - distance.mean(axis=1, keepdims=True) + distance.mean()
-    return centered
-
-
-MEASURES = {"spearman": spearman, "kendall": kendall, "distance": distance_correlation}
+    found = {}
+    for name, part in frame.groupby(by):
+        if part.layer.duplicated().any():
+            others = [c for c in part.columns if c not in NUMBERS and part[c].nunique(dropna=False) > 1]
+            raise InputError(
+                f"{' '.join(map(str, name))} has several values for one layer, which differ in "
+                f"{', '.join(others) or 'nothing but the value'}; pass a table with one of them: table.where(...)"
+            )
+        found[name] = part.set_index("layer").value.sort_index()
+    return found

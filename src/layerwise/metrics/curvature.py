@@ -33,7 +33,7 @@ METRIC = Metric(
     perspective="geometry",
     larger_means="sharper turns",
     unit="radians",
-    reading=mean_over_prompts("curvature", curvature),
+    reading=mean_over_prompts("curvature", curvature, shared=True),
     score=mean_of(),
     cite="Hosseini & Fedorenko 2023; Skean et al. 2025, sec. 3.3",
 )

@@ -20,7 +20,7 @@ METRIC = Metric(
     name="mean_norm",
     perspective="scale",
     larger_means="longer token vectors",
-    reading=mean_over_prompts("mean_norm", mean_norm),
+    reading=mean_over_prompts("mean_norm", mean_norm, shared=True),
     score=mean_of(),
     cite="Xiao et al. 2024 (attention sinks); Sun et al. 2024 (massive activations)",
 )

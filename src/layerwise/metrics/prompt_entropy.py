@@ -43,7 +43,7 @@ def entropy_bound(mask: Tensor, width: int, rows: RowTreatment) -> Tensor:
 
 def reading(rows: RowTreatment) -> Reading:
     columns = ("prompt_entropy", "prompt_entropy_normalized")
-    return prompt_numbers(f"prompt_entropy/{rows}", partial(both_entropies, rows=rows), columns)
+    return prompt_numbers(f"prompt_entropy/{rows}", partial(both_entropies, rows=rows), columns, shared=True)
 
 
 METRIC = Metric(

@@ -1,4 +1,4 @@
-"""Readings: what is kept of a layer while data streams by. Equal readings are kept once and shared by metrics."""
+"""Readings: what is kept of a layer while data streams by. Shared readings are kept once for all metrics."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -48,7 +48,7 @@ class LayerBatch:
 
 @dataclass(frozen=True)
 class Reading:
-    """What is read of a batch, and the accumulator that keeps it. Readings of equal name are one.
+    """What is read of a batch, and the accumulator that keeps it.
 
     `read` reduces a batch to the few numbers that the accumulator's `update` takes; `start` makes that
     accumulator for width D. Reading and keeping are two steps, so that a batch that fails half way through
@@ -56,6 +56,9 @@ class Reading:
     view; `views` counts the perturbed copies it needs beside the original. A reading of numbers a prompt
     names them in `columns`, so that they can also be kept prompt by prompt. `finish` turns what was kept into
     what scores are made of, once for all metrics that share it.
+
+    A reading belongs to its metric: two metrics may give theirs one name. Where `shared` is true, the name alone says
+    what is computed, and all metrics with a reading of that name share what is kept. layerwise's own readings are.
     """
 
     name: str
@@ -65,6 +68,11 @@ class Reading:
     views: int = 0
     columns: tuple[str, ...] = ()
     finish: Callable[[Any, RowTreatment], Any] = field(default=lambda kept, rows: kept, compare=False)
+    shared: bool = False
+
+    def key(self, metric: str) -> str:
+        """The name under which it is kept for a metric."""
+        return self.name if self.shared else f"{self.name}@{metric}"
 
 
 @dataclass(frozen=True)
@@ -77,24 +85,28 @@ class Spectrum:
     note: str = ""
 
 
-def prompt_numbers(name: str, function: Callable[[Tensor, Tensor], Tensor], columns: tuple[str, ...]) -> Reading:
+def prompt_numbers(
+    name: str, function: Callable[[Tensor, Tensor], Tensor], columns: tuple[str, ...], *, shared: bool = False
+) -> Reading:
     """Means over prompts of function(tokens (B, T, D), mask (B, T)) -> (B, columns)."""
 
     def read(batch: LayerBatch) -> tuple[Tensor]:
         pieces = [function(tokens, mask).reshape(len(tokens), len(columns)) for tokens, mask in batch.pieces()]
         return (torch.cat(pieces),)
 
-    return Reading(name, "tokens", lambda width: RunningMean(len(columns)), read, columns=columns)
+    return Reading(name, "tokens", lambda width: RunningMean(len(columns)), read, columns=columns, shared=shared)
 
 
-def mean_over_prompts(name: str, function: Callable[[Tensor, Tensor], Tensor]) -> Callable[[RowTreatment], Reading]:
+def mean_over_prompts(
+    name: str, function: Callable[[Tensor, Tensor], Tensor], *, shared: bool = False
+) -> Callable[[RowTreatment], Reading]:
     """The mean over prompts of function(tokens (B, T, D), mask (B, T)) -> (B,), on rows treated as asked."""
 
     def reading(rows: RowTreatment) -> Reading:
         def treated(tokens: Tensor, mask: Tensor) -> Tensor:
             return function(tokens if rows == "raw" else treat_rows(tokens, rows, mask), mask)
 
-        return prompt_numbers(f"{name}/{rows}", treated, (name,))
+        return prompt_numbers(f"{name}/{rows}", treated, (name,), shared=shared)
 
     return reading
 
@@ -109,7 +121,7 @@ def pooled_rows(rows: RowTreatment) -> Reading:
 
     # Raw and centred rows share one state: centring is exact at the end.
     name = "pooled_unit_rows" if rows == "unit" else "pooled_rows"
-    return Reading(name, "pooled", SecondMoment, read, finish=spectrum_of_moment)
+    return Reading(name, "pooled", SecondMoment, read, finish=spectrum_of_moment, shared=True)
 
 
 def spectrum_of_moment(kept: SecondMoment | FrequentDirections, rows: RowTreatment) -> Spectrum:
@@ -137,6 +149,7 @@ def row_sample(rows: RowTreatment) -> Reading:
         "pooled",
         lambda width: RowSample(width, views=1, size=SAMPLE_ROWS),
         lambda batch: (batch.keys, batch.pooled[:, :1]),
+        shared=True,
     )
 
 
@@ -147,7 +160,7 @@ def mean_unit_row(rows: RowTreatment) -> Reading:
         unit = unit_rows(batch.pooled[:, 0])
         return (unit.masked_fill((unit == 0).all(dim=-1, keepdim=True), float("nan")),)
 
-    return Reading("mean_unit_row", "pooled", RunningMean, read)
+    return Reading("mean_unit_row", "pooled", RunningMean, read, shared=True)
 
 
 def view_pairs(rows: RowTreatment) -> Reading:
@@ -158,6 +171,7 @@ def view_pairs(rows: RowTreatment) -> Reading:
         lambda width: RowSample(width, views=2, size=SAMPLE_PAIRS),
         lambda batch: (batch.keys, batch.pooled[:, 1:3]),
         views=2,
+        shared=True,
     )
 
 
@@ -169,6 +183,7 @@ def view_sample(rows: RowTreatment) -> Reading:
         lambda width: RowSample(width, views=LIDAR_VIEWS, size=SAMPLE_VIEWED),
         lambda batch: (batch.keys, batch.pooled[:, 1 : 1 + LIDAR_VIEWS]),
         views=LIDAR_VIEWS,
+        shared=True,
     )
 
 
@@ -180,4 +195,5 @@ def view_scatter(rows: RowTreatment) -> Reading:
         lambda width: ClassScatter(width, views=LIDAR_VIEWS),
         lambda batch: (batch.pooled[:, 1 : 1 + LIDAR_VIEWS],),
         views=LIDAR_VIEWS,
+        shared=True,
     )

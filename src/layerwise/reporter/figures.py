@@ -5,6 +5,7 @@ Every figure draws on one Axes, its own or one that is given, so that papers can
 
 import io
 import math
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -122,7 +123,8 @@ def stress(table: LayerTable, *, metric: str | None = None, ax: Any = None, **se
 
 
 def correlation(frame: pd.DataFrame, *, measure: str = "spearman", ax: Any = None, **setting: Any) -> Any:
-    """Task by metric: how the scores of layers go with a metric over the layers of one model."""
+    """Task by metric: how the scores of layers go with a metric over the layers of one model. A description, no test."""
+    frame = scored_alike(frame, setting.get("pooling"), setting.get("transform"))
     for name in ("rows", "tokens"):
         has = frame.groupby("metric")[name].unique()
         words_kept = {metric: pick_word(list(there), setting.get(name)) for metric, there in has.items()}
@@ -136,6 +138,19 @@ def correlation(frame: pd.DataFrame, *, measure: str = "spearman", ax: Any = Non
         ax.tick_params(labelsize=6)
         ax.figure.colorbar(drawn, ax=ax, label=measure.capitalize(), location="top", aspect=30, pad=0.02)
     return ax
+
+
+def scored_alike(frame: pd.DataFrame, pooling: str | None, transform: str | None) -> pd.DataFrame:
+    """The correlations with scores of one pooling and map, those asked for or the first; warns of what is not shown."""
+    for name, option, word in (("task_pooling", "pooling", pooling), ("transform", "transform", transform)):
+        has = list(frame[name].unique())
+        if word is not None and word not in has:
+            raise InputError(f"no score with {option} {word!r}; there are {', '.join(has)}")
+        if word is None and len(has) > 1:
+            hint = f"{option} {has[0]} is shown, not {', '.join(has[1:])}; choose with {option}=..."
+            warnings.warn(hint, stacklevel=3)
+        frame = frame[frame[name] == (word or has[0])]
+    return frame
 
 
 def tradeoff(told: Mapping[str, Any], *, cost: str = "latency", ax: Any = None) -> Any:
@@ -181,7 +196,7 @@ SETTING = {"rows", "tokens", "pooling", "readout"}
 OPTIONS = {  # what each figure can be told
     "depth": {"metric", *SETTING},
     "heatmap": SETTING,
-    "correlation": {"measure", "rows", "tokens"},
+    "correlation": {"measure", "rows", "tokens", "pooling", "transform"},
     "checkpoints": {"metric", *SETTING},
     "stress": {"metric", *SETTING},
     "tradeoff": {"cost"},

@@ -37,7 +37,8 @@ HEADINGS = {
     "scores": ("Scores of tasks", ""),
     "correlation": (
         "Which metrics go with which scores",
-        "Over the layers of one model. Signs differ between model families, so this is no rule for another model.",
+        "Over the layers of one model: a description, not a test. Signs differ between model families, so this is no "
+        "rule for another model.",
     ),
     "tradeoff": ("What a layer costs", ""),
     "stress": ("Under stress", "Prompts made more and more extreme: a line a level."),

@@ -53,7 +53,7 @@ class Measurement:
     def key(self, reading: Reading) -> str:
         """The name under which a reading is kept; equal keys are kept once."""
         pooling = self.lens.pooling if reading.of == "pooled" else "-"
-        return f"{self.layer:03d}|{self.lens.readout}|{self.lens.tokens}|{pooling}|{reading.name}"
+        return f"{self.layer:03d}|{self.lens.readout}|{self.lens.tokens}|{pooling}|{reading.key(self.metric.name)}"
 
 
 @dataclass(frozen=True)

@@ -67,6 +67,13 @@ def score(
     return replace(estimate, ci_low=low, ci_high=high)
 
 
+def column_name(m: Measurement, column: str) -> str:
+    """A column of a metric's own reading bears the metric's name, whatever the reading calls it."""
+    if m.reading.shared:
+        return column
+    return m.metric.name if len(m.reading.columns) == 1 else f"{m.metric.name}.{column}"
+
+
 def prompt_table(plan: ScanPlan, prompts: PromptValues) -> bytes:
     """The numbers of single prompts as Parquet: example id, digest, layer, readout, tokens, rows, metric, value."""
     import pyarrow as pa
@@ -80,7 +87,7 @@ def prompt_table(plan: ScanPlan, prompts: PromptValues) -> bytes:
         values = torch.cat(prompts.values[key]).double().numpy()                  # (N, columns)
         for i, column in enumerate(m.reading.columns):
             words = {"layer": m.layer, "readout": m.lens.readout, "tokens": m.lens.tokens}
-            words |= {"rows": m.rows, "metric": column}
+            words |= {"rows": m.rows, "metric": column_name(m, column)}
             columns = {name: pa.array([word] * len(ids)) for name, word in words.items()}
             parts.append(pa.table({"id": ids, "digest": digests, **columns, "value": values[:, i]}))
     return parquet_bytes(pa.concat_tables(parts) if parts else pa.table({"id": ids, "digest": digests}))

@@ -292,8 +292,9 @@ const scoreRow = (line, layers, normed) => {
 };
 
 // ---- correlation ----------------------------------------------------------------------------------------------
-// A correlation has a metric's rows and tokens, and no pooling or readout of its own.
-const settled = (rows) => fitting(rows.map((row) => ({ ...row, pooling: "-", readout: "-" })));
+// A correlation has a metric's rows, tokens and pooling, and no readout of its own.
+const settled = (rows) => fitting(rows.map((row) => ({ ...row, readout: "-" })));
+const scoredAs = (row) => (row.transform === "none" ? row.task_pooling : `${row.task_pooling} + ${row.transform}`);
 const drawCorrelation = () => {
   let measure = "spearman";
   const measures = [
@@ -305,34 +306,49 @@ const drawCorrelation = () => {
     measure = m;
     redrawAll();
   });
+  const scored = unique(D.correlation.flatMap((found) => found.rows.map(scoredAs)));
+  let as = scored[0];
+  if (scored.length > 1)
+    chooser(
+      "correlation",
+      "scores with pooling, map",
+      scored.map((w) => [w, w]),
+      (w) => {
+        as = w;
+        redrawAll();
+      },
+    );
   for (const found of D.correlation) {
     card(inside("correlation"), () => {
-      const metrics = metricNames(found.rows);
+      const shown = found.rows.filter((row) => scoredAs(row) === as);
+      const metrics = metricNames(shown);
       const columns = metrics.map((metric) => ({
         metric,
-        rows: settled(found.rows.filter((r) => r.metric === metric)),
+        rows: settled(shown.filter((r) => r.metric === metric)),
       }));
-      const tasks = unique(found.rows.map((row) => row.task));
+      const tasks = unique(shown.map((row) => row.task));
       const rows = tasks.map((task) => ({
         label: task,
         cells: columns.map(({ metric, rows: mine }) => {
           const row = mine.find((r) => r.task === task),
             y = row ? row[measure] : null,
-            p = row ? row[`${measure}_p`] : null;
+            p = row ? row[`${measure}_bends_p`] : null;
+          const bends = p === null ? "bends not tested" : `bends ${number(row[`${measure}_bends`])}, p ${number(p)}`;
           const text = y === null ? "" : y.toFixed(2).replace("-", "−").replace("0.", ".");
           return {
             share: y === null ? null : (y + 1) / 2,
             text,
-            full: y === null ? "" : `${y.toFixed(2)} (p ${number(p)})`,
-            told: [{ name: words(metric), cells: [number(y), `p ${number(p)}`, row ? `${row.layers} layers` : ""] }],
+            full: y === null ? "" : `${y.toFixed(2)} (${bends})`,
+            told: [{ name: words(metric), cells: [number(y), row ? bends : "", row ? `${row.layers} layers` : ""] }],
           };
         }),
       }));
       return {
         title: D.models[found.model].label,
         note:
-          `${found.rows[0].layers} layers. p is the share of circular shifts that correlate as strongly: ` +
-          `it cannot fall below ${number(1 / found.rows[0].layers)}.`,
+          (shown.length ? `${shown[0].layers} layers. ` : "No pair with these scores. ") +
+          "A description without a p-value: two curves that both rise or fall with depth correlate anyway. " +
+          "The p-value in each cell's text is of the bends: whether the curves turn at the same layers.",
         key: [scaleKey(measure === "distance" ? "(no sign)" : "−1", "1", diverging)],
         picture: (plot) => heatMap(plot, { rows, columns: metrics.map(words), colour: diverging, slanted: true }),
         table: () => heatTable(`${measure} of metrics with scores over layers`, { rows, columns: metrics.map(words) }),
