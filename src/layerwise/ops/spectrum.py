@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from layerwise.errors import InputError
+from layerwise.ops.precision import double, widen
 from layerwise.ops.rows import RowTreatment, treat_rows
 
 NotConverged: type[Exception] = torch.linalg.LinAlgError  # type: ignore[attr-defined]  # public, but not exported
@@ -18,12 +19,16 @@ def small_gram(z: Tensor) -> Tensor:
 
 
 def eigenvalues(gram: Tensor, size: int | Tensor) -> Tensor:
-    """Eigenvalues of a positive semidefinite matrix, ascending, with rounding noise set to zero.
+    """Eigenvalues of a positive semidefinite matrix, ascending; negative ones are rounding noise and become zero.
 
-    `size` is max(N, D) of the matrix that made the Gram matrix: eigenvalues below size * eps * largest are
-    noise. A tensor of sizes gives each matrix of a batch its own, so that padding does not move the cut.
+    `size` is max(N, D) of the matrix that made the Gram matrix. In float64, what lies below size * eps * largest is
+    set to zero as well: noise that a root would magnify. In float32 that cut would delete real eigenvalues wherever
+    one row carries nearly all of the trace, as an attention sink does, so there is none: see docs/metrics.md. A
+    tensor of sizes gives each matrix of a batch its own, so that padding does not move the cut.
     """
     values = symmetric_eigenvalues(gram)
+    if values.dtype != torch.float64:
+        return values.clamp(min=0)
     largest = values[..., -1:].detach()
     cut = torch.as_tensor(size, device=values.device)[..., None] * torch.finfo(values.dtype).eps * largest
     return torch.where(values > cut, values, 0.0)
@@ -34,10 +39,20 @@ def symmetric_eigenvalues(gram: Tensor) -> Tensor:
     try:
         values: Tensor = torch.linalg.eigvalsh(gram)
     except NotConverged:
+        exact = double(gram)
         try:
-            values = torch.linalg.eigvalsh(gram.double()).to(gram.dtype)
-        except NotConverged:  # singular values of a positive semidefinite matrix are its eigenvalues
-            values = torch.linalg.svdvals(gram.double()).flip(-1).to(gram.dtype)
+            values = torch.linalg.eigvalsh(exact)
+        except NotConverged:
+            values = shifted_singular_values(exact)
+        values = values.to(gram)
+    return values
+
+
+def shifted_singular_values(gram: Tensor) -> Tensor:
+    """Eigenvalues by singular values, which have no sign: the matrix is first made positive by adding its norm."""
+    shift: Tensor = torch.linalg.matrix_norm(gram.detach(), keepdim=True)      # (..., 1, 1)
+    eye = torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
+    values: Tensor = torch.linalg.svdvals(gram + shift * eye).flip(-1) - shift.squeeze(-1)
     return values
 
 
@@ -90,20 +105,30 @@ def matrix_entropy(
 ) -> Tensor:
     """Matrix-based entropy S_alpha of the rows of z, in nats: 0 when they lie on one line, at most log min(N, D).
 
-    z (..., N, D), mask (..., N) of rows that count -> (...). Computed in float32 or, given float64, in
-    float64. nan where every row is zero; raises on NaN, infinity and empty input.
+    z (..., N, D), mask (..., N) of rows that count -> (...) in float32 or, given float64, in float64. Orders below 1,
+    which weigh small eigenvalues most, are computed in float64 whatever z is. nan where every row is zero; raises on
+    NaN, infinity and empty input.
     """
     if alpha == 2 and 0 not in z.shape:
         return collision_entropy(small_gram(treat_rows(z, rows, mask)))
+    if alpha < 1:
+        return renyi_entropy(exact_spectrum(z, rows, mask), alpha).to(widen(z))
     return renyi_entropy(spectrum(z, rows, mask), alpha)
 
 
 def effective_rank(z: Tensor, *, rows: RowTreatment = "raw", mask: Tensor | None = None) -> Tensor:
     """Effective rank of Roy and Vetterli: exp of the Shannon entropy of the singular values' shares.
 
-    z (..., N, D) -> (...), between exp(S_1) and the rank; nan where every row is zero.
+    z (..., N, D) -> (...), between exp(S_1) and the rank, in float32 or, given float64, in float64; float64 inside,
+    since roots magnify the noise of small eigenvalues. nan where every row is zero.
     """
-    return rank_of_spectrum(spectrum(z, rows, mask))
+    return rank_of_spectrum(exact_spectrum(z, rows, mask)).to(widen(z))
+
+
+def exact_spectrum(z: Tensor, rows: RowTreatment, mask: Tensor | None) -> Tensor:
+    """The spectrum in float64, whatever type z has."""
+    exact = double(widen(z))
+    return spectrum(exact, rows, None if mask is None else mask.to(exact.device))
 
 
 def rank_of_spectrum(values: Tensor) -> Tensor:
