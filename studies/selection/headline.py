@@ -131,10 +131,41 @@ def table() -> pd.DataFrame:
         bases = ["last", "static", "last + same map + static"]
         rows += gains(pd.read_csv(HERE / "ablation.csv"), {"fitted_on": "texts (ablation)"}, bases)
     names = ["figure", "models", "fitted_on", "recipe", "tasks", "value", "low", "high"]
-    return pd.DataFrame(rows + recovered() + recovered_with_labels())[names].round(2)
+    return pd.DataFrame(rows + recovered() + recovered_with_labels())[names].round(4)
+
+
+def page_rows(found: pd.DataFrame, fitted_on: str, names: dict[str, str]) -> list[str]:
+    """Lines of a table in Markdown: each recipe's mean and gain over the last layer, for both decoders."""
+    some = found[found.fitted_on == fitted_on].set_index(["models", "recipe", "figure"])
+    lines = []
+    for recipe, name in names.items():
+        cells = [name]
+        for model in DECODERS:
+            cells.append(f"{some.loc[(model, recipe, 'mean'), 'value']:.2f}")
+            gain = None if recipe == "last" else some.loc[(model, recipe, "over last")]
+            cells.append("" if gain is None else f"{gain.value:+.1f} ({gain.low:.1f} to {gain.high:.1f})")
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def page_tables(found: pd.DataFrame) -> dict[str, list[str]]:
+    """The tables of docs/pick.md and of this study's README."""
+    static = {"static": "token embeddings, whitened (layer 0)"}
+    plain = {"last": "last layer", **static}
+    shipped = {"chosen without static": "recipe, `--no-static`", "chosen": "**recipe (probes-3)**"}
+    ablation = {"last + same map": "last layer + same map", "last + same map + static": "last layer + same map + static"}
+    tables = {
+        "texts": page_rows(found, "texts", plain | {"layer alone": "layer alone (`--layer-only`)"} | shipped),
+        "task": page_rows(found, "task", plain | shipped),
+    }
+    if "texts (ablation)" in set(found.fitted_on):
+        tables["ablation"] = page_rows(found, "texts (ablation)", plain | ablation | shipped)
+    return tables
 
 
 if __name__ == "__main__":
     found = table()
     found.to_csv(HERE / "headline.csv", index=False)
     print(found.to_string(index=False))
+    for name, lines in page_tables(found).items():
+        print("", name, *lines, sep="\n")
