@@ -114,17 +114,15 @@ def test_pick_calls_fitting_on_the_test_sets_own_texts_transductive(figure):
 
 
 def test_pick_gives_shares_recovered_with_and_without_the_model_that_carries_them(figure):
-    shares = {name: figure(name, "", "layer alone", "recovered") for name in ("all five", "without smollm2-135m", GEMMA)}
-    every, rest, gemma = shares.values()
+    sets = ("all five", "without smollm2-135m", GEMMA)
+    every, rest, gemma = (figure(name, "", "layer alone", "recovered") for name in sets)
     assert f"recover {every.value:.0f} % {span(every, 0)} of the gap" in PICK
     assert f"{rest.value:.0f} % {span(rest, 0)} without SmolLM2" in PICK
     assert f"{gemma.value:.0f} % {span(gemma, 0)} on Gemma3 alone" in PICK
     audited = pd.read_csv(STUDY / "test_layers.csv").query("rule == 'probes-2' and family == 'all'").iloc[0]
     assert every.value == pytest.approx(100 * audited.recovered, abs=0.02)
     assert every.low == pytest.approx(100 * audited.low_tasks, abs=0.02)
-    every, rest, gemma = (
-        figure(name, "", "layer, 64 labels", "recovered") for name in ("all five", "without smollm2-135m", GEMMA)
-    )
+    every, rest, gemma = (figure(name, "", "layer, 64 labels", "recovered") for name in sets)
     assert f"recover {every.value:.0f} % {span(every, 0)} of the gap over the five models" in PICK
     assert f"{rest.value:.0f} % without SmolLM2 and {gemma.value:.0f} % {span(gemma, 0)} on Gemma3" in PICK
     assert "For 15 of the 21 tasks the labels come from the test set that is scored" in PICK
@@ -132,7 +130,8 @@ def test_pick_gives_shares_recovered_with_and_without_the_model_that_carries_the
 
 def test_pick_shows_both_directions_of_the_papers_rule():
     table = pd.read_csv(STUDY / "released.csv").query("family == 'all'").set_index("rule")
-    for rule, words in (("min:dime", "least DiME, recovers"), ("max:dime", "most DiME,"), ("depth:80%", "80 % recovers")):
+    said = {"min:dime": "least DiME, recovers", "max:dime": "most DiME,", "depth:80%": "80 % recovers"}
+    for rule, words in said.items():
         row = table.loc[rule]
         share = f"{100 * row.recovered:.0f} % ({100 * row.low_tasks:.0f} to {100 * row.high_tasks:.0f})"
         assert f"{words} {share}" in PICK, rule
@@ -164,8 +163,8 @@ def test_the_readme_cost_is_that_of_the_benchmark_table():
     table = (ROOT / "benchmarks/README.md").read_text(encoding="utf-8")
     ratios = {int(t): float(r) for t, r in re.findall(r"\| (\d+) \| \d+ \| ([\d.]+) \(", table)}
     shortest, longest = min(ratios), max(ratios)
-    words = f"take {ratios[shortest]:.2f} ({shortest} tokens) to {ratios[longest]:.2f} ({longest} tokens) times the bare forward"
-    assert words in README
+    low, high = (f"{ratios[length]:.2f} ({length} tokens)" for length in (shortest, longest))
+    assert f"take {low} to {high} times the bare forward pass" in README
 
 
 def test_no_sinks_is_not_no_first_and_the_study_of_eval_says_how_often():

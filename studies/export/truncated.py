@@ -2,8 +2,8 @@
 
     python studies/export/truncated.py MODELS studies/export
 
-Writes truncated.csv: the largest difference of an entry over the largest entry of the true layer, and the mean cosine of
-the two vectors of a text, for three depths of each model on 24 of the bundled demo texts.
+Writes truncated.csv: the largest difference of an entry over the largest entry of the true layer, and the mean cosine
+of the two vectors of a text, for three depths of each model on 24 of the bundled demo texts.
 """
 
 import sys
@@ -43,7 +43,8 @@ def main(models: Path, out: Path) -> None:
             cut = pooled(models / name, layer, network.tokenizer)
             cosine = (true * cut).sum(1) / np.linalg.norm(true, axis=1) / np.linalg.norm(cut, axis=1)
             gap = float(np.abs(true - cut).max() / np.abs(true).max())
-            rows.append({"model": name, "layer": layer, "of": network.depth, "difference": gap, "cosine": cosine.mean()})
+            row = {"model": name, "layer": layer, "of": network.depth, "difference": gap, "cosine": cosine.mean()}
+            rows.append(row)
             print(rows[-1], flush=True)
     pd.DataFrame(rows).round(6).to_csv(out / "truncated.csv", index=False)
 

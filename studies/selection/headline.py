@@ -2,8 +2,8 @@
 
     python studies/selection/headline.py
 
-Reads test_ideas.csv, test_recipes.csv, ablation.csv, test_labels.csv, picks.json and ../eval/scores.csv; writes headline.csv.
-Intervals are of 95 %, by drawing tasks again with replacement; two decoders are too few to draw models.
+Reads test_ideas.csv, test_recipes.csv, ablation.csv, test_labels.csv, picks.json and ../eval/scores.csv; writes
+headline.csv. Intervals are of 95 %, by drawing tasks again with replacement; two decoders are too few to draw models.
 `texts`: one map per model, fitted on 1,000 paragraphs of WikiText-2 train. `task`: transductive, one map for each task,
 fitted on the unlabelled texts of its own test set.
 """
@@ -83,7 +83,7 @@ def gains(scores: pd.DataFrame, told: Row, bases: Iterable[str], without: Iterab
 
 
 def recovered() -> list[Row]:
-    """The share of the gap between last and best layer that the shipped choice of a layer recovers, by set of models."""
+    """The share of the gap between last and best layer that the shipped choice of a layer recovers, by models."""
     bare = bare_layers()
     normed = set(bare[bare.readout == "normed"].model)  # their last layer is the normed one
     depth = bare.groupby("model").layer.transform("max")
@@ -109,13 +109,14 @@ def recovered() -> list[Row]:
 def share_row(name: str, recipe: str, cases: list[Case], scores: list[float]) -> Row:
     """As layerwise.selection.audit computes it: means over models, then families; every model has the same tasks."""
     rows = [
-        {"family": case.family, "model": case.model, "task": case.task, "chosen": score, "last": case.last, "best": case.best}
+        (case.task, case.family, case.model, score, case.last, case.best)
         for case, score in zip(cases, scores, strict=True)
     ]
-    frame = pd.DataFrame(rows).groupby(["task", "family", "model"]).mean().groupby(["task", "family"]).mean()
-    chosen, last, best = frame.groupby("task").mean()[["chosen", "last", "best"]].to_numpy().T       # (tasks,) each
+    names = ["task", "family", "model", "chosen", "last", "best"]
+    frame = pd.DataFrame(rows, columns=names).set_index(names[:3]).groupby(["task", "family"]).mean()
+    chosen, last, best = frame.groupby("task").mean()[["chosen", "last", "best"]].to_numpy().T  # (tasks,) each
     rng = np.random.default_rng(0)
-    drawn = np.stack([rng.choice(len(last), len(last)) for _ in range(1000)])                        # (draws, tasks)
+    drawn = np.stack([rng.choice(len(last), len(last)) for _ in range(1000)])                   # (draws, tasks)
     shares = (chosen[drawn] - last[drawn]).mean(axis=1) / (best[drawn] - last[drawn]).mean(axis=1)
     low, high = np.percentile(shares, [2.5, 97.5])
     share = (chosen - last).mean() / (best - last).mean()
@@ -168,7 +169,7 @@ def page_tables(found: pd.DataFrame) -> dict[str, list[str]]:
     static = {"static": "token embeddings, whitened (layer 0)"}
     plain = {"last": "last layer", **static}
     shipped = {"chosen without static": "recipe, `--no-static`", "chosen": "**recipe (probes-3)**"}
-    ablation = {"last + same map": "last layer + same map", "last + same map + static": "last layer + same map + static"}
+    ablation = {f"last + same map{end}": f"last layer + same map{end}" for end in ("", " + static")}
     tables = {
         "texts": page_rows(found, "texts", plain | {"layer alone": "layer alone (`--layer-only`)"} | shipped),
         "task": page_rows(found, "task", plain | shipped),

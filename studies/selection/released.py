@@ -2,8 +2,8 @@
 
     python studies/selection/released.py SHARED_DATA/released OUT
 
-Writes released.csv, one row per rule and family; pythia410m.csv, the means on Pythia-410M's 29 tasks; and table2.csv, the
-Pythia-410M row of the paper's Table 2 on either set of tasks, read as the authors' loader does and in English only.
+Writes released.csv, one row per rule and family; pythia410m.csv, the means on Pythia-410M's 29 tasks; and table2.csv,
+the Pythia-410M row of the paper's Table 2 on either set of tasks, read as the authors' loader does and in English only.
 """
 
 import sys
@@ -73,13 +73,11 @@ def proxy_scores(cases: list[Case], proxies: list[str]) -> pd.DataFrame:
 def table2(folder: Path) -> pd.DataFrame:
     """Last layer, best single layer and the rules of Table 2 for Pythia-410M; the rules have metrics for 29 tasks.
 
-    `first entry` is what the authors' loader reads (results_saving.py, scores["test"][0]): for STS17, some language pair.
+    `first entry` is what the authors' loader reads (scores["test"][0]): for STS17, some language pair.
     """
     scores, metrics = (pd.read_parquet(folder / f"{name}.parquet") for name in ("mteb_scores", "metrics"))
-    scores, metrics = (
-        frame[(frame.family == "Pythia") & (frame["size"] == "410m") & (frame.revision == "main") & (frame.split == "test")]
-        for frame in (scores, metrics)
-    )
+    kept = "family == 'Pythia' and size == '410m' and revision == 'main' and split == 'test'"
+    scores, metrics = scores.query(kept, engine="python"), metrics.query(kept, engine="python")
     metrics = metrics[(metrics.normalisation == "raw") & (metrics.task != "")]
     rows = []
     for reading, some in (("first entry", scores[scores.file_order == 0]), ("English", scores[scores.english_subset])):
