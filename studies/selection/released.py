@@ -2,7 +2,8 @@
 
     python studies/selection/released.py SHARED_DATA/released OUT
 
-Writes released.csv, a row a rule and family, and pythia410m.csv, the means on Pythia-410M's 29 tasks.
+Writes released.csv, one row per rule and family; pythia410m.csv, the means on Pythia-410M's 29 tasks; and table2.csv,
+the Pythia-410M row of the paper's Table 2 on either set of tasks, read as the authors' loader does and in English only.
 """
 
 import sys
@@ -69,7 +70,30 @@ def proxy_scores(cases: list[Case], proxies: list[str]) -> pd.DataFrame:
     return pd.DataFrame(audit_rows("best on " + "+".join(proxies), cases, pd.Series(chosen).to_numpy()))
 
 
+def table2(folder: Path) -> pd.DataFrame:
+    """Last layer, best single layer and the rules of Table 2 for Pythia-410M; the rules have metrics for 29 tasks.
+
+    `first entry` is what the authors' loader reads (scores["test"][0]): for STS17, some language pair.
+    """
+    scores, metrics = (pd.read_parquet(folder / f"{name}.parquet") for name in ("mteb_scores", "metrics"))
+    kept = "family == 'Pythia' and size == '410m' and revision == 'main' and split == 'test'"
+    scores, metrics = scores.query(kept, engine="python"), metrics.query(kept, engine="python")
+    metrics = metrics[(metrics.normalisation == "raw") & (metrics.task != "")]
+    rows = []
+    for reading, some in (("first entry", scores[scores.file_order == 0]), ("English", scores[scores.english_subset])):
+        grid = 100 * some.pivot_table(index="task", columns="layer", values="main_score")
+        for part in (grid, grid[grid.index.isin(metrics.task)]):
+            found = {"last": part.iloc[:, -1].mean(), "best single layer": part.mean().max()}
+            for name in ("dime", "infonce", "entropy_dataset") if len(part) < len(grid) else ():
+                curves = metrics[metrics.metric == name].pivot_table(index="task", columns="layer", values="value")
+                for word, layers in (("min", curves.idxmin(axis=1)), ("max", curves.idxmax(axis=1))):
+                    found[f"{word}:{name}"] = sum(part.loc[task, k] for task, k in layers.items()) / len(layers)
+            rows += [{"reading": reading, "tasks": len(part), "rule": r, "score": s} for r, s in found.items()]
+    return pd.DataFrame(rows).round(2)
+
+
 def main(folder: Path, out: Path) -> None:
+    table2(folder).to_csv(out / "table2.csv", index=False)
     cases = read(folder)
     frames = [audit(cases, [parse_rule(word) for word in RULES])]
     frames.append(audit_fitted("ranker of all metrics", cases, lambda some: fit_ranker(some, METRICS).rule("ranker")))

@@ -277,7 +277,7 @@ def pick_box(pick: Mapping[str, Any], label: str) -> str:
         "rule": pick.get("rule", ""),
         "recipe": ", ".join(f"{k} {v}" for k, v in recipe.items() if v not in ("", None, "none", False)),
         "gain by the probes": gain_told(pick.get("gain")),
-        "expected gain": gain_told(pick.get("expected_gain")),
+        "gain of the two tested models": gain_told(pick.get("expected_gain")),
         "layers that do as well": ", ".join(map(str, pick.get("layers_alike") or [])),
         "saving": ", ".join(f"{k} {v}" for k, v in (pick.get("saving") or {}).items()),
     }

@@ -139,7 +139,8 @@ class Pick:
             lines.append(f"  probes: {told_gain}, 95 % {self.gain.low:+.1f} to {self.gain.high:+.1f}")
         if self.expected_gain:
             mean, low, high = (self.expected_gain[name] for name in ("mean", "low", "high"))
-            lines.append(f"  audited models: {mean:+.1f} points on labelled tasks, {low:+.1f} to {high:+.1f}")
+            gained = f"the two models it was chosen on gained {mean:.1f} points ({low:.1f} to {high:.1f})"
+            lines.append(f"  labelled tasks: {gained}; yours may differ")
         if self.layers_alike:
             lines.append(f"  layers that cannot be told from it: {', '.join(map(str, self.layers_alike))}")
         if self.saving > 0:

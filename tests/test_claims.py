@@ -1,0 +1,187 @@
+"""What README.md and the docs claim in numbers is what the committed tables say."""
+
+import importlib.util
+import json
+import os
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+ROOT = Path(__file__).parents[1]
+STUDY = ROOT / "studies" / "selection"
+README, PICK, EXPORT, VIEWS, EVAL = (
+    " ".join((ROOT / name).read_text(encoding="utf-8").split())
+    for name in ("README.md", "docs/pick.md", "docs/export.md", "studies/views/README.md", "studies/eval/README.md")
+)
+
+
+def study_module(path):
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def headline():
+    return study_module(STUDY / "headline.py")
+
+
+@pytest.fixture(scope="module")
+def found(headline):
+    return headline.table()
+
+
+@pytest.fixture(scope="module")
+def figure(found):
+    """One figure by (model or set of models, fit, recipe, name)."""
+    known = found.fillna({"fitted_on": ""}).set_index(["models", "fitted_on", "recipe", "figure"]).sort_index()
+    return lambda *at: known.loc[at].iloc[0] if isinstance(known.loc[at], pd.DataFrame) else known.loc[at]
+
+
+def span(row, digits=1):
+    return f"({row.low:.{digits}f} to {row.high:.{digits}f})"
+
+
+SMOL, GEMMA = "smollm2-135m", "gemma3-270m"
+
+
+def test_headline_csv_is_what_its_script_computes_from_the_other_tables(found):
+    committed = pd.read_csv(STUDY / "headline.csv")
+    pd.testing.assert_frame_equal(committed, found.reset_index(drop=True), atol=2e-4, check_dtype=False)
+
+
+def test_the_readme_headline_is_one_map_per_model_with_its_interval(figure):
+    smol, gemma = (figure(model, "texts", "chosen", "over last") for model in (SMOL, GEMMA))
+    assert f"SmolLM2-135M {smol.value:+.1f} {span(smol)}, Gemma3-270M {gemma.value:+.1f} {span(gemma)}" in README
+    assert "one linear map per model fitted on paragraphs of WikiText-2" in README
+    static = [figure(model, "texts", "static", "over last").value for model in (SMOL, GEMMA)]
+    assert f"gain {static[0]:.1f} and {static[1]:.1f}" in README
+    assert "These are two models" in README and "chosen after a first one had failed" in README
+    assert "own texts" not in README  # the transductive figures stay out of the front page
+
+
+def test_the_table_of_pick_is_the_headline_table(headline, found):
+    page = (ROOT / "docs/pick.md").read_text(encoding="utf-8")
+    for line in headline.page_tables(found)["texts"]:
+        assert line in page
+
+
+def test_the_pages_show_the_ablation_that_was_scored(headline, found):
+    block = headline.ablation_block(found)
+    for page in headline.PAGES:
+        assert f"{headline.START}\n{block}\n{headline.END}" in page.read_text(encoding="utf-8"), page
+    if (STUDY / "ablation.csv").exists():
+        tasks = pd.read_csv(STUDY / "ablation.csv").groupby(["model", "recipe"]).task.agg(frozenset)
+        assert len(set(tasks)) == 1 and len(tasks) == 12  # six recipes of two models, all on the same tasks
+        assert f"on {len(tasks.iloc[0])} of the 22 tasks" in block
+    else:
+        ideas = pd.read_csv(STUDY / "test_ideas.csv").query("model == 'gemma3-270m' and transform == 'remove_top:3'")
+        ideas = ideas[(ideas.fitted_on == "texts") & (ideas.layer == 18)]
+        assert f"has {ideas.score.mean():.2f} (`test_ideas.csv`)" in block and len(ideas) == 22
+
+
+def test_recipes_that_the_ablation_scored_again_have_the_scores_of_the_study():
+    if not (STUDY / "ablation.csv").exists():
+        pytest.skip("the ablation was not run")
+    keys = ["model", "layer", "readout", "transform", "task"]
+    ideas = pd.read_csv(STUDY / "test_ideas.csv").query("tokens == 'all' and fitted_on != 'task'")
+    both = pd.read_csv(STUDY / "ablation.csv").merge(ideas, on=keys, suffixes=("", "_study"))
+    assert set(both.recipe) == {"last", "static", "chosen", "chosen without static"}
+    assert (both.score - both.score_study).abs().max() <= 0.0101  # bits of batches move an accuracy by a hundredth
+
+
+def test_pick_quotes_gains_over_the_static_baseline_and_without_single_tasks(figure):
+    for name, pattern in (
+        ("over static", "the recipe gains {} {} and {} {} points"),
+        ("over last, without WikiQARetrieval", "without it the gains are {} and {}"),
+        ("over last, without tasks like the probes", "gains over the last layer are {} and {} points instead of"),
+    ):
+        rows = [figure(model, "texts", "chosen", name) for model in (SMOL, GEMMA)]
+        cells = [f"{row.value:.1f}" for row in rows]
+        if pattern.count("{}") == 4:
+            cells = [part for row in rows for part in (f"{row.value:.1f}", span(row))]
+        assert pattern.format(*cells) in PICK, name
+
+
+def test_pick_calls_fitting_on_the_test_sets_own_texts_transductive(figure):
+    (section,) = re.findall(r"\*\*Transductive fitting\*\*.*?## Few labels", PICK)
+    for recipe in ("chosen", "static"):
+        smol, gemma = (figure(model, "task", recipe, "over last") for model in (SMOL, GEMMA))
+        assert f"{smol.value:.1f} {span(smol)} and {gemma.value:.1f} {span(gemma)}" in section
+    assert "held out" not in PICK
+
+
+def test_pick_gives_shares_recovered_with_and_without_the_model_that_carries_them(figure):
+    sets = ("all five", "without smollm2-135m", GEMMA)
+    every, rest, gemma = (figure(name, "", "layer alone", "recovered") for name in sets)
+    assert f"recover {every.value:.0f} % {span(every, 0)} of the gap" in PICK
+    assert f"{rest.value:.0f} % {span(rest, 0)} without SmolLM2" in PICK
+    assert f"{gemma.value:.0f} % {span(gemma, 0)} on Gemma3 alone" in PICK
+    audited = pd.read_csv(STUDY / "test_layers.csv").query("rule == 'probes-2' and family == 'all'").iloc[0]
+    assert every.value == pytest.approx(100 * audited.recovered, abs=0.02)
+    assert every.low == pytest.approx(100 * audited.low_tasks, abs=0.02)
+    every, rest, gemma = (figure(name, "", "layer, 64 labels", "recovered") for name in sets)
+    assert f"recover {every.value:.0f} % {span(every, 0)} of the gap over the five models" in PICK
+    assert f"{rest.value:.0f} % without SmolLM2 and {gemma.value:.0f} % {span(gemma, 0)} on Gemma3" in PICK
+    assert "For 15 of the 21 tasks the labels come from the test set that is scored" in PICK
+
+
+def test_pick_shows_both_directions_of_the_papers_rule():
+    table = pd.read_csv(STUDY / "released.csv").query("family == 'all'").set_index("rule")
+    said = {"min:dime": "least DiME, recovers", "max:dime": "most DiME,", "depth:80%": "80 % recovers"}
+    for rule, words in said.items():
+        row = table.loc[rule]
+        share = f"{100 * row.recovered:.0f} % ({100 * row.low_tasks:.0f} to {100 * row.high_tasks:.0f})"
+        assert f"{words} {share}" in PICK, rule
+
+
+def test_the_rulebook_says_two_models_and_when_they_were_looked_at(figure):
+    audit = json.loads((ROOT / "src/layerwise/selection/rulebook.json").read_text())["audit"]
+    both = f"{SMOL}+{GEMMA}"
+    for kind, recipe in (("static", "chosen"), ("recipe", "chosen without static"), ("layer", "layer alone")):
+        row = figure(both, "texts", recipe, "over last")
+        gain = {"mean": row.value, "low": row.low, "high": row.high}
+        assert audit[kind]["gain"] == pytest.approx(gain, abs=0.06), kind
+    assert "two" in audit["models"] and "chosen after" in audit["models"]
+
+
+def test_export_tells_which_certificates_exceed_a_millionth():
+    table = pd.read_csv(ROOT / "studies/export/certificates.csv")
+    share = table.max_difference / table.largest_entry
+    large = share[share > 1e-6]
+    assert len(table) == 13 and len(large) == 3
+    assert f"by {large.min():.1e} to {large.max():.1e}".replace("e-06", "e-6") in EXPORT
+    cut = pd.read_csv(ROOT / "studies/export/truncated.csv").groupby("model").cosine
+    for name, words in ((SMOL, "SmolLM2-135M"), (GEMMA, "Gemma3-270M"), ("stories15m", "stories15M")):
+        assert f"{cut.min()[name]:.2f} to {cut.max()[name]:.2f} ({words})" in EXPORT
+    assert cut.min()[["all-minilm-l6-v2", "gte-small"]].min() > 0.9999
+
+
+def test_the_readme_cost_is_that_of_the_benchmark_table():
+    table = (ROOT / "benchmarks/README.md").read_text(encoding="utf-8")
+    ratios = {int(t): float(r) for t, r in re.findall(r"\| (\d+) \| \d+ \| ([\d.]+) \(", table)}
+    shortest, longest = min(ratios), max(ratios)
+    low, high = (f"{ratios[length]:.2f} ({length} tokens)" for length in (shortest, longest))
+    assert f"take {low} to {high} times the bare forward pass" in README
+
+
+def test_no_sinks_is_not_no_first_and_the_study_of_eval_says_how_often():
+    scores = pd.read_csv(ROOT / "studies/eval/scores.csv").query("readout == 'raw'")
+    for model, low, high in ((SMOL, 12, 28), (GEMMA, 5, 10)):
+        some = scores[(scores.model == model) & scores.layer.between(low, high)]
+        grid = some.pivot_table(index=["layer", "task"], columns="tokens", values="value")
+        assert f"layers {low} to {high} the" in EVAL or f"layers {low} to {high} they" in EVAL
+        assert f"equal in {(grid.no_sinks == grid.no_first).sum()} of {len(grid)}" in EVAL
+
+
+def test_table_2_of_the_paper_is_what_the_released_results_give():
+    shared = os.environ.get("LAYERWISE_SHARED")
+    if not shared or not (Path(shared) / "data/released").exists():
+        pytest.skip("needs the released results (LAYERWISE_SHARED)")
+    again = study_module(STUDY / "released.py").table2(Path(shared) / "data/released")
+    pd.testing.assert_frame_equal(again, pd.read_csv(STUDY / "table2.csv"))
+    printed = again.set_index(["reading", "tasks", "rule"]).score.round(1)
+    assert printed["first entry", 32, "last"] == 45.5 and printed["first entry", 29, "min:dime"] == 48.5
