@@ -87,8 +87,8 @@ def test_a_folder_named_in_a_record_is_not_followed(tmp_path):
 
 def test_a_strangers_recipe_or_revision_cannot_name_a_file_elsewhere(tiny_llama, tmp_path):
     write_task(tmp_path / "root", "Mine", "STS", PAIRS)
-    recipe = layerwise.Recipe(1, tokens="../../../../escaped")
     with pytest.raises(LayerwiseError):
+        recipe = layerwise.Recipe(1, tokens="../../../../escaped")
         layerwise.evaluate(tiny_llama, "all", data_root=tmp_path / "root", out=tmp_path / "o", recipes=recipe)
     assert not [name for name in files_below(tmp_path) if "escaped" in name]
     for revision in ("../../x", "refs/pr/1", "/etc", "..", "a\x00b"):

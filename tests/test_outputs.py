@@ -31,7 +31,7 @@ def pick_of(model="m"):
     from layerwise.recipe import Recipe
     from layerwise.selection.pick import Pick
 
-    return Pick(model, Recipe(1), Recipe(3), "a rule", ("why",))
+    return Pick(model, "fingerprint", Recipe(1), Recipe(3), "a rule", ("why",))
 
 
 @pytest.mark.parametrize("there", [b'{"favourite": 3}', b"[]", b"not JSON", b""])

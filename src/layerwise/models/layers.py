@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from layerwise.checks import require_count
 from layerwise.errors import InputError
@@ -21,15 +22,19 @@ def choose_layers(choice: LayerChoice, depth: int) -> tuple[int, ...]:
     """Layer numbers from 0 (embeddings) to depth, ascending, each once; raises InputError on anything else."""
     if isinstance(choice, str) and choice == "all":
         return tuple(range(depth + 1))
-    words: list[object] = [choice]
-    if isinstance(choice, str):
-        words = [*choice.split(",")]
-    elif isinstance(choice, Iterable) and not isinstance(choice, Mapping) and getattr(choice, "shape", True) != ():
-        words = [*choice]  # also an array; a numpy number is one of no axes
-    chosen = sorted({layer_from(word, depth) for word in words})
+    chosen = sorted({layer_from(word, depth) for word in layer_words(choice)})
     if not chosen:
         raise InputError("no layer is named; use all, last, numbers such as 0,6,12 or depths such as 25%,50%")
     return tuple(chosen)
+
+
+def layer_words(choice: LayerChoice) -> list[Any]:
+    """The words or numbers of a choice, whether it is one of them, several with commas, a list or an array."""
+    if isinstance(choice, str):
+        return [*choice.split(",")]
+    if isinstance(choice, Iterable) and not isinstance(choice, Mapping) and getattr(choice, "shape", True) != ():
+        return [*choice]
+    return [choice]  # also a numpy number, which is an array of no axes
 
 
 def layer_from(word: object, depth: int) -> int:

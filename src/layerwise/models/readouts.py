@@ -1,13 +1,12 @@
 """What `all`, `last` and layer numbers mean for a model: readouts, with the pooling and the prompt that it ships."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Protocol
 
 from layerwise.checks import SHIPPED
 from layerwise.errors import InputError
-from layerwise.models.layers import LayerChoice, choose_layers
+from layerwise.models.layers import LayerChoice, choose_layers, layer_words
 from layerwise.models.shipped import Shipped
 from layerwise.recipe import Recipe
 
@@ -52,9 +51,9 @@ def layer_recipe(model: Described, pooling: str | None = None) -> Recipe:
 
 def split_last(layers: LayerChoice) -> tuple[LayerChoice | None, bool]:
     """The layers that are named by number or depth, if any, and whether `last` is among the words; `all` is both."""
-    if layers == "all":
+    if isinstance(layers, str) and layers == "all":
         return "all", True
-    words = layers.split(",") if isinstance(layers, str) else layers if isinstance(layers, Sequence) else [layers]
+    words = layer_words(layers)
     numbers = [word for word in words if str(word).strip() != "last"]
     return numbers or None, len(numbers) < len(words)
 
