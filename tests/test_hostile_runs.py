@@ -1,12 +1,15 @@
 """Runs and data from a stranger, damaged ones, and urls with secrets: refused by name, nothing leaks or aborts."""
 
 import json
+import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
+import torch
 from runs import eval_table, scan_table
 from test_remote import Store
 
@@ -16,8 +19,9 @@ from layerwise.cli.main import main
 from layerwise.display import printable, redacted
 from layerwise.downstream.data_root import read_root, write_task
 from layerwise.downstream.encoder import model_name, one_part
-from layerwise.errors import InputError, LayerwiseError
+from layerwise.errors import InputError, LayerwiseError, RunError
 from layerwise.files import open_folder, safe_name
+from layerwise.reporter.page import best_and_last
 
 THREADS = """
 import os, sys
@@ -188,3 +192,207 @@ def test_json_that_is_made_printable_says_the_same(tmp_path, capsys):
     scan_table(EVIL).save(tmp_path)
     assert main(["pick", str(tmp_path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["model"] == EVIL
+
+
+def save_as(folder, table, **columns):
+    """A run folder whose table has these columns changed, added or (None) left out."""
+    table.save(folder)
+    path = Path(folder) / "table.parquet"
+    frame = pd.read_parquet(path)
+    for name, value in columns.items():
+        frame = frame.drop(columns=name) if value is None else frame.assign(**{name: value})
+    frame.to_parquet(path, index=False)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("columns", "told"),
+    [
+        ({"colour": "red"}, "has a column colour that this version"),
+        ({"layer": None}, "has no column layer"),
+        ({"layer": "three"}, "column layer does not hold int64"),
+        ({"layer": "3"}, "column layer does not hold int64"),
+        ({"layer": float("nan")}, "table.parquet: "),
+        ({"layer": 2.5}, "column layer does not hold int64"),
+        ({"layer": 2**62}, "layer 4611686018427387904 .* which no model has"),
+        ({"layer": -1}, "layer -1"),
+        ({"depth": float("nan")}, "depth nan"),
+        ({"depth": 1e-300 - 5}, "at depth"),
+        ({"metric": 7}, "column metric does not hold string"),
+        ({"value": "high"}, "column value does not hold double"),
+    ],
+)
+def test_a_table_of_another_shape_is_refused_by_name_and_quickly(columns, told, tmp_path):
+    save_as(tmp_path, scan_table(), **columns)
+    with pytest.raises(RunError, match=told) as caught:
+        layerwise.LayerTable.load(tmp_path)
+    assert "table.parquet" in str(caught.value)
+
+
+DAMAGES = {
+    "empty": b"",
+    "truncated": None,  # the first half
+    "garbage": b"\x00\xff\x80 not this",
+    "a list": b"[1, 2]",
+    "a number": b"7",
+    "foreign": b'{"hello": ["world"]}',
+    "deep": b'{"a":' * 100_000,
+    "wrong types": (
+        b'{"kind": 7, "model": "m", "data": [], "plan": 3, "runs": "x", "recipe": [], "last": {}, "why": 3,'
+        b' "layers": {"a": 1}, "settings": 1, "origin": [], "name": 3, "type": [], "readouts": "r", "units": [],'
+        b' "rule": [], "layer": "x"}'
+    ),
+    "wrong types inside": (
+        b'{"kind": "scan", "model": {"name": 3}, "data": {"name": []}, "plan": {"stress": 1}, "runs": [3],'
+        b' "recipe": {"layer": "x"}, "last": {"layer": {}}, "why": [{}], "rule": "r", "layers": [{"layer": "x"}],'
+        b' "settings": {}, "origin": {}, "name": "../x", "type": "STS", "readouts": [{"layer": []}], "units": {"a": 1}}'
+    ),
+    "a folder": "a folder",
+}
+
+
+def damage(path, how):
+    data = path.read_bytes()
+    path.unlink()
+    if how == "a folder":
+        path.mkdir()
+    else:
+        path.write_bytes(data[: len(data) // 2] if DAMAGES[how] is None else DAMAGES[how])
+
+
+@pytest.fixture(scope="module")
+def whole(tiny_llama, tmp_path_factory):
+    """A folder with a scan, an eval of the same model, a data root and a campaign, all whole."""
+    folder = tmp_path_factory.mktemp("whole")
+    texts = [" ".join(f"w{(i * i + 7 * j) % 89}" for j in range(3 + i % 7)) for i in range(11)]
+    options = {"metrics": "prompt_entropy,dataset_entropy,intrinsic_dimension", "threads": 1}
+    layerwise.scan(tiny_llama, texts, out=folder / "scan", **options)
+    write_task(folder / "root", "Mine", "STS", PAIRS)
+    layerwise.evaluate(tiny_llama, "all", data_root=folder / "root", out=folder / "eval")
+    layerwise.pick(folder / "scan").save(folder / "scan")
+    layerwise.tradeoff(folder / "eval", model=tiny_llama, repeats=1)
+    told = {"out": str(folder / "many"), "models": [tiny_llama], "settings": {"s": {"metrics": "curvature"}}}
+    (folder / "many.yaml").write_text(json.dumps(told))
+    assert main(["campaign", str(folder / "many.yaml")]) == 0
+    (folder / "recipe").mkdir()
+    (folder / "recipe" / "layerwise.json").write_text(json.dumps({"recipe": {"layer": 1}}))
+    return folder
+
+
+def calls(folder, model):
+    """Every verb that reads what lies in the folder, by name."""
+    scan, scores, page = str(folder / "scan"), str(folder / "eval"), str(folder / "page.html")
+    root, texts = str(folder / "root"), [f"w{i} w{i + 1}" for i in range(9)]
+    return {
+        "pick": ["pick", scan],
+        "report": ["report", scan, scores, "--html", page],
+        "compare": ["compare", scan, scan, "--html", page],
+        "plot": ["plot", scan, "-o", str(folder / "a.svg")],
+        "plot tradeoff": ["plot", scores, "--figure", "tradeoff", "-o", str(folder / "b.svg")],
+        "plot cka": ["plot", scan, scan, "--figure", "cka", "-o", str(folder / "c.svg")],
+        "correlate": ["correlate", scan, scores],
+        "tradeoff": ["tradeoff", scores, "--model", model],
+        "scan": lambda: layerwise.scan(model, texts, out=scan),
+        "difference": lambda: layerwise.difference(scan, "prompt_entropy", 1, 2),
+        "export fit": ["export", model, "--layer=1", "--transform=whiten", "--fit", scan, "--out", str(folder / "e1")],
+        "export auto": ["export", model, "--layer", f"{scan}:auto", "--out", str(folder / "e2")],
+        "export recipe": ["export", model, "--recipe", str(folder / "recipe"), "--out", str(folder / "e3")],
+        "eval": ["eval", model, "--tasks", "all", "--data-root", root, "--out", scores, "--workers", "0"],
+        "campaign": ["campaign", str(folder / "many.yaml")],
+    }
+
+
+READERS = {  # which verbs rely on which file
+    "scan/run.json": ("pick", "report", "compare", "plot", "correlate", "export fit"),
+    "scan/table.parquet": ("pick", "report", "compare", "plot", "plot cka", "correlate", "export fit"),
+    "scan/plan.json": ("scan",),
+    "scan/pick.json": ("report", "export auto"),
+    "eval/run.json": ("report", "tradeoff", "eval"),
+    "eval/table.parquet": ("report", "correlate", "tradeoff", "eval"),
+    "eval/tradeoff.json": ("report", "plot tradeoff"),
+    "eval/*/vectors/*/kind.json": ("eval",),
+    "scan/prompts/00000.parquet": ("compare", "difference"),
+    "scan/state-00001.safetensors": ("compare", "plot cka"),
+    "many/*/*/*/cell.json": ("campaign",),
+    "root/Mine/task.json": ("eval",),
+    "root/Mine/default/test.parquet": ("eval",),
+    "root/Mine/README.md": ("eval",),
+    "recipe/layerwise.json": ("export recipe",),
+}
+# A record that lacks everything is no damage where all that a verb takes from it may be missing.
+HARMLESS = {"foreign", "wrong types", "wrong types inside"}
+
+
+@pytest.mark.parametrize("file", READERS)
+@pytest.mark.parametrize("how", DAMAGES)
+def test_damage_is_told_by_the_files_name_and_never_as_a_traceback(file, how, whole, tiny_llama, tmp_path, capsys):
+    folder = tmp_path / "copy"
+    shutil.copytree(whole, folder)
+    yaml = folder / "many.yaml"
+    yaml.write_text(json.dumps(json.loads(yaml.read_text()) | {"out": str(folder / "many")}))
+    (path,) = folder.glob(file)
+    damage(path, how)
+    verbs = calls(folder, tiny_llama)
+    for name in READERS[file]:
+        call, code, message = verbs[name], 0, ""
+        capsys.readouterr()
+        try:
+            code = main(call) if isinstance(call, list) else 0
+            message = capsys.readouterr().err
+            if not isinstance(call, list):
+                call()
+        except LayerwiseError as error:
+            code, message = 2, str(error)
+        assert "unexpected" not in message, (name, message)
+        if code == 2:
+            assert path.name in message or path.parent.name in message, (name, message)
+        else:
+            assert code == 0 and how in HARMLESS, (name, how, message)
+
+
+def test_a_score_that_is_undefined_does_not_stop_a_report(tiny_llama, tmp_path):
+    table = eval_table(tiny_llama, depth=3, tasks=("STS12",))
+    scores = tuple(replace(s, value=float("nan")) if s.layer == 2 else s for s in table)
+    layerwise.LayerTable(scores, table.run).save(tmp_path)
+    frame = layerwise.tradeoff(tmp_path, repeats=1)
+    assert not frame[frame.layer == 2].pareto.any() and frame.pareto.any()
+    assert "NaN" not in (tmp_path / "tradeoff.json").read_text()
+    layerwise.report(tmp_path, html=tmp_path / "a.html")
+    (tmp_path / "tradeoff.json").write_text('{"layers": [{"layer": 1, "score": NaN, "latency": Infinity}]}')
+    layerwise.report(tmp_path, html=tmp_path / "a.html")
+
+
+def test_an_eval_with_two_maps_and_two_poolings_can_be_reported_beside_a_scan(tmp_path):
+    table, more = eval_table(), []
+    for changes in ({"transform": "whiten", "fit": "task"}, {"pooling": "max"}, {"normalize": True}, {"max_length": 7}):
+        more += [replace(s, **changes) for s in table]
+    both = layerwise.LayerTable((*table, *more), table.run)
+    page = layerwise.report(scan_table(), both, html=tmp_path / "a.html").read_text()
+    assert "all + whiten" in page and '<section id="correlation"' in page
+    assert best_and_last(both)[0][0] == best_and_last(table)[0][0]
+
+
+def test_every_verb_reads_a_run_on_an_object_store_as_it_reads_a_folder(store, whole, tiny_llama, tmp_path, capsys):
+    for name in ("scan", "eval"):
+        there = open_folder(store.url(f"verbs/{name}"))
+        for path in (whole / name).rglob("*"):
+            inside = path.relative_to(whole / name)
+            if path.is_file() and inside.parts[0] in ("prompts", inside.name):
+                there.write(inside.as_posix(), path.read_bytes())
+    scan, scores = store.url("verbs/scan"), store.url("verbs/eval")
+    here = str(whole / "scan")
+    assert repr(layerwise.pick(scan)) == repr(layerwise.pick(here))
+    mine, theirs = (layerwise.compare(a, b).pairs[0] for a, b in ((here, here), (scan, scan)))
+    assert theirs.changes.paired.any() and theirs.changes.equals(mine.changes) and theirs.notes == ()
+    assert theirs.cka is not None and torch.equal(theirs.cka.values, mine.cka.values)
+    assert layerwise.difference(scan, "prompt_entropy", 1, 2) == layerwise.difference(here, "prompt_entropy", 1, 2)
+    open_folder(scores).delete(["tradeoff.json"])
+    verbs = calls(tmp_path, tiny_llama)
+    places = {str(tmp_path / "scan"): scan, str(tmp_path / "eval"): scores, f"{tmp_path / 'scan'}:auto": f"{scan}:auto"}
+    names = ("pick", "tradeoff", "report", "compare", "plot", "plot tradeoff", "plot cka", "export fit", "export auto")
+    for name in names:
+        call = [places.get(word, word) for word in verbs[name]]
+        assert main(call) == 0, (name, capsys.readouterr().err)
+    assert main(["pick", scan, "--save", scan]) == 0 and open_folder(scores).read("tradeoff.json")
+    text = (tmp_path / "page.html").read_text()
+    assert '<section id="cka"' in text and "key:secret" not in text

@@ -3,15 +3,25 @@
 import json
 import random
 import shutil
+from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from runs import scan_table
 
 import layerwise
 from layerwise.campaigns import Campaign, campaign
+from layerwise.downstream import scoring
+from layerwise.downstream.data_root import write_task
+from layerwise.downstream.tasks import TaskChoice
+from layerwise.downstream.vectors import VectorKind
 from layerwise.errors import InputError, LayerwiseError, RunError
+from layerwise.exporter.tradeoff import mean_scores
+from layerwise.files import write_json
 from layerwise.inputs.source import Example
+from layerwise.recipe import Recipe
 from layerwise.results import LayerTable
 from layerwise.sweep.alignment import alignment
 
@@ -127,3 +137,86 @@ def test_a_flipped_bit_in_a_table_is_noticed(tmp_path):
         except RunError as error:
             assert "table.parquet" in str(error)
     assert not wrong
+
+
+PAIRS = {"sentence1": ["w1 w2 w3", "w3 w4", "w5 w6", "w8"], "sentence2": ["w1", "w3 w9", "w7", "w2 w8"]}
+
+
+def sts(score=(1.0, 2.0, 0.0, 3.0)):
+    return pd.DataFrame(PAIRS | {"score": list(score)})
+
+
+VARIANTS = [
+    {},
+    {"normalize": True},
+    {"prompt": "w9 "},
+    {"pooling": "max"},
+    {"transform": "center"},
+    {"transform": "center", "normalize": True},
+]
+
+
+def test_a_second_call_keeps_the_rows_of_another_recipe(tiny_llama, tmp_path):
+    write_task(tmp_path / "root", "Mine", "STS", sts())
+    options = {"data_root": tmp_path / "root", "out": tmp_path / "out"}
+    for variant in VARIANTS:
+        layerwise.evaluate(tiny_llama, "all", recipes=Recipe(2, **variant), fit=["w1 w2", "w3 w4 w5", "w7"], **options)
+    table = LayerTable.load(tmp_path / "out")
+    assert len(table) == len({s.identity for s in table}) == len(VARIANTS)
+    layerwise.evaluate(tiny_llama, "all", recipes=Recipe(2, transform="center"), fit=["w4 w2", "w8 w4 w5"], **options)
+    assert len(LayerTable.load(tmp_path / "out")) == len(VARIANTS) + 1  # fitted on other texts
+    layerwise.evaluate(tiny_llama, "all", recipes=Recipe(2), **options)
+    table = LayerTable.load(tmp_path / "out")
+    assert len(table) == len(VARIANTS) + 1  # the same again
+    assert len(table.curves()) == len(table) == len(mean_scores(table, "mean"))
+    assert {s.max_length for s in table} == {table.run["max_length"]}
+
+
+def test_rows_that_differ_in_one_column_of_the_recipe_are_not_the_same():
+    (row,) = scan_table(metrics=("curvature",), rows=("raw",)).where(layer=1)
+    others = {"normalize": True, "prompt": "x", "fit": "task", "pooling": "max", "max_length": 7, "level": 1.0}
+    rows = [row, *(replace(row, **{name: value}) for name, value in others.items())]
+    assert len({s.identity for s in rows}) == len(rows)
+    assert replace(row, value=9.0, n=3, note="x", level=float("nan")).identity == row.identity
+    told = LayerTable(tuple(replace(row, metric="t", **{k: v}) for k, v in others.items() if k != "level"))
+    assert len(told.curves()) == len(mean_scores(LayerTable(told.scores, {"kind": "eval"}), "t")) == 5
+
+
+def test_a_table_of_an_earlier_version_still_loads(tmp_path):
+    scan_table().save(tmp_path)
+    path = tmp_path / "table.parquet"
+    newer = ["normalize", "prompt", "fit", "max_length"]
+    pd.read_parquet(path).drop(columns=newer).to_parquet(path, index=False)  # and without a checksum
+    assert repr(LayerTable.load(tmp_path).scores) == repr(scan_table().scores)
+
+
+def test_edited_tables_of_a_data_root_are_not_scored_as_the_old_ones(tiny_llama, tmp_path):
+    write_task(tmp_path / "root", "Mine", "STS", sts())
+    options = {"data_root": tmp_path / "root", "out": tmp_path / "out", "layers": "1"}
+    layerwise.evaluate(tiny_llama, "all", **options)
+    path = tmp_path / "root" / "Mine" / "default" / "test.parquet"
+    sts((3.0, 0.0, 2.0, 1.0)).to_parquet(path, index=False)
+    with pytest.raises(RunError, match=r"the tables in .*Mine were changed after they were prepared"):
+        layerwise.evaluate(tiny_llama, "all", **options)
+    write_task(tmp_path / "root", "Mine", "STS", sts((3.0, 0.0, 2.0, 1.0)))
+    fresh = layerwise.evaluate(tiny_llama, "all", **options | {"out": tmp_path / "fresh"})
+    assert [s.value for s in layerwise.evaluate(tiny_llama, "all", **options)] == [s.value for s in fresh]
+
+
+def test_scores_of_one_version_are_not_served_for_another(tmp_path, monkeypatch):
+    recipe, local = Recipe(1), TaskChoice("STSBenchmark", "STS")
+    kind = VectorKind("f", "float32", 8, (recipe.at,))
+    scorer = scoring.Scorer(tmp_path, kind, "float32", "m", "main")
+    told = {"task": "STSBenchmark", "metric": "x", "recipe": vars(recipe), "score": 1.0}
+    write_json(scorer.path(local, recipe), told | {"made_with": scoring.made_with(local)})
+    assert scorer.done(local, recipe)["score"] == 1.0
+    for name in ("mteb", "datasets"):
+        with monkeypatch.context() as patch:
+            patch.setattr(scoring, "version", lambda asked, name=name: "0" if asked == name else version(asked))
+            assert scorer.done(local, recipe) is None
+    with monkeypatch.context() as patch:
+        patch.setattr(scoring, "data_revision", lambda task: "another revision of the hub's data set")
+        assert scorer.done(local, recipe) is None
+    for damaged in ("[]", "{", "{}", json.dumps(told)):
+        scorer.path(local, recipe).write_text(damaged)
+        assert scorer.done(local, recipe) is None

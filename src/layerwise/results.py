@@ -254,10 +254,15 @@ def parse_scores(table: Any, where: str) -> tuple[LayerScore, ...]:
         )
     columns = {}
     for name in table.column_names:
+        words = pa.types.is_string(types[name])
         try:
+            if words != (not pa.types.is_primitive(table[name].type)):  # "7" is no number
+                raise ValueError(f"it holds {table[name].type}")
             columns[name] = table[name].cast(types[name]).to_pylist()
         except (pa.ArrowException, ValueError) as error:
             raise RunError(f"{where}: column {name} does not hold {types[name]} ({error}); {again}") from None
+        if pa.types.is_floating(types[name]):  # pandas writes nan as empty
+            columns[name] = [math.nan if value is None else value for value in columns[name]]
         if None in columns[name]:
             raise RunError(f"{where}: row {columns[name].index(None)} has no {name}; {again}")
     scores = tuple(LayerScore(**dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True))
