@@ -33,7 +33,7 @@ LIKE_THE_PROBES = [
 DRAWS = 10_000
 PAGES = [HERE / "README.md", HERE.parents[1] / "docs" / "pick.md"]
 START, END = "<!-- ablation: written by headline.py -->", "<!-- end of ablation -->"
-NOT_SCORED = """The ablation "last layer + same map + static" is not scored yet; `studies/selection/ablation.py` does it.
+NOT_SCORED = """The ablation "last layer + same map + static" is not scored yet (`studies/selection/ablation.py`).
 What is known: the last layer of Gemma3-270M with the same map, without static, has 48.50 (`test_ideas.csv`), 1.7
 above the last layer alone and 5.6 below layer 13 with that map."""
 Row = dict[str, object]
@@ -191,7 +191,7 @@ def ablation_block(found: pd.DataFrame) -> str:
     if lines is None:
         return NOT_SCORED
     tasks = int(found[found.fitted_on == "texts (ablation)"].tasks.max())
-    head = f"What each part adds, on {tasks} of the 22 tasks (`ablation.csv`; one map per model, the same tasks for all):"
+    head = f"What each part adds, on {tasks} of the 22 tasks (`ablation.csv`; the same tasks for all recipes):"
     return "\n".join([head, "", "| | SmolLM2-135M | gain | Gemma3-270M | gain |", "|---|---|---|---|---|", *lines])
 
 
