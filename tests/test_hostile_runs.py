@@ -347,7 +347,8 @@ def test_damage_is_told_by_the_files_name_and_never_as_a_traceback(file, how, wh
         if code == 2:
             assert path.name in message or path.parent.name in message, (name, message)
         else:
-            assert code == 0 and how in HARMLESS, (name, how, message)
+            missing = how == "a folder" and name in ("compare", "plot cka")  # no file: the output says what it lacks
+            assert code == 0 and (missing or (how in HARMLESS and path.suffix == ".json")), (name, how, message)
 
 
 def test_a_score_that_is_undefined_does_not_stop_a_report(tiny_llama, tmp_path):

@@ -126,20 +126,24 @@ def claim_task(folder: Path) -> None:
 
 
 def content_hash(folder: Path) -> str:
-    """A hash of the files that mteb will read, in the order in which README.md lists them."""
-    text = (DiskFolder(folder).read("README.md") or b"").decode(errors="replace")
-    listed = [(safe_name(config, "a configuration"), safe_name(split, "a split"))
-              for config, split in re.findall(r"^    path: (.*)/(.*)\.parquet$", text, re.MULTILINE)]
-    if not listed or not text.startswith(readme(listed)):
-        raise RunError(f"{folder / 'README.md'} is not the one that `layerwise data` wrote; prepare the task again")
+    """A hash of the files that mteb will read."""
     digest = hashlib.blake2b(digest_size=8)
-    for config, split in listed:
-        name = f"{config}/{split}"
+    for name in listed_tables(folder):
         data = DiskFolder(folder).read(f"{name}.parquet")
         if data is None:
             raise RunError(f"{folder / name}.parquet is missing; prepare the task again with `layerwise data`")
         digest.update(name.encode() + data)
     return digest.hexdigest()
+
+
+def listed_tables(folder: Path) -> list[str]:
+    """Configuration and split of each table, such as default/test, as README.md lists them for mteb."""
+    text = (DiskFolder(folder).read("README.md") or b"").decode(errors="replace")
+    listed = [(safe_name(config, "a configuration"), safe_name(split, "a split"))
+              for config, split in re.findall(r"^    path: (.*)/(.*)\.parquet$", text, re.MULTILINE)]
+    if not listed or not text.startswith(readme(listed)):
+        raise RunError(f"{folder / 'README.md'} is not the one that `layerwise data` wrote; prepare the task again")
+    return [f"{config}/{split}" for config, split in listed]
 
 
 def read_root(root: Path) -> dict[str, LocalTask]:
@@ -165,7 +169,8 @@ def read_task(folder: Path) -> LocalTask:
     if task.type not in COLUMNS:
         raise RunError(f"{where}: type {task.type!r} is not one of {', '.join(COLUMNS)}")
     if content_hash(folder) != task.revision:
-        raise RunError(f"the tables in {folder} were changed after they were prepared; run `layerwise data` again")
+        names = ", ".join(f"{name}.parquet" for name in listed_tables(folder))
+        raise RunError(f"tables in {folder} ({names}) were changed after they were prepared; run `layerwise data` again")
     return task
 
 
