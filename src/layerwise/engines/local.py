@@ -80,9 +80,12 @@ def local_processes(number: int) -> Iterator[LocalProcesses]:
 
 
 def one_thread() -> None:
-    """One thread a process: processes share the cores."""
+    """One thread a process: processes share the cores. Libraries that are loaded later read it in the environment."""
+    import numpy  # noqa: F401  its BLAS is loaded by now, and no longer looks at the environment
     import torch
+    from threadpoolctl import threadpool_limits
 
-    torch.set_num_threads(1)
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[name] = "1"
+    threadpool_limits(1)
+    torch.set_num_threads(1)
