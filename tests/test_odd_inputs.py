@@ -1,6 +1,9 @@
 """Odd inputs: texts, tables, arrays and files keep their values, or are refused by name; nothing is lost in silence."""
 
 import json
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pandas as pd
@@ -358,3 +361,78 @@ def test_blocks_count_what_was_skipped_on_the_way_to_their_last_pair():
     kept.update(keys, rows)
     estimate = of_blocks(lambda a, b: (a - b).norm(), 10)(kept, "raw")
     assert (estimate.n, estimate.skipped) == (20, 2) != (20, 3), "27 pairs are two blocks of 10: keys 0 to 21"
+
+
+def test_scoring_leaves_the_datasets_library_as_it_is(tiny_llama, tmp_path, monkeypatch):
+    import datasets
+    from mteb import evaluate
+
+    def own():
+        return {name: value for name, value in vars(datasets.Dataset).items() if name != "__slotnames__"}  # of copy
+
+    usual, seen = own(), []
+    table = pd.DataFrame({"text": [f"w{i} w{i + 1}" for i in range(20)], "label": ["a", "b"] * 10})
+    write_task(tmp_path / "root", "Own", "Classification", table, table)
+    others = datasets.Dataset.from_dict({"text": ["x"]})
+
+    def watched(encoder, task, **options):
+        seen.append((own() == usual, type(others["text"]), type(task.dataset["test"]["text"])))
+        return evaluate(encoder, task, **options)
+
+    monkeypatch.setattr("mteb.evaluate", watched)
+    layerwise.evaluate(tiny_llama, "all", data_root=tmp_path / "root", out=tmp_path / "e", layers="1")
+    assert seen == [(True, datasets.Column, list)]
+
+
+def test_copies_of_a_task_with_quick_columns_hold_the_same_and_stay_quick():
+    from datasets import Dataset, DatasetDict
+
+    from layerwise.downstream.scoring import columns_as_lists
+
+    given = {"en": DatasetDict({"test": Dataset.from_dict({"text": ["a", "b", "c"], "label": [0, 1, 0]})}), "n": 3}
+    made = columns_as_lists(given)
+    part = made["en"]["test"]
+    assert type(given["en"]["test"]) is Dataset and isinstance(made["en"], DatasetDict) and made["n"] == 3
+    for quick in (part, part.select([2, 0, 1]), part.select_columns(["label"]), part.rename_column("text", "other")):
+        assert type(quick["label"]) is list
+    assert part.select([2, 0])["text"] == ["c", "a"] and part[0] == {"text": "a", "label": 0}
+
+
+THREADS = """
+from layerwise.engines.local import local_processes
+
+def pools():
+    import numpy, scipy.linalg, torch
+    from threadpoolctl import threadpool_info
+    return [pool["num_threads"] for pool in threadpool_info()] + [torch.get_num_threads()]
+
+if __name__ == "__main__":
+    with local_processes(1) as processes:
+        (found,) = processes.answers(pools, [()])
+    print(sorted(set(found)), len(found))
+"""
+
+
+def test_a_scoring_process_has_one_thread_in_every_library(tmp_path):
+    (tmp_path / "threads.py").write_text(THREADS)
+    free = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    many = free | {"OPENBLAS_NUM_THREADS": "3"}  # as if the machine had three cores
+    printed = subprocess.check_output([sys.executable, str(tmp_path / "threads.py")], text=True, env=many)
+    ones, libraries = printed.rsplit(" ", 1)
+    assert ones == "[1]" and int(libraries) >= 2
+
+
+@pytest.mark.parametrize("kind", ["Classification", "Clustering", "STS", "PairClassification"])
+def test_no_label_is_read_row_by_row(kind, tiny_llama, tmp_path, monkeypatch):
+    """Row by row, reading labels takes far longer than scoring."""
+    import datasets
+
+    texts = [f"w{i} w{i + 1}" for i in range(20)]
+    table = pd.DataFrame({"text": texts, "label": ["a", "b"] * 10})
+    if kind in ("STS", "PairClassification"):
+        last = "score" if kind == "STS" else "labels"
+        table = pd.DataFrame({"sentence1": texts, "sentence2": texts[::-1], last: [0, 1] * 10})
+    write_task(tmp_path / "root", "Own", kind, table, table if kind == "Classification" else None)
+    monkeypatch.setattr(datasets.Column, "__iter__", lambda column: pytest.fail("a column is read row by row"))
+    made = layerwise.evaluate(tiny_llama, "all", data_root=tmp_path / "root", out=tmp_path / "e", layers="1")
+    assert len(made) == 1

@@ -7,7 +7,9 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -71,11 +73,11 @@ class Scorer:
         fit = texts_of(task) if self.fit == "task" and recipe.transform != "none" else self.fit
         vectors = RecipeVectors(stores, recipe, fit)
         encoder = make_encoder(vectors, name=self.name, revision=self.revision, prompts=dict(self.prompts))
-        cache = ResultCache(self.out / "mteb")
-        with quiet(), columns_as_lists(), cache_of_its_own(task, self.out / "datasets"):
+        results = ResultCache(self.out / "mteb")
+        with quiet(), cache_of_its_own(task, self.out / "datasets"):
             made = loaded_task(task)
             result = mteb.evaluate(
-                encoder, made, cache=cache, overwrite_strategy="always", show_progress_bar=False, co2_tracker=False
+                encoder, made, cache=results, overwrite_strategy="always", show_progress_bar=False, co2_tracker=False
             )
         value = 100 * float(result.task_results[0].get_score())
         told: dict[str, Any] = {"task": task.name, "metric": str(made.metadata.main_score), "recipe": asdict(recipe)}
@@ -109,22 +111,40 @@ def quiet() -> Iterator[None]:
             datasets.enable_progress_bars()
 
 
-@contextmanager
-def columns_as_lists() -> Iterator[None]:
-    """A data set's column is read at once: mteb goes over labels row by row, which takes far longer than scoring."""
-    import datasets
+@cache
+def quick_columns() -> Any:
+    """A class of data sets that read a column at once, and so do those selected from them."""
+    from datasets import Dataset
 
-    usual: Any = datasets.Dataset.__getitem__
+    class QuickColumns(Dataset):  # type: ignore[misc]
+        def __getitem__(self, key: Any) -> Any:
+            found = super().__getitem__(key)
+            return found[:] if isinstance(key, str) else found
 
-    def read(self: Any, key: Any) -> Any:
-        found = usual(self, key)
-        return found[:] if isinstance(key, str) else found
+        def select(self, *args: Any, **options: Any) -> Any:
+            return columns_as_lists(super().select(*args, **options))
 
-    datasets.Dataset.__getitem__ = read
-    try:
-        yield
-    finally:
-        datasets.Dataset.__getitem__ = usual
+    return QuickColumns
+
+
+def columns_as_lists(loaded: Any) -> Any:
+    """What a task loaded, with data sets whose columns are read at once.
+
+    mteb goes over labels row by row, which takes far longer than scoring. These are copies for this task alone: the
+    class of the datasets library, and all data sets of others, stay as they are.
+    """
+    from datasets import Dataset
+
+    if isinstance(loaded, dict):
+        made = copy(loaded)
+        for name, part in loaded.items():
+            made[name] = columns_as_lists(part)
+        return made
+    if type(loaded) is not Dataset:
+        return loaded
+    quick = copy(loaded)
+    quick.__class__ = quick_columns()
+    return quick
 
 
 @contextmanager
@@ -151,8 +171,20 @@ def loaded_task(choice: TaskChoice) -> Any:
         _LOADED.clear()  # one data set at a time
         task.load_data()
         _LOADED[choice] = task.dataset
-    task.dataset, task.data_loaded = _LOADED[choice], True
+    task.dataset, task.data_loaded = columns_as_lists(_LOADED[choice]), True
+    for name in ("evaluator", "_compute_metrics"):  # clustering makes data sets of its own, and hands them to these
+        if callable(usual := getattr(task, name, None)):
+            setattr(task, name, partial(with_lists, usual))
     return task
+
+
+def with_lists(usual: Callable[..., Any], *given: Any, **options: Any) -> Any:
+    """The call, with columns read at once in all data sets and columns that it is given."""
+    import datasets
+
+    column = getattr(datasets, "Column", list)  # before version 4, a column was a list
+    read = [part[:] if isinstance(part, column) else columns_as_lists(part) for part in given]
+    return usual(*read, **options)
 
 
 @dataclass

@@ -88,16 +88,24 @@ def local_processes(number: int) -> Iterator[LocalProcesses]:
 
 
 def start_process(from_parent: Connection) -> None:
-    """One thread per process, since processes share the cores; and no process outlives the one that started it."""
-    import torch
-
+    """The first thing that a process does: it sees to it that it ends with its parent, and uses one thread."""
     Thread(target=end_with, args=(from_parent,), daemon=True).start()
-    torch.set_num_threads(1)
-    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        os.environ[name] = "1"
+    one_thread()
 
 
 def end_with(from_parent: Connection) -> None:
     """Ends this process when the parent's end of the pipe is closed, also when the parent was killed."""
     wait([from_parent])
     os._exit(1)
+
+
+def one_thread() -> None:
+    """One thread per process: processes share the cores. Libraries loaded later read it in the environment."""
+    import numpy  # noqa: F401  its BLAS is loaded by now, and no longer looks at the environment
+    import torch
+    from threadpoolctl import threadpool_limits
+
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ[name] = "1"
+    threadpool_limits(1)
+    torch.set_num_threads(1)

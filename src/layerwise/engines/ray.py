@@ -369,7 +369,9 @@ class Run(Generic[StateT, ItemT]):
 
 def in_one_thread(function: Callable[..., AnswerT], *call: Any) -> AnswerT:
     """What the function answers; there are as many such processes as CPUs."""
-    with threads(1):
+    from threadpoolctl import threadpool_limits
+
+    with threads(1), threadpool_limits(1):
         return function(*call)
 
 
