@@ -122,7 +122,7 @@ def stress(table: LayerTable, *, metric: str | None = None, ax: Any = None, **se
 
 
 def correlation(frame: pd.DataFrame, *, measure: str = "spearman", ax: Any = None, **setting: Any) -> Any:
-    """Task by metric: how the scores of layers go with a metric over the layers of one model. A description, no test."""
+    """Task by metric: how the scores of layers go with a metric over the layers of one model. No test."""
     frame = scored_alike(frame, setting.get("pooling"), setting.get("transform"))
     for name in ("rows", "tokens"):
         has = frame.groupby("metric")[name].unique()
