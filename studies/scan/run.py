@@ -17,7 +17,7 @@ HUB = ("all-minilm-l6-v2", "gte-small", "stories15m", "smollm2-135m", "gemma3-27
 ZOO = ("gptneox/step8", "gptneox/step64", "gptneox/step629", "modernbert/step748", "mamba/step524")
 SHOWN = ("prompt_entropy", "curvature", "dataset_entropy", "effective_rank", "anisotropy", "mean_norm")
 SHOWN += ("intrinsic_dimension",)
-SETTINGS = {"max_length": 256, "rows": "raw,centered_unit", "tokens": "all,no_first,no_sinks", "progress": True}
+SETTINGS = {"max_length": 256, "rows": "raw,centered_unit", "tokens": "all,no_first,no_sinks", "shard_size": 32}
 
 
 def main() -> None:
