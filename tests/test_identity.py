@@ -196,7 +196,7 @@ def test_edited_tables_of_a_data_root_are_not_scored_as_the_old_ones(tiny_llama,
     layerwise.evaluate(tiny_llama, "all", **options)
     path = tmp_path / "root" / "Mine" / "default" / "test.parquet"
     sts((3.0, 0.0, 2.0, 1.0)).to_parquet(path, index=False)
-    with pytest.raises(RunError, match=r"default/test.parquet in .*Mine changed after they were prepared"):
+    with pytest.raises(RunError, match=r"tables in .*Mine \(default/test.parquet\) were changed after"):
         layerwise.evaluate(tiny_llama, "all", **options)
     write_task(tmp_path / "root", "Mine", "STS", sts((3.0, 0.0, 2.0, 1.0)))
     fresh = layerwise.evaluate(tiny_llama, "all", **options | {"out": tmp_path / "fresh"})

@@ -170,7 +170,8 @@ def read_task(folder: Path) -> LocalTask:
         raise RunError(f"{where}: type {task.type!r} is not one of {', '.join(COLUMNS)}")
     if content_hash(folder) != task.revision:
         names = ", ".join(f"{name}.parquet" for name in listed_tables(folder))
-        raise RunError(f"{names} in {folder} changed after they were prepared; run `layerwise data` again")
+        changed = f"tables in {folder} ({names}) were changed after they were prepared"
+        raise RunError(f"{changed}; run `layerwise data` again")
     return task
 
 
