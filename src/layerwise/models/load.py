@@ -11,6 +11,7 @@ from torch import nn
 
 from layerwise.errors import InputError, MissingExtra, ModelError
 from layerwise.models.anatomy import find_anatomy
+from layerwise.models.limits import require_buildable
 from layerwise.models.network import Network
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
@@ -39,6 +40,7 @@ def load_network(spec: ModelSpec) -> Network:
         raise InputError(f"dtype {spec.dtype!r} is not one of {', '.join(DTYPES)}")
     if spec.device_map and find_spec("accelerate") is None:
         raise MissingExtra("device_map needs accelerate: pip install accelerate")
+    load_config(spec)  # what cannot be built is refused before it is tried
     options: dict[str, Any] = {"dtype": DTYPES[spec.dtype], "use_safetensors": True}
     if spec.device_map:
         options["device_map"] = spec.device_map
@@ -88,7 +90,9 @@ def load_config(spec: ModelSpec) -> Any:
     """The config alone: what a plan needs before any weight is read."""
     from transformers import AutoConfig
 
-    return from_pretrained(AutoConfig, spec)
+    config = from_pretrained(AutoConfig, spec)
+    require_buildable(config, spec.name)
+    return config
 
 
 def from_pretrained(auto: Any, spec: ModelSpec, **options: Any) -> Any:
