@@ -436,3 +436,55 @@ def test_no_label_is_read_row_by_row(kind, tiny_llama, tmp_path, monkeypatch):
     monkeypatch.setattr(datasets.Column, "__iter__", lambda column: pytest.fail("a column is read row by row"))
     made = layerwise.evaluate(tiny_llama, "all", data_root=tmp_path / "root", out=tmp_path / "e", layers="1")
     assert len(made) == 1
+
+
+def bomb(levels):
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{k}: &a{k} [{', '.join([f'*a{k - 1}'] * 9)}]" for k in range(1, levels)]
+    return "\n".join([*lines, "out: o", f"models: *a{levels - 1}", ""])
+
+
+@pytest.mark.parametrize("content", [bomb(9), "[" * 200_000, "x" * 300_000], ids=["aliases", "nested", "large"])
+def test_a_campaign_that_would_fill_the_memory_is_refused_at_once(content, tmp_path):
+    import time
+    import tracemalloc
+
+    from layerwise.campaigns import Campaign
+
+    (tmp_path / "c.yaml").write_text(content)
+    began = time.process_time()
+    with pytest.raises(InputError, match="c.yaml"):
+        Campaign.load(tmp_path / "c.yaml")
+    assert time.process_time() - began < 5, "a fraction of a second; the bomb took half a minute"
+    tracemalloc.start()
+    with pytest.raises(InputError):
+        Campaign.load(tmp_path / "c.yaml")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 50e6
+
+
+@pytest.mark.parametrize("verb", ["plan", "scan", "embed", "doctor"])
+def test_a_config_of_too_many_blocks_is_refused_before_it_is_built(verb, tiny_llama, tmp_path, monkeypatch):
+    import shutil
+
+    from layerwise.errors import ModelError
+
+    folder = tmp_path / "deep"
+    shutil.copytree(tiny_llama, folder)
+    told = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(told | {"num_hidden_layers": 200_000}))
+    monkeypatch.setattr("transformers.AutoModel.from_config", lambda *_, **__: pytest.fail("it was built"))
+    monkeypatch.setattr("transformers.AutoModel.from_pretrained", lambda *_, **__: pytest.fail("it was built"))
+    with pytest.raises(ModelError, match="num_hidden_layers = 200,000"):
+        getattr(layerwise, verb)(str(folder), *([] if verb == "doctor" else [TEXTS]))
+
+
+def test_the_blocks_of_nested_configs_count_as_well():
+    from layerwise.errors import ModelError
+    from layerwise.models.limits import require_buildable
+
+    require_buildable({"num_hidden_layers": 1999, "max_position_embeddings": 10**6, "block_size": 10**6}, "m")
+    for told in ({"text_config": {"n_layer": 10**6}}, {"encoder_layers": 10**6}, {"num_local_experts": 10**6}):
+        with pytest.raises(ModelError, match="1,000,000"):
+            require_buildable(told, "m")

@@ -29,6 +29,8 @@ SETTINGS = (
     "view_strength", "state",
 )
 LONGEST_NAME = 200  # bytes; file systems take 255
+YAML_BYTES_AT_MOST = 256_000  # some thousand models
+YAML_LEVELS_AT_MOST = 20
 OUTLINING = Lock()  # transformers sets the default type of the whole process while it builds a model
 TEXTS = tuple(name for name in signature(open_texts).parameters if name != "tokenizer")
 
@@ -69,15 +71,7 @@ class Campaign:
     @classmethod
     def load(cls, path: str | Path) -> "Campaign":
         """From a YAML file; everything that is wrong with it is told at once."""
-        import yaml
-
-        try:
-            told = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise InputError(f"cannot read {path}: {error.strerror}") from None
-        except yaml.YAMLError as error:
-            raise InputError(f"{path} is not YAML: {error}") from None
-        return cls.parse(told, str(path))
+        return cls.parse(read_yaml(Path(path)), str(path))
 
     @classmethod
     def parse(cls, told: Any, where: str) -> "Campaign":
@@ -99,6 +93,39 @@ class Campaign:
                 checked.problems.append(f"{name} is asked for {times} times")
         checked.finish()
         return cls(told["out"], cells, engine, told.get("allow_missing", 0))
+
+
+def read_yaml(path: Path) -> Any:
+    """What a YAML file says. Aliases are refused: a few lines of them stand for more than any memory holds."""
+    import yaml
+
+    class PlainLoader(yaml.SafeLoader):  # type: ignore[misc]
+        depth = 0
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            self.depth += 1
+            if self.depth > YAML_LEVELS_AT_MOST:
+                raise InputError(f"{path} is nested too deeply to be a campaign")
+            if self.check_event(yaml.AliasEvent):
+                alias = self.peek_event()
+                raise InputError(
+                    f"{path}, line {alias.start_mark.line + 1}: aliases such as *{alias.anchor} are not read in a "
+                    "campaign; write the value out"
+                )
+            node = super().compose_node(parent, index)
+            self.depth -= 1
+            return node
+
+    try:
+        if path.stat().st_size > YAML_BYTES_AT_MOST:
+            raise InputError(f"{path} is larger than {YAML_BYTES_AT_MOST:,} bytes; split the campaign into several")
+        return yaml.load(path.read_text(encoding="utf-8"), PlainLoader)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 ({error.reason})") from None
+    except yaml.YAMLError as error:
+        raise InputError(f"{path} is not YAML: {error}") from None
 
 
 @dataclass

@@ -15,6 +15,7 @@ from layerwise.errors import InputError, MissingExtra, ModelError
 from layerwise.models.adapters import with_adapter
 from layerwise.models.anatomy import find_anatomy
 from layerwise.models.explain import explained, require_model_place, require_tokenizer_files, require_words
+from layerwise.models.limits import require_buildable
 from layerwise.models.network import Network
 from layerwise.models.shipped import Head, Shipped, head_of, load_head, read_shipped
 
@@ -44,6 +45,7 @@ def load_network(spec: ModelSpec) -> Network:
     require_loadable_spec(spec)
     shipped = read_shipped(spec.name, spec.revision)
     subfolder = shipped.transformer if shipped else ""
+    load_config(spec, subfolder)  # what cannot be built is refused before it is tried
     tokenizer = load_tokenizer(spec, subfolder)
     options: dict[str, Any] = {"dtype": DTYPES[spec.dtype], "use_safetensors": True}
     if spec.device_map:
@@ -123,7 +125,9 @@ def load_config(spec: ModelSpec, subfolder: str = "") -> Any:
     """The config alone: what a plan needs before any weight is read."""
     from transformers import AutoConfig
 
-    return from_pretrained(AutoConfig, spec, subfolder)
+    config = from_pretrained(AutoConfig, spec, subfolder)
+    require_buildable(config, spec.name)
+    return config
 
 
 def from_pretrained(auto: Any, spec: ModelSpec, subfolder: str = "", **options: Any) -> Any:
