@@ -113,7 +113,7 @@ def test_the_spectral_error_is_the_plain_jackknifes():
         rows = rows / torch.arange(1, width + 1) + 0.2
         sample = RowSample(width)
         sample.update(torch.arange(n), rows)
-        mine = metric.spread.error(metric.spread.finish(sample, "raw"))
+        mine = metric.spread.error(metric.spread.finish(sample, "raw")).error
         assert mine == pytest.approx(group_jackknife(rows[:, 0], F.matrix_entropy, n), rel=0.15)
 
 

@@ -9,7 +9,7 @@ from layerwise.accumulators.row_sample import RowSample
 from layerwise.accumulators.running_mean import RunningMean
 from layerwise.errors import InputError
 from layerwise.metrics.base import Estimate, Metric
-from layerwise.metrics.intervals import Spread, spectral_spread
+from layerwise.metrics.intervals import Spread, Uncertainty, spectral_spread, uneven_rows
 from layerwise.metrics.readings import mean_unit_row, pooled_rows, row_sample
 from layerwise.metrics.scores import of_spectrum
 from layerwise.ops.precision import double
@@ -44,13 +44,13 @@ def top_of_spectrum(values: Tensor) -> Tensor:
     return shares(values).amax(dim=-1)
 
 
-def error_of_mean_cosine(unit: Tensor) -> float:
+def error_of_mean_cosine(unit: Tensor) -> Uncertainty:
     """Standard error of the mean cosine of all pairs: twice that of the rows' mean cosines with the others."""
     n = len(unit)
     if n < 3:
-        return math.nan
+        return Uncertainty(math.nan)
     with_others = (unit @ unit.sum(dim=0) - 1) / (n - 1)
-    return float(2 * with_others.std() / math.sqrt(n))
+    return Uncertainty(float(2 * with_others.std() / math.sqrt(n)))
 
 
 def unit_sample(kept: RowSample, rows: RowTreatment) -> Tensor:
@@ -83,6 +83,6 @@ TOP_SHARE = Metric(
     rows=("raw", "unit", "centered", "centered_unit"),
     reading=pooled_rows,
     score=of_spectrum(top_of_spectrum),
-    spread=spectral_spread(top_of_spectrum),
+    spread=spectral_spread(top_of_spectrum, uneven_rows),
     cite="Mu & Viswanath 2018",
 )

@@ -7,7 +7,7 @@ kept sample of rows. None depends on the sharding.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,30 +20,45 @@ from layerwise.ops.spectrum import small_gram
 
 LEVEL = 0.95
 JACKKNIFE_GROUPS = 20
+TOO_NARROW = "interval may be too narrow"
+
+
+class Uncertainty(NamedTuple):
+    """A standard error, and how lopsided it is: a sixth of the skewness of the sum that it is the error of."""
+
+    error: float
+    lopsided: float = 0.0
 
 
 @dataclass(frozen=True)
 class Spread:
     """Where a data-set metric's interval comes from: a kept sample, and the standard error made of it.
 
-    `finish` does the costly part once for all metrics that share it; `error` gives the standard error of the
-    score of a data set as large as the sample; `degrees` of freedom are those of the sample where not given.
+    `finish` does the costly part once for all metrics that share it; `error` gives the uncertainty of the score of
+    a data set as large as the sample; `degrees` of freedom are those of the sample where not given. `doubt` says in
+    words where simulations found the interval too narrow for such a sample, and nothing elsewhere.
     """
 
     reading: Callable[[RowTreatment], Reading]
     finish: Callable[[Any, RowTreatment], Any]
-    error: Callable[[Any], float]
+    error: Callable[[Any], Uncertainty]
     degrees: int | None = None
+    doubt: Callable[[Any], str] = lambda found: ""
 
 
-def interval(value: float, error: float, degrees: int) -> tuple[float, float]:
-    """The 95 % interval of Student's t around a value; nan where nothing can be said."""
+def interval(value: float, error: float, degrees: int, lopsided: float = 0.0) -> tuple[float, float]:
+    """The 95 % interval of Student's t around a value, corrected for skewness (Hall 1992); nan where undefined."""
     from scipy.special import stdtrit
 
     if degrees < 1 or not math.isfinite(error) or not math.isfinite(value):
         return math.nan, math.nan
-    half = float(stdtrit(degrees, (1 + LEVEL) / 2)) * error
-    return value - half, value + half
+    t = float(stdtrit(degrees, (1 + LEVEL) / 2))
+
+    def skewed(q: float) -> float:
+        """Where the lopsided statistic stands when its symmetric form stands at q."""
+        return (math.cbrt(1 + 6 * lopsided * (q - lopsided)) - 1) / (2 * lopsided) if abs(lopsided) > 1e-6 else q
+
+    return value - skewed(t) * error, value - skewed(-t) * error
 
 
 @dataclass(frozen=True)
@@ -66,20 +81,46 @@ def influences(sample: RowSample, rows: RowTreatment) -> Influences:
     return Influences(values, (z @ vectors) ** 2)
 
 
-def spectral_spread(function: Callable[[Tensor], Tensor]) -> Spread:
-    """For a function of a spectrum: the infinitesimal jackknife, a delta method over all rows at once."""
+def spectral_spread(
+    function: Callable[[Tensor], Tensor], doubt: Callable[[Influences], str] = lambda found: ""
+) -> Spread:
+    """For a function (..., k) -> (...) of a spectrum: the jackknife over all rows, from one eigendecomposition.
 
-    def error(found: Influences) -> float:
+    Without row i, eigenvalue k is its part smaller: the first order of the perturbation, put into the function as it
+    is, so that long rows count with all they do. Their skewness makes the interval longer on the side of the long tail.
+    """
+
+    def error(found: Influences) -> Uncertainty:
         if len(found.parts) < 2:
-            return math.nan
+            return Uncertainty(math.nan)
         cut = found.values[-1] * max(found.parts.shape) * torch.finfo(found.values.dtype).eps
-        values = torch.where(found.values > cut, found.values, 0.0).requires_grad_()
-        (slope,) = torch.autograd.grad(function(values), values)
-        moved = found.parts @ torch.where(found.values > cut, slope, 0.0)      # (n,)
-        n = len(moved)
-        return float(((moved - moved.mean()) ** 2).sum().sqrt() * math.sqrt(n / (n - 1)))
+        left = torch.where(found.values > cut, (found.values - found.parts).clamp(min=0), 0.0)  # (n, k)
+        return jackknife(function(left))
 
-    return Spread(row_sample, influences, error)
+    return Spread(row_sample, influences, error, doubt=doubt)
+
+
+def jackknife(left_out: Tensor) -> Uncertainty:
+    """From the scores without one row each (n,)."""
+    moved, n = left_out.mean() - left_out, len(left_out)
+    squares = float((moved**2).sum())
+    lopsided = float((moved**3).sum()) / squares**1.5 / 6 if squares > 0 else 0.0
+    return Uncertainty(math.sqrt(squares * (n - 1) / n), lopsided)
+
+
+def uneven_rows(found: Influences) -> str:
+    """Where a third of the rows or fewer carry all of the length: then one direction's share can jump with one row."""
+    lengths = found.parts.sum(dim=-1)                                          # (n,) squared
+    effective = float(lengths.sum() ** 2 / (lengths**2).sum()) if float(lengths.sum()) > 0 else math.inf
+    if effective >= len(lengths) / 3:
+        return ""
+    return f"{TOO_NARROW}: few rows carry most of the length (simulated coverage UNEVEN %)"
+
+
+def few_rows(found: Influences) -> str:
+    """Where rows are fewer than twice the dimensions: each row adds directions, which leaving rows out cannot show."""
+    n, directions = found.parts.shape  # the smaller of rows and dimensions
+    return f"{TOO_NARROW}: fewer than two rows per dimension (simulated coverage FEW %)" if n < 2 * directions else ""
 
 
 def group_jackknife(items: Tensor, function: Callable[[Tensor], Tensor], groups: int = JACKKNIFE_GROUPS) -> float:

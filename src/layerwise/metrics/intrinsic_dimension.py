@@ -8,7 +8,7 @@ from torch import Tensor
 from layerwise.accumulators.row_sample import RowSample
 from layerwise.errors import InputError
 from layerwise.metrics.base import Estimate, Metric
-from layerwise.metrics.intervals import JACKKNIFE_GROUPS, Spread, group_jackknife
+from layerwise.metrics.intervals import JACKKNIFE_GROUPS, Spread, Uncertainty, group_jackknife
 from layerwise.metrics.readings import row_sample
 from layerwise.ops.precision import double, require_finite
 from layerwise.ops.rows import RowTreatment
@@ -67,8 +67,8 @@ def score(found: SampledRatios, rows: RowTreatment) -> Estimate:
     return Estimate(float(slope_of_ratios(found.ratios)), len(found.ratios), found.skipped)
 
 
-def error(found: SampledRatios) -> float:
-    return group_jackknife(found.ratios, slope_of_ratios)
+def error(found: SampledRatios) -> Uncertainty:
+    return Uncertainty(group_jackknife(found.ratios, slope_of_ratios))
 
 
 METRIC = Metric(

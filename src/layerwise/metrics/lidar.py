@@ -8,7 +8,7 @@ from torch import Tensor
 from layerwise.accumulators.class_scatter import ClassScatter
 from layerwise.errors import InputError
 from layerwise.metrics.base import Estimate, Metric
-from layerwise.metrics.intervals import JACKKNIFE_GROUPS, Spread, group_jackknife
+from layerwise.metrics.intervals import JACKKNIFE_GROUPS, Spread, Uncertainty, group_jackknife
 from layerwise.metrics.readings import view_sample, view_scatter
 from layerwise.ops.precision import double, require_finite
 from layerwise.ops.rows import RowTreatment, treat_rows
@@ -55,8 +55,8 @@ def score(kept: ClassScatter, rows: RowTreatment) -> Estimate:
     return Estimate(float(renyi_entropy(values).exp()), n, kept.between.skipped, note=note)
 
 
-def error(views: Tensor) -> float:
-    return group_jackknife(views, lidar)
+def error(views: Tensor) -> Uncertainty:
+    return Uncertainty(group_jackknife(views, lidar))
 
 
 METRIC = Metric(

@@ -61,10 +61,12 @@ def score(
         return estimate
     sample = spread.reading(m.rows)
     size = len(getattr(state.kept.get(m.key(sample)), "keys", ()))
+    found = finish(sample, spread.finish)
     # The sample's error is that of a data set of its size; the score was made of n examples.
-    error = spread.error(finish(sample, spread.finish)) * math.sqrt(size / estimate.n) if estimate.n else math.nan
-    low, high = interval(estimate.value, error, spread.degrees or size - 1)
-    return replace(estimate, ci_low=low, ci_high=high)
+    error, lopsided = (x * math.sqrt(size / estimate.n) if estimate.n else math.nan for x in spread.error(found))
+    low, high = interval(estimate.value, error, spread.degrees or size - 1, lopsided)
+    doubt = spread.doubt(found) if math.isfinite(low) else ""
+    return replace(estimate, ci_low=low, ci_high=high, note="; ".join(filter(None, [estimate.note, doubt])))
 
 
 def column_name(m: Measurement, column: str) -> str:
