@@ -244,7 +244,7 @@ def test_recipes_read_the_vectors_of_an_earlier_evaluation(tiny_llama, root, wor
     beyond = layerwise.evaluate(tiny_llama, "OwnSTS", recipes=recipe, fit=word_texts, **both)
     assert 0 < beyond.run["forwarded_texts"] <= len(word_texts)
     assert beyond.scores[0].value != within.scores[0].value
-    assert len(LayerTable.load(tmp_path)) == len(first) + 1, "rows of the first call stay in the table"
+    assert len(LayerTable.load(tmp_path)) == len(first) + 2, "rows of earlier calls stay in the table"
     with pytest.raises(InputError, match="--fit FILE"):
         layerwise.evaluate(tiny_llama, "OwnSTS", recipes=recipe, **both)
 
@@ -401,7 +401,7 @@ def test_tables_that_do_not_fit_are_refused_with_what_they_need(tmp_path):
         write_task(tmp_path, "Own", "Classification", pd.DataFrame({"text": ["a"], "label": [1]}))
     with pytest.raises(InputError, match="positive must hold lists"):
         write_task(tmp_path, "Own", "Retrieval", pd.DataFrame({"query": ["a"], "positive": ["b"], "negative": ["c"]}))
-    with pytest.raises(InputError, match="score must hold numbers, not text such as 'high'"):
+    with pytest.raises(InputError, match="row 1: score must be a number, not 'high'"):
         write_task(tmp_path, "Own", "STS", pd.DataFrame({"sentence1": ["a"], "sentence2": ["b"], "score": ["high"]}))
     with pytest.raises(InputError, match="is not one of Classification"):
         write_task(tmp_path, "Own", "Sorting", pd.DataFrame())

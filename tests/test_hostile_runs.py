@@ -14,6 +14,7 @@ from runs import eval_table, scan_table
 from test_remote import Store
 
 import layerwise
+from layerwise.arguments import open_network
 from layerwise.campaigns import Campaign
 from layerwise.cli.main import main
 from layerwise.display import printable, redacted
@@ -354,7 +355,8 @@ def test_damage_is_told_by_the_files_name_and_never_as_a_traceback(file, how, wh
 def test_a_score_that_is_undefined_does_not_stop_a_report(tiny_llama, tmp_path):
     table = eval_table(tiny_llama, depth=3, tasks=("STS12",))
     scores = tuple(replace(s, value=float("nan")) if s.layer == 2 else s for s in table)
-    layerwise.LayerTable(scores, table.run).save(tmp_path)
+    model = {"name": tiny_llama, "fingerprint": open_network(tiny_llama).fingerprint()}
+    layerwise.LayerTable(scores, {**table.run, "model": model}).save(tmp_path)
     frame = layerwise.tradeoff(tmp_path, repeats=1)
     assert not frame[frame.layer == 2].pareto.any() and frame.pareto.any()
     assert "NaN" not in (tmp_path / "tradeoff.json").read_text()

@@ -120,7 +120,7 @@ def network_of_run(run: Mapping[str, Any], model: Any = None) -> Network:
     """
     told = run.get("model")
     if not isinstance(told, Mapping) or not {"name", "fingerprint"} <= set(told):
-        raise InputError("this table does not say which model made it; pass model= (--model)")
+        raise InputError("run.json of this run does not say which model made it; make the run again")
     if model is None:
         folder = Path(str(told["name"])).is_dir()
         model = ModelSpec(
