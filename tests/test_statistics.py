@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from runs import eval_table, scan_table
 
 import layerwise
@@ -15,6 +16,7 @@ from layerwise.downstream.curves import correlation, surrogates
 from layerwise.errors import InputError
 from layerwise.metrics.base import Metric
 from layerwise.metrics.catalog import CATALOG
+from layerwise.metrics.intervals import interval, jackknife
 from layerwise.metrics.readings import mean_over_prompts, pooled_rows
 from layerwise.metrics.scores import mean_of, of_spectrum
 from layerwise.results import LayerScore, LayerTable
@@ -182,3 +184,46 @@ def test_a_report_of_two_poolings_and_two_maps_is_made(tmp_path):
     both = LayerTable((*scores.scores, *more), scores.run)
     page = layerwise.report(run, both, html=tmp_path / "p.html").read_text()
     assert "task_pooling" in page and "whiten" in page
+
+
+# ---- intervals
+
+
+def test_the_coverage_study_runs_and_covers_under_heavy_tails():
+    """32 quick data sets with t3 lengths: 95 % minus four standard errors is 80 %; intervals once held 64-80 %."""
+    coverage = study("intervals/coverage.py")
+    case = coverage.Case(128, 48, (("dataset_entropy", "raw"), ("top_share", "raw")), "t3")
+    entropy, top = (line.split(",") for line in coverage.lines(case, 32))
+    assert len(entropy) == len(coverage.HEAD.split(",")) and entropy[:3] == ["dataset_entropy", "raw", "t3"]
+    assert float(entropy[9]) >= 0.8 and float(entropy[10]) == 0
+    assert float(top[10]) > 0.9  # noted: long rows carry one direction
+
+
+@pytest.mark.parametrize("number", range(10))
+def test_every_case_of_the_coverage_study_runs(number):
+    coverage = study("intervals/coverage.py")
+    assert len(coverage.CASES) == 10
+    case = replace(coverage.CASES[number], n=min(600, coverage.CASES[number].n), width=8)
+    assert [line.split(",")[0] for line in coverage.lines(case, 2)] == [name for name, _ in case.scores]
+
+
+def test_intervals_reach_farther_on_the_side_of_the_long_tail():
+    low, high = interval(3.0, 0.5, 50, lopsided=0.1)
+    plain = interval(3.0, 0.5, 50)
+    assert plain[0] < low < 3.0 and high > plain[1]
+    assert interval(3.0, 0.5, 50, lopsided=-0.1) == pytest.approx((6 - high, 6 - low))
+    assert interval(3.0, 0.5, 50, lopsided=1e-5) == pytest.approx(plain, rel=1e-3)
+
+
+def test_the_jackknife_of_a_mean_is_its_standard_error_and_skewness():
+    x = torch.randn(500, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).exp()
+    found = jackknife((x.sum() - x) / (len(x) - 1))
+    assert found.error == pytest.approx(float(x.std()) / len(x) ** 0.5)
+    centred = x - x.mean()
+    assert found.lopsided == pytest.approx(float((centred**3).sum() / (centred**2).sum() ** 1.5) / 6)
+
+
+def test_an_interval_that_simulations_found_too_narrow_says_so_in_its_row(tiny_llama, word_texts):
+    table = layerwise.scan(tiny_llama, word_texts[:20], metrics="effective_rank,dataset_entropy", layers="1")
+    notes = {s.metric: s.note for s in table}
+    assert "fewer than two rows per dimension" in notes["effective_rank"] and notes["dataset_entropy"] == ""
