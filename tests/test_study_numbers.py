@@ -1,0 +1,262 @@
+"""Every number in the READMEs of studies/scan, studies/stress, studies/compare and studies/numerics is the one in the
+committed table: each sentence and each line of a table is made again from the CSV and must stand in the page."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+STUDIES = Path(__file__).parent.parent / "studies"
+RAW, UNIT = ("raw", "all"), ("centered_unit", "no_first")
+
+
+def page(study):
+    """The README as one line: where it is wrapped does not matter."""
+    return " ".join((STUDIES / study / "README.md").read_text().split())
+
+
+def line(*cells):
+    return " ".join(["|", *(f"{cell} |" if cell != "" else "|" for cell in cells)])
+
+
+def numbers(values, digits=2):
+    return [f"{value:.{digits}f}" for value in values]
+
+
+# ---- studies/scan
+
+
+def scan_curves():
+    curves = pd.read_csv(STUDIES / "scan/curves.csv")
+    return curves[curves.readout == "raw"].set_index(["model", "layer"])
+
+
+def prompt_curve(model, rows, tokens):
+    return scan_curves().loc[model][f"prompt_entropy {rows} {tokens}"]
+
+
+def lines_of_scan():
+    decoders = {"smollm2-135m": "SmolLM2-135M (30 layers)", "gemma3-270m": "Gemma3-270M (18)"}
+    encoders = {"gte-small": "gte-small (12)", "all-minilm-l6-v2": "all-MiniLM-L6-v2 (6)"}
+    for model, shown in (decoders | encoders).items():
+        for rows in ("raw", "centered_unit"):
+            for tokens in ("all", "no_first") if model in decoders else ("all",):
+                v = prompt_curve(model, rows, tokens)
+                least = f"{v.min():.2f} (layer {v.idxmin()})"
+                yield line(shown, rows, tokens, f"{v.iloc[0]:.2f}", least, f"{v.iloc[-1]:.2f}")
+                shown = ""
+
+
+def claims_about_decoders():
+    curves = scan_curves()
+    smol = prompt_curve("smollm2-135m", "raw", "all")
+    yield f"{smol[11]:.2f} nats at layer 11, {smol[12]:.2f} at layer 12, {smol[20]:.2f} at 20, {smol[24]:.2f} at 24"
+    yield f"{smol[28]:.2f} at 28, {smol[29]:.2f} at 29"
+    for tokens in ("no_first", "no_sinks"):
+        v = prompt_curve("smollm2-135m", "raw", tokens)[12:21]
+        yield f"{v.min():.2f} to {v.max():.2f} nats in layers 12 to 20 with `{tokens}`"
+    hill = prompt_curve("smollm2-135m", *UNIT)
+    yield f"from {hill[0]:.2f} at layer 0 to {hill.max():.2f} at layer {hill.idxmax()} and {hill[30]:.2f} at layer 30"
+    norm = curves.loc["smollm2-135m"]["mean_norm raw all"]
+    yield f"mean norm jumps from {norm[11]:.0f} to {norm[12]:.0f}"
+    for metric, name in (("dataset_entropy", "data-set entropy"), ("effective_rank", "effective rank")):
+        v = curves.loc["smollm2-135m"][f"{metric} raw all"]
+        yield f"{name} from {v[11]:.2f} to {v[12]:.2f}"
+    first = [prompt_curve("gemma3-270m", "centered_unit", tokens)[1] for tokens in ("all", "no_first", "no_sinks")]
+    yield f"{first[0]:.2f} with all tokens, {first[1]:.2f} without the first, {first[2]:.2f} without sinks"
+    same = curves.loc["gemma3-270m"]["anisotropy raw all"][1:]
+    yield f"anisotropy is {same.min():.2f} to {same.max():.3f} from layer 1 on"
+    dip = prompt_curve("gemma3-270m", "centered_unit", "all")
+    yield f"{dip[4]:.2f} at layer 4, {dip[9]:.2f} at layer 9, {dip[12]:.2f} at layer 12"
+
+
+def claims_about_others():
+    curves = scan_curves()
+    mini, gte = curves.loc["all-minilm-l6-v2"], curves.loc["gte-small"]
+    for table, name in ((gte, "gte-small"), (mini, "MiniLM")):
+        off = max(abs(table[f"prompt_entropy {rows} {tokens}"] - table[f"prompt_entropy {rows} all"]).max()
+                  for rows in ("raw", "centered_unit") for tokens in ("no_first", "no_sinks"))  # fmt: skip
+        yield f"{off:.2f} nats ({name})"
+    spread, same = mini["dataset_entropy raw all"], mini["anisotropy raw all"]
+    yield f"MiniLM's data-set entropy rises from {spread[5]:.2f} to {spread[6]:.2f} in the last layer"
+    yield f"its anisotropy falls from {same[5]:.2f} to {same[6]:.2f}"
+    spread = gte["dataset_entropy raw all"]
+    yield f"gte-small's is {spread[10]:.2f}, {spread[11]:.2f} and {spread[12]:.2f} in layers 10, 11 and 12"
+    yield f"({gte['prompt_entropy raw all'][12]:.2f} nats)"
+    falling = [prompt_curve(model, "raw", "all") for model in ("gptneox step 8", "gptneox step 64", "mamba step 524")]
+    assert all((v.diff().dropna() < 0).all() for v in falling)
+    yield "falls at every layer at steps 8 and 64"
+    yield f"Mamba falls at every layer, from {falling[2][0]:.2f} to {falling[2][8]:.2f}"
+    v = prompt_curve("gptneox step 629", "raw", "all")
+    yield f"at step 629 it falls from {v[0]:.2f} to {v[:7].min():.2f} at layer {v[:7].idxmin()}"
+    yield f"rises to {v[7:].max():.2f} at layer {v[7:].idxmax()} and ends at {v[12]:.2f}"
+    for rows, name in (("raw", "with raw rows"), ("centered_unit", "with centred unit rows")):
+        v = prompt_curve("modernbert step 748", rows, "all")
+        yield f"{v.min():.2f} to {v.max():.2f} {name}"
+    turns = curves["curvature raw all"].groupby("model")
+    assert (turns.first() > turns.last()).all()
+    span = turns.max() - turns.min()
+    yield f"from {span.min():.2f} radians ({span.idxmin()}) to {span.max():.2f} ({span.idxmax()})"
+
+
+# ---- studies/stress
+
+
+def stressed(condition, level, metric="prompt_entropy", rows="raw", tokens="no_first"):
+    """One line of the table: a number a layer."""
+    table = pd.read_csv(STUDIES / "stress/stress.csv")
+    where = {"condition": condition, "level": level, "metric": metric, "rows": rows, "tokens": tokens}
+    for column, value in where.items():
+        table = table[table[column] == value]
+    assert len(table) == 1
+    return table.iloc[0][[str(layer) for layer in range(31)]].astype(float).rename(int)
+
+
+def lines_of_stress():
+    shown = [0, 1, 3, 9, 15, 20, 29, 30]
+    conditions = {"repeat_one": (0.25, 0.5, 0.75, 1), "repeat_any": (0.5, 1), "random": (0.5, 1)}
+    yield line("untouched", "", *numbers(stressed("repeat_one", 0)[shown]))
+    for condition, levels in conditions.items():
+        name = condition
+        for level in levels:
+            yield line(name, level, *numbers(stressed(condition, level)[shown]))
+            name = ""
+
+
+def claims_about_stress():
+    usual, middle = stressed("repeat_one", 0), list(range(12, 21))
+    lost = 100 * (1 - stressed("repeat_one", 0.5) / usual)
+    yield (f"the middle layers (12 to 20) lose {lost[middle].mean():.0f} % of their entropy, the embeddings "
+           f"{lost[0]:.0f} %, layer 3 {lost[3]:.0f} %")  # fmt: skip
+    lost = 100 * (1 - stressed("repeat_any", 1) / usual)
+    yield f"the middle layers lose {lost[middle].mean():.0f} % on average ({lost[middle].max():.0f} % at most)"
+    yield f"layer 29 loses {lost[29]:.0f} % and layer 30 {lost[30]:.0f} %"
+    half, random = stressed("random", 0.5), stressed("random", 1)
+    yield f"Layer 3 rises from {usual[3]:.2f} to {half[3]:.2f} at half and {random[3]:.2f} at the end"
+    yield f"layer 1 from {usual[1]:.2f} to {half[1]:.2f} at half and back to {random[1]:.2f}"
+    moved = max(abs(stressed("random", level) - usual)[middle].max() for level in (0.1, 0.25, 0.5))
+    yield f"the middle layers (12 to 20) move by at most {moved:.2f} nats until half of the tokens are random"
+    yield f"and fall by {(usual - random)[middle].mean():.2f} nats on average when all are"
+    fell = 100 * (1 - random / usual)
+    yield f"layer 29 falls by {fell[29]:.0f} %, layer 30 by {fell[30]:.0f} %"
+    centred = stressed("random", 1, rows="centered_unit") - stressed("random", 0, rows="centered_unit")
+    assert (centred[list(range(30))] > 0).all() and centred[30] < 0
+    yield "With centred unit rows all layers but the last rise."
+    hidden = [stressed(c, v, tokens="all") for c in ("repeat_one", "repeat_any", "random") for v in (0, 0.5, 1)]
+    yield f"at most {max(v[12:21].max() for v in hidden):.2f} nats in layers 12 to 20 whatever the input"
+    one = stressed("repeat_one", 1)
+    yield f"its raw entropy is at most {one.max():.3f} nats"
+    undefined = stressed("repeat_one", 1, rows="centered_unit")
+    assert undefined[:10].isna().all() and undefined[10:].notna().all()
+    yield "undefined in layers 0 to 9"
+
+
+def claims_about_random_length():
+    lengths = (16, 32, 64, 128, 256, 512, 1024)
+    raw = pd.DataFrame({length: stressed("random_length", length) for length in lengths})
+    grows = raw.diff(axis=1)[[32, 64, 128, 256]].min(axis=1) > 0
+    assert grows[:25].all()
+    yield "Raw entropy grows with length up to 256 tokens in layers 0 to 24"
+    assert (raw.loc[25:, [128, 256, 512, 1024]].diff(axis=1).iloc[:, 1:] < 0).all(axis=None)
+    yield (f"in layers 25 to 30 it falls beyond 128 tokens (layer 29: {raw.loc[29, 128]:.2f} to "
+           f"{raw.loc[29, 1024]:.2f} at 1024)")  # fmt: skip
+    share = pd.DataFrame(
+        {length: stressed("random_length", length, "prompt_entropy_normalized", *UNIT) for length in lengths}
+    )
+    for layer in (0, 15):
+        v = share.loc[layer]
+        yield f"{v[128]:.2f} at 128 tokens, {v[512]:.2f} at 512 and {v[1024]:.2f} at 1024 at layer {layer}"
+
+
+def lines_of_length():
+    table = pd.read_csv(STUDIES / "stress/length.csv")
+    table = table[(table.metric == "prompt_entropy") & (table.rows == UNIT[0]) & (table.tokens == UNIT[1])]
+    for model, name, layers in (("smollm2-135m", "SmolLM2", (0, 15, 29, 30)), ("gemma3-270m", "Gemma3", (0, 1, 9, 18))):
+        shown, found = f"{name} (centered_unit, no_first)", table[table.model == model].set_index("level")
+        for layer in layers:
+            yield line(shown, layer, *numbers(found[str(layer)][[8, 16, 32, 64, 96, 128]]))
+            shown = ""
+
+
+# ---- studies/compare
+
+
+def changes(pair, rows, tokens, metric="prompt_entropy"):
+    table = pd.read_csv(STUDIES / "compare/training.csv")
+    first, second = pair
+    table = table[table.pair == f"gptneox/step{first} to gptneox/step{second}"]
+    found = table[(table.rows == rows) & (table.tokens == tokens) & (table.metric == metric)].set_index("layer")
+    assert len(found) == 13
+    return found
+
+
+EARLY, LATE = (8, 64), (64, 629)
+
+
+def lines_of_compare():
+    shown = [0, 1, 2, 3, 6, 9, 12]
+    for (rows, tokens), name in ((UNIT, "centered_unit, no_first"), (RAW, "raw, all")):
+        early, late = changes(EARLY, rows, tokens), changes(LATE, rows, tokens)
+        yield line(name, 8, *numbers(early.before[shown]))
+        yield line("", 64, *numbers(early.after[shown]))
+        yield line("", 629, *numbers(late.after[shown]))
+    yield line("CKA", "8 to 64", *numbers(changes(EARLY, *RAW).cka[shown]))
+    yield line("", "64 to 629", *numbers(changes(LATE, *RAW).cka[shown]))
+
+
+def claims_about_training():
+    early, late, raw = changes(EARLY, *UNIT), changes(LATE, *UNIT), changes(LATE, *RAW)
+    moved = 100 * early.moved[3:]
+    yield f"({moved.min():.0f} to {moved.max():.0f} % of a metric's range, most at layer {moved.idxmax()})"
+    moved = 100 * late.moved
+    yield f"({moved[5:10].min():.0f} to {moved[5:10].max():.0f} %; layer 1 also {moved[1]:.0f} %)"
+    yield f"(layer 12: {100 * raw.moved[12]:.0f} %, layer 6: {100 * raw.moved[6]:.0f} %)"
+    same = changes(LATE, *RAW, metric="anisotropy")
+    yield f"Anisotropy of layer 12 falls from {same.before[12]:.2f} to {same.after[12]:.2f}"
+    yield f"(layer 6, centred unit rows: {early.before[6]:.2f} to {early.after[6]:.2f}) and then recovers"
+    yield f"({late.after[6]:.2f})"
+    risen = raw.after > changes(EARLY, *RAW).before
+    assert risen[4:].all() and not risen[:4].any()
+    yield "with raw rows it has *risen* in every layer from 4 on"
+    widest = max(((pair.ci_high - pair.ci_low) / 2).max() for pair in (early, late, raw, changes(EARLY, *RAW)))
+    clear = all(((p.ci_low > 0) | (p.ci_high < 0)).all() for p in (early, late, raw, changes(EARLY, *RAW)))
+    assert clear
+    yield f"all leave out zero (at most {widest:.2f} nats either way)"
+    cka = changes(EARLY, *RAW).cka, raw.cka
+    yield f"(CKA {cka[0][0]:.2f} and {cka[1][0]:.2f})"
+    yield f"until step 64 ({cka[0][1]:.2f}) and is another one at step 629 ({cka[1][1]:.2f})"
+    turns = [changes(pair, *RAW, metric="curvature") for pair in (EARLY, LATE)]
+    clear = [int(((t.ci_low > 0) | (t.ci_high < 0)).sum()) for t in turns]
+    assert clear[1] == 13
+    yield f"only {clear[0]} of its 13 differences are clear of zero, between 64 and 629 all are"
+
+
+# ---- studies/numerics
+
+
+def lines_of_numerics():
+    table = pd.read_csv(STUDIES / "numerics/deviations.csv")
+    for model, shown in (("smollm2-135m", "SmolLM2-135M"), ("gemma3-270m", "Gemma3-270M")):
+        for rows in ("raw", "centered_unit"):
+            named = rows
+            for tokens in (37, 128, 256):
+                found = table[(table.model == model) & (table.rows == rows) & (table.tokens == tokens)]
+                worst = [found[way].iloc[found[way].abs().argmax()] for way in ("float32", "with_cut", "bfloat16_gram")]
+                yield line(shown, named, tokens, f"{worst[0]:.4f}", *numbers(worst[1:], 1))
+                shown = named = ""
+    yield f"largest deviation: {table.float32.abs().max():.4f} %"
+
+
+CLAIMS = [
+    ("scan", lines_of_scan), ("scan", claims_about_decoders), ("scan", claims_about_others),
+    ("stress", lines_of_stress), ("stress", claims_about_stress), ("stress", claims_about_random_length),
+    ("stress", lines_of_length), ("compare", lines_of_compare), ("compare", claims_about_training),
+    ("numerics", lines_of_numerics),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("study", "claims"), CLAIMS)
+def test_every_number_of_a_study_is_the_one_in_its_table(study, claims):
+    text = page(study)
+    missing = [claim for claim in claims() if claim not in text]
+    assert not missing, "\n".join(missing)
