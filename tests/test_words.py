@@ -338,13 +338,13 @@ def test_a_percentage_is_the_same_layer_in_a_rule_and_in_layers(percent, depth):
     assert parse_rule(f"depth:{percent}%")({}, depth) == asked
 
 
-def test_the_window_of_a_rule_ends_at_the_same_layers(run):
-    """20 % of 6 layers is layer 1 (1.2) and 75 % is layer 4 (4.5, a tie): these count as well as those between."""
+def test_the_window_of_a_rule_holds_the_layers_whose_own_depth_is_within_it():
+    """7 % to 14 % of 100 layers: both ends count, though 0.07 * 100 and 0.14 * 100 are a little more in floats."""
     from layerwise.selection.rules import parse_rule
 
-    rule = parse_rule("max:m@20%-75%")
-    assert [rule({"m": [1.0 if k == layer else 0.0 for k in range(7)]}, 6) for layer in (1, 4)] == [1, 4]
-    assert rule({"m": [9.0, 1.0, 2.0, 0.0, 0.0, 9.0, 9.0]}, 6) == 2
+    rule = parse_rule("max:m@7%-14%")
+    alone = [rule({"m": [float(k == layer) for k in range(101)]}, 100) for layer in range(6, 16)]
+    assert alone == [7, 7, 8, 9, 10, 11, 12, 13, 14, 7], "outside of it, the first layer of the window is as good as any"
 
 
 def test_metrics_of_a_whole_model_are_seen_whether_their_task_is_empty_or_missing(tmp_path, capsys):

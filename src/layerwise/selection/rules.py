@@ -73,7 +73,7 @@ class Extreme:
         """What is to be largest, a number a layer; minus infinity outside the window and where nothing is known."""
         curve = curves.get(self.metric, [math.nan] * (depth + 1))
         sign = 1.0 if self.want == "max" else -1.0
-        low, high = (layer_at(share, depth) for share in self.window)
+        low, high = (round(share * depth, 9) for share in self.window)  # layers whose own depth lies in the window
         return [sign * v if math.isfinite(v) and low <= k <= high else -math.inf for k, v in enumerate(curve)]
 
 
