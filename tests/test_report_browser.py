@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from dataclasses import replace
 from importlib.util import find_spec
 
 import pytest
@@ -13,6 +14,7 @@ import layerwise
 from layerwise.api import correlated_pairs
 from layerwise.reporter.content import Run, open_run
 from layerwise.reporter.page import page as page_of
+from layerwise.results import LayerTable
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 BROWSER = os.environ.get("LAYERWISE_CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
@@ -251,3 +253,18 @@ def test_ten_models_of_two_hundred_layers_open_in_two_seconds(open_page):
         assert opened.locator("#curves .card").count() == 20
         took.append(opened.evaluate("performance.getEntriesByName('drawn')[0].startTime"))  # ms since it was asked for
     assert min(took) < 2000, took
+
+
+def test_correlations_of_several_poolings_and_maps_are_chosen_by_a_menu(open_page):
+    scores = eval_table("m", depth=8)
+    more = [replace(s, transform="whiten") for s in scores] + [replace(s, pooling="last") for s in scores]
+    runs = [open_run(scan_table("m", depth=8)), Run(LayerTable((*scores.scores, *more), scores.run))]
+    opened = open_page(page_of(runs, correlated=list(correlated_pairs(runs))))
+    see_all(opened)
+    section = opened.locator("#correlation")
+    assert "description without a p-value" in section.inner_text() and "circular" not in section.inner_text()
+    assert section.locator("rect").count() >= 2 * 3
+    section.get_by_label("scores with pooling, map").select_option("mean + whiten")
+    assert section.locator("rect").count() >= 2 * 3
+    section.get_by_role("button", name="show as a table").click()
+    assert "bends" in section.locator("table").inner_text()
