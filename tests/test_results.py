@@ -59,7 +59,7 @@ def test_missing_and_damaged_runs_are_told_apart_from_results(tmp_path):
         LayerTable.load(tmp_path)
     TABLE.save(tmp_path)
     (tmp_path / "table.parquet").write_bytes((tmp_path / "table.parquet").read_bytes()[:-9])
-    with pytest.raises(RunError, match="cannot be read"):
+    with pytest.raises(RunError, match="table.parquet is damaged"):
         LayerTable.load(tmp_path)
 
 
