@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from layerwise.metrics.base import Metric
-from layerwise.metrics.intervals import spectral_spread
+from layerwise.metrics.intervals import spectral_spread, uneven_rows
 from layerwise.metrics.readings import pooled_rows
 from layerwise.metrics.scores import of_spectrum
 from layerwise.ops.rows import RowTreatment
@@ -27,6 +27,6 @@ METRIC = Metric(
     rows=("raw", "unit", "centered", "centered_unit"),
     reading=pooled_rows,
     score=of_spectrum(participation_of_spectrum),
-    spread=spectral_spread(participation_of_spectrum),
+    spread=spectral_spread(participation_of_spectrum, uneven_rows),
     cite="Gao et al. 2017",
 )
