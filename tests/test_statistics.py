@@ -198,7 +198,7 @@ def test_the_coverage_study_runs_and_covers_under_heavy_tails():
     case = coverage.Case(128, 48, (("dataset_entropy", "raw"), ("top_share", "raw")), "t3")
     entropy, top = (line.split(",") for line in coverage.lines(case, 32))
     assert len(entropy) == len(coverage.HEAD.split(",")) and entropy[:3] == ["dataset_entropy", "raw", "t3"]
-    assert float(entropy[9]) >= 0.8 and float(entropy[10]) == 0
+    assert float(entropy[9]) >= 0.8 and float(entropy[10]) > 0.9
     assert float(top[10]) > 0.9  # noted: long rows carry one direction
 
 
@@ -255,7 +255,7 @@ def test_an_interval_that_simulations_found_too_narrow_says_so_in_its_row():
     sample, skew = RowSample(4), torch.randn(60, 1, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
     skew[7] *= 100
     sample.update(torch.arange(60), skew)
-    for metric, noted in (("top_share", True), ("participation", True), ("dataset_entropy", False)):
+    for metric, noted in (("top_share", True), ("participation", True), ("effective_rank", False)):
         spread = METRICS[metric].spread
         assert (TOO_NARROW in spread.doubt(spread.finish(sample, "raw"))) == noted
         assert spread.doubt(spread.finish(sample, "unit")) == ""

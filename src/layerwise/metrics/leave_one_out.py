@@ -63,13 +63,17 @@ def rank_without(rows: WithoutRows) -> Tensor:
     return (total.log() - logs / 2 / total).exp()
 
 
-def exact_spread(function: Callable[[Tensor], Tensor], without: Callable[[WithoutRows], Tensor]) -> Spread:
+def exact_spread(
+    function: Callable[[Tensor], Tensor],
+    without: Callable[[WithoutRows], Tensor],
+    doubt: Callable[[Influences], str] = lambda found: "",
+) -> Spread:
     """For a function of a spectrum that also has its exact form: the larger of both errors.
 
     The exact one is right where rows are few; the first-order one overstates what very long rows do, and covers better
     than the exact one where there are such rows (studies/intervals).
     """
-    first = spectral_spread(function)
+    first = spectral_spread(function, doubt)
 
     def error(found: Influences) -> Uncertainty:
         rows = without_rows(found)
