@@ -1,7 +1,8 @@
 """Dataset entropy: over how many directions the prompts of a data set spread."""
 
 from layerwise.metrics.base import Metric
-from layerwise.metrics.intervals import spectral_spread
+from layerwise.metrics.intervals import uneven_rows
+from layerwise.metrics.leave_one_out import entropy_without, exact_spread
 from layerwise.metrics.readings import pooled_rows
 from layerwise.metrics.scores import of_spectrum
 from layerwise.ops.spectrum import renyi_entropy
@@ -14,6 +15,6 @@ METRIC = Metric(
     rows=("raw", "unit", "centered", "centered_unit"),
     reading=pooled_rows,
     score=of_spectrum(renyi_entropy),
-    spread=spectral_spread(renyi_entropy),
+    spread=exact_spread(renyi_entropy, entropy_without, uneven_rows),
     cite="Skean et al. 2025, sec. 3.2",
 )

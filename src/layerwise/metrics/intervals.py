@@ -117,13 +117,6 @@ def uneven_rows(found: Influences) -> str:
     return f"{TOO_NARROW}: few rows carry most of the length (simulated coverage 87 to 95 %)"
 
 
-def few_rows(found: Influences) -> str:
-    """Where rows are fewer than twice the dimensions: each row adds directions, which leaving rows out cannot show."""
-    n, directions = found.parts.shape  # the smaller of rows and dimensions
-    note = f"{TOO_NARROW}: fewer than two rows per dimension (simulated coverage 38 to 95 %)"
-    return note if n < 2 * directions else ""
-
-
 def group_jackknife(items: Tensor, function: Callable[[Tensor], Tensor], groups: int = JACKKNIFE_GROUPS) -> float:
     """Standard error of a function of rows, by leaving out one group of them at a time.
 
