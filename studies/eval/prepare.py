@@ -2,8 +2,8 @@
 
     python studies/eval/prepare.py SHARED_DATA ROOT [--cap 2000] [--cap-all]
 
-STS, reranking and retrieval are capped only with --cap-all; other test sets always are, by hashed id. Names are those of
-mteb where the data are.
+STS, reranking and retrieval are capped only with --cap-all; other test sets always are, by hashed id. Names are
+those of mteb where the data are.
 """
 
 import argparse
