@@ -32,6 +32,9 @@ LIKE_THE_PROBES = [
 ]  # fmt: skip
 DRAWS = 10_000
 PAGES = [HERE / "README.md", HERE.parents[1] / "docs" / "pick.md"]
+# The whole test sets where they were scored, else at most 200 examples of each.
+ABLATION = next((p for p in (HERE / "ablation.csv", HERE / "ablation_200.csv") if p.exists()), HERE / "ablation.csv")
+CAPPED = "" if ABLATION.name == "ablation.csv" else ", at most 200 examples of each, none of classification or search"
 START, END = "<!-- ablation: written by headline.py -->", "<!-- end of ablation -->"
 NOT_SCORED = """The ablation "last layer + same map + static" is not scored yet (`studies/selection/ablation.py`).
 What is known: the last layer of Gemma3-270M with the same map, without static, has 48.50 (`test_ideas.csv`), 1.7
@@ -149,9 +152,9 @@ def table() -> pd.DataFrame:
     rows: list[Row] = []
     for fit in ("texts", "task"):
         rows += gains(recipe_scores(fit), {"fitted_on": fit}, ["last", "static"], [RETRIEVAL, LIKE_THE_PROBES])
-    if (HERE / "ablation.csv").exists():
+    if ABLATION.exists():
         bases = ["last", "static", "last + same map + static"]
-        rows += gains(pd.read_csv(HERE / "ablation.csv"), {"fitted_on": "texts (ablation)"}, bases)
+        rows += gains(pd.read_csv(ABLATION), {"fitted_on": "texts (ablation)"}, bases)
     names = ["figure", "models", "fitted_on", "recipe", "tasks", "value", "low", "high"]
     return pd.DataFrame(rows + recovered() + recovered_with_labels())[names].round(4)
 
@@ -191,7 +194,7 @@ def ablation_block(found: pd.DataFrame) -> str:
     if lines is None:
         return NOT_SCORED
     tasks = int(found[found.fitted_on == "texts (ablation)"].tasks.max())
-    head = f"What each part adds, on {tasks} of the 22 tasks (`ablation.csv`; the same tasks for all recipes):"
+    head = f"What each part adds, on {tasks} of the 22 tasks (`{ABLATION.name}`; the same for all recipes{CAPPED}):"
     return "\n".join([head, "", "| | SmolLM2-135M | gain | Gemma3-270M | gain |", "|---|---|---|---|---|", *lines])
 
 
