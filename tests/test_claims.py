@@ -87,7 +87,7 @@ def test_recipes_that_the_ablation_scored_again_have_the_scores_of_the_study():
     keys = ["model", "layer", "readout", "transform", "task"]
     ideas = pd.read_csv(STUDY / "test_ideas.csv").query("tokens == 'all' and fitted_on != 'task'")
     both = pd.read_csv(STUDY / "ablation_whole.csv").merge(ideas, on=keys, suffixes=("", "_study"))
-    assert set(both.recipe) == {"last", "static", "chosen", "chosen without static"}
+    assert set(both.recipe) >= {"last", "static", "chosen", "chosen without static"}
     assert (both.score - both.score_study).abs().max() <= 0.0101  # bits of batches move an accuracy by a hundredth
 
 
