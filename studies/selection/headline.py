@@ -195,7 +195,11 @@ def ablation_block(found: pd.DataFrame) -> str:
         return NOT_SCORED
     tasks = int(found[found.fitted_on == "texts (ablation)"].tasks.max())
     head = f"What each part adds, on {tasks} of the 22 tasks (`{ABLATION.name}`; the same for all recipes{CAPPED}):"
-    return "\n".join([head, "", "| | SmolLM2-135M | gain | Gemma3-270M | gain |", "|---|---|---|---|---|", *lines])
+    over = found[(found.figure == "over last + same map + static") & (found.recipe == "chosen")].set_index("models")
+    alike = " and ".join(f"{over.value[m]:+.1f} ({over.low[m]:.1f} to {over.high[m]:.1f})" for m in DECODERS)
+    said = f"Beside token embeddings the layer hardly matters: over the last one treated alike, the recipe has {alike}."
+    top = ["| | SmolLM2-135M | gain | Gemma3-270M | gain |", "|---|---|---|---|---|"]
+    return "\n".join([head, "", *top, *lines, "", said])
 
 
 def fill_pages(found: pd.DataFrame) -> None:
