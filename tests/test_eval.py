@@ -244,7 +244,7 @@ def test_recipes_read_the_vectors_of_an_earlier_evaluation(tiny_llama, root, wor
     beyond = layerwise.evaluate(tiny_llama, "OwnSTS", recipes=recipe, fit=word_texts, **both)
     assert 0 < beyond.run["forwarded_texts"] <= len(word_texts)
     assert beyond.scores[0].value != within.scores[0].value
-    assert len(LayerTable.load(tmp_path)) == len(first) + 1, "rows of the first call stay in the table"
+    assert len(LayerTable.load(tmp_path)) == len(first) + 2, "rows of the first call, and of each fit, stay in the table"
     with pytest.raises(InputError, match="--fit FILE"):
         layerwise.evaluate(tiny_llama, "OwnSTS", recipes=recipe, **both)
 
