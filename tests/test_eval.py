@@ -400,7 +400,7 @@ def test_tables_that_do_not_fit_are_refused_with_what_they_need(tmp_path):
         write_task(tmp_path, "Own", "Classification", pd.DataFrame({"text": ["a"], "label": [1]}))
     with pytest.raises(InputError, match="positive must hold lists"):
         write_task(tmp_path, "Own", "Retrieval", pd.DataFrame({"query": ["a"], "positive": ["b"], "negative": ["c"]}))
-    with pytest.raises(InputError, match="score must hold numbers, not text such as 'high'"):
+    with pytest.raises(InputError, match="row 1: score must be a number, not 'high'"):
         write_task(tmp_path, "Own", "STS", pd.DataFrame({"sentence1": ["a"], "sentence2": ["b"], "score": ["high"]}))
     with pytest.raises(InputError, match="is not one of Classification"):
         write_task(tmp_path, "Own", "Sorting", pd.DataFrame())
