@@ -344,7 +344,7 @@ def test_the_window_of_a_rule_holds_the_layers_whose_own_depth_is_within_it():
 
     rule = parse_rule("max:m@7%-14%")
     alone = [rule({"m": [float(k == layer) for k in range(101)]}, 100) for layer in range(6, 16)]
-    assert alone == [7, 7, 8, 9, 10, 11, 12, 13, 14, 7], "outside of it, the first of the window"
+    assert alone == [7, 7, 8, 9, 10, 11, 12, 13, 14, 7], "outside of it, its first layer is as good as any"
 
 
 def test_metrics_of_a_whole_model_are_seen_whether_their_task_is_empty_or_missing(tmp_path, capsys):
