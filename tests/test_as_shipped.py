@@ -7,17 +7,18 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from families import make_model, make_tokenizer
+from families import make_config, make_model, make_tokenizer
 from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
+from transformers import AutoModelForCausalLM
 
 import layerwise
 from layerwise.arguments import open_network
 from layerwise.downstream.data_root import write_task
 from layerwise.errors import InputError, ModelError
 from layerwise.models.doctor import examine
-from layerwise.models.readouts import last_recipe
+from layerwise.models.readouts import baseline_recipe, last_recipe
 
 TEXTS = ["w1 w2 w3", "w4 w5", "w6", "w7 w8 w9 w10 w11 w12 w13", "w1 w2 w3 w4 w5 w6 w7 w8 w9 w10 w11"]
 REAL_TEXTS = ["A small dog sleeps.", "The train to the coast leaves at nine.", "Short", "  space before and after "]
@@ -112,6 +113,18 @@ def test_a_plain_decoder_is_mean_pooled_behind_its_norm(tiny_llama):
     frame = layerwise.embed(tiny_llama, TEXTS)
     close(frame["last"], SentenceTransformer(tiny_llama, device="cpu").encode(TEXTS))
     close(layerwise.embed(tiny_llama, TEXTS, layers=3, readout="normed")["layer_3"], np.stack(list(frame["last"])))
+
+
+def test_a_causal_language_model_is_pooled_by_its_last_token(tmp_path):
+    """As sentence-transformers does where a folder ships no pooling; pick holds its choice against the mean."""
+    model = AutoModelForCausalLM.from_config(make_config("llama"))
+    model.save_pretrained(tmp_path / "lm")
+    make_tokenizer().save_pretrained(tmp_path / "lm")
+    own = SentenceTransformer(str(tmp_path / "lm"), device="cpu").encode(TEXTS)
+    close(layerwise.embed(tmp_path / "lm", TEXTS)["last"], own)
+    close(layerwise.export(tmp_path / "lm", "last", tmp_path / "out").encode(TEXTS), own)
+    network = open_network(tmp_path / "lm")
+    assert (last_recipe(network).pooling, baseline_recipe(network).pooling) == ("last", "mean")
 
 
 def test_an_exported_plain_decoder_is_the_original(tiny_llama, tmp_path):

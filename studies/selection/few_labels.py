@@ -19,7 +19,7 @@ from own import cases_of
 from layerwise.arguments import open_network
 from layerwise.downstream.data_root import LocalTask, read_root
 from layerwise.inputs.source import hash_id
-from layerwise.models.readouts import last_recipe
+from layerwise.models.readouts import baseline_recipe
 from layerwise.selection.audit import audit_rows
 from layerwise.selection.candidates import layer_candidates, run_trial, score_candidates
 from layerwise.selection.labels import FEWEST, label_probe
@@ -92,7 +92,7 @@ def chosen_layers(entry: dict, tasks: dict[str, LocalTask], sizes: tuple[int, ..
     candidates = layer_candidates(network)
     trial = run_trial(network, [c.at for c in candidates], probes, [], max_length=entry["max_length"])
     scored = score_candidates(trial, candidates)
-    last, found = last_recipe(network), {}
+    last, found = baseline_recipe(network), {}
     for at, (probe_name, count) in counts.items():
         weights = dict(book.weights) | {probe_name: sum(book.weights.values()) * count / LABELS_FOR_HALF}
         best, _, _ = decide(scored, last, weights, margin=book.margin)

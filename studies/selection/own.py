@@ -20,7 +20,7 @@ import pandas as pd
 import layerwise
 from layerwise.arguments import open_network
 from layerwise.exporter.routes import has_layer_0
-from layerwise.models.readouts import last_recipe
+from layerwise.models.readouts import baseline_recipe
 from layerwise.selection.audit import audit, audit_rows
 from layerwise.selection.candidates import (
     Trial,
@@ -83,7 +83,7 @@ def cases_of(entry: dict, probes: pd.DataFrame | None = None) -> list[Case]:
 def recipe_rows(entry: dict, trial: Trial, scored: list, texts: list[str], root: Path, part: str) -> list[dict]:
     """The shipped rule's recipe against the last layer and the static baseline, on every task."""
     network, book = open_network(entry["path"]), rulebook()
-    last, length = last_recipe(network), entry["max_length"]
+    last, length = baseline_recipe(network), entry["max_length"]
     tried = [s for s in scored if s.recipe.transform in book.transforms]
     plain, _, _ = decide(tried, last, book.weights, margin=book.margin)
     deployed = partial(beside_static, trial) if has_layer_0(network) else lambda plain: plain
@@ -119,7 +119,7 @@ def main(part: str, models: Path, texts_file: Path, root: Path, out: Path) -> No
         cases += cases_of(entry, frame)
         bare = [s for s in scored if s.recipe.transform == "none"]
         book = rulebook()
-        chosen, _, _ = decide(bare, last_recipe(open_network(entry["path"])), book.weights, margin=book.margin)
+        chosen, _, _ = decide(bare, baseline_recipe(open_network(entry["path"])), book.weights, margin=book.margin)
         picked[entry["name"]] = chosen.recipe.layer
         recipes += recipe_rows(entry, trial, scored, texts, root, part)
         pd.concat(probes).to_csv(out / f"{part}_probes.csv", index=False)

@@ -17,7 +17,7 @@ from layerwise.models.anatomy import find_anatomy
 from layerwise.models.explain import explained, require_model_place, require_tokenizer_files, require_words
 from layerwise.models.limits import require_buildable
 from layerwise.models.network import Network
-from layerwise.models.shipped import Head, Shipped, head_of, load_head, read_shipped
+from layerwise.models.shipped import Head, Shipped, head_of, load_head, plain_pooling, read_shipped
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 LONGEST_DEFAULT = 512  # of a scan: metrics compare lengths alike
@@ -251,6 +251,7 @@ class Outline:
     usual_length: int
     tokenizer: Any
     shipped: Shipped | None = None
+    plain_pooling: str = "mean"  # how it is pooled where it ships no pooling of its own
 
 
 def outline_of(spec: ModelSpec) -> Outline:
@@ -274,4 +275,5 @@ def outline_of_module(module: Any, tokenizer: Any, shipped: Shipped | None = Non
     longest = longest_input(tokenizer, module.config)
     usual = usual_length(shipped, longest)
     has_norm = anatomy.final_norm is not None
-    return Outline(anatomy.depth, anatomy.width, parameters, has_norm, longest, usual, tokenizer, shipped)
+    pooling = plain_pooling(module.config)
+    return Outline(anatomy.depth, anatomy.width, parameters, has_norm, longest, usual, tokenizer, shipped, pooling)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from layerwise.models.anatomy import Anatomy
-from layerwise.models.shipped import Head, Shipped
+from layerwise.models.shipped import Head, Shipped, plain_pooling
 
 # What a config holds beside what decides hidden states: where it came from, which outputs are asked for, heads.
 BESIDE_THE_POINT = (
@@ -74,6 +74,11 @@ class Network:
     @property
     def shipped(self) -> Shipped | None:
         return self.head.shipped if self.head else None
+
+    @property
+    def plain_pooling(self) -> str:
+        """How it is pooled where it ships no pooling of its own."""
+        return plain_pooling(self.module.config)
 
     @property
     def dtype(self) -> torch.dtype:

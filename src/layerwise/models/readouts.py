@@ -20,6 +20,8 @@ class Described(Protocol):
     def has_norm(self) -> bool: ...
     @property
     def shipped(self) -> Shipped | None: ...
+    @property
+    def plain_pooling(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -34,12 +36,21 @@ class Ways:
 def last_recipe(model: Described) -> Recipe:
     """`last`: the model as shipped.
 
-    One that ships no pooling is read as plain sentence-transformers would read it: its usual output, normed where the
-    family has a final norm, mean over all tokens.
+    One that ships no pooling is read as plain sentence-transformers 6 would read it: its usual output, normed where the
+    family has a final norm; the last token of a causal language model, else the mean over all tokens.
     """
     if model.shipped is None:
-        return Recipe(model.depth, "normed" if model.has_norm else "raw")
+        return Recipe(model.depth, "normed" if model.has_norm else "raw", pooling=model.plain_pooling)
     return Recipe(model.depth, SHIPPED, "all", SHIPPED, prompt=model.shipped.prompt)
+
+
+def baseline_recipe(model: Described) -> Recipe:
+    """What a choice is held against: the model as shipped; of one that ships no pooling, the mean over its last layer.
+
+    Without a prompt the last token of a language model says little, so the mean is the stronger baseline.
+    """
+    last = last_recipe(model)
+    return last if last.shipped else replace(last, pooling="mean")
 
 
 def layer_recipe(model: Described, pooling: str | None = None) -> Recipe:

@@ -81,6 +81,12 @@ class Shipped:
         return word
 
 
+def plain_pooling(config: Any) -> str:
+    """How sentence-transformers 6 pools a model that ships no pooling: a causal language model by its last token."""
+    named = (getattr(config, "architectures", None) or [""])[0]
+    return "last" if named.endswith("ForCausalLM") and getattr(config, "is_causal", True) else "mean"
+
+
 def read_shipped(name: str, revision: str | None = None) -> Shipped | None:
     """What a folder or hub id ships beside the transformer; None where it has no modules.json."""
     listed = read_json(name, revision, "modules.json")

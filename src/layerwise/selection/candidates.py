@@ -10,7 +10,7 @@ from layerwise.accumulators.second_moment import moments_of_rows
 from layerwise.checks import STATIC
 from layerwise.inputs.source import Example
 from layerwise.models.network import Network
-from layerwise.models.readouts import last_recipe, layer_recipe
+from layerwise.models.readouts import baseline_recipe, layer_recipe
 from layerwise.ops.transforms import LinearMap, Moments, fit_maps
 from layerwise.passes.vectors import pooled_vectors
 from layerwise.recipe import Readout, Recipe
@@ -34,7 +34,7 @@ def layer_candidates(
     """Every layer, pooled as the model pools, and `last`, the model as shipped; with each token choice and map."""
     pooling = network.shipped.pooling_word or "mean" if network.shipped else "mean"
     base = layer_recipe(network, pooling)
-    at = [*(replace(base, layer=layer) for layer in range(network.depth)), last_recipe(network)]
+    at = [*(replace(base, layer=layer) for layer in range(network.depth)), baseline_recipe(network)]
     return [replace(r, tokens=t, transform=m) for m in transforms for t in tokens for r in at]
 
 

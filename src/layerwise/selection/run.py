@@ -10,7 +10,7 @@ from typing import Any
 from layerwise.errors import InputError
 from layerwise.exporter.routes import has_layer_0
 from layerwise.models.network import Network
-from layerwise.models.readouts import last_recipe
+from layerwise.models.readouts import baseline_recipe
 from layerwise.recipe import Recipe
 from layerwise.results import LayerTable
 from layerwise.selection.candidates import (
@@ -66,7 +66,7 @@ def pick_recipe(
     """
     book = book or rulebook()
     probes, weights = weighted_probes(texts, labels, book, seed)
-    last = last_recipe(network)
+    last = baseline_recipe(network)
     transforms = ("none",) if layer_only else tuple(book.transforms)
     candidates = layer_candidates(network, transforms=transforms)
     trial = run_trial(network, (candidate.at for candidate in candidates), probes, texts, max_length=max_length)
