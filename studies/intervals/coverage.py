@@ -115,13 +115,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repetitions", type=int, default=500)
     parser.add_argument("--cases", default="", help="numbers of cases, such as 0,1; default: all")
+    parser.add_argument("--seed", type=int, default=0, help="other data sets")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     torch.set_num_threads(1)
     table = [HEAD]
     chosen = [CASES[int(i)] for i in args.cases.split(",")] if args.cases else CASES
     for case in chosen:
-        for line in lines(case, args.repetitions):
+        for line in lines(case, args.repetitions, args.seed):
             print(line, flush=True)
             table.append(line)
         if args.out:

@@ -114,7 +114,7 @@ def uneven_rows(found: Influences) -> str:
     effective = float(lengths.sum() ** 2 / (lengths**2).sum()) if float(lengths.sum()) > 0 else math.inf
     if effective >= len(lengths) / 3:
         return ""
-    return f"{TOO_NARROW}: few rows carry most of the length (simulated coverage 87 to 95 %)"
+    return f"{TOO_NARROW}: few rows carry most of the length (simulated coverage 85 to 95 %)"
 
 
 def group_jackknife(items: Tensor, function: Callable[[Tensor], Tensor], groups: int = JACKKNIFE_GROUPS) -> float:
