@@ -296,16 +296,19 @@ def effective_size(a: Array, b: Array) -> Array:
     return np.asarray(2 * t.sf(score, freedom))
 
 
-def rate(measure: str, test: str, kind: str, n: int, repetitions: int) -> float:
-    """The share of pairs that the test calls related at 5 %. Every test sees the same curves."""
-    random = np.random.default_rng([n, *kind.encode()])
+def rate(measure: str, test: str, kind: str, n: int, repetitions: int, seed: int = 0, count: int = 50) -> float:
+    """The share of pairs that the test calls related at 5 %. Every test sees the same curves.
+
+    `count` surrogates per curve are fewer than are shipped; another `seed` gives other curves.
+    """
+    random = np.random.default_rng([n, *kind.encode(), *([seed] if seed else [])])
     a, b = (KINDS | COUPLED)[kind](random, repetitions, n)
     hits = 0
     step = 100
     for start in range(0, repetitions, step):
         x, y = a[start : start + step], b[start : start + step]
         if test == SHIPPED:
-            p = bends_test(measure, x, y, count=50, seed=start)[1]  # fewer than shipped: many pairs need fewer each
+            p = bends_test(measure, x, y, count, seed=start + 10**6 * seed)[1]
         else:
             p = effective_size(x, y) if test == EFFECTIVE else p_values(test, random, x, y)
         hits += int((p <= LEVEL).sum())
@@ -328,6 +331,8 @@ def main() -> None:
     parser.add_argument("--tests", choices=["shipped", "others"], default="shipped")
     parser.add_argument("--curves", help="kinds of curves with ; between them; default: all")
     parser.add_argument("--layers", default=",".join(map(str, LAYERS)))
+    parser.add_argument("--seed", type=int, default=0, help="other curves")
+    parser.add_argument("--surrogates", type=int, default=50, help="per curve, of the shipped test")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     others = (*TESTS, EFFECTIVE)
@@ -336,7 +341,7 @@ def main() -> None:
     for measure, test, kind, n in cells(args.measures, tests, args.layers):
         if args.curves and kind not in args.curves.split(";"):
             continue
-        found = rate(measure, test, kind, n, args.repetitions)
+        found = rate(measure, test, kind, n, args.repetitions, args.seed, args.surrogates)
         lines.append(f'{measure},"{test}","{kind}",{n},{found:.4f},{args.repetitions}')
         print(f"{time.monotonic() - begun:6.0f} s  {lines[-1]}", flush=True)
         if args.out:
