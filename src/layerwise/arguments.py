@@ -103,9 +103,7 @@ def forecast_of(
 
 
 def as_spec(model: str | Path | ModelSpec) -> ModelSpec:
-    spec = model if isinstance(model, ModelSpec) else ModelSpec(str(model))
-    require_word("dtype", spec.dtype, DTYPES)
-    return spec
+    return model if isinstance(model, ModelSpec) else ModelSpec(str(model))
 
 
 def open_network(model: Any) -> Network:
@@ -118,20 +116,20 @@ def network_of_run(run: Mapping[str, Any], model: Any = None) -> Network:
 
     `model` is given where the run's own name no longer leads to it. A record never allows code to run.
     """
-    told = run.get("model")
-    if not isinstance(told, Mapping) or not {"name", "fingerprint"} <= set(told):
+    record = run.get("model")
+    if not isinstance(record, Mapping) or not {"name", "fingerprint"} <= set(record):
         raise InputError("run.json of this run does not say which model made it; make the run again")
     if model is None:
-        folder = Path(str(told["name"])).is_dir()
+        folder = Path(str(record["name"])).is_dir()
         model = ModelSpec(
-            str(told["name"]),
-            revision=None if folder else told.get("revision"),
-            dtype=str(told.get("dtype", "float32")),
-            adapter=told.get("adapter") or None,
-            part=told.get("part") or None,
+            str(record["name"]),
+            revision=None if folder else record.get("revision"),
+            dtype=str(record.get("dtype", "float32")),
+            adapter=record.get("adapter") or None,
+            part=record.get("part") or None,
         )
     network = open_network(model)
-    if network.fingerprint() != told["fingerprint"]:
+    if network.fingerprint() != record["fingerprint"]:
         raise InputError(
             f"{network.name} is not the model that this run was made with: its weights, config, tokenizer or type "
             "differ, or the run was made by another version of layerwise. Make the run again, or pass the right model"

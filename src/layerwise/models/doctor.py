@@ -10,7 +10,7 @@ from torch import Tensor
 from layerwise.errors import LayerwiseError
 from layerwise.models.network import Network
 from layerwise.models.shipped import Head
-from layerwise.models.taps import normed, tapped
+from layerwise.models.taps import final_states, tapped
 
 TEXTS = ("A short line.", "A second line, a good deal longer than the first one, so that the first must be padded.")
 CLOSE = 1e-4  # relative: what reordered sums may differ by in float32
@@ -67,9 +67,7 @@ def finite(network: Network, alone: list[list[Tensor]]) -> Finding:
 def final_norm(network: Network, ids: Tensor, layers: list[Tensor]) -> Finding:
     with torch.inference_mode():
         usual = network.module(input_ids=ids[None].to(network.device)).last_hidden_state.float().cpu()
-        last = layers[-1]
-        if network.anatomy.final_norm is not None:
-            last = normed(network.anatomy, last.to(network.device, network.dtype)).float().cpu()
+        last = final_states(network.anatomy, layers[-1].to(network.device, network.dtype)).float().cpu()
     gap = difference(last, usual)
     name = "none" if network.anatomy.final_norm is None else type(network.anatomy.final_norm).__name__
     if gap > tolerance(network):
@@ -110,8 +108,7 @@ def as_shipped(network: Network, head: Head) -> Finding:
             cut = network.tokenizer(text, truncation=True, max_length=network.usual_length)
             one = torch.tensor(cut["input_ids"])[None]
             last = hidden_states(network, one, torch.ones_like(one, dtype=torch.bool))[-1]
-            last = last.to(network.device, network.dtype)
-            states = normed(network.anatomy, last) if network.has_norm else last
+            states = final_states(network.anatomy, last.to(network.device, network.dtype))
             rows.append(head(states, one.to(network.device), torch.ones_like(one).to(network.device)).float().cpu())
     gap = difference(torch.cat(rows), own)
     verdict: Literal["ok", "wrong"] = "ok" if gap <= tolerance(network) else "wrong"

@@ -11,6 +11,7 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 
+from layerwise.checks import require_word
 from layerwise.errors import InputError, MissingExtra, ModelError
 from layerwise.models.adapters import with_adapter
 from layerwise.models.anatomy import find_anatomy
@@ -53,9 +54,9 @@ def load_network(spec: ModelSpec) -> Network:
     missing: dict[str, nn.Parameter] = {}
 
     def load(auto: Any) -> nn.Module:
-        module, told = from_pretrained(auto, spec, subfolder, output_loading_info=True, **options)
+        module, info = from_pretrained(auto, spec, subfolder, output_loading_info=True, **options)
         missing.clear()
-        missing.update({name: w for name, w in module.named_parameters() if name in told["missing_keys"]})
+        missing.update({name: w for name, w in module.named_parameters() if name in info["missing_keys"]})
         for weight in missing.values():  # a pooler, often: else it is random, and the model another one at every load
             torch.nn.init.zeros_(weight)
         return module  # type: ignore[no-any-return]
@@ -80,8 +81,7 @@ def load_network(spec: ModelSpec) -> Network:
 
 def require_loadable_spec(spec: ModelSpec) -> None:
     """Raises for what can be known to fail before anything is read."""
-    if spec.dtype not in DTYPES:
-        raise InputError(f"dtype {spec.dtype!r} is not one of {', '.join(DTYPES)}")
+    require_word("dtype", spec.dtype, DTYPES)
     if spec.device_map and find_spec("accelerate") is None:
         raise MissingExtra("device_map needs accelerate: pip install accelerate")
     require_model_place(spec.name)

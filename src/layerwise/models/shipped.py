@@ -1,8 +1,8 @@
 """The model as shipped: the pooling, map, normalisation, prompt and length that come with an embedding model.
 
 A SentenceTransformer folder lists its modules in modules.json. Only JSON is read here until the modules are needed, so
-a plan can be made before any weight is loaded. A folder without modules.json ships none of this: its last layer, mean
-pooled, is what plain `SentenceTransformer(folder)` makes of it.
+a plan can be made before any weight is loaded. A folder without modules.json ships none of this; `plain_pooling` says
+how plain `SentenceTransformer(folder)` pools it.
 """
 
 import json

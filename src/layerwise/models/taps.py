@@ -78,6 +78,11 @@ def normed(anatomy: Anatomy, hidden: Tensor) -> Tensor:
     return out
 
 
+def final_states(anatomy: Anatomy, hidden: Tensor) -> Tensor:
+    """What the model itself puts out, from what its last block did: behind the final norm, where there is one."""
+    return hidden if anatomy.final_norm is None else normed(anatomy, hidden)
+
+
 def entering(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
     """The hidden states among a block's arguments: by name, else the first tensor of floats."""
     named = kwargs.get("hidden_states")

@@ -10,7 +10,7 @@ from layerwise.checks import SHIPPED
 from layerwise.errors import NotFiniteError
 from layerwise.inputs.source import Example
 from layerwise.models.network import Network
-from layerwise.models.taps import normed
+from layerwise.models.taps import final_states, normed
 from layerwise.ops.pooling import pool
 from layerwise.ops.tokens import counted_tokens
 from layerwise.passes.batches import Batch
@@ -44,7 +44,7 @@ class PoolingConsumer:
 
     def shipped_rows(self, hidden: Tensor, batch: Batch) -> Tensor:
         """The model's own vectors, from what its last block put out: (B, E)."""
-        states = hidden if self.network.anatomy.final_norm is None else normed(self.network.anatomy, hidden)
+        states = final_states(self.network.anatomy, hidden)
         assert self.network.head is not None, "only a model that ships a head has such a readout"
         rows = self.network.head(states[:, 0], batch.ids[:, 0], batch.real[:, 0])
         return rows.to(torch.promote_types(rows.dtype, torch.float32))
