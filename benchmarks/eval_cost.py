@@ -9,10 +9,10 @@ import argparse
 import statistics
 import time
 
+from layerwise.core.recipe import Readout
 from layerwise.inputs.text import open_texts
 from layerwise.models.load import ModelSpec, load_network
 from layerwise.passes.vectors import pooled_vectors
-from layerwise.recipe import Readout
 
 
 def main() -> None:

@@ -15,14 +15,15 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from layerwise.api import texts
-from layerwise.arguments import open_engine, prepare
+from layerwise.api.texts import texts
+from layerwise.core.files import open_folder
 from layerwise.engines.local import LocalEngine
+from layerwise.engines.opening import open_engine
 from layerwise.engines.ray import Cluster
 from layerwise.engines.shards import Checkpoint, threads
-from layerwise.files import open_folder
 from layerwise.inputs.source import Example
 from layerwise.models.load import ModelSpec, load_network
+from layerwise.sweep.prepare import prepare
 from layerwise.sweep.run import ScanWork
 from layerwise.sweep.state import ScanState
 

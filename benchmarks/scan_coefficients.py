@@ -14,14 +14,14 @@ from pathlib import Path
 
 import torch
 
-from layerwise.api import texts
-from layerwise.arguments import prepare
-from layerwise.files import open_folder
+from layerwise.api.texts import texts
+from layerwise.core.files import open_folder
 from layerwise.inputs.source import Source
 from layerwise.inputs.views import make_view
 from layerwise.models.load import ModelSpec, load_network
 from layerwise.passes.batches import cut_batches, make_batch
 from layerwise.passes.encode import encode_examples
+from layerwise.sweep.prepare import prepare
 from layerwise.sweep.state import ScanState
 from layerwise.sweep.worker import scan_shard
 

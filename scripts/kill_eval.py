@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from layerwise.results import LayerTable
+from layerwise.runs.table import LayerTable
 
 
 def main() -> None:

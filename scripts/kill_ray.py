@@ -21,7 +21,7 @@ import psutil
 from ray.cluster_utils import Cluster
 
 from layerwise.engines.ray import RAY_HABITS
-from layerwise.results import LayerTable
+from layerwise.runs.table import LayerTable
 
 
 def main() -> None:

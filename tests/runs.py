@@ -3,7 +3,8 @@
 import math
 from typing import Any
 
-from layerwise.results import LayerScore, LayerTable
+from layerwise.runs.scores import LayerScore
+from layerwise.runs.table import LayerTable
 
 ROWS = ("raw", "centered_unit")
 METRICS = ("prompt_entropy", "curvature", "dataset_entropy")
@@ -21,7 +22,8 @@ def scan_table(
                 for readout in ("raw", "normed") if layer == depth else ("raw",):
                     scores.append(one(model, layer, depth, metric, value, rows=treatment, readout=readout))
     told = {"name": model, "revision": "main", "fingerprint": f"of {model}", "depth": depth, "width": 8, "family": "f"}
-    data = {"name": "texts.txt (first 7)", "prompts": 7, "tokens": 70, "cut": 1}
+    options = {"data": "texts.txt", "limit": 7}
+    data = {"name": "texts.txt (first 7)", "options": options, "prompts": 7, "tokens": 70, "cut": 1}
     plan = {"metrics": list(metrics), "rows": list(rows), "tokens": ["all"], "max_length": 64, "seed": 0}
     return LayerTable(tuple(scores), {"kind": "scan", "model": told, "data": data, "plan": plan, "seconds": 1.5})
 

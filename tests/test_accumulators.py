@@ -15,7 +15,7 @@ from layerwise.accumulators.frequent_directions import FrequentDirections
 from layerwise.accumulators.row_sample import RowSample
 from layerwise.accumulators.running_mean import RunningMean
 from layerwise.accumulators.second_moment import SecondMoment
-from layerwise.errors import InputError, MergeError
+from layerwise.core.errors import InputError, MergeError
 from layerwise.inputs.source import hash_id
 from layerwise.metrics.readings import spectrum_of_moment
 

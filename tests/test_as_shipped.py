@@ -14,10 +14,10 @@ from sentence_transformers.sentence_transformer.modules import Dense, Normalize,
 from transformers import AutoModelForCausalLM
 
 import layerwise
-from layerwise.arguments import open_network
+from layerwise.core.errors import InputError, ModelError
 from layerwise.downstream.data_root import write_task
-from layerwise.errors import InputError, ModelError
 from layerwise.models.doctor import examine
+from layerwise.models.opening import open_network
 from layerwise.models.readouts import baseline_recipe, last_recipe
 
 TEXTS = ["w1 w2 w3", "w4 w5", "w6", "w7 w8 w9 w10 w11 w12 w13", "w1 w2 w3 w4 w5 w6 w7 w8 w9 w10 w11"]

@@ -11,10 +11,10 @@ import yaml
 from families import make_model, make_tokenizer
 
 import layerwise
-from layerwise import arguments
 from layerwise.campaigns import Campaign
 from layerwise.cli.main import main
-from layerwise.errors import InputError, RunError
+from layerwise.core.errors import InputError, RunError
+from layerwise.models import opening
 
 PAGE = Path(__file__).parent.parent / "docs" / "scale.md"
 
@@ -60,8 +60,8 @@ def test_what_is_done_is_not_done_again_and_a_failure_stops_no_other(file, tmp_p
     assert "4 of 16 scans failed" in told and "has no weights" in told and told.count("done ") == 12
     make_model("llama").save_pretrained(broken)
     loaded = []
-    real = arguments.load_network
-    monkeypatch.setattr("layerwise.arguments.load_network", lambda spec: (loaded.append(spec.name), real(spec))[1])
+    real = opening.load_network
+    monkeypatch.setattr("layerwise.models.opening.load_network", lambda spec: (loaded.append(spec.name), real(spec))[1])
     assert main(["campaign", str(file), "--json"]) == 0
     assert loaded == [str(broken)]
     assert len({row["model"] for row in json.loads(capsys.readouterr().out)["scores"]}) == 4

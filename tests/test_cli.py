@@ -29,7 +29,7 @@ def test_json_is_the_only_thing_on_standard_output(tiny_llama, capsys):
 
 
 def test_dry_run_loads_nothing_and_says_what_it_would_take(tiny_llama, capsys, monkeypatch):
-    monkeypatch.setattr("layerwise.arguments.load_network", None)
+    monkeypatch.setattr("layerwise.models.opening.load_network", None)
     assert main(["scan", tiny_llama, "--dry-run", "--limit", "20"]) == 0
     told = capsys.readouterr().out
     for word in ("forward passes   20", "tokens", "FLOP", "state", "peak memory"):

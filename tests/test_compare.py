@@ -11,9 +11,9 @@ from runs import eval_table, scan_table, stress_table
 
 import layerwise
 from layerwise.cli.main import main
-from layerwise.errors import InputError, RunError
+from layerwise.core.errors import InputError, RunError
 from layerwise.metrics.linear_cka import cka_matrix, linear_cka
-from layerwise.results import training_step
+from layerwise.runs.labels import training_step
 from layerwise.sweep.alignment import alignment, row_samples, state_of
 
 

@@ -15,10 +15,10 @@ from snapshots import DECOYS, SCAN, TEXTS, campaign_file, ours_in, put_decoys, s
 
 import layerwise
 from layerwise.cli.main import VERBS, main
+from layerwise.core.errors import InputError, RunError
+from layerwise.core.files import DiskFolder
 from layerwise.engines.shards import SHARD, Checkpoint
-from layerwise.errors import InputError, RunError
-from layerwise.files import DiskFolder
-from layerwise.folders import MARKER, claim
+from layerwise.runs.claims import MARKER, claim
 
 # 1.1: the user's own files
 
@@ -99,8 +99,8 @@ def test_forgetting_a_checkpoint_deletes_exact_names_only(tmp_path):
 
 
 def test_a_store_of_vectors_deletes_segments_with_exact_names_only(tmp_path):
+    from layerwise.core.recipe import Readout
     from layerwise.downstream.vectors import VectorKind, VectorStore
-    from layerwise.recipe import Readout
 
     kind = VectorKind("m", "float32", 9, (Readout(1),))
     folder = VectorStore(tmp_path, kind).folder

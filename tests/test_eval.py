@@ -12,6 +12,9 @@ from families import DEPTH
 
 import layerwise
 from layerwise.cli.main import main
+from layerwise.core.errors import InputError, LayerwiseError, RunError
+from layerwise.core.files import write_atomically
+from layerwise.core.recipe import Readout, Recipe
 from layerwise.downstream import encoding, scoring
 from layerwise.downstream.correlate import correlations
 from layerwise.downstream.curves import correlation
@@ -19,11 +22,9 @@ from layerwise.downstream.data_root import read_root, write_task
 from layerwise.downstream.encoder import experiment, model_name
 from layerwise.downstream.tasks import PAPER_32, choose_tasks
 from layerwise.downstream.vectors import VectorKind, VectorsMissing, VectorStore, segment_file
-from layerwise.errors import InputError, LayerwiseError, RunError
 from layerwise.exporter import tradeoff
-from layerwise.files import write_atomically
-from layerwise.recipe import Readout, Recipe
-from layerwise.results import LayerScore, LayerTable
+from layerwise.runs.scores import LayerScore
+from layerwise.runs.table import LayerTable
 
 mteb = pytest.importorskip("mteb")
 pytestmark = pytest.mark.filterwarnings("ignore")  # of mteb and its dependencies

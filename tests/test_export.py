@@ -20,13 +20,14 @@ import layerwise
 from layerwise.accumulators.second_moment import SecondMoment
 from layerwise.accumulators.second_moment import moments_of_rows as moments
 from layerwise.cli.main import main
-from layerwise.errors import InputError
+from layerwise.core.errors import InputError
+from layerwise.core.recipe import Recipe
 from layerwise.exporter import modules
 from layerwise.exporter.routes import ExportError
+from layerwise.maps.linear import fit_map, fit_maps
 from layerwise.models.load import as_network
-from layerwise.ops.transforms import fit_map, fit_maps
-from layerwise.recipe import Recipe
-from layerwise.results import LayerScore, LayerTable
+from layerwise.runs.scores import LayerScore
+from layerwise.runs.table import LayerTable
 
 st = pytest.importorskip("sentence_transformers")
 TEXTS = ["w1 w2 w3 w4 w5", "w7", "w9 w10 w11 w12 w13 w14 w15 w16", "w3 w3 w3"]

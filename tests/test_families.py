@@ -8,14 +8,14 @@ from families import DEPTH, FAMILIES, VOCABULARY, WIDTH, make_model, make_tokeni
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from layerwise.errors import ModelError
+from layerwise.core.errors import ModelError
+from layerwise.core.recipe import Readout
 from layerwise.inputs.source import Example
 from layerwise.models.anatomy import find_anatomy
 from layerwise.models.doctor import examine
 from layerwise.models.load import ModelSpec, as_network, load_network
 from layerwise.models.taps import normed, tapped
 from layerwise.passes.vectors import pooled_vectors
-from layerwise.recipe import Readout
 
 NORMED = {
     "gpt2", "gpt_neox", "llama", "mistral", "mixtral", "qwen2", "qwen3", "gemma3_text", "phi", "opt", "falcon", "mamba",

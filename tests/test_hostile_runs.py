@@ -14,14 +14,14 @@ from runs import eval_table, scan_table
 from test_remote import Store
 
 import layerwise
-from layerwise.arguments import open_network
 from layerwise.campaigns import Campaign
 from layerwise.cli.main import main
-from layerwise.display import printable, redacted
+from layerwise.core.display import printable, redacted
+from layerwise.core.errors import InputError, LayerwiseError, RunError
+from layerwise.core.files import open_folder, safe_name
 from layerwise.downstream.data_root import read_root, write_task
 from layerwise.downstream.encoder import model_name, one_part
-from layerwise.errors import InputError, LayerwiseError, RunError
-from layerwise.files import open_folder, safe_name
+from layerwise.models.opening import open_network
 from layerwise.reporter.page import best_and_last
 
 THREADS = """

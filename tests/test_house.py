@@ -13,15 +13,11 @@ SRC = Path(layerwise.__file__).parent
 
 # Imports run downhill. Rooms on one floor do not import one another.
 FLOORS = [
-    {"display"},
-    {"errors"},
-    {"files", "checks"},
-    {"folders", "recipe"},
-    {"ops", "accumulators", "results", "models", "inputs"},
-    {"metrics"},
-    {"passes", "engines", "functional"},
-    {"sweep", "downstream", "exporter", "reporter"},
-    {"selection", "arguments"},
+    {"core"},
+    {"runs", "ops", "accumulators"},
+    {"models", "inputs", "metrics", "maps"},
+    {"passes", "engines", "reporter", "functional"},
+    {"sweep", "downstream", "exporter", "selection"},
     {"api", "campaigns"},
     {"cli"},
     {"__main__"},

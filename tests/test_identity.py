@@ -13,16 +13,16 @@ from runs import scan_table
 
 import layerwise
 from layerwise.campaigns import Campaign, campaign
+from layerwise.core.errors import InputError, LayerwiseError, RunError
+from layerwise.core.files import write_json
+from layerwise.core.recipe import Recipe
 from layerwise.downstream import scoring
 from layerwise.downstream.data_root import write_task
 from layerwise.downstream.tasks import TaskChoice
 from layerwise.downstream.vectors import VectorKind
-from layerwise.errors import InputError, LayerwiseError, RunError
 from layerwise.exporter.tradeoff import mean_scores
-from layerwise.files import write_json
 from layerwise.inputs.source import Example
-from layerwise.recipe import Recipe
-from layerwise.results import LayerTable
+from layerwise.runs.table import LayerTable
 from layerwise.sweep.alignment import alignment
 
 METRICS = {"metrics": "prompt_entropy,intrinsic_dimension", "shard_size": 9, "threads": 1}

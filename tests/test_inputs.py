@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layerwise.errors import InputError
+from layerwise.core.errors import InputError
 from layerwise.inputs.occurrences import Occurrences
 from layerwise.inputs.source import Example, shards
 from layerwise.inputs.text import demo_texts, open_texts, wikitext_paragraph

@@ -2,7 +2,7 @@
 
 import pytest
 
-from layerwise.errors import InputError
+from layerwise.core.errors import InputError
 from layerwise.models.layers import choose_layers
 
 

@@ -7,7 +7,7 @@ import torch
 from matrices import normal
 
 from layerwise import functional as F
-from layerwise.errors import InputError, NotFiniteError
+from layerwise.core.errors import InputError, NotFiniteError
 
 ZERO, CONSTANT = torch.zeros(5, 7), torch.full((5, 7), 0.3)
 nan = math.nan

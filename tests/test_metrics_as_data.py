@@ -7,7 +7,7 @@ import torch
 from matrices import normal
 
 from layerwise import functional as F
-from layerwise.errors import InputError
+from layerwise.core.errors import InputError
 from layerwise.inputs.source import hash_id
 from layerwise.metrics.base import Estimate, Metric
 from layerwise.metrics.catalog import CATALOG

@@ -14,15 +14,15 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 
 import layerwise
-from layerwise.arguments import network_of_run, open_network
+from layerwise.core.errors import InputError, LayerwiseError, ModelError
+from layerwise.core.recipe import Readout, Recipe
 from layerwise.downstream.data_root import write_task
-from layerwise.errors import InputError, LayerwiseError, ModelError
 from layerwise.exporter.certificate import timed_batch
 from layerwise.inputs.source import Example
 from layerwise.models.doctor import examine
 from layerwise.models.load import ModelSpec
+from layerwise.models.opening import network_of_run, open_network
 from layerwise.passes.vectors import pooled_vectors
-from layerwise.recipe import Readout, Recipe
 
 TEXTS = ["w1 w2 w3", "w4 w5", "w6 w7 w8 w9"]
 
@@ -194,7 +194,7 @@ def test_a_record_never_allows_code_to_run(tiny_llama, monkeypatch):
         seen.append(spec)
         return open_network((AutoModel.from_pretrained(tiny_llama), make_tokenizer()))
 
-    monkeypatch.setattr("layerwise.arguments.load_network", load)
+    monkeypatch.setattr("layerwise.models.opening.load_network", load)
     record = {"name": "a/b", "fingerprint": "x", "trust_remote_code": True, "revision": "abc", "part": "encoder"}
     with pytest.raises(LayerwiseError, match="not the model"):
         network_of_run({"model": record})

@@ -15,11 +15,11 @@ from families import DEPTH
 
 import layerwise
 from layerwise.cli.main import main
+from layerwise.core.errors import InputError, NotFiniteError
+from layerwise.core.recipe import Recipe
 from layerwise.downstream.data_root import read_root, write_task
-from layerwise.errors import InputError, NotFiniteError
 from layerwise.inputs.tables import read_table
 from layerwise.inputs.text import open_texts
-from layerwise.recipe import Recipe
 from layerwise.selection.labels import label_probe
 
 TEXTS = ["w1 w2 w3", "w4 w5 w6 w7", "w8 w9"]
@@ -165,7 +165,7 @@ def test_an_empty_or_broken_file_is_told_by_its_name(name, content, tiny_llama, 
 
 
 def test_a_file_without_a_text_is_told_before_weights(tiny_llama, tmp_path, monkeypatch):
-    monkeypatch.setattr("layerwise.arguments.load_network", lambda *_: pytest.fail("weights were loaded"))
+    monkeypatch.setattr("layerwise.models.opening.load_network", lambda *_: pytest.fail("weights were loaded"))
     (tmp_path / "blank.txt").write_text("\n  \n")
     pq.write_table(pa.table({"text": pa.array([None, " "], pa.string())}), tmp_path / "blank.parquet")
     for name in ("blank.txt", "blank.parquet"):
@@ -468,7 +468,7 @@ def test_a_campaign_that_would_fill_the_memory_is_refused_at_once(content, tmp_p
 def test_a_config_of_too_many_blocks_is_refused_before_it_is_built(verb, tiny_llama, tmp_path, monkeypatch):
     import shutil
 
-    from layerwise.errors import ModelError
+    from layerwise.core.errors import ModelError
 
     folder = tmp_path / "deep"
     shutil.copytree(tiny_llama, folder)
@@ -481,7 +481,7 @@ def test_a_config_of_too_many_blocks_is_refused_before_it_is_built(verb, tiny_ll
 
 
 def test_the_blocks_of_nested_configs_count_as_well():
-    from layerwise.errors import ModelError
+    from layerwise.core.errors import ModelError
     from layerwise.models.limits import require_buildable
 
     require_buildable({"num_hidden_layers": 1999, "max_position_embeddings": 10**6, "block_size": 10**6}, "m")

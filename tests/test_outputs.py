@@ -19,16 +19,16 @@ from snapshots import SCAN, TEXTS, ours_in, put_decoys, snapshot, write_root
 
 import layerwise
 from layerwise.cli.main import main
-from layerwise.errors import InputError, RunError
+from layerwise.core.errors import InputError, RunError
+from layerwise.core.files import HOST, DiskFolder, write_atomically
 from layerwise.exporter.run import folder_beside
-from layerwise.files import HOST, DiskFolder, write_atomically
-from layerwise.folders import MARKER, claim
+from layerwise.runs.claims import MARKER, claim
 
 # Single files: what is there is not replaced without a word
 
 
 def pick_of(model="m"):
-    from layerwise.recipe import Recipe
+    from layerwise.core.recipe import Recipe
     from layerwise.selection.pick import Pick
 
     return Pick(model, "fingerprint", Recipe(1), Recipe(3), "a rule", ("why",))
@@ -130,8 +130,8 @@ def idle(monkeypatch):
     def refuse(*args, **options):
         raise AssertionError("the model was loaded before the output was checked")
 
-    for name in ("layerwise.arguments.load_network", "layerwise.api.open_network", "layerwise.api.page"):
-        monkeypatch.setattr(name, refuse)
+    for name in ("models.opening.load_network", "api.export.open_network", "api.report.page", "api.compare.page"):
+        monkeypatch.setattr(f"layerwise.{name}", refuse)
 
 
 BAD_FILES = {"folder": "is a folder", "file/below": "is a file", "": "is empty", " ": "is empty"}
@@ -251,7 +251,7 @@ def test_what_a_killed_export_left_is_deleted_by_the_next_to_that_name(tiny_llam
     for name, owner in ((".out.mine", None), (".out.running", os.getpid()), (".other.left", None)):
         (tmp_path / name).mkdir()
         if owner:  # an export that another process is at
-            from layerwise.folders import owner as this_process
+            from layerwise.core.outputs import owner as this_process
 
             (tmp_path / name / "layerwise-export.json").write_text(json.dumps(this_process()))
     with folder_beside(out):

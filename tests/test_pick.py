@@ -9,11 +9,11 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 import layerwise
-from layerwise.arguments import open_network
 from layerwise.cli.main import main
-from layerwise.errors import InputError
+from layerwise.core.errors import InputError
+from layerwise.core.recipe import Recipe
+from layerwise.models.opening import open_network
 from layerwise.models.readouts import last_recipe
-from layerwise.recipe import Recipe
 from layerwise.selection.candidates import Scored, layer_candidates, run_trial, score_candidates
 from layerwise.selection.labels import label_probe, logistic_accuracy
 from layerwise.selection.pick import Pick, decide, difference

@@ -12,7 +12,7 @@ from test_report import TRADEOFF
 import layerwise
 from layerwise.cli.main import main
 from layerwise.cli.plot import FIGURES as OFFERED
-from layerwise.errors import InputError, MissingExtra
+from layerwise.core.errors import InputError, MissingExtra
 from layerwise.reporter.figures import FIGURES, LINES, line_colours
 
 matplotlib.use("Agg")
@@ -131,5 +131,5 @@ def test_without_matplotlib_the_mend_is_told(monkeypatch):
 def test_the_verbs_load_no_matplotlib():
     import subprocess
 
-    code = "import sys, layerwise.api; print('matplotlib' in sys.modules)"
+    code = "import sys, layerwise.api.plot; print('matplotlib' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "False"

@@ -19,11 +19,11 @@ from test_remote import Store
 
 import layerwise
 from layerwise.campaigns import Campaign
+from layerwise.core.errors import InputError, ModelError, RunError
+from layerwise.core.files import open_folder
 from layerwise.downstream.data_root import write_task
 from layerwise.engines.ray import RAY_HABITS, open_ray
 from layerwise.engines.shards import Checkpoint, threads
-from layerwise.errors import InputError, ModelError, RunError
-from layerwise.files import open_folder
 
 ray = pytest.importorskip("ray")
 

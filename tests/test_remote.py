@@ -10,10 +10,10 @@ import pytest
 from werkzeug.serving import make_server
 
 import layerwise
-from layerwise import files
-from layerwise.errors import InputError, RunError
-from layerwise.files import DiskFolder, open_folder
-from layerwise.folders import claim
+from layerwise.core import remote
+from layerwise.core.errors import InputError, RunError
+from layerwise.core.files import DiskFolder, open_folder
+from layerwise.runs.claims import claim
 
 werkzeug_app = pytest.importorskip("moto.moto_server.werkzeug_app")
 
@@ -113,7 +113,7 @@ def test_errors_of_the_store_are_waited_out(store):
 
 
 def test_a_store_that_keeps_failing_is_given_up_after_a_few_tries(monkeypatch):
-    monkeypatch.setattr(files, "PATIENCE", (0, 0))
+    monkeypatch.setattr(remote, "PATIENCE", (0, 0))
     answers = [OSError("503"), OSError("503"), "here"]
 
     def attempt():
@@ -122,10 +122,10 @@ def test_a_store_that_keeps_failing_is_given_up_after_a_few_tries(monkeypatch):
             raise answer
         return answer
 
-    assert files.patiently(attempt) == "here"
+    assert remote.patiently(attempt) == "here"
     answers[:] = [OSError("503")] * 3
     with pytest.raises(OSError, match="503"):
-        files.patiently(attempt)
+        remote.patiently(attempt)
 
 
 def test_a_url_that_means_nothing_is_told(tiny_llama, word_texts):

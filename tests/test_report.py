@@ -10,13 +10,14 @@ from runs import eval_table, scan_table, stress_table
 
 import layerwise
 from layerwise.cli.main import build_parser, main
-from layerwise.errors import InputError, RunError
+from layerwise.core.errors import InputError, RunError
 from layerwise.inputs.text import open_texts
 from layerwise.reporter.content import content, open_run, run_labels
 from layerwise.reporter.page import best_and_last, safe_json
 from layerwise.reporter.palette import DIVERGING, LINES, LINES_ON_DARK, RAMP, along
 from layerwise.reporter.provenance import command, text_options
-from layerwise.results import LayerTable, model_labels
+from layerwise.runs.labels import model_labels
+from layerwise.runs.table import LayerTable
 
 PICK = {
     "recipe": {"layer": 3, "readout": "raw", "pooling": "mean", "transform": "none"},
@@ -138,13 +139,13 @@ def test_the_recorded_command_is_given_or_put_together(tmp_path):
     assert (args.kind, args.levels) == ("random", "0,0.5,1")
 
 
-def test_what_a_source_says_of_itself_leads_back_to_its_options(tmp_path):
+def test_the_options_of_a_source_open_it_again(tmp_path):
     (tmp_path / "t.txt").write_text("a b c\nd e\n")
     count = lambda text: {"input_ids": text.split()}  # noqa: E731
     source = open_texts(tmp_path / "t.txt", only="wikitext", min_tokens=2, tokenizer=count, limit=9, sample=5)
     said = {"data": str(tmp_path / "t.txt"), "only": "wikitext", "min-tokens": "2", "limit": "9", "sample": "5"}
-    assert text_options(source.name) == said
-    assert text_options(open_texts(["a"]).name) == {"data": "TEXTS.txt"}
+    assert text_options({"options": source.options}) == said
+    assert text_options({"options": open_texts(["a"]).options}) == {"data": "TEXTS.txt"}
 
 
 def test_the_command_line_writes_the_file_and_says_how_large_it_is(tmp_path, capsys):

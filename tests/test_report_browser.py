@@ -11,10 +11,10 @@ from runs import eval_table, scan_table, stress_table
 from test_report import PICK, TRADEOFF
 
 import layerwise
-from layerwise.api import correlated_pairs
+from layerwise.api.report import correlated_pairs
 from layerwise.reporter.content import Run, open_run
 from layerwise.reporter.page import page as page_of
-from layerwise.results import LayerTable
+from layerwise.runs.table import LayerTable
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 BROWSER = os.environ.get("LAYERWISE_CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)

@@ -5,8 +5,11 @@ import math
 
 import pytest
 
-from layerwise.errors import InputError, RunError
-from layerwise.results import LayerScore, LayerTable, environment, sparkline, summary
+from layerwise.core.errors import InputError, RunError
+from layerwise.runs.records import environment
+from layerwise.runs.scores import LayerScore
+from layerwise.runs.summary import sparkline, summary
+from layerwise.runs.table import LayerTable
 
 
 def score(layer, value, **more):

@@ -11,17 +11,17 @@ import torch
 from families import DEPTH, WIDTH, make_model, make_tokenizer
 
 import layerwise
-from layerwise import files
 from layerwise import functional as F
-from layerwise.errors import InputError, NotFiniteError, RunError, TooLarge
+from layerwise.core import files
+from layerwise.core.errors import InputError, NotFiniteError, RunError, TooLarge
+from layerwise.core.recipe import Readout
 from layerwise.inputs.source import Example
 from layerwise.metrics.base import Metric
 from layerwise.metrics.readings import mean_over_prompts
 from layerwise.metrics.scores import mean_of
 from layerwise.models.load import ModelSpec, as_network, load_network
 from layerwise.passes.vectors import pooled_vectors
-from layerwise.recipe import Readout
-from layerwise.results import LayerTable
+from layerwise.runs.table import LayerTable
 from layerwise.sweep import worker
 
 PROMPT_LEVEL = {"prompt_entropy", "prompt_entropy_normalized", "curvature", "mean_norm"}
@@ -300,7 +300,7 @@ def test_an_adapter_is_merged_in(tiny_llama, word_texts, tmp_path):
 
 
 def test_weights_that_are_not_safetensors_are_refused(tiny_llama, tmp_path):
-    from layerwise.errors import ModelError
+    from layerwise.core.errors import ModelError
 
     model = make_model("llama")
     model.config.save_pretrained(tmp_path)
@@ -335,7 +335,7 @@ def test_fingerprints_tell_models_apart(tiny_llama):
 
 
 def test_the_plan_is_told_before_weights_are_loaded(tiny_llama, word_texts, monkeypatch):
-    monkeypatch.setattr("layerwise.arguments.load_network", None)
+    monkeypatch.setattr("layerwise.models.opening.load_network", None)
     forecast = layerwise.plan(tiny_llama, word_texts)
     assert forecast.forwards == forecast.prompts == len(word_texts)
     exact = sum(len(t.split()) for t in word_texts)

@@ -10,7 +10,7 @@ from families import DEPTH
 
 import layerwise
 from layerwise import functional as F
-from layerwise.errors import InputError, RunError
+from layerwise.core.errors import InputError, RunError
 from layerwise.inputs.source import hash_id
 from layerwise.inputs.stress import KINDS, Stress, Vocabulary
 from layerwise.inputs.text import demo_texts, open_texts

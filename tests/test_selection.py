@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from layerwise.errors import InputError
-from layerwise.results import LayerScore, LayerTable
+from layerwise.core.errors import InputError
+from layerwise.runs.scores import LayerScore
+from layerwise.runs.table import LayerTable
 from layerwise.selection.audit import audit, audit_fitted, fit_ranker
 from layerwise.selection.cases import Case, cases_from_frames, cases_from_runs, curves_of
 from layerwise.selection.rules import Ranker, parse_rule, ranks

@@ -13,8 +13,8 @@ from runs import eval_table, scan_table
 
 import layerwise
 from layerwise.accumulators.row_sample import RowSample
+from layerwise.core.errors import InputError
 from layerwise.downstream.curves import correlation, surrogates
-from layerwise.errors import InputError
 from layerwise.metrics.base import Metric
 from layerwise.metrics.catalog import CATALOG
 from layerwise.metrics.intervals import TOO_NARROW, influences, interval, jackknife
@@ -22,7 +22,8 @@ from layerwise.metrics.leave_one_out import entropy_without, rank_without, witho
 from layerwise.metrics.readings import mean_over_prompts, pooled_rows
 from layerwise.metrics.scores import mean_of, of_spectrum
 from layerwise.ops.spectrum import effective_rank, matrix_entropy
-from layerwise.results import LayerScore, LayerTable
+from layerwise.runs.scores import LayerScore
+from layerwise.runs.table import LayerTable
 from layerwise.sweep.plan import ScanPlan
 
 METRICS = {metric.name: metric for metric in CATALOG}

@@ -7,11 +7,12 @@ import pytest
 from families import DEPTH
 
 import layerwise
+from layerwise.api.evaluate import plan_evaluation
 from layerwise.cli.main import main
-from layerwise.errors import InputError
+from layerwise.core.errors import InputError
+from layerwise.core.recipe import Readout, Recipe
 from layerwise.models.layers import choose_layers, layer_at
-from layerwise.recipe import Readout, Recipe
-from layerwise.results import LayerTable
+from layerwise.runs.table import LayerTable
 
 TEXTS = ["w1 w2 w3", "w4 w5 w6 w7", "w8 w9"]
 
@@ -27,7 +28,7 @@ def run(tmp_path_factory, tiny_llama) -> str:
 @pytest.fixture
 def no_weights(monkeypatch):
     """No weight may be read: a wrong word is noticed before that."""
-    for place in ("layerwise.arguments.load_network", "layerwise.models.load.load_network"):
+    for place in ("layerwise.models.opening.load_network", "layerwise.models.load.load_network"):
         monkeypatch.setattr(place, lambda *_: pytest.fail("weights were loaded before the words were checked"))
 
 
@@ -153,7 +154,7 @@ def test_embed_export_and_tradeoff_check_their_options_before_weights(tiny_llama
     with pytest.raises(InputError, match="repeats must be at least 1, not 0"):
         layerwise.tradeoff(run, "curvature", repeats=0)
     with pytest.raises(InputError, match="precision 'float61'"):
-        layerwise.api.plan_evaluation(tiny_llama, "STSBenchmark", precision="float61")
+        plan_evaluation(tiny_llama, "STSBenchmark", precision="float61")
 
 
 def test_a_length_that_holds_only_the_tokenizers_own_tokens_is_refused():

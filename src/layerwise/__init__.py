@@ -12,59 +12,59 @@ _HOMES = {
     "CATALOG": "layerwise.metrics.catalog",
     "Cluster": "layerwise.engines.ray",
     "Estimate": "layerwise.metrics.base",
-    "LayerTable": "layerwise.results",
-    "LayerwiseError": "layerwise.errors",
+    "LayerTable": "layerwise.runs.table",
+    "LayerwiseError": "layerwise.core.errors",
     "Metric": "layerwise.metrics.base",
     "ModelSpec": "layerwise.models.load",
-    "Recipe": "layerwise.recipe",
-    "audit": "layerwise.api",
+    "Recipe": "layerwise.core.recipe",
+    "audit": "layerwise.api.audit",
     "campaign": "layerwise.campaigns",
-    "compare": "layerwise.api",
-    "correlate": "layerwise.api",
+    "compare": "layerwise.api.compare",
+    "correlate": "layerwise.api.correlate",
     "difference": "layerwise.sweep.paired",
-    "doctor": "layerwise.api",
-    "embed": "layerwise.api",
-    "evaluate": "layerwise.api",
-    "export": "layerwise.api",
+    "doctor": "layerwise.api.doctor",
+    "embed": "layerwise.api.embed",
+    "evaluate": "layerwise.api.evaluate",
+    "export": "layerwise.api.export",
     "functional": "layerwise.functional",
-    "pick": "layerwise.api",
-    "plan": "layerwise.api",
-    "plot": "layerwise.api",
-    "report": "layerwise.api",
-    "scan": "layerwise.api",
-    "stress": "layerwise.api",
-    "texts": "layerwise.api",
-    "tradeoff": "layerwise.api",
+    "pick": "layerwise.api.pick",
+    "plan": "layerwise.api.scan",
+    "plot": "layerwise.api.plot",
+    "report": "layerwise.api.report",
+    "scan": "layerwise.api.scan",
+    "stress": "layerwise.api.stress",
+    "texts": "layerwise.api.texts",
+    "tradeoff": "layerwise.api.tradeoff",
 }
 
 __all__ = sorted([*_HOMES, "__version__"])
 
 if TYPE_CHECKING:  # the same names, for editors and type checkers
     from layerwise import functional as functional
-    from layerwise.api import audit as audit
-    from layerwise.api import compare as compare
-    from layerwise.api import correlate as correlate
-    from layerwise.api import doctor as doctor
-    from layerwise.api import embed as embed
-    from layerwise.api import evaluate as evaluate
-    from layerwise.api import export as export
-    from layerwise.api import pick as pick
-    from layerwise.api import plan as plan
-    from layerwise.api import plot as plot
-    from layerwise.api import report as report
-    from layerwise.api import scan as scan
-    from layerwise.api import stress as stress
-    from layerwise.api import texts as texts
-    from layerwise.api import tradeoff as tradeoff
+    from layerwise.api.audit import audit as audit
+    from layerwise.api.compare import compare as compare
+    from layerwise.api.correlate import correlate as correlate
+    from layerwise.api.doctor import doctor as doctor
+    from layerwise.api.embed import embed as embed
+    from layerwise.api.evaluate import evaluate as evaluate
+    from layerwise.api.export import export as export
+    from layerwise.api.pick import pick as pick
+    from layerwise.api.plot import plot as plot
+    from layerwise.api.report import report as report
+    from layerwise.api.scan import plan as plan
+    from layerwise.api.scan import scan as scan
+    from layerwise.api.stress import stress as stress
+    from layerwise.api.texts import texts as texts
+    from layerwise.api.tradeoff import tradeoff as tradeoff
     from layerwise.campaigns import campaign as campaign
+    from layerwise.core.errors import LayerwiseError as LayerwiseError
+    from layerwise.core.recipe import Recipe as Recipe
     from layerwise.engines.ray import Cluster as Cluster
-    from layerwise.errors import LayerwiseError as LayerwiseError
     from layerwise.metrics.base import Estimate as Estimate
     from layerwise.metrics.base import Metric as Metric
     from layerwise.metrics.catalog import CATALOG as CATALOG
     from layerwise.models.load import ModelSpec as ModelSpec
-    from layerwise.recipe import Recipe as Recipe
-    from layerwise.results import LayerTable as LayerTable
+    from layerwise.runs.table import LayerTable as LayerTable
     from layerwise.sweep.paired import difference as difference
 
 

@@ -12,16 +12,18 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from layerwise.arguments import as_cluster, forecast_of, open_engine, prepare, threads_of
-from layerwise.checks import problems_of, suggestion
+from layerwise.core.checks import problems_of, suggestion
+from layerwise.core.errors import InputError, LayerwiseError, RunError
+from layerwise.core.files import Folder, open_folder
+from layerwise.core.formats import parse_record, record_bytes
+from layerwise.engines.opening import as_cluster, open_engine, threads_of
 from layerwise.engines.ray import Cluster, joined, workers_of
 from layerwise.engines.shards import threads
-from layerwise.errors import InputError, LayerwiseError, RunError
-from layerwise.files import Folder, open_folder, parse_record, record_bytes
-from layerwise.folders import claim
 from layerwise.inputs.text import SUFFIXES, open_texts
 from layerwise.models.load import ModelSpec, load_tokenizer
-from layerwise.results import RUN_FILE, LayerTable
+from layerwise.runs.claims import claim
+from layerwise.runs.table import RUN_FILE, LayerTable
+from layerwise.sweep.prepare import forecast_of, prepare
 from layerwise.sweep.run import run_scan
 
 SETTINGS = (

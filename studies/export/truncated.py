@@ -15,8 +15,8 @@ import torch
 from transformers import AutoModel
 
 import layerwise
-from layerwise.arguments import open_network
 from layerwise.inputs.text import demo_texts
+from layerwise.models.opening import open_network
 
 MODELS = ("smollm2-135m", "gemma3-270m", "stories15m", "all-minilm-l6-v2", "gte-small")
 TEXTS = demo_texts()[:24]

@@ -16,9 +16,9 @@ import numpy as np
 import pandas as pd
 from own import cases_of
 
-from layerwise.arguments import open_network
 from layerwise.downstream.data_root import LocalTask, read_root
 from layerwise.inputs.source import hash_id
+from layerwise.models.opening import open_network
 from layerwise.models.readouts import baseline_recipe
 from layerwise.selection.audit import audit_rows
 from layerwise.selection.candidates import layer_candidates, run_trial, score_candidates

@@ -21,13 +21,13 @@ from torch import Tensor
 
 import layerwise
 from layerwise.accumulators.second_moment import moments_of_rows
-from layerwise.arguments import open_network
+from layerwise.core.recipe import Readout, Recipe
 from layerwise.downstream.encoder import make_encoder
 from layerwise.downstream.scoring import cache_of_its_own, columns_as_lists, loaded_task, quiet
 from layerwise.downstream.tasks import choose_tasks, texts_of
 from layerwise.downstream.vectors import VectorStore, kinds_in
-from layerwise.ops.transforms import fit_map, fit_maps
-from layerwise.recipe import Readout, Recipe
+from layerwise.maps.linear import fit_map, fit_maps
+from layerwise.models.opening import open_network
 
 Rows = Callable[[list[str]], Tensor]  # texts -> (N, D)
 

@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from layerwise.errors import InputError, MergeError
+from layerwise.core.errors import InputError, MergeError
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from layerwise.accumulators.base import State, require_same_settings, sixty_four
 from layerwise.accumulators.second_moment import SecondMoment
-from layerwise.errors import InputError
+from layerwise.core.errors import InputError
 
 
 @dataclass

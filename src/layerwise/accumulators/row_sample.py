@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from layerwise.accumulators.base import State, require_same_settings
-from layerwise.errors import InputError
+from layerwise.core.errors import InputError
 
 UNDEFINED_PER_ROW = 16  # keys of undefined examples kept for each row of the sample, at most
 

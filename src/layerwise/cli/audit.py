@@ -13,10 +13,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    import layerwise.api as api
+    from layerwise.api.audit import audit
     from layerwise.inputs.tables import read_table
 
     tables = [read_table(path) if path else None for path in (args.scores, args.metrics)]
-    frame = api.audit(*tables, rules=args.rules)
+    frame = audit(*tables, rules=args.rules)
     print(frame.to_json(orient="records") if args.json else frame.round(3).to_string(index=False))
     return 0

@@ -7,7 +7,7 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass, field
 from typing import Any
 
-from layerwise.display import printable, redacted
+from layerwise.core.display import printable, redacted
 
 HELP = "many models, revisions, data sets and settings from one file, into one table"
 

@@ -19,9 +19,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    import layerwise.api as api
+    from layerwise.api.compare import compare
 
-    compared = api.compare(
+    compared = compare(
         *args.runs, against=args.against, rows=args.rows, tokens=args.tokens, html=args.html, overwrite=args.overwrite
     )
     print(compared.to_json() if args.json else compared)

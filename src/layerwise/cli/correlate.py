@@ -15,9 +15,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    import layerwise.api as api
+    from layerwise.api.correlate import correlate
 
     with told_warnings():
-        table = api.correlate(args.scan, args.eval, readout=args.readout)
+        table = correlate(args.scan, args.eval, readout=args.readout)
     print(table.to_json(orient="records") if args.json else table.round(3).to_string(index=False))
     return 0

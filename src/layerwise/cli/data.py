@@ -18,8 +18,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
+    from layerwise.core.outputs import named
     from layerwise.downstream.data_root import write_task
-    from layerwise.folders import named
     from layerwise.inputs.tables import read_table
 
     test, train = read_table(args.test), read_table(args.train) if args.train else None

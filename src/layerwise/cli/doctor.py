@@ -15,9 +15,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    import layerwise.api as api
+    from layerwise.api.doctor import doctor
 
-    findings = api.doctor(model_spec(args))
+    findings = doctor(model_spec(args))
     if args.json:
         print(json.dumps([asdict(finding) for finding in findings]))
     else:

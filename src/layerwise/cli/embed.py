@@ -19,14 +19,14 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    import layerwise.api as api
-    from layerwise.files import write_atomically
-    from layerwise.folders import require_new_file
+    from layerwise.api.embed import embed
+    from layerwise.core.files import write_atomically
+    from layerwise.core.outputs import require_new_file
 
     require_new_file(args.out, overwrite=args.overwrite)
     names = ("layers", "readout", "tokens", "pooling", "max_length", "batch_tokens")
     options = {name: getattr(args, name) for name in names}
-    vectors = api.embed(model_spec(args), open_data(args), progress=True, **options)
+    vectors = embed(model_spec(args), open_data(args), progress=True, **options)
     buffer = io.BytesIO()
     vectors.to_parquet(buffer, index=False)
     write_atomically(Path(args.out), buffer.getvalue())

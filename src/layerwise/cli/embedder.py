@@ -20,15 +20,17 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    import layerwise.api as api
-    from layerwise.arguments import open_network
+    from layerwise.api.export import export
+    from layerwise.api.pick import pick
+    from layerwise.api.texts import texts
     from layerwise.exporter.run import require_new
+    from layerwise.models.opening import open_network
 
-    data = api.texts(args.data, column=args.column)
+    data = texts(args.data, column=args.column)
     require_new(args.out)
     network = open_network(model_spec(args))
-    found = api.pick(network, data, labels=args.labels, static=args.static, max_length=args.max_length)
+    found = pick(network, data, labels=args.labels, static=args.static, max_length=args.max_length)
     print(found)
-    api.export(network, found, args.out, mode=args.mode)
+    export(network, found, args.out, mode=args.mode)
     print(f"saved in {args.out}: SentenceTransformer({args.out!r}) loads it", file=sys.stderr)
     return 0

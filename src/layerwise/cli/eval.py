@@ -29,14 +29,14 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    import layerwise.api as api
-    from layerwise.errors import InputError
-    from layerwise.recipe import Recipe
+    from layerwise.api.evaluate import evaluate, plan_evaluation
+    from layerwise.core.errors import InputError
+    from layerwise.core.recipe import Recipe
 
     model = model_spec(args)
     chosen = {name: getattr(args, name) for name in ("layers", "readout", "tokens", "pooling", "data_root")}
     if args.dry_run:
-        print("\n".join(api.plan_evaluation(model, args.tasks, precision=args.precision, **chosen)))
+        print("\n".join(plan_evaluation(model, args.tasks, precision=args.precision, **chosen)))
         return 0
     if args.out is None:
         raise InputError("eval needs --out DIR, where scores are kept as they come")
@@ -45,7 +45,7 @@ def run(args: Namespace) -> int:
     if args.engine == "local":
         options["workers"] = os.cpu_count() or 1 if args.workers is None else args.workers
     options |= {"recipes": [Recipe.load(path) for path in args.recipe], "fit": args.fit}
-    table = api.evaluate(model, args.tasks, out=args.out, progress=True, **chosen, **options)
+    table = evaluate(model, args.tasks, out=args.out, progress=True, **chosen, **options)
     print(table.to_json() if args.json else table)
     print(f"{table.run['forwarded_texts']} texts went through the model; saved in {args.out}", file=sys.stderr)
     return 0

@@ -35,19 +35,20 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    import layerwise.api as api
-    from layerwise.recipe import Recipe
+    from layerwise.api.export import export
+    from layerwise.api.texts import texts
+    from layerwise.core.recipe import Recipe
     from layerwise.selection.pick import Pick
 
     names = ("readout", "tokens", "pooling", "transform", "normalize", "prompt", "mode", "max_length", "scores")
     options = {name: getattr(args, name) for name in names}
     fit = args.fit if args.fit and (Path(args.fit).is_dir() or "://" in args.fit) else None
     if args.fit and fit is None:
-        fit = api.texts(args.fit, column=args.column)
+        fit = texts(args.fit, column=args.column)
     layer: Any = Recipe.load(args.recipe) if args.recipe else args.layer
     if args.layer and args.layer.endswith(":auto"):
         layer = Pick.load(args.layer.removesuffix(":auto"))
-    api.export(model_spec(args), layer, args.out, fit=fit, **options)
+    export(model_spec(args), layer, args.out, fit=fit, **options)
     proof = json.loads((Path(args.out) / "layerwise.json").read_text(encoding="utf-8"))
     print(json.dumps(proof, indent=1))
     print(f"largest difference {proof['max_difference']:.1e}; saved in {args.out}", file=sys.stderr)

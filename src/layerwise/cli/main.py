@@ -35,8 +35,8 @@ from layerwise.cli import (
     tradeoff,
     views,
 )
-from layerwise.display import printable, redacted
-from layerwise.errors import LayerwiseError
+from layerwise.core.display import printable, redacted
+from layerwise.core.errors import LayerwiseError
 
 VERBS = (
     scan, campaign, eval, pick, export, embedder, report, compare, plot, correlate, tradeoff, audit, stress, embed,

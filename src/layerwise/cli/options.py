@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from layerwise.display import printable, redacted
+from layerwise.core.display import printable, redacted
 
 
 def add_model(parser: ArgumentParser) -> None:
@@ -89,8 +89,8 @@ def add_engine(parser: ArgumentParser, workers: str = ROLE_OF_WORKERS, *, may_mi
 
 def engine_options(args: Namespace, local_workers: bool = False) -> dict[str, Any]:
     """What the verb was asked for; only some have workers without Ray."""
+    from layerwise.core.errors import InputError
     from layerwise.engines.ray import Cluster
-    from layerwise.errors import InputError
 
     chosen: dict[str, Any] = {name: getattr(args, name) for name in ("threads", "allow_missing") if name in args}
     if args.engine == "ray":

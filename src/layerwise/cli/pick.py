@@ -23,17 +23,18 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    import layerwise.api as api
-    from layerwise.folders import require_record
+    from layerwise.api.pick import pick
+    from layerwise.api.texts import texts
+    from layerwise.core.outputs import require_record
     from layerwise.selection.pick import PICK_FILE, PICK_KEYS
 
     if args.save is not None:
         require_record(args.save, PICK_FILE, PICK_KEYS)  # noticed now, not after the model has run
-    data = api.texts(args.data, column=args.column) if args.data else None
+    data = texts(args.data, column=args.column) if args.data else None
     if (args.data or args.labels) and not args.rule:
         print("the model runs once over up to 1,000 texts of yours and 288 bundled sentences", file=sys.stderr)
     names = ("labels", "rule", "layer_only", "static", "model", "max_length")
-    found = api.pick(args.run_folder, data, **{name: getattr(args, name) for name in names})
+    found = pick(args.run_folder, data, **{name: getattr(args, name) for name in names})
     if args.save is not None:
         found.save(args.save)
     print(found.to_json() if args.json else found)

@@ -27,9 +27,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    import layerwise.api as api
-    from layerwise.errors import InputError
-    from layerwise.folders import require_new_file
+    from layerwise.api.plot import plot
+    from layerwise.core.errors import InputError
+    from layerwise.core.outputs import require_new_file
     from layerwise.reporter.figures import save
 
     require_new_file(args.out, overwrite=args.overwrite)
@@ -38,6 +38,6 @@ def run(args: Namespace) -> int:
     names = ("metric", "rows", "tokens", "pooling", "readout", "transform", "measure", "cost")
     options = {name: getattr(args, name) for name in names if getattr(args, name)}
     with told_warnings():
-        save(api.plot(*args.runs, figure=args.figure, **options), Path(args.out))
+        save(plot(*args.runs, figure=args.figure, **options), Path(args.out))
     print(f"{args.figure} in {args.out}", file=sys.stderr)
     return 0

@@ -16,8 +16,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    import layerwise.api as api
+    from layerwise.api.report import report
 
-    path = api.report(*args.runs, html=args.html, title=args.title, overwrite=args.overwrite)
+    path = report(*args.runs, html=args.html, title=args.title, overwrite=args.overwrite)
     print(f"{path}: {path.stat().st_size / 1000:,.0f} kB; open it in a browser", file=sys.stderr)
     return 0

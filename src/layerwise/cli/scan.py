@@ -4,7 +4,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 
 from layerwise.cli.options import add_data, add_engine, add_model, add_reading, engine_options, model_spec, open_data
-from layerwise.display import redacted
+from layerwise.core.display import redacted
 
 OPTIONS = (
     "metrics", "layers", "rows", "tokens", "readout", "pooling", "max_length", "batch_tokens", "shard_size", "seed",
@@ -31,17 +31,17 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    import layerwise.api as api
+    from layerwise.api.scan import plan, scan
 
     model, data = model_spec(args), open_data(args)
     options = {name: getattr(args, name) for name in OPTIONS}
     if args.dry_run:
-        forecast = api.plan(model, data, **options)
+        forecast = plan(model, data, **options)
         print("\n".join(forecast.lines()))
         forecast.require_fit()
         return 0
     options |= engine_options(args)
-    table = api.scan(model, data, out=args.out, keep_prompts=args.keep_prompts, progress=True, **options)
+    table = scan(model, data, out=args.out, keep_prompts=args.keep_prompts, progress=True, **options)
     print(table.to_json() if args.json else table)
     facts = table.run["data"]
     if facts["cut"]:

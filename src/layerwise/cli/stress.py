@@ -4,7 +4,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 
 from layerwise.cli.options import add_data, add_engine, add_model, add_reading, engine_options, model_spec, open_data
-from layerwise.display import redacted
+from layerwise.core.display import redacted
 from layerwise.inputs.stress import KINDS
 
 HELP = "every layer on repeated, random, short and long prompts"
@@ -25,14 +25,14 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    import layerwise.api as api
-    from layerwise.checks import require_number, split_words
+    from layerwise.api.stress import stress
+    from layerwise.core.checks import require_number, split_words
 
     names = ("metrics", "layers", "rows", "tokens", "readout", "pooling", "max_length", "batch_tokens", "seed")
     options = {name: getattr(args, name) for name in names} | engine_options(args)
     levels = [require_number("a level", level, "--levels") for level in split_words("levels", args.levels or [])]
     model, data = model_spec(args), open_data(args)
-    table = api.stress(model, data, kind=args.kind, levels=levels or None, out=args.out, progress=True, **options)
+    table = stress(model, data, kind=args.kind, levels=levels or None, out=args.out, progress=True, **options)
     print(table.to_json() if args.json else table)
     if args.out:
         print(f"saved in {redacted(args.out)}", file=sys.stderr)

@@ -15,9 +15,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    import layerwise.api as api
+    from layerwise.api.tradeoff import tradeoff
 
-    frame = api.tradeoff(args.run_folder, args.score, model=args.model, mode=args.mode)
+    frame = tradeoff(args.run_folder, args.score, model=args.model, mode=args.mode)
     if args.json:
         print(frame.to_json(orient="records"))
         return 0

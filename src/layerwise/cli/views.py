@@ -17,7 +17,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    from layerwise.checks import require_options
+    from layerwise.core.checks import require_options
 
     require_options(count=args.count, strength=args.strength)
     made = [make_view(args.text, args.seed, args.text, number, args.strength) for number in range(1, args.count + 1)]

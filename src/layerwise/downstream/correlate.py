@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from layerwise.core.errors import InputError
 from layerwise.downstream.curves import Curve
-from layerwise.errors import InputError
-from layerwise.results import LayerTable
+from layerwise.runs.table import LayerTable
 
 FEW_LAYERS = 10
 METRIC = ["metric", "rows", "tokens", "pooling"]  # what tells the curves of a scan apart

@@ -15,18 +15,11 @@ from typing import Any
 
 import pandas as pd
 
-from layerwise.checks import require_options, require_word
-from layerwise.errors import InputError, RunError
-from layerwise.files import (
-    DiskFolder,
-    parse_record,
-    read_parquet,
-    require_shape,
-    safe_name,
-    write_atomically,
-    write_json,
-)
-from layerwise.folders import MARKER, claim, has_keys, require_writable
+from layerwise.core.checks import require_options, require_word
+from layerwise.core.errors import InputError, RunError
+from layerwise.core.files import DiskFolder, safe_name, write_atomically, write_json
+from layerwise.core.formats import parse_record, read_parquet, require_shape
+from layerwise.core.outputs import has_keys, require_writable
 from layerwise.inputs.source import hash_id
 from layerwise.inputs.tables import (
     is_whole,
@@ -36,6 +29,7 @@ from layerwise.inputs.tables import (
     require_text,
     text_column,
 )
+from layerwise.runs.claims import MARKER, claim
 
 # What each type reads from a plain table.
 COLUMNS = {

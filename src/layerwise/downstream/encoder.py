@@ -12,9 +12,9 @@ import torch
 from numpy.typing import NDArray
 
 from layerwise.accumulators.second_moment import moments_of_rows
+from layerwise.core.recipe import Recipe
 from layerwise.downstream.vectors import VectorStore
-from layerwise.ops.transforms import LinearMap, fit_maps
-from layerwise.recipe import Recipe
+from layerwise.maps.linear import LinearMap, fit_maps
 
 StoreFor = Callable[[str, str, int | None], VectorStore]  # prompt, role, longest input if not the usual -> store
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Self
 
+from layerwise.core.errors import InputError
+from layerwise.core.files import DiskFolder
 from layerwise.downstream.vectors import VectorKind, VectorStore, segment_file
 from layerwise.engines.shards import Checkpoint, Engine, Item, Product, Report, threads
-from layerwise.errors import InputError
-from layerwise.files import DiskFolder
 from layerwise.inputs.source import Example
 from layerwise.models.network import Network
 from layerwise.passes.vectors import pooled_vectors

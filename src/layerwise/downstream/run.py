@@ -9,17 +9,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+from layerwise.core.errors import InputError, RunError
+from layerwise.core.files import DiskFolder
+from layerwise.core.recipe import Recipe
 from layerwise.downstream.encoding import Encoding, filling
 from layerwise.downstream.scoring import Scorer, score_all
 from layerwise.downstream.tasks import TaskChoice
 from layerwise.downstream.vectors import VectorKind, VectorStore, kinds_in
 from layerwise.engines.shards import Engine, Processes
-from layerwise.errors import InputError, RunError
-from layerwise.files import DiskFolder
-from layerwise.folders import claim
 from layerwise.models.network import Identity
-from layerwise.recipe import Recipe
-from layerwise.results import TABLE_FILE, LayerScore, LayerTable, environment
+from layerwise.runs.claims import claim
+from layerwise.runs.records import environment
+from layerwise.runs.scores import LayerScore
+from layerwise.runs.table import TABLE_FILE, LayerTable
 
 
 def run_evaluation(

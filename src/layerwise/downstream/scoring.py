@@ -14,13 +14,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
+from layerwise.core.errors import LayerwiseError
+from layerwise.core.files import safe_name, write_json
+from layerwise.core.recipe import Recipe
 from layerwise.downstream.encoder import RecipeVectors, StoreFor, make_encoder
 from layerwise.downstream.tasks import TaskChoice, data_revision, make_task, texts_of
 from layerwise.downstream.vectors import VectorKind, VectorsMissing, VectorStore, tensor_name
 from layerwise.engines.shards import Processes
-from layerwise.errors import LayerwiseError
-from layerwise.files import safe_name, write_json
-from layerwise.recipe import Recipe
 
 
 @dataclass(frozen=True)

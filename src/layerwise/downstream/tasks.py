@@ -8,8 +8,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from layerwise.core.errors import InputError, MissingExtra
 from layerwise.downstream.data_root import LocalTask, read_root
-from layerwise.errors import InputError, MissingExtra
 from layerwise.inputs.source import hash_id
 
 PAPER_32 = (

@@ -19,10 +19,11 @@ from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from layerwise.checks import PRECISIONS, require_word
-from layerwise.errors import LayerwiseError, RunError
-from layerwise.files import DiskFolder, parse_record, require_shape, write_json
-from layerwise.recipe import Readout
+from layerwise.core.checks import PRECISIONS, require_word
+from layerwise.core.errors import LayerwiseError, RunError
+from layerwise.core.files import DiskFolder, write_json
+from layerwise.core.formats import parse_record, require_shape
+from layerwise.core.recipe import Readout
 
 SEGMENT_TEXTS = 512  # also the shard of a worker, so that a small task keeps several busy
 SEGMENT = re.compile(r"segment-[0-9a-f]{24}\.safetensors")

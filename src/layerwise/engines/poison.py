@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from layerwise.core.errors import InputError, LayerwiseError
 from layerwise.engines.shards import ItemT, Product, Report, StateT, Work
-from layerwise.errors import InputError, LayerwiseError
 
 
 @dataclass(frozen=True)

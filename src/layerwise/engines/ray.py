@@ -17,10 +17,10 @@ from importlib.util import find_spec
 from math import ceil
 from typing import Any, Generic
 
+from layerwise.core.errors import InputError, LayerwiseError, MergeError, MissingExtra, RunError
+from layerwise.core.files import Folder
 from layerwise.engines.poison import Trouble, attempt, find_poison, without
 from layerwise.engines.shards import SHARD, AnswerT, Checkpoint, ItemT, Prefix, Report, StateT, Work, silent, threads
-from layerwise.errors import InputError, LayerwiseError, MergeError, MissingExtra, RunError
-from layerwise.files import Folder
 
 DEATHS_AT_MOST = 3  # of workers on one shard, before its examples are suspected
 DEATHS_THAT_PROVE = 2  # of workers on a single example of such a shard: one may be an accident

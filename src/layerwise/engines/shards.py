@@ -8,8 +8,8 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 
 import torch
 
-from layerwise.errors import InputError, MergeError, RunError
-from layerwise.files import Folder
+from layerwise.core.errors import InputError, MergeError, RunError
+from layerwise.core.files import Folder
 
 STATE = re.compile(r"state-\d{5,}\.safetensors")  # checkpoints of a run
 SHARD = re.compile(r"\d{5,}\.safetensors")  # states of single shards, in the folder shards

@@ -4,10 +4,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from layerwise.core.recipe import Recipe
 from layerwise.exporter.routes import Route
 from layerwise.models.network import Network
-from layerwise.recipe import Recipe
-from layerwise.results import LayerTable
+from layerwise.runs.table import LayerTable
 
 
 def card(network: Network, recipe: Recipe, route: Route, record: dict[str, Any], scores: LayerTable | None) -> str:

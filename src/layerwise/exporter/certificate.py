@@ -10,14 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from layerwise.core.recipe import Recipe
 from layerwise.exporter.routes import ExportError
 from layerwise.exporter.timing import relative_times
 from layerwise.inputs.source import Example
 from layerwise.inputs.text import demo_texts
+from layerwise.maps.linear import LinearMap
 from layerwise.models.network import Network, evaluating
-from layerwise.ops.transforms import LinearMap
 from layerwise.passes.vectors import pooled_vectors
-from layerwise.recipe import Recipe
 
 LARGEST_DIFFERENCE = 1e-6  # relative to the largest entry: the float noise of a re-ordered sum
 HALF_PRECISION_NOISE = 1e5  # how much coarser sums are in bfloat16 and float16

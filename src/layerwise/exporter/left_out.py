@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from layerwise.errors import InputError
-from layerwise.recipe import Recipe
+from layerwise.core.errors import InputError
+from layerwise.core.recipe import Recipe
 
 PROBES = ("Some words.", "7 of them", "'quoted' text", " a space before")
 

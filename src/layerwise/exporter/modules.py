@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
+from layerwise.core.recipe import Recipe
 from layerwise.exporter.left_out import LeftOut, weighting_module
 from layerwise.exporter.routes import Route
+from layerwise.maps.linear import LinearMap, no_map
 from layerwise.models.network import Network
 from layerwise.models.truncate import cut_blocks
-from layerwise.ops.transforms import LinearMap, no_map
-from layerwise.recipe import Recipe
 
 POOLING_NAMES = {"mean": "mean", "max": "max", "first": "cls", "last": "lasttoken"}
 

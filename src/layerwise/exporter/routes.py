@@ -3,11 +3,10 @@
 from dataclasses import dataclass
 from typing import Any
 
-from layerwise.checks import MODES, SHIPPED, require_word
-from layerwise.errors import InputError, LayerwiseError
+from layerwise.core.checks import MODES, SHIPPED, require_word
+from layerwise.core.errors import InputError, LayerwiseError
+from layerwise.models.anatomy import has_layer_0
 from layerwise.models.network import Network
-
-LATE_STATES = ("mamba", "mamba2", "falcon_mamba")  # their hidden_states begin after block 1 and end with the norm
 
 
 class ExportError(LayerwiseError):
@@ -36,11 +35,6 @@ def require_loadable(network: Network) -> None:
         )
 
 
-def has_layer_0(network: Network) -> bool:
-    """False for families whose hidden_states begin after the first block."""
-    return getattr(network.module.config, "model_type", "") not in LATE_STATES
-
-
 def require_static(network: Network, pooling: str, *, prompt_left_out: bool) -> None:
     """Raises where token embeddings cannot stand beside a layer: their vector takes the place of the first token's."""
     choose_route(network, 0, "raw", MODES[0])
@@ -54,7 +48,7 @@ def require_static(network: Network, pooling: str, *, prompt_left_out: bool) -> 
 
 def choose_route(network: Network, layer: int, readout: str, mode: str) -> Route:
     """portable keeps one block more than needed and works with any version; compact keeps none too many."""
-    late = not has_layer_0(network)
+    late = not has_layer_0(network.module.config)
     require_word("mode", mode, MODES)
     if readout == SHIPPED:
         return Route(network.depth, "last_hidden_state")

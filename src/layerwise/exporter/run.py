@@ -17,18 +17,18 @@ from pathlib import Path
 from typing import Any
 
 from layerwise.accumulators.second_moment import moments_of_rows
-from layerwise.errors import InputError, MissingExtra
+from layerwise.core.errors import InputError, MissingExtra
+from layerwise.core.files import write_json
+from layerwise.core.outputs import is_gone, named, owner, require_writable
+from layerwise.core.recipe import Recipe
 from layerwise.exporter.card import card
 from layerwise.exporter.certificate import certify, load_exported, rows_of_parts
 from layerwise.exporter.left_out import choose_left_out
 from layerwise.exporter.modules import save_modules
 from layerwise.exporter.routes import choose_route, require_loadable, require_static
-from layerwise.files import write_json
-from layerwise.folders import is_gone, named, owner, require_writable
+from layerwise.maps.linear import LinearMap, fit_maps, no_map
 from layerwise.models.network import Network
-from layerwise.ops.transforms import LinearMap, fit_maps, no_map
-from layerwise.recipe import Recipe
-from layerwise.results import LayerTable
+from layerwise.runs.table import LayerTable
 
 OWNER_FILE = "layerwise-export.json"  # in a folder under construction: which process makes it
 

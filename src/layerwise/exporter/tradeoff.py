@@ -7,14 +7,15 @@ from typing import Any
 
 import pandas as pd
 
-from layerwise.errors import InputError
+from layerwise.core.errors import InputError
+from layerwise.core.recipe import Readout
 from layerwise.exporter.routes import ExportError, choose_route
 from layerwise.exporter.timing import relative_times
 from layerwise.inputs.source import Example
 from layerwise.models.network import Network
 from layerwise.passes.vectors import pooled_vectors
-from layerwise.recipe import Readout
-from layerwise.results import LayerScore, LayerTable
+from layerwise.runs.scores import LayerScore
+from layerwise.runs.table import LayerTable
 
 TIMED_LENGTH = 128  # tokens
 TRADEOFF_KEYS = ("layers", "units")  # by which a file named tradeoff.json is known to be ours

@@ -2,11 +2,12 @@
 
 import hashlib
 import heapq
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import islice
+from typing import Any
 
-from layerwise.errors import InputError
+from layerwise.core.errors import InputError
 from layerwise.inputs.occurrences import Occurrences
 
 
@@ -42,6 +43,7 @@ class Source:
     name: str
     rows: Callable[[], Iterable[tuple[str | None, str | None]]]  # (id or None, text or None where a row has none)
     remote: bool = False  # going through it means downloading it
+    options: Mapping[str, Any] = field(default_factory=dict, compare=False)  # what opens it again; {} if nothing does
 
     def __iter__(self) -> Iterator[Example]:
         """The examples; rows without a text are passed over. Raises where there is no text at all."""

@@ -5,8 +5,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from layerwise.checks import require_word
-from layerwise.errors import InputError
+from layerwise.core.checks import require_word
+from layerwise.core.errors import InputError
 
 Tokens = Sequence[int]
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from layerwise.checks import require_number
-from layerwise.errors import InputError
+from layerwise.core.checks import require_number
+from layerwise.core.errors import InputError
 
 Record = dict[str, Any]
 ENCODING = "utf-8-sig"  # UTF-8, with or without the mark that spreadsheets put first

@@ -3,14 +3,15 @@
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from importlib.resources import files
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from layerwise.checks import require_options, require_word
-from layerwise.errors import InputError, MissingExtra
+from layerwise.core.checks import require_options, require_word
+from layerwise.core.errors import InputError, MissingExtra
 from layerwise.inputs.source import Source
 from layerwise.inputs.tables import ENCODING, read_records, require_text, require_whole_characters
 
@@ -48,7 +49,15 @@ def open_texts(
         source = source.where(lambda text: tokens_in(tokenizer, text) >= min_tokens, f">= {min_tokens} tokens")
     if limit is not None:
         source = source.first(limit)
-    return source if sample is None else source.sample(sample)
+    source = source if sample is None else source.sample(sample)
+    in_memory = not isinstance(data, str | Path) or str(data) == "-"
+    asked = {"column": column, "id_column": id_column, "split": split, "config": config, "only": only,
+             "min_tokens": min_tokens, "limit": limit, "sample": sample}  # fmt: skip
+    return replace(source, options={} if in_memory else {"data": str(data)} | asked)
+
+
+def open_source(data: Any) -> Source:
+    return data if isinstance(data, Source) else open_texts(data)
 
 
 def from_anywhere(

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from layerwise.accumulators.row_sample import RowSample
 from layerwise.accumulators.running_mean import RunningMean
-from layerwise.errors import InputError
+from layerwise.core.errors import InputError
 from layerwise.metrics.base import Estimate, Metric
 from layerwise.metrics.intervals import Spread, Uncertainty, spectral_spread, uneven_rows
 from layerwise.metrics.readings import mean_unit_row, pooled_rows, row_sample

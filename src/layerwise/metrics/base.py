@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from layerwise.errors import InputError
+from layerwise.core.errors import InputError
 from layerwise.metrics.intervals import Spread
 from layerwise.metrics.readings import Reading
 from layerwise.ops.rows import RowTreatment

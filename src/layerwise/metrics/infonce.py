@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from layerwise.errors import InputError
+from layerwise.core.errors import InputError
 from layerwise.metrics.base import Metric
 from layerwise.metrics.readings import view_pairs
 from layerwise.metrics.scores import of_blocks

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from layerwise.accumulators.row_sample import RowSample
-from layerwise.errors import InputError
+from layerwise.core.errors import InputError
 from layerwise.metrics.base import Estimate, Metric
 from layerwise.metrics.intervals import JACKKNIFE_GROUPS, Spread, Uncertainty, group_jackknife
 from layerwise.metrics.readings import row_sample

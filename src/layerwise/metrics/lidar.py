@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from layerwise.accumulators.class_scatter import ClassScatter
-from layerwise.errors import InputError
+from layerwise.core.errors import InputError
 from layerwise.metrics.base import Estimate, Metric
 from layerwise.metrics.intervals import JACKKNIFE_GROUPS, Spread, Uncertainty, group_jackknife
 from layerwise.metrics.readings import view_sample, view_scatter

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from layerwise.errors import InputError
+from layerwise.core.errors import InputError
 from layerwise.ops.precision import double
 from layerwise.ops.rows import treat_rows
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from layerwise.errors import MissingExtra, ModelError
+from layerwise.core.errors import MissingExtra, ModelError
 
 WEIGHTS = "adapter_model.safetensors"
 

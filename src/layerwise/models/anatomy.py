@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from layerwise.errors import ModelError
+from layerwise.core.errors import ModelError
 
 # Names under which families keep the norm that follows the last block, beside the list of blocks.
 FINAL_NORMS = ("norm", "final_layer_norm", "final_layernorm", "final_norm", "ln_f", "norm_f")
@@ -32,6 +32,8 @@ EXCEPTIONS: Mapping[str, FamilyRow] = {
     "albert": FamilyRow(blocks="encoder.albert_layer_groups", shared=True),
     "xlnet": FamilyRow(refused="its blocks pass hidden states as (tokens, batch, width)"),
 }
+
+LATE_STATES = ("mamba", "mamba2", "falcon_mamba")  # their hidden_states begin after block 1 and end with the norm
 
 
 @dataclass(frozen=True)
@@ -100,3 +102,8 @@ def width_of(config: Any) -> int:
         if isinstance(value := getattr(config, name, None), int):
             return value
     raise ModelError(f"the config of this {getattr(config, 'model_type', 'model')} does not say how wide it is")
+
+
+def has_layer_0(config: Any) -> bool:
+    """False for families whose hidden_states begin after the first block."""
+    return getattr(config, "model_type", "") not in LATE_STATES

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from layerwise.errors import LayerwiseError
+from layerwise.core.errors import LayerwiseError
 from layerwise.models.network import Network
 from layerwise.models.shipped import Head
 from layerwise.models.taps import final_states, tapped

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from layerwise.checks import require_count
-from layerwise.errors import InputError
+from layerwise.core.checks import require_count
+from layerwise.core.errors import InputError
 
 LayerChoice = str | int | Sequence[int | str]
 NUMBER, PERCENT = re.compile(r"-?\d+", re.ASCII), re.compile(r"(\d+(?:\.\d+)?)%", re.ASCII)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from layerwise.errors import ModelError
+from layerwise.core.errors import ModelError
 
 # The deepest models in use have a few hundred blocks. A config that asks for 200,000 would only fill the memory.
 BLOCKS_AT_MOST = 2000

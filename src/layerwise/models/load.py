@@ -11,8 +11,8 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 
-from layerwise.checks import require_word
-from layerwise.errors import InputError, MissingExtra, ModelError
+from layerwise.core.checks import require_word
+from layerwise.core.errors import InputError, MissingExtra, ModelError
 from layerwise.models.adapters import with_adapter
 from layerwise.models.anatomy import find_anatomy
 from layerwise.models.explain import explained, require_model_place, require_tokenizer_files, require_words

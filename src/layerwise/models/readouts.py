@@ -4,11 +4,11 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Protocol
 
-from layerwise.checks import SHIPPED
-from layerwise.errors import InputError
+from layerwise.core.checks import SHIPPED
+from layerwise.core.errors import InputError
+from layerwise.core.recipe import Recipe
 from layerwise.models.layers import LayerChoice, choose_layers, layer_words
 from layerwise.models.shipped import Shipped
-from layerwise.recipe import Recipe
 
 
 class Described(Protocol):

@@ -15,7 +15,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from layerwise.errors import InputError, MissingExtra, ModelError
+from layerwise.core.errors import InputError, MissingExtra, ModelError
 
 POOLING_WORDS = {"mean": "mean", "max": "max", "cls": "first", "lasttoken": "last"}  # theirs -> ours
 OLD_POOLING_KEYS = {

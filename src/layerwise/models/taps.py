@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from layerwise.errors import ModelError
+from layerwise.core.errors import ModelError
 from layerwise.models.anatomy import Anatomy
 
 OnLayer = Callable[[int, Tensor], None]

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from layerwise.checks import POOLINGS, require_word
+from layerwise.core.checks import POOLINGS, require_word
 from layerwise.ops.precision import widen
 
 

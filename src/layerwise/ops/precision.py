@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from layerwise.errors import InputError, NotFiniteError
+from layerwise.core.errors import InputError, NotFiniteError
 
 
 def widen(x: Tensor) -> Tensor:

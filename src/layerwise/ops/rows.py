@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from layerwise.checks import ROW_TREATMENTS, require_word
-from layerwise.checks import RowTreatment as RowTreatment
-from layerwise.errors import InputError
+from layerwise.core.checks import ROW_TREATMENTS, require_word
+from layerwise.core.checks import RowTreatment as RowTreatment
+from layerwise.core.errors import InputError
 from layerwise.ops.precision import hide_padding, require_finite, widen
 
 # A centred row this small against the row it came from is what rounding left of zero.

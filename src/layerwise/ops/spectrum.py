@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from layerwise.errors import InputError
+from layerwise.core.errors import InputError
 from layerwise.ops.precision import double, widen
 from layerwise.ops.rows import RowTreatment, treat_rows
 

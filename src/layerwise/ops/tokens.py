@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from layerwise.checks import TOKEN_CHOICES, require_word
+from layerwise.core.checks import TOKEN_CHOICES, require_word
 
 # A token is a sink where its norm is more than this many times the median norm of its prompt.
 SINK_RATIO = 10.0

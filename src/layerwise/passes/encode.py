@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from layerwise.errors import InputError
+from layerwise.core.errors import InputError
 from layerwise.inputs.source import Example
 from layerwise.inputs.tables import require_whole_characters
 from layerwise.inputs.views import STRENGTH, make_view

@@ -6,7 +6,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from layerwise.errors import ModelError, TooLarge
+from layerwise.core.errors import ModelError, TooLarge
 from layerwise.models.network import Network
 from layerwise.models.taps import tapped
 from layerwise.passes.batches import Batch, cut_batches, make_batch

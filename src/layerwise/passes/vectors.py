@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from layerwise.checks import SHIPPED
-from layerwise.errors import NotFiniteError
+from layerwise.core.checks import SHIPPED
+from layerwise.core.errors import NotFiniteError
+from layerwise.core.recipe import Readout
 from layerwise.inputs.source import Example
 from layerwise.models.network import Network
 from layerwise.models.taps import final_states, normed
@@ -16,7 +17,6 @@ from layerwise.ops.tokens import counted_tokens
 from layerwise.passes.batches import Batch
 from layerwise.passes.encode import encode_examples
 from layerwise.passes.tapped_pass import run_pass
-from layerwise.recipe import Readout
 
 
 @dataclass

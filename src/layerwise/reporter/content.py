@@ -8,11 +8,14 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
-from layerwise.display import redacted
-from layerwise.files import last_part, open_folder, parse_record, require_shape
+from layerwise.core.display import redacted
+from layerwise.core.files import last_part, open_folder
+from layerwise.core.formats import parse_record, require_shape
 from layerwise.metrics.catalog import CATALOG
 from layerwise.reporter.palette import colours
-from layerwise.results import LayerScore, LayerTable, model_labels, training_step
+from layerwise.runs.labels import model_labels, training_step
+from layerwise.runs.scores import LayerScore
+from layerwise.runs.table import LayerTable
 
 PICK_FILE, TRADEOFF_FILE = "pick.json", "tradeoff.json"
 NUMBER = (int, float)

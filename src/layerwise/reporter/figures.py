@@ -14,12 +14,14 @@ from typing import Any
 
 import pandas as pd
 
-from layerwise.checks import require_word
-from layerwise.errors import InputError, MissingExtra
-from layerwise.files import write_atomically
+from layerwise.core.checks import require_word
+from layerwise.core.errors import InputError, MissingExtra
+from layerwise.core.files import write_atomically
 from layerwise.metrics.catalog import CATALOG
 from layerwise.reporter.palette import DIVERGING, LINES, RAMP, along
-from layerwise.results import LayerScore, LayerTable, training_step
+from layerwise.runs.labels import training_step
+from layerwise.runs.scores import LayerScore
+from layerwise.runs.table import LayerTable
 
 COLUMN_WIDTH = 3.35  # inches: one column of a two-column paper
 MARKERS = "osD^vPX<>*"  # with the colours: lines are told apart in grey, too

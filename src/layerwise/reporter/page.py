@@ -13,10 +13,11 @@ from datetime import UTC, datetime
 from importlib.resources import files
 from typing import Any
 
-from layerwise.checks import SHIPPED
+from layerwise.core.checks import SHIPPED
 from layerwise.reporter.content import Run, content, run_labels
 from layerwise.reporter.provenance import command, facts, first_run
-from layerwise.results import SUMMARY_COLUMNS, LayerTable, summary_lines
+from layerwise.runs.summary import SUMMARY_COLUMNS, summary_lines
+from layerwise.runs.table import LayerTable
 
 HEADINGS = {
     "summary": ("Summary", ""),

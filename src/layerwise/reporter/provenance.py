@@ -1,25 +1,19 @@
 """Where numbers come from: the facts of a run in words, and the command that makes it again."""
 
-import re
 import shlex
 from collections.abc import Mapping
 from typing import Any
 
 from layerwise.metrics.catalog import CATALOG
-from layerwise.results import LayerTable
+from layerwise.runs.table import LayerTable
 
 # What scan does unasked: a command need not say it.
 FAST = ",".join(m.name for m in CATALOG if all(m.reading(rows).views == 0 for rows in m.rows))
 UNASKED = {"metrics": FAST, "rows": "raw", "tokens": "all", "readout": "raw", "pooling": "mean", "seed": "0"}
 Words = list[tuple[str, str]]
 
-# How a source names what was done to it, and the option that does it.
-SAID_OF_TEXTS = {
-    "only": r" \(only (\w+) paragraphs\)",
-    "min-tokens": r" \(>= (\d+) tokens\)",
-    "limit": r" \(first (\d+)\)",
-    "sample": r" \(sample of (\d+)\)",
-}
+# What opens texts unasked.
+USUAL_TEXTS = {"column": "text", "split": "train", "min_tokens": 0}
 
 
 def facts(table: LayerTable) -> Words:
@@ -71,7 +65,7 @@ def command(table: LayerTable, out: str) -> str:
     told = first.get("plan") or {"max_length": first.get("max_length")}
     stressed = [run["plan"]["stress"] for run in table.run.get("runs", []) if run.get("plan", {}).get("stress")]
     verb = "stress" if stressed else str(first.get("kind", "scan"))
-    options: dict[str, Any] = text_options(first.get("data", {}).get("name", "")) if verb != "eval" else {}
+    options: dict[str, Any] = text_options(first.get("data", {})) if verb != "eval" else {}
     if stressed:
         options |= {"kind": stressed[0]["kind"], "levels": ",".join(f"{s['level']:g}" for s in stressed)}
     if verb == "eval":
@@ -87,15 +81,11 @@ def command(table: LayerTable, out: str) -> str:
     return shlex.join([*words, "--out", out])
 
 
-def text_options(name: str) -> dict[str, str]:
+def text_options(data: Mapping[str, Any]) -> dict[str, str]:
     """The options that open these texts again; texts that were never a file are TEXTS.txt."""
-    options = {}
-    for option, said in SAID_OF_TEXTS.items():
-        if found := re.search(said, name):
-            options[option] = found.group(1)
-            name = name.replace(found.group(0), "", 1)
-    in_memory = name.startswith("a list of ") or name == "standard input"
-    return {"data": "TEXTS.txt" if in_memory else name} | options
+    options = data.get("options") or {"data": "TEXTS.txt"}
+    asked = {name: value for name, value in options.items() if value is not None and value != USUAL_TEXTS.get(name)}
+    return {name.replace("_", "-"): str(value) for name, value in asked.items()}
 
 
 def used(table: LayerTable, column: str) -> str:

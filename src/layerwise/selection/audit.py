@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from layerwise.errors import InputError
+from layerwise.core.errors import InputError
 from layerwise.selection.cases import Case
 from layerwise.selection.rules import Ranker, Rule, feature
 

@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 
 from layerwise.accumulators.second_moment import moments_of_rows
-from layerwise.checks import STATIC
+from layerwise.core.checks import STATIC
+from layerwise.core.recipe import Readout, Recipe
 from layerwise.inputs.source import Example
+from layerwise.maps.linear import LinearMap, Moments, fit_maps
 from layerwise.models.network import Network
 from layerwise.models.readouts import baseline_recipe, layer_recipe
-from layerwise.ops.transforms import LinearMap, Moments, fit_maps
 from layerwise.passes.vectors import pooled_vectors
-from layerwise.recipe import Readout, Recipe
 from layerwise.selection.probes import LABELS, Floats, Probe
 
 

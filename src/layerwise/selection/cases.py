@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from layerwise.checks import SHIPPED, require_count
-from layerwise.errors import InputError
+from layerwise.core.checks import SHIPPED, require_count
+from layerwise.core.errors import InputError
 from layerwise.inputs.tables import is_missing, number_column
-from layerwise.results import LayerTable
+from layerwise.runs.table import LayerTable
 
 SCORE_COLUMNS = ("family", "model", "task", "layer", "score")
 METRIC_COLUMNS = ("model", "task", "layer", "metric", "value")

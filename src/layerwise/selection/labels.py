@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from layerwise.errors import InputError, MissingExtra
+from layerwise.core.errors import InputError, MissingExtra
 from layerwise.inputs.tables import label_column, number_column, text_column
 from layerwise.selection.probes import Floats, Probe, concordance, of_units, unit_rows
 

@@ -8,13 +8,14 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
-from layerwise.display import printable
-from layerwise.errors import InputError, RunError
-from layerwise.files import open_folder, parse_record, require_shape
-from layerwise.folders import write_record
+from layerwise.core.display import printable
+from layerwise.core.errors import InputError, RunError
+from layerwise.core.files import open_folder
+from layerwise.core.formats import parse_record, require_shape
+from layerwise.core.outputs import write_record
+from layerwise.core.recipe import Recipe
+from layerwise.maps.linear import LinearMap
 from layerwise.models.network import Network
-from layerwise.ops.transforms import LinearMap
-from layerwise.recipe import Recipe
 from layerwise.selection.candidates import Scored
 from layerwise.selection.probes import LABELS
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from layerwise.checks import suggestion
-from layerwise.errors import InputError
+from layerwise.core.checks import suggestion
+from layerwise.core.errors import InputError
 from layerwise.models.layers import layer_at, share_of
 
 Curves = Mapping[str, Sequence[float]]

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from layerwise.accumulators.base import parse_states
 from layerwise.accumulators.row_sample import RowSample
+from layerwise.core.errors import InputError, RunError
+from layerwise.core.files import open_folder
 from layerwise.engines.shards import state_files
-from layerwise.errors import InputError, RunError
-from layerwise.files import open_folder
 from layerwise.metrics.linear_cka import cka_matrix
 from layerwise.sweep.state import CONTENTS
 

@@ -14,11 +14,14 @@ from typing import Any, Literal, get_args
 
 import pandas as pd
 
-from layerwise.checks import require_word
-from layerwise.display import printable, redacted
-from layerwise.errors import InputError
-from layerwise.files import last_part, open_folder
-from layerwise.results import LayerScore, LayerTable, aligned, model_labels
+from layerwise.core.checks import require_word
+from layerwise.core.display import printable, redacted
+from layerwise.core.errors import InputError
+from layerwise.core.files import last_part, open_folder
+from layerwise.runs.labels import model_labels
+from layerwise.runs.scores import LayerScore
+from layerwise.runs.summary import aligned
+from layerwise.runs.table import LayerTable
 from layerwise.sweep.alignment import Alignment, NotComparable, align, state_of
 from layerwise.sweep.paired import Prompts, difference_of_pairs, same_texts
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import psutil
 
-from layerwise.errors import TooLarge
+from layerwise.core.errors import TooLarge
 from layerwise.sweep.plan import ScanPlan
 
 # A block's widest moment holds about this many copies of the hidden states (attention and MLP in passing).

@@ -6,8 +6,8 @@ from layerwise.accumulators.base import Accumulator
 from layerwise.accumulators.class_scatter import ClassScatter
 from layerwise.accumulators.frequent_directions import FrequentDirections
 from layerwise.accumulators.second_moment import SecondMoment
-from layerwise.checks import require_state
-from layerwise.errors import InputError
+from layerwise.core.checks import require_state
+from layerwise.core.errors import InputError
 from layerwise.metrics.readings import Reading
 
 STATE_BYTES_AT_MOST = 8 * 10**9  # what `auto` allows for all layers together

@@ -5,14 +5,14 @@ from pathlib import Path
 from torch import Tensor
 
 from layerwise.accumulators.second_moment import SecondMoment
-from layerwise.checks import SHIPPED
+from layerwise.core.checks import SHIPPED
+from layerwise.core.errors import InputError
+from layerwise.core.files import open_folder
+from layerwise.core.recipe import Readout
 from layerwise.engines.shards import newest_state
-from layerwise.errors import InputError
-from layerwise.files import open_folder
 from layerwise.metrics.readings import pooled_rows
 from layerwise.models.network import Network
-from layerwise.recipe import Readout
-from layerwise.results import LayerTable
+from layerwise.runs.table import LayerTable
 from layerwise.sweep.state import ScanState
 
 

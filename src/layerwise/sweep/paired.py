@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from layerwise.errors import InputError, RunError
-from layerwise.files import open_folder, read_parquet, require_checksum
+from layerwise.core.errors import InputError, RunError
+from layerwise.core.files import open_folder
+from layerwise.core.formats import read_parquet, require_checksum
 from layerwise.metrics.intervals import interval
 
 COLUMNS = ("id", "digest", "layer", "readout", "tokens", "rows", "metric", "value")  # of the numbers of single prompts

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from layerwise.checks import problems_of, suggestion
-from layerwise.errors import InputError
+from layerwise.core.checks import problems_of, suggestion
+from layerwise.core.errors import InputError
 from layerwise.inputs.stress import Stress
 from layerwise.inputs.views import STRENGTH
 from layerwise.metrics.base import Metric

@@ -5,13 +5,13 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
-from layerwise.files import parquet_bytes
+from layerwise.core.formats import parquet_bytes
 from layerwise.metrics.base import Estimate
 from layerwise.metrics.intervals import interval
 from layerwise.metrics.readings import Reading
 from layerwise.models.network import Identity
 from layerwise.ops.rows import RowTreatment
-from layerwise.results import LayerScore
+from layerwise.runs.scores import LayerScore
 from layerwise.sweep.keeping import start
 from layerwise.sweep.plan import Measurement, ScanPlan
 from layerwise.sweep.state import ScanState

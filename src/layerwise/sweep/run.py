@@ -8,15 +8,17 @@ from functools import partial
 from typing import Any, Literal
 
 from layerwise.accumulators.base import require_same_settings
-from layerwise.checks import require_options
-from layerwise.display import redacted
+from layerwise.core.checks import require_options
+from layerwise.core.display import redacted
+from layerwise.core.errors import RunError
+from layerwise.core.files import Folder
+from layerwise.core.formats import parse_record, record_bytes, require_shape
 from layerwise.engines.shards import Checkpoint, Engine, threads
-from layerwise.errors import RunError
-from layerwise.files import Folder, parse_record, record_bytes, require_shape
-from layerwise.folders import claim
 from layerwise.inputs.source import Example, Source, shards
 from layerwise.models.network import Identity, Network
-from layerwise.results import LayerTable, environment
+from layerwise.runs.claims import claim
+from layerwise.runs.records import environment
+from layerwise.runs.table import LayerTable
 from layerwise.sweep.plan import ScanPlan
 from layerwise.sweep.rows import layer_scores, prompt_table
 from layerwise.sweep.state import ScanState
@@ -118,6 +120,7 @@ def provenance(
         "model": asdict(network),
         "data": {
             "name": source.name,
+            "options": dict(source.options),
             "fingerprint": facts.data_fingerprint,
             "prompts": facts.prompts,
             "tokens": facts.tokens,

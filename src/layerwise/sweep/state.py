@@ -6,8 +6,8 @@ from typing import Any, Self
 
 from layerwise.accumulators.base import Accumulator, State, dump_states, parse_states, require_same_settings
 from layerwise.accumulators.kinds import revive
+from layerwise.core.errors import InputError
 from layerwise.engines.shards import Item
-from layerwise.errors import InputError
 
 CONTENTS = "contents"  # a sample of (hashed id, digest): which texts stand behind the sampled rows
 

@@ -13,7 +13,7 @@ A class exists only where a caller could act on it. Every message says what happ
 values, what was expected, and what to do next. A message never holds the password or key of a url.
 """
 
-from layerwise.display import redacted
+from layerwise.core.display import redacted
 
 
 class LayerwiseError(Exception):

@@ -6,16 +6,12 @@ layerwise; all other files, there and elsewhere, belong to the user and are neve
 """
 
 import json
-import os
-import tempfile
-from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any, Literal
 
-import psutil
-
-from layerwise.errors import InputError, RunError
-from layerwise.files import HOST, TEMPORARY, DiskFolder, Folder, json_bytes, open_folder
+from layerwise.core.errors import RunError
+from layerwise.core.files import TEMPORARY, DiskFolder, Folder
+from layerwise.core.formats import json_bytes
+from layerwise.core.outputs import delete_left_behind, require_writable
 
 MARKER = "layerwise-run.json"
 SCHEMA_VERSION = 1
@@ -105,93 +101,19 @@ def read_marker(folder: Folder, data: bytes) -> dict[str, Any]:
     return dict(marker)
 
 
-def delete_left_behind(path: Path) -> None:
-    """Deletes half-written files in a marked folder whose writer, a process of this machine, is gone."""
-    for where, _, names in os.walk(path):  # does not follow links
-        for name in names:
-            half_written = TEMPORARY.fullmatch(name)
-            if half_written and half_written["host"] == HOST and not psutil.pid_exists(int(half_written["pid"])):
-                (Path(where) / name).unlink(missing_ok=True)
 
 
-def named(path: str | Path) -> Path:
-    """The path; an empty name, such as that of an unset variable, is not the current folder."""
-    if not str(path).strip():
-        raise InputError("the name of the output is empty (an unset variable?); name a file or folder")
-    return Path(path)
 
 
-def require_writable(folder: Path) -> None:
-    """Raises unless files can be written into the folder, or it can be made. Leaves no trace."""
-    for place in (folder, *folder.parents):
-        if place.is_dir():
-            try:
-                with tempfile.TemporaryFile(dir=place):
-                    return
-            except OSError as error:
-                raise InputError(f"cannot write into {place} ({error.strerror}); name another folder") from None
-        if os.path.lexists(place):
-            problem = "--out names a folder" if place == folder else f"{folder} cannot be made in it"
-            raise InputError(f"{place} is a file; {problem}")
 
 
-def require_new_file(
-    path: str | Path, *, overwrite: bool = False, ours: Callable[[bytes], bool] = lambda start: False
-) -> Path:
-    """The path, if a file can be written there and nothing of the user's is lost; raises before anything is computed.
-
-    An existing file is replaced only with `overwrite`, or where `ours` recognises its first 4096 bytes.
-    """
-    place = named(path).absolute()
-    if place.is_dir():
-        raise InputError(f"{path} is a folder; name a file in it, such as {Path(path) / 'FILE'}")
-    require_writable(place.parent)
-    if not os.path.lexists(place):
-        return Path(path)
-    if not place.is_file():
-        raise InputError(f"{path} is not an ordinary file; name another")
-    with place.open("rb") as file:
-        if not overwrite and not ours(file.read(4096)):
-            raise InputError(f"{path} exists already; pass --overwrite (overwrite=True) to replace it, or name another")
-    return Path(path)
 
 
-def require_record(place: str | Path, name: str, keys: Iterable[str]) -> Folder:
-    """The folder, if a JSON record can be written there under that name; a file with other keys is the user's."""
-    folder = open_folder(place)
-    if isinstance(folder, DiskFolder):
-        require_writable(folder.path)
-        if (folder.path / name).is_dir():
-            raise InputError(f"{folder.path / name} is a folder; name another folder")
-    data = folder.read(name)
-    if data is not None and not has_keys(data, keys):
-        raise RunError(f"{name} in {folder} was not written by layerwise; move it away, or pass another folder")
-    return folder
 
 
-def has_keys(data: bytes, keys: Iterable[str]) -> bool:
-    try:
-        record = json.loads(data)
-    except ValueError:
-        return False
-    return isinstance(record, dict) and {*keys} <= {*record}
 
 
-def write_record(place: str | Path, name: str, content: dict[str, Any], keys: Iterable[str]) -> None:
-    """Writes a JSON record into a folder, new or not, and replaces only one with these keys."""
-    require_record(place, name, keys).write(name, json_bytes(content))
 
 
-def owner() -> dict[str, Any]:
-    """This process, so that another can tell whether it still runs."""
-    return {"host": HOST, "pid": os.getpid(), "began": psutil.Process().create_time()}
 
 
-def is_gone(process: Any) -> bool:
-    """True if that process, as `owner` described it, is known to have ended."""
-    try:
-        return process["host"] == HOST and bool(psutil.Process(process["pid"]).create_time() != process["began"])
-    except psutil.NoSuchProcess:
-        return True
-    except (KeyError, TypeError, ValueError, psutil.Error):
-        return False

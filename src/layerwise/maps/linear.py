@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from layerwise.checks import TRANSFORMS, require_transform
-from layerwise.errors import InputError
+from layerwise.core.checks import TRANSFORMS, require_transform
+from layerwise.core.errors import InputError
 
 SHRINKAGE = 0.1
 

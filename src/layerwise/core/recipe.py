@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
-from layerwise.checks import (
+from layerwise.core.checks import (
     POOLINGS,
     READOUTS,
     SHIPPED,
@@ -15,8 +15,8 @@ from layerwise.checks import (
     require_options,
     require_word,
 )
-from layerwise.errors import InputError, RunError
-from layerwise.files import parse_record, require_shape
+from layerwise.core.errors import InputError, RunError
+from layerwise.core.formats import parse_record, require_shape
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,11 @@ from functools import partial
 from operator import index
 from typing import Any, Literal, get_args
 
-from layerwise.errors import InputError
+from layerwise.core.errors import InputError
 
 RowTreatment = Literal["raw", "unit", "centered", "centered_unit"]
 ROW_TREATMENTS: tuple[str, ...] = get_args(RowTreatment)
+Words = str | Sequence[str]  # one, several with commas, or a list
 READOUTS = ("raw", "normed")
 TOKEN_CHOICES = ("all", "no_first", "no_special", "no_sinks")
 POOLINGS = ("mean", "last", "first", "max")

@@ -1,0 +1,1 @@
+"""The library's verbs, one file per verb."""

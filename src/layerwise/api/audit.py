@@ -1,0 +1,19 @@
+"""audit: rules for choosing a layer, judged on known scores."""
+
+from typing import Any
+
+import pandas as pd
+
+from layerwise.core.checks import Words, split_words
+from layerwise.selection.audit import audit as audit_rules
+from layerwise.selection.cases import cases_from_frames
+from layerwise.selection.rules import parse_rule
+
+
+def audit(scores: Any, metrics: Any = None, *, rules: Words = "last,second_to_last,depth:80%") -> pd.DataFrame:
+    """Any rules against any scores: how much of the gap between last and best layer each recovers, and its losses.
+
+    `scores` has family, model, task, layer, score; `metrics` has model, task, layer, metric, value (task "" where it
+    belongs to the whole model).
+    """
+    return audit_rules(cases_from_frames(scores, metrics), [parse_rule(word) for word in split_words("rules", rules)])

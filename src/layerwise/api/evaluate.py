@@ -1,0 +1,122 @@
+"""evaluate: every layer on MTEB tasks, or on labelled data of one's own."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from tqdm.auto import tqdm
+
+from layerwise.api.reading import fitting_texts, ways_to_read
+from layerwise.core.checks import Words, require_options
+from layerwise.core.errors import InputError
+from layerwise.core.files import open_folder
+from layerwise.core.recipe import Recipe
+from layerwise.downstream.forecast import forecast_lines
+from layerwise.downstream.run import run_evaluation
+from layerwise.downstream.tasks import choose_tasks
+from layerwise.engines.local import local_processes
+from layerwise.engines.opening import open_engine, threads_of
+from layerwise.engines.ray import Cluster, RayEngine
+from layerwise.models.layers import LayerChoice
+from layerwise.models.load import outline_of
+from layerwise.models.opening import as_spec, longest, outline_and_dtype
+from layerwise.models.readouts import expand_layers
+from layerwise.runs.claims import require_usable
+from layerwise.runs.table import LayerTable
+
+
+def evaluate(
+    model: Any,
+    tasks: str | Sequence[str],
+    *,
+    out: str | Path,
+    data_root: str | Path | None = None,
+    layers: LayerChoice = "all",
+    readout: Words = "raw",
+    tokens: Words = "all",
+    pooling: Words | None = None,
+    recipes: Recipe | Sequence[Recipe] = (),
+    fit: Any = None,
+    max_length: int | None = None,
+    prompts: dict[str, str] | None = None,
+    batch_tokens: int = 4096,
+    precision: str = "float32",
+    vectors: str = "keep",
+    workers: int = 0,
+    engine: str | Cluster = "local",
+    threads: int | None = None,
+    progress: bool = False,
+) -> LayerTable:
+    """Every layer on MTEB tasks, scored by mteb itself, with one forward pass a text.
+
+    `tasks` is paper32, names, types such as STS, or `all` of a `data_root` made by `layerwise data`. Scores are in
+    points from 0 to 100, the task's name is the row's metric. What is in `out` already is not computed again.
+    Layers are pooled as the model itself pools unless `pooling` says otherwise; `last`, the model as shipped, is a row
+    of its own (readout `shipped`, where it ships a pooling; else the last layer, normed where there is a norm).
+    With `recipes`, these are scored instead of bare layers; their maps are fitted on the texts of `fit`, or, with
+    fit="task", on each task's own texts without labels. With `workers`, scores are made in so many processes; a
+    script then needs `if __name__ == "__main__":`. With engine="ray" (or a Cluster), texts are encoded by the
+    workers of a cluster and scored on all its CPUs; `out` and `data_root` are then on a disk that every node sees.
+    """
+    require_options(
+        readout=readout, tokens=tokens, pooling=pooling, max_length=max_length, batch_tokens=batch_tokens,
+        precision=precision, vectors=vectors, workers=workers, threads=threads,
+    )
+    threads = threads or threads_of(engine)
+    chosen = choose_tasks(tasks, Path(data_root).absolute() if data_root else None)
+    outline, _ = outline_and_dtype(model)
+    asked = [recipes] if isinstance(recipes, Recipe) else list(recipes)
+    if not asked:
+        asked = expand_layers(outline, layers, ways_to_read(readout, tokens, pooling), normed_last=True)
+    else:
+        require_one_length(asked, max_length)
+        if len(lengths := {recipe.max_length for recipe in asked}) == 1:
+            max_length = lengths.pop()
+    texts_to_fit = fitting_texts(fit, asked)
+    if "://" in str(out):
+        raise InputError("eval keeps vectors that are mapped into memory: --out must be a folder on a disk")
+    require_usable(open_folder(out), "eval")
+    with ExitStack() as opened:
+        total = len(chosen) * len(asked)
+        bar = opened.enter_context(tqdm(total=total, unit=" scores", disable=None if progress else True))
+
+        def on_score(told: dict[str, Any]) -> None:
+            bar.set_postfix_str(told["task"], refresh=False)
+            bar.update()
+
+        encoder = opened.enter_context(open_engine(engine, model, out))
+        processes = encoder if isinstance(encoder, RayEngine) else opened.enter_context(local_processes(workers))
+        return run_evaluation(
+            encoder, processes, chosen, asked, out=Path(out).absolute(), threads=threads,
+            max_length=longest(max_length, outline), fit=texts_to_fit,
+            batch_tokens=batch_tokens, prompts=prompts, precision=precision, vectors=vectors, on_score=on_score,
+        )
+
+
+def plan_evaluation(
+    model: Any,
+    tasks: str | Sequence[str],
+    *,
+    data_root: str | Path | None = None,
+    layers: LayerChoice = "all",
+    readout: Words = "raw",
+    tokens: Words = "all",
+    pooling: Words | None = None,
+    precision: str = "float32",
+) -> list[str]:
+    """What `evaluate` would take, a line each: tasks, texts, unique texts, forward passes, disk. Loads no weight."""
+    require_options(readout=readout, tokens=tokens, pooling=pooling, precision=precision)
+    chosen, outline = choose_tasks(tasks, data_root), outline_of(as_spec(model))
+    recipes = expand_layers(outline, layers, ways_to_read(readout, tokens, pooling), normed_last=True)
+    return forecast_lines(chosen, len(recipes), outline.width, 4 if precision == "float32" else 2)
+
+
+def require_one_length(recipes: Sequence[Recipe], max_length: int | None) -> None:
+    """Raises where a length is asked for that a recipe contradicts: a recipe's own length is part of it."""
+    for recipe in recipes:
+        if max_length is not None and recipe.max_length not in (None, max_length):
+            raise InputError(
+                f"the recipe of layer {recipe.layer} has max_length {recipe.max_length}, and {max_length} is asked "
+                "for; leave out one of them"
+            )

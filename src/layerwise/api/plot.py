@@ -1,0 +1,35 @@
+"""plot: one figure for a paper."""
+
+from typing import Any
+
+from layerwise.api.correlate import correlate
+from layerwise.core.errors import InputError
+from layerwise.reporter.content import open_run, run_labels
+from layerwise.reporter.figures import FIGURES, require_figure
+from layerwise.runs.table import LayerTable
+from layerwise.sweep.comparison import Comparison, compare_runs
+
+
+def plot(*runs: Any, figure: str = "depth", ax: Any = None, **options: Any) -> Any:
+    """A figure for a paper, at column width, on one matplotlib Axes, which is returned.
+
+    `figure` is depth, heatmap, correlation (a scan and an eval), checkpoints, stress, tradeoff or cka (two runs, or a
+    Comparison). A run is a folder or a LayerTable. Options: metric, rows, tokens, pooling, readout; measure for
+    correlation; cost for tradeoff.
+    """
+    require_figure(figure, options)
+    if not runs:
+        raise InputError("no run is named; pass folders that scan, stress or eval wrote")
+    draw = FIGURES[figure]
+    if figure == "cka":
+        compared = runs[0] if isinstance(runs[0], Comparison) else compare_runs(runs[:2], **options)
+        return draw(compared.to_dict()["pairs"][0], ax=ax)
+    if figure == "correlation":
+        return draw(correlate(*runs), ax=ax, **options)
+    if isinstance(runs[0], Comparison):
+        return draw(runs[0].table, ax=ax, **options)
+    opened = [open_run(run) for run in runs]
+    if figure == "tradeoff":
+        return draw(opened[0].tradeoff, ax=ax, **options)
+    tables = [run.table.named(label) for run, label in zip(opened, run_labels(opened), strict=True)]
+    return draw(LayerTable.join(tables), ax=ax, **options)

@@ -1,0 +1,25 @@
+"""What several verbs take alike: how layers are read, and the texts that maps are fitted on."""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from layerwise.core.checks import Words, split_words
+from layerwise.core.errors import InputError
+from layerwise.core.recipe import Recipe
+from layerwise.inputs.text import open_source
+from layerwise.models.readouts import Ways
+
+
+def ways_to_read(readout: Words, tokens: Words, pooling: Words | None) -> Ways:
+    """The ways to read a layer; no pooling means the model's own."""
+    own = split_words("pooling", pooling) if pooling else ()
+    return Ways(split_words("readout", readout), split_words("tokens", tokens), own)
+
+
+def fitting_texts(fit: Any, recipes: Sequence[Recipe]) -> tuple[str, ...] | Literal["task"]:
+    """The texts of `fit`, or `task`; raises where a recipe has a map and there is nothing to fit it on."""
+    if fit is None and (mapped := [r.transform for r in recipes if r.transform != "none"]):
+        raise InputError(f"transform {mapped[0]} must be fitted on texts of your own kind: pass fit= (--fit FILE)")
+    if isinstance(fit, str) and fit == "task":
+        return "task"
+    return () if fit is None else tuple(example.text for example in open_source(fit))

@@ -1,0 +1,58 @@
+"""report: runs as one HTML file."""
+
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from layerwise.core.errors import InputError
+from layerwise.core.files import write_atomically
+from layerwise.core.outputs import require_new_file
+from layerwise.downstream.correlate import correlations
+from layerwise.reporter.content import Run, open_run
+from layerwise.reporter.page import is_page, page
+from layerwise.runs.table import LayerTable
+
+
+def report(*runs: Any, html: str | Path, title: str = "", overwrite: bool = False) -> Path:
+    """One HTML file that shows runs of scan, stress and eval, of one model or several; it works offline.
+
+    A run is a folder or a LayerTable. Where a scan and an eval are of one model, their correlations are shown; a
+    pick.json or tradeoff.json in a folder is shown as well. An earlier page of layerwise is replaced, any other file
+    only with `overwrite`.
+    """
+    if not runs:
+        raise InputError("no run is named; pass folders that scan, stress or eval wrote")
+    require_new_file(html, overwrite=overwrite, ours=is_page)
+    opened = [open_run(run) for run in runs]
+    return write_page(html, page(opened, title=title, correlated=list(correlated_pairs(opened))))
+
+
+def write_page(path: str | Path, text: str) -> Path:
+    write_atomically(Path(path), text.encode("utf-8", errors="replace"))
+    return Path(path)
+
+
+def correlated_pairs(runs: Sequence[Run]) -> Iterator[tuple[int, pd.DataFrame]]:
+    """The number of a scan, and its correlations with each eval of the same weights that shares layers with it."""
+    for number, scanned in enumerate(runs):
+        for scored in runs:
+            prints = [run.table.run.get("model", {}).get("fingerprint") for run in (scanned, scored)]
+            if (scanned.kind, scored.kind) != ("scan", "eval") or prints[0] is None or prints[0] != prints[1]:
+                continue
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the page itself says how many layers there are
+                for table in (scored.table, of_one_recipe(scored.table)):
+                    try:
+                        yield number, correlations(scanned.table, table)
+                        break
+                    except InputError:  # several prompts or lengths: the first alone; no four layers: nothing to show
+                        continue
+
+
+def of_one_recipe(scored: LayerTable) -> LayerTable:
+    """The scores of bare layers, or of the first map where there are none: one score per layer and readout."""
+    first = next((s for s in scored if s.transform == "none"), next(iter(scored)))
+    return LayerTable(tuple(s for s in scored if s.recipe[3:] == first.recipe[3:]), scored.run)

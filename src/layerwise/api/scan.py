@@ -1,0 +1,73 @@
+"""scan: every metric of every layer in one pass; plan: what that would take."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from layerwise.core.checks import Words, require_options
+from layerwise.core.files import open_folder
+from layerwise.core.progress import progress_bar
+from layerwise.engines.opening import open_engine, threads_of
+from layerwise.engines.ray import Cluster
+from layerwise.inputs.views import STRENGTH
+from layerwise.metrics.base import Metric
+from layerwise.models.layers import LayerChoice
+from layerwise.runs.claims import require_usable
+from layerwise.runs.table import LayerTable
+from layerwise.sweep.forecast import Forecast
+from layerwise.sweep.prepare import forecast_of, prepare
+from layerwise.sweep.run import KeepPrompts, run_scan
+
+
+def scan(
+    model: Any,
+    data: Any = "demo",
+    *,
+    out: str | Path | None = None,
+    metrics: str | Sequence[str | Metric] = "fast",
+    layers: LayerChoice = "all",
+    rows: Words = "raw",
+    tokens: Words = "all",
+    readout: Words = "raw",
+    pooling: Words = "mean",
+    max_length: int | None = None,
+    batch_tokens: int = 4096,
+    shard_size: int = 1024,
+    seed: int = 0,
+    view_strength: float = STRENGTH,
+    state: str = "auto",
+    threads: int | None = None,
+    keep_prompts: KeepPrompts = "auto",
+    allow_missing: int = 0,
+    engine: str | Cluster = "local",
+    progress: bool = False,
+) -> LayerTable:
+    """Every metric of every layer of a model on your texts, in one pass over them.
+
+    `model` is a hub id, a folder, a ModelSpec, a transformers model, a SentenceTransformer or a pair (module,
+    tokenizer); `data` is a list of texts, a file, a hub data set, or `texts(...)` with options. With `out`, a folder or
+    a url such as s3://bucket/run, the run is kept there and taken up again where it stopped. `engine` is local, ray
+    (many processes or nodes; also a `Cluster` with its size): the same plan gives the same bits. Up to `allow_missing`
+    examples that cannot be computed are left out, and every row says how many. `state` says how sums over the data set
+    are kept: exact, float32, sketch:512, or auto, the most exact of them that takes no more than eight gigabytes.
+    """
+    require_options(threads=threads, keep_prompts=keep_prompts, allow_missing=allow_missing)
+    scan_plan, source, outline = prepare(
+        model, data, metrics=metrics, layers=layers, rows=rows, tokens=tokens, readout=readout, pooling=pooling,
+        max_length=max_length, batch_tokens=batch_tokens, shard_size=shard_size, seed=seed, view_strength=view_strength,
+        state=state, threads=threads or threads_of(engine),
+    )
+    folder = None if out is None else open_folder(out)
+    if folder is not None:
+        require_usable(folder, "scan")
+    forecast_of(model, scan_plan, source, outline, loaded=engine != "local").require_fit()
+    with open_engine(engine, model, out) as opened, progress_bar(progress) as on_batch:
+        return run_scan(
+            opened, scan_plan, source, out=folder, keep_prompts=keep_prompts, allow_missing=allow_missing,
+            on_batch=on_batch,
+        )
+
+
+def plan(model: Any, data: Any = "demo", **options: Any) -> Forecast:
+    """What `scan` with the same arguments would take: passes, tokens, operations, memory. No weight is loaded."""
+    return forecast_of(model, *prepare(model, data, **options))

@@ -1,0 +1,1 @@
+"""What everything stands on: errors, words and their checks, files, recipes."""

@@ -1,0 +1,103 @@
+"""What files of a run are made of: JSON records and Parquet tables that carry a checksum."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from layerwise.core.display import redacted_record
+from layerwise.core.errors import RunError
+
+CHECKSUM_NAME = "layerwise.checksum"
+CHECKSUM_MARK, NO_CHECKSUM = b"layerwise-checksum:", b"0" * 32
+
+
+def json_bytes(content: Any) -> bytes:
+    return (json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode()
+
+
+def record_bytes(content: Mapping[str, Any]) -> bytes:
+    """JSON that says how a result was made, without the secrets of the urls in it."""
+    return json_bytes(redacted_record(content))
+
+
+def parse_record(data: bytes, where: str) -> dict[str, Any]:
+    """A JSON object from a file; raises RunError naming the file where it is anything else."""
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise RunError(f"{where} is damaged ({error}); make it again, or delete it") from None
+    if not isinstance(found, dict):
+        raise RunError(f"{where} is damaged (expected an object, got {type(found).__name__}); make it again")
+    return found
+
+
+def require_shape(record: Any, shape: Any, where: str) -> None:
+    """Raises RunError where a value that is there has another type than `shape` says.
+
+    A shape is a type or several, a mapping from names to shapes (names may be missing), or a list of one shape.
+    """
+    if isinstance(shape, Mapping):
+        require_shape(record, dict, where)
+        for name, inner in shape.items():
+            if name in record:
+                require_shape(record[name], inner, f"{where}: {name}")
+    elif isinstance(shape, list):
+        require_shape(record, list, where)
+        for place, value in enumerate(record):
+            require_shape(value, shape[0], f"{where}[{place}]")
+    elif not isinstance(record, shape) or (isinstance(record, bool) and shape is not bool):
+        kinds = shape if isinstance(shape, tuple) else (shape,)
+        names = " or ".join(getattr(kind, "__name__", str(kind)) for kind in kinds)
+        raise RunError(f"{where} is damaged (expected {names}, got {type(record).__name__}); make it again")
+
+
+def parquet_bytes(table: Any) -> bytes:
+    """An Arrow table as a Parquet file that carries a checksum of all its bytes in its footer."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, table.schema, compression="zstd") as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata({CHECKSUM_NAME: CHECKSUM_MARK.decode() + NO_CHECKSUM.decode()})
+    data = bytes(sink.getvalue())
+    place = data.rindex(CHECKSUM_MARK) + len(CHECKSUM_MARK)
+    return data[:place] + checksum_around(data, place) + data[place + len(NO_CHECKSUM) :]
+
+
+def checksum_around(data: bytes, place: int) -> bytes:
+    """The checksum of a file with zeros in the place of the checksum."""
+    found = hashlib.blake2b(data[:place], digest_size=len(NO_CHECKSUM) // 2)
+    found.update(NO_CHECKSUM)
+    found.update(data[place + len(NO_CHECKSUM) :])
+    return found.hexdigest().encode()
+
+
+def require_checksum(data: bytes, where: str, *, older: bool = False) -> None:
+    """Raises RunError where a Parquet file's bytes are not those that were written.
+
+    With `older`, a file without a checksum, as earlier versions wrote, is let through.
+    """
+    found = data.rfind(CHECKSUM_MARK)
+    place = found + len(CHECKSUM_MARK)
+    if found < 0 and not older:
+        raise RunError(f"{where} has no checksum: it is damaged, or of an earlier layerwise; make it again")
+    if found >= 0 and checksum_around(data, place) != data[place : place + len(NO_CHECKSUM)]:
+        raise RunError(f"{where} is damaged (its checksum differs); make it again in another folder")
+
+
+def read_parquet(data: bytes, where: str) -> Any:
+    """A Parquet file's bytes as an Arrow table; raises RunError naming the file where they are none.
+
+    Not pq.read_table: it lets a thread of Arrow hold on to our bytes, and a thread that gives them back while Python
+    ends brings the whole process down.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(pa.BufferReader(data), pre_buffer=False) as file:
+            return file.read(use_threads=False)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise RunError(f"{where} cannot be read ({error}); make it again") from None

@@ -1,0 +1,108 @@
+"""Folders of an object store, such as s3://bucket/run."""
+
+import re
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+from layerwise.core.display import redacted
+from layerwise.core.errors import InputError
+
+T = TypeVar("T")
+# An object store answers with an error now and then: waits between tries, in seconds.
+PATIENCE = (0.5, 2.0, 8.0)
+
+
+@dataclass(frozen=True)
+class RemoteFolder:
+    """A folder of an object store, such as s3://bucket/run: an object appears when its upload is complete.
+
+    `url` is what pyarrow understands; the endpoint of another server than Amazon's is an option in it:
+    s3://bucket/run?scheme=http&endpoint_override=host:port.
+    """
+
+    url: str
+
+    def __str__(self) -> str:
+        return redacted(self.url)
+
+    def __repr__(self) -> str:
+        return f"RemoteFolder({redacted(self.url)!r})"
+
+    def _open(self) -> tuple[Any, str]:
+        import pyarrow as pa
+        from pyarrow.fs import FileSystem
+
+        try:
+            filesystem, path = FileSystem.from_uri(self.url)
+        except (pa.ArrowException, ValueError, OSError) as error:
+            raise InputError(f"cannot use {self.url!r} as a folder: {error}") from None  # its own text holds the url
+        return filesystem, path.rstrip("/")
+
+    def read(self, name: str) -> bytes | None:
+        def attempt() -> bytes | None:
+            filesystem, path = self._open()
+            try:
+                with filesystem.open_input_stream(f"{path}/{name}") as file:
+                    return bytes(file.read())
+            except FileNotFoundError:
+                return None
+
+        return patiently(attempt)
+
+    def write(self, name: str, data: bytes) -> None:
+        def attempt() -> None:
+            filesystem, path = self._open()
+            with filesystem.open_output_stream(f"{path}/{name}") as file:
+                file.write(data)
+
+        patiently(attempt)
+
+    def create(self, name: str, data: bytes) -> bool:
+        """As above; pyarrow has no conditional write, so two processes that begin together may both get True."""
+        if self.read(name) is not None:
+            return False
+        self.write(name, data)
+        return True
+
+    def delete(self, names: Iterable[str]) -> None:
+        for name in names:
+            patiently(partial(self._delete, name))
+
+    def _delete(self, name: str) -> None:
+        filesystem, path = self._open()
+        try:
+            filesystem.delete_file(f"{path}/{name}")
+        except FileNotFoundError:
+            pass
+
+    def names(self, within: str = "") -> list[str]:
+        return [name for name, is_file in self._listed(within) if is_file]
+
+    def entries(self) -> list[str]:
+        return [name for name, _ in self._listed("")]
+
+    def _listed(self, within: str) -> list[tuple[str, bool]]:
+        def attempt() -> list[tuple[str, bool]]:
+            from pyarrow.fs import FileSelector, FileType
+
+            filesystem, path = self._open()
+            selector = FileSelector(f"{path}/{within}".rstrip("/"), allow_not_found=True)
+            return sorted((info.base_name, info.type == FileType.File) for info in filesystem.get_file_info(selector))
+
+        return patiently(attempt)
+
+    def clear(self, within: str, names: re.Pattern[str]) -> None:
+        self.delete(f"{within}/{name}" for name in self.names(within) if names.fullmatch(name))
+
+
+def patiently(attempt: Callable[[], T]) -> T:
+    """What the attempt gives, tried again a few times where the store answers with an error."""
+    for wait in PATIENCE:
+        try:
+            return attempt()
+        except OSError:
+            time.sleep(wait)
+    return attempt()

@@ -1,0 +1,63 @@
+"""Opening an engine: what does the work, with the model at hand, here or in many processes."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from layerwise.core.checks import ENGINES, require_word
+from layerwise.core.errors import InputError
+from layerwise.engines.local import LocalEngine
+from layerwise.engines.ray import Cluster, open_ray
+from layerwise.engines.shards import Engine
+from layerwise.models.load import (
+    ModelSpec,
+    load_network,
+)
+from layerwise.models.network import Network
+from layerwise.models.opening import as_spec, open_network
+
+
+@contextmanager
+def open_engine(engine: str | Cluster, model: Any, out: str | Path | None) -> Iterator[Engine]:
+    """What does the work of a scan, with the model at hand, here or in many processes."""
+    if engine == "local":
+        network = open_network(model)
+        yield LocalEngine(network, network.identity())
+        return
+    if not isinstance(model, str | Path | ModelSpec):
+        raise InputError("workers on a cluster load the model themselves: pass a hub id, a folder or a ModelSpec")
+    if out is None:
+        raise InputError("the ray engine needs --out: a folder that every node sees, or a url such as s3://bucket/run")
+    spec, cluster = as_spec(model), as_cluster(engine)
+    found = replace(spec, name=from_anywhere(spec.name), adapter=spec.adapter and from_anywhere(spec.adapter))
+    if spec.device == "auto" and not cluster.gpus_per_worker:
+        found = replace(found, device="cpu")  # Ray hides no GPU from workers that asked for none
+    with open_ray(cluster, partial(load_as, spec.name, found), Network.identity) as opened:
+        yield opened
+
+
+def from_anywhere(name: str) -> str:
+    """A folder by its whole path, since a worker may be at home in another one; a hub id as it is."""
+    return str(Path(name).absolute()) if Path(name).is_dir() else name
+
+
+def load_as(name: str, spec: ModelSpec) -> Network:
+    """The model of a spec under the name that the user gave it: rows do not depend on who loads it."""
+    return replace(load_network(spec), name=name)
+
+
+def as_cluster(engine: str | Cluster) -> Cluster:
+    if isinstance(engine, Cluster):
+        return engine
+    require_word("engine", engine, ENGINES)
+    return Cluster()
+
+
+def threads_of(engine: str | Cluster) -> int:
+    """Threads of a process that works on shards, where nobody asked for a number."""
+    return torch.get_num_threads() if engine == "local" else as_cluster(engine).threads

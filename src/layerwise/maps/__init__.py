@@ -1,0 +1,1 @@
+"""Linear maps that are fitted without labels."""

@@ -1,0 +1,1 @@
+"""Runs: tables, records and folders, and what tells one number from another."""

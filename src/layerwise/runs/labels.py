@@ -1,0 +1,34 @@
+"""Labels: short names that tell the models of several tables apart."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from layerwise.runs.table import LayerTable
+
+STEP = re.compile(r"(?:step|checkpoint)[-_]?(\d+)$")
+
+
+def model_labels(tables: Sequence[LayerTable]) -> list[str]:
+    """A short name for the model of each table: as few last parts of its name as tell it from the others.
+
+    A checkpoint is named with the folder that holds it; a revision is told where only that differs.
+    """
+    named = [next(((s.model, s.revision) for s in table.scores), ("no model", "")) for table in tables]
+    models = {name for name, _ in named}
+    short = {}
+    for name in models:
+        parts = name.strip("/").split("/")
+        others = [other.strip("/").split("/") for other in models if other != name]
+        count = 2 if STEP.match(parts[-1]) else 1
+        while count < len(parts) and any(parts[-count:] == other[-count:] for other in others):
+            count += 1
+        short[name] = "/".join(parts[-count:])
+    revisions = Counter(name for name, _ in set(named))
+    return [f"{short[name]} @ {revision}" if revisions[name] > 1 else short[name] for name, revision in named]
+
+
+def training_step(label: str) -> int | None:
+    """The step that a checkpoint's name ends with, such as 629 of gptneox/step629."""
+    found = STEP.search(label)
+    return int(found.group(1)) if found else None

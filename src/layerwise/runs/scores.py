@@ -1,0 +1,79 @@
+"""LayerScore: one number of one layer, with everything that decides what it means, and curves of such numbers."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import MISSING, dataclass, fields
+from typing import Any
+
+
+@dataclass(frozen=True)
+class LayerScore:
+    """One number of one layer, and everything that decides what it means."""
+
+    model: str
+    layer: int
+    depth: float  # layer / number of blocks
+    readout: str  # raw or normed
+    tokens: str  # which tokens counted
+    pooling: str  # how tokens became a row; "-" where the metric looks at tokens
+    rows: str  # what was done to the rows
+    metric: str
+    value: float
+    n: int  # examples behind the value
+    skipped: int = 0  # examples for which it is undefined
+    ci_low: float = math.nan
+    ci_high: float = math.nan
+    revision: str = "main"
+    data: str = ""
+    dtype: str = "float32"
+    condition: str = ""  # what was done to the inputs, such as repeat_one; "" where nothing was
+    level: float = math.nan  # how far that went
+    transform: str = "none"  # the linear map that was put on pooled rows
+    missing: int = 0  # examples of the data that could not be computed and were left out of the run
+    note: str = ""  # how exact the value is, where memory did not allow exact sums
+    normalize: bool = False  # vectors of length 1
+    prompt: str = ""  # put before every text
+    fit: str = ""  # what the linear map was fitted on: "task", or a hash of the texts; "" without a map
+    max_length: int = 0  # longest input in tokens, where rows of a table may differ in it; else 0
+
+    @property
+    def recipe(self) -> tuple[Any, ...]:
+        """How a text became a vector, apart from the layer."""
+        return tuple(getattr(self, name) for name in RECIPE)
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        """What makes two rows of one model the same measurement: everything but the numbers that were measured."""
+        level = None if math.isnan(self.level) else self.level  # nan is not equal to itself
+        return (self.metric, self.rows, self.condition, level, self.dtype, self.layer, *self.recipe)
+
+
+COLUMNS = tuple(f.name for f in fields(LayerScore))
+RECIPE = ("readout", "tokens", "pooling", "transform", "normalize", "prompt", "fit", "max_length")
+NEEDED = tuple(f.name for f in fields(LayerScore) if f.default is MISSING)
+
+
+def curves(scores: Iterable[LayerScore]) -> dict[tuple[str, ...], list[LayerScore]]:
+    """Rows by everything but the layer, each in the order of depth: what a plot draws as one line."""
+    scores, by_model = list(scores), dict[str, list[LayerScore]]()
+    for s in scores:
+        by_model.setdefault(s.model, []).append(s)
+    several = {
+        model: [name for name in ("fit", "max_length") if len({getattr(s, name) for s in rows}) > 1]
+        for model, rows in by_model.items()
+    }
+    lines: dict[tuple[str, ...], list[LayerScore]] = {}
+    for s in sorted(scores, key=lambda s: s.layer):
+        name = f"{s.condition} {s.level:g}" if s.condition else ""
+        made = made_words(s, several[s.model])
+        setting = (s.model, name, s.metric, s.rows, s.tokens, s.pooling, made, s.readout)
+        lines.setdefault(setting, []).append(s)
+    return lines
+
+
+def made_words(s: LayerScore, several: Sequence[str]) -> str:
+    """How vectors were made beyond readout, tokens and pooling, in words; fit and length where they tell rows apart."""
+    words = ["" if s.transform == "none" else s.transform, "normalized" if s.normalize else ""]
+    words.append(f"prompt {s.prompt!r}" if s.prompt else "")
+    words += [f"{name} {getattr(s, name)}" for name in several]
+    return ", ".join(filter(None, words))

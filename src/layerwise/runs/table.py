@@ -1,0 +1,211 @@
+"""LayerTable: scores of layers, tidy, on disk as Parquet beside the record of their run."""
+
+import html
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Self
+
+from layerwise.core.errors import InputError, RunError
+from layerwise.core.files import Folder, open_folder
+from layerwise.core.formats import (
+    parquet_bytes,
+    parse_record,
+    read_parquet,
+    record_bytes,
+    require_checksum,
+)
+from layerwise.runs.claims import MARKER
+from layerwise.runs.records import require_run
+from layerwise.runs.scores import COLUMNS, NEEDED, LayerScore, curves
+from layerwise.runs.summary import SUMMARY_COLUMNS, summary, summary_lines
+
+TABLE_FILE, RUN_FILE = "table.parquet", "run.json"
+
+
+
+
+DEEPEST = 100_000  # no model has more layers; a larger number is damage, and takes memory by the layer
+
+
+@dataclass(frozen=True)
+class LayerTable:
+    """Scores of layers, tidy: one row a layer, metric and setting; `run` says how they were made."""
+
+    scores: tuple[LayerScore, ...]
+    run: Mapping[str, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    def __iter__(self) -> Iterator[LayerScore]:
+        return iter(self.scores)
+
+    def where(self, **wanted: Any) -> Self:
+        """The rows whose columns have these values: table.where(metric="curvature", readout="raw")."""
+        if unknown := set(wanted) - set(COLUMNS):
+            raise InputError(f"no column {', '.join(sorted(unknown))}; a row has {', '.join(COLUMNS)}")
+        kept = tuple(s for s in self.scores if all(getattr(s, name) == value for name, value in wanted.items()))
+        return type(self)(kept, self.run)
+
+    def named(self, model: str) -> Self:
+        """The same rows under another name of the model."""
+        return type(self)(tuple(replace(s, model=model) for s in self.scores), self.run)
+
+    def curves(self) -> dict[tuple[str, ...], list[LayerScore]]:
+        """Rows by everything but the layer, each in the order of depth: what a plot draws as one line."""
+        return curves(self.scores)
+
+    @classmethod
+    def join(cls, tables: Iterable["LayerTable"]) -> Self:
+        """The rows of several tables under each other; the runs are listed."""
+        tables = list(tables)
+        run = {"kind": "joined", "runs": [dict(table.run) for table in tables]}
+        return cls(tuple(s for table in tables for s in table.scores), run)
+
+    def to_pandas(self) -> Any:
+        import pandas as pd
+
+        return pd.DataFrame([asdict(s) for s in self.scores], columns=list(COLUMNS))
+
+    def to_json(self) -> str:
+        """The rows and the run as one JSON object; undefined numbers are null."""
+        rows = [{k: None if v != v else v for k, v in asdict(s).items()} for s in self.scores]
+        return json.dumps({"run": dict(self.run), "scores": rows}, ensure_ascii=False, allow_nan=False)
+
+    def save(self, folder: str | Path | Folder) -> None:
+        """Writes table.parquet and run.json into the folder, each whole or not at all; run.json comes last.
+
+        An earlier table of layerwise is replaced; files of these names that are not layerwise's are refused.
+        """
+        place = open_folder(folder) if isinstance(folder, str | Path) else folder
+        require_no_other_table(place)
+        place.write(TABLE_FILE, self._parquet())
+        place.write(RUN_FILE, record_bytes(self.run))
+
+    def _parquet(self) -> bytes:
+        import pyarrow as pa
+
+        columns = {name: [getattr(s, name) for s in self.scores] for name in COLUMNS}
+        return parquet_bytes(pa.table(columns, schema=pa.schema(list(arrow_types().items()))))
+
+    @classmethod
+    def load(cls, folder: str | Path | Folder) -> Self:
+        """Reads what `save` wrote."""
+        place = open_folder(folder) if isinstance(folder, str | Path) else folder
+        table, record = (place.read(name) for name in (TABLE_FILE, RUN_FILE))
+        if table is None:
+            raise RunError(f"{folder} holds no finished run (no {TABLE_FILE}); run `layerwise scan ... --out {folder}`")
+        where = f"{place}/{TABLE_FILE}"
+        require_checksum(table, where, older=True)
+        run = parse_record(record or b"", f"{place}/{RUN_FILE}")
+        require_run(run, f"{place}/{RUN_FILE}")
+        return cls(parse_scores(read_parquet(table, where), where), run)
+
+    def recorded(self, *path: str) -> Any:
+        """A value of the run's record, such as recorded("model", "name"); raises RunError where it has none."""
+        found: Any = self.run
+        for name in path:
+            if not isinstance(found, Mapping) or name not in found:
+                what = ".".join(path)
+                raise RunError(f"the run's record ({RUN_FILE}) has no {what}; run it again, or name the model")
+            found = found[name]
+        return found
+
+    def __repr__(self) -> str:
+        return f"LayerTable of {len(self.scores)} scores\n{summary(self.scores)}"
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{name}</th>" for name in SUMMARY_COLUMNS)
+        lines = ["".join(f"<td>{html.escape(cell)}</td>" for cell in line) for line in summary_lines(self.scores)]
+        body = "".join(f"<tr>{line}</tr>" for line in lines)
+        return f"<table><caption>{len(self.scores)} scores</caption><tr>{head}</tr>{body}</table>"
+
+
+def require_no_other_table(place: Folder) -> None:
+    """Raises where the folder is not marked as a run and holds a table.parquet or run.json that is not ours."""
+    if place.read(MARKER) is not None:
+        return
+    table = place.read(TABLE_FILE)
+    if not is_table(table) if table is not None else place.read(RUN_FILE) is not None:
+        name = TABLE_FILE if table is not None else RUN_FILE
+        raise RunError(f"{name} in {place} was not written by layerwise; move it away, or name another folder")
+
+
+def is_table(data: bytes) -> bool:
+    """True if these are the bytes of a table of layer scores."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return {"model", "layer", "metric", "value"} <= {*pq.read_schema(pa.BufferReader(data)).names}
+    except pa.ArrowException:
+        return False
+
+
+def arrow_types() -> dict[str, Any]:
+    """The type of each column on disk."""
+    import pyarrow as pa
+
+    types: dict[Any, Any] = {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_()}
+    return {f.name: types[f.type] for f in fields(LayerScore)}
+
+
+def parse_scores(table: Any, where: str) -> tuple[LayerScore, ...]:
+    """The rows of an Arrow table; raises RunError naming what is wrong with it.
+
+    Tables of earlier versions lack the newest columns. A column that this version does not know is refused: it may
+    tell rows apart that would look the same without it.
+    """
+    import pyarrow as pa
+
+    types, again = arrow_types(), "run it again into another folder"
+    if lacking := [name for name in NEEDED if name not in table.column_names]:
+        raise RunError(f"{where} has no column {', '.join(lacking)}; {again}")
+    if unknown := [name for name in table.column_names if name not in types]:
+        raise RunError(
+            f"{where} has a column {', '.join(unknown)} that this version of layerwise does not know; "
+            "update layerwise, or take the column out"
+        )
+    columns = {}
+    for name in table.column_names:
+        words = pa.types.is_string(types[name])
+        try:
+            if words != (not pa.types.is_primitive(table[name].type)):  # "7" is no number
+                raise ValueError(f"it holds {table[name].type}")
+            columns[name] = table[name].cast(types[name]).to_pylist()
+        except (pa.ArrowException, ValueError) as error:
+            raise RunError(f"{where}: column {name} does not hold {types[name]} ({error}); {again}") from None
+        if pa.types.is_floating(types[name]):  # pandas writes nan as empty
+            columns[name] = [math.nan if value is None else value for value in columns[name]]
+        if None in columns[name]:
+            raise RunError(f"{where}: row {columns[name].index(None)} has no {name}; {again}")
+    scores = tuple(LayerScore(**dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True))
+    if not scores:
+        raise RunError(f"{where} holds no rows; {again}")
+    for row, s in enumerate(scores):
+        if not (0 <= s.layer <= DEEPEST and 0 <= s.depth <= 1):
+            raise RunError(f"{where}: row {row} is of layer {s.layer} at depth {s.depth}, which no model has; {again}")
+    return scores
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+

@@ -1,0 +1,78 @@
+"""From what a user asks for to a plan, and to what it will take, before any weight is loaded."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from layerwise.core.checks import Words, require_options, split_words
+from layerwise.inputs.source import Source
+from layerwise.inputs.text import open_source, peek, tokens_in
+from layerwise.metrics.base import Metric
+from layerwise.models.layers import LayerChoice, choose_layers
+from layerwise.models.load import (
+    DTYPES,
+    LONGEST_DEFAULT,
+    ModelSpec,
+    Outline,
+)
+from layerwise.models.opening import longest, outline_and_dtype
+from layerwise.passes.encode import encode_texts
+from layerwise.sweep.forecast import Forecast, make_forecast
+from layerwise.sweep.plan import ScanPlan, choose_metrics, with_state
+
+COUNTED_AT_MOST = 20_000  # texts that a forecast counts: no state grows beyond so many
+
+
+def prepare(
+    model: Any,
+    data: Any,
+    *,
+    metrics: str | Sequence[str | Metric] = "fast",
+    layers: LayerChoice = "all",
+    max_length: int | None = None,
+    rows: Words = "raw",
+    tokens: Words = "all",
+    readout: Words = "raw",
+    pooling: Words | None = None,
+    state: str = "auto",
+    **numbers: Any,
+) -> tuple[ScanPlan, Source, Outline]:
+    """The plan, the data and the model's outline, before any weight is loaded."""
+    reading = {"rows": rows, "tokens": tokens, "readout": readout, "pooling": pooling or "mean"}
+    require_options(max_length=max_length, state=state)  # the plan checks all others, and tells all that is wrong
+    chosen = choose_metrics(metrics)
+    outline, dtype = outline_and_dtype(model)
+    made: Any = {name: split_words(name, given) for name, given in reading.items()}
+    scan_plan = ScanPlan(
+        metrics=chosen,
+        layers=choose_layers(layers, outline.depth),
+        depth=outline.depth,
+        has_norm=outline.has_norm,
+        max_length=longest(max_length, outline, at_most=LONGEST_DEFAULT),
+        dtype=dtype,
+        **made,
+        **numbers,
+    )
+    source = open_source(data)
+    return with_state(scan_plan, state, outline.width, lambda: source.count(COUNTED_AT_MOST)[0]), source, outline
+
+
+def forecast_of(
+    model: Any, scan_plan: ScanPlan, source: Source, outline: Outline, *, loaded: bool = False
+) -> Forecast:
+    """Lengths are guessed from the first texts; weights that are `loaded` already, or elsewhere, are free here."""
+    loaded = loaded or not isinstance(model, str | Path | ModelSpec)
+    # A text that cannot be computed is named where that is tried: it may be left out.
+    whole = [text for text in peek(source, 64) if tokens_in(outline.tokenizer, text) < math.inf]
+    sample = encode_texts(outline.tokenizer, whole, scan_plan.max_length)
+    prompts, all_of_them = source.count(COUNTED_AT_MOST)
+    return make_forecast(
+        scan_plan,
+        width=outline.width,
+        parameters=outline.parameters,
+        bytes_per_weight=0 if loaded else DTYPES[scan_plan.dtype].itemsize,
+        prompts=prompts,
+        and_more=not all_of_them,
+        mean_length=sum(len(ids) for ids, _ in sample) / max(1, len(sample)),
+    )
