@@ -27,7 +27,7 @@ from layerwise.reporter.page import best_and_last
 THREADS = """
 import os, sys
 import pyarrow.parquet
-from layerwise.results import LayerTable
+from layerwise.runs.table import LayerTable
 before = len(os.listdir("/proc/self/task"))
 LayerTable.load(sys.argv[1])
 print(len(os.listdir("/proc/self/task")) - before)
