@@ -23,6 +23,7 @@ from layerwise.models.doctor import examine
 from layerwise.models.load import ModelSpec
 from layerwise.models.opening import network_of_run, open_network
 from layerwise.passes.vectors import pooled_vectors
+from layerwise.runs.identity import ModelRef
 
 TEXTS = ["w1 w2 w3", "w4 w5", "w6 w7 w8 w9"]
 
@@ -197,7 +198,7 @@ def test_a_record_never_allows_code_to_run(tiny_llama, monkeypatch):
     monkeypatch.setattr("layerwise.models.opening.load_network", load)
     record = {"name": "a/b", "fingerprint": "x", "trust_remote_code": True, "revision": "abc", "part": "encoder"}
     with pytest.raises(LayerwiseError, match="not the model"):
-        network_of_run({"model": record})
+        network_of_run(ModelRef.from_record(record, "run.json"))
     assert seen == [ModelSpec("a/b", revision="abc", part="encoder")]
 
 

@@ -12,10 +12,11 @@ import layerwise
 from layerwise.cli.main import build_parser, main
 from layerwise.core.errors import InputError, RunError
 from layerwise.inputs.text import open_texts
-from layerwise.reporter.content import content, open_run, run_labels
+from layerwise.reporter.content import content, run_labels
 from layerwise.reporter.page import best_and_last, safe_json
 from layerwise.reporter.palette import DIVERGING, LINES, LINES_ON_DARK, RAMP, along
 from layerwise.reporter.provenance import command, text_options
+from layerwise.runs.folder import Run
 from layerwise.runs.labels import model_labels
 from layerwise.runs.table import LayerTable
 
@@ -80,14 +81,14 @@ def test_keeping_the_last_layer_is_an_answer(tmp_path):
 
 
 def test_curves_carry_intervals_the_normed_last_layer_and_the_depth():
-    line = content([open_run(scan_table(depth=5))])["scan"][0]
+    line = content([Run.open(scan_table(depth=5))])["scan"][0]
     assert line["layers"] == [0, 1, 2, 3, 4, 5] and line["depth"] == 5
     assert line["low"][0] == pytest.approx(line["value"][0] - 0.1, abs=1e-4)
     assert line["normed"]["layer"] == 5
 
 
 def test_stress_runs_keep_condition_and_level():
-    shown = content([open_run(stress_table())])
+    shown = content([Run.open(stress_table())])
     assert [line["level"] for line in shown["stress"]] == [0.0, 0.5, 1.0] and not shown["scan"]
 
 
@@ -98,14 +99,14 @@ def test_best_and_last_are_means_over_tasks_and_the_last_is_the_normed_one():
     mapped = tuple(replace(s, transform="whiten", value=99.0) for s in eval_table(depth=3))
     both = LayerTable(eval_table(depth=3).scores + mapped, eval_table(depth=3).run)
     assert best_and_last(both) == ((layer, best), last), "a linear map is another recipe"
-    tokens = {line["tokens"] for line in content([open_run(both)])["eval"]}
+    tokens = {line["tokens"] for line in content([Run.open(both)])["eval"]}
     assert {t.partition(" + ")[2] for t in tokens} == {"", "whiten"}
 
 
 def test_labels_are_as_short_as_they_can_be_and_tell_runs_apart():
     tables = [scan_table(name) for name in ("/a/base/model", "/a/tuned/model", "zoo/gptneox/step8", "hub/x")]
     assert model_labels(tables) == ["base/model", "tuned/model", "gptneox/step8", "x"]
-    twice = [open_run(scan_table("hub/x")), open_run(scan_table("hub/x")), open_run(eval_table("hub/x"))]
+    twice = [Run.open(scan_table("hub/x")), Run.open(scan_table("hub/x")), Run.open(eval_table("hub/x"))]
     assert run_labels(twice) == ["x · 1", "x · 2", "x"]
     revised = [LayerTable(tuple(s for s in scan_table("hub/x"))) for _ in range(2)]
     other = LayerTable(tuple(type(s)(**(s.__dict__ | {"revision": "step9"})) for s in revised[1]))

@@ -12,8 +12,8 @@ from test_report import PICK, TRADEOFF
 
 import layerwise
 from layerwise.api.report import correlated_pairs
-from layerwise.reporter.content import Run, open_run
 from layerwise.reporter.page import page as page_of
+from layerwise.runs.folder import Run
 from layerwise.runs.table import LayerTable
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -80,8 +80,8 @@ def open_page(chromium, tmp_path):
 
 
 def everything(first="alpha", second="beta"):
-    runs = [open_run(scan_table(first)), open_run(scan_table(second, depth=8)), open_run(stress_table(first))]
-    runs.append(Run(eval_table(first), pick=PICK, tradeoff=TRADEOFF))
+    runs = [Run.open(scan_table(first)), Run.open(scan_table(second, depth=8)), Run.open(stress_table(first))]
+    runs.append(Run(eval_table(first), records={"pick.json": PICK, "tradeoff.json": TRADEOFF}))
     return page_of(runs, correlated=list(correlated_pairs(runs)), told="what changed")
 
 
@@ -175,9 +175,10 @@ def test_the_commands_can_be_copied(open_page):
 
 @pytest.mark.parametrize("width", [1280, 390])
 def test_hostile_names_show_as_text(open_page, width):
-    runs = [open_run(scan_table(name, metrics=("prompt_entropy", name))) for name in HOSTILE]
+    runs = [Run.open(scan_table(name, metrics=("prompt_entropy", name))) for name in HOSTILE]
     pick = {"recipe": {"layer": HOSTILE[0]}, "rule": HOSTILE[1], "why": list(HOSTILE), "saving": {LONG: LONG}}
-    runs.append(Run(eval_table(HOSTILE[0], tasks=HOSTILE), pick=pick, tradeoff={**TRADEOFF, "units": {"score": LONG}}))
+    records = {"pick.json": pick, "tradeoff.json": {**TRADEOFF, "units": {"score": LONG}}}
+    runs.append(Run(eval_table(HOSTILE[0], tasks=HOSTILE), records=records))
     opened = open_page(page_of(runs, title=HOSTILE[0] + LONG, told=HOSTILE[0]), width=width)
     see_all(opened)
     opened.locator("#curves svg").first.hover()
@@ -209,7 +210,7 @@ def test_a_comparison_says_it_first_and_draws_training_differences_and_cka(open_
     grid = [[1 - abs(i - j) / 9 for j in layers] for i in layers]
     for pair in told["pairs"]:
         pair["cka"] = {"first_layers": layers, "second_layers": layers, "values": grid, "n": 7, "tokens": "all"}
-    opened = open_page(page_of([open_run(t) for t in tables], compared=told, told=str(compared)), width=width)
+    opened = open_page(page_of([Run.open(t) for t in tables], compared=told, told=str(compared)), width=width)
     see_all(opened)
     assert "x/step1 → x/step9" in opened.locator("#told").inner_text()
     assert opened.locator("#training .card").count() == opened.locator("#changes .card").count() == 3
@@ -237,15 +238,15 @@ def test_printing_draws_every_card_on_white(open_page):
 def test_three_models_of_thirty_layers_stay_under_a_megabyte():
     names = [metric.name for metric in layerwise.CATALOG]
     treatments = ("raw", "unit", "centered", "centered_unit")
-    runs = [open_run(scan_table(name, depth=30, metrics=names, rows=treatments)) for name in "abc"]
-    runs += [open_run(eval_table(name, depth=30, tasks=[f"Task{i}" for i in range(32)])) for name in "abc"]
+    runs = [Run.open(scan_table(name, depth=30, metrics=names, rows=treatments)) for name in "abc"]
+    runs += [Run.open(eval_table(name, depth=30, tasks=[f"Task{i}" for i in range(32)])) for name in "abc"]
     assert len(page_of(runs).encode()) < 1_000_000
 
 
 def test_ten_models_of_two_hundred_layers_open_in_two_seconds(open_page):
     metrics = [f"metric_{i}" for i in range(20)]
     tables = [scan_table(f"model-{i}", depth=200, metrics=metrics, rows=("raw",), shift=i / 9) for i in range(10)]
-    text = page_of([open_run(table) for table in tables])
+    text = page_of([Run.open(table) for table in tables])
     took = []
     for _ in range(3):  # the best of three: other programs may be busy
         opened = open_page(text)
@@ -258,7 +259,7 @@ def test_ten_models_of_two_hundred_layers_open_in_two_seconds(open_page):
 def test_correlations_of_several_poolings_and_maps_are_chosen_by_a_menu(open_page):
     scores = eval_table("m", depth=8)
     more = [replace(s, transform="whiten") for s in scores] + [replace(s, pooling="last") for s in scores]
-    runs = [open_run(scan_table("m", depth=8)), Run(LayerTable((*scores.scores, *more), scores.run))]
+    runs = [Run.open(scan_table("m", depth=8)), Run(LayerTable((*scores.scores, *more), scores.run))]
     opened = open_page(page_of(runs, correlated=list(correlated_pairs(runs))))
     see_all(opened)
     section = opened.locator("#correlation")

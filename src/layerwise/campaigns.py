@@ -1,12 +1,10 @@
 """Campaigns: models x revisions x data x settings as one resumable undertaking, from a small file to one table."""
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, fields, replace
-from functools import cache
 from inspect import signature
 from pathlib import Path
 from threading import Lock
@@ -15,13 +13,15 @@ from typing import Any
 from layerwise.core.checks import problems_of, suggestion
 from layerwise.core.errors import InputError, LayerwiseError, RunError
 from layerwise.core.files import Folder, open_folder
-from layerwise.core.formats import parse_record, record_bytes
+from layerwise.core.formats import record_bytes
+from layerwise.core.hashes import file_hash
 from layerwise.engines.opening import as_cluster, open_engine, threads_of
 from layerwise.engines.ray import Cluster, joined, workers_of
 from layerwise.engines.shards import threads
 from layerwise.inputs.text import SUFFIXES, open_texts
 from layerwise.models.load import ModelSpec, load_tokenizer
 from layerwise.runs.claims import claim
+from layerwise.runs.records import CELL
 from layerwise.runs.table import RUN_FILE, LayerTable
 from layerwise.sweep.prepare import forecast_of, prepare
 from layerwise.sweep.run import run_scan
@@ -288,7 +288,7 @@ def run_cell(plan: Campaign, cell: Cell, opened: Any, on_event: OnEvent) -> None
         scan_plan, source, outline = prepare(cell.model, source, threads=threads_of(plan.engine), **cell.settings)
     forecast_of(cell.model, scan_plan, source, outline, loaded=True).require_fit()
     claim(folder, "scan")
-    folder.write("cell.json", record_bytes(cell.told() | {"data_hash": hash_of_data(cell)}))
+    folder.write(CELL.file, CELL.dump(cell.told() | {"data_hash": hash_of_data(cell)}))
     on_event(Event(cell, "running"))
     run_scan(
         opened, scan_plan, source, out=folder, allow_missing=plan.allow_missing,
@@ -303,10 +303,10 @@ def folder_of(plan: Campaign, cell: Cell) -> Folder:
 def is_done(plan: Campaign, cell: Cell) -> bool:
     """True if the cell's table is there; raises where the folder holds another scan, or one of an earlier data file."""
     folder = folder_of(plan, cell)
-    data = folder.read("cell.json")
+    data = folder.read(CELL.file)
     if data is None:
         return False
-    record = parse_record(data, f"{folder}/cell.json")
+    record = CELL.parse(data, f"{folder}/{CELL.file}")
     recorded_hash = record.pop("data_hash", None)  # earlier versions recorded none
     if record != json.loads(record_bytes(cell.told())):
         raise RunError(f"{folder} holds a scan with other settings; give the data or the settings another name")
@@ -321,12 +321,4 @@ def hash_of_data(cell: Cell) -> str:
     path = Path(str(cell.data["data"]))
     if path.suffix not in SUFFIXES or not path.is_file():
         return ""
-    found = path.stat()
-    return hash_of_file(path, found.st_size, found.st_mtime_ns)
-
-
-@cache
-def hash_of_file(path: Path, size: int, changed: int) -> str:
-    """A hash of a file's bytes, made once for all cells: about a second per gigabyte."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+    return file_hash(path)

@@ -6,8 +6,8 @@ from typing import Any
 from layerwise.api.report import write_page
 from layerwise.core.checks import ROW_TREATMENTS, TOKEN_CHOICES, require_word
 from layerwise.core.outputs import require_new_file
-from layerwise.reporter.content import open_run
 from layerwise.reporter.page import is_page, page
+from layerwise.runs.folder import Run
 from layerwise.sweep.comparison import Against, Comparison, compare_runs
 
 
@@ -30,10 +30,10 @@ def compare(
     for name, word, known in (("rows", rows, ROW_TREATMENTS), ("tokens", tokens, TOKEN_CHOICES)):
         if word is not None:
             require_word(name, word, known)
-    compared = compare_runs(runs, against=against, rows=rows, tokens=tokens)
+    opened = [Run.open(run) for run in runs]
+    compared = compare_runs(opened, against=against, rows=rows, tokens=tokens)
     if html is not None:
-        opened = [open_run(run) for run in runs]
-        folders = [run.folder or "RUN" for run in opened]
+        folders = [run.name or "RUN" for run in opened]
         words = ["layerwise", "compare", *folders, "--against", against, "--html", str(html)]
         write_page(html, page(opened, compared=compared.to_dict(), told=str(compared), made_by=words))
     return compared

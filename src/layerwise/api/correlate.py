@@ -4,9 +4,9 @@ from typing import Any
 
 import pandas as pd
 
-from layerwise.api.runs import as_table
 from layerwise.core.checks import READOUTS, require_word
 from layerwise.downstream.correlate import correlations
+from layerwise.runs.folder import Run
 
 
 def correlate(scan_table: Any, eval_table: Any, **options: Any) -> pd.DataFrame:
@@ -16,4 +16,4 @@ def correlate(scan_table: Any, eval_table: Any, **options: Any) -> pd.DataFrame:
     """
     if "readout" in options:
         require_word("readout", options["readout"], READOUTS)
-    return correlations(as_table(scan_table), as_table(eval_table), **options)
+    return correlations(Run.open(scan_table).table, Run.open(eval_table).table, **options)

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from layerwise.api.reading import fitting_texts, ways_to_read
-from layerwise.api.runs import as_table
 from layerwise.core.checks import require_options
 from layerwise.core.files import has_file
 from layerwise.core.recipe import Recipe
@@ -13,6 +12,8 @@ from layerwise.exporter.run import export_recipe, fit_on_texts, require_new
 from layerwise.maps.linear import fit_maps
 from layerwise.models.opening import longest, open_network
 from layerwise.models.readouts import expand_layers
+from layerwise.runs.folder import Run
+from layerwise.runs.records import PLAN
 from layerwise.selection.pick import Pick
 from layerwise.sweep.moments import moments_of
 
@@ -62,10 +63,11 @@ def export(
     ready = layer.map_for(network) if fit is None and isinstance(layer, Pick) else None
     if ready is not None:
         linear = ready
-    elif recipe.transform != "none" and isinstance(fit, str | Path) and has_file(fit, "plan.json"):
-        kept = [(word, moments_of(fit, network, at, length, recipe.prompt)) for at, word in recipe.parts]
+    elif recipe.transform != "none" and isinstance(fit, str | Path) and has_file(fit, PLAN.file):
+        scanned = Run.open(fit)
+        kept = [(word, moments_of(scanned, network, at, length, recipe.prompt)) for at, word in recipe.parts]
         linear = fit_maps(kept)
     else:
         linear = fit_on_texts(network, recipe, fitting_texts(fit, [recipe]), length)
-    table = as_table(scores) if scores is not None else None
+    table = Run.open(scores).table if scores is not None else None
     return export_recipe(network, recipe, linear, Path(out), max_length=length, mode=mode, why=why, scores=table)

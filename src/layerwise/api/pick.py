@@ -5,15 +5,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from layerwise.api.runs import as_table
 from layerwise.core.checks import require_options
 from layerwise.core.errors import InputError
-from layerwise.core.files import has_file
 from layerwise.inputs.tables import read_table
 from layerwise.inputs.text import open_source
 from layerwise.models.load import LONGEST_DEFAULT
 from layerwise.models.opening import longest, network_of_run, open_network
-from layerwise.runs.table import TABLE_FILE, LayerTable
+from layerwise.runs.folder import Run, is_run
 from layerwise.selection.labels import label_probe
 from layerwise.selection.pick import Pick
 from layerwise.selection.run import pick_by_rule, pick_recipe
@@ -41,11 +39,11 @@ def pick(
     A recipe with a map has whitened token embeddings beside its layer, which doubles its width, unless `static` is off.
     """
     require_options(max_length=max_length, seed=seed)
-    is_run = isinstance(run, LayerTable) or (isinstance(run, str | Path) and has_file(run, TABLE_FILE))
+    opened = Run.open(run) if is_run(run) else None
     if rule is not None or (data is None and labels is None):
-        if not is_run:
+        if opened is None:
             raise InputError("a rule needs a run of scan to look at; to use a model's probes, pass data= (--data FILE)")
-        return pick_by_rule(as_table(run), rule or "last")
+        return pick_by_rule(opened.table, rule or "last")
     source = open_source(data if data is not None else "demo")
     # A fair sample, but of what would have to be downloaded whole for it.
     chosen = islice(source, PICKED_ON) if source.remote else source.sample(PICKED_ON)
@@ -53,7 +51,10 @@ def pick(
     table = read_table(labels) if isinstance(labels, str | Path) else labels
     if table is not None:
         label_probe(table)  # a table that cannot be used is noticed before weights load
-    network = network_of_run(as_table(run).run, model) if is_run else open_network(run if model is None else model)
+    if opened is not None:
+        network = network_of_run(opened.table.require_model(), model)
+    else:
+        network = open_network(run if model is None else model)
     length = longest(max_length, network, at_most=LONGEST_DEFAULT)
     found = pick_recipe(
         network, texts_given, labels=table, layer_only=layer_only, static=static, max_length=length, seed=seed

@@ -4,8 +4,9 @@ from typing import Any
 
 from layerwise.api.correlate import correlate
 from layerwise.core.errors import InputError
-from layerwise.reporter.content import open_run, run_labels
+from layerwise.reporter.content import run_labels
 from layerwise.reporter.figures import FIGURES, require_figure
+from layerwise.runs.folder import Run
 from layerwise.runs.table import LayerTable
 from layerwise.sweep.comparison import Comparison, compare_runs
 
@@ -28,7 +29,7 @@ def plot(*runs: Any, figure: str = "depth", ax: Any = None, **options: Any) -> A
         return draw(correlate(*runs), ax=ax, **options)
     if isinstance(runs[0], Comparison):
         return draw(runs[0].table, ax=ax, **options)
-    opened = [open_run(run) for run in runs]
+    opened = [Run.open(run) for run in runs]
     if figure == "tradeoff":
         return draw(opened[0].tradeoff, ax=ax, **options)
     tables = [run.table.named(label) for run, label in zip(opened, run_labels(opened), strict=True)]

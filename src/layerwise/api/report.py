@@ -11,8 +11,9 @@ from layerwise.core.errors import InputError
 from layerwise.core.files import write_atomically
 from layerwise.core.outputs import require_new_file
 from layerwise.downstream.correlate import correlations
-from layerwise.reporter.content import Run, open_run
 from layerwise.reporter.page import is_page, page
+from layerwise.runs.folder import Run
+from layerwise.runs.identity import one_model
 from layerwise.runs.table import LayerTable
 
 
@@ -26,7 +27,7 @@ def report(*runs: Any, html: str | Path, title: str = "", overwrite: bool = Fals
     if not runs:
         raise InputError("no run is named; pass folders that scan, stress or eval wrote")
     require_new_file(html, overwrite=overwrite, ours=is_page)
-    opened = [open_run(run) for run in runs]
+    opened = [Run.open(run) for run in runs]
     return write_page(html, page(opened, title=title, correlated=list(correlated_pairs(opened))))
 
 
@@ -39,8 +40,8 @@ def correlated_pairs(runs: Sequence[Run]) -> Iterator[tuple[int, pd.DataFrame]]:
     """The number of a scan, and its correlations with each eval of the same weights that shares layers with it."""
     for number, scanned in enumerate(runs):
         for scored in runs:
-            prints = [run.table.run.get("model", {}).get("fingerprint") for run in (scanned, scored)]
-            if (scanned.kind, scored.kind) != ("scan", "eval") or prints[0] is None or prints[0] != prints[1]:
+            kinds = (scanned.kind, scored.kind)
+            if kinds != ("scan", "eval") or not one_model(scanned.table.model, scored.table.model):
                 continue
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # the page itself says how many layers there are

@@ -1,18 +1,17 @@
 """tradeoff: what each layer scores and costs."""
 
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from layerwise.api.runs import as_table
 from layerwise.core.checks import require_options
-from layerwise.core.outputs import require_record, write_record
-from layerwise.exporter.tradeoff import TRADEOFF_KEYS, front, tradeoffs
+from layerwise.exporter.tradeoff import front, tradeoffs
 from layerwise.inputs.text import open_source
 from layerwise.models.opening import network_of_run
-from layerwise.reporter.content import TRADEOFF_FILE
-from layerwise.runs.table import LayerTable
+from layerwise.runs.folder import Run, require_place_for, write_record
+from layerwise.runs.records import TRADEOFF
 
 TIMED_TEXTS = 16
 
@@ -28,12 +27,13 @@ def tradeoff(
     this leaves in the run's folder.
     """
     require_options(mode=mode, repeats=repeats)
-    table = as_table(run)
-    if not isinstance(run, LayerTable):
-        require_record(run, TRADEOFF_FILE, TRADEOFF_KEYS)
-    network = network_of_run(table.run, model)
+    opened = Run.open(run)
+    place = run if isinstance(run, str | Path) else None
+    if place is not None:
+        require_place_for(place, TRADEOFF)  # noticed now, not after the model was timed
+    network = network_of_run(opened.table.require_model(), model)
     batch = [example.text for example in islice(open_source(data), TIMED_TEXTS)]
-    frame = tradeoffs(table, network, batch, score=score, mode=mode, repeats=repeats)
-    if not isinstance(run, LayerTable):
-        write_record(run, TRADEOFF_FILE, front(frame, score), TRADEOFF_KEYS)
+    frame = tradeoffs(opened.table, network, batch, score=score, mode=mode, repeats=repeats)
+    if place is not None:
+        write_record(place, TRADEOFF, front(frame, score) | {"model": network.identity().to_record()})
     return frame

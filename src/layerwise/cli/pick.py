@@ -25,11 +25,11 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     from layerwise.api.pick import pick
     from layerwise.api.texts import texts
-    from layerwise.core.outputs import require_record
-    from layerwise.selection.pick import PICK_FILE, PICK_KEYS
+    from layerwise.runs.folder import require_place_for
+    from layerwise.runs.records import PICK
 
     if args.save is not None:
-        require_record(args.save, PICK_FILE, PICK_KEYS)  # noticed now, not after the model has run
+        require_place_for(args.save, PICK)  # noticed now, not after the model has run
     data = texts(args.data, column=args.column) if args.data else None
     if (args.data or args.labels) and not args.rule:
         print("the model runs once over up to 1,000 texts of yours and 288 bundled sentences", file=sys.stderr)

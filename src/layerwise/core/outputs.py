@@ -11,7 +11,6 @@ import psutil
 
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.files import HOST, TEMPORARY, DiskFolder, Folder, open_folder
-from layerwise.core.formats import json_bytes
 
 
 def named(path: str | Path) -> Path:
@@ -75,11 +74,6 @@ def has_keys(data: bytes, keys: Iterable[str]) -> bool:
     except ValueError:
         return False
     return isinstance(record, dict) and {*keys} <= {*record}
-
-
-def write_record(place: str | Path, name: str, content: dict[str, Any], keys: Iterable[str]) -> None:
-    """Writes a JSON record into a folder, new or not, and replaces only one with these keys."""
-    require_record(place, name, keys).write(name, json_bytes(content))
 
 
 def delete_left_behind(path: Path) -> None:

@@ -92,13 +92,12 @@ def prepared(made: dict[tuple[object, ...], Curve], name: tuple[str, ...], curve
 
 def require_one_model(scan: LayerTable, scored: LayerTable) -> None:
     """A scan first, an evaluation second, of one model."""
-    kinds = (scan.run.get("kind", "scan"), scored.run.get("kind", "eval"))
+    kinds = (scan.kind or "scan", scored.kind or "eval")
     if kinds != ("scan", "eval"):
         raise InputError(f"expected a scan and then an eval, got {kinds[0]} and {kinds[1]}")
-    models = [table.run.get("model", {}).get("fingerprint") for table in (scan, scored)]
-    if None not in models and models[0] != models[1]:
-        names = [table.run["model"]["name"] for table in (scan, scored)]
-        raise InputError(f"the scan is of {names[0]}, the eval of {names[1]}: different weights or tokenizers")
+    one, other = scan.model, scored.model
+    if one is not None and other is not None and not one.same_as(other):
+        raise InputError(f"the scan is of {one.name}, the eval of {other.name}: different weights or tokenizers")
 
 
 def curves(table: LayerTable, readout: str, by: list[str]) -> dict[tuple[str, ...], "pd.Series[Any]"]:

@@ -17,8 +17,8 @@ from layerwise.downstream.scoring import Scorer, score_all
 from layerwise.downstream.tasks import TaskChoice
 from layerwise.downstream.vectors import VectorKind, VectorStore, kinds_in
 from layerwise.engines.shards import Engine, Processes
-from layerwise.models.network import Identity
 from layerwise.runs.claims import claim
+from layerwise.runs.identity import ModelRef
 from layerwise.runs.records import environment
 from layerwise.runs.scores import LayerScore
 from layerwise.runs.table import TABLE_FILE, LayerTable
@@ -76,7 +76,7 @@ def run_evaluation(
         "kind": "eval",
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "environment": environment(),
-        "model": asdict(network),
+        "model": network.to_record(),
         "max_length": max_length,
         "prompts": prompts or {},
         "fit": fit if isinstance(fit, str) else {"texts": len(fit), "fingerprint": fingerprint_of(fit)},
@@ -103,7 +103,8 @@ def earlier_table(out: Path, **now: Any) -> LayerTable | None:
     if not (out / TABLE_FILE).exists():
         return None
     earlier = LayerTable.load(out)
-    then = {name: earlier.run.get(name) for name in now} | {"model": earlier.run.get("model", {}).get("fingerprint")}
+    known = earlier.model
+    then = {name: earlier.run.get(name) for name in now} | {"model": known.fingerprint if known else None}
     if differing := [name for name, value in now.items() if then[name] != value]:
         what = ", ".join(f"{name} {then[name]}, not {now[name]}" for name in differing)
         raise InputError(f"{out} holds the table of another run ({what}); choose another folder with --out")
@@ -115,7 +116,13 @@ def with_earlier(table: LayerTable, earlier: LayerTable | None) -> LayerTable:
     if earlier is None:
         return table
     length = earlier.run.get("max_length") or 0  # earlier versions recorded it for the whole run
-    known = [replace(row, max_length=row.max_length or length) for row in earlier]
+    hashes = {(row.metric, row.data_hash) for row in table}
+    tasks_now = {row.metric for row in table}
+    known = [
+        replace(row, max_length=row.max_length or length)
+        for row in earlier
+        if row.metric not in tasks_now or (row.metric, row.data_hash) in hashes  # else the task's data have changed
+    ]
     rows = {row.identity: row for row in (*known, *table)}  # what comes again keeps its place
     tasks = {**earlier.run.get("tasks", {}), **table.run["tasks"]}
     failed = {name: why for name, why in earlier.run.get("failed", {}).items() if name not in table.run["tasks"]}
@@ -123,7 +130,7 @@ def with_earlier(table: LayerTable, earlier: LayerTable | None) -> LayerTable:
 
 
 def layer_score(
-    network: Identity,
+    network: ModelRef,
     told: dict[str, Any],
     tasks: Sequence[TaskChoice],
     fit: tuple[str, ...] | Literal["task"],
@@ -147,6 +154,8 @@ def layer_score(
         n=task.local.examples if task.local else 0,
         data=f"{task.type}: {told['metric']}",
         dtype=network.dtype,
+        model_hash=network.fingerprint,
+        data_hash=str(told["made_with"]["data"]),
     )
 
 

@@ -11,15 +11,18 @@ import torch
 
 from layerwise.core.checks import ENGINES, require_word
 from layerwise.core.errors import InputError
+from layerwise.core.hashes import Known
 from layerwise.engines.local import LocalEngine
 from layerwise.engines.ray import Cluster, open_ray
 from layerwise.engines.shards import Engine
+from layerwise.models.fingerprint import hashes_of_files
 from layerwise.models.load import (
     ModelSpec,
     load_network,
 )
 from layerwise.models.network import Network
 from layerwise.models.opening import as_spec, open_network
+from layerwise.models.shipped import read_shipped
 
 
 @contextmanager
@@ -37,7 +40,8 @@ def open_engine(engine: str | Cluster, model: Any, out: str | Path | None) -> It
     found = replace(spec, name=from_anywhere(spec.name), adapter=spec.adapter and from_anywhere(spec.adapter))
     if spec.device == "auto" and not cluster.gpus_per_worker:
         found = replace(found, device="cpu")  # Ray hides no GPU from workers that asked for none
-    with open_ray(cluster, partial(load_as, spec.name, found), Network.identity) as opened:
+    known = hashes_of_files(found.name, found.revision, read_shipped(found.name, found.revision))
+    with open_ray(cluster, partial(load_as, spec.name, found, known), Network.identity) as opened:
         yield opened
 
 
@@ -46,9 +50,9 @@ def from_anywhere(name: str) -> str:
     return str(Path(name).absolute()) if Path(name).is_dir() else name
 
 
-def load_as(name: str, spec: ModelSpec) -> Network:
+def load_as(name: str, spec: ModelSpec, known: Known) -> Network:
     """The model of a spec under the name that the user gave it: rows do not depend on who loads it."""
-    return replace(load_network(spec), name=name)
+    return replace(load_network(spec, known), name=name)
 
 
 def as_cluster(engine: str | Cluster) -> Cluster:

@@ -20,7 +20,8 @@ from typing import Any, Generic
 from layerwise.core.errors import InputError, LayerwiseError, MergeError, MissingExtra, RunError
 from layerwise.core.files import Folder
 from layerwise.engines.poison import Trouble, attempt, find_poison, without
-from layerwise.engines.shards import SHARD, AnswerT, Checkpoint, ItemT, Prefix, Report, StateT, Work, silent, threads
+from layerwise.engines.shards import AnswerT, Checkpoint, ItemT, Prefix, Report, StateT, Work, silent, threads
+from layerwise.runs.folder import SHARD_FILE, SHARDS, shard_file
 
 DEATHS_AT_MOST = 3  # of workers on one shard, before its examples are suspected
 DEATHS_THAT_PROVE = 2  # of workers on a single example of such a shard: one may be an accident
@@ -241,7 +242,7 @@ class Run(Generic[StateT, ItemT]):
             else:
                 break
         state = self.prefix.finish()
-        self.folder.clear("shards", SHARD)
+        self.folder.clear(SHARDS, SHARD_FILE)
         return state
 
     def unfinished(self, remaining: Iterator[tuple[int, Sequence[ItemT]]]) -> Iterator[int]:
@@ -373,10 +374,6 @@ def in_one_thread(function: Callable[..., AnswerT], *call: Any) -> AnswerT:
 
     with threads(1), threadpool_limits(1):
         return function(*call)
-
-
-def shard_file(number: int) -> str:
-    return f"shards/{number:05d}.safetensors"
 
 
 def cause_of(error: Any) -> Exception:

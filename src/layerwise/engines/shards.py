@@ -1,6 +1,5 @@
 """What every engine needs: shards of items, states that merge, and a checkpoint that a later run takes up."""
 
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,9 +9,7 @@ import torch
 
 from layerwise.core.errors import InputError, MergeError, RunError
 from layerwise.core.files import Folder
-
-STATE = re.compile(r"state-\d{5,}\.safetensors")  # checkpoints of a run
-SHARD = re.compile(r"\d{5,}\.safetensors")  # states of single shards, in the folder shards
+from layerwise.runs.folder import SHARD_FILE, SHARDS, shards_in, state_file, state_files
 
 
 class Item(Protocol):
@@ -125,7 +122,7 @@ class Checkpoint(Generic[StateT]):
         if self.folder is None or shards == self.held or not (now or time.monotonic() - self.written >= self.every):
             return False
         older = self._files()
-        name = f"state-{shards:05d}.safetensors"
+        name = state_file(shards)
         self.folder.write(name, state.dump())
         self.folder.delete(stale for _, stale in older if stale != name)
         self.written, self.held = time.monotonic(), shards
@@ -136,30 +133,11 @@ class Checkpoint(Generic[StateT]):
         for folder, name in self._files():
             folder.delete([name])
         if self.folder:
-            self.folder.clear("shards", SHARD)
+            self.folder.clear(SHARDS, SHARD_FILE)
         self.held = None
 
     def _files(self) -> list[tuple[Folder, str]]:
         return [(self.folder, name) for name in state_files(self.folder)] if self.folder else []
-
-
-def state_files(folder: Folder) -> list[str]:
-    """The checkpoints in a folder, the newest last. A name that is only similar belongs to the user."""
-    return sorted((name for name in folder.names() if STATE.fullmatch(name)), key=shards_in)
-
-
-def newest_state(folder: Folder, parse: Callable[[bytes], StateT]) -> StateT | None:
-    """The newest checkpoint, for those who only read a run; None where there is none, RunError where it is damaged."""
-    names = state_files(folder)
-    try:
-        return parse(folder.read(names[-1]) or b"") if names else None
-    except InputError as error:
-        raise RunError(f"{names[-1]} in {folder} is damaged ({error}); scan again into another folder") from None
-
-
-def shards_in(name: str) -> int:
-    """12 for state-00012.safetensors."""
-    return int(name.partition(".")[0].rpartition("-")[2])
 
 
 class Prefix(Generic[StateT]):

@@ -18,7 +18,6 @@ from layerwise.runs.scores import LayerScore
 from layerwise.runs.table import LayerTable
 
 TIMED_LENGTH = 128  # tokens
-TRADEOFF_KEYS = ("layers", "units")  # by which a file named tradeoff.json is known to be ours
 COLUMNS = ("layer", "depth", "readout", "tokens", "transform", "score", "latency", "parameters", "bytes", "pareto")
 
 
@@ -75,7 +74,7 @@ def front(frame: pd.DataFrame, score: str) -> dict[str, Any]:
 def mean_scores(table: LayerTable, score: str) -> list[LayerScore]:
     """One row a recipe: of one task or metric, or the mean over all tasks of an evaluation."""
     metrics = sorted({row.metric for row in table})
-    if score == "mean" and table.run.get("kind") == "scan":
+    if score == "mean" and table.kind == "scan":
         raise InputError(f"metrics of a scan have no common mean; name one: --score {metrics[0]}")
     if score != "mean" and score not in metrics:
         raise InputError(f"no score {score!r} in this run; it has {', '.join(metrics)}, or mean over tasks")

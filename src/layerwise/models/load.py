@@ -13,9 +13,11 @@ from torch import nn
 
 from layerwise.core.checks import require_word
 from layerwise.core.errors import InputError, MissingExtra, ModelError
+from layerwise.core.hashes import Known
 from layerwise.models.adapters import with_adapter
 from layerwise.models.anatomy import find_anatomy
 from layerwise.models.explain import explained, require_model_place, require_tokenizer_files, require_words
+from layerwise.models.fingerprint import weights_in_files
 from layerwise.models.limits import require_buildable
 from layerwise.models.network import Network
 from layerwise.models.shipped import Head, Shipped, head_of, load_head, plain_pooling, read_shipped
@@ -39,8 +41,11 @@ class ModelSpec:
     part: str | None = None
 
 
-def load_network(spec: ModelSpec) -> Network:
-    """The model of a spec, in evaluation mode, on its device, with its tokenizer and what it ships beside."""
+def load_network(spec: ModelSpec, known: Known | None = None) -> Network:
+    """The model of a spec, in evaluation mode, on its device, with its tokenizer and what it ships beside.
+
+    `known` are hashes of its files that another process found, so that they need not be read for that once more.
+    """
     from transformers import AutoModel
 
     require_loadable_spec(spec)
@@ -68,7 +73,8 @@ def load_network(spec: ModelSpec) -> Network:
         except (RuntimeError, AssertionError) as error:
             raise InputError(f"cannot use device {spec.device!r}: {error}") from None
     head = load_head(shipped, spec.name, spec.revision, tokenizer) if shipped else None
-    network = as_network(module.eval(), tokenizer, spec.name, spec.part, revision_of(module, spec), head)
+    files = weights_in_files(spec.name, spec.revision, shipped, spec.adapter, known) or ""
+    network = as_network(module.eval(), tokenizer, spec.name, spec.part, revision_of(module, spec), head, files)
     network.adapter = spec.adapter or ""
     read = weights_read(network) if missing else set()
     if lacking := [name for name, weight in missing.items() if id(weight) in read]:
@@ -162,6 +168,7 @@ def as_network(
     part: str | None = None,
     revision: str = "main",
     head: Head | None = None,
+    files: str = "",
 ) -> Network:
     """A model object and its tokenizer as a Network; a language model's head on top of the backbone is left out."""
     module = backbone(module, part)
@@ -173,7 +180,9 @@ def as_network(
     tokenizer.padding_side = "right"  # left padding is wrong where positions are absolute
     special = frozenset(tokenizer.all_special_ids)
     usual = usual_length(head.shipped if head else None, longest)
-    return Network(name, revision, module, tokenizer, anatomy, longest, special, usual, head, part=part or "")
+    return Network(
+        name, revision, module, tokenizer, anatomy, longest, special, usual, head, part=part or "", files=files
+    )
 
 
 def require_texts(module: nn.Module, name: str) -> None:

@@ -1,7 +1,5 @@
 """Network: a pretrained model ready to be read layer by layer, with its tokenizer and its identity."""
 
-import hashlib
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,29 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from layerwise.models.anatomy import Anatomy
+from layerwise.models.fingerprint import config_words, hash_of, tokenizer_words, weights_in_memory
 from layerwise.models.shipped import Head, Shipped, plain_pooling
-
-# What a config holds beside what decides hidden states: where it came from, which outputs are asked for, heads.
-BESIDE_THE_POINT = (
-    "_name_or_path", "_commit_hash", "transformers_version", "architectures", "dtype", "torch_dtype", "use_cache",
-    "output_hidden_states", "output_attentions", "return_dict", "id2label", "label2id", "problem_type", "auto_map",
-)  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Identity:
-    """What rows and records say of a network; equal identities, equal numbers."""
-
-    name: str
-    revision: str
-    fingerprint: str
-    family: str
-    depth: int
-    width: int
-    dtype: str
-    device: str
-    adapter: str = ""
-    part: str = ""
+from layerwise.runs.identity import ModelRef
 
 
 @dataclass
@@ -56,7 +34,12 @@ class Network:
     head: Head | None = None
     adapter: str = ""
     part: str = ""
-    _known: tuple[Any, str] | None = field(default=None, repr=False, compare=False)  # versions of weights, their hash
+    files: str = ""  # a hash of the files that the weights were loaded from, while they are as they were loaded
+    _loaded: Any = field(default=None, repr=False, compare=False)  # versions of the weights when they were loaded
+    _hashed: tuple[Any, str] | None = field(default=None, repr=False, compare=False)  # versions when hashed, the hash
+
+    def __post_init__(self) -> None:
+        self._loaded = self._versions() if self.files else None
 
     @property
     def depth(self) -> int:
@@ -95,8 +78,9 @@ class Network:
         with evaluating(self.module):
             self.module(input_ids=ids, attention_mask=real.long(), **spare)
 
-    def identity(self) -> Identity:
-        return Identity(
+    def identity(self) -> ModelRef:
+        """What rows and records say of this network; equal identities, equal numbers."""
+        return ModelRef(
             name=self.name,
             revision=self.revision,
             fingerprint=self.fingerprint(),
@@ -110,21 +94,31 @@ class Network:
         )
 
     def fingerprint(self) -> str:
-        """A hash of every byte of the weights in memory, of the config, the tokenizer, and what is shipped beside."""
-        weights = dict(self.module.state_dict())
-        if self.head is not None:
-            weights |= self.head.weights()
-        versions = [(name, w.data_ptr(), 0 if w.is_inference() else w._version) for name, w in weights.items()]
-        if self._known is None or self._known[0] != versions:
-            digest = hashlib.blake2b(digest_size=16)
-            for name, weight in sorted(weights.items()):
-                digest.update(f"{name} {tuple(weight.shape)} {weight.dtype} ".encode())
-                digest.update(bytes_of(weight))
-            self._known = versions, digest.hexdigest()
-        told = [self._known[1], config_words(self.module.config), tokenizer_words(self.tokenizer)]
-        if self.head is not None:
-            told.append(repr(self.head.shipped.identity))
-        return hashlib.blake2b("\n".join(told).encode(), digest_size=16).hexdigest()
+        """A hash of weights, config, tokenizer and what is shipped beside: from files where they were loaded from some.
+
+        Weights that were changed since they were loaded are hashed as they are in memory.
+        """
+        if self.files and self._versions() == self._loaded:
+            return f"files-{hash_of([self.files, *self._words(), str(self.dtype), self.part])}"
+        return self.fingerprint_in_memory()
+
+    def fingerprint_in_memory(self) -> str:
+        """The same for the weights as they are in memory, wherever they came from."""
+        versions = self._versions()
+        if self._hashed is None or self._hashed[0] != versions:
+            self._hashed = versions, weights_in_memory(self._weights())
+        return f"memory-{hash_of([self._hashed[1], *self._words()])}"
+
+    def _weights(self) -> dict[str, Tensor]:
+        return dict(self.module.state_dict()) | (self.head.weights() if self.head is not None else {})
+
+    def _versions(self) -> list[Any]:
+        """What changes when a weight is changed in place or replaced."""
+        return [(name, w.data_ptr(), 0 if w.is_inference() else w._version) for name, w in self._weights().items()]
+
+    def _words(self) -> list[str]:
+        shipped = [repr(self.head.shipped.identity)] if self.head is not None else []
+        return [config_words(self.module.config), tokenizer_words(self.tokenizer), *shipped]
 
 
 @contextmanager
@@ -138,25 +132,3 @@ def evaluating(module: nn.Module) -> Iterator[None]:
     finally:
         for part in training:
             part.training = True
-
-
-def bytes_of(weight: Tensor) -> Any:
-    """All bytes of a weight, in order, whatever its type, without a copy."""
-    return weight.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-
-
-def config_words(config: Any) -> str:
-    """Everything in a config that can change hidden states, such as rope_theta or a norm's epsilon."""
-    told = {name: value for name, value in config.to_dict().items() if name not in BESIDE_THE_POINT}
-    return json.dumps(told, sort_keys=True, default=str)
-
-
-def tokenizer_words(tokenizer: Any) -> str:
-    """Everything that decides what a tokenizer does with a text."""
-    if (backend := getattr(tokenizer, "backend_tokenizer", None)) is None:
-        told: Any = sorted(tokenizer.get_vocab().items())
-    else:
-        told = json.loads(backend.to_str())
-        for left_by_the_last_call in ("truncation", "padding"):
-            told.pop(left_by_the_last_call, None)
-    return f"{json.dumps(told, sort_keys=True)} {tokenizer.special_tokens_map}"

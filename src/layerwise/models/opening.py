@@ -1,11 +1,10 @@
-"""Arguments: what a user may pass as model, data, engine or words, made into what the rooms below take."""
+"""Opening a model: what a user may pass as one, and the model that a record names."""
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from layerwise.core.checks import require_options
-from layerwise.core.errors import InputError
+from layerwise.core.errors import InputError, LayerwiseError
 from layerwise.models.load import (
     ModelSpec,
     Outline,
@@ -15,10 +14,7 @@ from layerwise.models.load import (
     outline_of_module,
 )
 from layerwise.models.network import Network
-
-Words = str | Sequence[str]
-
-
+from layerwise.runs.identity import ModelRef
 
 
 def outline_and_dtype(model: Any) -> tuple[Outline, str]:
@@ -30,8 +26,6 @@ def outline_and_dtype(model: Any) -> tuple[Outline, str]:
     return outline, str(network.dtype).removeprefix("torch.")
 
 
-
-
 def as_spec(model: str | Path | ModelSpec) -> ModelSpec:
     return model if isinstance(model, ModelSpec) else ModelSpec(str(model))
 
@@ -41,40 +35,49 @@ def open_network(model: Any) -> Network:
     return load_network(as_spec(model)) if isinstance(model, str | Path | ModelSpec) else adopt(model)
 
 
-def network_of_run(run: Mapping[str, Any], model: Any = None) -> Network:
+def network_of_run(recorded: ModelRef, model: Any = None) -> Network:
     """The model that a run was made with, loaded as it was then; raises where it is no longer the same.
 
     `model` is given where the run's own name no longer leads to it. A record never allows code to run.
     """
-    record = run.get("model")
-    if not isinstance(record, Mapping) or not {"name", "fingerprint"} <= set(record):
-        raise InputError("run.json of this run does not say which model made it; make the run again")
-    if model is None:
-        folder = Path(str(record["name"])).is_dir()
-        model = ModelSpec(
-            str(record["name"]),
-            revision=None if folder else record.get("revision"),
-            dtype=str(record.get("dtype", "float32")),
-            adapter=record.get("adapter") or None,
-            part=record.get("part") or None,
-        )
-    network = open_network(model)
-    if network.fingerprint() != record["fingerprint"]:
-        raise InputError(
-            f"{network.name} is not the model that this run was made with: its weights, config, tokenizer or type "
-            "differ, or the run was made by another version of layerwise. Make the run again, or pass the right model"
-        )
+    network = open_network(spec_of(recorded) if model is None else model)
+    require_same_model(network, recorded, "this run was made with")
     return network
 
 
+def spec_of(recorded: ModelRef) -> ModelSpec:
+    """What loads the model of a record again."""
+    return ModelSpec(
+        recorded.name,
+        revision=None if Path(recorded.name).is_dir() else recorded.revision,
+        dtype=recorded.dtype,
+        adapter=recorded.adapter or None,
+        part=recorded.part or None,
+    )
 
 
+def same_model(network: Network, recorded: ModelRef) -> bool:
+    """True if the network is the recorded model, byte by byte, whether it was loaded from files or is an object."""
+    if network.fingerprint() == recorded.fingerprint:
+        return True
+    if recorded.fingerprint.startswith("memory-"):
+        return network.fingerprint_in_memory() == recorded.fingerprint
+    if network.files or not recorded.fingerprint.startswith("files-"):
+        return False
+    try:  # an object held against a record of files: the files are loaded, and both compared in memory
+        loaded = load_network(spec_of(recorded))
+    except LayerwiseError:
+        return False
+    unchanged = loaded.fingerprint() == recorded.fingerprint
+    return unchanged and loaded.fingerprint_in_memory() == network.fingerprint_in_memory()
 
 
-
-
-
-
+def require_same_model(network: Network, recorded: ModelRef, what: str) -> None:
+    if not same_model(network, recorded):
+        raise InputError(
+            f"{network.name} is not the model that {what}: its weights, config, tokenizer or type differ, or that was "
+            "done by another version of layerwise. Do it again, or pass the right model"
+        )
 
 
 def longest(asked: int | None, model: Network | Outline, at_most: int | None = None) -> int:

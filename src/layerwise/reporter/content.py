@@ -3,65 +3,17 @@
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from types import NoneType
 from typing import Any
 
-from layerwise.core.display import redacted
-from layerwise.core.files import last_part, open_folder
-from layerwise.core.formats import parse_record, require_shape
+from layerwise.core.files import last_part
 from layerwise.metrics.catalog import CATALOG
 from layerwise.reporter.palette import colours
+from layerwise.runs.folder import Run
 from layerwise.runs.labels import model_labels, training_step
 from layerwise.runs.scores import LayerScore
 from layerwise.runs.table import LayerTable
 
-PICK_FILE, TRADEOFF_FILE = "pick.json", "tradeoff.json"
-NUMBER = (int, float)
-SHAPES: dict[str, Any] = {  # of what these files hold, as far as a page shows it
-    PICK_FILE: {
-        "recipe": {"layer": int}, "rule": str, "why": [str], "layers_alike": [int], "saving": dict,
-        "gain": (dict, NoneType), "expected_gain": dict,
-    },
-    TRADEOFF_FILE: {
-        "layers": [{
-            "layer": int, "score": (*NUMBER, NoneType), "latency": (*NUMBER, NoneType),
-            "parameters": (*NUMBER, NoneType), "memory": (*NUMBER, NoneType), "pareto": bool,
-        }],
-        "units": dict,
-    },
-}
 DIGITS = 5  # more than a picture can show, and half the bytes
-
-
-@dataclass(frozen=True)
-class Run:
-    """A run as a page sees it: its table, the folder it lies in, and what else was written there."""
-
-    table: LayerTable
-    folder: str = ""
-    pick: Mapping[str, Any] = field(default_factory=dict)
-    tradeoff: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def kind(self) -> str:
-        """scan, eval or stress."""
-        return "stress" if any(s.condition for s in self.table.scores) else str(self.table.run.get("kind", "scan"))
-
-
-def open_run(given: LayerTable | str | Path) -> Run:
-    """A run folder, with the pick and the trade-off that lie in it; a table is taken as it is."""
-    if isinstance(given, LayerTable):
-        return Run(given)
-    folder = open_folder(given)
-    table, extras = LayerTable.load(folder), []
-    for name, shape in SHAPES.items():
-        data = folder.read(name)
-        record = {} if data is None else parse_record(data, f"{folder}/{name}")
-        require_shape(record, shape, f"{folder}/{name}")
-        extras.append(record)
-    return Run(table, redacted(str(given)), *extras)
 
 
 def run_labels(runs: Sequence[Run]) -> list[str]:
@@ -69,7 +21,7 @@ def run_labels(runs: Sequence[Run]) -> list[str]:
     models = model_labels([run.table for run in runs])
     pairs = list(zip(models, (run.kind for run in runs), strict=True))
     several = Counter(pairs)
-    where = [last_part(run.folder) or str(place) for place, run in enumerate(runs, start=1)]
+    where = [last_part(run.name) or str(place) for place, run in enumerate(runs, start=1)]
     return [
         f"{label} · {place}" if several[label, kind] > 1 else label
         for (label, kind), place in zip(pairs, where, strict=True)

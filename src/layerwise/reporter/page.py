@@ -14,8 +14,9 @@ from importlib.resources import files
 from typing import Any
 
 from layerwise.core.checks import SHIPPED
-from layerwise.reporter.content import Run, content, run_labels
+from layerwise.reporter.content import content, run_labels
 from layerwise.reporter.provenance import command, facts, first_run
+from layerwise.runs.folder import Run
 from layerwise.runs.summary import SUMMARY_COLUMNS, summary_lines
 from layerwise.runs.table import LayerTable
 
@@ -289,8 +290,8 @@ def pick_box(pick: Mapping[str, Any], label: str) -> str:
 
 
 def provenance_section(runs: Sequence[Run], labels: Sequence[str], made_by: Sequence[str]) -> str:
-    commands = [command(run.table, run.folder or "RUN") for run in runs]
-    this_page = ["layerwise", "report", *(run.folder or "RUN" for run in runs), "--html", "report.html"]
+    commands = [command(run.table, run.name or "RUN") for run in runs]
+    this_page = ["layerwise", "report", *(run.name or "RUN" for run in runs), "--html", "report.html"]
     commands.append(shlex.join(made_by or this_page))
     whole = "\n".join(dict.fromkeys(commands))
     told = "".join(

@@ -1,40 +1,120 @@
-"""Records: what run.json says of a run, and the machine and versions behind it."""
+"""Records: the JSON files of runs and exports, each with a schema version, read by every verb in the same way.
+
+A record without a version is of the first version. One of an earlier version is brought up to date as it is read; one
+of a later version is refused by name, since a field that this version does not know may change what a number means.
+"""
 
 import platform
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from types import NoneType
 from typing import Any
 
 from layerwise.core.display import redacted
-from layerwise.core.formats import require_shape
+from layerwise.core.errors import RunError
+from layerwise.core.formats import parse_record, record_bytes, require_shape
 
+Record = dict[str, Any]
 NUMBER = (int, float)
-RUN_SHAPE: dict[str, Any] = {  # of run.json, as far as verbs rely on it
-    "kind": str,
-    "model": {
-        "name": str, "revision": str, "fingerprint": str, "family": str, "dtype": str, "device": str,
-        "depth": int, "width": int,
+OPTIONAL_NUMBER = (int, float, NoneType)
+MODEL = {
+    "name": str, "revision": str, "fingerprint": str, "family": str, "dtype": str, "device": str, "depth": int,
+    "width": int, "adapter": str, "part": str,
+}  # fmt: skip
+DATA = {
+    "name": str, "fingerprint": str, "options": dict, "prompts": int, "tokens": int, "cut": int, "missing": list,
+    "blank_rows": int,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Schema:
+    """One kind of JSON file: its name, its version, and the types of what verbs rely on."""
+
+    file: str
+    version: int
+    shape: Mapping[str, Any]
+    ours: tuple[str, ...]  # fields by which a file of that name is known to be layerwise's
+    upgrades: Mapping[int, Callable[[Record], Record]] = field(default_factory=dict)  # from that version to the next
+
+    def parse(self, data: bytes, where: str) -> Record:
+        """The record in these bytes, as this version of layerwise writes it; raises RunError naming the file."""
+        return self.read(parse_record(data, where), where)
+
+    def read(self, record: Record, where: str) -> Record:
+        """The same, from JSON that is parsed already."""
+        found = record.get("schema_version", 1)
+        if isinstance(found, bool) or not isinstance(found, int) or found < 1:
+            raise RunError(f"{where} is damaged (schema_version {found!r}); make it again")
+        if found > self.version:
+            raise RunError(
+                f"{where} was written by a newer layerwise (schema_version {found}; this one reads up to "
+                f"{self.version}); update layerwise"
+            )
+        for number in range(found, self.version):
+            record = self.upgrades.get(number, dict)(record)
+        require_shape(record, self.shape, where)
+        return {name: value for name, value in record.items() if name != "schema_version"}
+
+    def dump(self, content: Mapping[str, Any]) -> bytes:
+        """The bytes of a record, without the secrets of urls."""
+        return record_bytes({"schema_version": self.version, **content})
+
+
+RUN = Schema(
+    "run.json",
+    2,
+    {
+        "kind": str,
+        "model": MODEL,
+        "data": DATA,
+        "plan": {"max_length": int, "metrics": list, "stress": {"kind": str, "level": NUMBER}},
+        "options": dict,
+        "environment": dict,
+        "tasks": dict,
+        "failed": dict,
+        "max_length": (int, NoneType),
+        "seconds": NUMBER,
     },
-    "data": {"name": str, "fingerprint": str, "prompts": int, "tokens": int, "cut": int, "missing": list},
-    "plan": {"max_length": int, "metrics": list, "stress": {"kind": str, "level": NUMBER}},
-    "environment": dict,
-    "tasks": dict,
-    "failed": dict,
-    "max_length": (int, NoneType),
-    "seconds": NUMBER,
-}
+    ("kind",),
+)
+PLAN = Schema("plan.json", 2, {"settings": dict, "origin": dict}, ("settings", "origin"))
+PICK = Schema(
+    "pick.json",
+    2,
+    {
+        "model": str, "fingerprint": str, "recipe": {"layer": int}, "last": {"layer": int}, "rule": str, "why": [str],
+        "layers_alike": [int], "saving": dict, "gain": (dict, NoneType), "expected_gain": dict,
+    },
+    ("model", "recipe", "last", "rule"),
+)  # fmt: skip
+TRADEOFF = Schema(
+    "tradeoff.json",
+    2,
+    {
+        "layers": [{
+            "layer": int, "score": OPTIONAL_NUMBER, "latency": OPTIONAL_NUMBER, "parameters": OPTIONAL_NUMBER,
+            "memory": OPTIONAL_NUMBER, "pareto": bool,
+        }],
+        "units": dict,
+        "model": MODEL,
+    },
+    ("layers", "units"),
+)  # fmt: skip
+CELL = Schema("cell.json", 2, {"model": dict, "data": dict, "settings": dict}, ("model", "data", "settings"))
 
 
-def require_run(run: Mapping[str, Any], where: str) -> None:
-    """Raises RunError where run.json holds something else than a run's record, or the records of joined runs."""
-    require_shape(run, RUN_SHAPE, where)
+def parse_run(data: bytes, where: str) -> Record:
+    """The record in run.json: that of a run, or those of the runs that a table was joined from."""
+    run = RUN.parse(data, where)
     require_shape(run, {"runs": [dict]}, where)
-    for number, part in enumerate(run.get("runs", [])):
-        require_shape(part, RUN_SHAPE, f"{where}: runs[{number}]")
+    if "runs" in run:
+        run["runs"] = [RUN.read(part, f"{where}: runs[{number}]") for number, part in enumerate(run["runs"])]
+    return run
 
 
 def environment() -> dict[str, str]:

@@ -34,7 +34,9 @@ class LayerScore:
     normalize: bool = False  # vectors of length 1
     prompt: str = ""  # put before every text
     fit: str = ""  # what the linear map was fitted on: "task", or a hash of the texts; "" without a map
-    max_length: int = 0  # longest input in tokens, where rows of a table may differ in it; else 0
+    max_length: int = 0  # longest input in tokens
+    model_hash: str = ""  # fingerprint of the model
+    data_hash: str = ""  # fingerprint of the examples, or of the task's data
 
     @property
     def recipe(self) -> tuple[Any, ...]:
@@ -43,9 +45,11 @@ class LayerScore:
 
     @property
     def identity(self) -> tuple[Any, ...]:
-        """What makes two rows of one model the same measurement: everything but the numbers that were measured."""
+        """What makes two rows the same measurement: everything but the numbers that were measured."""
         level = None if math.isnan(self.level) else self.level  # nan is not equal to itself
-        return (self.metric, self.rows, self.condition, level, self.dtype, self.layer, *self.recipe)
+        made_by = (self.model, self.revision, self.model_hash, self.dtype)
+        measured = (self.metric, self.rows, self.condition, level, self.data, self.data_hash)
+        return (*made_by, *measured, self.layer, *self.recipe)
 
 
 COLUMNS = tuple(f.name for f in fields(LayerScore))

@@ -10,23 +10,14 @@ from typing import Any, Self
 
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.files import Folder, open_folder
-from layerwise.core.formats import (
-    parquet_bytes,
-    parse_record,
-    read_parquet,
-    record_bytes,
-    require_checksum,
-)
+from layerwise.core.formats import parquet_bytes, read_parquet, require_checksum
 from layerwise.runs.claims import MARKER
-from layerwise.runs.records import require_run
+from layerwise.runs.identity import DataRef, ModelRef
+from layerwise.runs.records import RUN, parse_run
 from layerwise.runs.scores import COLUMNS, NEEDED, LayerScore, curves
 from layerwise.runs.summary import SUMMARY_COLUMNS, summary, summary_lines
 
-TABLE_FILE, RUN_FILE = "table.parquet", "run.json"
-
-
-
-
+TABLE_FILE, RUN_FILE = "table.parquet", RUN.file
 DEEPEST = 100_000  # no model has more layers; a larger number is damage, and takes memory by the layer
 
 
@@ -58,6 +49,23 @@ class LayerTable:
         """Rows by everything but the layer, each in the order of depth: what a plot draws as one line."""
         return curves(self.scores)
 
+    @property
+    def kind(self) -> str:
+        """scan, eval or stress; joined for tables of several runs; "" where the record does not say."""
+        if any(s.condition for s in self.scores):
+            return "stress"
+        return str(self.run.get("kind", ""))
+
+    @property
+    def model(self) -> ModelRef | None:
+        """The model behind all rows, as the run recorded it; None where it did not, or where there are several."""
+        return ModelRef.from_record(self.run["model"], RUN_FILE) if self.run.get("model") else None
+
+    @property
+    def data(self) -> DataRef | None:
+        """The data behind all rows of a scan, as the run recorded them."""
+        return DataRef.from_record(self.run["data"], RUN_FILE) if self.run.get("data") else None
+
     @classmethod
     def join(cls, tables: Iterable["LayerTable"]) -> Self:
         """The rows of several tables under each other; the runs are listed."""
@@ -83,7 +91,7 @@ class LayerTable:
         place = open_folder(folder) if isinstance(folder, str | Path) else folder
         require_no_other_table(place)
         place.write(TABLE_FILE, self._parquet())
-        place.write(RUN_FILE, record_bytes(self.run))
+        place.write(RUN_FILE, RUN.dump(self.run))
 
     def _parquet(self) -> bytes:
         import pyarrow as pa
@@ -100,18 +108,13 @@ class LayerTable:
             raise RunError(f"{folder} holds no finished run (no {TABLE_FILE}); run `layerwise scan ... --out {folder}`")
         where = f"{place}/{TABLE_FILE}"
         require_checksum(table, where, older=True)
-        run = parse_record(record or b"", f"{place}/{RUN_FILE}")
-        require_run(run, f"{place}/{RUN_FILE}")
+        run = parse_run(record or b"", f"{place}/{RUN_FILE}")
         return cls(parse_scores(read_parquet(table, where), where), run)
 
-    def recorded(self, *path: str) -> Any:
-        """A value of the run's record, such as recorded("model", "name"); raises RunError where it has none."""
-        found: Any = self.run
-        for name in path:
-            if not isinstance(found, Mapping) or name not in found:
-                what = ".".join(path)
-                raise RunError(f"the run's record ({RUN_FILE}) has no {what}; run it again, or name the model")
-            found = found[name]
+    def require_model(self) -> ModelRef:
+        """The model that made this table; raises RunError where the record does not say it."""
+        if (found := self.model) is None or not found.fingerprint:
+            raise RunError(f"the run's record ({RUN_FILE}) does not say which model made it; make the run again")
         return found
 
     def __repr__(self) -> str:

@@ -110,7 +110,7 @@ def model_depth(table: LayerTable) -> int:
         named = ", ".join(sorted(f"{model}@{revision}" for model, revision in models)) or "none"
         raise InputError(f"expected the table of one model, got {len(models)} ({named})")
     depths = {round(row.layer / row.depth) for row in table if row.layer > 0}
-    depths |= {known for known in [dict(table.run.get("model", {})).get("depth")] if known}
+    depths |= {table.model.depth} if table.model and table.model.depth else set()
     if len(depths) != 1:
         raise InputError("this table does not say how many layers its model has; scan it again, with the last layer")
     return int(depths.pop())

@@ -11,16 +11,14 @@ from typing import Any, Self
 from layerwise.core.display import printable
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.files import open_folder
-from layerwise.core.formats import parse_record, require_shape
-from layerwise.core.outputs import write_record
 from layerwise.core.recipe import Recipe
 from layerwise.maps.linear import LinearMap
 from layerwise.models.network import Network
+from layerwise.runs.folder import write_record
+from layerwise.runs.records import PICK
 from layerwise.selection.candidates import Scored
 from layerwise.selection.probes import LABELS
 
-PICK_FILE = "pick.json"
-PICK_KEYS = ("model", "recipe", "last", "rule")  # by which a file of that name is known to be ours
 NORMAL_95 = 1.96
 LABELS_MOVE = 1.0  # standard errors by which something must be better with labels than the choice without
 
@@ -111,19 +109,18 @@ class Pick:
 
     def save(self, folder: str | Path) -> Path:
         """Writes pick.json into the folder, new or not; replaces an earlier pick, and no other file."""
-        write_record(folder, PICK_FILE, self.to_dict(), PICK_KEYS)
-        return Path(folder) / PICK_FILE
+        write_record(folder, PICK, self.to_dict())
+        return Path(folder) / PICK.file
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
         """The answer that was saved in a folder."""
         place = open_folder(folder)
-        data, where = place.read(PICK_FILE), f"{place}/{PICK_FILE}"
+        data, where = place.read(PICK.file), f"{place}/{PICK.file}"
         make_it = f"run: layerwise pick MODEL --data texts.txt --save {folder}"
         if data is None:
             raise InputError(f"no answer of pick in {str(folder)!r}; {make_it}")
-        record = parse_record(data, where)
-        require_shape(record, {"model": str, "fingerprint": str, "rule": str, "why": [str]}, where)
+        record = PICK.parse(data, where)
         needed = ("model", "fingerprint", "recipe", "last", "rule", "why")
         if lacking := [name for name in needed if name not in record]:
             raise RunError(f"{where} is no answer of pick (it has no {', '.join(lacking)}); {make_it}")

@@ -125,7 +125,7 @@ def pick_by_rule(table: LayerTable, word: str) -> Pick:
     if rule.needs and len(measured) <= depth:
         why.append(f"only these of {depth + 1} layers are in the table: {', '.join(map(str, measured))}")
     recipe = last if layer == depth else replace(at, layer=layer)
-    fingerprint = str(table.run.get("model", {}).get("fingerprint", ""))
+    fingerprint = table.model.fingerprint if table.model else ""
     return Pick(next(iter(table)).model, fingerprint, recipe, last, word, tuple(why), saving=1 - layer / depth)
 
 

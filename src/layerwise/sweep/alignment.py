@@ -10,10 +10,10 @@ from torch import Tensor
 from layerwise.accumulators.base import parse_states
 from layerwise.accumulators.row_sample import RowSample
 from layerwise.core.errors import InputError, RunError
-from layerwise.core.files import open_folder
-from layerwise.engines.shards import state_files
 from layerwise.metrics.linear_cka import cka_matrix
-from layerwise.sweep.state import CONTENTS
+from layerwise.metrics.readings import row_sample
+from layerwise.runs.folder import Run
+from layerwise.runs.keys import CONTENTS, StateKey
 
 Samples = dict[str, RowSample]  # of a run's state, by name
 TEXTS_AT_MOST = 1024  # N x N numbers are held for each layer; those with the smallest hashed ids are a fair sample
@@ -37,14 +37,17 @@ class Alignment:
         return float(self.values[self.first_layers.index(first), self.second_layers.index(second)])
 
 
-def alignment(first: str | Path, second: str | Path, *, tokens: str = "all", pooling: str = "mean") -> Alignment:
+def alignment(
+    first: "Run | str | Path", second: "Run | str | Path", *, tokens: str = "all", pooling: str = "mean"
+) -> Alignment:
     """CKA of every layer of one run with every layer of another, from the sample of pooled rows in their folders."""
-    return align((first, second), [state_of(run) for run in (first, second)], tokens, pooling)
+    runs = [Run.open(run) for run in (first, second)]
+    return align(runs, [samples_of(run) for run in runs], tokens, pooling)
 
 
-def align(runs: Sequence[str | Path], states: Sequence[Samples], tokens: str, pooling: str = "mean") -> Alignment:
+def align(runs: Sequence[Run], states: Sequence[Samples], tokens: str, pooling: str = "mean") -> Alignment:
     """The same, from states that are read already; raises NotComparable where they share too little."""
-    first, second = runs
+    first, second = (run.place for run in runs)
     one, two = (row_samples(state, tokens, pooling) for state in states)
     for run, sample in ((first, one), (second, two)):
         if not sample:
@@ -67,27 +70,26 @@ def align(runs: Sequence[str | Path], states: Sequence[Samples], tokens: str, po
 
 def row_samples(state: Samples, tokens: str, pooling: str) -> dict[int, tuple[Tensor, Tensor]]:
     """Keys (n,), ascending, and pooled rows (n, D) by layer."""
-    ending = f"|raw|{tokens}|{pooling}|row_sample"
-    kept = sorted((name, part) for name, part in state.items() if name.endswith(ending))
-    return {int(name.partition("|")[0]): (part.keys, part.kept[:, 0]) for name, part in kept}
+    wanted = row_sample("raw").name
+    found = {key.layer: part for name, part in state.items() if (key := StateKey.parse(name)) is not None
+             and (key.readout, key.tokens, key.pooling, key.reading) == ("raw", tokens, pooling, wanted)}  # fmt: skip
+    return {layer: (part.keys, part.kept[:, 0]) for layer, part in sorted(found.items())}
 
 
 def contents_of(state: Samples) -> dict[int, int]:
-    """The digest of id and text of each sampled example, by its hashed id."""
+    """The digest of id and content of each sampled example, by its hashed id."""
     sample = state.get(CONTENTS)
     return {} if sample is None else dict(zip(sample.keys.tolist(), sample.kept.flatten().tolist(), strict=True))
 
 
-def state_of(run: str | Path) -> Samples:
+def samples_of(run: Run) -> Samples:
     """The samples in the newest state of a run; raises RunError naming the file where it is damaged."""
-    folder = open_folder(run)
-    names = state_files(folder)
-    if not names:
+    if (newest := run.newest_state()) is None:
         return {}
-    newest = names[-1]
+    where, data = newest
     try:
-        states = parse_states(folder.read(newest) or b"")
+        states = parse_states(data)
     except InputError as error:
-        raise RunError(f"{folder}/{newest}: {error}") from None
+        raise RunError(f"{where}: {error}") from None
     return {name: RowSample.from_state(state) for name, state in states.items()
             if state.settings.get("kind") == "row_sample"}

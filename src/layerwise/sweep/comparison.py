@@ -17,12 +17,13 @@ import pandas as pd
 from layerwise.core.checks import require_word
 from layerwise.core.display import printable, redacted
 from layerwise.core.errors import InputError
-from layerwise.core.files import last_part, open_folder
+from layerwise.core.files import last_part
+from layerwise.runs.folder import Run
 from layerwise.runs.labels import model_labels
 from layerwise.runs.scores import LayerScore
 from layerwise.runs.summary import aligned
 from layerwise.runs.table import LayerTable
-from layerwise.sweep.alignment import Alignment, NotComparable, align, state_of
+from layerwise.sweep.alignment import Alignment, NotComparable, align, samples_of
 from layerwise.sweep.paired import Prompts, difference_of_pairs, same_texts
 
 Against = Literal["first", "previous"]
@@ -85,7 +86,7 @@ class Comparison:
 
 
 def compare_runs(
-    runs: Sequence[LayerTable | str | Path],
+    runs: Sequence[Run | LayerTable | str | Path],
     *,
     against: Against = "first",
     rows: str | None = None,
@@ -96,28 +97,27 @@ def compare_runs(
         raise InputError("a comparison needs at least two runs")
     require_word("against", against, get_args(Against))
     wanted = {name: word for name, word in (("rows", rows), ("tokens", tokens)) if word}
-    loaded = [run if isinstance(run, LayerTable) else LayerTable.load(run) for run in runs]
-    labels = distinct(model_labels(loaded), runs)
-    tables = [table.where(**wanted).named(label) for table, label in zip(loaded, labels, strict=True)]
-    scans = {table.run.get("kind", "scan") for table in loaded}
-    folders = [None if isinstance(run, LayerTable) else str(run) for run in runs]
+    opened = [Run.open(run) for run in runs]
+    labels = distinct(model_labels([run.table for run in opened]), opened)
+    tables = [run.table.where(**wanted).named(label) for run, label in zip(opened, labels, strict=True)]
+    all_scans = all(run.kind == "scan" for run in opened)
     pairs = []
     for second in range(1, len(tables)):
         first = 0 if against == "first" else second - 1
         changes = changes_between(tables[first], tables[second])
         pair = Pair(labels[first], labels[second], changes)
-        one, two = folders[first], folders[second]
-        if one is not None and two is not None and scans == {"scan"}:
+        one, two = opened[first], opened[second]
+        if all_scans and one.folder is not None and two.folder is not None:
             pair = with_prompts(pair, one, two)
             pair = with_cka(pair, one, two, next((s.tokens for s in tables[first]), "all"))
         pairs.append(pair)
     return Comparison(tuple(labels), LayerTable.join(tables), tuple(pairs))
 
 
-def with_prompts(pair: Pair, first: str, second: str) -> Pair:
+def with_prompts(pair: Pair, first: Run, second: Run) -> Pair:
     """The pair, with differences over the prompts that both runs saw; a note where there are none."""
-    if lacking := [run for run in (first, second) if not open_folder(run).names("prompts")]:
-        note = f"{lacking[0]} keeps no numbers of single prompts (scan with --keep-prompts all)"
+    if lacking := [run for run in (first, second) if not run.keeps_prompts]:
+        note = f"{lacking[0].place} keeps no numbers of single prompts (scan with --keep-prompts all)"
     else:
         opened = Prompts.open(first), Prompts.open(second)  # raises where a file is damaged
         try:
@@ -127,20 +127,20 @@ def with_prompts(pair: Pair, first: str, second: str) -> Pair:
     return replace(pair, notes=(*pair.notes, redacted(f"not paired over prompts: {note}")))
 
 
-def with_cka(pair: Pair, first: str, second: str, tokens: str) -> Pair:
+def with_cka(pair: Pair, first: Run, second: Run, tokens: str) -> Pair:
     """The pair, with CKA in that token choice; a note where the runs keep no rows of the same texts."""
-    states = [state_of(run) for run in (first, second)]  # raises where a file is damaged
+    states = [samples_of(run) for run in (first, second)]  # raises where a file is damaged
     try:
         return replace(pair, cka=align((first, second), states, tokens))
     except NotComparable as error:
         return replace(pair, notes=(*pair.notes, f"no CKA: {error}"))
 
 
-def distinct(labels: list[str], runs: Sequence[Any]) -> list[str]:
+def distinct(labels: list[str], runs: Sequence[Run]) -> list[str]:
     """Labels that no two runs share: two runs of one model are told apart by folder, or by number."""
     if len(set(labels)) == len(labels):
         return labels
-    where = [str(i) if isinstance(run, LayerTable) else last_part(run) for i, run in enumerate(runs, start=1)]
+    where = [last_part(run.name) or str(i) for i, run in enumerate(runs, start=1)]
     told = [f"{label} · {place}" for label, place in zip(labels, where, strict=True)]
     return told if len(set(told)) == len(told) else [f"{label} · {i}" for i, label in enumerate(labels, start=1)]
 

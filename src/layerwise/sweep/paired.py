@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from layerwise.core.errors import InputError, RunError
-from layerwise.core.files import open_folder
-from layerwise.core.formats import read_parquet, require_checksum
+from layerwise.core.formats import read_parquet
 from layerwise.metrics.intervals import interval
+from layerwise.runs.folder import Run
 
 COLUMNS = ("id", "digest", "layer", "readout", "tokens", "rows", "metric", "value")  # of the numbers of single prompts
 
@@ -35,12 +35,12 @@ class Difference:
 
 
 def difference(
-    run: str | Path,
+    run: Run | str | Path,
     metric: str,
     first: int,
     second: int,
     *,
-    other_run: str | Path | None = None,
+    other_run: Run | str | Path | None = None,
     readout: str = "raw",
     tokens: str = "all",
     rows: str = "raw",
@@ -81,15 +81,10 @@ class Prompts:
     files: Mapping[str, bytes]
 
     @classmethod
-    def open(cls, run: str | Path) -> Self:
+    def open(cls, run: Run | str | Path) -> Self:
         """Reads all files and checks that they are as they were written."""
-        folder = open_folder(run)
-        files = {f"{folder}/prompts/{name}": folder.read(f"prompts/{name}") or b"" for name in folder.names("prompts")}
-        if not files:
-            raise RunError(f"{folder} keeps no numbers of single prompts; scan it again with --keep-prompts all")
-        for where, data in files.items():
-            require_checksum(data, where)
-        return cls(str(folder), files)
+        opened = Run.open(run)
+        return cls(opened.place, opened.prompts())
 
     def rows(self, **wanted: Any) -> Any:
         """The rows whose columns have these values, as a data frame."""

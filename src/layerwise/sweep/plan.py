@@ -16,6 +16,7 @@ from layerwise.metrics.base import Metric
 from layerwise.metrics.catalog import CATALOG
 from layerwise.metrics.readings import Reading
 from layerwise.ops.rows import RowTreatment
+from layerwise.runs.keys import NO_POOLING, StateKey
 from layerwise.sweep.keeping import STATE_BYTES_AT_MOST, choices, start
 
 COUNTS = ("max_length", "batch_tokens", "shard_size", "threads", "seed")
@@ -42,7 +43,7 @@ class Measurement:
 
     @property
     def pooling(self) -> str:
-        return self.lens.pooling if self.reading.of == "pooled" else "-"
+        return self.lens.pooling if self.reading.of == "pooled" else NO_POOLING
 
     @property
     def readings(self) -> tuple[Reading, ...]:
@@ -52,8 +53,9 @@ class Measurement:
 
     def key(self, reading: Reading) -> str:
         """The name under which a reading is kept; equal keys are kept once."""
-        pooling = self.lens.pooling if reading.of == "pooled" else "-"
-        return f"{self.layer:03d}|{self.lens.readout}|{self.lens.tokens}|{pooling}|{reading.key(self.metric.name)}"
+        pooling = self.lens.pooling if reading.of == "pooled" else NO_POOLING
+        words = self.lens.readout, self.lens.tokens, pooling
+        return str(StateKey(self.layer, *words, reading.key(self.metric.name)))
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,13 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
+from layerwise.core.display import redacted
 from layerwise.core.formats import parquet_bytes
 from layerwise.metrics.base import Estimate
 from layerwise.metrics.intervals import interval
 from layerwise.metrics.readings import Reading
-from layerwise.models.network import Identity
 from layerwise.ops.rows import RowTreatment
+from layerwise.runs.identity import DataRef, ModelRef
 from layerwise.runs.scores import LayerScore
 from layerwise.sweep.keeping import start
 from layerwise.sweep.plan import Measurement, ScanPlan
@@ -19,7 +20,7 @@ from layerwise.sweep.worker import PromptValues
 
 
 def layer_scores(
-    network: Identity, plan: ScanPlan, state: ScanState, data: str, layer: int
+    network: ModelRef, plan: ScanPlan, state: ScanState, data: DataRef, layer: int
 ) -> tuple[LayerScore, ...]:
     """The rows of one layer: one a metric and setting. What scores share is let go with the layer."""
     finished: dict[tuple[object, ...], object] = {}
@@ -34,8 +35,11 @@ def layer_scores(
             pooling=m.pooling,
             rows=m.rows,
             metric=m.metric.name,
-            data=data,
+            data=redacted(data.name),
             dtype=plan.dtype,
+            max_length=plan.max_length,
+            model_hash=network.fingerprint,
+            data_hash=data.fingerprint,
             missing=len(state.missing),
             condition=plan.stress.kind if plan.stress else "",
             level=float(plan.stress.level) if plan.stress else math.nan,

@@ -2,22 +2,22 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Literal
 
 from layerwise.accumulators.base import require_same_settings
 from layerwise.core.checks import require_options
-from layerwise.core.display import redacted
 from layerwise.core.errors import RunError
 from layerwise.core.files import Folder
-from layerwise.core.formats import parse_record, record_bytes, require_shape
 from layerwise.engines.shards import Checkpoint, Engine, threads
 from layerwise.inputs.source import Example, Source, shards
-from layerwise.models.network import Identity, Network
+from layerwise.models.network import Network
 from layerwise.runs.claims import claim
-from layerwise.runs.records import environment
+from layerwise.runs.folder import prompts_file
+from layerwise.runs.identity import DataRef, ModelRef
+from layerwise.runs.records import PLAN, environment
 from layerwise.runs.table import LayerTable
 from layerwise.sweep.plan import ScanPlan
 from layerwise.sweep.rows import layer_scores, prompt_table
@@ -44,7 +44,7 @@ class ScanWork:
         within = (number + 1) * self.plan.shard_size <= max(self.prompts_at_most, self.plan.shard_size)
         if not (self.prompts_at_most and within):
             return state, {}
-        return state, {f"prompts/{number:05d}.parquet": prompt_table(self.plan, prompts)}
+        return state, {prompts_file(number): prompt_table(self.plan, prompts)}
 
 
 def run_scan(
@@ -60,11 +60,12 @@ def run_scan(
     """The table of a scan; with `out`, also a run folder that can be resumed and read again."""
     require_options(keep_prompts=keep_prompts, allow_missing=allow_missing)
     began = time.monotonic()
-    network: Identity = engine.identity
+    network: ModelRef = engine.identity
     origin = {"plan": plan.fingerprint(), "model": network.fingerprint, "dtype": network.dtype}
     if out is not None:
         claim(out, "scan")
-        claim_plan(out, {"origin": origin, "settings": plan.settings(), "model": network.name, "data": source.name})
+        named = {"name": source.name, "options": dict(source.options)}
+        claim_plan(out, {"origin": origin, "settings": plan.settings(), "model": network.to_record(), "data": named})
     most = {"auto": PROMPTS_AT_MOST, "all": float("inf"), "none": 0}[keep_prompts] if out is not None else 0
     blank_rows = 0
 
@@ -80,8 +81,9 @@ def run_scan(
             allow_missing=allow_missing,
             report=on_batch,
         )
-        scores = [s for layer in plan.layers for s in layer_scores(network, plan, state, redacted(source.name), layer)]
-    run = provenance(network, plan, source, state, blank_rows) | {"seconds": round(time.monotonic() - began, 3)}
+        data = DataRef(source.name, state.facts.data_fingerprint, source.options)
+        scores = [s for layer in plan.layers for s in layer_scores(network, plan, state, data, layer)]
+    run = provenance(network, plan, data, state, blank_rows) | {"seconds": round(time.monotonic() - began, 3)}
     table = LayerTable(tuple(scores), run)
     if out is not None:
         table.save(out)
@@ -97,10 +99,9 @@ def parse_own(origin: Mapping[str, Any], data: bytes) -> ScanState:
 
 def claim_plan(out: Folder, plan: dict[str, Any]) -> None:
     """Writes the plan into the folder, or compares it with the one there; raises where they differ."""
-    if out.create("plan.json", record_bytes(plan)):
+    if out.create(PLAN.file, PLAN.dump(plan)):
         return
-    found = parse_record(out.read("plan.json") or b"", f"{out}/plan.json")
-    require_shape(found, {"settings": dict, "origin": dict}, f"{out}/plan.json")
+    found = PLAN.parse(out.read(PLAN.file) or b"", f"{out}/{PLAN.file}")
     mine, theirs = ({**p.get("settings", {}), **p.get("origin", {})} for p in (plan, found))
     differing = [f"{k}: {theirs.get(k)!r} there, {mine[k]!r} asked for" for k in mine if theirs.get(k) != mine[k]]
     if differing:
@@ -108,7 +109,7 @@ def claim_plan(out: Folder, plan: dict[str, Any]) -> None:
 
 
 def provenance(
-    network: Identity, plan: ScanPlan, source: Source, state: ScanState, blank_rows: int
+    network: ModelRef, plan: ScanPlan, data: DataRef, state: ScanState, blank_rows: int
 ) -> dict[str, Any]:
     """Everything needed to know what a table says and to make it again."""
     facts = state.facts
@@ -117,11 +118,9 @@ def provenance(
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "environment": environment(),
         "plan": plan.settings(),
-        "model": asdict(network),
+        "model": network.to_record(),
         "data": {
-            "name": source.name,
-            "options": dict(source.options),
-            "fingerprint": facts.data_fingerprint,
+            **data.to_record(),
             "prompts": facts.prompts,
             "tokens": facts.tokens,
             "cut": facts.cut,

@@ -6,10 +6,10 @@ from typing import Any, Self
 
 from layerwise.accumulators.base import Accumulator, State, dump_states, parse_states, require_same_settings
 from layerwise.accumulators.kinds import revive
-from layerwise.core.errors import InputError
+from layerwise.core.errors import InputError, RunError
 from layerwise.engines.shards import Item
-
-CONTENTS = "contents"  # a sample of (hashed id, digest): which texts stand behind the sampled rows
+from layerwise.runs.folder import Run
+from layerwise.runs.identity import data_fingerprint
 
 
 @dataclass
@@ -36,7 +36,7 @@ class Facts:
 
     @property
     def data_fingerprint(self) -> str:
-        return f"{self.examples}-{self.digests:016x}"
+        return data_fingerprint(self.examples, self.digests)
 
 
 @dataclass
@@ -83,3 +83,14 @@ class ScanState:
             return cls(origin, {key: revive(state) for key, state in states.items()}, Facts(**facts))
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"not the state of a scan ({error}); run the scan again into another folder") from None
+
+
+def state_of(run: Run) -> ScanState | None:
+    """The newest state of a finished run; None where its folder keeps none, RunError where it is damaged."""
+    if (newest := run.newest_state()) is None:
+        return None
+    where, data = newest
+    try:
+        return ScanState.parse(data)
+    except InputError as error:
+        raise RunError(f"{where} is damaged ({error}); scan again into another folder") from None

@@ -22,9 +22,10 @@ from layerwise.passes.batches import Batch
 from layerwise.passes.encode import Encoded, encode_examples
 from layerwise.passes.tapped_pass import run_pass
 from layerwise.passes.vectors import not_finite
+from layerwise.runs.keys import CONTENTS
 from layerwise.sweep.keeping import start
 from layerwise.sweep.plan import Lens, ScanPlan
-from layerwise.sweep.state import CONTENTS, Facts, ScanState
+from layerwise.sweep.state import Facts, ScanState
 
 OnBatch = Callable[[int, int], None]  # prompts, tokens
 

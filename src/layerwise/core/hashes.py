@@ -1,0 +1,62 @@
+"""Hashes of large files: computed once, then found again by path, size and time; the hub's own where it names them.
+
+A file in the hub's cache is a link to a blob that is named by its SHA-256, so nothing has to be read. Any other file is
+read once; its hash is kept in a small file of its own under the cache folder, so that processes that start together
+need no lock. A file that was changed within the last seconds is hashed, but not remembered: a second change could
+leave size and time as they are.
+"""
+
+import hashlib
+import os
+import re
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+
+from layerwise.core.errors import InputError
+from layerwise.core.files import write_atomically
+
+CACHE_VARIABLE = "LAYERWISE_CACHE"
+SHA256 = re.compile(r"[0-9a-f]{64}")
+SECONDS_UNTIL_SETTLED = 2.0
+
+Known = Mapping[str, str]  # hashes that another process found, by path, size and time
+
+
+def cache_folder() -> Path:
+    """Where layerwise keeps what it can compute again: $LAYERWISE_CACHE, else the user's cache folder."""
+    usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "layerwise"
+    return Path(os.environ.get(CACHE_VARIABLE) or usual)
+
+
+def file_hash(path: Path, known: Known | None = None) -> str:
+    """The SHA-256 of a file's bytes. `known` are hashes that were handed over; they count while size and time agree."""
+    blob = path.resolve()
+    if blob.parent.name == "blobs" and SHA256.fullmatch(blob.name):
+        return blob.name  # as the hub's cache keeps large files
+    identity = identity_of(blob)
+    if known and identity in known:
+        return known[identity]
+    return _hash_once(blob, identity)
+
+
+def identity_of(path: Path) -> str:
+    """What tells whether a file is still the one that was hashed: its path, size and time of change."""
+    found = path.stat()
+    return f"{path}\0{found.st_size}\0{found.st_mtime_ns}"
+
+
+@lru_cache(maxsize=4096)
+def _hash_once(path: Path, identity: str) -> str:
+    kept = cache_folder() / "hashes" / hashlib.blake2b(identity.encode("utf-8", "surrogateescape")).hexdigest()[:40]
+    with suppress(OSError, UnicodeDecodeError):
+        if SHA256.fullmatch(found := kept.read_text(encoding="ascii").strip()):
+            return found
+    with path.open("rb") as file:
+        made = hashlib.file_digest(file, "sha256").hexdigest()
+    if identity_of(path) == identity and time.time() - path.stat().st_mtime > SECONDS_UNTIL_SETTLED:
+        with suppress(OSError, InputError):  # a cache that cannot be written only costs time
+            write_atomically(kept, made.encode())
+    return made

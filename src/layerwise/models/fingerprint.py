@@ -1,0 +1,106 @@
+"""The fingerprint of a model: a hash of everything that decides its numbers.
+
+A model that was loaded from files is identified by the hashes of those files, which are kept between loads
+(core/hashes.py) or known to the hub, so that a hundred workers need not read 140 GB each. A model object is identified
+by the bytes of its weights in memory. Both add config, tokenizer and what is shipped beside the transformer.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from layerwise.core.hashes import Known, file_hash, identity_of
+from layerwise.models.adapters import WEIGHTS as ADAPTER_WEIGHTS
+from layerwise.models.shipped import Shipped, read_json
+
+# What a config holds beside what decides hidden states: where it came from, which outputs are asked for, heads.
+BESIDE_THE_POINT = (
+    "_name_or_path", "_commit_hash", "transformers_version", "architectures", "dtype", "torch_dtype", "use_cache",
+    "output_hidden_states", "output_attentions", "return_dict", "id2label", "label2id", "problem_type", "auto_map",
+)  # fmt: skip
+WEIGHTS, WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"
+
+
+def weights_in_files(
+    name: str, revision: str | None, shipped: Shipped | None, adapter: str | None, known: Known | None = None
+) -> str | None:
+    """A hash of all files that hold weights of a folder or hub id; None where they are not where they usually are."""
+    found = [*weight_files(name, revision, shipped)]
+    if adapter:
+        found.append((f"adapter {ADAPTER_WEIGHTS}", file_of(adapter, None, ADAPTER_WEIGHTS)))
+    if not found or any(path is None for _, path in found):
+        return None
+    return hash_of([f"{label} {file_hash(path, known)}" for label, path in found if path is not None])
+
+
+def weight_files(name: str, revision: str | None, shipped: Shipped | None) -> Iterator[tuple[str, Path | None]]:
+    """Every file with weights: of the transformer, whole or in pieces, and of the modules behind it."""
+    folder = shipped.transformer if shipped else ""
+    index = read_json(name, revision, WEIGHTS_INDEX, folder)
+    pieces = index.get("weight_map", {}) if isinstance(index, dict) else {}
+    names = sorted(set(pieces.values())) or [WEIGHTS]
+    yield from ((file, file_of(name, revision, file, folder)) for file in names)
+    for module in shipped.modules if shipped else ():
+        if (path := file_of(name, revision, WEIGHTS, module.path)) is not None:
+            yield f"{module.path}/{WEIGHTS}", path
+
+
+def hashes_of_files(name: str, revision: str | None, shipped: Shipped | None) -> dict[str, str]:
+    """The hashes of a model's files by path, size and time, for processes that see the same files."""
+    paths = [path.resolve() for _, path in weight_files(name, revision, shipped) if path is not None]
+    return {identity_of(path): file_hash(path) for path in paths}
+
+
+def file_of(name: str, revision: str | None, file: str, subfolder: str = "") -> Path | None:
+    """Where a file of a folder or hub id is on this machine; None where it is not."""
+    if Path(name).is_dir():
+        path = Path(name) / subfolder / file
+        return path if path.is_file() else None
+    from transformers.utils.hub import cached_file
+
+    found = cached_file(
+        name, file, subfolder=subfolder, revision=revision or "main", local_files_only=True,
+        _raise_exceptions_for_missing_entries=False, _raise_exceptions_for_connection_errors=False,
+        _raise_exceptions_for_gated_repo=False,
+    )  # fmt: skip
+    return Path(found) if found else None
+
+
+def weights_in_memory(weights: Mapping[str, Tensor]) -> str:
+    """A hash of every byte of these weights."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name, weight in sorted(weights.items()):
+        digest.update(f"{name} {tuple(weight.shape)} {weight.dtype} ".encode())
+        digest.update(bytes_of(weight))
+    return digest.hexdigest()
+
+
+def bytes_of(weight: Tensor) -> Any:
+    """All bytes of a weight, in order, whatever its type, without a copy."""
+    return weight.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+
+
+def config_words(config: Any) -> str:
+    """Everything in a config that can change hidden states, such as rope_theta or a norm's epsilon."""
+    kept = {name: value for name, value in config.to_dict().items() if name not in BESIDE_THE_POINT}
+    return json.dumps(kept, sort_keys=True, default=str)
+
+
+def tokenizer_words(tokenizer: Any) -> str:
+    """Everything that decides what a tokenizer does with a text."""
+    if (backend := getattr(tokenizer, "backend_tokenizer", None)) is None:
+        content: Any = sorted(tokenizer.get_vocab().items())
+    else:
+        content = json.loads(backend.to_str())
+        for left_by_the_last_call in ("truncation", "padding"):
+            content.pop(left_by_the_last_call, None)
+    return f"{json.dumps(content, sort_keys=True)} {tokenizer.special_tokens_map}"
+
+
+def hash_of(words: Sequence[str]) -> str:
+    return hashlib.blake2b("\n".join(words).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

@@ -1,0 +1,27 @@
+"""Keys: the names under which a scan's state keeps what it read of each layer."""
+
+from dataclasses import dataclass
+from typing import Self
+
+NO_POOLING = "-"  # of what is read of tokens, not of pooled rows
+CONTENTS = "contents"  # a sample of (hashed id, digest): which examples stand behind the sampled rows
+
+
+@dataclass(frozen=True, order=True)
+class StateKey:
+    """What was kept: a reading of one layer, of one readout, tokens and pooling."""
+
+    layer: int
+    readout: str
+    tokens: str
+    pooling: str
+    reading: str
+
+    def __str__(self) -> str:
+        return f"{self.layer:03d}|{self.readout}|{self.tokens}|{self.pooling}|{self.reading}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self | None:
+        """The key that a text stands for; None where it is the name of something else, such as `facts`."""
+        layer, *words = text.split("|", 4)
+        return cls(int(layer), *words) if len(words) == 4 and layer.isdecimal() else None
