@@ -17,8 +17,9 @@ import layerwise
 from layerwise.cli.main import VERBS, main
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.files import DiskFolder
-from layerwise.engines.shards import SHARD, Checkpoint
+from layerwise.engines.shards import Checkpoint
 from layerwise.runs.claims import MARKER, claim
+from layerwise.runs.folder import SHARD_FILE
 
 # 1.1: the user's own files
 
@@ -81,12 +82,12 @@ def test_clearing_shards_deletes_shards_only(tmp_path):
     for name in names:
         folder.write(f"shards/{name}", b"x")
     (tmp_path / "shards" / "00002.safetensors").mkdir()
-    folder.clear("shards", SHARD)
+    folder.clear("shards", SHARD_FILE)
     left = {path.name for path in (tmp_path / "shards").iterdir()}
     assert left == {*names[2:], "00002.safetensors"}
     shutil.rmtree(tmp_path / "shards")
     folder.write("shards/00000.safetensors", b"x")
-    folder.clear("shards", SHARD)
+    folder.clear("shards", SHARD_FILE)
     assert not (tmp_path / "shards").exists()
 
 

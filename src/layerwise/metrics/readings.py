@@ -13,6 +13,7 @@ from layerwise.accumulators.frequent_directions import FrequentDirections
 from layerwise.accumulators.row_sample import RowSample
 from layerwise.accumulators.running_mean import RunningMean
 from layerwise.accumulators.second_moment import SecondMoment
+from layerwise.metrics.code_hash import code_hash
 from layerwise.ops.precision import double
 from layerwise.ops.rows import RowTreatment, treat_rows, unit_rows
 from layerwise.ops.spectrum import eigenvalues, spectrum
@@ -57,8 +58,10 @@ class Reading:
     names them in `columns`, so that they can also be kept prompt by prompt. `finish` turns what was kept into
     what scores are made of, once for all metrics that share it.
 
-    A reading belongs to its metric: two metrics may give theirs one name. Where `shared` is true, the name alone says
-    what is computed, and all metrics with a reading of that name share what is kept. layerwise's own readings are.
+    A reading is known by what it computes: its name, its metric's name and a hash of its code, so two readings of one
+    name are kept apart, and one whose code was changed does not go on with what the old one kept. Where `shared` is
+    true, the name alone says what is computed, and all metrics with a reading of that name share what is kept:
+    layerwise's own readings do.
     """
 
     name: str
@@ -72,7 +75,7 @@ class Reading:
 
     def key(self, metric: str) -> str:
         """The name under which it is kept for a metric."""
-        return self.name if self.shared else f"{self.name}@{metric}"
+        return self.name if self.shared else f"{self.name}@{metric}#{code_hash(self.start, self.read)}"
 
 
 @dataclass(frozen=True)

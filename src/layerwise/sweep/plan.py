@@ -14,6 +14,7 @@ from layerwise.inputs.stress import Stress
 from layerwise.inputs.views import STRENGTH
 from layerwise.metrics.base import Metric
 from layerwise.metrics.catalog import CATALOG
+from layerwise.metrics.code_hash import code_hash
 from layerwise.metrics.readings import Reading
 from layerwise.ops.rows import RowTreatment
 from layerwise.runs.keys import NO_POOLING, StateKey
@@ -141,6 +142,8 @@ class ScanPlan:
             numbers["view_strength"] = self.view_strength
         if self.stress:
             numbers["stress"] = asdict(self.stress)
+        if own := [m for m in self.metrics if m not in CATALOG]:  # known by what they compute, not by name alone
+            numbers["own_metrics"] = {m.name: code_hash(m) for m in own}
         return {"metrics": [m.name for m in self.metrics], **plain, **numbers}
 
     def fingerprint(self) -> str:

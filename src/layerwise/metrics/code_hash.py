@@ -1,0 +1,68 @@
+"""What a function computes, as a hash: a metric that was changed under its old name is not taken for the old one.
+
+The hash is made of compiled code, constants, defaults, what a closure holds, and the functions of the same module that
+are called. It is the same in every process of one version of Python, and on workers that got the function by mail.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from functools import partial
+from types import CodeType, FunctionType, MethodType
+from typing import Any
+
+import torch
+
+
+def code_hash(*parts: Any) -> str:
+    """A short hash of functions and plain values."""
+    words = "\n".join(word for part in parts for word in describe(part, set()))
+    return hashlib.blake2b(words.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+
+
+def describe(what: Any, seen: set[int]) -> Iterator[str]:
+    """Words that change when what is computed changes; each function is described once."""
+    if isinstance(what, FunctionType):
+        if id(what) not in seen:
+            seen.add(id(what))
+            yield from describe_function(what, seen)
+    elif isinstance(what, CodeType):
+        yield f"{what.co_code.hex()} {what.co_names} {what.co_varnames} {what.co_freevars}"
+        yield from describe_each(what.co_consts, seen)
+    elif isinstance(what, partial):
+        yield from describe_each([what.func, *what.args, what.keywords], seen)
+    elif isinstance(what, MethodType):
+        yield from describe_each([what.__func__, what.__self__], seen)
+    elif isinstance(what, Mapping):
+        yield from describe_each([part for item in what.items() for part in item], seen)
+    elif isinstance(what, frozenset | set):  # their order changes from process to process
+        yield from sorted(word for part in what for word in describe(part, seen))
+    elif isinstance(what, tuple | list):
+        yield from describe_each(what, seen)
+    elif isinstance(what, torch.Tensor):
+        yield hashlib.blake2b(what.detach().cpu().double().numpy().tobytes()).hexdigest()
+    elif is_dataclass(what) and not isinstance(what, type):
+        yield type(what).__qualname__
+        yield from describe_each([getattr(what, f.name) for f in fields(what)], seen)
+    elif isinstance(what, str | bytes | int | float | complex | bool | None | type(...)):
+        yield repr(what)
+    else:  # a class, a function written in C, an object of somebody else's: known by name
+        yield f"{getattr(what, '__module__', '')}.{getattr(what, '__qualname__', type(what).__qualname__)}"
+        if isinstance(call := vars(type(what)).get("__call__"), FunctionType):
+            yield from describe_each([call, vars(what) if hasattr(what, "__dict__") else ()], seen)
+
+
+def describe_function(function: Callable[..., Any], seen: set[int]) -> Iterator[str]:
+    code: CodeType = function.__code__
+    yield from describe(code, seen)
+    held = [cell.cell_contents for cell in function.__closure__ or ()]
+    defaults = [function.__defaults__, function.__kwdefaults__]
+    near = [found for name in code.co_names
+            if isinstance(found := function.__globals__.get(name), FunctionType)
+            and found.__module__ == function.__module__]  # fmt: skip
+    yield from describe_each([*held, *defaults, *near], seen)
+
+
+def describe_each(parts: Any, seen: set[int]) -> Iterator[str]:
+    for part in parts:
+        yield from describe(part, seen)

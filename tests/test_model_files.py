@@ -1,0 +1,173 @@
+"""A model is known by the hashes of its files: read once, found again, handed over, and never trusted when stale."""
+
+import hashlib
+import os
+import shutil
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file, save_file
+from transformers import AutoModel, AutoTokenizer
+
+import layerwise
+from layerwise.core import hashes
+from layerwise.core.errors import InputError
+from layerwise.core.hashes import file_hash
+from layerwise.models.fingerprint import hashes_of_files, weight_files
+from layerwise.models.load import ModelSpec, load_network
+from layerwise.models.opening import network_of_run, open_network, same_model
+
+LONG_AGO = time.time() - 1000
+
+
+@pytest.fixture
+def reads(tmp_path, monkeypatch):
+    """The files that were read to be hashed, with an empty cache."""
+    monkeypatch.setenv("LAYERWISE_CACHE", str(tmp_path / "cache"))
+    hashes._hash_once.cache_clear()
+    read, real = [], hashlib.file_digest
+
+    def counted(file, kind):
+        read.append(Path(file.name).name)
+        return real(file, kind)
+
+    monkeypatch.setattr(hashlib, "file_digest", counted)
+    yield read
+    hashes._hash_once.cache_clear()
+
+
+@pytest.fixture
+def model(tiny_llama, tmp_path):
+    """A model of one's own, last changed a while ago."""
+    folder = Path(shutil.copytree(tiny_llama, tmp_path / "model"))
+    os.utime(folder / "model.safetensors", (LONG_AGO, LONG_AGO))
+    return folder
+
+
+def new_process():
+    """What a process remembers is gone; what lies in the cache folder is not."""
+    hashes._hash_once.cache_clear()
+
+
+def test_weights_are_read_once_and_found_again_by_another_process(model, reads):
+    first = open_network(model).fingerprint()
+    new_process()
+    assert open_network(model).fingerprint() == first and first.startswith("files-")
+    assert reads == ["model.safetensors"]
+
+
+def test_a_changed_file_is_another_model_even_if_the_old_one_is_in_the_cache(model, reads):
+    first = open_network(model).fingerprint()
+    weights = load_file(model / "model.safetensors")
+    name = next(iter(weights))
+    weights[name] += 1
+    save_file(weights, model / "model.safetensors", metadata={"format": "pt"})
+    new_process()
+    assert open_network(model).fingerprint() != first
+    assert len(reads) == 2
+
+
+def test_a_file_that_was_just_written_is_not_remembered(model, reads):
+    """A second change within the clock's grain would leave size and time as they are."""
+    os.utime(model / "model.safetensors")
+    open_network(model)
+    new_process()
+    open_network(model)
+    assert len(reads) == 2
+
+
+def test_a_damaged_entry_of_the_cache_is_computed_again(model, reads, tmp_path):
+    first = open_network(model).fingerprint()
+    (entry,) = (tmp_path / "cache" / "hashes").iterdir()
+    entry.write_text("nonsense")
+    new_process()
+    assert open_network(model).fingerprint() == first and len(reads) == 2
+
+
+def test_a_cache_that_cannot_be_written_only_costs_time(model, reads, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("LAYERWISE_CACHE", str(tmp_path / "file" / "below"))
+    assert open_network(model).fingerprint().startswith("files-") and len(reads) == 1
+
+
+def test_workers_take_the_hashes_that_the_driver_found(model, reads):
+    known = hashes_of_files(str(model), None, None)
+    assert len(reads) == 1
+    new_process()
+    shutil.rmtree(hashes.cache_folder())  # a node with a disk of its own
+    there = load_network(ModelSpec(str(model)), known)
+    assert len(reads) == 1 and there.fingerprint() == open_network(model).fingerprint()
+
+
+def test_hashes_that_were_handed_over_do_not_count_for_a_file_that_changed(model, reads):
+    known = hashes_of_files(str(model), None, None)
+    os.utime(model / "model.safetensors", (LONG_AGO + 5, LONG_AGO + 5))
+    new_process()
+    load_network(ModelSpec(str(model)), known)
+    assert len(reads) == 2
+
+
+def test_the_hubs_own_checksum_is_taken_without_reading_the_file(tmp_path, reads):
+    blob = tmp_path / "blobs" / hashlib.sha256(b"weights").hexdigest()
+    blob.parent.mkdir()
+    blob.write_bytes(b"weights")
+    link = tmp_path / "snapshots" / "abc" / "model.safetensors"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(blob)
+    assert file_hash(link) == blob.name and not reads
+    copy = tmp_path / "model.safetensors"
+    copy.write_bytes(b"weights")
+    assert file_hash(copy) == blob.name, "a copy of the file has the same hash"
+
+
+def test_every_piece_of_a_sharded_model_counts(model, tmp_path, reads):
+    module = AutoModel.from_pretrained(model)
+    module.save_pretrained(tmp_path / "pieces", max_shard_size="10KB")
+    AutoTokenizer.from_pretrained(model).save_pretrained(tmp_path / "pieces")
+    pieces = [path for _, path in weight_files(str(tmp_path / "pieces"), None, None)]
+    assert len(pieces) > 2 and all(path.is_file() for path in pieces)
+    first = open_network(tmp_path / "pieces").fingerprint()
+    weights = load_file(pieces[-1])
+    name = next(iter(weights))
+    weights[name] += 1
+    save_file(weights, pieces[-1], metadata={"format": "pt"})
+    assert open_network(tmp_path / "pieces").fingerprint() != first
+
+
+def test_the_type_that_weights_are_loaded_in_is_part_of_the_model(model):
+    prints = {load_network(ModelSpec(str(model), dtype=dtype)).fingerprint() for dtype in ("float32", "bfloat16")}
+    assert len(prints) == 2
+
+
+def objects(model):
+    return AutoModel.from_pretrained(model), AutoTokenizer.from_pretrained(model)
+
+
+def test_an_object_and_the_files_that_it_came_from_are_one_model(model, word_texts):
+    given = (str(model), objects(model))
+    by_name, by_object = (layerwise.scan(one, word_texts, metrics="curvature") for one in given)
+    assert by_name.model.fingerprint.startswith("files-") and by_object.model.fingerprint.startswith("memory-")
+    assert same_model(open_network(objects(model)), by_name.model)
+    assert same_model(open_network(model), by_object.model)
+    assert network_of_run(by_name.model, objects(model)).name
+    changed = objects(model)
+    next(changed[0].parameters()).data += 1
+    assert not same_model(open_network(changed), by_name.model)
+    with pytest.raises(InputError, match="not the model"):
+        network_of_run(by_name.model, changed)
+
+
+def test_weights_that_are_changed_after_loading_are_no_longer_those_of_the_files(model):
+    network = open_network(model)
+    before = network.fingerprint()
+    next(network.module.parameters()).data.add_(1)
+    next(network.module.parameters()).requires_grad_(False).add_(0)  # counted by torch
+    assert network.fingerprint() != before and network.fingerprint().startswith("memory-")
+
+
+def test_a_record_of_the_first_version_is_equal_to_nothing(model, word_texts):
+    table = layerwise.scan(str(model), word_texts, metrics="curvature")
+    old = replace(table.model, fingerprint="06264dcbe49142c5feaa44c71a9e21e2")
+    assert not same_model(open_network(model), old)
