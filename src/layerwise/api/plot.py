@@ -29,8 +29,8 @@ def plot(*runs: Any, figure: str = "depth", ax: Any = None, **options: Any) -> A
         return draw(correlate(*runs), ax=ax, **options)
     if isinstance(runs[0], Comparison):
         return draw(runs[0].table, ax=ax, **options)
-    opened = [Run.open(run) for run in runs]
     if figure == "tradeoff":
-        return draw(opened[0].tradeoff, ax=ax, **options)
+        return draw(Run.open(runs[0]).tradeoff, ax=ax, **options)
+    opened = [part for run in runs for part in Run.open(run).each_model()]
     tables = [run.table.named(label) for run, label in zip(opened, run_labels(opened), strict=True)]
     return draw(LayerTable.join(tables), ax=ax, **options)

@@ -27,7 +27,7 @@ def report(*runs: Any, html: str | Path, title: str = "", overwrite: bool = Fals
     if not runs:
         raise InputError("no run is named; pass folders that scan, stress or eval wrote")
     require_new_file(html, overwrite=overwrite, ours=is_page)
-    opened = [Run.open(run) for run in runs]
+    opened = [part for run in runs for part in Run.open(run).each_model()]
     return write_page(html, page(opened, title=title, correlated=list(correlated_pairs(opened))))
 
 

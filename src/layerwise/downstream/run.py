@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
@@ -85,7 +86,9 @@ def run_evaluation(
         "failed": failed,
         "seconds": round(time.monotonic() - began, 1),
     }
-    table = LayerTable(tuple(layer_score(network, told, tasks, fit, max_length) for told in found), run)
+    settings = fingerprint_of([repr(given), precision, *(f"{name} {version(name)}" for name in ("mteb", "datasets"))])
+    scores = tuple(layer_score(network, told, tasks, fit, max_length, settings) for told in found)
+    table = LayerTable(scores, run)
     if found:
         with_earlier(table, look_back()).save(out)
     if failed:
@@ -135,6 +138,7 @@ def layer_score(
     tasks: Sequence[TaskChoice],
     fit: tuple[str, ...] | Literal["task"],
     max_length: int,
+    settings_hash: str,
 ) -> LayerScore:
     """A task's score as a row: the task is the metric, in points from 0 to 100."""
     recipe, task = Recipe(**told["recipe"]), next(t for t in tasks if t.name == told["task"])
@@ -156,6 +160,7 @@ def layer_score(
         dtype=network.dtype,
         model_hash=network.fingerprint,
         data_hash=str(told["made_with"]["data"]),
+        settings_hash=settings_hash,
     )
 
 

@@ -94,7 +94,7 @@ def heatmap(table: LayerTable, *, ax: Any = None, **setting: Any) -> Any:
     if len(models) != 1:
         raise InputError(f"a heat map shows one model, not {len(models)} ({', '.join(models[:4])}); pass one run")
     metrics = list(dict.fromkeys(s.metric for s in table if not s.condition))
-    curves = [chosen_curves(table, metric, **setting)[0][1] for metric in metrics]
+    curves = [chosen_curves(table, metric, **setting)[0][1] for metric in metrics or [None]]
     layers = sorted({s.layer for curve in curves for s in curve})
     values = []
     for curve in curves:
@@ -114,7 +114,8 @@ def stress(table: LayerTable, *, metric: str | None = None, ax: Any = None, **se
     """One metric against layer on stressed prompts, a line a level, from light to dark."""
     kinds = list(dict.fromkeys(s.condition for s in table if s.condition))
     if len(kinds) != 1:
-        raise InputError(f"a stress figure shows one kind, not {len(kinds)} ({', '.join(kinds)}); pass one stress run")
+        has = f"these runs have {', '.join(kinds)}" if kinds else "none of these runs is one"
+        raise InputError(f"a stress figure shows one run of `layerwise stress`; {has}")
     chosen = sorted(chosen_curves(table, metric, stressed=True, **setting), key=lambda found: found[1][0].level)
     with canvas(ax, 2.3) as ax:
         for place, (_, curve, _) in enumerate(chosen):
@@ -231,6 +232,8 @@ def chosen_curves(
 ) -> list[tuple[str, Curve, LayerScore | None]]:
     """A label, a curve and its normed last layer for each model, in the setting asked for, else the first there is."""
     scores = [s for s in table if bool(s.condition) == stressed]
+    if not scores:
+        raise InputError("this is a run of `layerwise stress`, which --figure stress draws")
     metric = metric or next((s.metric for s in scores), None)
     wanted = [s for s in scores if s.metric == metric]
     for name in ("rows", "tokens", "pooling"):

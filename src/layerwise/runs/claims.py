@@ -12,6 +12,7 @@ from layerwise.core.errors import RunError
 from layerwise.core.files import TEMPORARY, DiskFolder, Folder
 from layerwise.core.formats import json_bytes
 from layerwise.core.outputs import delete_left_behind, require_writable
+from layerwise.runs.records import PLAN, RUN
 
 MARKER = "layerwise-run.json"
 SCHEMA_VERSION = 1
@@ -44,6 +45,9 @@ def require_usable(folder: Folder, kind: Kind, **details: str) -> bool:
             return False
         marker = folder.read(MARKER)
     there = read_marker(folder, marker or b"")
+    for schema in (RUN, PLAN):
+        if (data := folder.read(schema.file)) is not None:
+            schema.require_not_newer(data, f"{folder}/{schema.file}")
     name = NAMES.get(str(there["kind"]), repr(there["kind"]))
     if there["kind"] != kind:
         raise RunError(f"{folder} holds {name}, not {NAMES[kind]}; pass another folder to --out")

@@ -12,7 +12,9 @@ from layerwise.core.errors import RunError
 from layerwise.core.files import Folder, has_file, open_folder
 from layerwise.core.formats import require_checksum
 from layerwise.core.outputs import require_record
+from layerwise.runs.claims import MARKER
 from layerwise.runs.records import PICK, TRADEOFF, Schema
+from layerwise.runs.scores import LayerScore
 from layerwise.runs.table import TABLE_FILE, LayerTable
 
 PROMPTS, SHARDS = "prompts", "shards"  # folders within a run's
@@ -76,6 +78,20 @@ class Run:
     def kind(self) -> str:
         return self.table.kind or "scan"
 
+    def each_model(self) -> "list[Run]":
+        """The run itself, or one for each model where its table joins runs of several, as a campaign's does."""
+        by_model: dict[tuple[str, str], list[LayerScore]] = {}
+        for row in self.table:
+            by_model.setdefault((row.model, row.revision), []).append(row)
+        if len(by_model) < 2:
+            return [self]
+        parts = []
+        for (name, _), rows in by_model.items():
+            behind = [run for run in self.table.run.get("runs", []) if run.get("model", {}).get("name") == name]
+            record = behind[0] if len(behind) == 1 else {"kind": "joined", "runs": behind}
+            parts.append(Run(LayerTable(tuple(rows), record), name=self.name))
+        return parts
+
     @cached_property
     def pick(self) -> Mapping[str, Any]:
         """The answer of pick that was saved in the folder; {} where there is none."""
@@ -94,20 +110,28 @@ class Run:
 
     def newest_state(self) -> tuple[str, bytes] | None:
         """The name and the bytes of the newest checkpoint; None where the folder keeps none."""
-        names = [] if self.folder is None else state_files(self.folder)
+        names = [] if self.folder is None or not self.has_marker else state_files(self.folder)
         if self.folder is None or not names:
             return None
         return f"{self.folder}/{names[-1]}", self.folder.read(names[-1]) or b""
 
+    @cached_property
+    def has_marker(self) -> bool:
+        """False for runs of the first version, whose states and prompts carry no checksum, and for saved tables."""
+        return self.folder is not None and self.folder.read(MARKER) is not None
+
     @property
     def keeps_prompts(self) -> bool:
-        return self.folder is not None and bool(self.folder.names(PROMPTS))
+        """True if it has numbers of single prompts that can be trusted."""
+        return self.folder is not None and self.has_marker and bool(self.folder.names(PROMPTS))
 
     def prompts(self) -> Mapping[str, bytes]:
         """The files with the numbers of single prompts, by name; raises where one is not as it was written."""
         names = [] if self.folder is None else self.folder.names(PROMPTS)
         if self.folder is None or not names:
             raise RunError(f"{self.place} keeps no numbers of single prompts; scan it again with --keep-prompts all")
+        if not self.has_marker:
+            raise RunError(f"{self.place} was made by the first version of layerwise, without checksums; scan it again")
         files = {f"{self.folder}/{PROMPTS}/{name}": self.folder.read(f"{PROMPTS}/{name}") or b"" for name in names}
         for where, data in files.items():
             require_checksum(data, where)

@@ -31,6 +31,10 @@ DATA = {
 }  # fmt: skip
 
 
+class NewerVersion(RunError):
+    """A record of a later version of layerwise."""
+
+
 @dataclass(frozen=True)
 class Schema:
     """One kind of JSON file: its name, its version, and the types of what verbs rely on."""
@@ -51,7 +55,7 @@ class Schema:
         if isinstance(found, bool) or not isinstance(found, int) or found < 1:
             raise RunError(f"{where} is damaged (schema_version {found!r}); make it again")
         if found > self.version:
-            raise RunError(
+            raise NewerVersion(
                 f"{where} was written by a newer layerwise (schema_version {found}; this one reads up to "
                 f"{self.version}); update layerwise"
             )
@@ -59,6 +63,15 @@ class Schema:
             record = self.upgrades.get(number, dict)(record)
         require_shape(record, self.shape, where)
         return {name: value for name, value in record.items() if name != "schema_version"}
+
+    def require_not_newer(self, data: bytes, where: str) -> None:
+        """Raises where a newer layerwise wrote this record. One that is damaged may be replaced by its own run."""
+        try:
+            self.parse(data, where)
+        except NewerVersion:
+            raise
+        except RunError:
+            return
 
     def dump(self, content: Mapping[str, Any]) -> bytes:
         """The bytes of a record, without the secrets of urls."""

@@ -37,6 +37,7 @@ class LayerScore:
     max_length: int = 0  # longest input in tokens
     model_hash: str = ""  # fingerprint of the model
     data_hash: str = ""  # fingerprint of the examples, or of the task's data
+    settings_hash: str = ""  # of further settings that decide the number: seed, views, prompts by role ...
 
     @property
     def recipe(self) -> tuple[Any, ...]:
@@ -48,7 +49,7 @@ class LayerScore:
         """What makes two rows the same measurement: everything but the numbers that were measured."""
         level = None if math.isnan(self.level) else self.level  # nan is not equal to itself
         made_by = (self.model, self.revision, self.model_hash, self.dtype)
-        measured = (self.metric, self.rows, self.condition, level, self.data, self.data_hash)
+        measured = (self.metric, self.rows, self.condition, level, self.data, self.data_hash, self.settings_hash)
         return (*made_by, *measured, self.layer, *self.recipe)
 
 
@@ -62,10 +63,7 @@ def curves(scores: Iterable[LayerScore]) -> dict[tuple[str, ...], list[LayerScor
     scores, by_model = list(scores), dict[str, list[LayerScore]]()
     for s in scores:
         by_model.setdefault(s.model, []).append(s)
-    several = {
-        model: [name for name in ("fit", "max_length") if len({getattr(s, name) for s in rows}) > 1]
-        for model, rows in by_model.items()
-    }
+    several = {model: telling_apart(rows) for model, rows in by_model.items()}
     lines: dict[tuple[str, ...], list[LayerScore]] = {}
     for s in sorted(scores, key=lambda s: s.layer):
         name = f"{s.condition} {s.level:g}" if s.condition else ""
@@ -73,6 +71,17 @@ def curves(scores: Iterable[LayerScore]) -> dict[tuple[str, ...], list[LayerScor
         setting = (s.model, name, s.metric, s.rows, s.tokens, s.pooling, made, s.readout)
         lines.setdefault(setting, []).append(s)
     return lines
+
+
+def telling_apart(rows: Sequence[LayerScore]) -> list[str]:
+    """The further columns in which rows of one model differ: without them, two curves would be drawn as one.
+
+    An eval's rows differ in data and data_hash because its tasks do, which their metric says already.
+    """
+    scanned = [s for s in rows if s.rows != "-" and not s.condition]
+    names = [name for name in ("data", "data_hash") if len({getattr(s, name) for s in scanned}) > 1][:1]
+    others = ("fit", "max_length", "revision", "dtype", "settings_hash")
+    return names + [name for name in others if len({getattr(s, name) for s in rows if not s.condition}) > 1]
 
 
 def made_words(s: LayerScore, several: Sequence[str]) -> str:

@@ -59,7 +59,14 @@ class LayerTable:
     @property
     def model(self) -> ModelRef | None:
         """The model behind all rows, as the run recorded it; None where it did not, or where there are several."""
-        return ModelRef.from_record(self.run["model"], RUN_FILE) if self.run.get("model") else None
+        known = self.models
+        return known[0] if known and all(known[0].same_as(other) for other in known[1:]) else None
+
+    @property
+    def models(self) -> list[ModelRef]:
+        """The models of the runs behind this table, as far as they were recorded; one for each run."""
+        runs = self.run.get("runs") or [self.run]
+        return [ModelRef.from_record(run["model"], RUN_FILE) for run in runs if run.get("model")]
 
     @property
     def data(self) -> DataRef | None:
@@ -113,6 +120,9 @@ class LayerTable:
 
     def require_model(self) -> ModelRef:
         """The model that made this table; raises RunError where the record does not say it."""
+        if len(names := {ref.name for ref in self.models}) > 1:
+            listed = ", ".join(sorted(names)[:3])
+            raise RunError(f"this table holds runs of {len(names)} models ({listed}); pass the run of one of them")
         if (found := self.model) is None or not found.fingerprint:
             raise RunError(f"the run's record ({RUN_FILE}) does not say which model made it; make the run again")
         return found

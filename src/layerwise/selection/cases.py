@@ -8,6 +8,7 @@ from typing import Any
 from layerwise.core.checks import SHIPPED, require_count
 from layerwise.core.errors import InputError
 from layerwise.inputs.tables import is_missing, number_column
+from layerwise.runs.scores import LayerScore
 from layerwise.runs.table import LayerTable
 
 SCORE_COLUMNS = ("family", "model", "task", "layer", "score")
@@ -86,11 +87,11 @@ def curves_of(table: LayerTable) -> dict[str, tuple[float, ...]]:
     """
     depth = model_depth(table)
     found: dict[str, dict[int, float]] = {}
-    setting: dict[str, tuple[str, ...]] = {}
+    setting: dict[str, tuple[object, ...]] = {}
     for row in sorted(table, key=lambda row: row.readout):  # normed before raw
         if row.readout == SHIPPED:
             continue
-        here = (row.rows, row.tokens, row.pooling, row.transform, row.condition)
+        here = setting_of(row)
         if setting.setdefault(row.metric, here) == here and row.layer not in found.get(row.metric, {}):
             if row.readout == "normed" and row.layer < depth:
                 continue
@@ -99,6 +100,12 @@ def curves_of(table: LayerTable) -> dict[str, tuple[float, ...]]:
         if row.readout == SHIPPED and row.transform == "none":
             found.setdefault(row.metric, {})[row.layer] = row.value
     return {metric: dense(values, depth) for metric, values in found.items()}
+
+
+def setting_of(row: LayerScore) -> tuple[object, ...]:
+    """Everything but layer and readout that tells two curves of one metric apart."""
+    _, *recipe = row.recipe
+    return (row.rows, row.condition, row.data, row.data_hash, row.settings_hash, *recipe)
 
 
 def model_depth(table: LayerTable) -> int:

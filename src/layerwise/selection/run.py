@@ -13,6 +13,7 @@ from layerwise.models.anatomy import has_layer_0
 from layerwise.models.network import Network
 from layerwise.models.readouts import baseline_recipe
 from layerwise.runs.table import LayerTable
+from layerwise.selection import cases
 from layerwise.selection.candidates import (
     beside_static,
     layer_candidates,
@@ -124,9 +125,16 @@ def pick_by_rule(table: LayerTable, word: str) -> Pick:
     why = [f"rule {word}, on the table alone; rules over metrics fail on some families (docs/pick.md)"]
     if rule.needs and len(measured) <= depth:
         why.append(f"only these of {depth + 1} layers are in the table: {', '.join(map(str, measured))}")
+    why += [f"{metric} has {count} settings in this table; the first counts" for metric, count in several(table, rule)]
     recipe = last if layer == depth else replace(at, layer=layer)
     fingerprint = table.model.fingerprint if table.model else ""
     return Pick(next(iter(table)).model, fingerprint, recipe, last, word, tuple(why), saving=1 - layer / depth)
+
+
+def several(table: LayerTable, rule: Rule) -> list[tuple[str, int]]:
+    """The metrics that the rule looks at and of which the table has several curves, with their number."""
+    found = {name: {cases.setting_of(row) for row in table if row.metric == name} for name in sorted(rule.needs)}
+    return [(name, len(settings)) for name, settings in found.items() if len(settings) > 1]
 
 
 def setting_of(table: LayerTable, rule: Rule) -> Recipe:

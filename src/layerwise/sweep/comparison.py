@@ -98,6 +98,8 @@ def compare_runs(
     require_word("against", against, get_args(Against))
     wanted = {name: word for name, word in (("rows", rows), ("tokens", tokens)) if word}
     opened = [Run.open(run) for run in runs]
+    for run in opened:
+        require_one_model(run)
     labels = distinct(model_labels([run.table for run in opened]), opened)
     tables = [run.table.where(**wanted).named(label) for run, label in zip(opened, labels, strict=True)]
     all_scans = all(run.kind == "scan" for run in opened)
@@ -114,10 +116,19 @@ def compare_runs(
     return Comparison(tuple(labels), LayerTable.join(tables), tuple(pairs))
 
 
+def require_one_model(run: Run) -> None:
+    """Raises for the table of a campaign, say: its curves are of several models and would hide each other."""
+    models = sorted({f"{s.model} @ {s.revision}" for s in run.table})
+    if len(models) > 1:
+        listed = ", ".join(models[:3]) + (", ..." if len(models) > 3 else "")
+        raise InputError(f"{run.place} holds runs of {len(models)} models ({listed}); pass the folder of each run")
+
+
 def with_prompts(pair: Pair, first: Run, second: Run) -> Pair:
     """The pair, with differences over the prompts that both runs saw; a note where there are none."""
     if lacking := [run for run in (first, second) if not run.keeps_prompts]:
-        note = f"{lacking[0].place} keeps no numbers of single prompts (scan with --keep-prompts all)"
+        older = "" if lacking[0].has_marker else " that carry a checksum"
+        note = f"{lacking[0].place} keeps no numbers of single prompts{older} (scan with --keep-prompts all)"
     else:
         opened = Prompts.open(first), Prompts.open(second)  # raises where a file is damaged
         try:

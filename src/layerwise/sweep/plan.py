@@ -146,6 +146,12 @@ class ScanPlan:
             numbers["own_metrics"] = {m.name: code_hash(m) for m in own}
         return {"metrics": [m.name for m in self.metrics], **plain, **numbers}
 
+    def settings_hash(self) -> str:
+        """A word for what decides a number beside model, data and readout, and is not in a column of its own."""
+        own = {m.name: code_hash(m) for m in self.metrics if m not in CATALOG}
+        views = (self.seed, self.view_strength) if self.views or self.stress else ()
+        return hashlib.blake2b(json.dumps([views, self.state, own]).encode(), digest_size=6).hexdigest()
+
     def fingerprint(self) -> str:
         """A word that changes with anything that changes the numbers."""
         return hashlib.blake2b(json.dumps(self.settings(), sort_keys=True).encode(), digest_size=8).hexdigest()

@@ -40,6 +40,7 @@ def layer_scores(
             max_length=plan.max_length,
             model_hash=network.fingerprint,
             data_hash=data.fingerprint,
+            settings_hash=plan.settings_hash(),
             missing=len(state.missing),
             condition=plan.stress.kind if plan.stress else "",
             level=float(plan.stress.level) if plan.stress else math.nan,

@@ -1,0 +1,254 @@
+"""Runs of every kind through every verb that takes one: right content, or a refusal that says why; nothing dropped."""
+
+import json
+import math
+import re
+import shutil
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import pandas as pd
+import pytest
+from test_remote import Store
+
+import layerwise
+from layerwise.cli.main import main
+from layerwise.core.errors import LayerwiseError
+from layerwise.core.files import open_folder
+from layerwise.downstream.data_root import write_task
+from layerwise.reporter.content import short
+from layerwise.runs.folder import Run
+
+EARLIER = Path(__file__).parent / "data" / "earlier_runs"
+TEXTS = [" ".join(f"w{(i * i + 7 * j) % 89}" for j in range(3 + i % 9)) for i in range(23)]
+METRICS = "prompt_entropy,dataset_entropy,intrinsic_dimension"
+FIGURES = ("depth", "heatmap", "correlation", "checkpoints", "stress", "tradeoff", "cka")
+
+
+class Made:
+    """Runs of every kind, made once, by name."""
+
+    def __init__(self, base, model, other, store):
+        self.base, self.model, self.other = base, model, other
+        texts = base / "texts.txt"
+        texts.write_text("\n".join(TEXTS) + "\n")
+        pairs = [(TEXTS[i], TEXTS[i + 9], float(i % 5)) for i in range(12)]
+        pairs = pd.DataFrame(pairs, columns=["sentence1", "sentence2", "score"])
+        for name in ("Mine", "Yours"):
+            write_task(base / "root", name, "STS", pairs if name == "Mine" else pairs[::-1].reset_index(drop=True))
+        scan = {"metrics": METRICS, "threads": 1, "keep_prompts": "all"}
+        evaluate = {"tasks": "all", "data_root": base / "root", "threads": 1}
+        layerwise.scan(model, texts, out=base / "scan", **scan)
+        ways = {"pooling": "mean,last", "tokens": "all,no_first"}
+        layerwise.scan(model, texts, out=base / "two poolings", **scan, **ways)
+        layerwise.scan(model, texts, out=base / "some layers", layers="1,last", **scan)
+        layerwise.evaluate(model, out=base / "eval", **evaluate)
+        maps = [layerwise.Recipe(k, transform=word) for k in range(4) for word in ("center", "remove_top:1")]
+        layerwise.evaluate(model, out=base / "two maps", recipes=maps, fit=texts, **evaluate)
+        lengths = [layerwise.Recipe(k, max_length=n) for k in range(4) for n in (5, 9)]
+        layerwise.evaluate(model, out=base / "two lengths", recipes=lengths, **evaluate)
+        layerwise.stress(model, texts, kind="repeat_one", levels=[0, 0.5, 1], out=base / "stress", threads=1)
+        campaign = {"out": str(base / "campaign"), "models": [model, other], "data": {"d": {"data": str(texts)}}}
+        campaign |= {"settings": {"s": {"metrics": METRICS}}}
+        (base / "campaign.yaml").write_text(json.dumps(campaign))
+        layerwise.campaign(base / "campaign.yaml")
+        for name in ("first", "second"):
+            for kind in ("scan", "eval"):
+                shutil.copytree(EARLIER / name / kind, base / f"{name} version's {kind}")
+        shutil.copytree(base / "scan", base / "damaged")
+        table = base / "damaged" / "table.parquet"
+        table.write_bytes(table.read_bytes()[:-60] + bytes(60))
+        shutil.copytree(base / "scan", base / "newer")
+        record = json.loads((base / "newer" / "run.json").read_text())
+        (base / "newer" / "run.json").write_text(json.dumps(record | {"schema_version": 99}))
+        self.places = {path.name: str(path) for path in base.iterdir() if path.is_dir() and path.name != "root"}
+        self.places["remote"] = self.upload(store)
+
+    def upload(self, store):
+        there = open_folder(store.url("matrix"))
+        for path in (self.base / "scan").rglob("*"):
+            if path.is_file():
+                there.write(path.relative_to(self.base / "scan").as_posix(), path.read_bytes())
+        return store.url("matrix")
+
+    def table(self, kind):
+        return Run.open(self.places[kind]).table
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory, tiny_llama, tiny_bert):
+    store = Store()
+    yield Made(tmp_path_factory.mktemp("matrix"), tiny_llama, tiny_bert, store)
+    store.close()
+
+
+def call(*words):
+    """What the command line prints; raises LayerwiseError with its refusal. Anything unexpected fails the test."""
+    out, errors = StringIO(), StringIO()
+    with redirect_stdout(out), redirect_stderr(errors):
+        code = main([str(word) for word in words])
+    said = errors.getvalue().strip().splitlines()
+    if code == 0:
+        return out.getvalue()
+    message = next((line for line in said if line.startswith("layerwise: ")), "")
+    assert code == 2 and message and "unexpected" not in message, (code, said)
+    assert "Traceback" not in errors.getvalue()
+    raise LayerwiseError(message.removeprefix("layerwise: "))
+
+
+# ---- one function per verb: runs it on a run of that kind, and checks that what comes out is all there
+
+
+def report(made, kind, scratch):
+    call("report", made.places[kind], "--html", scratch / "page.html")
+    text = (scratch / "page.html").read_text()
+    data = json.loads(re.search(r'id="data">(.*?)</script>', text, re.DOTALL)[1])
+    lines = [line for name in ("scan", "stress", "eval") for line in data[name]]
+    points = sum(len(line["layers"]) for line in lines) + sum("normed" in line for line in lines)
+    assert points == len(made.table(kind)), "every row of the table is a point of a curve"
+    named = {model["full"] for model in data["models"]}
+    assert named == {row.model for row in made.table(kind)}, "every model is there under its own name"
+    for line in lines:
+        rows = made.table(kind).where(model=data["models"][line["model"]]["full"], metric=line["metric"])
+        assert {short(row.value) for row in rows} >= set(line["value"]), "no curve stands under another model's name"
+
+
+def compare(made, kind, scratch):
+    found = json.loads(call("compare", made.places[kind], made.places[kind], "--json"))
+    changes = found["pairs"][0]["changes"]
+    assert len(changes) == len(made.table(kind)), "every row of the table is compared"
+    assert all(row["difference"] in (0, None) for row in changes)
+
+
+def compare_page(made, kind, scratch):
+    call("compare", made.places[kind], made.places["scan"], "--html", scratch / "page.html")
+    assert "What changed" in (scratch / "page.html").read_text()
+
+
+def plot(figure):
+    def draw(made, kind, scratch):
+        runs = [made.places[kind]]
+        if figure == "correlation":
+            runs.append(made.places["eval"])
+        if figure == "cka":
+            runs.append(made.places["scan"])
+        axes = layerwise.plot(*runs, figure=figure)
+        assert axes.lines or axes.images or axes.collections, "something is drawn"
+        if figure == "depth":
+            models = {row.model for row in made.table(kind)}
+            assert len([line for line in axes.lines if len(line.get_xdata()) > 1]) >= len(models), "a curve per model"
+        matplotlib.pyplot.close("all")
+        call("plot", *runs, "--figure", figure, "-o", scratch / "figure.svg")
+        assert (scratch / "figure.svg").stat().st_size > 1000
+
+    return draw
+
+
+def pick_by_rule(made, kind, scratch):
+    metric = next(row.metric for row in made.table(kind))
+    found = json.loads(call("pick", made.places[kind], "--rule", f"max:{metric}", "--json"))
+    rows = made.table(kind).where(metric=metric, layer=found["recipe"]["layer"])
+    assert len(rows), "the layer is one of the table's"
+    assert any((row.tokens, row.transform) == (found["recipe"]["tokens"], found["recipe"]["transform"]) for row in rows)
+
+
+def pick_on_texts(made, kind, scratch):
+    texts = scratch / "texts.txt"
+    texts.write_text("\n".join(TEXTS))
+    found = json.loads(call("pick", made.places[kind], "--data", texts, "--layer-only", "--json"))
+    assert found["model"] == made.model and 0 <= found["recipe"]["layer"] <= 3
+
+
+def tradeoff(made, kind, scratch):
+    table = made.table(kind)
+    metric = next(row.metric for row in table)
+    rows = json.loads(call("tradeoff", made.places[kind], "--score", metric, "--json"))
+    wanted = {(row.layer, row.recipe) for row in table.where(metric=metric)}
+    assert len(rows) == len(wanted), "every recipe of the table has a line"
+
+
+def correlate_scan(made, kind, scratch):
+    rows = json.loads(call("correlate", made.places[kind], made.places["eval"], "--json"))
+    scored = {(row.metric, row.rows, row.tokens, row.pooling) for row in made.table(kind).where(readout="raw")}
+    assert {(row["metric"], row["rows"], row["tokens"], row["pooling"]) for row in rows} <= scored and rows
+
+
+def correlate_eval(made, kind, scratch):
+    rows = json.loads(call("correlate", made.places["scan"], made.places[kind], "--json"))
+    tasks = {(row.metric, row.transform) for row in made.table(kind).where(readout="raw")}
+    assert {(row["task"], row["transform"]) for row in rows} == tasks
+
+
+def export_fit(made, kind, scratch):
+    words = ("--layer", 1, "--transform", "center", "--fit", made.places[kind], "--pooling", "mean")
+    proof = json.loads(call("export", made.model, *words, "--max-length", 64, "--out", scratch / "model"))
+    assert proof["max_difference"] < 1e-5 and (scratch / "model" / "modules.json").is_file()
+
+
+def export_scores(made, kind, scratch):
+    words = ("--layer", 1, "--pooling", "mean", "--scores", made.places[kind])
+    call("export", made.model, *words, "--out", scratch / "model")
+    card = (scratch / "model" / "README.md").read_text()
+    tasks = {row.metric for row in made.table(kind).where(layer=1, readout="raw", tokens="all", transform="none")
+             if row.rows == "-" and row.pooling == "mean"}  # fmt: skip
+    assert all(task in card for task in tasks)
+
+
+def export_auto(made, kind, scratch):
+    call("pick", made.places[kind], "--rule", "depth:50%", "--save", scratch)
+    call("export", made.model, "--layer", f"{scratch}:auto", "--out", scratch / "model")
+    assert json.loads((scratch / "model" / "layerwise.json").read_text())["recipe"]["layer"] in (1, 2)
+
+
+def difference(made, kind, scratch):
+    found = layerwise.difference(made.places[kind], "prompt_entropy", 1, 3)
+    assert found.n == len(TEXTS) or kind.startswith(("first", "second"))
+    assert math.isfinite(found.mean)
+
+
+def scan_into(made, kind, scratch):
+    copied = copy_of(made, kind, scratch)
+    table = layerwise.scan(made.model, made.base / "texts.txt", out=copied, metrics=METRICS, threads=1)
+    assert len(table) == len(Run.open(copied).table)
+
+
+def eval_into(made, kind, scratch):
+    copied = copy_of(made, kind, scratch)
+    options = {"tasks": "all", "data_root": made.base / "root", "threads": 1}
+    layerwise.evaluate(made.model, out=copied, **options)
+    before = {row.identity for row in made.table(kind)}
+    assert before <= {row.identity for row in Run.open(copied).table}, "no row of before is lost"
+
+
+def copy_of(made, kind, scratch):
+    if "://" in made.places[kind]:
+        return made.places[kind]
+    return Path(shutil.copytree(made.places[kind], scratch / "run"))
+
+
+VERBS = {
+    "report": report,
+    "compare": compare,
+    "compare --html": compare_page,
+    **{f"plot {figure}": plot(figure) for figure in FIGURES},
+    "pick --rule": pick_by_rule,
+    "pick --data": pick_on_texts,
+    "tradeoff": tradeoff,
+    "correlate SCAN": correlate_scan,
+    "correlate EVAL": correlate_eval,
+    "export --fit": export_fit,
+    "export --scores": export_scores,
+    "export RUN:auto": export_auto,
+    "difference": difference,
+    "scan --out": scan_into,
+    "eval --out": eval_into,
+}
+KINDS = (
+    "scan", "two poolings", "some layers", "remote", "stress", "campaign", "eval", "two maps", "two lengths",
+    "first version's scan", "first version's eval", "second version's scan", "second version's eval", "damaged",
+    "newer",
+)  # fmt: skip
