@@ -252,3 +252,91 @@ KINDS = (
     "first version's scan", "first version's eval", "second version's scan", "second version's eval", "damaged",
     "newer",
 )  # fmt: skip
+SCANS = ("scan", "two poolings", "some layers", "remote", "first version's scan", "second version's scan")
+EVALS = ("eval", "two maps", "two lengths", "first version's eval", "second version's eval")
+EARLIER_RUNS = tuple(kind for kind in KINDS if "version" in kind)
+UNREADABLE = {"damaged": "table.parquet is damaged", "newer": "run.json was written by a newer layerwise"}
+
+
+def of(kinds, message):
+    return dict.fromkeys(kinds, message)
+
+
+SEVERAL = {"campaign": r"runs of 2 models .*pass the (folder of each run|run of one of them)"}
+NOT_LOADED = of(EARLIER_RUNS, "cannot load 'tiny-llama'")  # their model is not on this machine
+OTHER_MODEL = of(EARLIER_RUNS, "other weights, config or tokenizer")
+NOTHING_SHARED = "the runs share no metric"
+NO_PROMPTS = of(("stress", "campaign", *EVALS), "keeps no numbers of single prompts; scan it again")
+NOT_A_SCAN = of(("stress", "campaign", *EVALS), "expected a scan and then an eval")
+NOT_AN_EVAL = of(("stress", "campaign", *SCANS), "expected a scan and then an eval")
+ANOTHER_KIND = "holds (a|an) [a-z ]+, not (a|an) [a-z]+; pass another folder"
+FIRST_VERSION = {kind: "a run of an earlier version of layerwise" for kind in KINDS if kind.startswith("first")}
+
+# What is refused, and how; everything that is not listed here must succeed.
+REFUSED = {
+    "compare": SEVERAL,
+    "compare --html": SEVERAL | of(("stress", *EVALS), NOTHING_SHARED),
+    "plot depth": {"stress": "--figure stress draws"},
+    "plot heatmap": {"stress": "--figure stress draws", "campaign": "shows one model, not 2"},
+    "plot correlation": NOT_A_SCAN | {
+        "some layers": "share no four layers",
+        "first version's scan": "different weights or tokenizers",
+        "second version's scan": "different weights or tokenizers",
+    },
+    "plot checkpoints": of(KINDS, "whose names end with a step") | {"stress": "--figure stress draws"},
+    "plot stress": of([kind for kind in KINDS if kind != "stress"], "none of these runs is one"),
+    "plot tradeoff": of(KINDS, "a run folder with tradeoff.json is needed"),
+    "plot cka": SEVERAL | of(("stress", *EVALS), NOTHING_SHARED) | {"first version's scan": "keep no pooled rows"},
+    "pick --rule": {"campaign": "expected the table of one model, got 2"},
+    "pick --data": SEVERAL | NOT_LOADED,
+    "tradeoff": SEVERAL | NOT_LOADED,
+    "correlate SCAN": NOT_A_SCAN | {
+        "some layers": "share no four layers",
+        "first version's scan": "different weights or tokenizers",
+        "second version's scan": "different weights or tokenizers",
+    },
+    "correlate EVAL": NOT_AN_EVAL | {
+        "two lengths": "several values for one layer, which differ in max_length",
+        "first version's eval": "different weights or tokenizers",
+        "second version's eval": "different weights or tokenizers",
+    },
+    "export --fit": of(("stress", "campaign", *EVALS), "is not a scan; --fit takes texts, or the folder of a scan")
+    | {"first version's scan": "another model or length", "second version's scan": "another model or length"},
+    "export --scores": of(("stress", "campaign", *SCANS), "is not an eval; --scores takes one") | {
+        "two maps": "has no score of this recipe",
+        "two lengths": "has no score of this recipe",
+        "first version's eval": "is of another model",
+        "second version's eval": "is of another model",
+    },
+    "export RUN:auto": {"campaign": "expected the table of one model, got 2", "two maps": "must be fitted on texts"}
+    | OTHER_MODEL,
+    "difference": NO_PROMPTS | {"first version's scan": "the first version of layerwise, without checksums"},
+    "scan --out": of(("stress", "campaign", *EVALS), ANOTHER_KIND) | FIRST_VERSION | {
+        "two poolings": "holds another scan .*tokens:.*pooling:",
+        "some layers": "holds another scan .*layers:",
+        "second version's scan": "holds another scan .*model:",
+    },
+    "eval --out": of(("stress", "campaign", *SCANS, "damaged"), ANOTHER_KIND) | FIRST_VERSION | {
+        "remote": "must be a folder on a disk",
+        "second version's eval": "holds the table of another run",
+    },
+}  # fmt: skip
+# A scan writes its table anew from its state, whatever became of the old table.
+REPAIRED = {("scan --out", "damaged")}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.filterwarnings("ignore:only . layers")
+@pytest.mark.filterwarnings("ignore:. curves have no partner")
+def test_a_run_of_any_kind_is_shown_whole_or_refused_with_the_reason(made, verb, kind, tmp_path):
+    expected = REFUSED.get(verb, {}).get(kind)
+    if kind in UNREADABLE and (verb, kind) not in REPAIRED and "--out" not in verb:
+        expected = UNREADABLE[kind]
+    if kind == "newer" and "--out" in verb:
+        expected = "newer layerwise|holds a scan, not an eval"
+    if expected is None:
+        VERBS[verb](made, kind, tmp_path)
+        return
+    with pytest.raises(LayerwiseError, match=expected):
+        VERBS[verb](made, kind, tmp_path)

@@ -94,7 +94,8 @@ def heatmap(table: LayerTable, *, ax: Any = None, **setting: Any) -> Any:
     if len(models) != 1:
         raise InputError(f"a heat map shows one model, not {len(models)} ({', '.join(models[:4])}); pass one run")
     metrics = list(dict.fromkeys(s.metric for s in table if not s.condition))
-    curves = [chosen_curves(table, metric, **setting)[0][1] for metric in metrics or [None]]
+    require_unstressed(table)
+    curves = [chosen_curves(table, metric, **setting)[0][1] for metric in metrics]
     layers = sorted({s.layer for curve in curves for s in curve})
     values = []
     for curve in curves:
@@ -227,13 +228,18 @@ def save(ax: Any, path: Path) -> None:
     write_atomically(path, buffer.getvalue())
 
 
+def require_unstressed(table: LayerTable) -> None:
+    if all(s.condition for s in table):
+        raise InputError("this is a run of `layerwise stress`, which --figure stress draws")
+
+
 def chosen_curves(
     table: LayerTable, metric: str | None, *, stressed: bool = False, **setting: Any
 ) -> list[tuple[str, Curve, LayerScore | None]]:
     """A label, a curve and its normed last layer for each model, in the setting asked for, else the first there is."""
+    if not stressed:
+        require_unstressed(table)
     scores = [s for s in table if bool(s.condition) == stressed]
-    if not scores:
-        raise InputError("this is a run of `layerwise stress`, which --figure stress draws")
     metric = metric or next((s.metric for s in scores), None)
     wanted = [s for s in scores if s.metric == metric]
     for name in ("rows", "tokens", "pooling"):
