@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from layerwise.models.anatomy import Anatomy
+from layerwise.models.families.family import Family
 from layerwise.models.shipped import Head, Shipped, plain_pooling
 
 # What a config holds beside what decides hidden states: where it came from, which outputs are asked for, heads.
@@ -65,6 +66,11 @@ class Network:
     @property
     def width(self) -> int:
         return self.anatomy.width
+
+    @property
+    def family(self) -> Family:
+        """What is special about its architecture."""
+        return self.anatomy.family
 
     @property
     def has_norm(self) -> bool:
