@@ -23,7 +23,8 @@ from layerwise.models.families.configs import cut_config, depth_of, positions_of
 from layerwise.models.families.default import DEFAULT
 from layerwise.models.families.family import Family
 from layerwise.models.families.mamba import MAMBA
-from layerwise.models.load import as_network
+from layerwise.models.load import as_network, backbone
+from layerwise.models.taps import final_states, tapped
 from layerwise.models.truncate import cut_blocks
 from layerwise.passes.vectors import pooled_vectors
 
@@ -139,6 +140,69 @@ def test_a_network_knows_its_family():
     assert family_of(PreTrainedConfig()) is DEFAULT
 
 
+# ---- Final norms, and what hidden_states begin and end with.
+
+ODD = sorted(
+    {
+        name
+        for family in catalog.FAMILIES
+        if (family.final_norms, family.final_norm, family.first_hidden_state) != (DEFAULT.final_norms, "", 0)
+        for name in family.types
+    }
+)
+STACKS = {"d_model": WIDTH} | {
+    f"{stack}_{name}": size
+    for stack in ("encoder", "decoder")
+    for name, size in {"layers": DEPTH, "attention_heads": 4, "ffn_dim": 48}.items()
+}
+ODD_OPTIONS = FAMILIES | {
+    "ctrl": {"n_embd": WIDTH, "n_layer": DEPTH, "n_head": 4, "dff": 48},
+    "esm": {"mask_token_id": 3, "position_embedding_type": "rotary"},
+    "falcon_mamba": {"state_size": 4},
+    "lfm2": KV | {"layer_types": ["conv", "full_attention", "full_attention"]},
+    "lfm2_moe": KV | {"layer_types": ["conv", "full_attention", "full_attention"], "num_experts": 4,
+                      "num_experts_per_tok": 2, "moe_intermediate_size": 16},
+    "rwkv": {"attention_hidden_size": WIDTH, "context_length": 64},
+    "xmod": {"default_language": "en_XX", "pre_norm": True},
+}  # fmt: skip
+
+
+def make_odd(name):
+    """A tiny model with random norms; of an encoder-decoder model its decoder: some encoders take no token ids."""
+    torch.manual_seed(sum(map(ord, name)))
+    config = AutoConfig.for_model(name, **COMMON | ODD_OPTIONS.get(name, STACKS))
+    model = AutoModel.from_config(config).eval()
+    with torch.no_grad():
+        for weight_name, weight in model.named_parameters():
+            if "A_log" not in weight_name and "dt" not in weight_name:
+                weight.add_(0.05 * torch.randn_like(weight))
+    return backbone(model, "decoder" if config.is_encoder_decoder else None)
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_the_final_norm_of_an_odd_family_is_found_and_its_hidden_states_are_what_it_declares(name):
+    module = make_odd(name)
+    anatomy, seen = find_anatomy(module, module.config), {}
+    ids = torch.randint(4, VOCABULARY, (2, 7), generator=torch.Generator().manual_seed(1))
+    with torch.inference_mode():
+        with tapped(anatomy, range(DEPTH + 1), lambda k, hidden: seen.update({k: hidden.clone()})):
+            module(input_ids=ids)
+        out = module(input_ids=ids, output_hidden_states=True)
+        assert anatomy.final_norm is not None or name == "plbart"  # which has none, though its kin have
+        torch.testing.assert_close(final_states(anatomy, seen[DEPTH]), out.last_hidden_state, rtol=1e-4, atol=1e-5)
+    first = anatomy.family.first_hidden_state
+    last = DEPTH + 1 if anatomy.family.norm_appended else DEPTH
+    for layer in range(first, last):
+        torch.testing.assert_close(out.hidden_states[layer - first], seen[layer], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["xlm", "flaubert"])
+def test_a_model_without_blocks_is_refused_with_the_reason_not_with_a_wrong_part(name):
+    config = AutoConfig.for_model(name, emb_dim=WIDTH, n_layers=DEPTH, n_heads=4, vocab_size=VOCABULARY)
+    with pytest.raises(ModelError, match="separate lists"):
+        find_anatomy(AutoModel.from_config(config), config)
+
+
 # ---- Nested configs.
 
 VISION = {
@@ -198,7 +262,8 @@ POSITIONS = 23
 @pytest.mark.parametrize("name", [*OFFSET, "bert", "electra"])
 def test_the_longest_input_has_a_position_for_each_token_and_one_more_has_none(name, padding):
     given = COMMON | {"max_position_embeddings": POSITIONS, "pad_token_id": padding} | FAMILIES.get(name, {})
-    given |= {"longformer": {"attention_window": 4}, "xmod": {"default_language": "en_XX"}}.get(name, {})
+    given |= {"longformer": {"attention_window": 4}, "xmod": {"default_language": "en_XX"},
+              "esm": {"position_embedding_type": "absolute", "mask_token_id": 4}}.get(name, {})
     model = AutoModel.from_config(AutoConfig.for_model(name, **given)).eval()
     longest = positions_of(model.config)
     ids = torch.full((1, longest + 1), 5)

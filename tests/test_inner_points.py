@@ -1,5 +1,7 @@
 """The points inside a block: each declared one is there, and they add up to the block as its family says."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from families import COMMON, DEPTH, FAMILIES, KV, VOCABULARY, WIDTH, make_config
@@ -12,6 +14,7 @@ from layerwise.models.load import backbone
 from layerwise.models.taps import entering, leaving
 
 B, T = 2, 7
+MLP_READS = "what the MLP reads"
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
 ROPE = {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [1, 1, 2]}}
 
@@ -89,7 +92,10 @@ def read_points(module, layout, anatomy):
             calls.append({"x": entering(args, kwargs).clone(), "block": block})
 
         handles.append(block.register_forward_pre_hook(before, with_kwargs=True))
-        for point in layout.points:
+        points = list(layout.points)
+        if layout.residuals == "parallel":  # that the MLP does not read what attention made is to be seen at its input
+            points.append(next(replace(p, name=MLP_READS, side="input") for p in points if p.name == "mlp_output"))
+        for point in points:
             part = block.get_submodule(point.module)
             if point.side == "input":
                 hook = lambda part, args, kwargs, n=point.name: keep(n, entering(args, kwargs))  # noqa: E731
@@ -121,7 +127,7 @@ def test_the_points_of_a_block_are_there_and_add_up(name, options):
     assert len(calls) == DEPTH
     flat = {point.name for point in layout.points if point.flattened}
     for seen in calls:
-        assert set(seen) - {"x", "block"} == {point.name for point in layout.points}
+        assert set(seen) - {"x", "block", MLP_READS} == {point.name for point in layout.points}
         for point in layout.points:
             assert seen[point.name].shape == ((B * T, WIDTH) if point.name in flat else (B, T, WIDTH)), point
         check_sums(layout.residuals, {n: v.reshape(B, T, WIDTH) for n, v in seen.items() if n != "block"})
@@ -137,6 +143,7 @@ def check_sums(residuals, at):
     mlp = at.get("normed_mlp_output", at["mlp_output"])
     if residuals == "parallel":
         assert "after_attention" not in at
+        close(at[MLP_READS], at.get("mlp_input", at["attention_input"]), MLP_READS)
         close(at["after_mlp"], at["x"] + attention + mlp, "after_mlp")
         return
     close(at["after_attention"], at["x"] + attention, "after_attention")

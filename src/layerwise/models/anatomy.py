@@ -42,11 +42,19 @@ def find_anatomy(module: nn.Module, config: Any) -> Anatomy:
     depth = depth_of(config)
     tower = text_tower(module, config)
     path = tower + (family.blocks or find_blocks(module.get_submodule(tower.rstrip(".")), depth, kind))
-    owner = module.get_submodule(path.rpartition(".")[0])
-    norms = [norm for name in family.final_norms if isinstance(norm := getattr(owner, name, None), nn.Module)]
     blocks = module.get_submodule(path)
     assert isinstance(blocks, nn.ModuleList)
-    return Anatomy(path, tuple(blocks), depth, width_of(config), norms[0] if norms else None, family)
+    if family.final_norm:
+        norm: nn.Module | None = module.get_submodule(tower + family.final_norm)
+    else:
+        norm = norm_beside(module.get_submodule(path.rpartition(".")[0]), family.final_norms)
+    return Anatomy(path, tuple(blocks), depth, width_of(config), norm, family)
+
+
+def norm_beside(owner: nn.Module, names: tuple[str, ...]) -> nn.Module | None:
+    """The final norm among the parts of the module that holds the blocks; None where it has none of that name."""
+    norms = [norm for name in names if isinstance(norm := getattr(owner, name, None), nn.Module)]
+    return norms[0] if norms else None
 
 
 def text_tower(module: nn.Module, config: Any) -> str:

@@ -9,6 +9,8 @@ BART_LIKE = Family(
     final_norms=("layer_norm",),
 )  # fmt: skip
 
+BIGBIRD_PEGASUS = Family(types=("bigbird_pegasus",), final_norms=("layernorm_embedding",))  # BART's is another one
+
 T5 = Family(
     types=("t5", "mt5"),
     layouts=(

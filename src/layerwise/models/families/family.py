@@ -67,6 +67,7 @@ class Family:
     blocks: str = ""
     shared: bool = False  # a short list of blocks is called again and again: the k-th call makes layer k
     final_norms: tuple[str, ...] = ("norm", "final_layer_norm", "final_layernorm", "final_norm", "ln_f", "norm_f")
+    final_norm: str = ""  # its path in the model, where it does not stand beside the list of blocks
 
     # Fields of the config: of several names, the first that a config has is read; all that it has are set in a cut one.
     depth_fields: tuple[str, ...] = ("num_hidden_layers", "num_layers", "encoder_layers")

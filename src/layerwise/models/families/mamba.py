@@ -1,4 +1,4 @@
-"""Mamba and its kin: one mixer per block, and hidden_states that begin after block 1 and end with the normed output."""
+"""Mamba and RWKV: recurrent blocks, and hidden_states that begin after block 1 and end with the normed output."""
 
 from layerwise.models.families.family import BlockLayout, Family, Point
 
@@ -12,3 +12,5 @@ MAMBA = Family(
         ),
     ),
 )
+
+RWKV = Family(types=("rwkv",), final_norms=("ln_out",), first_hidden_state=1, norm_appended=True)

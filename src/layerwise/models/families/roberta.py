@@ -8,9 +8,9 @@ ROBERTA = Family(
 )
 
 # The same positions in blocks that are built otherwise.
-ROBERTA_POSITIONS = Family(
-    types=("ibert", "longformer", "luke", "markuplm", "roberta-prelayernorm", "xmod"), unused_positions="padding"
-)
+ROBERTA_POSITIONS = Family(types=("ibert", "longformer", "luke", "markuplm"), unused_positions="padding")
+ROBERTA_PRELAYERNORM = Family(types=("roberta-prelayernorm",), unused_positions="padding", final_norm="LayerNorm")
+XMOD = Family(types=("xmod",), unused_positions="padding", final_norms=("LayerNorm",))  # only if built with pre_norm
 
 MPNET = Family(
     types=("mpnet",),
