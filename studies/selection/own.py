@@ -18,7 +18,6 @@ import numpy as np
 import pandas as pd
 
 import layerwise
-from layerwise.exporter.routes import has_layer_0
 from layerwise.models.opening import open_network
 from layerwise.models.readouts import baseline_recipe
 from layerwise.selection.audit import audit, audit_rows
@@ -86,7 +85,7 @@ def recipe_rows(entry: dict, trial: Trial, scored: list, texts: list[str], root:
     last, length = baseline_recipe(network), entry["max_length"]
     tried = [s for s in scored if s.recipe.transform in book.transforms]
     plain, _, _ = decide(tried, last, book.weights, margin=book.margin)
-    deployed = partial(beside_static, trial) if has_layer_0(network) else lambda plain: plain
+    deployed = partial(beside_static, trial) if network.family.first_hidden_state == 0 else lambda plain: plain
     best, gain, alike = decide(tried, last, book.weights, margin=book.margin, deployed=deployed)
     named = {"last": last, "static": layerwise.Recipe(0, transform="whiten"), "chosen": best.recipe}
     named["without static"] = plain.recipe

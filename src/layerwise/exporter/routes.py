@@ -5,7 +5,6 @@ from typing import Any
 
 from layerwise.core.checks import MODES, SHIPPED, require_word
 from layerwise.core.errors import InputError, LayerwiseError
-from layerwise.models.anatomy import has_layer_0
 from layerwise.models.network import Network
 
 
@@ -48,7 +47,7 @@ def require_static(network: Network, pooling: str, *, prompt_left_out: bool) -> 
 
 def choose_route(network: Network, layer: int, readout: str, mode: str) -> Route:
     """portable keeps one block more than needed and works with any version; compact keeps none too many."""
-    late = not has_layer_0(network.module.config)
+    family = network.family
     require_word("mode", mode, MODES)
     if readout == SHIPPED:
         return Route(network.depth, "last_hidden_state")
@@ -59,7 +58,7 @@ def choose_route(network: Network, layer: int, readout: str, mode: str) -> Route
     if layer == network.depth or (mode == "compact" and layer > 0):
         if network.anatomy.final_norm is None:
             return Route(layer, "last_hidden_state")
-        return Route(layer, ("hidden_states", -2 if late else -1), untied=not late)
-    if layer == 0 and late:
+        return Route(layer, ("hidden_states", -2 if family.norm_appended else -1), untied=not family.norm_appended)
+    if layer < family.first_hidden_state:
         raise ExportError("this family's hidden_states lack the embeddings: layer 0 cannot be exported, layer 1 can")
-    return Route(max(layer + 1, 1), ("hidden_states", layer - 1 if late else layer))
+    return Route(max(layer + 1, 1), ("hidden_states", layer - family.first_hidden_state))

@@ -17,6 +17,7 @@ from layerwise.core.hashes import Known
 from layerwise.models.adapters import with_adapter
 from layerwise.models.anatomy import find_anatomy
 from layerwise.models.explain import explained, require_model_place, require_tokenizer_files, require_words
+from layerwise.models.families.configs import positions_of
 from layerwise.models.fingerprint import weights_in_files
 from layerwise.models.limits import require_buildable
 from layerwise.models.network import Network
@@ -213,13 +214,8 @@ def backbone(module: Any, part: str | None) -> Any:
 
 def longest_input(tokenizer: Any, config: Any) -> int:
     """The longest input in tokens that both the tokenizer and the positions admit."""
-    limits = [tokenizer.model_max_length, NO_LIMIT]
-    positions = getattr(config, "max_position_embeddings", None)
-    if isinstance(positions, int) and positions > 0:
-        # RoBERTa and its kin count positions from the padding index on, so two of them are never used.
-        unused = 2 if getattr(config, "model_type", "") in ("roberta", "xlm-roberta", "mpnet") else 0
-        limits.append(positions - unused)
-    return int(min(limits))
+    positions = positions_of(config)
+    return int(min(tokenizer.model_max_length, NO_LIMIT if positions is None else positions, NO_LIMIT))
 
 
 def adopt(model: Any, part: str | None = None) -> Network:

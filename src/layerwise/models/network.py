@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from layerwise.models.anatomy import Anatomy
+from layerwise.models.families.family import Family
 from layerwise.models.fingerprint import config_words, hash_of, tokenizer_words, weights_in_memory
 from layerwise.models.shipped import Head, Shipped, plain_pooling
 from layerwise.runs.identity import ModelRef
@@ -48,6 +49,11 @@ class Network:
     @property
     def width(self) -> int:
         return self.anatomy.width
+
+    @property
+    def family(self) -> Family:
+        """What is special about its architecture."""
+        return self.anatomy.family
 
     @property
     def has_norm(self) -> bool:

@@ -29,10 +29,11 @@ OLD_POOLING_KEYS = {
 # Modules that turn token vectors into one vector and need nothing but them: they can follow our own forward pass.
 FOLLOWERS = ("Pooling", "Dense", "Normalize", "LayerNorm", "Dropout", "WordWeights")
 WEIGHTLESS = ("Pooling", "Normalize", "Dropout", "WordWeights")
-CONFIG_FILES = tuple(
-    f"sentence_{family}_config.json"
-    for family in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
-)
+CONFIG_FILES = (  # names that sentence-transformers gave its own settings over the years, whatever the model
+    "sentence_bert_config.json", "sentence_roberta_config.json", "sentence_distilbert_config.json",
+    "sentence_camembert_config.json", "sentence_albert_config.json", "sentence_xlm-roberta_config.json",
+    "sentence_xlnet_config.json",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

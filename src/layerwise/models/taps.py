@@ -89,7 +89,7 @@ def entering(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
     for value in (named, *args, *kwargs.values()):
         if isinstance(value, Tensor) and torch.is_floating_point(value):
             return value
-    raise ModelError("the first block was called without hidden states; this family needs a row in models/anatomy.py")
+    raise ModelError("the first block was called without hidden states; this family needs a file in models/families")
 
 
 def leaving(output: Any) -> Tensor:

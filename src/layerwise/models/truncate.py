@@ -6,8 +6,7 @@ from typing import Any
 from torch import nn
 
 from layerwise.models.anatomy import Anatomy, find_anatomy
-
-DEPTH_NAMES = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+from layerwise.models.families.configs import cut_config
 
 
 def cut_blocks(module: nn.Module, keep: int) -> Any:
@@ -22,11 +21,5 @@ def cut_blocks(module: nn.Module, keep: int) -> Any:
         cut = copy.deepcopy(module)  # only what is kept is copied
     finally:
         setattr(owner, name, blocks)
-    config: Any = cut.config
-    own = config.to_dict()
-    for word in DEPTH_NAMES:
-        if word in own:
-            setattr(config, word, keep)
-    if isinstance(own.get("layer_types"), list):
-        config.layer_types = own["layer_types"][:keep]
+    cut_config(cut.config, keep)
     return cut

@@ -9,7 +9,6 @@ from typing import Any
 
 from layerwise.core.errors import InputError
 from layerwise.core.recipe import Recipe
-from layerwise.models.anatomy import has_layer_0
 from layerwise.models.network import Network
 from layerwise.models.readouts import baseline_recipe
 from layerwise.runs.table import LayerTable
@@ -72,7 +71,7 @@ def pick_recipe(
     candidates = layer_candidates(network, transforms=transforms)
     trial = run_trial(network, (candidate.at for candidate in candidates), probes, texts, max_length=max_length)
     scored = score_candidates(trial, candidates)
-    static = static and book.static and has_layer_0(network.module.config)
+    static = static and book.static and network.family.first_hidden_state == 0
     deployed = partial(beside_static, trial) if static else lambda plain: plain
     best, gain, alike = decide(scored, last, weights, margin=book.margin, deployed=deployed)
     usual = next(s for s in scored if s.recipe == last)

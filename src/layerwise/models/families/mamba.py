@@ -1,0 +1,16 @@
+"""Mamba and RWKV: recurrent blocks, and hidden_states that begin after block 1 and end with the normed output."""
+
+from layerwise.models.families.family import BlockLayout, Family, Point
+
+MAMBA = Family(
+    types=("mamba", "mamba2", "falcon_mamba"),
+    first_hidden_state=1,
+    norm_appended=True,
+    layouts=(
+        BlockLayout(
+            "mixer", (Point("mixer_input", "norm"), Point("mixer_output", "mixer"), Point("after_mixer", ""))
+        ),
+    ),
+)
+
+RWKV = Family(types=("rwkv",), final_norms=("ln_out",), first_hidden_state=1, norm_appended=True)

@@ -1,0 +1,64 @@
+"""Attention and MLP side by side: GPT-NeoX, Phi, Falcon, GPT-J. Both read what enters the block; nothing lies between.
+
+Where one norm feeds both, its output is listed once, as `attention_input`. Some of these families can also be built
+with attention and MLP one after the other; then the block is an ordinary one.
+"""
+
+from dataclasses import replace
+
+from layerwise.models.families.family import BlockLayout, Family, Point
+from layerwise.models.families.pre_norm import pre_norm_layout
+
+
+def parallel_layout(norm: str, attention: str, mlp_norm: str = "") -> BlockLayout:
+    """x + attention(norm(x)) + MLP(norm(x)); the MLP may have a norm of its own."""
+    return BlockLayout(
+        "parallel",
+        (
+            Point("attention_input", norm),
+            Point("attention_output", attention),
+            *([Point("mlp_input", mlp_norm)] if mlp_norm else []),
+            Point("mlp_output", "mlp"),
+            Point("after_mlp", ""),
+        ),
+    )
+
+
+def in_turn(attention: str) -> BlockLayout:
+    return pre_norm_layout("input_layernorm", attention, "post_attention_layernorm", "mlp")
+
+
+GPT_NEOX = Family(
+    types=("gpt_neox",),
+    layouts=(
+        replace(
+            parallel_layout("input_layernorm", "attention", "post_attention_layernorm"),
+            when={"use_parallel_residual": True},
+        ),
+        in_turn("attention"),
+    ),
+)
+
+STABLELM = Family(
+    types=("stablelm",),
+    layouts=(
+        replace(parallel_layout("input_layernorm", "self_attn"), when={"use_parallel_residual": True}),
+        in_turn("self_attn"),
+    ),
+)
+
+PHI = Family(types=("phi", "cohere"), layouts=(parallel_layout("input_layernorm", "self_attn"),))
+
+GPTJ = Family(types=("gptj", "codegen"), layouts=(parallel_layout("ln_1", "attn"),))
+
+FALCON = Family(
+    types=("falcon",),
+    layouts=(
+        replace(
+            parallel_layout("ln_attn", "self_attention", "ln_mlp"),
+            when={"new_decoder_architecture": True, "num_ln_in_parallel_attn": 2},
+        ),
+        replace(parallel_layout("input_layernorm", "self_attention"), when={"parallel_attn": True}),
+        replace(in_turn("self_attention"), when={"parallel_attn": False, "new_decoder_architecture": False}),
+    ),
+)
