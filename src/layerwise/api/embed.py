@@ -8,7 +8,7 @@ import pandas as pd
 from layerwise.api.reading import ways_to_read
 from layerwise.core.checks import require_options
 from layerwise.core.progress import progress_bar
-from layerwise.inputs.text import open_source
+from layerwise.inputs.modalities import open_source
 from layerwise.models.layers import LayerChoice, choose_layers
 from layerwise.models.opening import longest, open_network
 from layerwise.models.readouts import expand_layers, last_recipe, split_last
@@ -43,7 +43,7 @@ def embed(
     named = {f"layer_{k}": chosen[i] for i, k in enumerate(choose_layers(numbers, network.depth) if numbers else ())}
     named |= {"last": last_recipe(network)} if with_last else {}
     prompt = chosen[0].prompt  # the model's own, the same for all
-    behind = [replace(example, text=prompt + example.text) for example in examples] if prompt else examples
+    behind = [replace(example, payload=prompt + example.text) for example in examples] if prompt else examples
     with progress_bar(progress) as on_batch:
         vectors = pooled_vectors(
             network, behind, [recipe.at for recipe in chosen], batch_tokens=batch_tokens,

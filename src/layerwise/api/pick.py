@@ -9,8 +9,8 @@ from layerwise.api.runs import as_table
 from layerwise.core.checks import require_options
 from layerwise.core.errors import InputError
 from layerwise.core.files import has_file
+from layerwise.inputs.modalities import open_source
 from layerwise.inputs.tables import read_table
-from layerwise.inputs.text import open_source
 from layerwise.models.load import LONGEST_DEFAULT
 from layerwise.models.opening import longest, network_of_run, open_network
 from layerwise.runs.table import TABLE_FILE, LayerTable

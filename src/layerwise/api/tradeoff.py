@@ -9,7 +9,7 @@ from layerwise.api.runs import as_table
 from layerwise.core.checks import require_options
 from layerwise.core.outputs import require_record, write_record
 from layerwise.exporter.tradeoff import TRADEOFF_KEYS, front, tradeoffs
-from layerwise.inputs.text import open_source
+from layerwise.inputs.modalities import open_source
 from layerwise.models.opening import network_of_run
 from layerwise.reporter.content import TRADEOFF_FILE
 from layerwise.runs.table import LayerTable

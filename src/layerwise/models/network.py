@@ -1,16 +1,18 @@
-"""Network: a pretrained model ready to be read layer by layer, with its tokenizer and its identity."""
+"""Network: a pretrained model ready to be read layer by layer, with what makes its inputs and its identity."""
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from inspect import signature
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
+from layerwise.core.errors import InputError
+from layerwise.core.preprocessors import is_tokenizer
 from layerwise.models.anatomy import Anatomy
 from layerwise.models.shipped import Head, Shipped, plain_pooling
 
@@ -37,10 +39,18 @@ class Identity:
     part: str = ""
 
 
+class Preprocessor(Protocol):
+    """What a model needs of an object that makes its inputs, where that is no tokenizer."""
+
+    def identity(self) -> str:
+        """Changes with everything that changes the inputs."""
+
+
 @dataclass
 class Network:
-    """What the rest of layerwise sees of a model. Its tokenizer is a copy: the owner's stays as it is.
+    """What the rest of layerwise sees of a model. A tokenizer among it is a copy: the owner's stays as it is.
 
+    `preprocessor` makes its inputs: a tokenizer, or a processor that the user brought along.
     `max_length` is the longest input it takes, in tokens; `usual_length` where it cuts texts itself, as shipped;
     `head` what an embedding model ships behind its last layer, None where it ships nothing.
     """
@@ -48,10 +58,9 @@ class Network:
     name: str
     revision: str
     module: nn.Module
-    tokenizer: Any
+    preprocessor: Any
     anatomy: Anatomy
     max_length: int
-    special_ids: frozenset[int] = field(default_factory=frozenset)
     usual_length: int = 512
     head: Head | None = None
     adapter: str = ""
@@ -89,11 +98,20 @@ class Network:
         """Where inputs go: the device of the first weight."""
         return next(self.module.parameters()).device
 
-    def forward(self, ids: Tensor, real: Tensor) -> None:
-        """Runs the model on right-padded ids (B, T) for what its taps see; keeps no key-value cache."""
+    @property
+    def tokenizer(self) -> Any:
+        """The tokenizer, for whatever works on texts only; raises where this model has none."""
+        if not is_tokenizer(self.preprocessor):
+            kind = type(self.preprocessor).__name__
+            raise InputError(f"{self.name} has no tokenizer: a {kind} makes its inputs, and this works on texts only")
+        return self.preprocessor
+
+    def forward(self, inputs: Mapping[str, Tensor]) -> None:
+        """Runs the model on named inputs, (B, ...) each, for what its taps see; keeps no key-value cache."""
         spare = {"use_cache": False} if "use_cache" in signature(self.module.forward).parameters else {}
+        given = {name: x.to(self.dtype) if x.is_floating_point() else x for name, x in inputs.items()}
         with evaluating(self.module):
-            self.module(input_ids=ids, attention_mask=real.long(), **spare)
+            self.module(**given, **spare)
 
     def identity(self) -> Identity:
         return Identity(
@@ -110,7 +128,7 @@ class Network:
         )
 
     def fingerprint(self) -> str:
-        """A hash of every byte of the weights in memory, of the config, the tokenizer, and what is shipped beside."""
+        """A hash of all bytes of the weights in memory, of the config, the preprocessor, and what is shipped beside."""
         weights = dict(self.module.state_dict())
         if self.head is not None:
             weights |= self.head.weights()
@@ -121,7 +139,7 @@ class Network:
                 digest.update(f"{name} {tuple(weight.shape)} {weight.dtype} ".encode())
                 digest.update(bytes_of(weight))
             self._known = versions, digest.hexdigest()
-        told = [self._known[1], config_words(self.module.config), tokenizer_words(self.tokenizer)]
+        told = [self._known[1], config_words(self.module.config), preprocessor_words(self.preprocessor)]
         if self.head is not None:
             told.append(repr(self.head.shipped.identity))
         return hashlib.blake2b("\n".join(told).encode(), digest_size=16).hexdigest()
@@ -149,6 +167,14 @@ def config_words(config: Any) -> str:
     """Everything in a config that can change hidden states, such as rope_theta or a norm's epsilon."""
     told = {name: value for name, value in config.to_dict().items() if name not in BESIDE_THE_POINT}
     return json.dumps(told, sort_keys=True, default=str)
+
+
+def preprocessor_words(preprocessor: Any) -> str:
+    """Everything that decides which inputs are made of an example."""
+    if is_tokenizer(preprocessor):
+        return tokenizer_words(preprocessor)
+    own: Preprocessor = preprocessor
+    return own.identity()
 
 
 def tokenizer_words(tokenizer: Any) -> str:
