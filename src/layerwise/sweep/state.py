@@ -9,7 +9,7 @@ from layerwise.accumulators.kinds import revive
 from layerwise.core.errors import InputError
 from layerwise.engines.shards import Item
 
-CONTENTS = "contents"  # a sample of (hashed id, digest): which texts stand behind the sampled rows
+CONTENTS = "contents"  # a sample of (hashed id, digest): which examples stand behind the sampled rows
 
 
 @dataclass
@@ -19,7 +19,7 @@ class Facts:
     prompts: int = 0
     tokens: int = 0  # of the originals
     cut: int = 0
-    digests: int = 0  # sum over all examples of the hash of id and text, modulo 2^64
+    digests: int = 0  # sum over all examples of the hash of id and content, modulo 2^64
     missing: list[str] = field(default_factory=list)  # ids of examples that could not be computed
 
     def merge(self, other: Self) -> None:
