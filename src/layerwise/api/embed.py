@@ -27,7 +27,7 @@ def embed(
     batch_tokens: int = 4096,
     progress: bool = False,
 ) -> pd.DataFrame:
-    """One vector per text for each chosen layer: columns id, text, and layer_K or last with the vectors.
+    """One vector per example for each chosen layer: columns id, text (of texts), and layer_K or last with the vectors.
 
     `last` is the model as shipped: what `SentenceTransformer(model).encode` gives, with its own pooling, map,
     normalisation and prompt. A layer number is that layer, pooled as the model pools unless `pooling` says otherwise.
@@ -50,8 +50,9 @@ def embed(
             max_length=longest(max_length, network), on_batch=lambda done: on_batch(done, 0),
         )
     require_finite_vectors(vectors, examples, network.dtype)
-    ids, texts_read = [e.id if e else given for given, e in rows], [e and e.text for _, e in rows]
-    columns: dict[str, Any] = {"id": ids, "text": texts_read}
+    columns: dict[str, Any] = {"id": [e.id if e else given for given, e in rows]}
+    if all(isinstance(e.payload, str) for e in examples):
+        columns["text"] = [e and e.payload for _, e in rows]
     for name, recipe in named.items():
         each = iter(vectors[recipe.at].float().numpy())
         columns[name] = [next(each) if example else None for _, example in rows]
