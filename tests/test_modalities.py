@@ -209,10 +209,16 @@ def test_a_processor_is_part_of_the_models_fingerprint(tmp_path):
 def test_what_works_on_texts_only_says_so(tiny_llama, tmp_path):
     with pytest.raises(InputError, match="random is no stress .* there is none"):
         layerwise.stress(MODEL, source_of(walks()), kind="random")
-    with pytest.raises(InputError, match="has no tokenizer: a WalkProcessor"):
-        layerwise.doctor(MODEL)
-    with pytest.raises(InputError, match="has no tokenizer: a WalkProcessor"):
-        layerwise.export(MODEL, 1, tmp_path / "model")
+    layerwise.scan(MODEL, source_of(walks()), out=tmp_path / "run", metrics="curvature")
+    for verb in (
+        lambda: layerwise.doctor(MODEL),
+        lambda: layerwise.export(MODEL, 1, tmp_path / "model"),
+        lambda: layerwise.pick(MODEL, data=["a text of some words"] * 9),
+        lambda: layerwise.evaluate(MODEL, "STSBenchmark", out=tmp_path / "eval"),
+        lambda: layerwise.tradeoff(tmp_path / "run", "curvature", model=MODEL),
+    ):
+        with pytest.raises(InputError, match="works on texts only, and this model has no tokenizer: a WalkProcessor"):
+            verb()
     with pytest.raises(InputError, match="holds a ndarray, not a text"):
         layerwise.scan(tiny_llama, source_of(walks()))
     with pytest.raises(InputError, match="walks holds no walk"):

@@ -9,6 +9,7 @@ from layerwise.api.runs import as_table
 from layerwise.core.checks import require_options
 from layerwise.core.errors import InputError
 from layerwise.core.files import has_file
+from layerwise.core.preprocessors import require_tokenizer
 from layerwise.inputs.modalities import open_source
 from layerwise.inputs.tables import read_table
 from layerwise.models.load import LONGEST_DEFAULT
@@ -54,6 +55,7 @@ def pick(
     if table is not None:
         label_probe(table)  # a table that cannot be used is noticed before weights load
     network = network_of_run(as_table(run).run, model) if is_run else open_network(run if model is None else model)
+    require_tokenizer(network.preprocessor, "pick")
     length = longest(max_length, network, at_most=LONGEST_DEFAULT)
     found = pick_recipe(
         network, texts_given, labels=table, layer_only=layer_only, static=static, max_length=length, seed=seed

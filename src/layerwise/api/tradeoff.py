@@ -8,6 +8,7 @@ import pandas as pd
 from layerwise.api.runs import as_table
 from layerwise.core.checks import require_options
 from layerwise.core.outputs import require_record, write_record
+from layerwise.core.preprocessors import require_tokenizer
 from layerwise.exporter.tradeoff import TRADEOFF_KEYS, front, tradeoffs
 from layerwise.inputs.modalities import open_source
 from layerwise.models.opening import network_of_run
@@ -32,6 +33,7 @@ def tradeoff(
     if not isinstance(run, LayerTable):
         require_record(run, TRADEOFF_FILE, TRADEOFF_KEYS)
     network = network_of_run(table.run, model)
+    require_tokenizer(network.preprocessor, "tradeoff")
     batch = [example.text for example in islice(open_source(data), TIMED_TEXTS)]
     frame = tradeoffs(table, network, batch, score=score, mode=mode, repeats=repeats)
     if not isinstance(run, LayerTable):

@@ -11,8 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from layerwise.core.errors import InputError
-from layerwise.core.preprocessors import is_tokenizer
+from layerwise.core.preprocessors import is_tokenizer, require_tokenizer
 from layerwise.models.anatomy import Anatomy
 from layerwise.models.shipped import Head, Shipped, plain_pooling
 
@@ -101,9 +100,7 @@ class Network:
     @property
     def tokenizer(self) -> Any:
         """The tokenizer, for whatever works on texts only; raises where this model has none."""
-        if not is_tokenizer(self.preprocessor):
-            kind = type(self.preprocessor).__name__
-            raise InputError(f"{self.name} has no tokenizer: a {kind} makes its inputs, and this works on texts only")
+        require_tokenizer(self.preprocessor, "this")
         return self.preprocessor
 
     def forward(self, inputs: Mapping[str, Tensor]) -> None:
