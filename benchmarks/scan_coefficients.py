@@ -16,11 +16,10 @@ import torch
 
 from layerwise.api.texts import texts
 from layerwise.core.files import open_folder
+from layerwise.inputs.perturbations.text import make_view
 from layerwise.inputs.source import Source
-from layerwise.inputs.views import make_view
 from layerwise.models.load import ModelSpec, load_network
-from layerwise.passes.batches import cut_batches, make_batch
-from layerwise.passes.encode import encode_examples
+from layerwise.passes.batches import cut_batches, make_batch, processor_of
 from layerwise.sweep.prepare import prepare
 from layerwise.sweep.state import ScanState
 from layerwise.sweep.worker import scan_shard
@@ -38,8 +37,8 @@ def main() -> None:
     source = texts(args.data, limit=args.texts)
     examples = list(source)
     plan, _, _ = prepare(network, source, threads=1)
-    encoded = encode_examples(network.tokenizer, examples, plan.max_length)
-    tokens = sum(len(e.views[0]) for e in encoded)
+    encoded = processor_of(network).prepare(examples, plan.max_length)
+    tokens = sum(e.sizes[0] for e in encoded)
     print(f"{network.depth} x {network.width}, {len(examples)} texts, {tokens} tokens, one thread")
 
     def median(action: Callable[[], object], clock: Callable[[], float] = time.process_time) -> float:
@@ -55,7 +54,7 @@ def main() -> None:
         with torch.inference_mode():
             for group in cut_batches(encoded, plan.batch_tokens):
                 batch = make_batch(network, group)
-                network.forward(batch.ids.flatten(0, 1), batch.real.flatten(0, 1))
+                network.forward(batch.inputs)
 
     def ignore(prompts: int, tokens: int) -> None:
         pass
@@ -63,7 +62,7 @@ def main() -> None:
     seconds = {
         "reading and hashing texts": median(lambda: [example.key for example in source]),
         "one view": median(lambda: [make_view(e.text, 0, e.id, 1, 0.3) for e in examples]),
-        "tokens": median(lambda: encode_examples(network.tokenizer, examples, plan.max_length)),
+        "tokens": median(lambda: processor_of(network).prepare(examples, plan.max_length)),
         "forward": median(forward),
         "scan_shard, all one-view metrics": median(lambda: scan_shard(network, plan, {}, examples, ignore)),
     }

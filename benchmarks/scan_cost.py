@@ -24,10 +24,10 @@ def rounds(model: str, metrics: str, batch_tokens: int, threads: int) -> Callabl
     """A function from a length to the seconds of one bare forward pass and of one scan of the same batch."""
     import torch
 
+    from layerwise.inputs.processor import Prepared
     from layerwise.inputs.source import hash_id
     from layerwise.models.load import ModelSpec, load_network
     from layerwise.passes.batches import make_batch
-    from layerwise.passes.encode import Encoded
     from layerwise.passes.tapped_pass import run_batch
     from layerwise.sweep.plan import ScanPlan, choose_metrics
     from layerwise.sweep.state import ScanState
@@ -43,11 +43,12 @@ def rounds(model: str, metrics: str, batch_tokens: int, threads: int) -> Callabl
         ids = torch.Generator().manual_seed(length)
         some = (max(1, batch_tokens // length), length)
         prompts = torch.randint(5, len(network.tokenizer) - 5, some, generator=ids).tolist()
-        batch = make_batch(network, [Encoded(str(i), hash_id(str(i)), (tuple(p),)) for i, p in enumerate(prompts)])
+        made = [Prepared(str(i), hash_id(str(i)), 0, (tuple(p),), (length,)) for i, p in enumerate(prompts)]
+        batch = make_batch(network, made)
         consumer = ReadingConsumer(network, plan, ScanState({}), PromptValues(), lambda prompts, tokens: None)
         start = clock()
         with torch.inference_mode():
-            network.forward(batch.ids.flatten(0, 1), batch.real.flatten(0, 1))
+            network.forward(batch.inputs)
         middle = clock()
         run_batch(network, batch, plan.layers, consumer)
         return middle - start, clock() - middle

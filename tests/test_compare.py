@@ -76,7 +76,7 @@ def test_cka_needs_kept_rows_of_the_same_texts(two_runs, tiny_llama, tmp_path):
     with pytest.raises(RunError, match="a keeps no pooled rows .* intrinsic_dimension"):
         alignment(two_runs[0], tmp_path / "a")
     layerwise.scan(tiny_llama, ["w1 w2 w3", "w4 w5 w6"], metrics="intrinsic_dimension", out=tmp_path / "b")
-    with pytest.raises(RunError, match="share 0 texts"):
+    with pytest.raises(RunError, match="share 0 examples"):
         alignment(two_runs[0], tmp_path / "b")
 
 
@@ -153,7 +153,7 @@ def test_the_command_prints_words_or_json_and_writes_a_page(two_runs, tmp_path, 
     runs, page = [str(run) for run in two_runs], tmp_path / "c.html"
     assert main(["compare", *runs, "--html", str(page)]) == 0
     printed = capsys.readouterr()
-    assert "CKA at equal depth over 28 texts" in printed.out and "paired over 28 prompts" in printed.out
+    assert "CKA at equal depth over 28 examples" in printed.out and "paired over 28 prompts" in printed.out
     text = page.read_text()
     assert all(f'<section id="{name}"' in text for name in ("told", "changes", "cka"))
     assert main(["compare", *runs, "--json", "--rows", "raw"]) == 0

@@ -35,7 +35,7 @@ def network_of(family):
 def tap_all(network, ids, mask):
     seen = {}
     with torch.inference_mode(), tapped(network.anatomy, range(DEPTH + 1), lambda k, h: seen.update({k: h.clone()})):
-        network.forward(ids, mask)
+        network.forward({"input_ids": ids, "attention_mask": mask.long()})
     return seen
 
 
@@ -113,7 +113,7 @@ def test_hooks_are_gone_after_a_pass_and_after_a_failure(family):
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError), tapped(network.anatomy, [1], fail):
-        network.forward(ids, mask)
+        network.forward({"input_ids": ids, "attention_mask": mask.long()})
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in network.module.modules())
 
 

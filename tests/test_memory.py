@@ -7,10 +7,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from layerwise.inputs.processor import Prepared
 from layerwise.inputs.source import hash_id
 from layerwise.models.load import ModelSpec, load_network
 from layerwise.passes.batches import make_batch
-from layerwise.passes.encode import Encoded
 from layerwise.passes.tapped_pass import run_batch
 from layerwise.sweep.plan import ScanPlan, choose_metrics
 from layerwise.sweep.state import ScanState
@@ -51,17 +51,18 @@ class LiveBytes(TorchDispatchMode):
 def test_a_scan_adds_one_layer_its_gram_matrices_and_the_state(real_model):
     network = load_network(ModelSpec(real_model("smollm2-135m")))
     ids = torch.randint(5, 40_000, (EXAMPLES, LENGTH), generator=torch.Generator().manual_seed(0)).tolist()
-    batch = make_batch(network, [Encoded(str(i), hash_id(str(i)), (tuple(row),)) for i, row in enumerate(ids)])
+    examples = [Prepared(str(i), hash_id(str(i)), 0, (tuple(row),), (LENGTH,)) for i, row in enumerate(ids)]
+    batch = make_batch(network, examples)
     plan = ScanPlan(choose_metrics("fast"), tuple(range(network.depth + 1)), network.depth, has_norm=True)
     state = ScanState({})
     consumer = ReadingConsumer(network, plan, state, PromptValues(), lambda prompts, tokens: None)
 
     with LiveBytes() as bare, torch.inference_mode():
-        network.forward(batch.ids.flatten(0, 1), batch.real.flatten(0, 1))
+        network.forward(batch.inputs)
     with LiveBytes() as scanned:
         run_batch(network, batch, plan.layers, consumer)
     with LiveBytes() as retained, torch.inference_mode():
-        network.module(input_ids=batch.ids.flatten(0, 1), output_hidden_states=True, use_cache=False)
+        network.module(input_ids=batch.inputs["input_ids"], output_hidden_states=True, use_cache=False)
 
     layer = 4 * EXAMPLES * LENGTH * network.width
     gram = 4 * EXAMPLES * LENGTH * LENGTH

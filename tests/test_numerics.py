@@ -11,10 +11,10 @@ from matrices import normal
 
 import layerwise
 from layerwise import functional as F
+from layerwise.inputs.perturbations.changes import Changes
 from layerwise.models.load import ModelSpec, load_network
 from layerwise.ops import spectrum as spectra
-from layerwise.passes.batches import make_batch
-from layerwise.passes.encode import encode_examples
+from layerwise.passes.batches import make_batch, processor_of
 from layerwise.passes.tapped_pass import run_batch
 from layerwise.sweep.plan import ScanPlan, choose_metrics
 from layerwise.sweep.rows import layer_scores
@@ -35,7 +35,7 @@ def paragraphs(folder, data):
 def batch_of(folder, data, length, prompts, views=0):
     """A batch of paragraphs, all cut to `length` tokens."""
     network, texts = network_of(folder), paragraphs(folder, data)[:prompts]
-    return make_batch(network, encode_examples(network.tokenizer, texts, length, views=views))
+    return make_batch(network, processor_of(network).prepare(texts, length, Changes(views=views)))
 
 
 class Keep:

@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from layerwise.inputs import views
+from layerwise.inputs.perturbations import text as views
+from layerwise.inputs.perturbations.text import make_view
 from layerwise.inputs.text import demo_texts
-from layerwise.inputs.views import make_view
 
 TEXT = "The lighthouse keeper counted seven ships before breakfast, and wrote each name down."
 

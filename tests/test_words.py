@@ -159,7 +159,7 @@ def test_embed_export_and_tradeoff_check_their_options_before_weights(tiny_llama
 
 def test_a_length_that_holds_only_the_tokenizers_own_tokens_is_refused():
     """With [CLS] and [SEP], two tokens leave none of the text, and every vector would be the same."""
-    from layerwise.passes.encode import encode_texts
+    from layerwise.inputs.tokenizing import encode_texts
 
     class Bracketing:
         def num_special_tokens_to_add(self):

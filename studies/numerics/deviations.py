@@ -21,8 +21,7 @@ from layerwise import functional as F
 from layerwise.models.load import ModelSpec, load_network
 from layerwise.ops.rows import treat_rows
 from layerwise.ops.spectrum import renyi_entropy, small_gram
-from layerwise.passes.batches import Batch, make_batch
-from layerwise.passes.encode import encode_examples
+from layerwise.passes.batches import Batch, make_batch, processor_of
 from layerwise.passes.tapped_pass import run_batch
 
 LENGTHS, PROMPTS = (37, 128, 256), 6
@@ -79,7 +78,7 @@ def main(models: Path, data: Path) -> None:
         texts = list(layerwise.texts(data, **kept))
         for length in LENGTHS:
             compare = Compare({"model": model, "tokens": length})
-            batch = make_batch(network, encode_examples(network.tokenizer, texts, length))
+            batch = make_batch(network, processor_of(network).prepare(texts, length))
             run_batch(network, batch, range(network.depth + 1), compare)
             tables.append(pd.DataFrame(compare.found))
     table = pd.concat(tables)

@@ -8,8 +8,8 @@ from random import Random
 
 import pandas as pd
 
+from layerwise.inputs.perturbations.text import SHORTEST_WORD, WORD, make_view, split_words
 from layerwise.inputs.text import wikitext_paragraph
-from layerwise.inputs.views import SHORTEST_WORD, WORD, make_view, split_words
 
 
 def distance(a: str, b: str) -> int:

@@ -8,7 +8,7 @@ import pandas as pd
 from layerwise.api.reading import ways_to_read
 from layerwise.core.checks import require_options
 from layerwise.core.progress import progress_bar
-from layerwise.inputs.text import open_source
+from layerwise.inputs.modalities import open_source
 from layerwise.models.layers import LayerChoice, choose_layers
 from layerwise.models.opening import longest, open_network
 from layerwise.models.readouts import expand_layers, last_recipe, split_last
@@ -27,7 +27,7 @@ def embed(
     batch_tokens: int = 4096,
     progress: bool = False,
 ) -> pd.DataFrame:
-    """One vector per text for each chosen layer: columns id, text, and layer_K or last with the vectors.
+    """One vector per example for each chosen layer: columns id, text (of texts), and layer_K or last with the vectors.
 
     `last` is the model as shipped: what `SentenceTransformer(model).encode` gives, with its own pooling, map,
     normalisation and prompt. A layer number is that layer, pooled as the model pools unless `pooling` says otherwise.
@@ -43,15 +43,16 @@ def embed(
     named = {f"layer_{k}": chosen[i] for i, k in enumerate(choose_layers(numbers, network.depth) if numbers else ())}
     named |= {"last": last_recipe(network)} if with_last else {}
     prompt = chosen[0].prompt  # the model's own, the same for all
-    behind = [replace(example, text=prompt + example.text) for example in examples] if prompt else examples
+    behind = [replace(example, payload=prompt + example.text) for example in examples] if prompt else examples
     with progress_bar(progress) as on_batch:
         vectors = pooled_vectors(
             network, behind, [recipe.at for recipe in chosen], batch_tokens=batch_tokens,
             max_length=longest(max_length, network), on_batch=lambda done: on_batch(done, 0),
         )
     require_finite_vectors(vectors, examples, network.dtype)
-    ids, texts_read = [e.id if e else given for given, e in rows], [e and e.text for _, e in rows]
-    columns: dict[str, Any] = {"id": ids, "text": texts_read}
+    columns: dict[str, Any] = {"id": [e.id if e else given for given, e in rows]}
+    if all(isinstance(e.payload, str) for e in examples):
+        columns["text"] = [e and e.payload for _, e in rows]
     for name, recipe in named.items():
         each = iter(vectors[recipe.at].float().numpy())
         columns[name] = [next(each) if example else None for _, example in rows]

@@ -11,6 +11,7 @@ from layerwise.api.reading import fitting_texts, ways_to_read
 from layerwise.core.checks import Words, require_options
 from layerwise.core.errors import InputError
 from layerwise.core.files import open_folder
+from layerwise.core.preprocessors import require_tokenizer
 from layerwise.core.recipe import Recipe
 from layerwise.downstream.forecast import forecast_lines
 from layerwise.downstream.run import run_evaluation
@@ -66,6 +67,7 @@ def evaluate(
     threads = threads or threads_of(engine)
     chosen = choose_tasks(tasks, Path(data_root).absolute() if data_root else None)
     outline, _ = outline_and_dtype(model)
+    require_tokenizer(outline.preprocessor, "eval")
     asked = [recipes] if isinstance(recipes, Recipe) else list(recipes)
     if not asked:
         asked = expand_layers(outline, layers, ways_to_read(readout, tokens, pooling), normed_last=True)

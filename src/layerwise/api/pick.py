@@ -7,8 +7,9 @@ from typing import Any
 
 from layerwise.core.checks import require_options
 from layerwise.core.errors import InputError
+from layerwise.core.preprocessors import require_tokenizer
+from layerwise.inputs.modalities import open_source
 from layerwise.inputs.tables import read_table
-from layerwise.inputs.text import open_source
 from layerwise.models.load import LONGEST_DEFAULT
 from layerwise.models.opening import longest, network_of_run, open_network
 from layerwise.runs.folder import Run, is_run
@@ -55,6 +56,7 @@ def pick(
         network = network_of_run(opened.table.require_model(), model)
     else:
         network = open_network(run if model is None else model)
+    require_tokenizer(network.preprocessor, "pick")
     length = longest(max_length, network, at_most=LONGEST_DEFAULT)
     found = pick_recipe(
         network, texts_given, labels=table, layer_only=layer_only, static=static, max_length=length, seed=seed

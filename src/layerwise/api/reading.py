@@ -6,7 +6,7 @@ from typing import Any, Literal
 from layerwise.core.checks import Words, split_words
 from layerwise.core.errors import InputError
 from layerwise.core.recipe import Recipe
-from layerwise.inputs.text import open_source
+from layerwise.inputs.modalities import open_source
 from layerwise.models.readouts import Ways
 
 

@@ -9,7 +9,7 @@ from layerwise.core.files import open_folder
 from layerwise.core.progress import progress_bar
 from layerwise.engines.opening import open_engine, threads_of
 from layerwise.engines.ray import Cluster
-from layerwise.inputs.views import STRENGTH
+from layerwise.inputs.perturbations.base import STRENGTH
 from layerwise.metrics.base import Metric
 from layerwise.models.layers import LayerChoice
 from layerwise.runs.claims import require_usable

@@ -14,9 +14,10 @@ from layerwise.core.files import open_folder
 from layerwise.core.progress import progress_bar
 from layerwise.engines.opening import open_engine, threads_of
 from layerwise.engines.ray import Cluster
+from layerwise.inputs.modalities import open_source, processor_for
+from layerwise.inputs.perturbations.stress import KINDS, Stress
+from layerwise.inputs.processor import Processor
 from layerwise.inputs.source import Source
-from layerwise.inputs.stress import KINDS, Stress
-from layerwise.inputs.text import open_source, tokens_in
 from layerwise.metrics.base import Metric
 from layerwise.models.opening import longest, outline_and_dtype
 from layerwise.runs.claims import claim, require_usable
@@ -47,10 +48,11 @@ def stress(
     require_word("kind", kind, KINDS)
     require_options(threads=threads, allow_missing=allow_missing)
     (outline, _), source = outline_and_dtype(model), open_source(data)
-    tried = tuple(levels or [x for x in KINDS[kind].levels if KINDS[kind].a_share or x <= outline.max_length])
+    share = KINDS[kind].of == "share"
+    tried = tuple(levels or [x for x in KINDS[kind].levels if share or x <= outline.max_length])
     if kind == "length":
-        tried, source = lengths_that_fit(outline.tokenizer, source, tried, asked=levels is not None)
-    if not KINDS[kind].a_share:
+        tried, source = lengths_that_fit(processor_for(outline.preprocessor), source, tried, asked=levels is not None)
+    if not share:
         options["max_length"] = longest(int(max(tried)), outline)
     options["threads"] = threads or threads_of(engine)
     tables = []
@@ -74,13 +76,13 @@ def stress(
 
 
 def lengths_that_fit(
-    count: Any, source: Source, levels: Sequence[float], *, asked: bool
+    processor: Processor[Any], source: Source, levels: Sequence[float], *, asked: bool
 ) -> tuple[tuple[float, ...], Source]:
-    """The texts long enough for every level; of levels that nobody asked for, those that half of them reach."""
-    lengths = sorted(n for example in source if (n := tokens_in(count, example.text)) < math.inf) or [0]
+    """The examples long enough for every level; of levels that nobody asked for, those that half of them reach."""
+    lengths = sorted(n for example in source if (n := processor.size(example.payload)) < math.inf) or [0]
     if not asked:
         levels = [level for level in levels if level <= lengths[len(lengths) // 2]]
     if not levels or max(levels) > lengths[-1]:
-        raise InputError(f"no text is that long: the longest has {lengths[-1]} tokens; pass shorter --levels")
+        raise InputError(f"no {source.unit} is that long: the longest has {lengths[-1]} tokens; pass shorter --levels")
     most = max(levels)
-    return tuple(levels), source.where(lambda text: tokens_in(count, text) >= most, f">= {most:g} tokens")
+    return tuple(levels), source.where(lambda payload: processor.size(payload) >= most, f">= {most:g} tokens")

@@ -7,8 +7,9 @@ from typing import Any
 import pandas as pd
 
 from layerwise.core.checks import require_options
+from layerwise.core.preprocessors import require_tokenizer
 from layerwise.exporter.tradeoff import front, tradeoffs
-from layerwise.inputs.text import open_source
+from layerwise.inputs.modalities import open_source
 from layerwise.models.opening import network_of_run
 from layerwise.runs.folder import Run, require_place_for, write_record
 from layerwise.runs.records import TRADEOFF
@@ -32,6 +33,7 @@ def tradeoff(
     if place is not None:
         require_place_for(place, TRADEOFF)  # noticed now, not after the model was timed
     network = network_of_run(opened.table.require_model(), model)
+    require_tokenizer(network.preprocessor, "tradeoff")
     batch = [example.text for example in islice(open_source(data), TIMED_TEXTS)]
     frame = tradeoffs(opened.table, network, batch, score=score, mode=mode, repeats=repeats)
     if place is not None:

@@ -5,7 +5,7 @@ from argparse import ArgumentParser, Namespace
 
 from layerwise.cli.options import add_data, add_engine, add_model, add_reading, engine_options, model_spec, open_data
 from layerwise.core.display import redacted
-from layerwise.inputs.stress import KINDS
+from layerwise.inputs.perturbations.stress import KINDS
 
 HELP = "every layer on repeated, random, short and long prompts"
 

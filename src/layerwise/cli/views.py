@@ -3,7 +3,8 @@
 import json
 from argparse import ArgumentParser, Namespace
 
-from layerwise.inputs.views import STRENGTH, make_view
+from layerwise.inputs.perturbations.base import STRENGTH
+from layerwise.inputs.perturbations.text import make_view
 
 HELP = "show the perturbed copies of a text that invariance metrics compare"
 

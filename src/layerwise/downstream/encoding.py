@@ -60,7 +60,7 @@ class Encoding:
         with threads(self.threads):
             found = pooled_vectors(
                 network,
-                [replace(item, text=self.kind.prompt + item.text) for item in items],
+                [replace(item, payload=self.kind.prompt + item.text) for item in items],
                 self.kind.readouts,
                 max_length=self.kind.max_length,
                 batch_tokens=self.batch_tokens,

@@ -1,11 +1,14 @@
-"""Examples and their ids: a stream of texts in which every text has a name that does not depend on its place."""
+"""Examples and their ids: a stream of payloads in which each one has a name that does not depend on its place."""
 
 import hashlib
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
 
 from layerwise.core.errors import InputError
 from layerwise.inputs.occurrences import Occurrences
@@ -17,40 +20,85 @@ def hash_id(example_id: str) -> int:
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little", signed=True)
 
 
-@dataclass(frozen=True)
+@runtime_checkable
+class HasContent(Protocol):
+    """A payload of a kind of its own, such as sound with its sampling rate: it gives its bytes itself."""
+
+    def content_bytes(self) -> bytes: ...
+
+
+Payload = str | bytes | npt.NDArray[Any] | HasContent  # what an example carries: a text, a file's bytes, an array
+
+
+def content_bytes(payload: Payload) -> bytes:
+    """The bytes that a payload is identified by: the same on every machine, others for any other content."""
+    if isinstance(payload, str):
+        return payload.encode("utf-8", "surrogatepass")
+    if isinstance(payload, bytes):
+        return payload
+    if isinstance(payload, np.ndarray):
+        if payload.dtype.hasobject:
+            raise InputError(f"an array of {payload.dtype} has no bytes of its own; pass an array of numbers")
+        return f"{payload.dtype.str} {payload.shape} ".encode() + payload.tobytes()
+    if isinstance(payload, HasContent):
+        return payload.content_bytes()
+    kinds = "a text, bytes, a numpy array, or an object with a method content_bytes()"
+    raise InputError(f"an example cannot carry a {type(payload).__name__}; use {kinds}")
+
+
+@dataclass(frozen=True, eq=False)
 class Example:
-    """One text and its id: a column of the data if one was named, else a hash of the text."""
+    """What goes into a model, and its id: a column of the data if one was named, else a hash of the content."""
 
     id: str
-    text: str
+    payload: Payload
+
+    def __eq__(self, other: object) -> bool:
+        """Same id, same content; arrays would compare number by number."""
+        return isinstance(other, Example) and (self.id, self.content) == (other.id, other.content)
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    @property
+    def content(self) -> bytes:
+        return content_bytes(self.payload)
+
+    @property
+    def text(self) -> str:
+        """The payload where it is a text; raises where it is not, for whatever works on texts only."""
+        if not isinstance(self.payload, str):
+            raise InputError(f"example {self.id} holds a {type(self.payload).__name__}, not a text")
+        return self.payload
 
     @property
     def key(self) -> int:
-        """Orders samples; the same for any text under this id."""
+        """Orders samples; the same for any content under this id."""
         return hash_id(self.id)
 
     @property
     def digest(self) -> int:
-        """A signed 64-bit hash of id and text: what tells whether two runs saw the same example."""
-        content = b"\0".join(part.encode("utf-8", "surrogatepass") for part in (self.id, self.text))
+        """A signed 64-bit hash of id and content: what tells whether two runs saw the same example."""
+        content = b"\0".join((self.id.encode("utf-8", "surrogatepass"), self.content))
         return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little", signed=True)
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where texts come from, in words, and how to go through them; can be gone through again and again."""
+    """Where examples come from, in words, and how to go through them; can be gone through again and again."""
 
     name: str
-    rows: Callable[[], Iterable[tuple[str | None, str | None]]]  # (id or None, text or None where a row has none)
+    rows: Callable[[], Iterable[tuple[str | None, Payload | None]]]  # id or None; None for a blank row
     remote: bool = False  # going through it means downloading it
     options: Mapping[str, Any] = field(default_factory=dict, compare=False)  # what opens it again; {} if nothing does
+    unit: str = "text"  # what one payload is called in messages
 
     def __iter__(self) -> Iterator[Example]:
-        """The examples; rows without a text are passed over. Raises where there is no text at all."""
+        """The examples; blank rows are passed over. Raises where there is no example at all."""
         return self.examples()
 
     def examples(self, on_blank: Callable[[], None] = lambda: None) -> Iterator[Example]:
-        """The examples; `on_blank` is called for each row that has no text."""
+        """The examples; `on_blank` is called for each blank row."""
         for _, example in self.every_row():
             if example is None:
                 on_blank()
@@ -58,61 +106,61 @@ class Source:
                 yield example
 
     def every_row(self) -> Iterator[tuple[str | None, Example | None]]:
-        """Every row in its place: the id that it was given, if any, and its example, None where it has no text."""
+        """Every row in its place: the id that it was given, if any, and its example, None where it is blank."""
         occurrences, named, some = Occurrences(), set[str](), False
-        for given, text in self.rows():
+        for given, payload in self.rows():
             if given is not None:
                 if given in named:
                     raise InputError(f"the id {given!r} occurs twice in {self.name}; ids must be unique")
                 named.add(given)
-            some = some or text is not None
-            if text is None:
+            some = some or payload is not None
+            if payload is None:
                 yield given, None
             else:
-                yield given, Example(content_id(text, occurrences) if given is None else given, text)
+                yield given, Example(content_id(payload, occurrences) if given is None else given, payload)
         if not some:
-            raise InputError(f"{self.name} holds no text; nothing can be computed")
+            raise InputError(f"{self.name} holds no {self.unit}; nothing can be computed")
 
-    def texts(self) -> Iterator[tuple[str | None, str]]:
-        """Ids that were given, and texts."""
-        return ((given, text) for given, text in self.rows() if text is not None)
+    def payloads(self) -> Iterator[tuple[str | None, Payload]]:
+        """Ids that were given, and payloads."""
+        return ((given, payload) for given, payload in self.rows() if payload is not None)
 
     def count(self, at_most: int) -> tuple[int, bool]:
-        """How many texts there are, and whether that is all: counting stops at a number, and is not begun online."""
-        found = at_most if self.remote else sum(1 for _ in islice(self.texts(), at_most))
+        """How many examples there are, and whether that is all: counting stops at a number; it is not begun online."""
+        found = at_most if self.remote else sum(1 for _ in islice(self.payloads(), at_most))
         return found, found < at_most
 
-    def where(self, keep: Callable[[str], bool], said: str) -> "Source":
-        """Only the texts that `keep` accepts."""
-        kept = lambda: ((i, text) for i, text in self.texts() if keep(text))  # noqa: E731
-        return replace(self, name=f"{self.name} ({said})", rows=kept)
+    def where(self, keep: Callable[[Payload], bool], description: str) -> "Source":
+        """Only the payloads that `keep` accepts."""
+        kept = lambda: ((i, payload) for i, payload in self.payloads() if keep(payload))  # noqa: E731
+        return replace(self, name=f"{self.name} ({description})", rows=kept)
 
     def first(self, n: int) -> "Source":
-        """The first n texts, and the rows without a text among them."""
+        """The first n examples, and the blank rows among them."""
 
-        def rows() -> Iterator[tuple[str | None, str | None]]:
+        def rows() -> Iterator[tuple[str | None, Payload | None]]:
             left = n
-            for given, text in self.rows():
-                left -= text is not None
-                yield given, text
+            for given, payload in self.rows():
+                left -= payload is not None
+                yield given, payload
                 if not left:
                     return
 
         return replace(self, name=f"{self.name} (first {n})", rows=rows)
 
     def sample(self, n: int) -> "Source":
-        """The n texts whose hashed ids are smallest: a fair sample that does not depend on the order."""
+        """The n examples whose hashed ids are smallest: a fair sample that does not depend on the order."""
 
-        def rows() -> Iterator[tuple[str | None, str]]:
+        def rows() -> Iterator[tuple[str | None, Payload]]:
             chosen = heapq.nsmallest(n, self, key=lambda example: example.key)
-            return ((example.id, example.text) for example in chosen)
+            return ((example.id, example.payload) for example in chosen)
 
         return replace(self, name=f"{self.name} (sample of {n})", rows=rows)
 
 
-def content_id(text: str, occurrences: Occurrences) -> str:
-    """A hash of the text; a repeated one gets an occurrence number, so that order never matters."""
-    content = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+def content_id(payload: Payload, occurrences: Occurrences) -> str:
+    """A hash of the content; a repeated one gets an occurrence number, so that order never matters."""
+    content = hashlib.blake2b(content_bytes(payload), digest_size=8).digest()
     before = occurrences.before(int.from_bytes(content, "little"))
     return content.hex() + (f"-{before}" if before else "")
 

@@ -1,19 +1,18 @@
 """Texts from a list, a file (.txt, .jsonl, .csv, .parquet), standard input, a hub data set, or the bundled demo."""
 
-import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.resources import files
 from importlib.util import find_spec
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from layerwise.core.checks import require_options, require_word
 from layerwise.core.errors import InputError, MissingExtra
 from layerwise.inputs.source import Source
-from layerwise.inputs.tables import ENCODING, read_records, require_text, require_whole_characters
+from layerwise.inputs.tables import ENCODING, read_records, require_text
+from layerwise.inputs.tokenizing import tokens_in
 
 Row = tuple[str | None, str | None]  # id or None, text or None where there is none
 SUFFIXES = (".txt", ".jsonl", ".csv", ".parquet")
@@ -42,11 +41,12 @@ def open_texts(
         require_word("only", only, FILTERS)
     source = from_anywhere(data, column, id_column, split, config)
     if only is not None:
-        source = source.where(FILTERS[only], f"only {only} paragraphs")
+        keep = FILTERS[only]
+        source = source.where(lambda text: keep(str(text)), f"only {only} paragraphs")
     if min_tokens:
         if tokenizer is None:
             raise InputError("min_tokens counts tokens, so it needs a tokenizer: pass tokenizer=")
-        source = source.where(lambda text: tokens_in(tokenizer, text) >= min_tokens, f">= {min_tokens} tokens")
+        source = source.where(lambda text: tokens_in(tokenizer, str(text)) >= min_tokens, f">= {min_tokens} tokens")
     if limit is not None:
         source = source.first(limit)
     source = source if sample is None else source.sample(sample)
@@ -54,10 +54,6 @@ def open_texts(
     asked = {"column": column, "id_column": id_column, "split": split, "config": config, "only": only,
              "min_tokens": min_tokens, "limit": limit, "sample": sample}  # fmt: skip
     return replace(source, options={} if in_memory else {"data": str(data)} | asked)
-
-
-def open_source(data: Any) -> Source:
-    return data if isinstance(data, Source) else open_texts(data)
 
 
 def from_anywhere(
@@ -157,14 +153,6 @@ def id_of(value: Any, where: str, column: str) -> str:
     return require_text(str(value), f"column {column!r}", where)
 
 
-def tokens_in(tokenizer: Any, text: str) -> float:
-    """How many tokens a text has; infinity where it cannot be told, so that it is named where it is computed."""
-    try:
-        return len(tokenizer(require_whole_characters(text, "a text"))["input_ids"])
-    except InputError:
-        return math.inf
-
-
 def wikitext_paragraph(text: str) -> bool:
     """True for a paragraph of WikiText, false for its headings (` = Title = `) and blanks."""
     text = text.strip()
@@ -172,8 +160,3 @@ def wikitext_paragraph(text: str) -> bool:
 
 
 FILTERS: dict[str, Callable[[str], bool]] = {"wikitext": wikitext_paragraph}
-
-
-def peek(source: Source, n: int) -> list[str]:
-    """The first n texts, to estimate lengths by; raises where there is none."""
-    return [example.text for example in islice(source, n)]

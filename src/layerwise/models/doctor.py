@@ -48,8 +48,12 @@ def hidden_states(network: Network, ids: Tensor, real: Tensor) -> list[Tensor]:
     """Every layer of one batch, by the taps."""
     seen: dict[int, Tensor] = {}
     with torch.inference_mode(), tapped(network.anatomy, range(network.depth + 1), seen.__setitem__):
-        network.forward(ids.to(network.device), real.to(network.device))
+        network.forward(inputs_of(ids.to(network.device), real.to(network.device)))
     return [seen[layer].float().cpu() for layer in sorted(seen)]
+
+
+def inputs_of(ids: Tensor, real: Tensor) -> dict[str, Tensor]:
+    return {"input_ids": ids, "attention_mask": real.long()}
 
 
 def layer_count(network: Network, layers: list[Tensor]) -> Finding:
@@ -109,7 +113,8 @@ def as_shipped(network: Network, head: Head) -> Finding:
             one = torch.tensor(cut["input_ids"])[None]
             last = hidden_states(network, one, torch.ones_like(one, dtype=torch.bool))[-1]
             states = final_states(network.anatomy, last.to(network.device, network.dtype))
-            rows.append(head(states, one.to(network.device), torch.ones_like(one).to(network.device)).float().cpu())
+            given = one.to(network.device)
+            rows.append(head(states, inputs_of(given, torch.ones_like(given))).float().cpu())
     gap = difference(torch.cat(rows), own)
     verdict: Literal["ok", "wrong"] = "ok" if gap <= tolerance(network) else "wrong"
     return Finding(verdict, "as shipped", f"{modules}: differs from SentenceTransformer.encode by {gap:.1e}")

@@ -9,12 +9,13 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from layerwise.core.hashes import Known, file_hash, identity_of
+from layerwise.core.preprocessors import is_tokenizer
 from layerwise.models.adapters import WEIGHTS as ADAPTER_WEIGHTS
 from layerwise.models.shipped import Shipped, read_json
 
@@ -24,6 +25,13 @@ BESIDE_THE_POINT = (
     "output_hidden_states", "output_attentions", "return_dict", "id2label", "label2id", "problem_type", "auto_map",
 )  # fmt: skip
 WEIGHTS, WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"
+
+
+class Preprocessor(Protocol):
+    """What a model needs of an object that makes its inputs, where that is no tokenizer."""
+
+    def identity(self) -> str:
+        """Changes with everything that changes the inputs."""
 
 
 def weights_in_files(
@@ -89,6 +97,14 @@ def config_words(config: Any) -> str:
     """Everything in a config that can change hidden states, such as rope_theta or a norm's epsilon."""
     kept = {name: value for name, value in config.to_dict().items() if name not in BESIDE_THE_POINT}
     return json.dumps(kept, sort_keys=True, default=str)
+
+
+def preprocessor_words(preprocessor: Any) -> str:
+    """Everything that decides which inputs are made of an example."""
+    if is_tokenizer(preprocessor):
+        return tokenizer_words(preprocessor)
+    own: Preprocessor = preprocessor
+    return own.identity()
 
 
 def tokenizer_words(tokenizer: Any) -> str:

@@ -14,6 +14,7 @@ from torch import nn
 from layerwise.core.checks import require_word
 from layerwise.core.errors import InputError, MissingExtra, ModelError
 from layerwise.core.hashes import Known
+from layerwise.core.preprocessors import is_tokenizer
 from layerwise.models.adapters import with_adapter
 from layerwise.models.anatomy import find_anatomy
 from layerwise.models.explain import explained, require_model_place, require_tokenizer_files, require_words
@@ -164,26 +165,31 @@ def revision_of(module: nn.Module, spec: ModelSpec) -> str:
 
 def as_network(
     module: nn.Module,
-    tokenizer: Any,
+    preprocessor: Any,
     name: str,
     part: str | None = None,
     revision: str = "main",
     head: Head | None = None,
     files: str = "",
 ) -> Network:
-    """A model object and its tokenizer as a Network; a language model's head on top of the backbone is left out."""
+    """A model object and what makes its inputs as a Network; a language model's head on the backbone is left out."""
     module = backbone(module, part)
-    require_texts(module, name)
-    anatomy, longest = find_anatomy(module, module.config), longest_input(tokenizer, module.config)
-    tokenizer = copy.deepcopy(tokenizer)  # its owner finds it as it was
+    if is_tokenizer(preprocessor):
+        require_texts(module, name)
+    anatomy, longest = find_anatomy(module, module.config), longest_input(preprocessor, module.config)
+    if is_tokenizer(preprocessor):
+        preprocessor = ready_to_pad(preprocessor)
+    usual = usual_length(head.shipped if head else None, longest)
+    return Network(name, revision, module, preprocessor, anatomy, longest, usual, head, part=part or "", files=files)
+
+
+def ready_to_pad(tokenizer: Any) -> Any:
+    """A copy that pads on the right; its owner finds the tokenizer as it was."""
+    tokenizer = copy.deepcopy(tokenizer)
     if tokenizer.pad_token is None:  # padding is masked, so any token will do
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.convert_ids_to_tokens(0)
     tokenizer.padding_side = "right"  # left padding is wrong where positions are absolute
-    special = frozenset(tokenizer.all_special_ids)
-    usual = usual_length(head.shipped if head else None, longest)
-    return Network(
-        name, revision, module, tokenizer, anatomy, longest, special, usual, head, part=part or "", files=files
-    )
+    return tokenizer
 
 
 def require_texts(module: nn.Module, name: str) -> None:
@@ -212,36 +218,43 @@ def backbone(module: Any, part: str | None) -> Any:
     return chosen
 
 
-def longest_input(tokenizer: Any, config: Any) -> int:
-    """The longest input in tokens that both the tokenizer and the positions admit."""
+def longest_input(preprocessor: Any, config: Any) -> int:
+    """The longest input in tokens that both the preprocessor and the positions admit."""
     positions = positions_of(config)
-    return int(min(tokenizer.model_max_length, NO_LIMIT if positions is None else positions, NO_LIMIT))
+    own = getattr(preprocessor, "model_max_length", NO_LIMIT)
+    return int(min(own, NO_LIMIT if positions is None else positions, NO_LIMIT))
 
 
 def adopt(model: Any, part: str | None = None) -> Network:
-    """A Network from objects: (module, tokenizer), a SentenceTransformer, or a transformers model with a name."""
+    """A Network from objects: (module, tokenizer or processor), a SentenceTransformer, or a transformers model."""
     from transformers import AutoTokenizer
 
     head: Head | None = None
     if isinstance(model, Network):
         return model
     if isinstance(model, tuple) and len(model) == 2:
-        module, tokenizer = model
+        module, preprocessor = model
     elif isinstance(model, nn.Module) and hasattr(model, "tokenizer") and hasattr(model, "encode"):
         # A SentenceTransformer: its first module wraps the transformers model.
         first = next(iter(model.children()))
-        module, tokenizer = getattr(first, "auto_model", first), model.tokenizer
-        head = head_of(model, tokenizer)
+        module, preprocessor = getattr(first, "auto_model", first), model.tokenizer
+        head = head_of(model, preprocessor)
     elif isinstance(model, nn.Module) and (name := getattr(model, "name_or_path", "")):
-        module, tokenizer = model, AutoTokenizer.from_pretrained(name)
+        module, preprocessor = model, AutoTokenizer.from_pretrained(name)
     else:
         raise InputError(
             f"cannot read a {type(model).__name__}; pass a name, a folder, a transformers model, a "
-            "SentenceTransformer or a pair (module, tokenizer)"
+            "SentenceTransformer, a pair (module, tokenizer) or a pair (module, processor)"
         )
     name = getattr(module, "name_or_path", "") or type(module).__name__
-    require_words(tokenizer, name)
-    return as_network(module, tokenizer, name, part, head=head)
+    if is_tokenizer(preprocessor):
+        require_words(preprocessor, name)
+    elif not callable(getattr(preprocessor, "identity", None)):
+        raise InputError(
+            f"cannot make inputs of {name} with a {type(preprocessor).__name__}: pass a tokenizer beside the module, "
+            "or a processor of your own, whose identity() tells what decides the inputs"
+        )
+    return as_network(module, preprocessor, name, part, head=head)
 
 
 @dataclass(frozen=True)
@@ -254,7 +267,7 @@ class Outline:
     has_norm: bool
     max_length: int
     usual_length: int
-    tokenizer: Any
+    preprocessor: Any
     shipped: Shipped | None = None
     plain_pooling: str = "mean"  # how it is pooled where it ships no pooling of its own
 
@@ -274,11 +287,11 @@ def outline_of(spec: ModelSpec) -> Outline:
     return outline_of_module(module, tokenizer, shipped)
 
 
-def outline_of_module(module: Any, tokenizer: Any, shipped: Shipped | None = None) -> Outline:
+def outline_of_module(module: Any, preprocessor: Any, shipped: Shipped | None = None) -> Outline:
     anatomy = find_anatomy(module, module.config)
     parameters = sum(p.numel() for p in module.parameters())
-    longest = longest_input(tokenizer, module.config)
+    longest = longest_input(preprocessor, module.config)
     usual = usual_length(shipped, longest)
     has_norm = anatomy.final_norm is not None
     pooling = plain_pooling(module.config)
-    return Outline(anatomy.depth, anatomy.width, parameters, has_norm, longest, usual, tokenizer, shipped, pooling)
+    return Outline(anatomy.depth, anatomy.width, parameters, has_norm, longest, usual, preprocessor, shipped, pooling)

@@ -1,6 +1,6 @@
-"""Network: a pretrained model ready to be read layer by layer, with its tokenizer and its identity."""
+"""Network: a pretrained model ready to be read layer by layer, with what makes its inputs and its identity."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from inspect import signature
@@ -9,17 +9,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from layerwise.core.preprocessors import require_tokenizer
 from layerwise.models.anatomy import Anatomy
 from layerwise.models.families.family import Family
-from layerwise.models.fingerprint import config_words, hash_of, tokenizer_words, weights_in_memory
+from layerwise.models.fingerprint import config_words, hash_of, preprocessor_words, weights_in_memory
 from layerwise.models.shipped import Head, Shipped, plain_pooling
 from layerwise.runs.identity import ModelRef
 
 
 @dataclass
 class Network:
-    """What the rest of layerwise sees of a model. Its tokenizer is a copy: the owner's stays as it is.
+    """What the rest of layerwise sees of a model. A tokenizer among it is a copy: the owner's stays as it is.
 
+    `preprocessor` makes its inputs: a tokenizer, or a processor that the user brought along.
     `max_length` is the longest input it takes, in tokens; `usual_length` where it cuts texts itself, as shipped;
     `head` what an embedding model ships behind its last layer, None where it ships nothing.
     """
@@ -27,10 +29,9 @@ class Network:
     name: str
     revision: str
     module: nn.Module
-    tokenizer: Any
+    preprocessor: Any
     anatomy: Anatomy
     max_length: int
-    special_ids: frozenset[int] = field(default_factory=frozenset)
     usual_length: int = 512
     head: Head | None = None
     adapter: str = ""
@@ -78,11 +79,18 @@ class Network:
         """Where inputs go: the device of the first weight."""
         return next(self.module.parameters()).device
 
-    def forward(self, ids: Tensor, real: Tensor) -> None:
-        """Runs the model on right-padded ids (B, T) for what its taps see; keeps no key-value cache."""
+    @property
+    def tokenizer(self) -> Any:
+        """The tokenizer, for whatever works on texts only; raises where this model has none."""
+        require_tokenizer(self.preprocessor, "this")
+        return self.preprocessor
+
+    def forward(self, inputs: Mapping[str, Tensor]) -> None:
+        """Runs the model on named inputs, (B, ...) each, for what its taps see; keeps no key-value cache."""
         spare = {"use_cache": False} if "use_cache" in signature(self.module.forward).parameters else {}
+        given = {name: x.to(self.dtype) if x.is_floating_point() else x for name, x in inputs.items()}
         with evaluating(self.module):
-            self.module(input_ids=ids, attention_mask=real.long(), **spare)
+            self.module(**given, **spare)
 
     def identity(self) -> ModelRef:
         """What rows and records say of this network; equal identities, equal numbers."""
@@ -124,7 +132,7 @@ class Network:
 
     def _words(self) -> list[str]:
         shipped = [repr(self.head.shipped.identity)] if self.head is not None else []
-        return [config_words(self.module.config), tokenizer_words(self.tokenizer), *shipped]
+        return [config_words(self.module.config), preprocessor_words(self.preprocessor), *shipped]
 
 
 @contextmanager

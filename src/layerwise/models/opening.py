@@ -22,7 +22,7 @@ def outline_and_dtype(model: Any) -> tuple[Outline, str]:
         spec = as_spec(model)
         return outline_of(spec), spec.dtype
     network = adopt(model)
-    outline = outline_of_module(network.module, network.tokenizer, network.shipped)
+    outline = outline_of_module(network.module, network.preprocessor, network.shipped)
     return outline, str(network.dtype).removeprefix("torch.")
 
 

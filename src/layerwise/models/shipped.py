@@ -179,9 +179,9 @@ class Head:
     model: Any = None  # the whole SentenceTransformer; loaded when first needed
     place: tuple[str, str | None] = field(default=("", None))  # its name and revision
 
-    def __call__(self, states: Tensor, ids: Tensor, real: Tensor) -> Tensor:
-        """states (B, T, D) as the transformer puts them out, ids and real (B, T) -> (B, E)."""
-        features: dict[str, Any] = {"token_embeddings": states, "attention_mask": real.long(), "input_ids": ids}
+    def __call__(self, states: Tensor, inputs: Mapping[str, Tensor]) -> Tensor:
+        """states (B, T, D) as the transformer puts them out, and its inputs (B, T) -> (B, E)."""
+        features: dict[str, Any] = {"token_embeddings": states, **inputs}
         if self.prompt_length:
             features["prompt_length"] = self.prompt_length
         for module in self.modules:
@@ -192,8 +192,10 @@ class Head:
     def weights(self) -> dict[str, Tensor]:
         return {f"head.{i}.{name}": w for i, m in enumerate(self.modules) for name, w in m.state_dict().items()}
 
-    def encode(self, texts: Sequence[str], max_length: int) -> Tensor:
+    def encode(self, examples: Sequence[object], max_length: int) -> Tensor:
         """What the whole model gives for these texts, which carry their prompt already."""
+        texts = [text for text in examples if isinstance(text, str)]
+        assert len(texts) == len(examples), "only models of text ship such a head"
         model = self.whole()
         prompt = self.shipped.prompt if all(text.startswith(self.shipped.prompt) for text in texts) else ""
         before = model.max_seq_length

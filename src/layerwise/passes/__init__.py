@@ -1,1 +1,1 @@
-"""One tapped pass over a model: texts to tokens, tokens to batches, batches through the taps to a consumer."""
+"""One tapped pass over a model: examples to batches, batches through the taps to a consumer."""

@@ -1,50 +1,68 @@
-"""Batches: examples of like length together, as many as a budget of tokens allows, padded on the right."""
+"""Batches: examples of like size together, as many as a budget of positions allows, made by the model's processor."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from layerwise.inputs.modalities import processor_for
+from layerwise.inputs.processor import Masks, Prepared, Processor
 from layerwise.models.network import Network
-from layerwise.passes.encode import Encoded
+
+
+def processor_of(network: Network) -> Processor[Any]:
+    """What makes this model's inputs."""
+    return processor_for(network.preprocessor)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """B examples with V views each, as tensors (B, V, T): ids, which tokens are real, which are special."""
+    """B examples with V views each: the model's inputs, (B * V, ...) each, on its device."""
 
-    examples: tuple[Encoded, ...]
-    ids: Tensor
-    real: Tensor
-    special: Tensor
+    examples: tuple[Prepared[object], ...]
+    inputs: Mapping[str, Tensor]
+    processor: Processor[Any]
+    _masks: dict[int, Masks] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def keys(self) -> Tensor:
         return torch.tensor([example.key for example in self.examples], dtype=torch.int64)
 
+    @property
+    def views(self) -> int:
+        return len(self.examples[0].sizes)
 
-def cut_batches(examples: Sequence[Encoded], budget: int) -> Iterator[tuple[Encoded, ...]]:
-    """Groups of examples, longest first, whose padded size stays within `budget` tokens (or one example).
+    def masks(self, positions: int) -> Masks:
+        """Which positions are real and which special, (B, V, T), for hidden states of so many positions.
+
+        They may be known only now (patches of a picture), and change from layer to layer (where patches are merged).
+        """
+        if positions not in self._masks:
+            self._masks[positions] = self.processor.masks(self.examples, self.inputs, positions)
+        return self._masks[positions]
+
+    def originals(self) -> dict[str, Tensor]:
+        """The inputs of the originals alone, (B, ...) each."""
+        return {name: given[:: self.views] for name, given in self.inputs.items()}
+
+
+def cut_batches(examples: Sequence[Prepared[object]], budget: int) -> Iterator[tuple[Prepared[object], ...]]:
+    """Groups of examples, longest first, whose padded size stays within `budget` positions (or one example).
 
     Longest first, so that a batch that does not fit into memory is met at the start and not at the end. Ties
     are broken by key: the batches do not depend on the order of the examples.
     """
     waiting = sorted(examples, key=lambda e: (-e.longest, e.key))
     while waiting:
-        size = max(1, budget // (waiting[0].longest * len(waiting[0].views)))
+        size = max(1, budget // (waiting[0].longest * len(waiting[0].sizes)))
         yield tuple(waiting[:size])
         waiting = waiting[size:]
 
 
-def make_batch(network: Network, examples: Sequence[Encoded]) -> Batch:
+def make_batch(network: Network, examples: Sequence[Prepared[object]]) -> Batch:
     """The tensors of a group of examples, on the model's device."""
-    views, longest = len(examples[0].views), max(e.longest for e in examples)
-    ids = torch.full((len(examples), views, longest), network.tokenizer.pad_token_id)
-    real = torch.zeros(ids.shape, dtype=torch.bool)
-    for i, example in enumerate(examples):
-        for v, tokens in enumerate(example.views):
-            ids[i, v, : len(tokens)] = torch.tensor(tokens)
-            real[i, v, : len(tokens)] = True
-    special = torch.isin(ids, torch.tensor(sorted(network.special_ids), dtype=ids.dtype)) & real
-    return Batch(tuple(examples), ids.to(network.device), real.to(network.device), special.to(network.device))
+    processor = processor_of(network)
+    inputs = {name: given.to(network.device) for name, given in processor.collate(examples).items()}
+    return Batch(tuple(examples), inputs, processor)

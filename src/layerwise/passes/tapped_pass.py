@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from layerwise.core.errors import ModelError, TooLarge
+from layerwise.inputs.processor import Prepared
 from layerwise.models.network import Network
 from layerwise.models.taps import tapped
 from layerwise.passes.batches import Batch, cut_batches, make_batch
-from layerwise.passes.encode import Encoded
 
 
 class Consumer(Protocol):
@@ -27,14 +27,16 @@ class Consumer(Protocol):
 
 
 def run_pass(
-    network: Network, examples: Sequence[Encoded], layers: Collection[int], budget: int, consumer: Consumer
+    network: Network, examples: Sequence[Prepared[object]], layers: Collection[int], budget: int, consumer: Consumer
 ) -> None:
-    """All examples through the model, in batches of at most `budget` tokens; a batch that does not fit is halved."""
+    """All examples through the model, in batches of at most `budget` positions; a batch that does not fit is halved."""
     for group in cut_batches(examples, budget):
         run_group(network, group, layers, consumer)
 
 
-def run_group(network: Network, group: Sequence[Encoded], layers: Collection[int], consumer: Consumer) -> None:
+def run_group(
+    network: Network, group: Sequence[Prepared[object]], layers: Collection[int], consumer: Consumer
+) -> None:
     try:
         run_batch(network, make_batch(network, group), layers, consumer)
         return
@@ -44,7 +46,7 @@ def run_group(network: Network, group: Sequence[Encoded], layers: Collection[int
             raise
         if len(group) == 1:
             raise TooLarge(
-                f"one example of {len(group[0].views)} x {group[0].longest} tokens does not fit into the memory of "
+                f"one example of {len(group[0].sizes)} x {group[0].longest} tokens does not fit into the memory of "
                 f"{network.device}; try a smaller --max-length, --dtype bfloat16, or a larger device"
             ) from error
     if network.device.type != "cpu":
@@ -55,19 +57,20 @@ def run_group(network: Network, group: Sequence[Encoded], layers: Collection[int
 
 
 def run_batch(network: Network, batch: Batch, layers: Collection[int], consumer: Consumer) -> None:
-    examples, views, length = batch.ids.shape
+    examples, views = len(batch.examples), batch.views
 
     def on_layer(number: int, hidden: Tensor) -> None:
-        if hidden.shape[:2] != (examples * views, length):
+        real = batch.masks(hidden.shape[-2]).real
+        if hidden.dim() != 3 or hidden.shape[:2] != (examples * views, real.shape[-1]):
             raise ModelError(
                 f"layer {number} has hidden states of shape {tuple(hidden.shape)}; expected "
-                f"({examples * views}, {length}, width). This family cannot be read layer by layer yet"
+                f"({examples * views}, {real.shape[-1]}, width). This family cannot be read layer by layer yet"
             )
-        hidden = hidden.view(examples, views, length, -1)
-        consumer.layer(number, hidden if hidden.device == batch.real.device else hidden.to(batch.real.device), batch)
+        hidden = hidden.view(examples, views, real.shape[-1], -1)
+        consumer.layer(number, hidden if hidden.device == real.device else hidden.to(real.device), batch)
 
     with torch.inference_mode(), tapped(network.anatomy, layers, on_layer):
-        network.forward(batch.ids.flatten(0, 1), batch.real.flatten(0, 1))
+        network.forward(batch.inputs)
     consumer.keep(batch)
 
 

@@ -1,4 +1,4 @@
-"""Vectors: one pooled row a text for any layers, by the same pass that scan uses."""
+"""Vectors: one pooled row per example for any layers, by the same pass that scan uses."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,8 +14,7 @@ from layerwise.models.network import Network
 from layerwise.models.taps import final_states, normed
 from layerwise.ops.pooling import pool
 from layerwise.ops.tokens import counted_tokens
-from layerwise.passes.batches import Batch
-from layerwise.passes.encode import encode_examples
+from layerwise.passes.batches import Batch, processor_of
 from layerwise.passes.tapped_pass import run_pass
 
 
@@ -30,7 +29,7 @@ class PoolingConsumer:
     read: dict[Readout, Tensor] = field(default_factory=dict)
 
     def layer(self, number: int, hidden: Tensor, batch: Batch) -> None:
-        seen = {"raw": hidden}
+        seen, (real, special) = {"raw": hidden}, batch.masks(hidden.shape[-2])
         for readout in self.readouts:
             if readout.layer == number and readout.readout == SHIPPED:
                 self.read[readout] = self.shipped_rows(hidden, batch)
@@ -38,15 +37,15 @@ class PoolingConsumer:
                 if readout.readout not in seen:
                     seen[readout.readout] = normed(self.network.anatomy, hidden)
                 states = seen[readout.readout]
-                mask = counted_tokens(states, batch.real, batch.special, readout.tokens)
-                mask = torch.where(mask.any(dim=-1, keepdim=True), mask, batch.real)  # a vector is owed to every text
+                mask = counted_tokens(states, real, special, readout.tokens)
+                mask = torch.where(mask.any(dim=-1, keepdim=True), mask, real)  # a vector is owed to every example
                 self.read[readout] = pool(states, mask, readout.pooling)[:, 0]     # (B, D)
 
     def shipped_rows(self, hidden: Tensor, batch: Batch) -> Tensor:
         """The model's own vectors, from what its last block put out: (B, E)."""
         states = final_states(self.network.anatomy, hidden)
         assert self.network.head is not None, "only a model that ships a head has such a readout"
-        rows = self.network.head(states[:, 0], batch.ids[:, 0], batch.real[:, 0])
+        rows = self.network.head(states[:, 0], batch.originals())
         return rows.to(torch.promote_types(rows.dtype, torch.float32))
 
     def keep(self, batch: Batch) -> None:
@@ -71,19 +70,19 @@ def pooled_vectors(
 ) -> dict[Readout, Tensor]:
     """A matrix (N, D) for each readout, of one pass, rows in the order of the examples.
 
-    A text in which no token counts, such as a single first one, gets the mean of all its tokens.
+    An example in which no token counts, such as a single first one, gets the mean of all its tokens.
     """
     apart = [r for r in readouts if r.readout == SHIPPED and network.head is not None and network.head.shipped.own_pass]
     ours = [r for r in readouts if r not in apart]
     found: dict[Readout, Tensor] = {}
     if ours:
-        encoded = encode_examples(network.tokenizer, examples, max_length)
+        ready = processor_of(network).prepare(examples, max_length)
         consumer = PoolingConsumer(network, ours, on_batch)
-        run_pass(network, encoded, {readout.layer for readout in ours}, batch_tokens, consumer)
+        run_pass(network, ready, {readout.layer for readout in ours}, batch_tokens, consumer)
         found = {r: torch.stack([consumer.rows[r][e.key] for e in examples]) for r in ours}
-    for readout in apart:  # a model whose modules need more than our pass gives encodes texts itself
+    for readout in apart:  # a model whose modules need more than our pass gives encodes examples itself
         assert network.head is not None
-        found[readout] = network.head.encode([e.text for e in examples], max_length)
+        found[readout] = network.head.encode([e.payload for e in examples], max_length)
     return found
 
 

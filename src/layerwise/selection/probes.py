@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from layerwise.inputs.views import make_view
+from layerwise.inputs.perturbations.text import make_view
 
 Floats = NDArray[np.float64]
 LABELS = "labels"  # how the names of probes begin that are made of the user's labels

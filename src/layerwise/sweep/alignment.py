@@ -1,4 +1,4 @@
-"""Which layers of two runs arrange the same texts alike: linear CKA of the rows that both runs kept."""
+"""Which layers of two runs arrange the same examples alike: linear CKA of the rows that both runs kept."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,16 +16,16 @@ from layerwise.runs.folder import Run
 from layerwise.runs.keys import CONTENTS, StateKey
 
 Samples = dict[str, RowSample]  # of a run's state, by name
-TEXTS_AT_MOST = 1024  # N x N numbers are held for each layer; those with the smallest hashed ids are a fair sample
+EXAMPLES_AT_MOST = 1024  # N x N numbers are held for each layer; those with the smallest hashed ids are a fair sample
 
 
 class NotComparable(RunError):
-    """Two runs that are whole, but kept no rows of texts that both saw."""
+    """Two runs that are whole, but kept no rows of examples that both saw."""
 
 
 @dataclass(frozen=True)
 class Alignment:
-    """Linear CKA (L, M) between layers of a first and a second run, on n texts that both saw."""
+    """Linear CKA (L, M) between layers of a first and a second run, on n examples that both saw."""
 
     first_layers: tuple[int, ...]
     second_layers: tuple[int, ...]
@@ -59,11 +59,11 @@ def align(runs: Sequence[Run], states: Sequence[Samples], tokens: str, pooling: 
     kept = [key for key in contents[0] if key in contents[1]]
     known = set.intersection(*(set(keys.tolist()) for sample in (one, two) for keys, _ in sample.values()))
     same = [key for key in kept if contents[0][key] == contents[1][key] and key in known]
-    shared = torch.tensor(sorted(same)[:TEXTS_AT_MOST], dtype=torch.int64)
+    shared = torch.tensor(sorted(same)[:EXAMPLES_AT_MOST], dtype=torch.int64)
     if len(shared) < 3:
         others = sum(contents[0][key] != contents[1][key] for key in kept)
-        why = f"; {others} ids are in both, but with other texts" if others else ""
-        raise NotComparable(f"{first} and {second} share {len(shared)} texts{why}; CKA needs the same texts in both")
+        why = f"; {others} ids are in both, but with other content" if others else ""
+        raise NotComparable(f"{first} and {second} share {len(shared)} examples{why}; CKA needs the same in both")
     rows = [[kept[torch.isin(keys, shared)] for keys, kept in sample.values()] for sample in (one, two)]
     return Alignment(tuple(one), tuple(two), cka_matrix(*rows), len(shared), tokens)
 

@@ -24,7 +24,7 @@ from layerwise.runs.scores import LayerScore
 from layerwise.runs.summary import aligned
 from layerwise.runs.table import LayerTable
 from layerwise.sweep.alignment import Alignment, NotComparable, align, samples_of
-from layerwise.sweep.paired import Prompts, difference_of_pairs, same_texts
+from layerwise.sweep.paired import Prompts, difference_of_pairs, same_examples
 
 Against = Literal["first", "previous"]
 SETTING = ["condition", "metric", "rows", "tokens", "pooling", "transform", "readout"]
@@ -139,7 +139,7 @@ def with_prompts(pair: Pair, first: Run, second: Run) -> Pair:
 
 
 def with_cka(pair: Pair, first: Run, second: Run, tokens: str) -> Pair:
-    """The pair, with CKA in that token choice; a note where the runs keep no rows of the same texts."""
+    """The pair, with CKA in that token choice; a note where the runs keep no rows of the same examples."""
     states = [samples_of(run) for run in (first, second)]  # raises where a file is damaged
     try:
         return replace(pair, cka=align((first, second), states, tokens))
@@ -178,7 +178,7 @@ def changes_of_curve(
     for s in one:
         other = min(two, key=lambda t: (round(abs(t.depth - s.depth), 9), t.layer))
         apart = other.value - s.value
-        # Two independent samples: halves of the intervals add up as squares. Too wide if the texts are the same.
+        # Two independent samples: halves of the intervals add up as squares. Too wide if the examples are the same.
         half = math.hypot(s.ci_high - s.ci_low, other.ci_high - other.ci_low) / 2
         rows.append({
             **dict(zip(SETTING, setting, strict=True)),
@@ -194,7 +194,7 @@ def with_pairs(changes: pd.DataFrame, first: Prompts, second: Prompts) -> pd.Dat
     """The changes, with intervals over the prompts that both runs saw where their own numbers were kept."""
     changes = changes.copy()
     for (layer, other), part in changes.groupby(["layer", "other_layer"]):
-        both = same_texts(first.rows(layer=layer), second.rows(layer=other), PROMPT_SETTING)
+        both = same_examples(first.rows(layer=layer), second.rows(layer=other), PROMPT_SETTING)
         both = both.dropna(subset=["value", "value_after"])
         apart = (both.value_after - both.value).groupby([both[name] for name in PROMPT_SETTING])
         known = {setting: values for setting, values in apart if len(values) > 1}
@@ -249,7 +249,7 @@ def cka_told(cka: Alignment) -> str:
         return "CKA is undefined: a layer has no spread"
     least, most = min(known, key=lambda k: known[k]), max(known, key=lambda k: known[k])
     told = f"most alike at layer {most} ({known[most]:.2f}), least at layer {least} ({known[least]:.2f})"
-    return f"CKA at equal depth over {cka.n} texts: {told}"
+    return f"CKA at equal depth over {cka.n} examples: {told}"
 
 
 def turns_told(table: LayerTable) -> str:

@@ -57,7 +57,7 @@ def difference(
         if found[-1].empty:
             words = ", ".join(f"{name}={word}" for name, word in {"layer": layer, **setting}.items())
             raise InputError(f"{opened.run} has no prompt-level values for {words}")
-    both = same_texts(*found).dropna(subset=["value", "value_after"])
+    both = same_examples(*found).dropna(subset=["value", "value_after"])
     return difference_of_pairs((both.value_after - both.value).to_numpy())
 
 
@@ -104,9 +104,9 @@ class Prompts:
         return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=COLUMNS)
 
 
-def same_texts(one: Any, two: Any, on: Sequence[str] = ()) -> Any:
-    """Rows of two runs side by side, for prompts of the same id and the same text; raises where only ids agree."""
+def same_examples(one: Any, two: Any, on: Sequence[str] = ()) -> Any:
+    """Rows of two runs side by side, for prompts of the same id and the same content; raises where only ids agree."""
     both = one.merge(two, on=["id", "digest", *on], suffixes=("", "_after"))
     if both.empty and (shared := len(set(one.id) & set(two.id))):
-        raise InputError(f"{shared} ids are in both runs, but with other texts; only the same texts can be paired")
+        raise InputError(f"{shared} ids are in both runs, but with other content; only the same examples can be paired")
     return both

@@ -10,8 +10,8 @@ import torch
 
 from layerwise.core.checks import problems_of, suggestion
 from layerwise.core.errors import InputError
-from layerwise.inputs.stress import Stress
-from layerwise.inputs.views import STRENGTH
+from layerwise.inputs.perturbations.base import STRENGTH
+from layerwise.inputs.perturbations.stress import Stress
 from layerwise.metrics.base import Metric
 from layerwise.metrics.catalog import CATALOG
 from layerwise.metrics.code_hash import code_hash
@@ -85,7 +85,7 @@ class ScanPlan:
         words = ("rows", "tokens", "readout", "pooling", "state", "view_strength")
         problems = problems_of({name: getattr(self, name) for name in (*words, *COUNTS)})
         if self.stress and self.views:
-            problems.append("stressed prompts have no views: stress is made of tokens, views are made of text")
+            problems.append("stressed prompts have no views; use metrics that need none")
         problems += [] if problems_of({"state": self.state}) else self._problems_of_state()
         if "normed" in self.readout and not self.has_norm:
             problems.append("this model has no final norm, so there is no normed readout; use raw")

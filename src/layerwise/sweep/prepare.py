@@ -2,12 +2,16 @@
 
 import math
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from layerwise.core.checks import Words, require_options, split_words
+from layerwise.core.errors import InputError
+from layerwise.inputs.modalities import open_source, processor_for
+from layerwise.inputs.perturbations.stress import Stress
+from layerwise.inputs.processor import Processor
 from layerwise.inputs.source import Source
-from layerwise.inputs.text import open_source, peek, tokens_in
 from layerwise.metrics.base import Metric
 from layerwise.models.layers import LayerChoice, choose_layers
 from layerwise.models.load import (
@@ -17,11 +21,11 @@ from layerwise.models.load import (
     Outline,
 )
 from layerwise.models.opening import longest, outline_and_dtype
-from layerwise.passes.encode import encode_texts
 from layerwise.sweep.forecast import Forecast, make_forecast
 from layerwise.sweep.plan import ScanPlan, choose_metrics, with_state
 
-COUNTED_AT_MOST = 20_000  # texts that a forecast counts: no state grows beyond so many
+COUNTED_AT_MOST = 20_000  # examples that a forecast counts: no state grows beyond so many
+PEEKED_AT = 64  # examples that lengths are guessed from
 
 
 def prepare(
@@ -43,6 +47,7 @@ def prepare(
     require_options(max_length=max_length, state=state)  # the plan checks all others, and tells all that is wrong
     chosen = choose_metrics(metrics)
     outline, dtype = outline_and_dtype(model)
+    require_stress(processor_for(outline.preprocessor), numbers.get("stress"))
     made: Any = {name: split_words(name, given) for name, given in reading.items()}
     scan_plan = ScanPlan(
         metrics=chosen,
@@ -58,14 +63,22 @@ def prepare(
     return with_state(scan_plan, state, outline.width, lambda: source.count(COUNTED_AT_MOST)[0]), source, outline
 
 
+def require_stress(processor: Processor[Any], stress: Stress | None) -> None:
+    """Raises where a model's inputs cannot be put under that kind of stress."""
+    if stress is not None and stress.kind not in processor.stresses:
+        known = ", ".join(processor.stresses) or "none"
+        raise InputError(f"{stress.kind} is no stress that the inputs of this model can be put under; there is {known}")
+
+
 def forecast_of(
     model: Any, scan_plan: ScanPlan, source: Source, outline: Outline, *, loaded: bool = False
 ) -> Forecast:
-    """Lengths are guessed from the first texts; weights that are `loaded` already, or elsewhere, are free here."""
+    """Lengths are guessed from the first examples; weights that are `loaded` already, or elsewhere, are free here."""
     loaded = loaded or not isinstance(model, str | Path | ModelSpec)
-    # A text that cannot be computed is named where that is tried: it may be left out.
-    whole = [text for text in peek(source, 64) if tokens_in(outline.tokenizer, text) < math.inf]
-    sample = encode_texts(outline.tokenizer, whole, scan_plan.max_length)
+    processor = processor_for(outline.preprocessor)
+    # An example that cannot be computed is named where that is tried: it may be left out.
+    whole = [example for example in islice(source, PEEKED_AT) if processor.size(example.payload) < math.inf]
+    sizes = [ready.sizes[0] for ready in processor.prepare(whole, scan_plan.max_length)]
     prompts, all_of_them = source.count(COUNTED_AT_MOST)
     return make_forecast(
         scan_plan,
@@ -74,5 +87,5 @@ def forecast_of(
         bytes_per_weight=0 if loaded else DTYPES[scan_plan.dtype].itemsize,
         prompts=prompts,
         and_more=not all_of_them,
-        mean_length=sum(len(ids) for ids, _ in sample) / max(1, len(sample)),
+        mean_length=sum(sizes) / max(1, len(sizes)),
     )

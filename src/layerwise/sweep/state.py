@@ -19,7 +19,7 @@ class Facts:
     prompts: int = 0
     tokens: int = 0  # of the originals
     cut: int = 0
-    digests: int = 0  # sum over all examples of the hash of id and text, modulo 2^64
+    digests: int = 0  # sum over all examples of the hash of id and content, modulo 2^64
     missing: list[str] = field(default_factory=list)  # ids of examples that could not be computed
 
     def merge(self, other: Self) -> None:

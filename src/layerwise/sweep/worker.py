@@ -1,7 +1,7 @@
 """The worker: one shard of examples through the model, and the state it leaves. The same on a laptop and on a node."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -11,15 +11,14 @@ from layerwise.accumulators.class_scatter import ClassScatter
 from layerwise.accumulators.row_sample import RowSample
 from layerwise.accumulators.second_moment import SecondMoment
 from layerwise.engines.shards import threads
+from layerwise.inputs.perturbations.changes import Changes
 from layerwise.inputs.source import Example
-from layerwise.inputs.stress import Stress, Vocabulary
 from layerwise.metrics.readings import LayerBatch, Reading
 from layerwise.models.network import Network
 from layerwise.models.taps import normed
 from layerwise.ops.pooling import pool
 from layerwise.ops.tokens import counted_tokens
-from layerwise.passes.batches import Batch
-from layerwise.passes.encode import Encoded, encode_examples
+from layerwise.passes.batches import Batch, processor_of
 from layerwise.passes.tapped_pass import run_pass
 from layerwise.passes.vectors import not_finite
 from layerwise.runs.keys import CONTENTS
@@ -69,7 +68,7 @@ class ReadingConsumer:
 
     def look(self, number: int, hidden: Tensor, batch: Batch, lens: Lens) -> LayerBatch:
         """A layer through a lens; raises where it is not finite, naming layer, type and example."""
-        mask = counted_tokens(hidden, batch.real, batch.special, lens.tokens)      # (B, V, T)
+        mask = counted_tokens(hidden, *batch.masks(hidden.shape[-2]), lens.tokens)  # (B, V, T)
         pooled = pool(hidden, mask, lens.pooling)                                  # (B, V, D)
         bad = ~torch.isfinite(pooled).flatten(1).all(dim=1) & mask.any(dim=-1).all(dim=1)
         if bool(bad.any()):
@@ -87,7 +86,7 @@ class ReadingConsumer:
         self.prompts.ids.extend(example.id for example in batch.examples)
         self.prompts.digests.extend(example.digest for example in batch.examples)
         self.drop()
-        tokens = sum(len(e.views[0]) for e in batch.examples)
+        tokens = sum(e.sizes[0] for e in batch.examples)
         digests = torch.tensor([e.digest for e in batch.examples], dtype=torch.int64)
         cut, total = sum(e.cut for e in batch.examples), sum(digests.tolist()) % 2**64
         self.state.facts.merge(Facts(len(batch.examples), tokens, cut, total))
@@ -98,25 +97,16 @@ class ReadingConsumer:
         self.read = {}
 
 
-def stressed(network: Network, plan: ScanPlan, stress: Stress, example: Encoded) -> Encoded:
-    """The example with its tokens made extreme."""
-    vocabulary = Vocabulary(len(network.tokenizer), network.special_ids)
-    return replace(example, views=(stress.apply(example.views[0], vocabulary, plan.seed, example.id),))
-
-
 def scan_shard(
     network: Network, plan: ScanPlan, origin: Mapping[str, Any], examples: Sequence[Example], on_batch: OnBatch
 ) -> tuple[ScanState, PromptValues]:
     """The state of one shard, and its prompts' own numbers."""
     state, prompts = ScanState(origin), PromptValues()
-    encoded = encode_examples(
-        network.tokenizer, examples, plan.max_length, views=plan.views, seed=plan.seed, strength=plan.view_strength
-    )
-    if plan.stress:
-        encoded = [stressed(network, plan, plan.stress, example) for example in encoded]
+    changes = Changes(views=plan.views, strength=plan.view_strength, seed=plan.seed, stress=plan.stress)
+    ready = processor_of(network).prepare(examples, plan.max_length, changes)
     consumer = ReadingConsumer(network, plan, state, prompts, on_batch)
     with threads(plan.threads):
-        run_pass(network, encoded, plan.layers, plan.batch_tokens, consumer)
+        run_pass(network, ready, plan.layers, plan.batch_tokens, consumer)
         for kept in state.kept.values():
             if isinstance(kept, SecondMoment | ClassScatter):
                 kept.settle()

@@ -1,14 +1,12 @@
-"""Stress inputs: prompts made extreme token by token, as in section 5 of the paper, seeded by example id."""
+"""Stress made of tokens: prompts made extreme token by token, as in section 5 of the paper."""
 
-import hashlib
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from layerwise.core.checks import require_word
-from layerwise.core.errors import InputError
+from layerwise.inputs.perturbations.base import Scale, perturbed
 
-Tokens = Sequence[int]
+Tokens = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -24,24 +22,13 @@ class Vocabulary:
         return token
 
 
-@dataclass(frozen=True)
-class Stress:
-    """One way to make prompts extreme (`kind`) and how far it goes (`level`: a share, or a length in tokens)."""
+def stressed(ids: Tokens, kind: str, level: float, vocabulary: Vocabulary, seed: int, example_id: str) -> Tokens:
+    """The prompt at this level. The same seed, id and kind touch nested sets of places as the level grows."""
 
-    kind: str
-    level: float
+    def change(given: Tokens, random: Random, amount: float) -> Tokens:
+        return tuple(TOKEN_STRESS[kind].change(given, amount, vocabulary, random))
 
-    def __post_init__(self) -> None:
-        require_word("kind", self.kind, KINDS)
-        if KINDS[self.kind].a_share and not 0 <= self.level <= 1:
-            raise InputError(f"{self.kind} goes by a share from 0 to 1, not {self.level}")
-        if not KINDS[self.kind].a_share and (self.level < 2 or self.level != int(self.level)):
-            raise InputError(f"{self.kind} goes by a length of at least 2 tokens, not {self.level}")
-
-    def apply(self, ids: Tokens, vocabulary: Vocabulary, seed: int, example_id: str) -> tuple[int, ...]:
-        """The prompt at this level. The same seed, id and kind touch nested sets of places as the level grows."""
-        digest = hashlib.blake2b(f"{seed}\x1f{example_id}\x1f{self.kind}".encode(), digest_size=8).digest()
-        return tuple(KINDS[self.kind].change(ids, self.level, vocabulary, Random(int.from_bytes(digest, "little"))))
+    return perturbed(ids, change, level, seed=seed, example_id=example_id, name=kind)
 
 
 def replaced(ids: Tokens, share: float, keep: Collection[int], random: Random, new: Callable[[], int]) -> list[int]:
@@ -83,21 +70,20 @@ def prefix(ids: Tokens, length: float, vocabulary: Vocabulary, random: Random) -
 
 
 @dataclass(frozen=True)
-class Kind:
-    """How a kind of stress changes tokens, whether its level is a share, and the levels it is tried at."""
+class TokenStress:
+    """How a kind of stress changes tokens, and its scale."""
 
-    change: Callable[[Tokens, float, Vocabulary, Random], list[int]]
-    a_share: bool
-    levels: tuple[float, ...]
+    change: Callable[[Tokens, float, Vocabulary, Random], Sequence[int]]
+    scale: Scale
 
 
-SHARES = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)
-LENGTHS = (16, 32, 64, 128, 256, 512, 1024)
+SHARES = Scale("share", (0.0, 0.1, 0.25, 0.5, 0.75, 1.0))
+LENGTHS = Scale("length", (16, 32, 64, 128, 256, 512, 1024))
 
-KINDS = {
-    "repeat_one": Kind(repeat_one, True, SHARES),
-    "repeat_any": Kind(repeat_any, True, SHARES),
-    "random": Kind(random_tokens, True, SHARES),
-    "length": Kind(prefix, False, LENGTHS),
-    "random_length": Kind(random_length, False, LENGTHS),
+TOKEN_STRESS = {
+    "repeat_one": TokenStress(repeat_one, SHARES),
+    "repeat_any": TokenStress(repeat_any, SHARES),
+    "random": TokenStress(random_tokens, SHARES),
+    "length": TokenStress(prefix, LENGTHS),
+    "random_length": TokenStress(random_length, LENGTHS),
 }

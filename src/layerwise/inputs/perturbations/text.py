@@ -4,14 +4,14 @@ Words of at least four letters are eligible; a share p of all tokens (words and 
 and at most ten words, is touched at each of three steps; of a touched word, a share p of the letters, at least one.
 """
 
-import hashlib
 import math
 import re
 from collections.abc import Callable, Sequence
 from random import Random
 from string import ascii_letters, digits
 
-STRENGTH = 0.3
+from layerwise.inputs.perturbations.base import STRENGTH, perturbed
+
 SHORTEST_WORD = 4
 MOST = 10  # words of a text and letters of a word that one step touches at most
 
@@ -28,8 +28,11 @@ Edit = Callable[[str, Random, float], str]
 
 def make_view(text: str, seed: int, example_id: str, number: int, strength: float = STRENGTH) -> str:
     """View `number` of a text. It depends on nothing but these arguments, so any worker makes the same one."""
-    digest = hashlib.blake2b(f"{seed}\x1f{example_id}\x1f{number}".encode(), digest_size=8).digest()
-    random = Random(int.from_bytes(digest, "little"))
+    return perturbed(text, perturb_text, strength, seed=seed, example_id=example_id, name=number)
+
+
+def perturb_text(text: str, random: Random, strength: float) -> str:
+    """A text with split words, then character edits, then typing slips."""
     for step in (split_words, edit_letters, mistype):
         text = step(text, random, strength)
     return text

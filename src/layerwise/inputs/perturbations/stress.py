@@ -1,0 +1,27 @@
+"""Stress inputs: which kinds there are, and how far each one goes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from layerwise.core.checks import require_word
+from layerwise.core.errors import InputError
+from layerwise.inputs.perturbations.base import Scale
+from layerwise.inputs.perturbations.tokens import TOKEN_STRESS
+
+KINDS: Mapping[str, Scale] = {name: kind.scale for name, kind in TOKEN_STRESS.items()}
+
+
+@dataclass(frozen=True)
+class Stress:
+    """One way to make prompts extreme (`kind`) and how far it goes (`level`: a share, or a length in tokens)."""
+
+    kind: str
+    level: float
+
+    def __post_init__(self) -> None:
+        require_word("kind", self.kind, KINDS)
+        share = KINDS[self.kind].of == "share"
+        if share and not 0 <= self.level <= 1:
+            raise InputError(f"{self.kind} goes by a share from 0 to 1, not {self.level}")
+        if not share and (self.level < 2 or self.level != int(self.level)):
+            raise InputError(f"{self.kind} goes by a length of at least 2 tokens, not {self.level}")
