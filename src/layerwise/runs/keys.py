@@ -21,7 +21,7 @@ class StateKey:
         return f"{self.layer:03d}|{self.readout}|{self.tokens}|{self.pooling}|{self.reading}"
 
     @classmethod
-    def parse(cls, text: str) -> Self | None:
-        """The key that a text stands for; None where it is the name of something else, such as `facts`."""
-        layer, *words = text.split("|", 4)
+    def parse(cls, name: str) -> Self | None:
+        """The key that a name stands for; None where it is the name of something else, such as `facts`."""
+        layer, *words = name.split("|", 4)
         return cls(int(layer), *words) if len(words) == 4 and layer.isdecimal() else None
