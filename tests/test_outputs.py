@@ -21,7 +21,7 @@ import layerwise
 from layerwise.cli.main import main
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.files import HOST, DiskFolder, write_atomically
-from layerwise.exporter.run import folder_beside
+from layerwise.exporter.folder import folder_beside
 from layerwise.runs.claims import MARKER, claim
 
 # Single files: what is there is not replaced without a word

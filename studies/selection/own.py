@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 import layerwise
-from layerwise.exporter.routes import has_layer_0
+from layerwise.models.anatomy import has_layer_0
 from layerwise.models.opening import open_network
 from layerwise.models.readouts import baseline_recipe
 from layerwise.selection.audit import audit, audit_rows

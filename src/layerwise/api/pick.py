@@ -56,8 +56,9 @@ def pick(
     network = network_of_run(as_table(run).run, model) if is_run else open_network(run if model is None else model)
     length = longest(max_length, network, at_most=LONGEST_DEFAULT)
     found = pick_recipe(
-        network, texts_given, labels=table, layer_only=layer_only, static=static, max_length=length, seed=seed
-    )
+        network, texts_given, labels=table, layer_only=layer_only, static=static, max_length=length,
+        name=source.name, seed=seed,
+    )  # fmt: skip
     if max_length is None and found.keep_last:  # as shipped, at the length it was shipped with
         found = replace(found, recipe=replace(found.recipe, max_length=None))
     return found if data is not None else replace(found, fitted=None)  # a map fitted on bundled texts is not yours
