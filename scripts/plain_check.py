@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from sentence_transformers import SentenceTransformer
 
 import layerwise
 from layerwise.cli.main import main as layerwise_main
@@ -53,9 +54,7 @@ def main(model: str, layer: str, *options: str) -> int:
         clean = {name: word for name, word in os.environ.items() if name != "PYTHONPATH"}
         subprocess.run([str(python), "-c", ENCODE, str(folder), str(given), str(found)], check=True, env=clean)
         rows = np.array(json.loads(found.read_text()))
-        from layerwise.exporter.certificate import load_exported
-
-        here = load_exported(folder).encode(texts, batch_size=7, show_progress_bar=False)
+        here = SentenceTransformer(str(folder), device="cpu").encode(texts, batch_size=7, show_progress_bar=False)
     gap = float(np.abs(rows - here).max())
     if recipe.transform == "none" and not recipe.normalize:
         frame = layerwise.embed(

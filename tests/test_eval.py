@@ -391,7 +391,7 @@ def test_a_cap_keeps_a_fair_sample_and_says_so(tmp_path):
     kept = pd.read_parquet(tmp_path / "Own" / "default" / "test.parquet")
     shuffled = write_task(tmp_path / "x", "Own", "STS", table.sample(frac=1, random_state=0), cap=50)
     assert set(kept.sentence1) == set(pd.read_parquet(tmp_path / "x/Own/default/test.parquet").sentence1)
-    assert kept.score.mean() == pytest.approx(150, abs=45) and task.size_told == "50 of 300, by hashed id"
+    assert kept.score.mean() == pytest.approx(150, abs=45) and task.size == "50 of 300, by hashed id"
     assert shuffled.examples == 50
 
 

@@ -20,11 +20,10 @@ import layerwise
 from layerwise.accumulators.second_moment import SecondMoment
 from layerwise.accumulators.second_moment import moments_of_rows as moments
 from layerwise.cli.main import main
-from layerwise.core.errors import InputError
+from layerwise.core.errors import ExportError, InputError
 from layerwise.core.recipe import Recipe
-from layerwise.exporter import modules
-from layerwise.exporter.routes import ExportError
-from layerwise.maps.linear import fit_map, fit_maps
+from layerwise.exporter.backends.sentence_transformers import modules
+from layerwise.maps.linear import fit_map, fit_maps, side_by_side
 from layerwise.models.load import as_network
 from layerwise.runs.scores import LayerScore
 from layerwise.runs.table import LayerTable
@@ -164,11 +163,13 @@ def test_a_broken_map_is_noticed_however_large_the_rows_are(word_texts, tmp_path
 
 def test_parts_of_a_recipe_have_the_same_length():
     other = normal(200, 7, seed=1) * 50 - 9
-    both = fit_maps([("remove_top:2", moments(ROWS)), ("whiten", moments(other))])(torch.cat([ROWS, other], dim=1))
+    maps = fit_maps([("remove_top:2", moments(ROWS)), ("whiten", moments(other))])
+    both = side_by_side(maps)(torch.cat([ROWS, other], dim=1))
     assert both.mean(dim=0).abs().max() < 1e-9
     one, two = (part.square().sum(dim=1).mean() for part in both.split(7, dim=1))
     assert float(one) == pytest.approx(3.5) and float(two) == pytest.approx(3.5)
-    assert torch.equal(fit_maps([("whiten", moments(ROWS))]).weight, fit_map("whiten", *moments(ROWS)).weight)
+    (alone,) = fit_maps([("whiten", moments(ROWS))])
+    assert torch.equal(alone.weight, fit_map("whiten", *moments(ROWS)).weight)
 
 
 def test_one_stack_of_an_encoder_decoder_is_refused_with_the_reason(tmp_path):
@@ -210,7 +211,7 @@ def test_the_certificate_and_the_card_say_what_was_proved(tiny_llama, tmp_path):
     proof = json.loads((tmp_path / "m" / "layerwise.json").read_text())
     assert proof["max_difference"] < 1e-6 and proof["recipe"]["layer"] == 1 and proof["chosen_by"] == "a test"
     assert proof["parameters"]["after"] < proof["parameters"]["before"]
-    assert proof["base_model"]["fingerprint"] and proof["relative_latency"] > 0
+    assert proof["model"]["fingerprint"] and proof["relative_latency"] > 0
     card = (tmp_path / "m" / "README.md").read_text()
     assert "transformers >= 5.18" in card and "SentenceTransformer(" in card
     rights = {stat.S_IMODE(path.stat().st_mode) & 0o044 for path in (tmp_path / "m").rglob("*")}
@@ -295,13 +296,19 @@ def test_the_command_line_prints_the_certificate(tiny_llama, tmp_path, capsys):
 def test_the_card_carries_licence_and_scores(tiny_llama, tmp_path):
     from huggingface_hub import ModelCard
 
-    row = LayerScore("m", 2, 0.5, "raw", "all", "mean", "-", "STS12", 61.5, 10, data="STS: cosine_spearman")
+    row = LayerScore("m", 2, 0.5, "raw", "all", "mean", "-", "STS12", 61.5, 10, data="words: for people")
     (Path(tiny_llama) / "README.md").write_text("---\nlicense: apache-2.0\n---\n# base")
-    layerwise.export(tiny_llama, 2, tmp_path / "m", scores=LayerTable((row, replace(row, layer=1))))
+    task = {"type": "STS", "score": "cosine_spearman", "examples": 9, "of": 9, "source": "local"}
+    for name, entry in {"new": task, "old": "9 of 20, by hashed id"}.items():
+        scores = LayerTable((row, replace(row, layer=1)), {"kind": "eval", "tasks": {"STS12": entry}})
+        layerwise.export(tiny_llama, 2, tmp_path / name, scores=scores)
+        data = ModelCard.load(tmp_path / name / "README.md").data
+        assert data.license == "apache-2.0"
+        (found,) = data.eval_results
+        assert (found.dataset_name, found.metric_value) == ("STS12", 61.5)
+        expected = ("STS", "cosine_spearman") if name == "new" else ("STS12", "main_score")
+        assert (found.task_name, found.metric_type) == expected, "from the record, never from words for people"
     (Path(tiny_llama) / "README.md").unlink()
-    data = ModelCard.load(tmp_path / "m" / "README.md").data
-    assert data.license == "apache-2.0"
-    assert [(r.dataset_name, r.metric_value) for r in data.eval_results] == [("STS12", 61.5)]
 
 
 def test_the_folder_is_a_plain_transformers_model_too(tiny_llama, tmp_path):

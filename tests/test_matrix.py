@@ -160,7 +160,7 @@ def pick_on_texts(made, kind, scratch):
     texts = scratch / "texts.txt"
     texts.write_text("\n".join(TEXTS))
     found = json.loads(call("pick", made.places[kind], "--data", texts, "--layer-only", "--json"))
-    assert found["model"] == made.model and 0 <= found["recipe"]["layer"] <= 3
+    assert found["model"]["name"] == made.model and 0 <= found["recipe"]["layer"] <= 3
 
 
 def tradeoff(made, kind, scratch):

@@ -17,7 +17,7 @@ import layerwise
 from layerwise.core.errors import InputError, LayerwiseError, ModelError
 from layerwise.core.recipe import Readout, Recipe
 from layerwise.downstream.data_root import write_task
-from layerwise.exporter.certificate import timed_batch
+from layerwise.exporter.certificate import devices_of
 from layerwise.inputs.source import Example
 from layerwise.models.doctor import examine
 from layerwise.models.load import ModelSpec
@@ -207,7 +207,7 @@ def test_a_saved_pick_knows_its_model(tiny_llama, tiny_bert, tmp_path, word_text
     found.save(tmp_path)
     other = edited(tiny_llama, tmp_path / "llama", rms_norm_eps=0.1)  # the same base name
     again = type(found).load(tmp_path)
-    assert again.fingerprint == open_network(tiny_llama).fingerprint()
+    assert again.model.fingerprint == open_network(tiny_llama).fingerprint()
     with pytest.raises(InputError, match="other weights, config or tokenizer"):
         layerwise.export(other, again, tmp_path / "out")
 
@@ -256,13 +256,14 @@ def test_the_final_norm_is_found(family, more):
     assert found.verdict == "ok", found
 
 
-# --- the batch that is timed lies where the model is ---
+# --- an exported model is certified and timed where the model is ---
 
 
-def test_the_timed_batch_is_on_the_models_device(tiny_llama):
+def test_an_exported_model_is_certified_on_the_models_device_and_on_the_cpu(tiny_llama):
     network = open_network(tiny_llama)
+    assert [device.type for device in devices_of(network)] == ["cpu"]
     network.module.to("meta")  # a second device that every machine has
-    assert {tensor.device.type for tensor in timed_batch(network, TEXTS, 16).values()} == {"meta"}
+    assert [device.type for device in devices_of(network)] == ["meta", "cpu"]
 
 
 # --- what kind of thing cannot be loaded, and what to type ---

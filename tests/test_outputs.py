@@ -21,7 +21,7 @@ import layerwise
 from layerwise.cli.main import main
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.files import HOST, DiskFolder, write_atomically
-from layerwise.exporter.run import folder_beside
+from layerwise.exporter.folder import folder_beside
 from layerwise.runs.claims import MARKER, claim
 
 # Single files: what is there is not replaced without a word
@@ -29,9 +29,10 @@ from layerwise.runs.claims import MARKER, claim
 
 def pick_of(model="m"):
     from layerwise.core.recipe import Recipe
-    from layerwise.selection.pick import Pick
+    from layerwise.runs.identity import ModelRef
+from layerwise.selection.pick import Pick
 
-    return Pick(model, "fingerprint", Recipe(1), Recipe(3), "a rule", ("why",))
+    return Pick(ModelRef(model, fingerprint="fingerprint"), Recipe(1), Recipe(3), "a rule", ("why",))
 
 
 @pytest.mark.parametrize("there", [b'{"favourite": 3}', b"[]", b"not JSON", b""])

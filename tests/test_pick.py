@@ -229,11 +229,13 @@ def test_token_embeddings_stand_beside_a_layer_that_a_map_was_chosen_for(tiny_ll
         for name, answer, fit in (("ready", found, None), ("again", saved, word_texts[:40]))
     )
     assert ready == pytest.approx(again, abs=1e-5), "a fresh answer has the map that would be fitted"
-    lower = replace(found, recipe=replace(found.recipe, layer=1))
-    other = replace(found, fitted=replace(found.fitted, fingerprint="of other weights"))
-    for stale in (saved, lower, other):
+    lower = replace(found, recipe=replace(found.recipe, layer=1 + found.recipe.layer % 2))
+    for without_map in (replace(found, fitted=None), lower):
         with pytest.raises(InputError, match="--fit"):
-            layerwise.export(network, stale, tmp_path / "none")
+            layerwise.export(network, without_map, tmp_path / "none")
+    other = replace(found.fitted, model=replace(found.fitted.model, fingerprint="of other weights"))
+    with pytest.raises(InputError, match="was fitted for .* with other weights, config or tokenizer"):
+        layerwise.export(network, replace(found, fitted=other), tmp_path / "none")
     alone = pick_recipe(network, word_texts[:40], max_length=32, book=book, layer_only=True)
     assert alone.recipe.transform == "none"
 

@@ -54,7 +54,7 @@ def main() -> None:
             test = test.iloc[:5]
         cap = args.cap if args.cap_all or kind not in ("STS", "Reranking", "Retrieval") else None
         task = write_task(args.root, name, kind, test, train, subset=subset, cap=cap)
-        print(f"{task.name:42}{task.type:20}{task.size_told}")
+        print(f"{task.name:42}{task.type:20}{task.size}")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 import layerwise
+from layerwise.runs.tasks import task_sizes
 
 
 def collect(runs: list[Path]) -> pd.DataFrame:
@@ -19,7 +20,7 @@ def collect(runs: list[Path]) -> pd.DataFrame:
         frame = table.to_pandas()
         frame = frame[frame["transform"] == "none"]
         kinds = frame.data.str.split(": ", expand=True)
-        capped = frame.metric.map(table.run["tasks"])
+        capped = frame.metric.map(task_sizes(table.run))
         frame = frame.assign(model=run.name, type=kinds[0], score=kinds[1], examples=capped, value=frame.value.round(3))
         frames.append(frame)
     names = ["model", "tokens", "layer", "readout", "metric", "type", "score", "value", "examples"]

@@ -26,7 +26,7 @@ from layerwise.downstream.encoder import make_encoder
 from layerwise.downstream.scoring import cache_of_its_own, columns_as_lists, loaded_task, quiet
 from layerwise.downstream.tasks import choose_tasks, texts_of
 from layerwise.downstream.vectors import VectorStore, kinds_in
-from layerwise.maps.linear import fit_map, fit_maps
+from layerwise.maps.linear import fit_map, fit_maps, side_by_side
 from layerwise.models.opening import open_network
 
 Rows = Callable[[list[str]], Tensor]  # texts -> (N, D)
@@ -77,7 +77,7 @@ def idea_rows(model: Model, idea: str, fit: list[str]) -> Rows:
         return lambda texts: rows(texts) * (known.shape[1] / known.square().sum(dim=1).mean()).sqrt()
     if name == "stack":
         parts = [model.layer(number) for number in range(layer + 1)]
-        linear = fit_maps([("whiten", moments_of_rows(rows(fit))) for rows in parts])
+        linear = side_by_side(fit_maps([("whiten", moments_of_rows(rows(fit))) for rows in parts]))
         return lambda texts: linear(torch.cat([rows(texts) for rows in parts], dim=1))
     if name == "sum":
         def scale(rows: Rows) -> float:

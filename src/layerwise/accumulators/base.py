@@ -1,17 +1,17 @@
 """The life of an accumulator, and how its state travels: tensors and plain settings, as safetensors + JSON."""
 
-import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load, save
 from torch import Tensor
 
 from layerwise.core.errors import InputError, MergeError
+from layerwise.core.tensors import dump_tensors, parse_tensors
+
+STATES_KEY = "layerwise.states"
 
 
 @dataclass(frozen=True)
@@ -52,30 +52,15 @@ def dump_states(states: Mapping[str, State]) -> bytes:
         for name, state in states.items()
         for part, tensor in state.tensors.items()
     }
-    words = json.dumps(settings, sort_keys=True)
-    return save(tensors, metadata={"layerwise.states": f"{checksum(tensors, words)} {words}"})
-
-
-def checksum(tensors: Mapping[str, Tensor], words: str) -> str:
-    """A hash of everything that a state file says: settings, and name, type, shape and numbers of each tensor."""
-    found = hashlib.blake2b(words.encode(), digest_size=16)
-    for name in sorted(tensors):
-        tensor = tensors[name]
-        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        found.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
-    return found.hexdigest()
+    return dump_tensors(STATES_KEY, json.dumps(settings, sort_keys=True), tensors)
 
 
 def parse_states(data: bytes) -> dict[str, State]:
     """The inverse of dump_states; raises InputError where the bytes are not a whole state file."""
     try:
-        tensors = load(data)
-        length = int.from_bytes(data[:8], "little")
-        expected, _, words = json.loads(data[8 : 8 + length])["__metadata__"]["layerwise.states"].partition(" ")
-        if checksum(tensors, words) != expected:
-            raise ValueError("its checksum differs, or it is of an earlier layerwise")
+        words, tensors = parse_tensors(STATES_KEY, data)
         settings = json.loads(words)
-    except (SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"not a layerwise state file, or a damaged one ({error}); delete it and run again") from error
     parts: dict[str, dict[str, Tensor]] = {name: {} for name in settings}
     for key, tensor in tensors.items():

@@ -19,6 +19,7 @@ from layerwise.downstream.tasks import choose_tasks
 from layerwise.engines.local import local_processes
 from layerwise.engines.opening import open_engine, threads_of
 from layerwise.engines.ray import Cluster, RayEngine
+from layerwise.maps.fitted import AnyRecipe, FittedRecipe, plain_recipe
 from layerwise.models.layers import LayerChoice
 from layerwise.models.load import outline_of
 from layerwise.models.opening import as_spec, longest, outline_and_dtype
@@ -37,7 +38,7 @@ def evaluate(
     readout: Words = "raw",
     tokens: Words = "all",
     pooling: Words | None = None,
-    recipes: Recipe | Sequence[Recipe] = (),
+    recipes: AnyRecipe | Sequence[AnyRecipe] = (),
     fit: Any = None,
     max_length: int | None = None,
     prompts: dict[str, str] | None = None,
@@ -56,9 +57,10 @@ def evaluate(
     Layers are pooled as the model itself pools unless `pooling` says otherwise; `last`, the model as shipped, is a row
     of its own (readout `shipped`, where it ships a pooling; else the last layer, normed where there is a norm).
     With `recipes`, these are scored instead of bare layers; their maps are fitted on the texts of `fit`, or, with
-    fit="task", on each task's own texts without labels. With `workers`, scores are made in so many processes; a
-    script then needs `if __name__ == "__main__":`. With engine="ray" (or a Cluster), texts are encoded by the
-    workers of a cluster and scored on all its CPUs; `out` and `data_root` are then on a disk that every node sees.
+    fit="task", on each task's own texts without labels. A FittedRecipe is scored with the map that it brings.
+    With `workers`, scores are made in so many processes; a script then needs `if __name__ == "__main__":`. With
+    engine="ray" (or a Cluster), texts are encoded by the workers of a cluster and scored on all its CPUs; `out` and
+    `data_root` are then on a disk that every node sees.
     """
     require_options(
         readout=readout, tokens=tokens, pooling=pooling, max_length=max_length, batch_tokens=batch_tokens,
@@ -68,14 +70,15 @@ def evaluate(
     chosen = choose_tasks(tasks, Path(data_root).absolute() if data_root else None)
     outline, _ = outline_and_dtype(model)
     require_tokenizer(outline.preprocessor, "eval")
-    asked = [recipes] if isinstance(recipes, Recipe) else list(recipes)
+    asked: list[AnyRecipe] = [recipes] if isinstance(recipes, Recipe | FittedRecipe) else list(recipes)
     if not asked:
-        asked = expand_layers(outline, layers, ways_to_read(readout, tokens, pooling), normed_last=True)
+        asked += expand_layers(outline, layers, ways_to_read(readout, tokens, pooling), normed_last=True)
     else:
-        require_one_length(asked, max_length)
-        if len(lengths := {recipe.max_length for recipe in asked}) == 1:
-            max_length = lengths.pop()
-    texts_to_fit = fitting_texts(fit, asked)
+        plain = [plain_recipe(recipe) for recipe in asked]
+        require_one_length(plain, max_length)
+        if len(lengths := {recipe.max_length for recipe in plain}) == 1:
+            max_length = lengths.pop() or max_length
+    texts_to_fit = fitting_texts(fit, [recipe for recipe in asked if isinstance(recipe, Recipe)])
     if "://" in str(out):
         raise InputError("eval keeps vectors that are mapped into memory: --out must be a folder on a disk")
     require_usable(open_folder(out), "eval")

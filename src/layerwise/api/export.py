@@ -1,26 +1,30 @@
-"""export: a layer or recipe as a smaller model that plain sentence-transformers loads."""
+"""export: a layer or recipe as a smaller model of its own, by default one that plain sentence-transformers loads."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from layerwise.api.reading import fitting_texts, ways_to_read
+from layerwise.api.fitting import fit_recipe, recipe_for
+from layerwise.api.reading import ways_to_read
 from layerwise.core.checks import require_options
-from layerwise.core.files import has_file
+from layerwise.core.errors import InputError
 from layerwise.core.recipe import Recipe
-from layerwise.exporter.run import export_recipe, fit_on_texts, require_new
-from layerwise.maps.linear import fit_maps
-from layerwise.models.opening import longest, open_network
+from layerwise.exporter.backends.backend import Backend
+from layerwise.exporter.backends.catalog import find_backend
+from layerwise.exporter.folder import require_new
+from layerwise.exporter.run import export_fitted
+from layerwise.maps.fitted import FittedRecipe
+from layerwise.models.opening import open_network
 from layerwise.models.readouts import expand_layers
 from layerwise.runs.folder import Run
-from layerwise.runs.records import PLAN
+from layerwise.runs.scores import LayerScore
+from layerwise.runs.table import LayerTable
 from layerwise.selection.pick import Pick
-from layerwise.sweep.moments import moments_of
 
 
 def export(
     model: Any,
-    layer: int | str | Recipe | Pick,
+    layer: int | str | Recipe | Pick | FittedRecipe,
     out: str | Path,
     *,
     readout: str = "raw",
@@ -31,43 +35,52 @@ def export(
     normalize: bool = False,
     prompt: str | None = None,
     mode: str = "portable",
+    backend: str | Backend = "sentence_transformers",
     max_length: int | None = None,
     why: str = "",
     scores: Any = None,
 ) -> Any:
-    """That layer, Recipe or Pick as a folder which plain `SentenceTransformer(path)` loads; returns it loaded.
+    """That layer, Recipe, Pick or FittedRecipe as a folder which plain `SentenceTransformer(path)` loads.
 
-    `last` is the model as shipped; a layer number is pooled as the model itself pools, and its texts get the model's
-    own prompt, unless `pooling` and `prompt` say otherwise. Vectors are compared with those that `scan` measures, and
-    for `last` with those of the original model, before the folder is kept. `transform` is a linear map
-    fitted without labels on the texts of `fit`, such as remove_top:3 or whiten; `fit` may also be the folder of a
-    scan that kept the second moments of that layer; a Pick fresh from `pick` has its map already. `scores`, a run of
-    `evaluate`, go into the model card.
+    Returns the exported model, loaded. `last` is the model as shipped; a layer number is pooled as the model itself
+    pools, and its texts get the model's own prompt, unless `pooling` and `prompt` say otherwise. Vectors are compared
+    with those that `scan` measures, and for `last` with those of the original model, before the folder is kept.
+    `transform` is a linear map fitted without labels on the texts of `fit`, such as remove_top:3 or whiten; `fit` may
+    also be the folder of a scan that kept the second moments of that layer. A FittedRecipe has its map already, and
+    so does a Pick, fresh or saved. `backend` is the format: a word, or an object with the interface of
+    `layerwise.exporter.backends.backend.Backend`. `scores`, a run of `evaluate`, go into the model card.
     """
     require_options(
         readout=readout, tokens=tokens, pooling=pooling, transform=transform, mode=mode, max_length=max_length
     )
     require_new(out)
+    format_of_out = find_backend(backend)
     network = open_network(model)
-    if isinstance(layer, Pick):
-        layer.require_same_model(network)
-        recipe, why = layer.recipe, why or f"{layer.rule}: {'; '.join(layer.why)}"
-    elif isinstance(layer, Recipe):
-        recipe = layer
-    else:
-        (recipe,) = expand_layers(network, layer, ways_to_read(readout, tokens, pooling))
-        recipe = replace(recipe, transform=transform, normalize=normalize, max_length=max_length)
-        recipe = recipe if prompt is None else replace(recipe, prompt=prompt)
-    length = longest(recipe.max_length, network)
-    recipe = replace(recipe, max_length=length)
-    ready = layer.map_for(network) if fit is None and isinstance(layer, Pick) else None
-    if ready is not None:
-        linear = ready
-    elif recipe.transform != "none" and isinstance(fit, str | Path) and has_file(fit, PLAN.file):
-        scanned = Run.open(fit)
-        kept = [(word, moments_of(scanned, network, at, length, recipe.prompt)) for at, word in recipe.parts]
-        linear = fit_maps(kept)
-    else:
-        linear = fit_on_texts(network, recipe, fitting_texts(fit, [recipe]), length)
-    table = Run.open(scores).table if scores is not None else None
-    return export_recipe(network, recipe, linear, Path(out), max_length=length, mode=mode, why=why, scores=table)
+    if not isinstance(layer, Recipe | Pick | FittedRecipe):
+        (given,) = expand_layers(network, layer, ways_to_read(readout, tokens, pooling))
+        given = replace(given, transform=transform, normalize=normalize, max_length=max_length)
+        layer = given if prompt is None else replace(given, prompt=prompt)
+    recipe = recipe_for(network, layer)
+    format_of_out.require(network, recipe, mode)
+    fitted = fit_recipe(network, layer, recipe, fit)
+    why = why or (f"{layer.rule}: {'; '.join(layer.why)}" if isinstance(layer, Pick) else "")
+    table = scores_of(scores, fitted) if scores is not None else None
+    return export_fitted(network, fitted, Path(out), backend=format_of_out, mode=mode, why=why, scores=table)
+
+
+def scores_of(run: Any, fitted: FittedRecipe) -> LayerTable:
+    """The scores of this very recipe and model in a run of eval; raises where it has none."""
+    opened = Run.open(run)
+    if opened.kind != "eval":
+        raise InputError(f"{opened.place} is not an eval; --scores takes one, of this model and recipe")
+    if not fitted.model.same_as(opened.table.require_model()):
+        raise InputError(f"{opened.place} is of another model than {fitted.model.name}; score it first, or leave it out")
+    found = [row for row in opened.table if is_of(row, fitted.recipe)]
+    if not found:
+        raise InputError(f"{opened.place} has no score of this recipe; score it with --recipe, or leave --scores out")
+    return LayerTable(tuple(found), opened.table.run)
+
+
+def is_of(row: LayerScore, recipe: Recipe) -> bool:
+    """True if the row is a score of the recipe, apart from what its map was fitted on."""
+    return all(getattr(row, name) == value for name, value in asdict(recipe).items())

@@ -59,8 +59,9 @@ def pick(
     require_tokenizer(network.preprocessor, "pick")
     length = longest(max_length, network, at_most=LONGEST_DEFAULT)
     found = pick_recipe(
-        network, texts_given, labels=table, layer_only=layer_only, static=static, max_length=length, seed=seed
-    )
+        network, texts_given, labels=table, layer_only=layer_only, static=static, max_length=length,
+        name=source.name, seed=seed,
+    )  # fmt: skip
     if max_length is None and found.keep_last:  # as shipped, at the length it was shipped with
         found = replace(found, recipe=replace(found.recipe, max_length=None))
     return found if data is not None else replace(found, fitted=None)  # a map fitted on bundled texts is not yours

@@ -24,5 +24,5 @@ def run(args: Namespace) -> int:
 
     test, train = read_table(args.test), read_table(args.train) if args.train else None
     task = write_task(named(args.root), args.name, args.type, test, train, subset=args.subset, cap=args.cap)
-    print(f"{task.name}: {task.type}, {task.size_told} examples in {task.folder}", file=sys.stderr)
+    print(f"{task.name}: {task.type}, {task.size} examples in {task.folder}", file=sys.stderr)
     return 0

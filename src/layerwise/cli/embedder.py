@@ -23,7 +23,7 @@ def run(args: Namespace) -> int:
     from layerwise.api.export import export
     from layerwise.api.pick import pick
     from layerwise.api.texts import texts
-    from layerwise.exporter.run import require_new
+    from layerwise.exporter.folder import require_new
     from layerwise.models.opening import open_network
 
     data = texts(args.data, column=args.column)

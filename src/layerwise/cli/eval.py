@@ -15,7 +15,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--tasks", required=True, help="paper32, mteb names, types such as STS, or all of a data root")
     parser.add_argument("--data-root", help="local data prepared by `layerwise data` (offline)")
     parser.add_argument("--out", help="folder for scores, mteb's own results, and vectors; a later call goes on there")
-    parser.add_argument("--recipe", nargs="+", default=[], help="score these recipes (files) instead of bare layers")
+    parser.add_argument(
+        "--recipe", nargs="+", default=[],
+        help="score these recipes (files, or recipe.safetensors of pick) instead of bare layers",
+    )
     parser.add_argument("--fit", help="texts to fit the recipes' maps on; `task`: each task's own, without labels")
     parser.add_argument("--vectors", default="keep", choices=["keep", "evict"], help="evict: delete them task by task")
     parser.add_argument("--precision", default="float32", choices=["float32", "float16"], help="of stored vectors")
@@ -31,7 +34,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     from layerwise.api.evaluate import evaluate, plan_evaluation
     from layerwise.core.errors import InputError
-    from layerwise.core.recipe import Recipe
+    from layerwise.maps.fitted import load_recipe
 
     model = model_spec(args)
     chosen = {name: getattr(args, name) for name in ("layers", "readout", "tokens", "pooling", "data_root")}
@@ -44,7 +47,7 @@ def run(args: Namespace) -> int:
     options = {name: getattr(args, name) for name in names} | engine_options(args, local_workers=True)
     if args.engine == "local":
         options["workers"] = os.cpu_count() or 1 if args.workers is None else args.workers
-    options |= {"recipes": [Recipe.load(path) for path in args.recipe], "fit": args.fit}
+    options |= {"recipes": [load_recipe(path) for path in args.recipe], "fit": args.fit}
     table = evaluate(model, args.tasks, out=args.out, progress=True, **chosen, **options)
     print(table.to_json() if args.json else table)
     print(f"{table.run['forwarded_texts']} texts went through the model; saved in {args.out}", file=sys.stderr)

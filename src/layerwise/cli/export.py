@@ -17,7 +17,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     which.add_argument(
         "--layer", help="a number, a depth such as 50%%, last (the model as shipped), or RUN:auto for what pick saved"
     )
-    which.add_argument("--recipe", help="file with a whole recipe, or a folder made by export")
+    which.add_argument(
+        "--recipe", help="file with a whole recipe, recipe.safetensors of pick, or a folder made by export"
+    )
     parser.add_argument("--out", required=True, help="folder to write; must not exist")
     parser.add_argument("--readout", default="raw", choices=["raw", "normed"])
     parser.add_argument("--tokens", default="all", help="all, no_first (needs a tokenizer's opening token), no_special")
@@ -31,21 +33,22 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--prompt", help="put before every text; default: the model's own, if it ships one")
     parser.add_argument("--scores", help="folder of an eval run, whose scores of this recipe go into the model card")
     parser.add_argument("--mode", default="portable", choices=["portable", "compact"])
+    parser.add_argument("--backend", default="sentence_transformers", help="format; default: sentence_transformers")
     parser.add_argument("--max-length", type=int, help="longest input in tokens; default 512 or the model's limit")
 
 
 def run(args: Namespace) -> int:
     from layerwise.api.export import export
     from layerwise.api.texts import texts
-    from layerwise.core.recipe import Recipe
+    from layerwise.maps.fitted import load_recipe
     from layerwise.selection.pick import Pick
 
-    names = ("readout", "tokens", "pooling", "transform", "normalize", "prompt", "mode", "max_length", "scores")
-    options = {name: getattr(args, name) for name in names}
+    reading = ("readout", "tokens", "pooling", "transform", "normalize", "prompt")
+    options = {name: getattr(args, name) for name in (*reading, "mode", "max_length", "scores", "backend")}
     fit = args.fit if args.fit and (Path(args.fit).is_dir() or "://" in args.fit) else None
     if args.fit and fit is None:
         fit = texts(args.fit, column=args.column)
-    layer: Any = Recipe.load(args.recipe) if args.recipe else args.layer
+    layer: Any = load_recipe(args.recipe) if args.recipe else args.layer
     if args.layer and args.layer.endswith(":auto"):
         layer = Pick.load(args.layer.removesuffix(":auto"))
     export(model_spec(args), layer, args.out, fit=fit, **options)

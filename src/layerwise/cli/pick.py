@@ -18,18 +18,19 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_no_static(parser)
     parser.add_argument("--model", help="the model to run, where the run's own name no longer leads to it")
     parser.add_argument("--max-length", type=int, help="longest input in tokens; default 512 or the model's limit")
-    parser.add_argument("--save", help="folder to write pick.json into; `report` shows it, `export --recipe` takes it")
+    parser.add_argument(
+        "--save", help="folder for pick.json and recipe.safetensors, which `export --layer FOLDER:auto` takes"
+    )
     parser.add_argument("--json", action="store_true", help="print the answer as JSON")
 
 
 def run(args: Namespace) -> int:
     from layerwise.api.pick import pick
     from layerwise.api.texts import texts
-    from layerwise.runs.folder import require_place_for
-    from layerwise.runs.records import PICK
+    from layerwise.selection.pick import require_place
 
     if args.save is not None:
-        require_place_for(args.save, PICK)  # noticed now, not after the model has run
+        require_place(args.save)  # noticed now, not after the model has run
     data = texts(args.data, column=args.column) if args.data else None
     if (args.data or args.labels) and not args.rule:
         print("the model runs once over up to 1,000 texts of yours and 288 bundled sentences", file=sys.stderr)

@@ -7,6 +7,7 @@
     ├── ModelError                             a model that cannot be loaded, or read layer by layer
     ├── MissingExtra      (also ImportError)   an optional dependency that is not installed
     ├── TooLarge          (also MemoryError)   a plan or a batch that does not fit into memory
+    ├── ExportError                            an exported model would not give the vectors that were measured
     └── RunError                               a run folder that is missing, damaged, or another run's
 
 A class exists only where a caller could act on it. Every message says what happened with the actual
@@ -45,6 +46,10 @@ class MissingExtra(LayerwiseError, ImportError):
 
 class TooLarge(LayerwiseError, MemoryError):
     """A plan or a single batch does not fit into memory."""
+
+
+class ExportError(LayerwiseError):
+    """The exported model would not give the vectors that were measured."""
 
 
 class RunError(LayerwiseError):

@@ -55,13 +55,19 @@ def require_new_file(
     return Path(path)
 
 
-def require_record(place: str | Path, name: str, keys: Iterable[str]) -> Folder:
-    """The folder, if a JSON record can be written there under that name; a file with other keys is the user's."""
+def require_folder(place: str | Path, name: str) -> Folder:
+    """The folder, if a file can be written there under that name; raises before anything is computed."""
     folder = open_folder(place)
     if isinstance(folder, DiskFolder):
         require_writable(folder.path)
         if (folder.path / name).is_dir():
             raise InputError(f"{folder.path / name} is a folder; name another folder")
+    return folder
+
+
+def require_record(place: str | Path, name: str, keys: Iterable[str]) -> Folder:
+    """The folder, if a JSON record can be written there under that name; a file with other keys is the user's."""
+    folder = require_folder(place, name)
     data = folder.read(name)
     if data is not None and not has_keys(data, keys):
         raise RunError(f"{name} in {folder} was not written by layerwise; move it away, or pass another folder")

@@ -30,6 +30,7 @@ from layerwise.inputs.tables import (
     text_column,
 )
 from layerwise.runs.claims import MARKER, claim
+from layerwise.runs.tasks import size_words
 
 # What each type reads from a plain table.
 COLUMNS = {
@@ -56,9 +57,9 @@ class LocalTask:
     revision: str = ""
 
     @property
-    def size_told(self) -> str:
-        capped = "" if self.examples == self.of else f" of {self.of}, by hashed id"
-        return f"{self.examples}{capped}"
+    def size(self) -> str:
+        """How many examples, in words."""
+        return size_words(self.examples, self.of)
 
     def texts(self, splits: str = "*") -> list[str]:
         """All texts in its files, in their order, as often as they occur."""

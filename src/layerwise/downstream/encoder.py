@@ -14,18 +14,23 @@ from numpy.typing import NDArray
 from layerwise.accumulators.second_moment import moments_of_rows
 from layerwise.core.recipe import Recipe
 from layerwise.downstream.vectors import VectorStore
-from layerwise.maps.linear import LinearMap, fit_maps
+from layerwise.maps.fitted import AnyRecipe, FittedRecipe, plain_recipe
+from layerwise.maps.linear import LinearMap, fit_maps, side_by_side
 
 StoreFor = Callable[[str, str, int | None], VectorStore]  # prompt, role, longest input if not the usual -> store
 
 
 @dataclass
 class RecipeVectors:
-    """Vectors of a recipe from the store. Its map is fitted on `fit` when first needed, and never stored."""
+    """Vectors of a recipe from the store. A plain one's map is fitted on `fit` when first needed, and never stored."""
 
     stores: StoreFor
-    recipe: Recipe
+    asked: AnyRecipe
     fit: Sequence[str] = ()
+
+    @property
+    def recipe(self) -> Recipe:
+        return plain_recipe(self.asked)
 
     def __call__(self, texts: Sequence[str], prompt: str = "", role: str = "") -> NDArray[np.float32]:
         store = self.stores(prompt, role, self.recipe.max_length)
@@ -38,9 +43,11 @@ class RecipeVectors:
 
     @cached_property
     def linear(self) -> LinearMap:
+        if isinstance(self.asked, FittedRecipe) and self.asked.linear is not None:
+            return self.asked.linear
         store = self.stores(self.recipe.prompt, "", self.recipe.max_length)
         rows = [(word, torch.from_numpy(store.vectors(self.fit, at))) for at, word in self.recipe.parts]
-        return fit_maps([(word, moments_of_rows(known)) for word, known in rows])
+        return side_by_side(fit_maps([(word, moments_of_rows(known)) for word, known in rows]))
 
 
 def make_encoder(vectors: RecipeVectors, *, name: str, revision: str, prompts: dict[str, str]) -> Any:
@@ -54,7 +61,7 @@ def make_encoder(vectors: RecipeVectors, *, name: str, revision: str, prompts: d
             overwrites={
                 "name": model_name(name),
                 "revision": one_part(revision),
-                "experiment_kwargs": experiment(vectors.recipe),
+                "experiment_kwargs": experiment(vectors.asked),
             }
         )
 
@@ -81,9 +88,12 @@ def one_part(revision: str) -> str:
     return re.sub(r"[^\w.-]", "-", revision).lstrip(".")[:100] or "main"
 
 
-def experiment(recipe: Recipe) -> dict[str, Any]:
+def experiment(given: AnyRecipe) -> dict[str, Any]:
     """What tells this layer's results from the others' in mteb's folders: layer_6, or layer_6 with what is unusual."""
+    recipe = plain_recipe(given)
     usual, asked = asdict(Recipe(recipe.layer)), asdict(recipe)
     if recipe.prompt:  # it becomes part of a folder's name
         asked["prompt"] = hashlib.blake2b(recipe.prompt.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
-    return {"layer": recipe.layer} | {name: word for name, word in asked.items() if word != usual[name]}
+    if isinstance(given, FittedRecipe) and given.maps:
+        asked["map"] = given.identity[:12]
+    return {"layer": recipe.layer} | {name: word for name, word in asked.items() if word != usual.get(name)}

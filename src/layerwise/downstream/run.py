@@ -1,6 +1,5 @@
 """One evaluation from its choices to its table: the store, the scoring, the rows, the record."""
 
-import hashlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
@@ -18,18 +17,20 @@ from layerwise.downstream.scoring import Scorer, score_all
 from layerwise.downstream.tasks import TaskChoice
 from layerwise.downstream.vectors import VectorKind, VectorStore, kinds_in
 from layerwise.engines.shards import Engine, Processes
+from layerwise.maps.fitted import AnyRecipe, FittedRecipe, fingerprint_of_texts, plain_recipe
 from layerwise.runs.claims import claim
 from layerwise.runs.identity import ModelRef
 from layerwise.runs.records import environment
 from layerwise.runs.scores import LayerScore
 from layerwise.runs.table import TABLE_FILE, LayerTable
+from layerwise.runs.tasks import TaskRecord
 
 
 def run_evaluation(
     engine: Engine,
     processes: Processes,
     tasks: Sequence[TaskChoice],
-    recipes: Sequence[Recipe],
+    recipes: Sequence[AnyRecipe],
     *,
     out: Path,
     max_length: int,
@@ -43,6 +44,9 @@ def run_evaluation(
 ) -> LayerTable:
     """Every recipe on every task, each unique text through the model once."""
     began, network = time.monotonic(), engine.identity
+    for fitted in recipes:
+        if isinstance(fitted, FittedRecipe):
+            fitted.require_model(network)
     claim(DiskFolder(out), "eval")
     given = tuple(sorted((prompts or {}).items()))
     look_back = partial(
@@ -54,7 +58,7 @@ def run_evaluation(
         """Prompts and precision change scores, so they are part of the folder's name, as all of `kind` is."""
         return out / replace(kind, prompt=repr(given), role=precision).name()
 
-    read = tuple(dict.fromkeys(at for recipe in recipes for at, _ in recipe.parts))
+    read = tuple(dict.fromkeys(at for recipe in recipes for at, _ in plain_recipe(recipe).parts))
     kind = VectorKind(network.fingerprint, network.dtype, max_length, read)
     kind = next((wider for wider in kinds_in(out) if wider.serves(kind) and folder_of(wider).exists()), kind)
     scorer = Scorer(folder_of(kind), kind, precision, network.name, network.revision, given, fit)
@@ -80,13 +84,14 @@ def run_evaluation(
         "model": network.to_record(),
         "max_length": max_length,
         "prompts": prompts or {},
-        "fit": fit if isinstance(fit, str) else {"texts": len(fit), "fingerprint": fingerprint_of(fit)},
+        "fit": fit if isinstance(fit, str) else {"texts": len(fit), "fingerprint": fingerprint_of_texts(fit)},
         "forwarded_texts": sum(store.forwarded for store in opened),
-        "tasks": {t.name: t.local.size_told if t.local else "hub" for t in tasks},
+        "tasks": {task.name: asdict(task_record(task, found)) for task in tasks},
         "failed": failed,
         "seconds": round(time.monotonic() - began, 1),
     }
-    settings = fingerprint_of([repr(given), precision, *(f"{name} {version(name)}" for name in ("mteb", "datasets"))])
+    scored_by = [f"{name} {version(name)}" for name in ("mteb", "datasets")]
+    settings = fingerprint_of_texts([repr(given), precision, *scored_by])
     scores = tuple(layer_score(network, told, tasks, fit, max_length, settings) for told in found)
     table = LayerTable(scores, run)
     if found:
@@ -126,7 +131,7 @@ def with_earlier(table: LayerTable, earlier: LayerTable | None) -> LayerTable:
         for row in earlier
         if row.metric not in tasks_now or (row.metric, row.data_hash) in hashes  # else the task's data have changed
     ]
-    rows = {row.identity: row for row in (*known, *table)}  # what comes again keeps its place
+    rows = {replace(row, settings_hash="").identity: row for row in (*known, *table)}  # what comes again keeps its place
     tasks = {**earlier.run.get("tasks", {}), **table.run["tasks"]}
     failed = {name: why for name, why in earlier.run.get("failed", {}).items() if name not in table.run["tasks"]}
     return LayerTable(tuple(rows.values()), {**table.run, "tasks": tasks, "failed": failed | table.run["failed"]})
@@ -150,7 +155,7 @@ def layer_score(
         transform=recipe.transform,
         normalize=recipe.normalize,
         prompt=recipe.prompt,
-        fit="" if recipe.transform == "none" else fit if isinstance(fit, str) else fingerprint_of(fit),
+        fit=told.get("fit") or fit_word(recipe, fit),
         max_length=recipe.max_length or max_length,
         rows="-",
         metric=told["task"],
@@ -164,5 +169,16 @@ def layer_score(
     )
 
 
-def fingerprint_of(texts: Sequence[str]) -> str:
-    return hashlib.blake2b(repr(texts).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+def fit_word(recipe: Recipe, fit: tuple[str, ...] | Literal["task"]) -> str:
+    """What a plain recipe's map was fitted on, as rows say it."""
+    if recipe.transform == "none":
+        return ""
+    return fit if isinstance(fit, str) else fingerprint_of_texts(fit)
+
+
+def task_record(task: TaskChoice, found: Sequence[dict[str, Any]]) -> TaskRecord:
+    """What run.json says of a task; its score is known where one of its scores was found."""
+    score = next((str(told["metric"]) for told in found if told["task"] == task.name), "")
+    if task.local is None:
+        return TaskRecord(task.type, score)
+    return TaskRecord(task.type, score, task.local.examples, task.local.of, "local")

@@ -21,6 +21,7 @@ from layerwise.downstream.encoder import RecipeVectors, StoreFor, make_encoder
 from layerwise.downstream.tasks import TaskChoice, data_revision, make_task, texts_of
 from layerwise.downstream.vectors import VectorKind, VectorsMissing, VectorStore, tensor_name
 from layerwise.engines.shards import Processes
+from layerwise.maps.fitted import AnyRecipe, FittedRecipe, plain_recipe
 
 
 @dataclass(frozen=True)
@@ -35,15 +36,18 @@ class Scorer:
     prompts: tuple[tuple[str, str], ...] = ()
     fit: tuple[str, ...] | Literal["task"] = ()  # texts that maps are fitted on; "task": the task's own, unlabelled
 
-    def path(self, task: TaskChoice, recipe: Recipe) -> Path:
-        data = task.local.revision if task.local else "hub"
+    def path(self, task: TaskChoice, asked: AnyRecipe) -> Path:
+        data, recipe = task.local.revision if task.local else "hub", plain_recipe(asked)
         name = safe_name(tensor_name(recipe), "the readout of a recipe")  # a recipe's file may say anything
         if recipe != Recipe(**asdict(recipe.at)):
-            told = repr((recipe, self.fit if recipe.transform != "none" else ()))
-            name += "-" + hashlib.blake2b(told.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+            map_of: Any = self.fit if recipe.transform != "none" else ()
+            if isinstance(asked, FittedRecipe) and asked.maps:
+                map_of = asked.identity
+            words = repr((recipe, map_of))
+            name += "-" + hashlib.blake2b(words.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
         return self.out / "scores" / task.name / f"{name}-{data}.json"
 
-    def done(self, task: TaskChoice, recipe: Recipe) -> dict[str, Any] | None:
+    def done(self, task: TaskChoice, recipe: AnyRecipe) -> dict[str, Any] | None:
         """The score, if it was computed before, on the same data and with the same versions of mteb and datasets."""
         try:
             found: Any = json.loads(self.path(task, recipe).read_text(encoding="utf-8"))
@@ -65,13 +69,14 @@ class Scorer:
 
         return find
 
-    def score(self, task: TaskChoice, recipe: Recipe, stores: StoreFor) -> dict[str, Any]:
+    def score(self, task: TaskChoice, asked: AnyRecipe, stores: StoreFor) -> dict[str, Any]:
         """mteb's main score of one recipe on one task, in points from 0 to 100, saved before it is returned."""
         import mteb
         from mteb.cache import ResultCache
 
-        fit = texts_of(task) if self.fit == "task" and recipe.transform != "none" else self.fit
-        vectors = RecipeVectors(stores, recipe, fit)
+        recipe, ready = plain_recipe(asked), asked.fitted_on if isinstance(asked, FittedRecipe) else None
+        fit = texts_of(task) if self.fit == "task" and recipe.transform != "none" and ready is None else self.fit
+        vectors = RecipeVectors(stores, asked, fit)
         encoder = make_encoder(vectors, name=self.name, revision=self.revision, prompts=dict(self.prompts))
         results = ResultCache(self.out / "mteb")
         with quiet(), cache_of_its_own(task, self.out / "datasets"):
@@ -82,8 +87,9 @@ class Scorer:
         value = 100 * float(result.task_results[0].get_score())
         told: dict[str, Any] = {"task": task.name, "metric": str(made.metadata.main_score), "recipe": asdict(recipe)}
         told["score"] = value if math.isfinite(value) else None
+        told["fit"] = ready.fingerprint if ready else None
         told["made_with"] = made_with(task)
-        write_json(self.path(task, recipe), told)
+        write_json(self.path(task, asked), told)
         return told
 
 
@@ -191,12 +197,12 @@ def with_lists(usual: Callable[..., Any], *given: Any, **options: Any) -> Any:
 class Outcome:
     """What came of recipes on a task: scores, those whose texts lack vectors, and why the first that failed did."""
 
-    scored: dict[Recipe, dict[str, Any]] = field(default_factory=dict)
-    missed: list[Recipe] = field(default_factory=list)
+    scored: dict[AnyRecipe, dict[str, Any]] = field(default_factory=dict)
+    missed: list[AnyRecipe] = field(default_factory=list)
     failed: str = ""
 
 
-def score_task(scorer: Scorer, task: TaskChoice, recipes: Sequence[Recipe], stores: StoreFor) -> Outcome:
+def score_task(scorer: Scorer, task: TaskChoice, recipes: Sequence[AnyRecipe], stores: StoreFor) -> Outcome:
     """Each recipe on the task; one that fails stops no other, as where only the upper layers overflow."""
     found = Outcome()
     for recipe in recipes:
@@ -216,7 +222,7 @@ def score_task(scorer: Scorer, task: TaskChoice, recipes: Sequence[Recipe], stor
 def score_all(
     scorer: Scorer,
     tasks: Sequence[TaskChoice],
-    recipes: Sequence[Recipe],
+    recipes: Sequence[AnyRecipe],
     open_store: Callable[[VectorKind], VectorStore],
     *,
     processes: Processes,
@@ -230,7 +236,7 @@ def score_all(
     all are scored here.
     """
     stores = scorer.store_for(open_store)
-    found: dict[tuple[str, Recipe], dict[str, Any]] = {}
+    found: dict[tuple[str, AnyRecipe], dict[str, Any]] = {}
     failed: dict[str, str] = {}
 
     def take(task: TaskChoice, outcome: Outcome) -> None:
@@ -256,7 +262,7 @@ def score_all(
     return [found[at] for task in tasks for recipe in recipes if (at := (task.name, recipe)) in found], failed
 
 
-def score_in_process(scorer: Scorer, task: TaskChoice, recipes: Sequence[Recipe]) -> Outcome:
+def score_in_process(scorer: Scorer, task: TaskChoice, recipes: Sequence[AnyRecipe]) -> Outcome:
     """What can be scored from the store alone."""
     root = scorer.out / "vectors"
     stores = scorer.store_for(lambda kind: VectorStore(root, kind, None, scorer.precision, verify=False))

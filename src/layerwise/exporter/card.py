@@ -5,64 +5,74 @@ from pathlib import Path
 from typing import Any
 
 from layerwise.core.recipe import Recipe
-from layerwise.exporter.routes import Route
+from layerwise.exporter.backends.backend import Job, Saved
 from layerwise.models.network import Network
 from layerwise.runs.table import LayerTable
+from layerwise.runs.tasks import task_records
 
 
-def card(network: Network, recipe: Recipe, route: Route, record: dict[str, Any], scores: LayerTable | None) -> str:
+def card(job: Job, saved: Saved, record: dict[str, Any], scores: LayerTable | None) -> str:
     """README.md of the folder."""
-    needs = "transformers >= 5.18; an older one silently applies the final norm and gives other vectors"
+    network, recipe = job.network, job.recipe
     usual = asdict(Recipe(recipe.layer))
-    told = [f"{name} {word}" for name, word in asdict(recipe).items() if word != usual[name] or name == "layer"]
+    words = [f"{name} {word}" for name, word in asdict(recipe).items() if word != usual[name] or name == "layer"]
+    kept = f" {saved.blocks} of {network.depth} blocks are kept." if saved.blocks else ""
     chosen = f"How it was chosen: {record['chosen_by']}." if record["chosen_by"] else ""
     differs = f"{record['max_difference']:.1e} (largest entry {record['largest_entry']:.1e})"
     return "\n".join([
-        metadata(network, recipe, scores), "",
+        metadata(network, recipe, saved, scores), "",
         f"# Layer {recipe.layer} of {Path(network.name).name}", "",
-        f"Made by layerwise: {', '.join(map(printable, told))}. {route.keep} of {network.depth} blocks are kept.",
+        f"Made by layerwise: {', '.join(map(printable, words))}.{kept}",
         chosen, "",
-        "```python", "from sentence_transformers import SentenceTransformer", "",
-        'SentenceTransformer("PATH").encode(["a text"])', "```", "",
+        "```python", saved.loading, "```", "",
         f"- Largest difference from the measured vectors, on {record['texts']} texts: {differs}",
         f"- Parameters: {record['parameters']['after']:,} of {record['parameters']['before']:,}",
-        f"- Time of a forward pass against the whole model: {record['relative_latency']}",
-        f"- Needs sentence-transformers >= 5.4 and {needs if route.untied else 'transformers 5'}.",
-        "- `transformers.AutoModel.from_pretrained(PATH)` loads the cut model alone, without pooling and map.", "",
+        f"- Time to encode texts against the whole model: {record['relative_latency']}",
+        *([f"- The map was fitted on {fitted_words(record['fitted_on'])}."] if record["fitted_on"] else []),
+        *([f"- Needs {saved.needs}."] if saved.needs else []),
+        *(f"- {note}" for note in saved.notes), "",
     ])  # fmt: skip
+
+
+def fitted_words(fitted_on: dict[str, Any]) -> str:
+    """What a map was fitted on, in words; names may come from files, so they stay on one line."""
+    return f"{fitted_on['count']:,} texts ({printable(fitted_on['name'])}, fingerprint {fitted_on['fingerprint']})"
 
 
 def printable(text: str) -> str:
     return text.encode("unicode_escape").decode() if not text.isprintable() else text
 
 
-def metadata(network: Network, recipe: Recipe, scores: LayerTable | None) -> str:
+def metadata(network: Network, recipe: Recipe, saved: Saved, scores: LayerTable | None) -> str:
     """The YAML head: base model, its licence, and the scores of this very readout as a model index."""
     from huggingface_hub import EvalResult, ModelCardData
 
     wanted = asdict(recipe.at) | {name: getattr(recipe, name) for name in ("transform", "normalize", "prompt")}
-    results = [
-        EvalResult(
-            task_type="sentence-similarity",
-            task_name=row.data,
-            dataset_type=f"mteb/{row.metric}",
-            dataset_name=row.metric,
-            metric_type=row.data.rpartition(": ")[2],
-            metric_value=round(row.value, 4),
+    tasks = task_records(scores.run) if scores else {}
+    results = []
+    for row in scores.where(**wanted) if scores else ():
+        task = tasks.get(row.metric)  # runs of earlier versions do not say what kind of task it was
+        results.append(
+            EvalResult(
+                task_type="sentence-similarity",
+                task_name=task.type if task else row.metric,
+                dataset_type=f"mteb/{row.metric}",
+                dataset_name=row.metric,
+                metric_type=task.score if task else "main_score",
+                metric_value=round(row.value, 4),
+            )
         )
-        for row in (scores.where(**wanted) if scores else ())
-    ]
     name = network.name
-    told: dict[str, Any] = {
-        "library_name": "sentence-transformers",
+    content: dict[str, Any] = {
+        "library_name": saved.library,
         "pipeline_tag": "sentence-similarity",
-        "tags": ["sentence-transformers", "layerwise"],
+        "tags": [*([saved.library] if saved.library else []), "layerwise"],
         "base_model": name if "/" in name and not name.startswith(("/", ".")) else None,
         "license": licence_of(name, network.revision),
     }
     if results:
-        told |= {"model_name": f"{Path(name).name}-layer-{recipe.layer}", "eval_results": results}
-    return f"---\n{ModelCardData(**told).to_yaml()}\n---"
+        content |= {"model_name": f"{Path(name).name}-layer-{recipe.layer}", "eval_results": results}
+    return f"---\n{ModelCardData(**content).to_yaml()}\n---"
 
 
 def licence_of(name: str, revision: str) -> str | None:

@@ -1,7 +1,7 @@
-"""The certificate: the folder's vectors against those that scan measures, and what it costs beside the whole model."""
+"""The certificate: vectors of an exported model against those that scan measures, and what it costs."""
 
-import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -10,64 +10,112 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from layerwise.core.errors import ExportError
 from layerwise.core.recipe import Recipe
-from layerwise.exporter.routes import ExportError
+from layerwise.exporter.backends.backend import Backend, Encoder, Job
 from layerwise.exporter.timing import relative_times
-from layerwise.inputs.source import Example
 from layerwise.inputs.text import demo_texts
 from layerwise.maps.linear import LinearMap
-from layerwise.models.network import Network, evaluating
-from layerwise.passes.vectors import pooled_vectors
+from layerwise.models.network import Network
+from layerwise.passes.recipes import rows_of_parts
 
 LARGEST_DIFFERENCE = 1e-6  # relative to the largest entry: the float noise of a re-ordered sum
 HALF_PRECISION_NOISE = 1e5  # how much coarser sums are in bfloat16 and float16
+ALONE = 4  # texts that are also encoded one by one, without padding
+TIMED = 16  # texts
+CPU = torch.device("cpu")
 
 
-def certify(network: Network, recipe: Recipe, linear: LinearMap, folder: Path, max_length: int) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Measured:
+    """The vectors that the exported model must give, and how far it may be off."""
+
+    texts: Sequence[str]
+    vectors: Tensor  # (N, E)
+    allowed: float
+
+    @property
+    def largest(self) -> float:
+        return float(self.vectors.abs().max())
+
+
+def certify(job: Job, backend: Backend, folder: Path, packages: Sequence[str]) -> dict[str, Any]:
     """Proof that the folder gives the recipe's vectors: padded, alone, short, long; raises ExportError if it does not.
+
+    It is loaded on the device of the measured model and on the CPU, and must give them on both. `packages` are named
+    with their versions.
+    """
+    network, expected = job.network, measure(job)
+    gaps: dict[str, float] = {}
+    for device in devices_of(network):  # that of the measured model first, the CPU last
+        encoder = backend.load(folder, device)
+        found = encoder.encode(expected.texts)
+        if not gaps:
+            latency = relative_latency(job, encoder, expected.texts[:TIMED])
+        gaps[str(device)] = require_same(job.recipe, encoder, found, expected, device)
+    original = difference_from_original(network, job.recipe, expected.texts, found, job.max_length)
+    if original is not None and not original <= 10 * expected.allowed:
+        raise ExportError(
+            f"the exported model differs from {network.name} as sentence-transformers loads it by {original:.2e} "
+            f"(largest entry {expected.largest:.2e}), so it was not kept; please report this model"
+        )
+    return {
+        "max_difference": max(gaps.values()),
+        "mean_difference": float((found - expected.vectors).abs().mean()),
+        "differences": gaps,
+        "largest_entry": expected.largest,
+        "difference_from_original": original,
+        "texts": len(expected.texts),
+        "parameters": {"before": sum(p.numel() for p in network.module.parameters()), "after": encoder.parameters},
+        "bytes": sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()),
+        "relative_latency": latency,
+        "versions": {name: version(name) for name in ("layerwise", "torch", *packages)},
+    }
+
+
+def devices_of(network: Network) -> tuple[torch.device, ...]:
+    """Where the exported model is run: on the device of the measured model, and last on the CPU."""
+    return (CPU,) if network.device.type == CPU.type else (network.device, CPU)
+
+
+def measure(job: Job) -> Measured:
+    """The recipe's vectors by the pass that scan uses, and the noise that is allowed.
 
     Rows in the raw units of a layer with attention sinks may be thousands of times larger than what is left after
     a map, so the noise that is allowed is relative to the largest entry that went into the vectors.
     """
     texts = [*demo_texts()[:24], "Short.", " ".join(demo_texts()[:40])]
-    parts = rows_of_parts(network, recipe, texts, max_length)
-    expected = linear(torch.cat(parts, dim=1))
-    if recipe.normalize:
+    parts = rows_of_parts(job.network, job.recipe, texts, job.max_length)
+    rows, linear = torch.cat(parts, dim=1), job.fitted.linear
+    expected = rows if linear is None else linear(rows)
+    if job.recipe.normalize:
         expected = torch.nn.functional.normalize(expected, dim=-1)
-    model = load_exported(folder)
-    together = model.encode(texts, batch_size=8, convert_to_tensor=True, show_progress_bar=False).cpu()
-    alone = torch.stack([model.encode(t, convert_to_tensor=True, show_progress_bar=False).cpu() for t in texts[-4:]])
-    gap = max(float((together - expected).abs().max()), float((alone - expected[-4:]).abs().max()))
     largest = float(expected.abs().max())
-    noise = 1.0 if network.dtype in (torch.float32, torch.float64) else HALF_PRECISION_NOISE
-    gain = amplification(linear, parts, expected) if recipe.transform != "none" else 1.0
+    noise = 1.0 if job.network.dtype in (torch.float32, torch.float64) else HALF_PRECISION_NOISE
+    gain = 1.0 if linear is None else amplification(linear, parts, expected)
     # Vectors of one length are as large as that length: their entries grow smaller as the width grows.
     size = max(largest, float(expected.norm(dim=1).max())) if is_normalized(expected) else largest
-    allowed = LARGEST_DIFFERENCE * size * noise * gain
-    if not gap <= allowed:
+    return Measured(texts, expected, LARGEST_DIFFERENCE * size * noise * gain)
+
+
+def require_same(recipe: Recipe, encoder: Encoder, found: Tensor, expected: Measured, device: torch.device) -> float:
+    """The largest difference from the measured vectors, in batches and alone; raises ExportError if it is too large."""
+    if found.shape != expected.vectors.shape:
+        raise ExportError(
+            f"the exported model gives vectors of shape {tuple(found.shape)} on {device}, not "
+            f"{tuple(expected.vectors.shape)}, so it was not kept"
+        )
+    alone = torch.cat([encoder.encode([text]) for text in expected.texts[-ALONE:]])
+    gap = max(
+        float((found - expected.vectors).abs().max()), float((alone - expected.vectors[-ALONE:]).abs().max())
+    )
+    if not gap <= expected.allowed:
         raise ExportError(
             f"the exported model differs from layer {recipe.layer} ({recipe.readout}) by {gap:.2e} (largest entry "
-            f"{largest:.2e}), so it was not kept; this family cannot be exported that way. Try another mode or layer"
+            f"{expected.largest:.2e}) on {device}, so it was not kept; this family cannot be exported that way. Try "
+            "another mode or layer"
         )
-    original = difference_from_original(network, recipe, texts, together, max_length)
-    if original is not None and not original <= 10 * allowed:
-        raise ExportError(
-            f"the exported model differs from {network.name} as sentence-transformers loads it by {original:.2e} "
-            f"(largest entry {largest:.2e}), so it was not kept; please report this model"
-        )
-    before, after = (sum(p.numel() for p in m.parameters()) for m in (network.module, model))
-    return {
-        "max_difference": gap,
-        "mean_difference": float((together - expected).abs().mean()),
-        "largest_entry": largest,
-        "difference_from_original": original,
-        "texts": len(texts),
-        "parameters": {"before": before, "after": after},
-        "bytes": sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()),
-        "relative_latency": relative_latency(network, model, texts[:16], max_length),
-        "base_model": {"name": network.name, "revision": network.revision, "fingerprint": network.fingerprint()},
-        "versions": {name: version(name) for name in ("layerwise", "torch", "transformers", "sentence-transformers")},
-    }
+    return gap
 
 
 def is_normalized(rows: Tensor) -> bool:
@@ -100,37 +148,11 @@ def amplification(linear: LinearMap, parts: Sequence[Tensor], expected: Tensor) 
     return max(1.0, before / float(expected.abs().max()))
 
 
-def rows_of_parts(network: Network, recipe: Recipe, texts: Sequence[str], max_length: int) -> list[Tensor]:
-    """Pooled rows of each of the recipe's parts, by the pass that scan uses."""
-    examples = [Example(str(i), recipe.prompt + text) for i, text in enumerate(texts)]
-    read = [at for at, _ in recipe.parts]
-    found = pooled_vectors(network, examples, read, max_length=max_length)
-    return [found[at] for at in read]
-
-
-def load_exported(folder: Path) -> Any:
-    from sentence_transformers import SentenceTransformer
-
-    return SentenceTransformer(str(folder), device="cpu")
-
-
-def timed_batch(network: Network, texts: Sequence[str], max_length: int) -> dict[str, Tensor]:
-    """The texts as one padded batch on the model's device."""
-    batch = network.tokenizer(
-        list(texts), padding=True, truncation=True, max_length=max_length, return_tensors="pt",
-        return_token_type_ids=False,
-    )  # fmt: skip
-    return {name: tensor.to(network.device) for name, tensor in batch.items()}
-
-
-def relative_latency(network: Network, model: Any, texts: Sequence[str], max_length: int) -> float:
-    """Time of the exported model's forward pass over the whole model's, on the same batch."""
-    batch = timed_batch(network, texts, max_length)
-
-    def run(module: torch.nn.Module) -> None:
-        with torch.inference_mode():
-            module(**batch)
-
-    modules = {"whole": network.module, "cut": copy.deepcopy(model[0].model).to(network.device)}
-    with evaluating(network.module):
-        return relative_times({name: partial(run, m) for name, m in modules.items()}, "whole")["cut"]
+def relative_latency(job: Job, encoder: Encoder, texts: Sequence[str]) -> float:
+    """The exported model's time to encode the texts over that of the whole model, tokenizing included."""
+    whole = Recipe(job.network.depth, max_length=job.max_length)
+    runs: dict[str, Callable[[], object]] = {
+        "whole": partial(rows_of_parts, job.network, whole, texts, job.max_length),
+        "exported": partial(encoder.encode, texts),
+    }
+    return relative_times(runs, "whole")["exported"]

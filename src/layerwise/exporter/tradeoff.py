@@ -7,9 +7,9 @@ from typing import Any
 
 import pandas as pd
 
-from layerwise.core.errors import InputError
+from layerwise.core.errors import ExportError, InputError
 from layerwise.core.recipe import Readout
-from layerwise.exporter.routes import ExportError, choose_route
+from layerwise.exporter.backends.sentence_transformers.routes import choose_route
 from layerwise.exporter.timing import relative_times
 from layerwise.inputs.source import Example
 from layerwise.models.network import Network

@@ -51,25 +51,31 @@ def no_map(width: int) -> LinearMap:
     return LinearMap(torch.eye(width, dtype=torch.float64), torch.zeros(width, dtype=torch.float64))
 
 
-def fit_maps(parts: Sequence[tuple[str, Moments]]) -> LinearMap:
-    """The map of vectors that stand side by side: each has one of its own, and counts as much as the others.
+def fit_maps(parts: Sequence[tuple[str, Moments]]) -> tuple[LinearMap, ...]:
+    """The maps of vectors that stand side by side: each has one of its own, and counts as much as the others.
 
     One part is mapped as its word says. Several also get the same length, together that of one whitened vector.
     """
     if len(parts) == 1:
         ((word, moments),) = parts
-        return fit_map(word, *moments)
-    weights, biases = [], []
+        return (fit_map(word, *moments),)
+    maps = []
     for word, (count, mean, scatter) in parts:
         if word == "none":
             raise InputError("vectors stand side by side only with a map that takes their mean away, at least center")
         found = fit_map(word, count, mean, scatter)
         spread = float((found.weight @ (scatter / count) * found.weight).sum())  # mean squared length
         scale = math.sqrt(len(mean) / len(parts) / spread) if spread > 0 else 1.0
-        weights.append(scale * found.weight)
-        biases.append(scale * found.bias)
-    whole: Tensor = torch.block_diag(*weights)  # type: ignore[no-untyped-call]
-    return LinearMap(whole, torch.cat(biases))
+        maps.append(LinearMap(scale * found.weight, scale * found.bias))
+    return tuple(maps)
+
+
+def side_by_side(maps: Sequence[LinearMap]) -> LinearMap:
+    """The maps of several parts as one map of the parts' vectors in a row."""
+    if len(maps) == 1:
+        return maps[0]
+    whole: Tensor = torch.block_diag(*(part.weight for part in maps))  # type: ignore[no-untyped-call]
+    return LinearMap(whole, torch.cat([part.bias for part in maps]))
 
 
 def weight_of(name: str, numbers: list[float], covariance: Tensor) -> Tensor:

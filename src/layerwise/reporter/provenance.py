@@ -6,6 +6,7 @@ from typing import Any
 
 from layerwise.metrics.catalog import CATALOG
 from layerwise.runs.table import LayerTable
+from layerwise.runs.tasks import has_local_task, task_sizes
 
 # What scan does unasked: a command need not say it.
 FAST = ",".join(m.name for m in CATALOG if all(m.reading(rows).views == 0 for rows in m.rows))
@@ -31,7 +32,7 @@ def facts(table: LayerTable) -> Words:
         "texts": data.get("name", ""),
         "how many": counted(data) if data else "",
         "texts' fingerprint": data.get("fingerprint", ""),
-        "tasks": ", ".join(f"{name} ({size})" for name, size in first.get("tasks", {}).items()),
+        "tasks": ", ".join(f"{name} ({size})" for name, size in task_sizes(first).items()),
         "settings": "; ".join(f"{k} {plain(v)}" for k, v in first.get("plan", {}).items() if k != "layers"),
         "versions": ", ".join(f"{k} {v}" for k, v in environment.items() if k not in ("command", "machine")),
         "machine": environment.get("machine", ""),
@@ -69,8 +70,8 @@ def command(table: LayerTable, out: str) -> str:
     if stressed:
         options |= {"kind": stressed[0]["kind"], "levels": ",".join(f"{s['level']:g}" for s in stressed)}
     if verb == "eval":
-        local = any(size != "hub" for size in first.get("tasks", {}).values())
-        options |= {"tasks": ",".join(first.get("tasks", {})), "data-root": "ROOT" if local else None}
+        root = "ROOT" if has_local_task(first) else None
+        options |= {"tasks": ",".join(first.get("tasks", {})), "data-root": root}
         options |= {name: used(table, name) for name in ("tokens", "pooling")}
     options["max-length"] = told.get("max_length")
     options |= {name: plain(told[name]) for name in UNASKED if name in told}

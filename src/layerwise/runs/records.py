@@ -78,6 +78,12 @@ class Schema:
         return record_bytes({"schema_version": self.version, **content})
 
 
+def first_pick(record: Record) -> Record:
+    """The first version named the model and its fingerprint side by side."""
+    named = {"name": record.get("model", ""), "fingerprint": record.get("fingerprint", "")}
+    return record | {"model": named}
+
+
 RUN = Schema(
     "run.json",
     2,
@@ -100,10 +106,12 @@ PICK = Schema(
     "pick.json",
     2,
     {
-        "model": str, "fingerprint": str, "recipe": {"layer": int}, "last": {"layer": int}, "rule": str, "why": [str],
+        "model": MODEL, "recipe": {"layer": int}, "last": {"layer": int}, "rule": str, "why": [str],
         "layers_alike": [int], "saving": dict, "gain": (dict, NoneType), "expected_gain": dict,
+        "fitted": (str, NoneType),
     },
     ("model", "recipe", "last", "rule"),
+    {1: first_pick},
 )  # fmt: skip
 TRADEOFF = Schema(
     "tradeoff.json",

@@ -10,7 +10,7 @@ from layerwise.accumulators.second_moment import moments_of_rows
 from layerwise.core.checks import STATIC
 from layerwise.core.recipe import Readout, Recipe
 from layerwise.inputs.source import Example
-from layerwise.maps.linear import LinearMap, Moments, fit_maps
+from layerwise.maps.linear import LinearMap, Moments, fit_maps, side_by_side
 from layerwise.models.network import Network
 from layerwise.models.readouts import baseline_recipe, layer_recipe
 from layerwise.passes.vectors import pooled_vectors
@@ -51,11 +51,11 @@ class Trial:
     def score(self, recipe: Recipe) -> Scored:
         """What every probe says of the recipe, with its map fitted here."""
         rows = torch.cat([self.vectors[at] for at, _ in recipe.parts], dim=1).double()
-        mapped = (rows if recipe.transform == "none" else self.linear(recipe)(rows)).numpy()
+        mapped = (rows if recipe.transform == "none" else side_by_side(self.maps(recipe))(rows)).numpy()
         return Scored(recipe, {p.name: p.score(mapped[[self.place[text] for text in p.texts]]) for p in self.probes})
 
-    def linear(self, recipe: Recipe) -> LinearMap:
-        """The recipe's map, fitted on the texts that were given for it."""
+    def maps(self, recipe: Recipe) -> tuple[LinearMap, ...]:
+        """The maps of the recipe's parts, fitted on the texts that were given for it."""
         return fit_maps([(word, self.moments(at)) for at, word in recipe.parts])
 
     def moments(self, at: Readout) -> Moments:

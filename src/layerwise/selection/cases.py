@@ -91,7 +91,7 @@ def curves_of(table: LayerTable) -> dict[str, tuple[float, ...]]:
     for row in sorted(table, key=lambda row: row.readout):  # normed before raw
         if row.readout == SHIPPED:
             continue
-        here = setting_of(row)
+        here = curve_setting(row)
         if setting.setdefault(row.metric, here) == here and row.layer not in found.get(row.metric, {}):
             if row.readout == "normed" and row.layer < depth:
                 continue
@@ -102,7 +102,7 @@ def curves_of(table: LayerTable) -> dict[str, tuple[float, ...]]:
     return {metric: dense(values, depth) for metric, values in found.items()}
 
 
-def setting_of(row: LayerScore) -> tuple[object, ...]:
+def curve_setting(row: LayerScore) -> tuple[object, ...]:
     """Everything but layer and readout that tells two curves of one metric apart."""
     _, *recipe = row.recipe
     return (row.rows, row.condition, row.data, row.data_hash, row.settings_hash, *recipe)

@@ -10,11 +10,13 @@ from typing import Any, Self
 
 from layerwise.core.display import printable
 from layerwise.core.errors import InputError, RunError
-from layerwise.core.files import open_folder
+from layerwise.core.files import Folder, open_folder
 from layerwise.core.recipe import Recipe
-from layerwise.maps.linear import LinearMap
+from layerwise.maps.fitted import RECIPE_FILE, FittedRecipe, require_recipe_place
 from layerwise.models.network import Network
-from layerwise.runs.folder import write_record
+from layerwise.models.opening import same_model
+from layerwise.runs.folder import require_place_for, write_record
+from layerwise.runs.identity import ModelRef
 from layerwise.runs.records import PICK
 from layerwise.selection.candidates import Scored
 from layerwise.selection.probes import LABELS
@@ -53,20 +55,10 @@ def difference(one: Scored, other: Scored, weights: Mapping[str, float]) -> Diff
 
 
 @dataclass(frozen=True)
-class Fitted:
-    """A map, with what it was fitted for: it must never be used for another recipe or other weights."""
-
-    linear: LinearMap
-    recipe: Recipe
-    fingerprint: str
-
-
-@dataclass(frozen=True)
 class Pick:
     """A recipe, and what speaks for it."""
 
-    model: str
-    fingerprint: str  # of the model's weights, config and tokenizer; "" where it is not known
+    model: ModelRef  # without a fingerprint where it is not known
     recipe: Recipe
     last: Recipe
     rule: str
@@ -75,41 +67,44 @@ class Pick:
     gain: Difference | None = None  # over the last layer, by the probes
     expected_gain: Mapping[str, float] = field(default_factory=dict)  # in points of labelled tasks, from the audit
     saving: float = 0.0  # share of the blocks that need not run
-    fitted: Fitted | None = field(default=None, compare=False)  # not saved
+    fitted: FittedRecipe | None = field(default=None, compare=False)  # with the weights of its map, if it has one
 
     def require_same_model(self, network: Network) -> None:
         """Raises where this answer was found on another model: other weights, config or tokenizer."""
-        if self.fingerprint != network.fingerprint():
+        if not same_model(network, self.model):
             raise InputError(
-                f"that pick was made for {self.model} with other weights, config or tokenizer than {network.name}; "
-                "pick again, or name a layer"
+                f"that pick was made for {self.model.name} with other weights, config or tokenizer than "
+                f"{network.name}; pick again, or name a layer"
             )
-
-    def map_for(self, network: Network) -> LinearMap | None:
-        """The map that was fitted for this recipe on that model, if it was."""
-        known = self.fitted
-        if known is None or known.recipe != self.recipe or known.fingerprint != network.fingerprint():
-            return None
-        return known.linear
 
     @property
     def keep_last(self) -> bool:
         return self.recipe.at == self.last.at and self.recipe.transform == "none"
 
     def to_dict(self) -> dict[str, Any]:
-        told = asdict(replace(self, fitted=None)) | {"keep_last": self.keep_last, "why": list(self.why)}
-        del told["fitted"]
-        told["saving"] = {"blocks": f"{100 * self.saving:.0f} %"} if self.saving else {}
+        """The answer as plain data; `fitted` names the weights of its map, which are in a file of their own."""
+        record = asdict(replace(self, fitted=None)) | {"keep_last": self.keep_last, "why": list(self.why)}
+        record["model"] = self.model.to_record()
+        record["fitted"] = self.fitted.identity if self.fitted else None
+        record["saving"] = {"blocks": f"{100 * self.saving:.0f} %"} if self.saving else {}
         if self.gain is not None:
-            told["gain"] = {"mean": self.gain.mean, "low": self.gain.low, "high": self.gain.high}
-        return told
+            record["gain"] = {"mean": self.gain.mean, "low": self.gain.low, "high": self.gain.high}
+        return record
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), indent=1)
 
     def save(self, folder: str | Path) -> Path:
-        """Writes pick.json into the folder, new or not; replaces an earlier pick, and no other file."""
+        """Writes pick.json into the folder, new or not, and recipe.safetensors where there is a map.
+
+        Replaces an earlier pick, and no other file.
+        """
+        require_place(folder)
+        if self.fitted is not None:
+            self.fitted.save(folder)
         write_record(folder, PICK, self.to_dict())
+        if self.fitted is None:
+            open_folder(folder).delete([RECIPE_FILE])  # of an earlier pick
         return Path(folder) / PICK.file
 
     @classmethod
@@ -121,40 +116,60 @@ class Pick:
         if data is None:
             raise InputError(f"no answer of pick in {str(folder)!r}; {make_it}")
         record = PICK.parse(data, where)
-        needed = ("model", "fingerprint", "recipe", "last", "rule", "why")
+        needed = ("model", "recipe", "last", "rule", "why")
         if lacking := [name for name in needed if name not in record]:
             raise RunError(f"{where} is no answer of pick (it has no {', '.join(lacking)}); {make_it}")
         recipe, last = (Recipe.from_record(record[name], f"{where}: {name}") for name in ("recipe", "last"))
-        return cls(record["model"], record["fingerprint"], recipe, last, record["rule"], tuple(record["why"]))
+        fitted = load_fitted(place, record.get("fitted"))
+        model = ModelRef.from_record(record["model"], f"{where}: model")
+        return cls(model, recipe, last, record["rule"], tuple(record["why"]), fitted=fitted)
 
     def __repr__(self) -> str:
+        (model, answer), *rest = self.rows()
+        lines = [f"{model}: {answer}", *(f"  {name}: {text}" if name else f"  {text}" for name, text in rest)]
+        return printable("\n".join(lines))
+
+    def _repr_html_(self) -> str:
+        escaped = [[html.escape(printable(cell)) for cell in row] for row in self.rows()]
+        (model, answer), *rest = escaped
+        rows = "".join(f"<tr><th>{name}</th><td>{text}</td></tr>" for name, text in rest)
+        return f"<table><caption>{model}: <b>{answer}</b></caption>{rows}</table>"
+
+    def rows(self) -> list[tuple[str, str]]:
+        """The answer as rows (name, text): the model and what to do first, then what speaks for it, some unnamed."""
         usual = asdict(Recipe(self.recipe.layer))
-        told = [f"{k} {v}" for k, v in asdict(self.recipe).items() if v != usual[k] and k != "max_length"]
-        head = "keep the last layer" if self.keep_last else f"use layer {self.recipe.layer}"
-        lines = [f"{Path(self.model).name}: {head}" + (f", {', '.join(told)}" if told and not self.keep_last else "")]
+        unusual = [f"{k} {v}" for k, v in asdict(self.recipe).items() if v != usual[k] and k != "max_length"]
+        answer = "keep the last layer" if self.keep_last else ", ".join([f"use layer {self.recipe.layer}", *unusual])
+        rows = [(Path(self.model.name).name, answer)]
         if self.gain is not None and not self.keep_last:
-            told_gain = f"{self.gain.mean:+.1f} points over the last layer"
-            lines.append(f"  probes: {told_gain}, 95 % {self.gain.low:+.1f} to {self.gain.high:+.1f}")
+            interval = f"95 % {self.gain.low:+.1f} to {self.gain.high:+.1f}"
+            rows.append(("probes", f"{self.gain.mean:+.1f} points over the last layer, {interval}"))
         if self.expected_gain:
             mean, low, high = (self.expected_gain[name] for name in ("mean", "low", "high"))
             gained = f"the two models it was chosen on gained {mean:.1f} points ({low:.1f} to {high:.1f})"
-            lines.append(f"  labelled tasks: {gained}; yours may differ")
+            rows.append(("labelled tasks", f"{gained}; yours may differ"))
         if self.layers_alike:
-            lines.append(f"  layers that cannot be told from it: {', '.join(map(str, self.layers_alike))}")
+            rows.append(("layers that cannot be told from it", ", ".join(map(str, self.layers_alike))))
         if self.saving > 0:
-            lines.append(f"  {100 * self.saving:.0f} % of the blocks need not run (a portable export keeps one more)")
-        return printable("\n".join([*lines, *(f"  {reason}" for reason in self.why)]))
-
-    def _repr_html_(self) -> str:
-        (model, answer), *rest = told_rows(repr(self))
-        rows = "".join(f"<tr><th>{html.escape(n)}</th><td>{html.escape(t)}</td></tr>" for n, t in rest)
-        return f"<table><caption>{html.escape(model)}: <b>{html.escape(answer)}</b></caption>{rows}</table>"
+            share = f"{100 * self.saving:.0f} % of the blocks need not run"
+            rows.append(("", f"{share} (a portable export keeps one more)"))
+        return [*rows, *(("", reason) for reason in self.why)]
 
 
-def told_rows(told: str) -> list[tuple[str, str]]:
-    """Lines of an answer as (name, rest), for a table."""
-    pairs = (line.strip().partition(": ") for line in told.splitlines())
-    return [(name, rest) for name, _, rest in pairs]
+def require_place(folder: str | Path) -> None:
+    """Raises where an answer cannot be saved in the folder, before anything is computed."""
+    require_place_for(folder, PICK)
+    require_recipe_place(folder)
+
+
+def load_fitted(place: Folder, identity: str | None) -> FittedRecipe | None:
+    """The weights that a saved answer names; None where it names none, or they were not copied with it."""
+    if identity is None or (data := place.read(RECIPE_FILE)) is None:
+        return None
+    found = FittedRecipe.from_bytes(data, f"{place}/{RECIPE_FILE}")
+    if found.identity != identity:
+        raise RunError(f"{place}/{RECIPE_FILE} does not belong to the {PICK.file} beside it; pick again")
+    return found
 
 
 def decide(

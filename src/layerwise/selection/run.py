@@ -9,11 +9,14 @@ from typing import Any
 
 from layerwise.core.errors import InputError
 from layerwise.core.recipe import Recipe
+from layerwise.maps.fitted import FittedOn, FittedRecipe, fingerprint_of_texts
 from layerwise.models.network import Network
 from layerwise.models.readouts import baseline_recipe
+from layerwise.runs.identity import ModelRef
 from layerwise.runs.table import LayerTable
 from layerwise.selection import cases
 from layerwise.selection.candidates import (
+    Trial,
     beside_static,
     layer_candidates,
     run_trial,
@@ -21,7 +24,7 @@ from layerwise.selection.candidates import (
 )
 from layerwise.selection.cases import curves_of, model_depth
 from layerwise.selection.labels import label_probe
-from layerwise.selection.pick import Fitted, Pick, decide
+from layerwise.selection.pick import Pick, decide
 from layerwise.selection.probes import LABELS, Probe, own_probes, proxy_probes
 from layerwise.selection.rules import Rule, parse_rule
 
@@ -55,14 +58,15 @@ def pick_recipe(
     layer_only: bool = False,
     static: bool = True,
     max_length: int,
+    name: str = "",
     book: Rulebook | None = None,
     seed: int = 0,
 ) -> Pick:
     """The recipe that the probes prefer, or the last layer where they do not prefer another by the rulebook's margin.
 
     `texts` are the user's own, without labels: maps are fitted on them, and probes made of them where the rulebook
-    has such. `labels` is a table of a few labelled ones. With `layer_only`, no map is tried; without `static`, token
-    embeddings never stand beside the layer.
+    has such; `name` says where they come from. `labels` is a table of a few labelled ones. With `layer_only`, no map
+    is tried; without `static`, token embeddings never stand beside the layer.
     """
     book = book or rulebook()
     probes, weights = weighted_probes(texts, labels, book, seed)
@@ -86,10 +90,16 @@ def pick_recipe(
     told = book.audit.get("layer" if layer_only else "static" if best.recipe.static else "recipe", {})
     recipe = Recipe(**vars(best.recipe) | {"max_length": max_length})
     return Pick(
-        network.name, network.fingerprint(), recipe, last, book.name, tuple(why), alike, gain,
+        network.identity(), recipe, last, book.name, tuple(why), alike, gain,
         {} if keep else told.get("gain", {}), 1 - recipe.layer / network.depth,
-        None if recipe.transform == "none" else Fitted(trial.linear(recipe), recipe, network.fingerprint()),
+        None if recipe.transform == "none" else fitted_recipe(network, recipe, trial, name),
     )  # fmt: skip
+
+
+def fitted_recipe(network: Network, recipe: Recipe, trial: Trial, name: str) -> FittedRecipe:
+    """The recipe with the map that the trial fitted, on texts of that name."""
+    fitted_on = FittedOn("texts", name, fingerprint_of_texts(trial.fit), len(trial.fit))
+    return FittedRecipe(recipe, network.identity(), trial.maps(recipe), fitted_on)
 
 
 def weighted_probes(
@@ -126,13 +136,13 @@ def pick_by_rule(table: LayerTable, word: str) -> Pick:
         why.append(f"only these of {depth + 1} layers are in the table: {', '.join(map(str, measured))}")
     why += [f"{metric} has {count} settings in this table; the first counts" for metric, count in several(table, rule)]
     recipe = last if layer == depth else replace(at, layer=layer)
-    fingerprint = table.model.fingerprint if table.model else ""
-    return Pick(next(iter(table)).model, fingerprint, recipe, last, word, tuple(why), saving=1 - layer / depth)
+    model = table.model or ModelRef(next(iter(table)).model)
+    return Pick(model, recipe, last, word, tuple(why), saving=1 - layer / depth)
 
 
 def several(table: LayerTable, rule: Rule) -> list[tuple[str, int]]:
     """The metrics that the rule looks at and of which the table has several curves, with their number."""
-    found = {name: {cases.setting_of(row) for row in table if row.metric == name} for name in sorted(rule.needs)}
+    found = {name: {cases.curve_setting(row) for row in table if row.metric == name} for name in sorted(rule.needs)}
     return [(name, len(settings)) for name, settings in found.items() if len(settings) > 1]
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from layerwise.core.recipe import Recipe
-from layerwise.exporter.left_out import LeftOut, weighting_module
-from layerwise.exporter.routes import Route
+from layerwise.exporter.backends.backend import Job
+from layerwise.exporter.backends.sentence_transformers.left_out import LeftOut, weighting_module
+from layerwise.exporter.backends.sentence_transformers.routes import Route
 from layerwise.maps.linear import LinearMap, no_map
 from layerwise.models.network import Network
 from layerwise.models.truncate import cut_blocks
@@ -17,12 +17,12 @@ from layerwise.models.truncate import cut_blocks
 POOLING_NAMES = {"mean": "mean", "max": "max", "first": "cls", "last": "lasttoken"}
 
 
-def save_modules(
-    network: Network, recipe: Recipe, route: Route, left_out: LeftOut, linear: LinearMap, folder: Path, max_length: int
-) -> None:
+def save_modules(job: Job, route: Route, left_out: LeftOut, folder: Path) -> None:
     """Writes the recipe as a SentenceTransformer; its first module is a plain transformers model, cut."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
+
+    network, recipe, max_length = job.network, job.recipe, job.max_length
 
     def pooled(*modes: str) -> list[Any]:
         pooling = Pooling(network.width, modes if len(modes) > 1 else modes[0], include_prompt=not left_out.prompt)
@@ -37,8 +37,8 @@ def save_modules(
             # The layer's vector waits where a first token's would be, and pooling puts that of layer 0 behind it.
             waiting = dense_module(no_map(network.width), network.dtype, output="cls_token_embeddings")
             modules += [waiting, first_of_layers(network.width, route.keep), *pooled("cls", mode)]
-    if recipe.transform != "none":
-        modules.append(dense_module(linear, network.dtype))
+    if job.fitted.linear is not None:
+        modules.append(dense_module(job.fitted.linear, network.dtype))
     if recipe.normalize:
         modules.append(Normalize())
     prompts: dict[str, Any] = {}

@@ -4,12 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from layerwise.core.checks import MODES, SHIPPED, require_word
-from layerwise.core.errors import InputError, LayerwiseError
+from layerwise.core.errors import ExportError, InputError
 from layerwise.models.network import Network
-
-
-class ExportError(LayerwiseError):
-    """The exported model would not give the vectors that were measured."""
 
 
 @dataclass(frozen=True)

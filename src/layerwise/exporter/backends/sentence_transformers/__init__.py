@@ -1,0 +1,1 @@
+"""A recipe as a folder that plain sentence-transformers loads."""

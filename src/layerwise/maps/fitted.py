@@ -1,0 +1,250 @@
+"""FittedRecipe: a recipe with the weights of its map, the model they belong to and the data they were fitted on.
+
+`pick` writes it, `eval` and `export` read it, so that the command line and the library make the same model. On disk it
+is one safetensors file: the schema as JSON in the header, the weights in float64, a checksum over all of it.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, Self, get_args
+
+import torch
+from torch import Tensor
+
+from layerwise.core.display import redacted
+from layerwise.core.errors import InputError, RunError
+from layerwise.core.files import Folder, open_folder
+from layerwise.core.formats import require_shape
+from layerwise.core.outputs import require_folder
+from layerwise.core.recipe import Recipe
+from layerwise.core.tensors import checksum, dump_tensors, has_key, parse_tensors
+from layerwise.maps.linear import LinearMap, side_by_side
+from layerwise.runs.identity import ModelRef
+
+RECIPE_FILE = "recipe.safetensors"
+RECIPE_KEY = "layerwise.recipe"  # in the header of the file
+SCHEMA_VERSION = 1
+DataKind = Literal["texts", "task", "scan"]
+
+
+@dataclass(frozen=True)
+class FittedOn:
+    """The data that a map was fitted on: texts, the texts of a task, or the second moments that a scan kept."""
+
+    kind: DataKind
+    name: str
+    fingerprint: str
+    count: int
+
+
+SHAPE: Mapping[str, Any] = {
+    "schema_version": int,
+    "recipe": dict,
+    "template": {"before": str, "after": str},
+    "parts": [{"readout": dict, "map": str, "rows": [int]}],
+    "model": {field.name: field.type for field in fields(ModelRef)},
+    "fitted_on": (dict, type(None)),
+}
+DATA_SHAPE: Mapping[str, Any] = {"kind": str, "name": str, "fingerprint": str, "count": int}
+
+
+@dataclass(frozen=True, eq=False)
+class FittedRecipe:
+    """A recipe that can be used as it is: `maps` holds one map for each of its parts, and is empty without a map."""
+
+    recipe: Recipe
+    model: ModelRef
+    maps: tuple[LinearMap, ...] = ()
+    fitted_on: FittedOn | None = None
+
+    def __post_init__(self) -> None:
+        expected = 0 if self.recipe.transform == "none" else len(self.recipe.parts)
+        if len(self.maps) != expected or (self.fitted_on is None) != (not self.maps):
+            raise InputError(
+                f"transform {self.recipe.transform} needs {expected} maps and the data that they were fitted on; got "
+                f"{len(self.maps)} maps and {self.fitted_on}"
+            )
+
+    @cached_property
+    def linear(self) -> LinearMap | None:
+        """The map of the parts' vectors in a row; None without a map."""
+        return side_by_side(self.maps) if self.maps else None
+
+    @cached_property
+    def identity(self) -> str:
+        """A hash of everything that decides its vectors: the recipe, the weights of its map, and the model."""
+        return checksum(self._tensors(), json.dumps([asdict(self.recipe), self.model.fingerprint], sort_keys=True))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FittedRecipe) and self.identity == other.identity
+
+    def __hash__(self) -> int:
+        return hash(self.identity)
+
+    def require_model(self, model: ModelRef) -> None:
+        """Raises InputError where the model at hand is not the one that this recipe was fitted for."""
+        if not self.model.same_as(model):
+            raise InputError(
+                f"that recipe was fitted for {self.model.name} with other weights, config or tokenizer than "
+                f"{model.name}; fit it for this model: pass the plain recipe and texts (--fit FILE), or pick again"
+            )
+
+    def save(self, folder: str | Path) -> Path:
+        """Writes recipe.safetensors into the folder, new or not; replaces an earlier one, and no other file."""
+        require_recipe_place(folder).write(RECIPE_FILE, self.to_bytes())
+        return Path(folder) / RECIPE_FILE
+
+    @classmethod
+    def load(cls, place: str | Path) -> Self:
+        """Reads what `save` wrote, from the file itself or the folder that holds it.
+
+        Raises InputError where there is no such file, RunError where it is damaged or of another version.
+        """
+        folder, name = folder_and_name(place)
+        if (data := folder.read(name)) is None:
+            raise InputError(f"{place} holds no fitted recipe (no {name}); run: layerwise pick ... --save {folder}")
+        return cls.from_bytes(data, f"{folder}/{name}")
+
+    def to_bytes(self) -> bytes:
+        return dump_tensors(RECIPE_KEY, json.dumps(self._record(), sort_keys=True), self._tensors())
+
+    @classmethod
+    def from_bytes(cls, data: bytes, where: str) -> Self:
+        """From the bytes of a file; raises RunError naming the file and what is wrong with it."""
+        try:
+            words, tensors = parse_tensors(RECIPE_KEY, data)
+            record: Any = json.loads(words)
+        except (ValueError, RecursionError) as error:
+            raise RunError(f"{where} is no fitted recipe, or a damaged one ({error}); make it again") from None
+        require_known(record, where)
+        recipe = Recipe.from_record(record["recipe"], f"{where}: recipe")
+        maps = tuple(
+            LinearMap(tensors[f"{i}.weight"], tensors[f"{i}.bias"])
+            for i in range(require_weights(recipe, tensors, where))
+        )
+        on = record["fitted_on"]
+        model = ModelRef.from_record(record["model"], f"{where}: model")
+        found = cls(recipe, model, maps, None if on is None else FittedOn(**on))
+        if (expected := found._record()) != record:
+            wrong = ", ".join(name for name in expected if expected[name] != record[name])
+            raise RunError(f"{where} is damaged, or made by a newer layerwise: its {wrong} do not fit its recipe")
+        return found
+
+    def _record(self) -> dict[str, Any]:
+        rows, parts = 0, []
+        for i, (readout, word) in enumerate(self.recipe.parts):
+            width = len(self.maps[i].bias) if self.maps else 0
+            parts.append({"readout": asdict(readout), "map": word, "rows": [rows, rows + width] if width else []})
+            rows += width
+        on = self.fitted_on
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "recipe": asdict(self.recipe),
+            "template": {"before": self.recipe.prompt, "after": ""},
+            "parts": parts,
+            "model": self.model.to_record() | {"name": redacted(self.model.name)},
+            "fitted_on": None if on is None else asdict(on) | {"name": redacted(on.name)},
+        }
+
+    def _tensors(self) -> dict[str, Tensor]:
+        found = {}
+        for i, part in enumerate(self.maps):
+            found[f"{i}.weight"], found[f"{i}.bias"] = part.weight.cpu().contiguous(), part.bias.cpu().contiguous()
+        return found
+
+
+AnyRecipe = Recipe | FittedRecipe
+
+
+def plain_recipe(recipe: AnyRecipe) -> Recipe:
+    """The recipe without the weights of its map."""
+    return recipe.recipe if isinstance(recipe, FittedRecipe) else recipe
+
+
+def load_recipe(place: str | Path) -> AnyRecipe:
+    """A fitted recipe from a .safetensors file or a folder that holds one; else a plain one, as Recipe.load does."""
+    folder, name = folder_and_name(place)
+    if str(place).endswith(".safetensors") or (name == RECIPE_FILE and folder.read(name) is not None):
+        return FittedRecipe.load(place)
+    return Recipe.load(place)
+
+
+def fingerprint_of_texts(texts: Sequence[str]) -> str:
+    """A hash of texts in their order."""
+    return hashlib.blake2b(repr(tuple(texts)).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+def folder_and_name(place: str | Path) -> tuple[Folder, str]:
+    """Where a fitted recipe lies: a file of any name on a disk or in an object store, or the usual name in a folder."""
+    text = str(place)
+    if "://" in text:
+        path, mark, options = text.partition("?")  # a url carries its options behind its path
+        if path.endswith(".safetensors"):
+            inside, _, name = path.rpartition("/")
+            return open_folder(inside + mark + options), name
+    elif Path(text).is_file() or text.endswith(".safetensors"):
+        return open_folder(Path(text).parent), Path(text).name
+    return open_folder(place), RECIPE_FILE
+
+
+def require_recipe_place(place: str | Path) -> Folder:
+    """The folder, if recipe.safetensors can be written there; a file of that name that is not ours is the user's."""
+    folder = require_folder(place, RECIPE_FILE)
+    if (data := folder.read(RECIPE_FILE)) is not None and not has_key(RECIPE_KEY, data):
+        raise RunError(f"{RECIPE_FILE} in {folder} was not written by layerwise; move it away, or pass another folder")
+    return folder
+
+
+def require_known(record: Any, where: str) -> None:
+    """Raises RunError unless the header is of this version, with all of its fields, of their types, and no other."""
+    require_shape(record, {"schema_version": int}, where)
+    version = record.get("schema_version")
+    if version != SCHEMA_VERSION:
+        raise RunError(
+            f"{where} was made by another version of layerwise (schema_version {version}, this version reads "
+            f"{SCHEMA_VERSION}); update layerwise, or fit the recipe again"
+        )
+    require_shape(record, SHAPE, where)
+    require_fields(record, SHAPE, where)
+    for name in ("template", "model"):
+        require_fields(record[name], SHAPE[name], f"{where}: {name}")
+    if record["fitted_on"] is not None:
+        require_shape(record["fitted_on"], DATA_SHAPE, f"{where}: fitted_on")
+        require_fields(record["fitted_on"], DATA_SHAPE, f"{where}: fitted_on")
+        if (kind := record["fitted_on"]["kind"]) not in get_args(DataKind):
+            raise RunError(f"{where} was made by a newer layerwise: fitted_on has the kind {kind!r}; update layerwise")
+    if record["template"]["after"]:
+        raise RunError(
+            f"{where} was made by a newer layerwise: its template puts {record['template']['after']!r} after the "
+            "input, which this version cannot do; update layerwise"
+        )
+
+
+def require_fields(record: Mapping[str, Any], known: Mapping[str, Any], where: str) -> None:
+    if unknown := sorted(set(record) - set(known)):
+        raise RunError(f"{where} has unknown fields ({', '.join(unknown)}): made by a newer layerwise; update it")
+    if lacking := [name for name in known if name not in record]:
+        raise RunError(f"{where} is damaged (no {', '.join(lacking)}); make it again")
+
+
+def require_weights(recipe: Recipe, tensors: Mapping[str, Tensor], where: str) -> int:
+    """How many maps the file holds, if their weights are those that the recipe's parts need; raises RunError if not."""
+    count = 0 if recipe.transform == "none" else len(recipe.parts)
+    expected = {f"{i}.{name}" for i in range(count) for name in ("weight", "bias")}
+    fits = set(tensors) == expected and all(
+        tensors[f"{i}.weight"].ndim == 2
+        and tensors[f"{i}.bias"].shape == tensors[f"{i}.weight"].shape[:1]
+        and {tensors[f"{i}.weight"].dtype, tensors[f"{i}.bias"].dtype} == {torch.float64}
+        for i in range(count)
+    )
+    if not fits:
+        found = ", ".join(f"{name} {tuple(t.shape)} {t.dtype}" for name, t in sorted(tensors.items())) or "none"
+        raise RunError(
+            f"{where} holds weights that do not fit its recipe: expected a weight (E, D) and a bias (E) in float64 "
+            f"for each of {count} parts, got {found}; make it again"
+        )
+    return count

@@ -1,0 +1,53 @@
+"""Tasks in the record of an evaluation: their type, their score, how many examples, and where the data came from."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from layerwise.core.formats import require_shape
+
+
+@dataclass(frozen=True)
+class TaskRecord:
+    """What run.json says of one task."""
+
+    type: str = ""  # such as STS
+    score: str = ""  # mteb's name of its main score; "" where the task failed
+    examples: int = 0  # 0 where the data came from the hub
+    of: int = 0  # before a cap
+    source: Literal["local", "hub"] = "hub"
+
+    @property
+    def size(self) -> str:
+        """How many examples, in words."""
+        return "hub" if self.source == "hub" else size_words(self.examples, self.of)
+
+
+SHAPE = {field.name: str if field.name in ("type", "score", "source") else int for field in fields(TaskRecord)}
+
+
+def size_words(examples: int, of: int) -> str:
+    """How many examples a task has, and how many it had before a cap."""
+    return f"{examples}" if examples == of else f"{examples} of {of}, by hashed id"
+
+
+def task_records(run: Mapping[str, Any]) -> dict[str, TaskRecord]:
+    """The tasks of a run, or of the runs that were joined; those of earlier versions, in words alone, are left out."""
+    found: dict[str, TaskRecord] = {}
+    for part in run.get("runs") or [run]:
+        for name, entry in part.get("tasks", {}).items():
+            if isinstance(entry, Mapping):
+                require_shape(entry, SHAPE, f"run.json: tasks: {name}")
+                found[name] = TaskRecord(**{key: entry[key] for key in SHAPE if key in entry})
+    return found
+
+
+def task_sizes(run: Mapping[str, Any]) -> dict[str, str]:
+    """How many examples each task of a run has, in words; earlier versions recorded just these words."""
+    known = task_records({"tasks": run.get("tasks", {})})
+    return {name: known[name].size if name in known else str(entry) for name, entry in run.get("tasks", {}).items()}
+
+
+def has_local_task(run: Mapping[str, Any]) -> bool:
+    """True if the data of a task came from a data root."""
+    return any(size != "hub" for size in task_sizes(run).values())
