@@ -30,7 +30,7 @@ from layerwise.runs.claims import MARKER, claim
 def pick_of(model="m"):
     from layerwise.core.recipe import Recipe
     from layerwise.runs.identity import ModelRef
-from layerwise.selection.pick import Pick
+    from layerwise.selection.pick import Pick
 
     return Pick(ModelRef(model, fingerprint="fingerprint"), Recipe(1), Recipe(3), "a rule", ("why",))
 

@@ -74,7 +74,7 @@ def scores_of(run: Any, fitted: FittedRecipe) -> LayerTable:
     if opened.kind != "eval":
         raise InputError(f"{opened.place} is not an eval; --scores takes one, of this model and recipe")
     if not fitted.model.same_as(opened.table.require_model()):
-        raise InputError(f"{opened.place} is of another model than {fitted.model.name}; score it first, or leave it out")
+        raise InputError(f"{opened.place} is of another model than {fitted.model.name}; leave --scores out")
     found = [row for row in opened.table if is_of(row, fitted.recipe)]
     if not found:
         raise InputError(f"{opened.place} has no score of this recipe; score it with --recipe, or leave --scores out")

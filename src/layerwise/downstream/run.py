@@ -131,7 +131,8 @@ def with_earlier(table: LayerTable, earlier: LayerTable | None) -> LayerTable:
         for row in earlier
         if row.metric not in tasks_now or (row.metric, row.data_hash) in hashes  # else the task's data have changed
     ]
-    rows = {replace(row, settings_hash="").identity: row for row in (*known, *table)}  # what comes again keeps its place
+    # What comes again keeps its place, also where another version of mteb scores it now.
+    rows = {replace(row, settings_hash="").identity: row for row in (*known, *table)}
     tasks = {**earlier.run.get("tasks", {}), **table.run["tasks"]}
     failed = {name: why for name, why in earlier.run.get("failed", {}).items() if name not in table.run["tasks"]}
     return LayerTable(tuple(rows.values()), {**table.run, "tasks": tasks, "failed": failed | table.run["failed"]})
