@@ -19,6 +19,7 @@ from layerwise.core.files import open_folder
 from layerwise.inputs.source import Source
 from layerwise.inputs.views import make_view
 from layerwise.models.load import ModelSpec, load_network
+from layerwise.options.scan import ScanOptions
 from layerwise.passes.batches import cut_batches, make_batch
 from layerwise.passes.encode import encode_examples
 from layerwise.sweep.prepare import prepare
@@ -37,7 +38,7 @@ def main() -> None:
     network = load_network(ModelSpec(args.model))
     source = texts(args.data, limit=args.texts)
     examples = list(source)
-    plan, _, _ = prepare(network, source, threads=1)
+    plan, _, _ = prepare(network, source, ScanOptions(), threads=1)
     encoded = encode_examples(network.tokenizer, examples, plan.max_length)
     tokens = sum(len(e.views[0]) for e in encoded)
     print(f"{network.depth} x {network.width}, {len(examples)} texts, {tokens} tokens, one thread")

@@ -5,36 +5,36 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
-from inspect import signature
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from layerwise.core.checks import problems_of, suggestion
 from layerwise.core.errors import InputError, LayerwiseError, RunError
 from layerwise.core.files import Folder, open_folder
 from layerwise.core.formats import parse_record, record_bytes
 from layerwise.engines.opening import as_cluster, open_engine, threads_of
-from layerwise.engines.ray import Cluster, joined, workers_of
+from layerwise.engines.ray import joined, workers_of
 from layerwise.engines.shards import threads
 from layerwise.inputs.text import SUFFIXES, open_texts
-from layerwise.models.load import ModelSpec, load_tokenizer
+from layerwise.models.load import load_tokenizer
+from layerwise.options.campaign import CampaignOptions
+from layerwise.options.engine import Cluster, EngineWord
+from layerwise.options.field import flag_names, problems_in, unknown_names
+from layerwise.options.model import ModelSpec
+from layerwise.options.record import asked
+from layerwise.options.scan import SETTINGS, ScanOptions
+from layerwise.options.texts import TextOptions
 from layerwise.runs.claims import claim
 from layerwise.runs.table import RUN_FILE, LayerTable
 from layerwise.sweep.prepare import forecast_of, prepare
 from layerwise.sweep.run import run_scan
 
-SETTINGS = (
-    "metrics", "layers", "rows", "tokens", "readout", "pooling", "max_length", "batch_tokens", "shard_size", "seed",
-    "view_strength", "state",
-)
 LONGEST_NAME = 200  # bytes; file systems take 255
 YAML_BYTES_AT_MOST = 256_000  # some thousand models
 YAML_LEVELS_AT_MOST = 20
 OUTLINING = Lock()  # transformers sets the default type of the whole process while it builds a model
-TEXTS = tuple(name for name in signature(open_texts).parameters if name != "tokenizer")
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Campaign:
 
     out: str
     cells: tuple[Cell, ...]
-    engine: str | Cluster = "local"
+    engine: EngineWord | Cluster = "local"
     allow_missing: int = 0
 
     @classmethod
@@ -80,10 +80,10 @@ class Campaign:
         if not isinstance(told, dict):
             raise InputError(f"{where} must hold the keys out, models, data and settings")
         checked = Checked(where)
-        checked.known(told, ("out", "models", "data", "settings", "engine", "allow_missing"), "the campaign")
+        checked.known(told, flag_names(CampaignOptions), "the campaign", CampaignOptions)
         models = [m for given in checked.items(told, "models") for m in checked.models(given)]
-        data = checked.named(told.get("data", {"demo": {"data": "demo"}}), "data", TEXTS)
-        settings = checked.named(told.get("settings", {"default": {}}), "settings", SETTINGS)
+        data = checked.named(told.get("data", {"demo": {"data": "demo"}}), "data", flag_names(TextOptions), TextOptions)
+        settings = checked.named(told.get("settings", {"default": {}}), "settings", SETTINGS, ScanOptions)
         engine = checked.engine(told.get("engine", "local"))
         if not isinstance(told.get("out"), str) or not told["out"].strip():
             checked.problems.append("out: name the folder or url that the campaign is kept in")
@@ -137,12 +137,12 @@ class Checked:
     where: str
     problems: list[str] = field(default_factory=list)
 
-    def known(self, given: Mapping[str, Any], names: Sequence[str], what: str) -> None:
-        for name in given:
-            if name not in names:
-                meant = suggestion(name, names) or f"; it knows {', '.join(names)}"
-                self.problems.append(f"{what} has no {name!r}{meant}")
-        self.problems += [f"{what}: {problem}" for problem in problems_of(given)]
+    def known(self, given: Mapping[str, Any], names: tuple[str, ...], what: str, options: type) -> bool:
+        """True if all names are known and all values are such as the options take."""
+        found = unknown_names(given, names, what)
+        found += [f"{what}: {problem}" for problem in problems_in(options, given)]
+        self.problems += found
+        return not found
 
     def items(self, told: Mapping[str, Any], name: str) -> list[Any]:
         found = told.get(name)
@@ -157,8 +157,9 @@ class Checked:
         if not isinstance(given, dict) or not isinstance(given.get("name"), str):
             self.problems.append(f"a model is a name, or name: with options, not {given!r}")
             return
-        names = [f.name for f in fields(ModelSpec)]
-        self.known(given, [*names, "revisions"], f"model {given['name']}")
+        names = flag_names(ModelSpec)
+        if not self.known(given, (*names, "revisions"), f"model {given['name']}", ModelSpec):
+            return
         options = {name: value for name, value in given.items() if name in names}
         revisions = given.get("revisions", [given.get("revision")])
         if not isinstance(revisions, list):
@@ -167,22 +168,22 @@ class Checked:
         for revision in revisions:
             yield ModelSpec(**options | {"revision": None if revision is None else str(revision)})
 
-    def named(self, given: Any, what: str, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    def named(self, given: Any, what: str, names: tuple[str, ...], options: type) -> dict[str, dict[str, Any]]:
         """A name for each choice, and its options."""
         if not isinstance(given, dict) or not given or not all(isinstance(v, dict) for v in given.values()):
             self.problems.append(f"{what}: give each a name and options, such as wiki: {{{names[0]}: ...}}")
             return {}
-        for name, options in given.items():
+        for name, values in given.items():
             if not str(name).replace("-", "").replace("_", "").isalnum():
                 self.problems.append(f"{what} {name!r}: a name has letters, digits, - and _ only")
-            self.known(options, names, f"{what} {name}")
-            if what == "data" and "data" not in options:
+            self.known(values, names, f"{what} {name}", options)
+            if what == "data" and "data" not in values:
                 self.problems.append(f"data {name}: say which, such as data: texts.parquet")
-        return {str(name): options for name, options in given.items()}
+        return {str(name): values for name, values in given.items()}
 
-    def engine(self, given: Any) -> str | Cluster:
-        if isinstance(given, dict):
-            self.known(given, [f.name for f in fields(Cluster)], "engine")
+    def engine(self, given: Any) -> EngineWord | Cluster:
+        if isinstance(given, dict) and not self.known(given, flag_names(Cluster), "engine", Cluster):
+            return "local"
         try:
             return Cluster(**given) if isinstance(given, dict) else as_cluster(given) if given != "local" else "local"
         except (InputError, TypeError) as error:
@@ -257,7 +258,7 @@ def run_on_ray(plan: Campaign, waiting: Mapping[ModelSpec, Sequence[Cell]], on_e
                 raise
 
 
-def run_model(plan: Campaign, engine: str | Cluster, cells: Sequence[Cell], on_event: OnEvent) -> Failures:
+def run_model(plan: Campaign, engine: EngineWord | Cluster, cells: Sequence[Cell], on_event: OnEvent) -> Failures:
     """The scans of one model, one after the other; what failed is told, not raised."""
     failed: Failures = []
 
@@ -284,14 +285,18 @@ def run_cell(plan: Campaign, cell: Cell, opened: Any, on_event: OnEvent) -> None
     folder = folder_of(plan, cell)
     tokenizer = load_tokenizer(cell.model) if cell.data.get("min_tokens") else None
     source = open_texts(**cell.data, tokenizer=tokenizer)
+    options = ScanOptions(
+        **cell.settings, out=str(folder), engine=plan.engine, allow_missing=plan.allow_missing
+    )
     with OUTLINING:
-        scan_plan, source, outline = prepare(cell.model, source, threads=threads_of(plan.engine), **cell.settings)
+        scan_plan, source, outline = prepare(cell.model, source, options, threads=threads_of(plan.engine))
     forecast_of(cell.model, scan_plan, source, outline, loaded=True).require_fit()
     claim(folder, "scan")
     folder.write("cell.json", record_bytes(cell.told() | {"data_hash": hash_of_data(cell)}))
     on_event(Event(cell, "running"))
     run_scan(
         opened, scan_plan, source, out=folder, allow_missing=plan.allow_missing,
+        options=asked("scan", options, model=cell.model, data=source.options),
         on_batch=lambda prompts, tokens: on_event(Event(cell, "running", prompts, tokens)),
     )
 

@@ -1,6 +1,6 @@
 """evaluate: every layer on MTEB tasks, or on labelled data of one's own."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 from tqdm.auto import tqdm
 
 from layerwise.api.reading import fitting_texts, ways_to_read
-from layerwise.core.checks import Words, require_options
+from layerwise.core.checks import Precision, Words
 from layerwise.core.errors import InputError
 from layerwise.core.files import open_folder
 from layerwise.core.recipe import Recipe
@@ -17,11 +17,15 @@ from layerwise.downstream.run import run_evaluation
 from layerwise.downstream.tasks import choose_tasks
 from layerwise.engines.local import local_processes
 from layerwise.engines.opening import open_engine, threads_of
-from layerwise.engines.ray import Cluster, RayEngine
+from layerwise.engines.ray import RayEngine
 from layerwise.models.layers import LayerChoice
 from layerwise.models.load import outline_of
 from layerwise.models.opening import as_spec, longest, outline_and_dtype
 from layerwise.models.readouts import expand_layers
+from layerwise.options.engine import Cluster, EngineWord
+from layerwise.options.evaluate import EvaluateOptions, StoredVectors
+from layerwise.options.field import require_values
+from layerwise.options.record import asked
 from layerwise.runs.claims import require_usable
 from layerwise.runs.table import LayerTable
 
@@ -39,12 +43,12 @@ def evaluate(
     recipes: Recipe | Sequence[Recipe] = (),
     fit: Any = None,
     max_length: int | None = None,
-    prompts: dict[str, str] | None = None,
+    prompts: Mapping[str, str] | None = None,
     batch_tokens: int = 4096,
-    precision: str = "float32",
-    vectors: str = "keep",
+    precision: Precision = "float32",
+    vectors: StoredVectors = "keep",
+    engine: EngineWord | Cluster = "local",
     workers: int = 0,
-    engine: str | Cluster = "local",
     threads: int | None = None,
     progress: bool = False,
 ) -> LayerTable:
@@ -59,26 +63,27 @@ def evaluate(
     script then needs `if __name__ == "__main__":`. With engine="ray" (or a Cluster), texts are encoded by the
     workers of a cluster and scored on all its CPUs; `out` and `data_root` are then on a disk that every node sees.
     """
-    require_options(
-        readout=readout, tokens=tokens, pooling=pooling, max_length=max_length, batch_tokens=batch_tokens,
-        precision=precision, vectors=vectors, workers=workers, threads=threads,
+    options = EvaluateOptions(
+        tasks=tasks, out=out, data_root=data_root, layers=layers, readout=readout, tokens=tokens, pooling=pooling,
+        recipes=recipes, fit=fit, max_length=max_length, prompts=prompts, batch_tokens=batch_tokens,
+        precision=precision, vectors=vectors, engine=engine, workers=workers, threads=threads, progress=progress,
     )
     threads = threads or threads_of(engine)
     chosen = choose_tasks(tasks, Path(data_root).absolute() if data_root else None)
     outline, _ = outline_and_dtype(model)
-    asked = [recipes] if isinstance(recipes, Recipe) else list(recipes)
-    if not asked:
-        asked = expand_layers(outline, layers, ways_to_read(readout, tokens, pooling), normed_last=True)
+    scored = [recipes] if isinstance(recipes, Recipe) else list(recipes)
+    if not scored:
+        scored = expand_layers(outline, layers, ways_to_read(readout, tokens, pooling), normed_last=True)
     else:
-        require_one_length(asked, max_length)
-        if len(lengths := {recipe.max_length for recipe in asked}) == 1:
+        require_one_length(scored, max_length)
+        if len(lengths := {recipe.max_length for recipe in scored}) == 1:
             max_length = lengths.pop()
-    texts_to_fit = fitting_texts(fit, asked)
+    texts_to_fit = fitting_texts(fit, scored)
     if "://" in str(out):
         raise InputError("eval keeps vectors that are mapped into memory: --out must be a folder on a disk")
     require_usable(open_folder(out), "eval")
     with ExitStack() as opened:
-        total = len(chosen) * len(asked)
+        total = len(chosen) * len(scored)
         bar = opened.enter_context(tqdm(total=total, unit=" scores", disable=None if progress else True))
 
         def on_score(told: dict[str, Any]) -> None:
@@ -88,9 +93,10 @@ def evaluate(
         encoder = opened.enter_context(open_engine(engine, model, out))
         processes = encoder if isinstance(encoder, RayEngine) else opened.enter_context(local_processes(workers))
         return run_evaluation(
-            encoder, processes, chosen, asked, out=Path(out).absolute(), threads=threads,
+            encoder, processes, chosen, scored, out=Path(out).absolute(), threads=threads,
             max_length=longest(max_length, outline), fit=texts_to_fit,
-            batch_tokens=batch_tokens, prompts=prompts, precision=precision, vectors=vectors, on_score=on_score,
+            batch_tokens=batch_tokens, prompts=dict(prompts or {}), precision=precision, vectors=vectors,
+            options=asked("eval", options, model=model), on_score=on_score,
         )
 
 
@@ -103,10 +109,13 @@ def plan_evaluation(
     readout: Words = "raw",
     tokens: Words = "all",
     pooling: Words | None = None,
-    precision: str = "float32",
+    precision: Precision = "float32",
 ) -> list[str]:
     """What `evaluate` would take, a line each: tasks, texts, unique texts, forward passes, disk. Loads no weight."""
-    require_options(readout=readout, tokens=tokens, pooling=pooling, precision=precision)
+    require_values(
+        EvaluateOptions, tasks=tasks, data_root=data_root, layers=layers, readout=readout, tokens=tokens,
+        pooling=pooling, precision=precision,
+    )
     chosen, outline = choose_tasks(tasks, data_root), outline_of(as_spec(model))
     recipes = expand_layers(outline, layers, ways_to_read(readout, tokens, pooling), normed_last=True)
     return forecast_lines(chosen, len(recipes), outline.width, 4 if precision == "float32" else 2)

@@ -6,13 +6,14 @@ from typing import Any
 
 from layerwise.api.reading import fitting_texts, ways_to_read
 from layerwise.api.runs import as_table
-from layerwise.core.checks import require_options
+from layerwise.core.checks import ExportMode, PoolingWord, ReadoutWord, TokenChoice
 from layerwise.core.files import has_file
 from layerwise.core.recipe import Recipe
 from layerwise.exporter.run import export_recipe, fit_on_texts, require_new
 from layerwise.maps.linear import fit_maps
 from layerwise.models.opening import longest, open_network
 from layerwise.models.readouts import expand_layers
+from layerwise.options.export import ExportOptions
 from layerwise.selection.pick import Pick
 from layerwise.sweep.moments import moments_of
 
@@ -22,14 +23,14 @@ def export(
     layer: int | str | Recipe | Pick,
     out: str | Path,
     *,
-    readout: str = "raw",
-    tokens: str = "all",
-    pooling: str | None = None,
+    readout: ReadoutWord = "raw",
+    tokens: TokenChoice = "all",
+    pooling: PoolingWord | None = None,
     transform: str = "none",
     fit: Any = None,
     normalize: bool = False,
     prompt: str | None = None,
-    mode: str = "portable",
+    mode: ExportMode = "portable",
     max_length: int | None = None,
     why: str = "",
     scores: Any = None,
@@ -43,8 +44,9 @@ def export(
     scan that kept the second moments of that layer; a Pick fresh from `pick` has its map already. `scores`, a run of
     `evaluate`, go into the model card.
     """
-    require_options(
-        readout=readout, tokens=tokens, pooling=pooling, transform=transform, mode=mode, max_length=max_length
+    ExportOptions(
+        readout=readout, tokens=tokens, pooling=pooling, transform=transform, fit=fit, normalize=normalize,
+        prompt=prompt, mode=mode, max_length=max_length, why=why, scores=scores,
     )
     require_new(out)
     network = open_network(model)

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from layerwise.api.runs import as_table
-from layerwise.core.checks import require_options
 from layerwise.core.errors import InputError
 from layerwise.core.files import has_file
 from layerwise.inputs.tables import read_table
 from layerwise.inputs.text import open_source
 from layerwise.models.load import LONGEST_DEFAULT
 from layerwise.models.opening import longest, network_of_run, open_network
+from layerwise.options.pick import PickOptions
 from layerwise.runs.table import TABLE_FILE, LayerTable
 from layerwise.selection.labels import label_probe
 from layerwise.selection.pick import Pick
@@ -40,7 +40,9 @@ def pick(
     probes decide. With `rule`, or with neither, a rule over the run's table decides; without one, the last is kept.
     A recipe with a map has whitened token embeddings beside its layer, which doubles its width, unless `static` is off.
     """
-    require_options(max_length=max_length, seed=seed)
+    PickOptions(
+        labels=labels, rule=rule, layer_only=layer_only, static=static, model=model, max_length=max_length, seed=seed
+    )
     is_run = isinstance(run, LayerTable) or (isinstance(run, str | Path) and has_file(run, TABLE_FILE))
     if rule is not None or (data is None and labels is None):
         if not is_run:

@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -38,9 +38,13 @@ def run_evaluation(
     precision: str = "float32",
     vectors: str = "keep",
     threads: int,
+    options: Mapping[str, Any] | None = None,
     on_score: Callable[[dict[str, Any]], None] = lambda told: None,
 ) -> LayerTable:
-    """Every recipe on every task, each unique text through the model once."""
+    """Every recipe on every task, each unique text through the model once.
+
+    `options` is what was asked for, as plain JSON; it goes into the record.
+    """
     began, network = time.monotonic(), engine.identity
     claim(DiskFolder(out), "eval")
     given = tuple(sorted((prompts or {}).items()))
@@ -85,6 +89,7 @@ def run_evaluation(
         "failed": failed,
         "seconds": round(time.monotonic() - began, 1),
     }
+    run |= {} if options is None else {"options": dict(options)}
     table = LayerTable(tuple(layer_score(network, told, tasks, fit, max_length) for told in found), run)
     if found:
         with_earlier(table, look_back()).save(out)
@@ -119,7 +124,10 @@ def with_earlier(table: LayerTable, earlier: LayerTable | None) -> LayerTable:
     rows = {row.identity: row for row in (*known, *table)}  # what comes again keeps its place
     tasks = {**earlier.run.get("tasks", {}), **table.run["tasks"]}
     failed = {name: why for name, why in earlier.run.get("failed", {}).items() if name not in table.run["tasks"]}
-    return LayerTable(tuple(rows.values()), {**table.run, "tasks": tasks, "failed": failed | table.run["failed"]})
+    run = {**table.run, "tasks": tasks, "failed": failed | table.run["failed"]}
+    if "options" in run and set(tasks) != set(table.run["tasks"]):  # the command for this folder names them all
+        run["options"] = {**run["options"], "tasks": list(tasks)}
+    return LayerTable(tuple(rows.values()), run)
 
 
 def layer_score(

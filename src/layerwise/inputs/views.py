@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from random import Random
 from string import ascii_letters, digits
 
-STRENGTH = 0.3
+from layerwise.options.views import STRENGTH as STRENGTH
+
 SHORTEST_WORD = 4
 MOST = 10  # words of a text and letters of a word that one step touches at most
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from layerwise.core.checks import require_options
+from layerwise.core.checks import require_length
 from layerwise.core.errors import InputError
 from layerwise.models.load import (
     ModelSpec,
@@ -15,6 +15,7 @@ from layerwise.models.load import (
     outline_of_module,
 )
 from layerwise.models.network import Network
+from layerwise.options.model import Dtype
 
 Words = str | Sequence[str]
 
@@ -54,7 +55,7 @@ def network_of_run(run: Mapping[str, Any], model: Any = None) -> Network:
         model = ModelSpec(
             str(record["name"]),
             revision=None if folder else record.get("revision"),
-            dtype=str(record.get("dtype", "float32")),
+            dtype=cast(Dtype, record.get("dtype", "float32")),  # any other word is refused
             adapter=record.get("adapter") or None,
             part=record.get("part") or None,
         )
@@ -79,8 +80,7 @@ def network_of_run(run: Mapping[str, Any], model: Any = None) -> Network:
 
 def longest(asked: int | None, model: Network | Outline, at_most: int | None = None) -> int:
     """The longest input in tokens: what was asked for, else what is usual for this model, or `at_most`."""
-    require_options(max_length=asked)
-    if asked is not None and asked > model.max_length:
+    if asked is not None and require_length("max_length", asked) > model.max_length:
         raise InputError(f"max_length {asked} is more than this model takes; use at most {model.max_length}")
     return asked if asked is not None else min(model.usual_length, at_most or model.usual_length)
 

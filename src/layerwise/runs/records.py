@@ -21,6 +21,7 @@ RUN_SHAPE: dict[str, Any] = {  # of run.json, as far as verbs rely on it
     },
     "data": {"name": str, "fingerprint": str, "prompts": int, "tokens": int, "cut": int, "missing": list},
     "plan": {"max_length": int, "metrics": list, "stress": {"kind": str, "level": NUMBER}},
+    "options": {"verb": str, "model": (dict, NoneType), "data": (dict, NoneType)},
     "environment": dict,
     "tasks": dict,
     "failed": dict,
