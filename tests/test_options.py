@@ -8,6 +8,7 @@ from inspect import Parameter, signature
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 import pytest
+from runs import eval_table
 
 import layerwise
 from layerwise.api.evaluate import plan_evaluation
@@ -260,6 +261,19 @@ def test_recipes_of_a_recorded_eval_are_named_in_its_command():
     assert record["recipes"][1]["transform"] == "center"
     args = build_parser().parse_args(command_words(record, model="m")[1:])
     assert (args.recipe, args.fit, args.tasks) == (["RECIPE1.json", "RECIPE2.json"], "f.txt", "STS")
+
+
+def test_the_command_of_a_folder_that_was_scored_twice_names_the_tasks_of_both_calls():
+    from layerwise.downstream.run import with_earlier
+
+    def of(task: str) -> layerwise.LayerTable:
+        record = asked("eval", EvaluateOptions(tasks=task, out="o", pooling="last"), model="m")
+        run = {"kind": "eval", "tasks": {task: "hub"}, "failed": {}, "options": record}
+        return layerwise.LayerTable(eval_table("m", tasks=[task]).scores, run)
+
+    joined = with_earlier(of("STS12"), of("STS13"))
+    assert shlex.split(command(joined, "o"))[3:] == ["--tasks", "STS13,STS12", "--pooling", "last", "--out", "o"]
+    assert with_earlier(of("STS12"), of("STS12")).run["options"]["tasks"] == "STS12"
 
 
 def test_a_stress_test_records_its_own_options_at_every_level(tiny_llama):

@@ -57,7 +57,7 @@ class Cell:
                 model += f"+{str(word).strip('/')}"
         return f"{model.replace('/', '--')}/{self.data_name}/{self.settings_name}"
 
-    def told(self) -> dict[str, Any]:
+    def record(self) -> dict[str, Any]:
         return {"model": asdict(self.model), "data": dict(self.data), "settings": dict(self.settings)}
 
 
@@ -72,20 +72,21 @@ class Campaign:
 
     @classmethod
     def load(cls, path: str | Path) -> "Campaign":
-        """From a YAML file; everything that is wrong with it is told at once."""
+        """From a YAML file; everything that is wrong with it is reported at once."""
         return cls.parse(read_yaml(Path(path)), str(path))
 
     @classmethod
-    def parse(cls, told: Any, where: str) -> "Campaign":
-        if not isinstance(told, dict):
+    def parse(cls, content: Any, where: str) -> "Campaign":
+        if not isinstance(content, dict):
             raise InputError(f"{where} must hold the keys out, models, data and settings")
         checked = Checked(where)
-        checked.known(told, flag_names(CampaignOptions), "the campaign", CampaignOptions)
-        models = [m for given in checked.items(told, "models") for m in checked.models(given)]
-        data = checked.named(told.get("data", {"demo": {"data": "demo"}}), "data", flag_names(TextOptions), TextOptions)
-        settings = checked.named(told.get("settings", {"default": {}}), "settings", SETTINGS, ScanOptions)
-        engine = checked.engine(told.get("engine", "local"))
-        if not isinstance(told.get("out"), str) or not told["out"].strip():
+        checked.known(content, flag_names(CampaignOptions), "the campaign", CampaignOptions)
+        models = [m for given in checked.items(content, "models") for m in checked.models(given)]
+        texts = content.get("data", {"demo": {"data": "demo"}})
+        data = checked.named(texts, "data", flag_names(TextOptions), TextOptions)
+        settings = checked.named(content.get("settings", {"default": {}}), "settings", SETTINGS, ScanOptions)
+        engine = checked.engine(content.get("engine", "local"))
+        if not isinstance(content.get("out"), str) or not content["out"].strip():
             checked.problems.append("out: name the folder or url that the campaign is kept in")
         cells = tuple(Cell(m, d, data[d], s, settings[s]) for m in models for d in data for s in settings)
         for name, times in Counter(cell.name for cell in cells).items():
@@ -94,7 +95,7 @@ class Campaign:
             if times > 1:
                 checked.problems.append(f"{name} is asked for {times} times")
         checked.finish()
-        return cls(told["out"], cells, engine, told.get("allow_missing", 0))
+        return cls(content["out"], cells, engine, content.get("allow_missing", 0))
 
 
 def read_yaml(path: Path) -> Any:
@@ -144,8 +145,8 @@ class Checked:
         self.problems += found
         return not found
 
-    def items(self, told: Mapping[str, Any], name: str) -> list[Any]:
-        found = told.get(name)
+    def items(self, content: Mapping[str, Any], name: str) -> list[Any]:
+        found = content.get(name)
         if not isinstance(found, list) or not found:
             self.problems.append(f"{name}: give a list of at least one")
             return []
@@ -213,7 +214,7 @@ def campaign(file: "str | Path | Campaign", on_event: OnEvent = lambda event: No
     """Runs what is not done yet of a campaign, and joins everything into one table in its folder.
 
     A model is loaded once for all its data and settings. On Ray, as many models are at work as there are workers; where
-    there are fewer, they share the workers evenly. A cell that fails does not stop the others; it is told at the end.
+    there are fewer, they share the workers evenly. A cell that fails does not stop the others; it is reported last.
     """
     plan = file if isinstance(file, Campaign) else Campaign.load(file)
     claim(open_folder(plan.out), "campaign")
@@ -229,8 +230,8 @@ def campaign(file: "str | Path | Campaign", on_event: OnEvent = lambda event: No
     table.save(plan.out)
     if failed:
         reasons = "; ".join(dict.fromkeys(f"{model.name}: {why}" for model, why in failed))
-        told = f"{len(failed)} of {len(plan.cells)} scans failed, the others are in the table: {reasons}"
-        raise RunError(f"{told}. Run the same command to try them again")
+        message = f"{len(failed)} of {len(plan.cells)} scans failed, the others are in the table: {reasons}"
+        raise RunError(f"{message}. Run the same command to try them again")
     return table
 
 
@@ -259,7 +260,7 @@ def run_on_ray(plan: Campaign, waiting: Mapping[ModelSpec, Sequence[Cell]], on_e
 
 
 def run_model(plan: Campaign, engine: EngineWord | Cluster, cells: Sequence[Cell], on_event: OnEvent) -> Failures:
-    """The scans of one model, one after the other; what failed is told, not raised."""
+    """The scans of one model, one after the other; what failed is returned, not raised."""
     failed: Failures = []
 
     def fail(cell: Cell, error: Exception) -> None:
@@ -285,14 +286,12 @@ def run_cell(plan: Campaign, cell: Cell, opened: Any, on_event: OnEvent) -> None
     folder = folder_of(plan, cell)
     tokenizer = load_tokenizer(cell.model) if cell.data.get("min_tokens") else None
     source = open_texts(**cell.data, tokenizer=tokenizer)
-    options = ScanOptions(
-        **cell.settings, out=str(folder), engine=plan.engine, allow_missing=plan.allow_missing
-    )
+    options = ScanOptions(**cell.settings, out=str(folder), engine=plan.engine, allow_missing=plan.allow_missing)
     with OUTLINING:
         scan_plan, source, outline = prepare(cell.model, source, options, threads=threads_of(plan.engine))
     forecast_of(cell.model, scan_plan, source, outline, loaded=True).require_fit()
     claim(folder, "scan")
-    folder.write("cell.json", record_bytes(cell.told() | {"data_hash": hash_of_data(cell)}))
+    folder.write("cell.json", record_bytes(cell.record() | {"data_hash": hash_of_data(cell)}))
     on_event(Event(cell, "running"))
     run_scan(
         opened, scan_plan, source, out=folder, allow_missing=plan.allow_missing,
@@ -313,7 +312,7 @@ def is_done(plan: Campaign, cell: Cell) -> bool:
         return False
     record = parse_record(data, f"{folder}/cell.json")
     recorded_hash = record.pop("data_hash", None)  # earlier versions recorded none
-    if record != json.loads(record_bytes(cell.told())):
+    if record != json.loads(record_bytes(cell.record())):
         raise RunError(f"{folder} holds a scan with other settings; give the data or the settings another name")
     if recorded_hash is not None and recorded_hash != hash_of_data(cell):
         changed = f"{cell.data['data']} has changed since {folder} was scanned"

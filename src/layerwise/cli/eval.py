@@ -3,6 +3,7 @@
 import os
 import sys
 from argparse import ArgumentParser, Namespace
+from inspect import signature
 
 from layerwise.cli.flags import add_options, chosen
 from layerwise.cli.shared import add_json, add_model, engine_of, model_spec
@@ -10,7 +11,6 @@ from layerwise.options.engine import Cluster
 from layerwise.options.evaluate import EvaluateOptions
 
 HELP = "score every layer on MTEB tasks, or your own, with one forward pass per text"
-PLANNED = ("tasks", "data_root", "layers", "readout", "tokens", "pooling", "precision")  # what a dry run depends on
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -30,7 +30,8 @@ def run(args: Namespace) -> int:
 
     model, options = model_spec(args), chosen(args, EvaluateOptions)
     if args.dry_run:
-        print("\n".join(plan_evaluation(model, **{name: options[name] for name in PLANNED})))
+        known = signature(plan_evaluation).parameters
+        print("\n".join(plan_evaluation(model, **{name: value for name, value in options.items() if name in known})))
         return 0
     if args.out is None:
         raise InputError("eval needs --out DIR, where scores are kept as they come")
