@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from layerwise.core.checks import ExportMode, require_transform
+from layerwise.core.checks import ExportMode, TokenChoice, require_transform
 from layerwise.options.field import Option, require_valid
-from layerwise.options.reading import MaxLength, OneOwnPooling, OneReadout, OneTokenChoice
+from layerwise.options.reading import GROUP as READING
+from layerwise.options.reading import MaxLength, OneOwnPooling, OneReadout
 
 Mode = Annotated[
     ExportMode, Option("portable: one surplus block, any version loads it; compact: none, needs transformers 5.18")
@@ -17,7 +18,10 @@ class ExportOptions:
     """The options of `export`."""
 
     readout: OneReadout = "raw"
-    tokens: OneTokenChoice = "all"
+    tokens: Annotated[
+        TokenChoice,
+        Option("which tokens are pooled; no_first needs a tokenizer that adds an opening token", group=READING),
+    ] = "all"
     pooling: OneOwnPooling = None
     transform: Annotated[
         str,
