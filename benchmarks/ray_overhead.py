@@ -23,6 +23,7 @@ from layerwise.engines.ray import Cluster
 from layerwise.engines.shards import Checkpoint, threads
 from layerwise.inputs.source import Example
 from layerwise.models.load import ModelSpec, load_network
+from layerwise.options.scan import ScanOptions
 from layerwise.sweep.prepare import prepare
 from layerwise.sweep.run import ScanWork
 from layerwise.sweep.state import ScanState
@@ -38,10 +39,10 @@ def run_shards(engine: Any, plan: Any, shards: list[list[Example]], out: Path) -
     return time.monotonic() - began
 
 
-def plain_process(model: str, options: dict[str, Any], shards: list[list[Example]], pipe: Any) -> None:
+def plain_process(model: str, options: ScanOptions, shards: list[list[Example]], pipe: Any) -> None:
     """Loads the model, then does all its shards each time it is told where to."""
     network = load_network(ModelSpec(model))
-    engine, (plan, _, _) = LocalEngine(network, network.identity()), prepare(model, ["x"], **options)
+    engine, (plan, _, _) = LocalEngine(network, network.identity()), prepare(model, ["x"], options, threads=1)
     pipe.send("ready")
     while (out := pipe.recv()) is not None:
         pipe.send(run_shards(engine, plan, shards, out))
@@ -57,10 +58,10 @@ def main() -> None:
     parser.add_argument("--metrics", default="fast")
     parser.add_argument("--minutes", type=float, default=5)
     args = parser.parse_args()
-    options = {"metrics": args.metrics, "shard_size": args.shard_size, "threads": 1}
+    options = ScanOptions(metrics=args.metrics, shard_size=args.shard_size, threads=1)
     examples = list(texts(args.data, limit=args.shards * args.shard_size))
     shards = [examples[i : i + args.shard_size] for i in range(0, len(examples), args.shard_size)]
-    plan, _, _ = prepare(args.model, ["x"], **options)
+    plan, _, _ = prepare(args.model, ["x"], options, threads=1)
     folder = Path(tempfile.mkdtemp(prefix="ray-overhead-"))
     context = multiprocessing.get_context("spawn")
     for workers in args.workers:

@@ -19,6 +19,7 @@ from layerwise.core.files import open_folder
 from layerwise.inputs.perturbations.text import make_view
 from layerwise.inputs.source import Source
 from layerwise.models.load import ModelSpec, load_network
+from layerwise.options.scan import ScanOptions
 from layerwise.passes.batches import cut_batches, make_batch, processor_of
 from layerwise.sweep.prepare import prepare
 from layerwise.sweep.state import ScanState
@@ -36,7 +37,7 @@ def main() -> None:
     network = load_network(ModelSpec(args.model))
     source = texts(args.data, limit=args.texts)
     examples = list(source)
-    plan, _, _ = prepare(network, source, threads=1)
+    plan, _, _ = prepare(network, source, ScanOptions(), threads=1)
     encoded = processor_of(network).prepare(examples, plan.max_length)
     tokens = sum(e.sizes[0] for e in encoded)
     print(f"{network.depth} x {network.width}, {len(examples)} texts, {tokens} tokens, one thread")

@@ -14,7 +14,7 @@ SRC = Path(layerwise.__file__).parent
 # Imports run downhill. Rooms on one floor do not import one another.
 FLOORS = [
     {"core"},
-    {"runs", "ops", "accumulators"},
+    {"runs", "ops", "accumulators", "options"},
     {"models", "inputs", "metrics", "maps"},
     {"passes", "engines", "reporter", "functional"},
     {"sweep", "downstream", "exporter", "selection"},

@@ -252,7 +252,8 @@ def test_pick_answers_and_its_answer_is_exported(tiny_llama, word_texts, tmp_pat
     layerwise.export(tiny_llama, found, tmp_path / "m")
     assert json.loads((tmp_path / "m" / "layerwise.json").read_text())["chosen_by"].startswith(found.rule)
     with pytest.raises(InputError, match="other weights, config or tokenizer"):
-        layerwise.export(tiny_llama, replace(found, model=replace(found.model, fingerprint="elsewhere")), tmp_path / "n")
+        elsewhere = replace(found.model, fingerprint="elsewhere")
+        layerwise.export(tiny_llama, replace(found, model=elsewhere), tmp_path / "n")
     with pytest.raises(InputError, match="--save"):
         Pick.load(tmp_path / "m")
     assert Pick.load(tmp_path).recipe == found.recipe

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from typing import get_args
 
 import matplotlib
 import numpy as np
@@ -11,8 +12,8 @@ from test_report import TRADEOFF
 
 import layerwise
 from layerwise.cli.main import main
-from layerwise.cli.plot import FIGURES as OFFERED
 from layerwise.core.errors import InputError, MissingExtra
+from layerwise.options.plot import FigureName
 from layerwise.reporter.figures import FIGURES, LINES, line_colours
 
 matplotlib.use("Agg")
@@ -119,7 +120,7 @@ def test_the_command_writes_the_same_file_twice(tmp_path, suffix):
 
 
 def test_the_command_offers_every_figure_there_is():
-    assert tuple(FIGURES) == OFFERED
+    assert tuple(FIGURES) == get_args(FigureName)
 
 
 def test_without_matplotlib_the_mend_is_told(monkeypatch):

@@ -12,10 +12,12 @@ import layerwise
 from layerwise.cli.main import build_parser, main
 from layerwise.core.errors import InputError, RunError
 from layerwise.inputs.text import open_texts
+from layerwise.options.record import flag_words
+from layerwise.options.texts import TextOptions
 from layerwise.reporter.content import content, run_labels
 from layerwise.reporter.page import best_and_last, safe_json
 from layerwise.reporter.palette import DIVERGING, LINES, LINES_ON_DARK, RAMP, along
-from layerwise.reporter.provenance import command, text_options
+from layerwise.reporter.provenance import command
 from layerwise.runs.folder import Run
 from layerwise.runs.labels import model_labels
 from layerwise.runs.table import LayerTable
@@ -144,9 +146,9 @@ def test_the_options_of_a_source_open_it_again(tmp_path):
     (tmp_path / "t.txt").write_text("a b c\nd e\n")
     count = lambda text: {"input_ids": text.split()}  # noqa: E731
     source = open_texts(tmp_path / "t.txt", only="wikitext", min_tokens=2, tokenizer=count, limit=9, sample=5)
-    said = {"data": str(tmp_path / "t.txt"), "only": "wikitext", "min-tokens": "2", "limit": "9", "sample": "5"}
-    assert text_options({"options": source.options}) == said
-    assert text_options({"options": open_texts(["a"]).options}) == {"data": "TEXTS.txt"}
+    typed = ["--data", str(tmp_path / "t.txt"), "--only", "wikitext", "--min-tokens", "2", "--limit", "9"]
+    assert flag_words(TextOptions, source.options) == [*typed, "--sample", "5"]
+    assert open_texts(["a"]).options == {}, "nothing opens a list again"
 
 
 def test_the_command_line_writes_the_file_and_says_how_large_it_is(tmp_path, capsys):

@@ -229,9 +229,11 @@ def test_a_hidden_state_that_is_not_finite_is_named(tiny_llama, word_texts):
 
 def test_all_problems_of_a_call_are_told_at_once(tiny_bert, word_texts):
     with pytest.raises(InputError) as told:
-        layerwise.scan(tiny_bert, word_texts, rows="row", tokens="some", readout="normed", batch_tokens=0)
-    for word in ("'row' is not one of raw", "'some' is not one of all", "no final norm", "batch_tokens must be"):
+        layerwise.scan(tiny_bert, word_texts, rows="row", tokens="some", threads=0, batch_tokens=0)
+    for word in ("'row' is not one of raw", "'some' is not one of all", "threads must be", "batch_tokens must be"):
         assert word in str(told.value)
+    with pytest.raises(InputError, match="no final norm"):  # which only the model tells
+        layerwise.scan(tiny_bert, word_texts, readout="normed")
     with pytest.raises(InputError, match="prompt_entropy, "):
         layerwise.scan(tiny_bert, word_texts, metrics="entropy")
     with pytest.raises(InputError, match="layers 0 .embeddings. to 3"):

@@ -10,12 +10,12 @@ __version__ = "0.1.0.dev0"
 
 _HOMES = {
     "CATALOG": "layerwise.metrics.catalog",
-    "Cluster": "layerwise.engines.ray",
+    "Cluster": "layerwise.options.engine",
     "Estimate": "layerwise.metrics.base",
     "LayerTable": "layerwise.runs.table",
     "LayerwiseError": "layerwise.core.errors",
     "Metric": "layerwise.metrics.base",
-    "ModelSpec": "layerwise.models.load",
+    "ModelSpec": "layerwise.options.model",
     "Recipe": "layerwise.core.recipe",
     "audit": "layerwise.api.audit",
     "campaign": "layerwise.campaigns",
@@ -59,11 +59,11 @@ if TYPE_CHECKING:  # the same names, for editors and type checkers
     from layerwise.campaigns import campaign as campaign
     from layerwise.core.errors import LayerwiseError as LayerwiseError
     from layerwise.core.recipe import Recipe as Recipe
-    from layerwise.engines.ray import Cluster as Cluster
     from layerwise.metrics.base import Estimate as Estimate
     from layerwise.metrics.base import Metric as Metric
     from layerwise.metrics.catalog import CATALOG as CATALOG
-    from layerwise.models.load import ModelSpec as ModelSpec
+    from layerwise.options.engine import Cluster as Cluster
+    from layerwise.options.model import ModelSpec as ModelSpec
     from layerwise.runs.table import LayerTable as LayerTable
     from layerwise.sweep.paired import difference as difference
 

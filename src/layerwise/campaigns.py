@@ -4,37 +4,37 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, fields, replace
-from inspect import signature
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from layerwise.core.checks import problems_of, suggestion
 from layerwise.core.errors import InputError, LayerwiseError, RunError
 from layerwise.core.files import Folder, open_folder
 from layerwise.core.formats import record_bytes
 from layerwise.core.hashes import file_hash
 from layerwise.engines.opening import as_cluster, open_engine, threads_of
-from layerwise.engines.ray import Cluster, joined, workers_of
+from layerwise.engines.ray import joined, workers_of
 from layerwise.engines.shards import threads
 from layerwise.inputs.text import SUFFIXES, open_texts
-from layerwise.models.load import ModelSpec, load_tokenizer
+from layerwise.models.load import load_tokenizer
+from layerwise.options.campaign import CampaignOptions
+from layerwise.options.engine import Cluster, EngineWord
+from layerwise.options.field import flag_names, problems_in, unknown_names
+from layerwise.options.model import ModelSpec
+from layerwise.options.record import asked
+from layerwise.options.scan import SETTINGS, ScanOptions
+from layerwise.options.texts import TextOptions
 from layerwise.runs.claims import claim
 from layerwise.runs.records import CELL
 from layerwise.runs.table import RUN_FILE, LayerTable
 from layerwise.sweep.prepare import forecast_of, prepare
 from layerwise.sweep.run import run_scan
 
-SETTINGS = (
-    "metrics", "layers", "rows", "tokens", "readout", "pooling", "max_length", "batch_tokens", "shard_size", "seed",
-    "view_strength", "state",
-)
 LONGEST_NAME = 200  # bytes; file systems take 255
 YAML_BYTES_AT_MOST = 256_000  # some thousand models
 YAML_LEVELS_AT_MOST = 20
 OUTLINING = Lock()  # transformers sets the default type of the whole process while it builds a model
-TEXTS = tuple(name for name in signature(open_texts).parameters if name != "tokenizer")
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Cell:
                 model += f"+{str(word).strip('/')}"
         return f"{model.replace('/', '--')}/{self.data_name}/{self.settings_name}"
 
-    def told(self) -> dict[str, Any]:
+    def record(self) -> dict[str, Any]:
         return {"model": asdict(self.model), "data": dict(self.data), "settings": dict(self.settings)}
 
 
@@ -67,25 +67,26 @@ class Campaign:
 
     out: str
     cells: tuple[Cell, ...]
-    engine: str | Cluster = "local"
+    engine: EngineWord | Cluster = "local"
     allow_missing: int = 0
 
     @classmethod
     def load(cls, path: str | Path) -> "Campaign":
-        """From a YAML file; everything that is wrong with it is told at once."""
+        """From a YAML file; everything that is wrong with it is reported at once."""
         return cls.parse(read_yaml(Path(path)), str(path))
 
     @classmethod
-    def parse(cls, told: Any, where: str) -> "Campaign":
-        if not isinstance(told, dict):
+    def parse(cls, content: Any, where: str) -> "Campaign":
+        if not isinstance(content, dict):
             raise InputError(f"{where} must hold the keys out, models, data and settings")
         checked = Checked(where)
-        checked.known(told, ("out", "models", "data", "settings", "engine", "allow_missing"), "the campaign")
-        models = [m for given in checked.items(told, "models") for m in checked.models(given)]
-        data = checked.named(told.get("data", {"demo": {"data": "demo"}}), "data", TEXTS)
-        settings = checked.named(told.get("settings", {"default": {}}), "settings", SETTINGS)
-        engine = checked.engine(told.get("engine", "local"))
-        if not isinstance(told.get("out"), str) or not told["out"].strip():
+        checked.known(content, flag_names(CampaignOptions), "the campaign", CampaignOptions)
+        models = [m for given in checked.items(content, "models") for m in checked.models(given)]
+        texts = content.get("data", {"demo": {"data": "demo"}})
+        data = checked.named(texts, "data", flag_names(TextOptions), TextOptions)
+        settings = checked.named(content.get("settings", {"default": {}}), "settings", SETTINGS, ScanOptions)
+        engine = checked.engine(content.get("engine", "local"))
+        if not isinstance(content.get("out"), str) or not content["out"].strip():
             checked.problems.append("out: name the folder or url that the campaign is kept in")
         cells = tuple(Cell(m, d, data[d], s, settings[s]) for m in models for d in data for s in settings)
         for name, times in Counter(cell.name for cell in cells).items():
@@ -94,7 +95,7 @@ class Campaign:
             if times > 1:
                 checked.problems.append(f"{name} is asked for {times} times")
         checked.finish()
-        return cls(told["out"], cells, engine, told.get("allow_missing", 0))
+        return cls(content["out"], cells, engine, content.get("allow_missing", 0))
 
 
 def read_yaml(path: Path) -> Any:
@@ -137,15 +138,15 @@ class Checked:
     where: str
     problems: list[str] = field(default_factory=list)
 
-    def known(self, given: Mapping[str, Any], names: Sequence[str], what: str) -> None:
-        for name in given:
-            if name not in names:
-                meant = suggestion(name, names) or f"; it knows {', '.join(names)}"
-                self.problems.append(f"{what} has no {name!r}{meant}")
-        self.problems += [f"{what}: {problem}" for problem in problems_of(given)]
+    def known(self, given: Mapping[str, Any], names: tuple[str, ...], what: str, options: type) -> bool:
+        """True if all names are known and all values are such as the options take."""
+        found = unknown_names(given, names, what)
+        found += [f"{what}: {problem}" for problem in problems_in(options, given)]
+        self.problems += found
+        return not found
 
-    def items(self, told: Mapping[str, Any], name: str) -> list[Any]:
-        found = told.get(name)
+    def items(self, content: Mapping[str, Any], name: str) -> list[Any]:
+        found = content.get(name)
         if not isinstance(found, list) or not found:
             self.problems.append(f"{name}: give a list of at least one")
             return []
@@ -157,8 +158,9 @@ class Checked:
         if not isinstance(given, dict) or not isinstance(given.get("name"), str):
             self.problems.append(f"a model is a name, or name: with options, not {given!r}")
             return
-        names = [f.name for f in fields(ModelSpec)]
-        self.known(given, [*names, "revisions"], f"model {given['name']}")
+        names = flag_names(ModelSpec)
+        if not self.known(given, (*names, "revisions"), f"model {given['name']}", ModelSpec):
+            return
         options = {name: value for name, value in given.items() if name in names}
         revisions = given.get("revisions", [given.get("revision")])
         if not isinstance(revisions, list):
@@ -167,22 +169,22 @@ class Checked:
         for revision in revisions:
             yield ModelSpec(**options | {"revision": None if revision is None else str(revision)})
 
-    def named(self, given: Any, what: str, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    def named(self, given: Any, what: str, names: tuple[str, ...], options: type) -> dict[str, dict[str, Any]]:
         """A name for each choice, and its options."""
         if not isinstance(given, dict) or not given or not all(isinstance(v, dict) for v in given.values()):
             self.problems.append(f"{what}: give each a name and options, such as wiki: {{{names[0]}: ...}}")
             return {}
-        for name, options in given.items():
+        for name, values in given.items():
             if not str(name).replace("-", "").replace("_", "").isalnum():
                 self.problems.append(f"{what} {name!r}: a name has letters, digits, - and _ only")
-            self.known(options, names, f"{what} {name}")
-            if what == "data" and "data" not in options:
+            self.known(values, names, f"{what} {name}", options)
+            if what == "data" and "data" not in values:
                 self.problems.append(f"data {name}: say which, such as data: texts.parquet")
-        return {str(name): options for name, options in given.items()}
+        return {str(name): values for name, values in given.items()}
 
-    def engine(self, given: Any) -> str | Cluster:
-        if isinstance(given, dict):
-            self.known(given, [f.name for f in fields(Cluster)], "engine")
+    def engine(self, given: Any) -> EngineWord | Cluster:
+        if isinstance(given, dict) and not self.known(given, flag_names(Cluster), "engine", Cluster):
+            return "local"
         try:
             return Cluster(**given) if isinstance(given, dict) else as_cluster(given) if given != "local" else "local"
         except (InputError, TypeError) as error:
@@ -212,7 +214,7 @@ def campaign(file: "str | Path | Campaign", on_event: OnEvent = lambda event: No
     """Runs what is not done yet of a campaign, and joins everything into one table in its folder.
 
     A model is loaded once for all its data and settings. On Ray, as many models are at work as there are workers; where
-    there are fewer, they share the workers evenly. A cell that fails does not stop the others; it is told at the end.
+    there are fewer, they share the workers evenly. A cell that fails does not stop the others; it is reported last.
     """
     plan = file if isinstance(file, Campaign) else Campaign.load(file)
     claim(open_folder(plan.out), "campaign")
@@ -228,8 +230,8 @@ def campaign(file: "str | Path | Campaign", on_event: OnEvent = lambda event: No
     table.save(plan.out)
     if failed:
         reasons = "; ".join(dict.fromkeys(f"{model.name}: {why}" for model, why in failed))
-        told = f"{len(failed)} of {len(plan.cells)} scans failed, the others are in the table: {reasons}"
-        raise RunError(f"{told}. Run the same command to try them again")
+        message = f"{len(failed)} of {len(plan.cells)} scans failed, the others are in the table: {reasons}"
+        raise RunError(f"{message}. Run the same command to try them again")
     return table
 
 
@@ -257,8 +259,8 @@ def run_on_ray(plan: Campaign, waiting: Mapping[ModelSpec, Sequence[Cell]], on_e
                 raise
 
 
-def run_model(plan: Campaign, engine: str | Cluster, cells: Sequence[Cell], on_event: OnEvent) -> Failures:
-    """The scans of one model, one after the other; what failed is told, not raised."""
+def run_model(plan: Campaign, engine: EngineWord | Cluster, cells: Sequence[Cell], on_event: OnEvent) -> Failures:
+    """The scans of one model, one after the other; what failed is returned, not raised."""
     failed: Failures = []
 
     def fail(cell: Cell, error: Exception) -> None:
@@ -284,14 +286,16 @@ def run_cell(plan: Campaign, cell: Cell, opened: Any, on_event: OnEvent) -> None
     folder = folder_of(plan, cell)
     tokenizer = load_tokenizer(cell.model) if cell.data.get("min_tokens") else None
     source = open_texts(**cell.data, tokenizer=tokenizer)
+    options = ScanOptions(**cell.settings, out=str(folder), engine=plan.engine, allow_missing=plan.allow_missing)
     with OUTLINING:
-        scan_plan, source, outline = prepare(cell.model, source, threads=threads_of(plan.engine), **cell.settings)
+        scan_plan, source, outline = prepare(cell.model, source, options, threads=threads_of(plan.engine))
     forecast_of(cell.model, scan_plan, source, outline, loaded=True).require_fit()
     claim(folder, "scan")
-    folder.write(CELL.file, CELL.dump(cell.told() | {"data_hash": hash_of_data(cell)}))
+    folder.write(CELL.file, CELL.dump(cell.record() | {"data_hash": hash_of_data(cell)}))
     on_event(Event(cell, "running"))
     run_scan(
         opened, scan_plan, source, out=folder, allow_missing=plan.allow_missing,
+        options=asked("scan", options, model=cell.model, data=source.options),
         on_batch=lambda prompts, tokens: on_event(Event(cell, "running", prompts, tokens)),
     )
 
@@ -308,7 +312,7 @@ def is_done(plan: Campaign, cell: Cell) -> bool:
         return False
     record = CELL.parse(data, f"{folder}/{CELL.file}")
     recorded_hash = record.pop("data_hash", None)  # earlier versions recorded none
-    if record != json.loads(record_bytes(cell.told())):
+    if record != json.loads(record_bytes(cell.record())):
         raise RunError(f"{folder} holds a scan with other settings; give the data or the settings another name")
     if recorded_hash is not None and recorded_hash != hash_of_data(cell):
         changed = f"{cell.data['data']} has changed since {folder} was scanned"

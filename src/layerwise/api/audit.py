@@ -5,6 +5,7 @@ from typing import Any
 import pandas as pd
 
 from layerwise.core.checks import Words, split_words
+from layerwise.options.audit import AuditOptions
 from layerwise.selection.audit import audit as audit_rules
 from layerwise.selection.cases import cases_from_frames
 from layerwise.selection.rules import parse_rule
@@ -16,4 +17,5 @@ def audit(scores: Any, metrics: Any = None, *, rules: Words = "last,second_to_la
     `scores` has family, model, task, layer, score; `metrics` has model, task, layer, metric, value (task "" where it
     belongs to the whole model).
     """
+    AuditOptions(metrics=metrics, rules=rules)
     return audit_rules(cases_from_frames(scores, metrics), [parse_rule(word) for word in split_words("rules", rules)])

@@ -6,12 +6,13 @@ from typing import Any
 import pandas as pd
 
 from layerwise.api.reading import ways_to_read
-from layerwise.core.checks import require_options
+from layerwise.core.checks import PoolingWord, ReadoutWord, TokenChoice
 from layerwise.core.progress import progress_bar
 from layerwise.inputs.modalities import open_source
 from layerwise.models.layers import LayerChoice, choose_layers
 from layerwise.models.opening import longest, open_network
 from layerwise.models.readouts import expand_layers, last_recipe, split_last
+from layerwise.options.embed import EmbedOptions
 from layerwise.passes.vectors import pooled_vectors, require_finite_vectors
 
 
@@ -20,9 +21,9 @@ def embed(
     data: Any,
     *,
     layers: LayerChoice = "last",
-    readout: str = "raw",
-    tokens: str = "all",
-    pooling: str | None = None,
+    readout: ReadoutWord = "raw",
+    tokens: TokenChoice = "all",
+    pooling: PoolingWord | None = None,
     max_length: int | None = None,
     batch_tokens: int = 4096,
     progress: bool = False,
@@ -34,7 +35,10 @@ def embed(
     There is one row for each row of the data: one without a text has null vectors, and `attrs["blank_rows"]` counts
     them.
     """
-    require_options(readout=readout, tokens=tokens, pooling=pooling, max_length=max_length, batch_tokens=batch_tokens)
+    EmbedOptions(
+        layers=layers, readout=readout, tokens=tokens, pooling=pooling, max_length=max_length,
+        batch_tokens=batch_tokens, progress=progress,
+    )
     rows = list(open_source(data).every_row())
     examples = [example for _, example in rows if example is not None]
     network = open_network(model)

@@ -1,6 +1,6 @@
 """evaluate: every layer on MTEB tasks, or on labelled data of one's own."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 from tqdm.auto import tqdm
 
 from layerwise.api.reading import fitting_texts, ways_to_read
-from layerwise.core.checks import Words, require_options
+from layerwise.core.checks import Precision, Words
 from layerwise.core.errors import InputError
 from layerwise.core.files import open_folder
 from layerwise.core.preprocessors import require_tokenizer
@@ -18,12 +18,16 @@ from layerwise.downstream.run import run_evaluation
 from layerwise.downstream.tasks import choose_tasks
 from layerwise.engines.local import local_processes
 from layerwise.engines.opening import open_engine, threads_of
-from layerwise.engines.ray import Cluster, RayEngine
+from layerwise.engines.ray import RayEngine
 from layerwise.maps.fitted import AnyRecipe, FittedRecipe, plain_recipe
 from layerwise.models.layers import LayerChoice
 from layerwise.models.load import outline_of
 from layerwise.models.opening import as_spec, longest, outline_and_dtype
 from layerwise.models.readouts import expand_layers
+from layerwise.options.engine import Cluster, EngineWord
+from layerwise.options.evaluate import EvaluateOptions, StoredVectors
+from layerwise.options.field import require_values
+from layerwise.options.record import asked
 from layerwise.runs.claims import require_usable
 from layerwise.runs.table import LayerTable
 
@@ -41,12 +45,12 @@ def evaluate(
     recipes: AnyRecipe | Sequence[AnyRecipe] = (),
     fit: Any = None,
     max_length: int | None = None,
-    prompts: dict[str, str] | None = None,
+    prompts: Mapping[str, str] | None = None,
     batch_tokens: int = 4096,
-    precision: str = "float32",
-    vectors: str = "keep",
+    precision: Precision = "float32",
+    vectors: StoredVectors = "keep",
+    engine: EngineWord | Cluster = "local",
     workers: int = 0,
-    engine: str | Cluster = "local",
     threads: int | None = None,
     progress: bool = False,
 ) -> LayerTable:
@@ -62,28 +66,29 @@ def evaluate(
     engine="ray" (or a Cluster), texts are encoded by the workers of a cluster and scored on all its CPUs; `out` and
     `data_root` are then on a disk that every node sees.
     """
-    require_options(
-        readout=readout, tokens=tokens, pooling=pooling, max_length=max_length, batch_tokens=batch_tokens,
-        precision=precision, vectors=vectors, workers=workers, threads=threads,
+    options = EvaluateOptions(
+        tasks=tasks, out=out, data_root=data_root, layers=layers, readout=readout, tokens=tokens, pooling=pooling,
+        recipes=recipes, fit=fit, max_length=max_length, prompts=prompts, batch_tokens=batch_tokens,
+        precision=precision, vectors=vectors, engine=engine, workers=workers, threads=threads, progress=progress,
     )
     threads = threads or threads_of(engine)
     chosen = choose_tasks(tasks, Path(data_root).absolute() if data_root else None)
     outline, _ = outline_and_dtype(model)
     require_tokenizer(outline.preprocessor, "eval")
-    asked: list[AnyRecipe] = [recipes] if isinstance(recipes, Recipe | FittedRecipe) else list(recipes)
-    if not asked:
-        asked += expand_layers(outline, layers, ways_to_read(readout, tokens, pooling), normed_last=True)
+    scored: list[AnyRecipe] = [recipes] if isinstance(recipes, Recipe | FittedRecipe) else list(recipes)
+    if not scored:
+        scored += expand_layers(outline, layers, ways_to_read(readout, tokens, pooling), normed_last=True)
     else:
-        plain = [plain_recipe(recipe) for recipe in asked]
+        plain = [plain_recipe(recipe) for recipe in scored]
         require_one_length(plain, max_length)
         if len(lengths := {recipe.max_length for recipe in plain}) == 1:
             max_length = lengths.pop() or max_length
-    texts_to_fit = fitting_texts(fit, [recipe for recipe in asked if isinstance(recipe, Recipe)])
+    texts_to_fit = fitting_texts(fit, [recipe for recipe in scored if isinstance(recipe, Recipe)])
     if "://" in str(out):
         raise InputError("eval keeps vectors that are mapped into memory: --out must be a folder on a disk")
     require_usable(open_folder(out), "eval")
     with ExitStack() as opened:
-        total = len(chosen) * len(asked)
+        total = len(chosen) * len(scored)
         bar = opened.enter_context(tqdm(total=total, unit=" scores", disable=None if progress else True))
 
         def on_score(told: dict[str, Any]) -> None:
@@ -93,9 +98,10 @@ def evaluate(
         encoder = opened.enter_context(open_engine(engine, model, out))
         processes = encoder if isinstance(encoder, RayEngine) else opened.enter_context(local_processes(workers))
         return run_evaluation(
-            encoder, processes, chosen, asked, out=Path(out).absolute(), threads=threads,
+            encoder, processes, chosen, scored, out=Path(out).absolute(), threads=threads,
             max_length=longest(max_length, outline), fit=texts_to_fit,
-            batch_tokens=batch_tokens, prompts=prompts, precision=precision, vectors=vectors, on_score=on_score,
+            batch_tokens=batch_tokens, prompts=dict(prompts or {}), precision=precision, vectors=vectors,
+            options=asked("eval", options, model=model), on_score=on_score,
         )
 
 
@@ -108,10 +114,13 @@ def plan_evaluation(
     readout: Words = "raw",
     tokens: Words = "all",
     pooling: Words | None = None,
-    precision: str = "float32",
+    precision: Precision = "float32",
 ) -> list[str]:
     """What `evaluate` would take, a line each: tasks, texts, unique texts, forward passes, disk. Loads no weight."""
-    require_options(readout=readout, tokens=tokens, pooling=pooling, precision=precision)
+    require_values(
+        EvaluateOptions, tasks=tasks, data_root=data_root, layers=layers, readout=readout, tokens=tokens,
+        pooling=pooling, precision=precision,
+    )
     chosen, outline = choose_tasks(tasks, data_root), outline_of(as_spec(model))
     recipes = expand_layers(outline, layers, ways_to_read(readout, tokens, pooling), normed_last=True)
     return forecast_lines(chosen, len(recipes), outline.width, 4 if precision == "float32" else 2)

@@ -6,7 +6,7 @@ from typing import Any
 
 from layerwise.api.fitting import fit_recipe, recipe_for
 from layerwise.api.reading import ways_to_read
-from layerwise.core.checks import require_options
+from layerwise.core.checks import ExportMode, PoolingWord, ReadoutWord, TokenChoice
 from layerwise.core.errors import InputError
 from layerwise.core.recipe import Recipe
 from layerwise.exporter.backends.backend import Backend
@@ -16,6 +16,7 @@ from layerwise.exporter.run import export_fitted
 from layerwise.maps.fitted import FittedRecipe
 from layerwise.models.opening import open_network
 from layerwise.models.readouts import expand_layers
+from layerwise.options.export import ExportOptions
 from layerwise.runs.folder import Run
 from layerwise.runs.scores import LayerScore
 from layerwise.runs.table import LayerTable
@@ -27,14 +28,14 @@ def export(
     layer: int | str | Recipe | Pick | FittedRecipe,
     out: str | Path,
     *,
-    readout: str = "raw",
-    tokens: str = "all",
-    pooling: str | None = None,
+    readout: ReadoutWord = "raw",
+    tokens: TokenChoice = "all",
+    pooling: PoolingWord | None = None,
     transform: str = "none",
     fit: Any = None,
     normalize: bool = False,
     prompt: str | None = None,
-    mode: str = "portable",
+    mode: ExportMode = "portable",
     backend: str | Backend = "sentence_transformers",
     max_length: int | None = None,
     why: str = "",
@@ -50,8 +51,9 @@ def export(
     so does a Pick, fresh or saved. `backend` is the format: a word, or an object with the interface of
     `layerwise.exporter.backends.backend.Backend`. `scores`, a run of `evaluate`, go into the model card.
     """
-    require_options(
-        readout=readout, tokens=tokens, pooling=pooling, transform=transform, mode=mode, max_length=max_length
+    ExportOptions(
+        readout=readout, tokens=tokens, pooling=pooling, transform=transform, fit=fit, normalize=normalize,
+        prompt=prompt, mode=mode, backend=backend, max_length=max_length, why=why, scores=scores,
     )
     require_new(out)
     format_of_out = find_backend(backend)

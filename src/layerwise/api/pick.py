@@ -5,13 +5,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from layerwise.core.checks import require_options
 from layerwise.core.errors import InputError
 from layerwise.core.preprocessors import require_tokenizer
 from layerwise.inputs.modalities import open_source
 from layerwise.inputs.tables import read_table
 from layerwise.models.load import LONGEST_DEFAULT
 from layerwise.models.opening import longest, network_of_run, open_network
+from layerwise.options.pick import PickOptions
 from layerwise.runs.folder import Run, is_run
 from layerwise.selection.labels import label_probe
 from layerwise.selection.pick import Pick
@@ -39,8 +39,10 @@ def pick(
     probes decide. With `rule`, or with neither, a rule over the run's table decides; without one, the last is kept.
     A recipe with a map has whitened token embeddings beside its layer, which doubles its width, unless `static` is off.
     """
-    require_options(max_length=max_length, seed=seed)
     opened = Run.open(run) if is_run(run) else None
+    PickOptions(
+        labels=labels, rule=rule, layer_only=layer_only, static=static, model=model, max_length=max_length, seed=seed
+    )
     if rule is not None or (data is None and labels is None):
         if opened is None:
             raise InputError("a rule needs a run of scan to look at; to use a model's probes, pass data= (--data FILE)")

@@ -4,6 +4,7 @@ from typing import Any
 
 from layerwise.api.correlate import correlate
 from layerwise.core.errors import InputError
+from layerwise.options.plot import Cost, FigureName, Measure, PlotOptions
 from layerwise.reporter.content import run_labels
 from layerwise.reporter.figures import FIGURES, require_figure
 from layerwise.runs.folder import Run
@@ -11,13 +12,30 @@ from layerwise.runs.table import LayerTable
 from layerwise.sweep.comparison import Comparison, compare_runs
 
 
-def plot(*runs: Any, figure: str = "depth", ax: Any = None, **options: Any) -> Any:
+def plot(
+    *runs: Any,
+    figure: FigureName = "depth",
+    ax: Any = None,
+    metric: str | None = None,
+    rows: str | None = None,
+    tokens: str | None = None,
+    pooling: str | None = None,
+    readout: str | None = None,
+    transform: str | None = None,
+    measure: Measure | None = None,
+    cost: Cost | None = None,
+) -> Any:
     """A figure for a paper, at column width, on one matplotlib Axes, which is returned.
 
     `figure` is depth, heatmap, correlation (a scan and an eval), checkpoints, stress, tradeoff or cka (two runs, or a
-    Comparison). A run is a folder or a LayerTable. Options: metric, rows, tokens, pooling, readout; measure for
-    correlation; cost for tradeoff.
+    Comparison). A run is a folder or a LayerTable. `metric`, `rows`, `tokens`, `pooling` and `readout` choose the
+    curve, by default the first there is; `measure` and `transform` are for correlation, `cost` is for tradeoff. What
+    the figure does not use is refused.
     """
+    options = PlotOptions(
+        figure=figure, ax=ax, metric=metric, rows=rows, tokens=tokens, pooling=pooling, readout=readout,
+        transform=transform, measure=measure, cost=cost,
+    ).of_figure()
     require_figure(figure, options)
     if not runs:
         raise InputError("no run is named; pass folders that scan, stress or eval wrote")

@@ -11,6 +11,7 @@ from layerwise.core.errors import InputError
 from layerwise.core.files import write_atomically
 from layerwise.core.outputs import require_new_file
 from layerwise.downstream.correlate import correlations
+from layerwise.options.report import ReportOptions
 from layerwise.reporter.page import is_page, page
 from layerwise.runs.folder import Run
 from layerwise.runs.identity import one_model
@@ -24,6 +25,7 @@ def report(*runs: Any, html: str | Path, title: str = "", overwrite: bool = Fals
     pick.json or tradeoff.json in a folder is shown as well. An earlier page of layerwise is replaced, any other file
     only with `overwrite`.
     """
+    ReportOptions(html=html, title=title, overwrite=overwrite)
     if not runs:
         raise InputError("no run is named; pass folders that scan, stress or eval wrote")
     require_new_file(html, overwrite=overwrite, ours=is_page)

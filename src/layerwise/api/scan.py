@@ -4,19 +4,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from layerwise.core.checks import Words, require_options
+from layerwise.core.checks import Words
 from layerwise.core.files import open_folder
 from layerwise.core.progress import progress_bar
 from layerwise.engines.opening import open_engine, threads_of
-from layerwise.engines.ray import Cluster
-from layerwise.inputs.perturbations.base import STRENGTH
 from layerwise.metrics.base import Metric
-from layerwise.models.layers import LayerChoice
+from layerwise.options.engine import Cluster, EngineWord
+from layerwise.options.reading import LayerChoice
+from layerwise.options.record import asked
+from layerwise.options.scan import KeepPrompts, ScanOptions
+from layerwise.options.views import STRENGTH
 from layerwise.runs.claims import require_usable
 from layerwise.runs.table import LayerTable
 from layerwise.sweep.forecast import Forecast
 from layerwise.sweep.prepare import forecast_of, prepare
-from layerwise.sweep.run import KeepPrompts, run_scan
+from layerwise.sweep.run import run_scan
 
 
 def scan(
@@ -25,21 +27,21 @@ def scan(
     *,
     out: str | Path | None = None,
     metrics: str | Sequence[str | Metric] = "fast",
-    layers: LayerChoice = "all",
     rows: Words = "raw",
-    tokens: Words = "all",
+    layers: LayerChoice = "all",
     readout: Words = "raw",
-    pooling: Words = "mean",
+    tokens: Words = "all",
+    pooling: Words | None = "mean",
     max_length: int | None = None,
     batch_tokens: int = 4096,
     shard_size: int = 1024,
     seed: int = 0,
     view_strength: float = STRENGTH,
     state: str = "auto",
-    threads: int | None = None,
     keep_prompts: KeepPrompts = "auto",
+    engine: EngineWord | Cluster = "local",
+    threads: int | None = None,
     allow_missing: int = 0,
-    engine: str | Cluster = "local",
     progress: bool = False,
 ) -> LayerTable:
     """Every metric of every layer of a model on your texts, in one pass over them.
@@ -51,12 +53,13 @@ def scan(
     examples that cannot be computed are left out, and every row says how many. `state` says how sums over the data set
     are kept: exact, float32, sketch:512, or auto, the most exact of them that takes no more than eight gigabytes.
     """
-    require_options(threads=threads, keep_prompts=keep_prompts, allow_missing=allow_missing)
-    scan_plan, source, outline = prepare(
-        model, data, metrics=metrics, layers=layers, rows=rows, tokens=tokens, readout=readout, pooling=pooling,
+    options = ScanOptions(
+        out=out, metrics=metrics, rows=rows, layers=layers, readout=readout, tokens=tokens, pooling=pooling,
         max_length=max_length, batch_tokens=batch_tokens, shard_size=shard_size, seed=seed, view_strength=view_strength,
-        state=state, threads=threads or threads_of(engine),
+        state=state, keep_prompts=keep_prompts, engine=engine, threads=threads, allow_missing=allow_missing,
+        progress=progress,
     )
+    scan_plan, source, outline = prepare(model, data, options, threads=threads or threads_of(engine))
     folder = None if out is None else open_folder(out)
     if folder is not None:
         require_usable(folder, "scan")
@@ -64,10 +67,31 @@ def scan(
     with open_engine(engine, model, out) as opened, progress_bar(progress) as on_batch:
         return run_scan(
             opened, scan_plan, source, out=folder, keep_prompts=keep_prompts, allow_missing=allow_missing,
-            on_batch=on_batch,
+            options=asked("scan", options, model=model, data=source.options), on_batch=on_batch,
         )
 
 
-def plan(model: Any, data: Any = "demo", **options: Any) -> Forecast:
-    """What `scan` with the same arguments would take: passes, tokens, operations, memory. No weight is loaded."""
-    return forecast_of(model, *prepare(model, data, **options))
+def plan(
+    model: Any,
+    data: Any = "demo",
+    *,
+    metrics: str | Sequence[str | Metric] = "fast",
+    rows: Words = "raw",
+    layers: LayerChoice = "all",
+    readout: Words = "raw",
+    tokens: Words = "all",
+    pooling: Words | None = "mean",
+    max_length: int | None = None,
+    batch_tokens: int = 4096,
+    shard_size: int = 1024,
+    seed: int = 0,
+    view_strength: float = STRENGTH,
+    state: str = "auto",
+) -> Forecast:
+    """What `scan` with the same settings would take: passes, tokens, operations, memory. No weight is loaded."""
+    options = ScanOptions(
+        metrics=metrics, rows=rows, layers=layers, readout=readout, tokens=tokens, pooling=pooling,
+        max_length=max_length, batch_tokens=batch_tokens, shard_size=shard_size, seed=seed,
+        view_strength=view_strength, state=state,
+    )
+    return forecast_of(model, *prepare(model, data, options, threads=threads_of("local")))

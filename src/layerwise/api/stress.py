@@ -2,24 +2,25 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from layerwise.core.checks import (
-    require_options,
-    require_word,
-)
+from layerwise.core.checks import Words
 from layerwise.core.errors import InputError
 from layerwise.core.files import open_folder
 from layerwise.core.progress import progress_bar
 from layerwise.engines.opening import open_engine, threads_of
-from layerwise.engines.ray import Cluster
 from layerwise.inputs.modalities import open_source, processor_for
 from layerwise.inputs.perturbations.stress import KINDS, Stress
 from layerwise.inputs.processor import Processor
 from layerwise.inputs.source import Source
 from layerwise.metrics.base import Metric
 from layerwise.models.opening import longest, outline_and_dtype
+from layerwise.options.engine import Cluster, EngineWord
+from layerwise.options.reading import LayerChoice
+from layerwise.options.record import asked
+from layerwise.options.stress import Levels, StressKind, StressOptions, numbers_of
 from layerwise.runs.claims import claim, require_usable
 from layerwise.runs.table import LayerTable
 from layerwise.sweep.prepare import prepare
@@ -30,31 +31,51 @@ def stress(
     model: Any,
     data: Any = "demo",
     *,
-    kind: str,
-    levels: Sequence[float] | None = None,
-    metrics: str | Sequence[str | Metric] = "prompt_entropy,prompt_entropy_normalized",
+    kind: StressKind,
+    levels: Levels = None,
     out: str | Path | None = None,
+    metrics: str | Sequence[str | Metric] = "prompt_entropy,prompt_entropy_normalized",
+    rows: Words = "raw",
+    layers: LayerChoice = "all",
+    readout: Words = "raw",
+    tokens: Words = "all",
+    pooling: Words | None = "mean",
+    max_length: int | None = None,
+    batch_tokens: int = 4096,
+    shard_size: int = 1024,
+    seed: int = 0,
+    state: str = "auto",
+    engine: EngineWord | Cluster = "local",
     threads: int | None = None,
     allow_missing: int = 0,
-    engine: str | Cluster = "local",
     progress: bool = False,
-    **options: Any,
 ) -> LayerTable:
     """Every layer on prompts made more and more extreme, token by token: repetition, random tokens, length.
 
     `kind` is repeat_one, repeat_any, random, length (the first tokens of texts that are long enough for every
-    level) or random_length. The rows say kind and level in `condition` and `level`.
+    level) or random_length. The rows say kind and level in `condition` and `level`. The kinds that set a length
+    set max_length as well. All other options are those of `scan`.
     """
-    require_word("kind", kind, KINDS)
-    require_options(threads=threads, allow_missing=allow_missing)
+    options = StressOptions(
+        kind=kind, levels=levels, out=out, metrics=metrics, rows=rows, layers=layers, readout=readout, tokens=tokens,
+        pooling=pooling, max_length=max_length, batch_tokens=batch_tokens, shard_size=shard_size, seed=seed,
+        state=state, engine=engine, threads=threads, allow_missing=allow_missing, progress=progress,
+    )
+    return stressed(model, data, options)
+
+
+def stressed(model: Any, data: Any, options: StressOptions) -> LayerTable:
+    """One scan per level, and their tables joined."""
+    kind, engine, out = options.kind, options.engine, options.out
     (outline, _), source = outline_and_dtype(model), open_source(data)
-    share = KINDS[kind].of == "share"
-    tried = tuple(levels or [x for x in KINDS[kind].levels if share or x <= outline.max_length])
+    chosen, share = numbers_of("levels", options.levels), KINDS[kind].of == "share"
+    tried = tuple(chosen or [x for x in KINDS[kind].levels if share or x <= outline.max_length])
     if kind == "length":
-        tried, source = lengths_that_fit(processor_for(outline.preprocessor), source, tried, asked=levels is not None)
+        tried, source = lengths_that_fit(processor_for(outline.preprocessor), source, tried, asked=bool(chosen))
+    settings = options.scan_options()
     if not share:
-        options["max_length"] = longest(int(max(tried)), outline)
-    options["threads"] = threads or threads_of(engine)
+        settings = replace(settings, max_length=longest(int(max(tried)), outline))
+    record = asked("stress", options, model=model, data=source.options)
     tables = []
     place = None if out is None else open_folder(out)
     if place is not None:
@@ -63,11 +84,16 @@ def stress(
         if place is not None:
             claim(place, "stress", stress=kind, model=opened.identity.fingerprint)
         for level in tried:
-            scan_plan, source, _ = prepare(model, source, metrics=metrics, stress=Stress(kind, level), **options)
+            scan_plan, source, _ = prepare(
+                model, source, settings, threads=options.threads or threads_of(engine), stress=Stress(kind, level)
+            )
             folder = None if out is None else open_folder(out, f"{kind}-{level:g}")
-            with progress_bar(progress) as on_batch:
+            with progress_bar(options.progress) as on_batch:
                 tables.append(
-                    run_scan(opened, scan_plan, source, out=folder, allow_missing=allow_missing, on_batch=on_batch)
+                    run_scan(
+                        opened, scan_plan, source, out=folder, allow_missing=options.allow_missing, options=record,
+                        on_batch=on_batch,
+                    )
                 )
     table = LayerTable.join(tables)
     if place is not None:

@@ -4,8 +4,37 @@ from typing import Any
 
 from layerwise.inputs.source import Source
 from layerwise.inputs.text import open_texts
+from layerwise.options.texts import TextFilter
 
 
-def texts(data: Any, **options: Any) -> Source:
-    """Texts with options: column, id_column, split, config, only ("wikitext"), min_tokens, tokenizer, limit, sample."""
-    return open_texts(data, **options)
+def texts(
+    data: Any,
+    *,
+    column: str = "text",
+    id_column: str | None = None,
+    split: str = "train",
+    config: str | None = None,
+    only: TextFilter | None = None,
+    min_tokens: int = 0,
+    tokenizer: Any = None,
+    limit: int | None = None,
+    sample: int | None = None,
+) -> Source:
+    """Texts with options, for every verb that takes data; filtered first and then cut.
+
+    Args:
+        data: a list of texts, a .txt, .jsonl, .csv or .parquet file, `-` for standard input, a hub data set, or `demo`.
+        column: the column that holds the text.
+        id_column: the column that names each text; without one, the id is a hash of the text.
+        split: the split of a hub data set.
+        config: the configuration of a hub data set.
+        only: "wikitext" drops headings and blanks, as the paper does.
+        min_tokens: drop texts that `tokenizer` makes shorter than this.
+        tokenizer: what counts the tokens; needed with `min_tokens`.
+        limit: keep the first texts, this many.
+        sample: keep a random sample of this many, chosen by hashed ids.
+    """
+    return open_texts(
+        data, column=column, id_column=id_column, split=split, config=config, only=only, min_tokens=min_tokens,
+        tokenizer=tokenizer, limit=limit, sample=sample,
+    )

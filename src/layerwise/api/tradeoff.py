@@ -6,11 +6,12 @@ from typing import Any
 
 import pandas as pd
 
-from layerwise.core.checks import require_options
+from layerwise.core.checks import ExportMode
 from layerwise.core.preprocessors import require_tokenizer
 from layerwise.exporter.tradeoff import front, tradeoffs
 from layerwise.inputs.modalities import open_source
 from layerwise.models.opening import network_of_run
+from layerwise.options.tradeoff import TradeoffOptions
 from layerwise.runs.folder import Run, require_place_for, write_record
 from layerwise.runs.records import TRADEOFF
 
@@ -18,7 +19,8 @@ TIMED_TEXTS = 16
 
 
 def tradeoff(
-    run: Any, score: str = "mean", *, model: Any = None, data: Any = "demo", mode: str = "portable", repeats: int = 5
+    run: Any, score: str = "mean", *, model: Any = None, data: Any = "demo", mode: ExportMode = "portable",
+    repeats: int = 5,
 ) -> pd.DataFrame:
     """For each layer of an evaluation (or scan): its score, relative latency, parameters and memory.
 
@@ -27,7 +29,7 @@ def tradeoff(
     model is loaded to be timed; pass it where the run's own name no longer leads to it. `report` and `plot` show what
     this leaves in the run's folder.
     """
-    require_options(mode=mode, repeats=repeats)
+    TradeoffOptions(score=score, model=model, data=data, mode=mode, repeats=repeats)
     opened = Run.open(run)
     place = run if isinstance(run, str | Path) else None
     if place is not None:

@@ -2,14 +2,17 @@
 
 from argparse import ArgumentParser, Namespace
 
+from layerwise.cli.flags import add_options
+from layerwise.cli.shared import add_json
+from layerwise.options.audit import AuditOptions
+
 HELP = "judge rules for choosing a layer on known scores: gap recovered, losses, intervals"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("scores", help="table (.parquet, .csv) with family, model, task, layer, score")
-    parser.add_argument("--metrics", help="table with model, task, layer, metric, value; task may be empty")
-    parser.add_argument("--rules", default="last,second_to_last,depth:80%", help="rules with commas, as for pick")
-    parser.add_argument("--json", action="store_true", help="print the table as JSON")
+    add_options(parser, AuditOptions)
+    add_json(parser)
 
 
 def run(args: Namespace) -> int:

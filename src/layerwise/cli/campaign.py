@@ -7,6 +7,7 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass, field
 from typing import Any
 
+from layerwise.cli.shared import add_json
 from layerwise.core.display import printable, redacted
 
 HELP = "many models, revisions, data sets and settings from one file, into one table"
@@ -15,7 +16,7 @@ HELP = "many models, revisions, data sets and settings from one file, into one t
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("file", help="YAML: out, models, data, settings, engine (docs/scale.md)")
     parser.add_argument("--dry-run", action="store_true", help="list the scans, and load nothing")
-    parser.add_argument("--json", action="store_true", help="print the table as JSON")
+    add_json(parser)
 
 
 def run(args: Namespace) -> int:
@@ -50,18 +51,18 @@ class Board:
                 line[3] = time.monotonic()
             if not self.live and changed and event.status != "waiting":
                 why = printable(redacted(f"  {event.why}" if event.why else ""))
-                print(self.told(event.cell.name) + why, file=sys.stderr)
+                print(self.line_of(event.cell.name) + why, file=sys.stderr)
             elif self.live and (changed or time.monotonic() - self.drawn_at > 0.5):
                 self.draw()
 
-    def told(self, name: str) -> str:
+    def line_of(self, name: str) -> str:
         status, prompts, tokens, began = self.lines[name]
         pace = tokens / max(1e-9, time.monotonic() - began)
         return f"{status:8} {prompts:>10,} prompts {pace:>10,.0f} tokens/s  {printable(redacted(name))}"
 
     def draw(self) -> None:
         """Those at work, and how many wait, are done or failed: a screen holds no more."""
-        shown = [self.told(name) for name, line in self.lines.items() if line[0] == "running"]
+        shown = [self.line_of(name) for name, line in self.lines.items() if line[0] == "running"]
         counts = {word: sum(line[0] == word for line in self.lines.values()) for word in ("waiting", "done", "failed")}
         shown.append(", ".join(f"{count} {word}" for word, count in counts.items()))
         print((f"\x1b[{self.drawn}A" if self.drawn else "") + "\x1b[J" + "\n".join(shown), file=sys.stderr)

@@ -3,18 +3,16 @@
 import sys
 from argparse import ArgumentParser, Namespace
 
-TYPES = ("Classification", "Clustering", "PairClassification", "STS", "Reranking", "Retrieval")
+from layerwise.cli.flags import add_options, chosen
+from layerwise.options.data import DataOptions
+
 HELP = "prepare labelled tables for eval: classification, clustering, pairs, STS, reranking, retrieval"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("root", help="data root to write into, for `layerwise eval --data-root`")
     parser.add_argument("name", help="name of the task: mteb's, for official scoring on local files, or your own")
-    parser.add_argument("--type", required=True, choices=TYPES)
-    parser.add_argument("--test", required=True, help="table to score on: .parquet, .csv or .jsonl")
-    parser.add_argument("--train", help="table to fit the classifier on (Classification)")
-    parser.add_argument("--subset", default="default", help="mteb's subset, such as en (default: default)")
-    parser.add_argument("--cap", type=int, help="keep at most so many test examples, by hashed id")
+    add_options(parser, DataOptions)
 
 
 def run(args: Namespace) -> int:
@@ -22,7 +20,8 @@ def run(args: Namespace) -> int:
     from layerwise.downstream.data_root import write_task
     from layerwise.inputs.tables import read_table
 
-    test, train = read_table(args.test), read_table(args.train) if args.train else None
-    task = write_task(named(args.root), args.name, args.type, test, train, subset=args.subset, cap=args.cap)
+    asked = DataOptions(**chosen(args, DataOptions))
+    test, train = read_table(asked.test), read_table(asked.train) if asked.train else None
+    task = write_task(named(args.root), args.name, asked.type, test, train, subset=asked.subset, cap=asked.cap)
     print(f"{task.name}: {task.type}, {task.size} examples in {task.folder}", file=sys.stderr)
     return 0

@@ -4,14 +4,14 @@ import json
 from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
 
-from layerwise.cli.options import add_model, model_spec
+from layerwise.cli.shared import add_json, add_model, model_spec
 
 HELP = "check on a model that layers, padding, batch size, dtype and final norm behave"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     add_model(parser)
-    parser.add_argument("--json", action="store_true", help="print as JSON")
+    add_json(parser, "the findings")
 
 
 def run(args: Namespace) -> int:

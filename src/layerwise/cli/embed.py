@@ -5,15 +5,18 @@ import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from layerwise.cli.options import add_data, add_model, add_overwrite, add_reading, model_spec, open_data
+from layerwise.cli.flags import add_options, chosen
+from layerwise.cli.shared import add_model, add_overwrite, model_spec, open_data
+from layerwise.options.embed import EmbedOptions
+from layerwise.options.texts import TextOptions
 
-HELP = "vectors of any layer, one a text, as Parquet"
+HELP = "vectors of any layer, one per text, as Parquet"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     add_model(parser)
-    add_data(parser, default=None)
-    add_reading(parser)
+    add_options(parser, TextOptions)
+    add_options(parser, EmbedOptions, defaults={"layers": "all"})  # a file can be read column by column
     parser.add_argument("--out", required=True, help="Parquet file to write: id, text, layer_K")
     add_overwrite(parser)
 
@@ -24,9 +27,7 @@ def run(args: Namespace) -> int:
     from layerwise.core.outputs import require_new_file
 
     require_new_file(args.out, overwrite=args.overwrite)
-    names = ("layers", "readout", "tokens", "pooling", "max_length", "batch_tokens")
-    options = {name: getattr(args, name) for name in names}
-    vectors = embed(model_spec(args), open_data(args), progress=True, **options)
+    vectors = embed(model_spec(args), open_data(args), **chosen(args, EmbedOptions), progress=True)
     buffer = io.BytesIO()
     vectors.to_parquet(buffer, index=False)
     write_atomically(Path(args.out), buffer.getvalue())

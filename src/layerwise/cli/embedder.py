@@ -3,20 +3,21 @@
 import sys
 from argparse import ArgumentParser, Namespace
 
-from layerwise.cli.options import add_model, add_no_static, model_spec
+from layerwise.cli.flags import add_options
+from layerwise.cli.shared import add_model, model_spec
+from layerwise.options.export import ExportOptions
+from layerwise.options.pick import PickOptions
+from layerwise.options.texts import TextOptions
 
 HELP = "pick a recipe on your unlabelled texts and export it: any language model as an embedding model"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     add_model(parser)
-    parser.add_argument("--data", required=True, help="texts of your own kind, without labels")
-    parser.add_argument("--column", default="text", help="column of --data that holds the text")
-    parser.add_argument("--labels", help="a few labels, as for pick")
-    add_no_static(parser)
+    add_options(parser, TextOptions, only=["data", "column"], helps={"data": "texts of your own kind, without labels"})
+    add_options(parser, PickOptions, only=["labels", "static", "max_length"])
+    add_options(parser, ExportOptions, only=["mode"])
     parser.add_argument("--out", required=True, help="folder to write; must not exist")
-    parser.add_argument("--mode", default="portable", choices=["portable", "compact"], help="as for export")
-    parser.add_argument("--max-length", type=int, help="longest input in tokens; default 512 or the model's limit")
 
 
 def run(args: Namespace) -> int:

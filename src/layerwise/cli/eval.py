@@ -1,34 +1,29 @@
-"""`layerwise eval`: every layer on MTEB, or on labelled data of your own, with one forward pass a text."""
+"""`layerwise eval`: every layer on MTEB, or on labelled data of your own, with one forward pass per text."""
 
 import os
 import sys
 from argparse import ArgumentParser, Namespace
+from inspect import signature
 
-from layerwise.cli.options import add_engine, add_model, add_reading, engine_options, model_spec
+from layerwise.cli.flags import add_options, chosen
+from layerwise.cli.shared import add_json, add_model, engine_of, model_spec
+from layerwise.options.engine import Cluster
+from layerwise.options.evaluate import EvaluateOptions
 
-HELP = "score every layer on MTEB tasks, or your own, with one forward pass a text"
+HELP = "score every layer on MTEB tasks, or your own, with one forward pass per text"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     add_model(parser)
-    add_reading(parser, several=", or several with commas")
-    parser.add_argument("--tasks", required=True, help="paper32, mteb names, types such as STS, or all of a data root")
-    parser.add_argument("--data-root", help="local data prepared by `layerwise data` (offline)")
-    parser.add_argument("--out", help="folder for scores, mteb's own results, and vectors; a later call goes on there")
+    # --out is not needed for a dry run; scoring processes are one per core unless their number is given.
+    add_options(parser, EvaluateOptions, defaults={"out": None, "workers": None})
+    add_options(parser, Cluster, but=["workers"])
     parser.add_argument(
         "--recipe", nargs="+", default=[],
         help="score these recipes (files, or recipe.safetensors of pick) instead of bare layers",
-    )
-    parser.add_argument("--fit", help="texts to fit the recipes' maps on; `task`: each task's own, without labels")
-    parser.add_argument("--vectors", default="keep", choices=["keep", "evict"], help="evict: delete them task by task")
-    parser.add_argument("--precision", default="float32", choices=["float32", "float16"], help="of stored vectors")
-    add_engine(
-        parser,
-        "local: scoring processes (default: one a core; 0: none); ray: processes that hold the model",
-        may_miss=False,
-    )
-    parser.add_argument("--dry-run", action="store_true", help="say which tasks, texts and disk, and load nothing")
-    parser.add_argument("--json", action="store_true", help="print the table as JSON")
+    )  # fmt: skip
+    parser.add_argument("--dry-run", action="store_true", help="list tasks, texts and disk space, and load nothing")
+    add_json(parser)
 
 
 def run(args: Namespace) -> int:
@@ -36,19 +31,19 @@ def run(args: Namespace) -> int:
     from layerwise.core.errors import InputError
     from layerwise.maps.fitted import load_recipe
 
-    model = model_spec(args)
-    chosen = {name: getattr(args, name) for name in ("layers", "readout", "tokens", "pooling", "data_root")}
+    model, options = model_spec(args), chosen(args, EvaluateOptions)
     if args.dry_run:
-        print("\n".join(plan_evaluation(model, args.tasks, precision=args.precision, **chosen)))
+        known = signature(plan_evaluation).parameters
+        print("\n".join(plan_evaluation(model, **{name: value for name, value in options.items() if name in known})))
         return 0
     if args.out is None:
         raise InputError("eval needs --out DIR, where scores are kept as they come")
-    names = ("max_length", "batch_tokens", "vectors", "precision")
-    options = {name: getattr(args, name) for name in names} | engine_options(args, local_workers=True)
-    if args.engine == "local":
-        options["workers"] = os.cpu_count() or 1 if args.workers is None else args.workers
-    options |= {"recipes": [load_recipe(path) for path in args.recipe], "fit": args.fit}
-    table = evaluate(model, args.tasks, out=args.out, progress=True, **chosen, **options)
+    options["engine"] = engine_of(args, local_workers=True)
+    if args.engine == "ray":
+        options["workers"] = 0  # the workers are the cluster's
+    elif args.workers is None:
+        options["workers"] = os.cpu_count() or 1
+    table = evaluate(model, **options, recipes=[load_recipe(path) for path in args.recipe], progress=True)
     print(table.to_json() if args.json else table)
     print(f"{table.run['forwarded_texts']} texts went through the model; saved in {args.out}", file=sys.stderr)
     return 0

@@ -68,14 +68,14 @@ def termination_unwinds() -> Iterator[None]:
 def build_parser() -> ArgumentParser:
     parser = ArgumentParser(prog="layerwise", description="Look inside pretrained networks layer by layer.")
     parser.add_argument("--version", action="version", version=f"layerwise {version('layerwise')}")
-    told = "show the whole traceback of an error"
-    parser.add_argument("--debug", action="store_true", help=told)
+    debug_help = "show the whole traceback of an error"
+    parser.add_argument("--debug", action="store_true", help=debug_help)
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     for verb in VERBS:
         name = verb.__name__.rpartition(".")[2]
         added = verbs.add_parser(name, help=verb.HELP, description=verb.HELP)
         verb.add_arguments(added)
-        added.add_argument("--debug", action="store_true", default=SUPPRESS, help=told)  # before the verb or after it
+        added.add_argument("--debug", action="store_true", default=SUPPRESS, help=debug_help)  # or after the verb
         added.set_defaults(run=verb.run)
     return parser
 

@@ -3,17 +3,19 @@
 import json
 from argparse import ArgumentParser, Namespace
 
+from layerwise.cli.shared import add_json
+
 HELP = "list the metrics and what they mean"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print as JSON")
+    add_json(parser, "them")
 
 
 def run(args: Namespace) -> int:
     from layerwise.metrics.catalog import CATALOG
 
-    told = [
+    metrics = [
         {
             "name": m.name,
             "perspective": m.perspective,
@@ -26,9 +28,9 @@ def run(args: Namespace) -> int:
         for m in CATALOG
     ]
     if args.json:
-        print(json.dumps(told))
+        print(json.dumps(metrics))
         return 0
-    for metric in told:
+    for metric in metrics:
         views = f"; needs {metric['views']} views" if metric["views"] else ""
         print(f"{metric['name']:27}{metric['perspective']:13}larger means {metric['larger_means']}{views}")
     return 0

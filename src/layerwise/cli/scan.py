@@ -3,45 +3,36 @@
 import sys
 from argparse import ArgumentParser, Namespace
 
-from layerwise.cli.options import add_data, add_engine, add_model, add_reading, engine_options, model_spec, open_data
+from layerwise.cli.flags import add_options, chosen
+from layerwise.cli.shared import add_json, add_model, engine_of, model_spec, open_data
 from layerwise.core.display import redacted
+from layerwise.options.engine import Cluster
+from layerwise.options.scan import SETTINGS, ScanOptions
+from layerwise.options.texts import TextOptions
 
-OPTIONS = (
-    "metrics", "layers", "rows", "tokens", "readout", "pooling", "max_length", "batch_tokens", "shard_size", "seed",
-    "view_strength", "state",
-)
 HELP = "every metric of every layer, on your texts, in one pass"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     add_model(parser)
-    add_data(parser)
-    add_reading(parser, several=", or several with commas", pooling="mean")
-    add_engine(parser)
-    parser.add_argument("--out", help="run folder or url (s3://...): the table, and what a later call resumes from")
-    parser.add_argument("--metrics", default="fast", help="fast (no views), all, or names from `layerwise metrics`")
-    parser.add_argument("--rows", default="raw", help="raw, unit, centered, centered_unit, or several with commas")
-    parser.add_argument("--shard-size", type=int, default=1024, help="texts in a shard, the unit of resuming")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--view-strength", type=float, default=0.3, help="share of words and letters that views change")
-    parser.add_argument("--state", default="auto", help="sums: exact, float32, sketch:512, or auto (at most 8 GB)")
-    parser.add_argument("--keep-prompts", default="auto", choices=["auto", "all", "none"], help="prompts' own numbers")
-    parser.add_argument("--dry-run", action="store_true", help="say what it would take, and load nothing")
-    parser.add_argument("--json", action="store_true", help="print the table as JSON")
+    add_options(parser, TextOptions, defaults={"data": "demo"})
+    add_options(parser, ScanOptions)
+    add_options(parser, Cluster)
+    parser.add_argument("--dry-run", action="store_true", help="report what it would take, and load nothing")
+    add_json(parser)
 
 
 def run(args: Namespace) -> int:
     from layerwise.api.scan import plan, scan
 
     model, data = model_spec(args), open_data(args)
-    options = {name: getattr(args, name) for name in OPTIONS}
+    options = chosen(args, ScanOptions)
     if args.dry_run:
-        forecast = plan(model, data, **options)
+        forecast = plan(model, data, **{name: options[name] for name in SETTINGS})
         print("\n".join(forecast.lines()))
         forecast.require_fit()
         return 0
-    options |= engine_options(args)
-    table = scan(model, data, out=args.out, keep_prompts=args.keep_prompts, progress=True, **options)
+    table = scan(model, data, **options | {"engine": engine_of(args)}, progress=True)
     print(table.to_json() if args.json else table)
     facts = table.run["data"]
     if facts["cut"]:

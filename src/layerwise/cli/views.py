@@ -3,24 +3,24 @@
 import json
 from argparse import ArgumentParser, Namespace
 
-from layerwise.inputs.perturbations.base import STRENGTH
-from layerwise.inputs.perturbations.text import make_view
+from layerwise.cli.flags import add_options, chosen
+from layerwise.cli.shared import add_json
+from layerwise.options.views import ViewOptions
 
 HELP = "show the perturbed copies of a text that invariance metrics compare"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("text")
-    parser.add_argument("--count", type=int, default=4, help="how many (default: 4)")
-    parser.add_argument("--strength", type=float, default=STRENGTH, help=f"share of words and letters ({STRENGTH})")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", action="store_true", help="print as JSON")
+    add_options(parser, ViewOptions)
+    add_json(parser, "them")
 
 
 def run(args: Namespace) -> int:
-    from layerwise.core.checks import require_options
+    from layerwise.inputs.perturbations.text import make_view
 
-    require_options(count=args.count, strength=args.strength)
-    made = [make_view(args.text, args.seed, args.text, number, args.strength) for number in range(1, args.count + 1)]
+    asked = ViewOptions(**chosen(args, ViewOptions))
+    numbers = range(1, asked.count + 1)
+    made = [make_view(args.text, asked.seed, args.text, number, asked.strength) for number in numbers]
     print(json.dumps(made, ensure_ascii=False) if args.json else "\n".join(made))
     return 0

@@ -1,10 +1,9 @@
-"""Checks: the closed sets of words that options take and the numbers they allow, in one place for every verb."""
+"""Checks: closed sets of words, and numbers within bounds. Which option takes which is said in options/."""
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
-from functools import partial
 from operator import index
 from typing import Any, Literal, get_args
 
@@ -13,14 +12,16 @@ from layerwise.core.errors import InputError
 RowTreatment = Literal["raw", "unit", "centered", "centered_unit"]
 ROW_TREATMENTS: tuple[str, ...] = get_args(RowTreatment)
 Words = str | Sequence[str]  # one, several with commas, or a list
-READOUTS = ("raw", "normed")
-TOKEN_CHOICES = ("all", "no_first", "no_special", "no_sinks")
-POOLINGS = ("mean", "last", "first", "max")
-ENGINES = ("local", "ray")
-MODES = ("portable", "compact")  # of an export
-PRECISIONS = ("float32", "float16")  # of stored vectors
-STORED_VECTORS = ("keep", "evict")
-KEPT_PROMPTS = ("auto", "all", "none")
+ReadoutWord = Literal["raw", "normed"]
+READOUTS: tuple[str, ...] = get_args(ReadoutWord)
+TokenChoice = Literal["all", "no_first", "no_special", "no_sinks"]
+TOKEN_CHOICES: tuple[str, ...] = get_args(TokenChoice)
+PoolingWord = Literal["mean", "last", "first", "max"]
+POOLINGS: tuple[str, ...] = get_args(PoolingWord)
+ExportMode = Literal["portable", "compact"]
+MODES: tuple[str, ...] = get_args(ExportMode)
+Precision = Literal["float32", "float16"]  # of stored vectors
+PRECISIONS: tuple[str, ...] = get_args(Precision)
 STATES = ("auto", "exact", "float32", "sketch:512 (or another number)")
 TRANSFORMS = ("none", "center", "zscore", "remove_top:K", "whiten[:SHRINKAGE[:DIMENSIONS]]", "MAP+static")
 
@@ -75,6 +76,11 @@ def require_count(name: str, number: Any, least: int | None = 1) -> int:
     return found
 
 
+def require_length(name: str, number: Any) -> int:
+    """A longest input in tokens."""
+    return require_count(name, number, least=SHORTEST_LENGTH)
+
+
 def require_share(name: str, number: Any) -> float:
     """A number above 0 and up to 1."""
     if isinstance(number, bool) or not isinstance(number, int | float) or not 0 < number <= 1:
@@ -108,56 +114,3 @@ def require_number(name: str, value: object, where: str, *, or_missing: bool = F
     except (TypeError, ValueError):
         raise InputError(f"{where}: {name} must be a number, not {value!r}") from None
     return found
-
-
-def optional(check: Callable[..., object], *args: Any, **options: Any) -> Callable[[Any], object]:
-    """The check, passed over where the option is None: its default is meant."""
-    return lambda given: None if given is None else check(*args, given, **options)
-
-
-# What each option of a verb takes, by its name.
-CHECKS: Mapping[str, Callable[[Any], object]] = {
-    "readout": partial(require_words, "readout", known=READOUTS),
-    "tokens": partial(require_words, "tokens", known=TOKEN_CHOICES),
-    "pooling": optional(require_words, "pooling", known=POOLINGS),
-    "rows": partial(require_words, "rows", known=ROW_TREATMENTS),
-    "precision": partial(require_word, "precision", known=PRECISIONS),
-    "vectors": partial(require_word, "vectors", known=STORED_VECTORS),
-    "mode": partial(require_word, "mode", known=MODES),
-    "keep_prompts": partial(require_word, "keep_prompts", known=KEPT_PROMPTS),
-    "transform": require_transform,
-    "state": require_state,
-    "max_length": optional(require_count, "max_length", least=SHORTEST_LENGTH),
-    "batch_tokens": partial(require_count, "batch_tokens"),
-    "shard_size": partial(require_count, "shard_size"),
-    "threads": optional(require_count, "threads"),
-    "limit": optional(require_count, "limit"),
-    "sample": optional(require_count, "sample"),
-    "cap": optional(require_count, "cap"),
-    "count": partial(require_count, "count"),
-    "repeats": partial(require_count, "repeats"),
-    "workers": optional(require_count, "workers", least=0),
-    "allow_missing": partial(require_count, "allow_missing", least=0),
-    "min_tokens": partial(require_count, "min_tokens", least=0),
-    "seed": partial(require_count, "seed", least=None),
-    "view_strength": partial(require_share, "view_strength"),
-    "strength": partial(require_share, "strength"),
-}
-
-
-def problems_of(options: Mapping[str, Any]) -> list[str]:
-    """What is wrong with these options, a sentence each; those that have no check here are passed over."""
-    problems = []
-    for name, given in options.items():
-        try:
-            if name in CHECKS:
-                CHECKS[name](given)
-        except InputError as error:
-            problems.append(str(error))
-    return problems
-
-
-def require_options(**options: Any) -> None:
-    """Raises one InputError that tells everything that is wrong with these options."""
-    if problems := problems_of(options):
-        raise InputError("; ".join(problems))

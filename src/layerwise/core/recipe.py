@@ -12,7 +12,8 @@ from layerwise.core.checks import (
     STATIC,
     TOKEN_CHOICES,
     require_count,
-    require_options,
+    require_length,
+    require_transform,
     require_word,
 )
 from layerwise.core.errors import InputError, RunError
@@ -55,9 +56,9 @@ class Recipe(Readout):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_options(transform=self.transform, max_length=self.max_length)
+        require_transform(self.transform)
         if self.max_length is not None:
-            object.__setattr__(self, "max_length", int(self.max_length))
+            object.__setattr__(self, "max_length", require_length("max_length", self.max_length))
 
     @property
     def at(self) -> Readout:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pandas as pd
 
-from layerwise.core.checks import require_options, require_word
+from layerwise.core.checks import require_count, require_word
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.files import DiskFolder, safe_name, write_atomically, write_json
 from layerwise.core.formats import parse_record, read_parquet, require_shape
@@ -80,7 +80,8 @@ def write_task(
     cap: int | None = None,
 ) -> LocalTask:
     """Writes a task's folder from plain tables; `cap` keeps so many test examples, those of the smallest hashed ids."""
-    require_options(cap=cap)
+    if cap is not None:
+        require_count("cap", cap)
     safe_name(name, "the name of a task")
     safe_name(subset, "the subset")
     require_columns(name, kind, test, train)

@@ -1,7 +1,7 @@
 """One evaluation from its choices to its table: the store, the scoring, the rows, the record."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -40,9 +40,13 @@ def run_evaluation(
     precision: str = "float32",
     vectors: str = "keep",
     threads: int,
+    options: Mapping[str, Any] | None = None,
     on_score: Callable[[dict[str, Any]], None] = lambda told: None,
 ) -> LayerTable:
-    """Every recipe on every task, each unique text through the model once."""
+    """Every recipe on every task, each unique text through the model once.
+
+    `options` is what was asked for, as plain JSON; it goes into the record.
+    """
     began, network = time.monotonic(), engine.identity
     for fitted in recipes:
         if isinstance(fitted, FittedRecipe):
@@ -93,6 +97,7 @@ def run_evaluation(
     scored_by = [f"{name} {version(name)}" for name in ("mteb", "datasets")]
     settings = fingerprint_of_texts([repr(given), precision, *scored_by])
     scores = tuple(layer_score(network, told, tasks, fit, max_length, settings) for told in found)
+    run |= {} if options is None else {"options": dict(options)}
     table = LayerTable(scores, run)
     if found:
         with_earlier(table, look_back()).save(out)
@@ -135,7 +140,10 @@ def with_earlier(table: LayerTable, earlier: LayerTable | None) -> LayerTable:
     rows = {replace(row, settings_hash="").identity: row for row in (*known, *table)}
     tasks = {**earlier.run.get("tasks", {}), **table.run["tasks"]}
     failed = {name: why for name, why in earlier.run.get("failed", {}).items() if name not in table.run["tasks"]}
-    return LayerTable(tuple(rows.values()), {**table.run, "tasks": tasks, "failed": failed | table.run["failed"]})
+    run = {**table.run, "tasks": tasks, "failed": failed | table.run["failed"]}
+    if "options" in run and set(tasks) != set(table.run["tasks"]):  # the command for this folder names them all
+        run["options"] = {**run["options"], "tasks": list(tasks)}
+    return LayerTable(tuple(rows.values()), run)
 
 
 def layer_score(

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from layerwise.core.checks import ENGINES, require_word
+from layerwise.core.checks import require_word
 from layerwise.core.errors import InputError
 from layerwise.core.hashes import Known
 from layerwise.engines.local import LocalEngine
@@ -23,6 +23,7 @@ from layerwise.models.load import (
 from layerwise.models.network import Network
 from layerwise.models.opening import as_spec, open_network
 from layerwise.models.shipped import read_shipped
+from layerwise.options.engine import ENGINES
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from layerwise.core.errors import InputError, LayerwiseError, MergeError, Missin
 from layerwise.core.files import Folder
 from layerwise.engines.poison import Trouble, attempt, find_poison, without
 from layerwise.engines.shards import AnswerT, Checkpoint, ItemT, Prefix, Report, StateT, Work, silent, threads
+from layerwise.options.engine import Cluster as Cluster
 from layerwise.runs.folder import SHARD_FILE, SHARDS, shard_file
 
 DEATHS_AT_MOST = 3  # of workers on one shard, before its examples are suspected
@@ -30,30 +31,6 @@ AHEAD = 8  # shards for each worker that may be done before the next in line is
 # No reports to Ray's makers, no advice about versions to come, and workers that do not stand back behind all others.
 RAY_HABITS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_worker_niceness": "0"}
 SECONDS_BEFORE_A_WORD = 30.0  # how long to wait for a first worker without saying so
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """Which Ray cluster, and how large its workers are.
-
-    Without an address, the cluster that RAY_ADDRESS names (as under `ray job submit`), else one that is started here
-    for the time of the run; `auto` is the one that runs on this machine. Without a number, as many workers as fit.
-    """
-
-    address: str | None = None
-    workers: int | None = None
-    cpus_per_worker: float = 1
-    gpus_per_worker: float = 0
-
-    def __post_init__(self) -> None:
-        if self.workers is not None and self.workers < 1:
-            raise InputError(f"workers must be at least 1, not {self.workers}")
-        if self.cpus_per_worker <= 0 or self.gpus_per_worker < 0:
-            raise InputError("a worker needs some of a CPU, and no less than 0 GPUs")
-
-    @property
-    def threads(self) -> int:
-        return max(1, int(self.cpus_per_worker))
 
 
 @dataclass(frozen=True)

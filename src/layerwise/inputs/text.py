@@ -8,11 +8,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from layerwise.core.checks import require_options, require_word
 from layerwise.core.errors import InputError, MissingExtra
 from layerwise.inputs.source import Source
 from layerwise.inputs.tables import ENCODING, read_records, require_text
 from layerwise.inputs.tokenizing import tokens_in
+from layerwise.options.record import plain_options
+from layerwise.options.texts import TextFilter, TextOptions
 
 Row = tuple[str | None, str | None]  # id or None, text or None where there is none
 SUFFIXES = (".txt", ".jsonl", ".csv", ".parquet")
@@ -25,7 +26,7 @@ def open_texts(
     id_column: str | None = None,
     split: str = "train",
     config: str | None = None,
-    only: str | None = None,
+    only: TextFilter | None = None,
     min_tokens: int = 0,
     tokenizer: Any = None,
     limit: int | None = None,
@@ -36,9 +37,10 @@ def open_texts(
     `only="wikitext"` drops headings, as the paper does; `min_tokens` drops texts that `tokenizer` makes shorter
     than that; `limit` takes the first texts, `sample` a fair sample of that size by hashed ids.
     """
-    require_options(limit=limit, sample=sample, min_tokens=min_tokens)
-    if only is not None:
-        require_word("only", only, FILTERS)
+    asked = TextOptions(
+        data=data, column=column, id_column=id_column, split=split, config=config, only=only, min_tokens=min_tokens,
+        tokenizer=tokenizer, limit=limit, sample=sample,
+    )
     source = from_anywhere(data, column, id_column, split, config)
     if only is not None:
         keep = FILTERS[only]
@@ -51,9 +53,7 @@ def open_texts(
         source = source.first(limit)
     source = source if sample is None else source.sample(sample)
     in_memory = not isinstance(data, str | Path) or str(data) == "-"
-    asked = {"column": column, "id_column": id_column, "split": split, "config": config, "only": only,
-             "min_tokens": min_tokens, "limit": limit, "sample": sample}  # fmt: skip
-    return replace(source, options={} if in_memory else {"data": str(data)} | asked)
+    return replace(source, options={} if in_memory else plain_options(asked))
 
 
 def from_anywhere(

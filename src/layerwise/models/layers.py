@@ -1,13 +1,13 @@
 """Which layers: from words such as `all`, `0,6,12`, `25%,50%` or `last` to numbers."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from layerwise.core.checks import require_count
 from layerwise.core.errors import InputError
+from layerwise.options.reading import LayerChoice as LayerChoice
 
-LayerChoice = str | int | Sequence[int | str]
 NUMBER, PERCENT = re.compile(r"-?\d+", re.ASCII), re.compile(r"(\d+(?:\.\d+)?)%", re.ASCII)
 
 

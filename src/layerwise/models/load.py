@@ -11,7 +11,6 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 
-from layerwise.core.checks import require_word
 from layerwise.core.errors import InputError, MissingExtra, ModelError
 from layerwise.core.hashes import Known
 from layerwise.core.preprocessors import is_tokenizer
@@ -23,24 +22,11 @@ from layerwise.models.fingerprint import weights_in_files
 from layerwise.models.limits import require_buildable
 from layerwise.models.network import Network
 from layerwise.models.shipped import Head, Shipped, head_of, load_head, plain_pooling, read_shipped
+from layerwise.options.model import ModelSpec as ModelSpec
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 LONGEST_DEFAULT = 512  # of a scan: metrics compare lengths alike
 NO_LIMIT = 1_000_000  # tokens, where neither tokenizer nor positions set a limit
-
-
-@dataclass(frozen=True)
-class ModelSpec:
-    """Which model to load and how; enough to load the same one again in another process."""
-
-    name: str
-    revision: str | None = None
-    dtype: str = "float32"
-    device: str = "auto"
-    device_map: str | None = None
-    trust_remote_code: bool = False
-    adapter: str | None = None
-    part: str | None = None
 
 
 def load_network(spec: ModelSpec, known: Known | None = None) -> Network:
@@ -89,7 +75,6 @@ def load_network(spec: ModelSpec, known: Known | None = None) -> Network:
 
 def require_loadable_spec(spec: ModelSpec) -> None:
     """Raises for what can be known to fail before anything is read."""
-    require_word("dtype", spec.dtype, DTYPES)
     if spec.device_map and find_spec("accelerate") is None:
         raise MissingExtra("device_map needs accelerate: pip install accelerate")
     require_model_place(spec.name)

@@ -1,9 +1,9 @@
 """Opening a model: what a user may pass as one, and the model that a record names."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from layerwise.core.checks import require_options
+from layerwise.core.checks import require_length
 from layerwise.core.errors import InputError, LayerwiseError
 from layerwise.models.load import (
     ModelSpec,
@@ -14,6 +14,7 @@ from layerwise.models.load import (
     outline_of_module,
 )
 from layerwise.models.network import Network
+from layerwise.options.model import Dtype
 from layerwise.runs.identity import ModelRef
 
 
@@ -50,7 +51,7 @@ def spec_of(recorded: ModelRef) -> ModelSpec:
     return ModelSpec(
         recorded.name,
         revision=None if Path(recorded.name).is_dir() else recorded.revision,
-        dtype=recorded.dtype,
+        dtype=cast(Dtype, recorded.dtype),  # any other word is refused
         adapter=recorded.adapter or None,
         part=recorded.part or None,
     )
@@ -82,8 +83,7 @@ def require_same_model(network: Network, recorded: ModelRef, what: str) -> None:
 
 def longest(asked: int | None, model: Network | Outline, at_most: int | None = None) -> int:
     """The longest input in tokens: what was asked for, else what is usual for this model, or `at_most`."""
-    require_options(max_length=asked)
-    if asked is not None and asked > model.max_length:
+    if asked is not None and require_length("max_length", asked) > model.max_length:
         raise InputError(f"max_length {asked} is more than this model takes; use at most {model.max_length}")
     return asked if asked is not None else min(model.usual_length, at_most or model.usual_length)
 

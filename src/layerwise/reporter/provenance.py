@@ -4,17 +4,12 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from layerwise.metrics.catalog import CATALOG
+from layerwise.core.checks import SHIPPED
+from layerwise.options.record import RECORDED, command_words
 from layerwise.runs.table import LayerTable
-from layerwise.runs.tasks import has_local_task, task_sizes
+from layerwise.runs.tasks import task_sizes
 
-# What scan does unasked: a command need not say it.
-FAST = ",".join(m.name for m in CATALOG if all(m.reading(rows).views == 0 for rows in m.rows))
-UNASKED = {"metrics": FAST, "rows": "raw", "tokens": "all", "readout": "raw", "pooling": "mean", "seed": "0"}
 Words = list[tuple[str, str]]
-
-# What opens texts unasked.
-USUAL_TEXTS = {"column": "text", "split": "train", "min_tokens": 0}
 
 
 def facts(table: LayerTable) -> Words:
@@ -22,7 +17,7 @@ def facts(table: LayerTable) -> Words:
     first = first_run(table)
     model, data, environment = (first.get(name, {}) for name in ("model", "data", "environment"))
     size = " x ".join(str(model[k]) for k in ("depth", "width") if k in model)
-    told = {
+    found = {
         "model": model.get("name") or next((s.model for s in table.scores), ""),
         "revision": model.get("revision", ""),
         "weights and tokenizer": model.get("fingerprint", ""),
@@ -39,7 +34,7 @@ def facts(table: LayerTable) -> Words:
         "finished": first.get("finished", ""),
         "seconds": f"{first['seconds']:g}" if "seconds" in first else "",
     }
-    return [(name, str(value)) for name, value in told.items() if value]
+    return [(name, str(value)) for name, value in found.items() if value]
 
 
 def first_run(table: LayerTable) -> Mapping[str, Any]:
@@ -62,32 +57,29 @@ def command(table: LayerTable, out: str) -> str:
     first = first_run(table)
     if typed := first.get("environment", {}).get("command"):
         return str(typed)
-    model = first.get("model", {})
-    told = first.get("plan") or {"max_length": first.get("max_length")}
-    stressed = [run["plan"]["stress"] for run in table.run.get("runs", []) if run.get("plan", {}).get("stress")]
-    verb = "stress" if stressed else str(first.get("kind", "scan"))
-    options: dict[str, Any] = text_options(first.get("data", {})) if verb != "eval" else {}
-    if stressed:
-        options |= {"kind": stressed[0]["kind"], "levels": ",".join(f"{s['level']:g}" for s in stressed)}
-    if verb == "eval":
-        root = "ROOT" if has_local_task(first) else None
-        options |= {"tasks": ",".join(first.get("tasks", {})), "data-root": root}
-        options |= {name: used(table, name) for name in ("tokens", "pooling")}
-    options["max-length"] = told.get("max_length")
-    options |= {name: plain(told[name]) for name in UNASKED if name in told}
-    options = {name: value for name, value in options.items() if value != UNASKED.get(name)}
-    options["dtype"] = model.get("dtype") if model.get("dtype", "float32") != "float32" else None
-    words = ["layerwise", verb, str(model.get("name", "MODEL"))]
-    words += [part for name, value in options.items() if value for part in (f"--{name}", str(value))]
+    record = first.get("options", {})
+    if record.get("verb") not in RECORDED:
+        record = record_of_plan(table, first)
+    words = command_words(record, model=str(first.get("model", {}).get("name", "MODEL")))
     return shlex.join([*words, "--out", out])
 
 
-def text_options(data: Mapping[str, Any]) -> dict[str, str]:
-    """The options that open these texts again; texts that were never a file are TEXTS.txt."""
-    options = data.get("options") or {"data": "TEXTS.txt"}
-    asked = {name: value for name, value in options.items() if value is not None and value != USUAL_TEXTS.get(name)}
-    return {name.replace("_", "-"): str(value) for name, value in asked.items()}
+def words_used(table: LayerTable, column: str) -> list[str]:
+    """The words of a column that can be asked for; the model's own pooling has none."""
+    return list(dict.fromkeys(word for s in table.scores if (word := getattr(s, column)) != SHIPPED))
 
 
-def used(table: LayerTable, column: str) -> str:
-    return ",".join(dict.fromkeys(getattr(s, column) for s in table.scores))
+def record_of_plan(table: LayerTable, first: Mapping[str, Any]) -> dict[str, Any]:
+    """What was asked, as far as the plan of a run tells that was made before runs recorded it."""
+    plan = first.get("plan") or {"max_length": first.get("max_length")}
+    model = {name: value for name, value in first.get("model", {}).items() if name in ("name", "dtype")}
+    if first.get("kind") == "eval":
+        tasks = first.get("tasks", {})
+        root = "ROOT" if any(size != "hub" for size in tasks.values()) else None
+        read = {name: words_used(table, name) for name in ("tokens", "pooling")}
+        return {**plan, **read, "verb": "eval", "model": model, "tasks": list(tasks), "data_root": root}
+    record = {**plan, "verb": "scan", "model": model, "data": first.get("data", {}).get("options")}
+    stressed = [run["plan"]["stress"] for run in table.run.get("runs", []) if run.get("plan", {}).get("stress")]
+    if stressed:
+        record |= {"verb": "stress", "kind": stressed[0]["kind"], "levels": [s["level"] for s in stressed]}
+    return record

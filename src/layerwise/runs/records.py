@@ -92,7 +92,7 @@ RUN = Schema(
         "model": MODEL,
         "data": DATA,
         "plan": {"max_length": int, "metrics": list, "stress": {"kind": str, "level": NUMBER}},
-        "options": dict,
+        "options": {"verb": str, "model": (dict, NoneType), "data": (dict, NoneType)},
         "environment": dict,
         "tasks": dict,
         "failed": dict,

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import pandas as pd
 
@@ -18,6 +18,7 @@ from layerwise.core.checks import require_word
 from layerwise.core.display import printable, redacted
 from layerwise.core.errors import InputError
 from layerwise.core.files import last_part
+from layerwise.options.compare import Against
 from layerwise.runs.folder import Run
 from layerwise.runs.labels import model_labels
 from layerwise.runs.scores import LayerScore
@@ -26,7 +27,6 @@ from layerwise.runs.table import LayerTable
 from layerwise.sweep.alignment import Alignment, NotComparable, align, samples_of
 from layerwise.sweep.paired import Prompts, difference_of_pairs, same_examples
 
-Against = Literal["first", "previous"]
 SETTING = ["condition", "metric", "rows", "tokens", "pooling", "transform", "readout"]
 PROMPT_SETTING = ["metric", "rows", "tokens", "readout"]
 

@@ -8,15 +8,17 @@ from typing import Any
 
 import torch
 
-from layerwise.core.checks import problems_of, suggestion
+from layerwise.core.checks import suggestion
 from layerwise.core.errors import InputError
-from layerwise.inputs.perturbations.base import STRENGTH
 from layerwise.inputs.perturbations.stress import Stress
 from layerwise.metrics.base import Metric
 from layerwise.metrics.catalog import CATALOG
 from layerwise.metrics.code_hash import code_hash
 from layerwise.metrics.readings import Reading
 from layerwise.ops.rows import RowTreatment
+from layerwise.options.field import problems_in
+from layerwise.options.scan import ScanOptions
+from layerwise.options.views import STRENGTH
 from layerwise.runs.keys import NO_POOLING, StateKey
 from layerwise.sweep.keeping import STATE_BYTES_AT_MOST, choices, start
 
@@ -83,10 +85,10 @@ class ScanPlan:
 
     def __post_init__(self) -> None:
         words = ("rows", "tokens", "readout", "pooling", "state", "view_strength")
-        problems = problems_of({name: getattr(self, name) for name in (*words, *COUNTS)})
+        problems = problems_in(ScanOptions, {name: getattr(self, name) for name in (*words, *COUNTS)})
         if self.stress and self.views:
             problems.append("stressed prompts have no views; use metrics that need none")
-        problems += [] if problems_of({"state": self.state}) else self._problems_of_state()
+        problems += [] if problems_in(ScanOptions, {"state": self.state}) else self._problems_of_state()
         if "normed" in self.readout and not self.has_norm:
             problems.append("this model has no final norm, so there is no normed readout; use raw")
         if problems:

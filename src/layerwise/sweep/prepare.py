@@ -1,19 +1,17 @@
 """From what a user asks for to a plan, and to what it will take, before any weight is loaded."""
 
 import math
-from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from layerwise.core.checks import Words, require_options, split_words
+from layerwise.core.checks import split_words
 from layerwise.core.errors import InputError
 from layerwise.inputs.modalities import open_source, processor_for
 from layerwise.inputs.perturbations.stress import Stress
 from layerwise.inputs.processor import Processor
 from layerwise.inputs.source import Source
-from layerwise.metrics.base import Metric
-from layerwise.models.layers import LayerChoice, choose_layers
+from layerwise.models.layers import choose_layers
 from layerwise.models.load import (
     DTYPES,
     LONGEST_DEFAULT,
@@ -21,6 +19,7 @@ from layerwise.models.load import (
     Outline,
 )
 from layerwise.models.opening import longest, outline_and_dtype
+from layerwise.options.scan import ScanOptions
 from layerwise.sweep.forecast import Forecast, make_forecast
 from layerwise.sweep.plan import ScanPlan, choose_metrics, with_state
 
@@ -31,36 +30,36 @@ PEEKED_AT = 64  # examples that lengths are guessed from
 def prepare(
     model: Any,
     data: Any,
+    options: ScanOptions,
     *,
-    metrics: str | Sequence[str | Metric] = "fast",
-    layers: LayerChoice = "all",
-    max_length: int | None = None,
-    rows: Words = "raw",
-    tokens: Words = "all",
-    readout: Words = "raw",
-    pooling: Words | None = None,
-    state: str = "auto",
-    **numbers: Any,
+    threads: int,
+    stress: Stress | None = None,
 ) -> tuple[ScanPlan, Source, Outline]:
     """The plan, the data and the model's outline, before any weight is loaded."""
-    reading = {"rows": rows, "tokens": tokens, "readout": readout, "pooling": pooling or "mean"}
-    require_options(max_length=max_length, state=state)  # the plan checks all others, and tells all that is wrong
-    chosen = choose_metrics(metrics)
+    reading = {name: getattr(options, name) for name in ("rows", "tokens", "readout")}
+    reading["pooling"] = options.pooling or "mean"
+    chosen = choose_metrics(options.metrics)
     outline, dtype = outline_and_dtype(model)
-    require_stress(processor_for(outline.preprocessor), numbers.get("stress"))
+    require_stress(processor_for(outline.preprocessor), stress)
     made: Any = {name: split_words(name, given) for name, given in reading.items()}
     scan_plan = ScanPlan(
         metrics=chosen,
-        layers=choose_layers(layers, outline.depth),
+        layers=choose_layers(options.layers, outline.depth),
         depth=outline.depth,
         has_norm=outline.has_norm,
-        max_length=longest(max_length, outline, at_most=LONGEST_DEFAULT),
+        max_length=longest(options.max_length, outline, at_most=LONGEST_DEFAULT),
+        batch_tokens=options.batch_tokens,
+        shard_size=options.shard_size,
+        seed=options.seed,
+        view_strength=options.view_strength,
+        stress=stress,
         dtype=dtype,
+        threads=threads,
         **made,
-        **numbers,
     )
     source = open_source(data)
-    return with_state(scan_plan, state, outline.width, lambda: source.count(COUNTED_AT_MOST)[0]), source, outline
+    planned = with_state(scan_plan, options.state, outline.width, lambda: source.count(COUNTED_AT_MOST)[0])
+    return planned, source, outline
 
 
 def require_stress(processor: Processor[Any], stress: Stress | None) -> None:

@@ -5,15 +5,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from layerwise.accumulators.base import require_same_settings
-from layerwise.core.checks import require_options
 from layerwise.core.errors import RunError
 from layerwise.core.files import Folder
 from layerwise.engines.shards import Checkpoint, Engine, threads
 from layerwise.inputs.source import Example, Source, shards
 from layerwise.models.network import Network
+from layerwise.options.scan import KeepPrompts
 from layerwise.runs.claims import claim
 from layerwise.runs.folder import prompts_file
 from layerwise.runs.identity import DataRef, ModelRef
@@ -24,7 +24,6 @@ from layerwise.sweep.rows import layer_scores, prompt_table
 from layerwise.sweep.state import ScanState
 from layerwise.sweep.worker import OnBatch, scan_shard
 
-KeepPrompts = Literal["auto", "all", "none"]
 PROMPTS_AT_MOST = 100_000  # what `auto` keeps
 SECONDS_BETWEEN_CHECKPOINTS = 30.0
 
@@ -55,10 +54,13 @@ def run_scan(
     out: Folder | None = None,
     keep_prompts: KeepPrompts = "auto",
     allow_missing: int = 0,
+    options: Mapping[str, Any] | None = None,
     on_batch: OnBatch = lambda prompts, tokens: None,
 ) -> LayerTable:
-    """The table of a scan; with `out`, also a run folder that can be resumed and read again."""
-    require_options(keep_prompts=keep_prompts, allow_missing=allow_missing)
+    """The table of a scan; with `out`, also a run folder that can be resumed and read again.
+
+    `options` is what was asked for, as plain JSON; it goes into the record.
+    """
     began = time.monotonic()
     network: ModelRef = engine.identity
     origin = {"plan": plan.fingerprint(), "model": network.fingerprint, "dtype": network.dtype}
@@ -84,6 +86,7 @@ def run_scan(
         data = DataRef(source.name, state.facts.data_fingerprint, source.options)
         scores = [s for layer in plan.layers for s in layer_scores(network, plan, state, data, layer)]
     run = provenance(network, plan, data, state, blank_rows) | {"seconds": round(time.monotonic() - began, 3)}
+    run |= {} if options is None else {"options": dict(options)}
     table = LayerTable(tuple(scores), run)
     if out is not None:
         table.save(out)

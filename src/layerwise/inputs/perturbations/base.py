@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from random import Random
 from typing import Literal, Protocol, TypeVar
 
-STRENGTH = 0.3  # of views, where nobody asks for another
 T = TypeVar("T")
 
 

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import TypeVar
 
-from layerwise.inputs.perturbations.base import STRENGTH, Perturbation, perturbed
+from layerwise.inputs.perturbations.base import Perturbation, perturbed
 from layerwise.inputs.perturbations.stress import Stress
+from layerwise.options.views import STRENGTH
 
 T = TypeVar("T")
 

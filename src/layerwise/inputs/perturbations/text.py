@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from random import Random
 from string import ascii_letters, digits
 
-from layerwise.inputs.perturbations.base import STRENGTH, perturbed
+from layerwise.inputs.perturbations.base import perturbed
+from layerwise.options.views import STRENGTH
 
 SHORTEST_WORD = 4
 MOST = 10  # words of a text and letters of a word that one step touches at most

@@ -1,0 +1,64 @@
+"""Flags derived from the options of a verb: `max_length` is `--max-length`, with its type, default and help text."""
+
+from argparse import ArgumentParser, Namespace, _ArgumentGroup
+from collections.abc import Collection, Mapping
+from dataclasses import MISSING
+from typing import Any
+
+from layerwise.options.field import Declared, declared
+
+
+def add_options(
+    parser: ArgumentParser,
+    options: type,
+    *,
+    only: Collection[str] | None = None,
+    but: Collection[str] = (),
+    defaults: Mapping[str, Any] | None = None,
+    helps: Mapping[str, str] | None = None,
+) -> None:
+    """Adds a flag for each option, under the heading of its group.
+
+    `only` and `but` choose among them. `defaults` and `helps` say where the command line differs from the library.
+    """
+    for one in declared(options):
+        if one.option.library_only or one.name in but or (only is not None and one.name not in only):
+            continue
+        default = (defaults or {}).get(one.name, one.default)
+        text = (helps or {}).get(one.name, one.option.help)
+        heading(parser, one.option.group).add_argument(
+            one.flag, dest=one.name, help=help_text(text, default), **how_to_parse(one, default)
+        )
+
+
+def heading(parser: ArgumentParser, title: str) -> ArgumentParser | _ArgumentGroup:
+    """The group of that title, made where it is new; the parser itself where an option has no group."""
+    if not title:
+        return parser
+    known = [group for group in parser._action_groups if group.title == title]
+    return known[0] if known else parser.add_argument_group(title)
+
+
+def how_to_parse(one: Declared, default: Any) -> dict[str, Any]:
+    """What argparse must know of an option: switch or value, the words or the type it takes, and its default."""
+    if bool in one.types:
+        return {"action": "store_false" if one.default else "store_true"}
+    parsed: dict[str, Any] = {"default": default} if default is not MISSING else {"required": True}
+    if one.option.metavar:
+        parsed["metavar"] = one.option.metavar
+    if one.words:
+        return parsed | {"choices": one.words}
+    number = next((kind for kind in (int, float) if one.types == (kind,)), None)
+    return parsed | ({"type": number} if number else {})
+
+
+def help_text(text: str, default: Any) -> str:
+    """The help with its default, unless it speaks of the default itself or there is none to show."""
+    shown = default not in (None, "", MISSING) and not isinstance(default, bool) and "default" not in text
+    return (f"{text} (default: {default})" if shown else text).replace("%", "%%")
+
+
+def chosen(args: Namespace, options: type, but: Collection[str] = ()) -> dict[str, Any]:
+    """What was typed for the options of a verb, as its keywords."""
+    names = [one.name for one in declared(options) if not one.option.library_only and one.name not in but]
+    return {name: getattr(args, name) for name in names if name in args}

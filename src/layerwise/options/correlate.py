@@ -1,0 +1,16 @@
+"""correlate: which metrics go with which scores."""
+
+from dataclasses import dataclass
+
+from layerwise.options.field import require_valid
+from layerwise.options.reading import OneReadout
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorrelateOptions:
+    """The options of `correlate`."""
+
+    readout: OneReadout = "raw"
+
+    def __post_init__(self) -> None:
+        require_valid(self)

@@ -1,0 +1,57 @@
+"""Where the work is done: in this process, or by the workers of a Ray cluster."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any, Literal, get_args
+
+from layerwise.core.checks import require_count, require_word
+from layerwise.core.errors import InputError
+from layerwise.options.field import Option, require_valid
+
+EngineWord = Literal["local", "ray"]
+ENGINES: tuple[str, ...] = get_args(EngineWord)
+GROUP = "engine"
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Which Ray cluster, and how large its workers are.
+
+    Without an address, the cluster that RAY_ADDRESS names (as under `ray job submit`), else one that is started here
+    for the time of the run; `auto` is the one that runs on this machine. Without a number, as many workers as fit.
+    """
+
+    address: Annotated[
+        str | None, Option("ray: the cluster, auto or host:port; default: one that is started here", group=GROUP)
+    ] = None
+    workers: Annotated[
+        int | None, Option("ray: how many processes hold the model; default: as many as fit", require_count, GROUP)
+    ] = None
+    cpus_per_worker: Annotated[float, Option("ray: CPUs, and threads, of each worker", group=GROUP)] = 1
+    gpus_per_worker: Annotated[
+        float, Option("ray: GPUs of each worker, 0.5 for two workers on one", group=GROUP)
+    ] = 0
+
+    def __post_init__(self) -> None:
+        require_valid(self)
+        if self.cpus_per_worker <= 0 or self.gpus_per_worker < 0:
+            raise InputError("a worker needs some of a CPU, and no less than 0 GPUs")
+
+    @property
+    def threads(self) -> int:
+        return max(1, int(self.cpus_per_worker))
+
+
+def require_engine(name: str, engine: Any) -> None:
+    if not isinstance(engine, Cluster):
+        require_word(name, engine, ENGINES)
+
+
+Engine = Annotated[EngineWord | Cluster, Option("ray: many processes or nodes", require_engine, GROUP)]
+Threads = Annotated[
+    int | None, Option("threads of a process; part of the plan, as sums depend on them", require_count, GROUP)
+]
+AllowMissing = Annotated[
+    int, Option("leave out up to K texts that fail", partial(require_count, least=0), GROUP, metavar="K")
+]
+Progress = Annotated[bool, Option("show a progress bar", library_only=True, recorded=False)]

@@ -1,0 +1,53 @@
+"""evaluate: layers or recipes on labelled tasks."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from layerwise.core.checks import Precision, require_count
+from layerwise.options.engine import GROUP as ENGINE
+from layerwise.options.engine import Engine, Progress, Threads
+from layerwise.options.field import Option, require_valid
+from layerwise.options.reading import BatchTokens, Layers, MaxLength, OwnPoolings, Readouts, TokenChoices
+
+StoredVectors = Literal["keep", "evict"]
+WORKERS = "local: scoring processes (0: none; default: one per core); ray: processes that hold the model"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateOptions:
+    """The options of `evaluate`."""
+
+    tasks: Annotated[
+        str | Sequence[str], Option("paper32, mteb names, types such as STS, or all of a data root")
+    ]
+    out: Annotated[
+        str | Path, Option("folder for scores, mteb's own results, and vectors; a later call continues there")
+    ]
+    data_root: Annotated[str | Path | None, Option("local data prepared by `layerwise data` (offline)")] = None
+    layers: Layers = "all"
+    readout: Readouts = "raw"
+    tokens: TokenChoices = "all"
+    pooling: OwnPoolings = None
+    recipes: Annotated[
+        Any, Option("score these recipes instead of bare layers", library_only=True)
+    ] = ()
+    fit: Annotated[
+        Any, Option("texts to fit the recipes' maps on; task: each task's own, without labels", names_texts=True)
+    ] = None
+    max_length: MaxLength = None
+    prompts: Annotated[
+        Mapping[str, str] | None, Option("text to put before the texts of a task", library_only=True)
+    ] = None
+    batch_tokens: BatchTokens = 4096
+    precision: Annotated[Precision, Option("number type of stored vectors")] = "float32"
+    vectors: Annotated[StoredVectors, Option("keep vectors, or evict (delete) them after each task")] = "keep"
+    engine: Engine = "local"
+    workers: Annotated[int, Option(WORKERS, partial(require_count, least=0), ENGINE)] = 0
+    threads: Threads = None
+    progress: Progress = False
+
+    def __post_init__(self) -> None:
+        require_valid(self)

@@ -1,0 +1,47 @@
+"""export: a layer or recipe as a model of its own."""
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from layerwise.core.checks import ExportMode, TokenChoice, require_transform
+from layerwise.options.field import Option, require_valid
+from layerwise.options.reading import GROUP as READING
+from layerwise.options.reading import MaxLength, OneOwnPooling, OneReadout
+
+Mode = Annotated[
+    ExportMode, Option("portable: one surplus block, any version loads it; compact: none, needs transformers 5.18")
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportOptions:
+    """The options of `export`."""
+
+    readout: OneReadout = "raw"
+    tokens: Annotated[
+        TokenChoice,
+        Option("which tokens are pooled; no_first needs a tokenizer that adds an opening token", group=READING),
+    ] = "all"
+    pooling: OneOwnPooling = None
+    transform: Annotated[
+        str,
+        Option(
+            "linear map: none, center, zscore, remove_top:3, whiten, whiten:0.1:128",
+            lambda name, word: require_transform(word),
+        ),
+    ] = "none"
+    fit: Annotated[
+        Any, Option("what to fit the map on: a file of texts, demo, or the folder of a scan", names_texts=True)
+    ] = None
+    normalize: Annotated[bool, Option("scale vectors to length 1")] = False
+    prompt: Annotated[str | None, Option("put before every text; default: the model's own, if it ships one")] = None
+    mode: Mode = "portable"
+    backend: Annotated[Any, Option("the format of the folder")] = "sentence_transformers"
+    max_length: MaxLength = None
+    why: Annotated[str, Option("why this layer was chosen; written into the model card")] = ""
+    scores: Annotated[
+        Any, Option("folder of an eval run, whose scores of this recipe go into the model card")
+    ] = None
+
+    def __post_init__(self) -> None:
+        require_valid(self)

@@ -1,0 +1,30 @@
+"""pick: which layer or recipe to use."""
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from layerwise.options.field import Option, require_valid
+from layerwise.options.reading import MaxLength, Seed
+
+
+@dataclass(frozen=True, kw_only=True)
+class PickOptions:
+    """The options of `pick`."""
+
+    labels: Annotated[
+        Any, Option("a few labels: .csv, .jsonl or .parquet with text,label or text1,text2,score")
+    ] = None
+    rule: Annotated[
+        str | None, Option("a rule over the run's table: depth:80%, min:dime, max:infonce@20%-90% ...")
+    ] = None
+    layer_only: Annotated[bool, Option("choose a layer as it is, without a linear map")] = False
+    static: Annotated[
+        bool,
+        Option("leave whitened token embeddings out of the recipe: half the width, and some points less on most tasks"),
+    ] = True
+    model: Annotated[Any, Option("the model to run, where the run's own name no longer leads to it")] = None
+    max_length: MaxLength = None
+    seed: Seed = 0
+
+    def __post_init__(self) -> None:
+        require_valid(self)

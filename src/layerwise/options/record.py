@@ -1,0 +1,107 @@
+"""What was asked of a verb: as plain JSON for the record of a run, and as the command that asks for it again."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from layerwise.core.display import redacted_record
+from layerwise.options.engine import Cluster
+from layerwise.options.evaluate import EvaluateOptions
+from layerwise.options.field import Declared, declared
+from layerwise.options.model import ModelSpec
+from layerwise.options.scan import ScanOptions
+from layerwise.options.stress import StressOptions
+from layerwise.options.texts import TextOptions
+
+IN_MEMORY = "in_memory"  # marks an object that no file or name leads to; its type is all that is recorded
+RECORDED: Mapping[str, type] = {"scan": ScanOptions, "stress": StressOptions, "eval": EvaluateOptions}
+
+
+def asked(verb: str, options: object, *, model: Any, data: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The record of a call: the verb, its options, how the model was loaded and how the texts were opened.
+
+    Whatever was passed as an object, which no name leads to, is None (model, data) or marked (options).
+    """
+    spec = ModelSpec(str(model)) if isinstance(model, str | Path) else model
+    loaded = plain_options(spec) if isinstance(spec, ModelSpec) else None
+    opened: dict[str, Any] = {} if data is None else {"data": redacted_record(data) or None}
+    return {"verb": verb, "model": loaded, **opened, **plain_options(options)}
+
+
+def plain_options(options: object) -> dict[str, Any]:
+    """The options as plain JSON, without the secrets of urls."""
+    found = {}
+    kind: type = type(options)
+    for one in declared(kind):
+        if one.option.recorded:
+            value = getattr(options, one.name)
+            found[one.name] = place_of_texts(value) if one.option.names_texts else plain(value)
+    redacted: dict[str, Any] = redacted_record(found)
+    return redacted
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON. An object is recorded by its name, or by its type where it has none."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(name): plain(one) for name, one in value.items()}
+    if isinstance(name := getattr(value, "name", None), str):  # a metric
+        return name
+    if is_dataclass(value) and not isinstance(value, type):
+        return plain(asdict(value))
+    if getattr(value, "shape", None) == ():  # a numpy number
+        return value.item()
+    return [plain(one) for one in value] if isinstance(value, Iterable) else {IN_MEMORY: type(value).__name__}
+
+
+def place_of_texts(value: Any) -> Any:
+    """Where texts come from: a file or name, or the options of an opened source."""
+    if value is None or isinstance(value, str | Path):
+        return None if value is None else str(value)
+    return plain(getattr(value, "options", {})) or {IN_MEMORY: type(value).__name__}
+
+
+def command_words(record: Mapping[str, Any], *, model: str) -> list[str]:
+    """The words of the command that asks for the same; `model` is its name where the record has none."""
+    loaded, opened = (record.get(name) or {} for name in ("model", "data"))
+    verb = str(record["verb"])
+    words = ["layerwise", verb, str(loaded.get("name", model)), *flag_words(ModelSpec, loaded, but=["name"])]
+    if "data" in record:
+        words += flag_words(TextOptions, opened or {"data": "TEXTS.txt"})
+    if recipes := record.get("recipes"):
+        words += ["--recipe", *(f"RECIPE{place}.json" for place, _ in enumerate(recipes, start=1))]
+    return words + flag_words(RECORDED[verb], record, but=["out"])
+
+
+def flag_words(options: type, given: Mapping[str, Any], but: Sequence[str] = ()) -> list[str]:
+    """The flags of those options whose value is not their default."""
+    words = []
+    for one in declared(options):
+        value = given.get(one.name)
+        if value is None or one.name in but or one.option.library_only or as_text(value) == as_text(one.default):
+            continue
+        words += words_of(one, value)
+    return words
+
+
+def words_of(one: Declared, value: Any) -> list[str]:
+    """One option as it is typed."""
+    if isinstance(one.default, bool):
+        return [one.flag]
+    if isinstance(value, Mapping) and Cluster in one.types:
+        return [one.flag, "ray", *flag_words(Cluster, value)]
+    if isinstance(value, Mapping):
+        value = value.get("data", one.name.upper())
+    text = as_text(value)
+    return [f"{one.flag}={text}"] if text.startswith("-") else [one.flag, text]
+
+
+def as_text(value: Any) -> str:
+    """A value as it is typed: several with commas."""
+    if isinstance(value, list | tuple):
+        return ",".join(map(as_text, value))
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)

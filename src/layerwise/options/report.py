@@ -1,0 +1,23 @@
+"""report: runs as one HTML file."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from layerwise.options.field import Option, require_valid
+
+OverwritePage = Annotated[
+    bool, Option("replace an existing file that is not a page of layerwise; such a page is replaced anyway")
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions:
+    """The options of `report`."""
+
+    html: Annotated[str | Path, Option("file to write", metavar="FILE")]
+    title: Annotated[str, Option("heading of the page; default: the models")] = ""
+    overwrite: OverwritePage = False
+
+    def __post_init__(self) -> None:
+        require_valid(self)

@@ -1,0 +1,67 @@
+"""scan: what is measured, and how the run is done."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from layerwise.core.checks import require_count, require_share, require_state
+from layerwise.options.engine import AllowMissing, Engine, Progress, Threads
+from layerwise.options.field import Option, flag_names, require_valid
+from layerwise.options.reading import (
+    BatchTokens,
+    Layers,
+    MaxLength,
+    Poolings,
+    Readouts,
+    Rows,
+    Seed,
+    TokenChoices,
+)
+from layerwise.options.views import STRENGTH
+
+KeepPrompts = Literal["auto", "all", "none"]
+ShardSize = Annotated[int, Option("texts in a shard, the unit of resuming", require_count)]
+State = Annotated[
+    str,
+    Option(
+        "how sums over the data are kept: exact, float32, sketch:512, or auto: at most 8 GB",
+        lambda name, word: require_state(word),
+    ),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScanOptions:
+    """The options of `scan`."""
+
+    out: Annotated[
+        str | Path | None, Option("run folder or url (s3://...): the table, and what a later call resumes from")
+    ] = None
+    metrics: Annotated[
+        str | Sequence[Any], Option("fast (those without views), all, or names from `layerwise metrics`")
+    ] = "fast"
+    rows: Rows = "raw"
+    layers: Layers = "all"
+    readout: Readouts = "raw"
+    tokens: TokenChoices = "all"
+    pooling: Poolings = "mean"
+    max_length: MaxLength = None
+    batch_tokens: BatchTokens = 4096
+    shard_size: ShardSize = 1024
+    seed: Seed = 0
+    view_strength: Annotated[float, Option("share of words and letters that views change", require_share)] = STRENGTH
+    state: State = "auto"
+    keep_prompts: Annotated[KeepPrompts, Option("whether to keep the numbers of single prompts")] = "auto"
+    engine: Engine = "local"
+    threads: Threads = None
+    allow_missing: AllowMissing = 0
+    progress: Progress = False
+
+    def __post_init__(self) -> None:
+        require_valid(self)
+
+
+HOW_IT_RUNS = ("out", "keep_prompts", "engine", "threads", "allow_missing", "progress")
+# What is measured: the settings of a campaign, and what `plan` takes.
+SETTINGS = tuple(name for name in flag_names(ScanOptions) if name not in HOW_IT_RUNS)

@@ -1,0 +1,67 @@
+"""stress: a scan of prompts made more and more extreme."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from layerwise.core.checks import require_number, split_words
+from layerwise.options.engine import AllowMissing, Engine, Progress, Threads
+from layerwise.options.field import Option, require_valid
+from layerwise.options.reading import (
+    BatchTokens,
+    Layers,
+    MaxLength,
+    Poolings,
+    Readouts,
+    Rows,
+    Seed,
+    TokenChoices,
+)
+from layerwise.options.scan import SETTINGS, ScanOptions, ShardSize, State
+
+StressKind = Literal["repeat_one", "repeat_any", "random", "length", "random_length"]
+Levels = str | Sequence[float] | None
+
+
+def numbers_of(name: str, levels: Levels) -> list[float]:
+    """Levels as numbers, from a list or a text such as 0,0.5,1."""
+    words = split_words(name, levels) if isinstance(levels, str) else levels or ()
+    return [require_number("a level", level, f"--{name}") for level in words]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StressOptions:
+    """The options of `stress`."""
+
+    kind: Annotated[
+        StressKind, Option("one token repeated, tokens of the prompt, random tokens, a prefix, or only random tokens")
+    ]
+    levels: Annotated[
+        Levels, Option("shares such as 0,0.5,1, or lengths such as 16,64,256; default: the paper's", numbers_of)
+    ] = None
+    out: Annotated[str | Path | None, Option("run folder: one scan per level, and the joined table")] = None
+    metrics: Annotated[
+        str | Sequence[Any], Option("names from `layerwise metrics`")
+    ] = "prompt_entropy,prompt_entropy_normalized"
+    rows: Rows = "raw"
+    layers: Layers = "all"
+    readout: Readouts = "raw"
+    tokens: TokenChoices = "all"
+    pooling: Poolings = "mean"
+    max_length: MaxLength = None
+    batch_tokens: BatchTokens = 4096
+    shard_size: ShardSize = 1024
+    seed: Seed = 0
+    state: State = "auto"
+    engine: Engine = "local"
+    threads: Threads = None
+    allow_missing: AllowMissing = 0
+    progress: Progress = False
+
+    def __post_init__(self) -> None:
+        require_valid(self)
+
+    def scan_options(self) -> ScanOptions:
+        """The settings of the scan that is made at each level."""
+        return ScanOptions(**{name: getattr(self, name) for name in SETTINGS if hasattr(self, name)})

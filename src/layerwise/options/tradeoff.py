@@ -1,0 +1,22 @@
+"""tradeoff: what each layer scores and costs."""
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from layerwise.core.checks import require_count
+from layerwise.options.export import Mode
+from layerwise.options.field import Option, require_valid
+
+
+@dataclass(frozen=True, kw_only=True)
+class TradeoffOptions:
+    """The options of `tradeoff`."""
+
+    score: Annotated[str, Option("a task or metric of the run, or mean: over all tasks")] = "mean"
+    model: Annotated[Any, Option("the model to time, where the run's own name no longer leads to it")] = None
+    data: Annotated[Any, Option("texts to time the model on", names_texts=True)] = "demo"
+    mode: Mode = "portable"
+    repeats: Annotated[int, Option("how often each layer is timed", require_count)] = 5
+
+    def __post_init__(self) -> None:
+        require_valid(self)

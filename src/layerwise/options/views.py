@@ -1,0 +1,22 @@
+"""views: the perturbed copies of a text."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from layerwise.core.checks import require_count, require_share
+from layerwise.options.field import Option, require_valid
+from layerwise.options.reading import Seed
+
+STRENGTH = 0.3  # of the views that a scan compares
+
+
+@dataclass(frozen=True, kw_only=True)
+class ViewOptions:
+    """The options of `views`."""
+
+    count: Annotated[int, Option("how many copies", require_count)] = 4
+    strength: Annotated[float, Option("share of words and letters that change", require_share)] = STRENGTH
+    seed: Seed = 0
+
+    def __post_init__(self) -> None:
+        require_valid(self)

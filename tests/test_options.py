@@ -1,0 +1,305 @@
+"""Options: one dataclass per verb; signatures, flags, campaign files and records follow it."""
+
+import json
+import shlex
+from argparse import ArgumentParser
+from dataclasses import MISSING, dataclass, fields
+from inspect import Parameter, signature
+from typing import Annotated, Any, Literal, get_args, get_type_hints
+
+import pytest
+from runs import eval_table
+
+import layerwise
+from layerwise.api.evaluate import plan_evaluation
+from layerwise.cli.flags import add_options, chosen
+from layerwise.cli.main import VERBS, build_parser
+from layerwise.core.checks import require_count
+from layerwise.core.errors import InputError
+from layerwise.core.recipe import Recipe
+from layerwise.downstream.data_root import COLUMNS
+from layerwise.inputs.perturbations.stress import KINDS
+from layerwise.inputs.text import FILTERS
+from layerwise.models.load import DTYPES
+from layerwise.options.audit import AuditOptions
+from layerwise.options.compare import CompareOptions
+from layerwise.options.correlate import CorrelateOptions
+from layerwise.options.data import TaskType
+from layerwise.options.embed import EmbedOptions
+from layerwise.options.engine import Cluster
+from layerwise.options.evaluate import EvaluateOptions
+from layerwise.options.export import ExportOptions
+from layerwise.options.field import Option, declared, require_valid
+from layerwise.options.model import Dtype, ModelSpec
+from layerwise.options.pick import PickOptions
+from layerwise.options.plot import PlotOptions
+from layerwise.options.record import asked, command_words
+from layerwise.options.report import ReportOptions
+from layerwise.options.scan import SETTINGS, ScanOptions
+from layerwise.options.stress import StressKind, StressOptions
+from layerwise.options.texts import TextFilter, TextOptions
+from layerwise.options.tradeoff import TradeoffOptions
+from layerwise.reporter.provenance import command
+
+# The library's verbs: their options, and the arguments that are not options.
+LIBRARY = [
+    (layerwise.scan, ScanOptions, ["model", "data"]),
+    (layerwise.stress, StressOptions, ["model", "data"]),
+    (layerwise.texts, TextOptions, []),
+    (layerwise.embed, EmbedOptions, ["model", "data"]),
+    (layerwise.evaluate, EvaluateOptions, ["model"]),
+    (layerwise.export, ExportOptions, ["model", "layer", "out"]),
+    (layerwise.pick, PickOptions, ["run", "data"]),
+    (layerwise.tradeoff, TradeoffOptions, ["run"]),
+    (layerwise.correlate, CorrelateOptions, ["scan_table", "eval_table"]),
+    (layerwise.report, ReportOptions, ["runs"]),
+    (layerwise.compare, CompareOptions, ["runs"]),
+    (layerwise.plot, PlotOptions, ["runs"]),
+    (layerwise.audit, AuditOptions, ["scores"]),
+]
+NOT_KNOWN_BELOW = {"metrics"}  # may hold Metric objects, whose class the options do not know
+
+
+@pytest.mark.parametrize(("verb", "options", "arguments"), LIBRARY, ids=[verb.__name__ for verb, *_ in LIBRARY])
+def test_a_verb_takes_exactly_its_options(verb, options, arguments):
+    taken = list(signature(verb).parameters.values())
+    assert [p.name for p in taken[: len(arguments)]] == arguments
+    mine, theirs = taken[len(arguments) :], declared(options)
+    assert [p.name for p in mine] == [one.name for one in theirs], "same names, same order"
+    empty = {p.name: MISSING if p.default is Parameter.empty else p.default for p in mine}
+    assert empty == {one.name: one.default for one in theirs}, "same defaults"
+    hints = get_type_hints(verb)
+    for one in theirs:
+        assert one.name in NOT_KNOWN_BELOW or hints[one.name] == one.type, one.name
+
+
+def test_a_forecast_takes_the_options_that_it_depends_on():
+    for verb, options in ((layerwise.plan, ScanOptions), (plan_evaluation, EvaluateOptions)):
+        known = {one.name: one.default for one in declared(options)}
+        mine = {p.name: p.default for p in signature(verb).parameters.values() if p.kind is Parameter.KEYWORD_ONLY}
+        assert mine.items() <= known.items()
+    assert tuple(name for name in signature(layerwise.plan).parameters if name not in ("model", "data")) == SETTINGS
+
+
+def test_no_verb_hides_its_options():
+    for name in ("plan", "doctor", "campaign", *(verb.__name__ for verb, *_ in LIBRARY)):
+        kinds = {p.kind for p in signature(getattr(layerwise, name)).parameters.values()}
+        assert Parameter.VAR_KEYWORD not in kinds, name
+
+
+def test_every_option_has_help():
+    for _, options, _ in LIBRARY:
+        assert all(len(one.option.help) > 5 for one in declared(options))
+
+
+def test_words_that_another_room_gives_a_meaning_are_the_words_that_are_offered():
+    assert get_args(StressKind) == tuple(KINDS)
+    assert get_args(TextFilter) == tuple(FILTERS)
+    assert get_args(Dtype) == tuple(DTYPES)
+    assert get_args(TaskType) == tuple(COLUMNS)
+
+
+# Written by hand: a flag that is renamed or lost breaks somebody's script.
+MODEL = "revision dtype device device-map adapter part trust-remote-code"
+TEXTS = "data column id-column split config only min-tokens limit sample"
+READING = "layers readout tokens pooling max-length batch-tokens"
+ENGINE = "engine address workers cpus-per-worker gpus-per-worker threads"
+FLAGS = {
+    "scan": f"{MODEL} {TEXTS} {READING} {ENGINE} allow-missing out metrics rows shard-size seed view-strength state "
+    "keep-prompts dry-run json",
+    "campaign": "dry-run json",
+    "eval": f"{MODEL} {READING} {ENGINE} tasks data-root out recipe fit vectors precision dry-run json",
+    "pick": "data column labels rule layer-only no-static model max-length seed save json",
+    "export": f"{MODEL} layer recipe out readout tokens pooling transform fit column normalize prompt scores mode "
+    "max-length why",
+    "embedder": f"{MODEL} data column labels no-static out mode max-length",
+    "report": "html overwrite title",
+    "compare": "against rows tokens html overwrite json",
+    "plot": "figure out overwrite metric rows tokens pooling readout transform measure cost",
+    "correlate": "readout json",
+    "tradeoff": "score model data mode repeats json",
+    "audit": "metrics rules json",
+    "stress": f"{MODEL} {TEXTS} {READING} {ENGINE} allow-missing kind levels metrics rows shard-size seed state out "
+    "json",
+    "embed": f"{MODEL} {TEXTS} {READING} out overwrite",
+    "data": "type test train subset cap",
+    "views": "count strength seed json",
+    "metrics": "json",
+    "doctor": f"{MODEL} json",
+}
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.__name__.rpartition(".")[2])
+def test_no_flag_is_lost(verb):
+    parser = ArgumentParser()
+    verb.add_arguments(parser)
+    long = {flag for action in parser._actions for flag in action.option_strings if flag.startswith("--")}
+    assert long - {"--help"} == {f"--{name}" for name in FLAGS[verb.__name__.rpartition(".")[2]].split()}
+
+
+def test_help_groups_flags_and_shows_defaults(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    with pytest.raises(SystemExit):
+        build_parser().parse_args(["scan", "--help"])
+    printed = capsys.readouterr().out
+    for heading in ("model:", "texts:", "reading:", "engine:"):
+        assert f"\n{heading}\n" in printed
+    for line in ("(default: 4096)", "25%,50%", "(default: float32)", "default: 512 or the model's limit"):
+        assert line in printed
+
+
+@dataclass(frozen=True, kw_only=True)
+class PeekOptions:
+    """The options of a verb that does not exist."""
+
+    depth_limit: Annotated[int, Option("how deep", require_count)] = 3
+    share: Annotated[float | None, Option("how much", group="reading")] = None
+    mode: Annotated[Literal["quick", "slow"], Option("which way")] = "quick"
+    strict: Annotated[bool, Option("stop at the first problem")] = False
+    cache: Annotated[bool, Option("forget what was seen")] = True
+    name: Annotated[str, Option("whose")]
+    on_seen: Annotated[Any, Option("called for each", library_only=True)] = None
+
+    def __post_init__(self) -> None:
+        require_valid(self)
+
+
+def test_the_options_of_a_new_verb_are_its_flags():
+    parser = ArgumentParser()
+    add_options(parser, PeekOptions)
+    asked_for = chosen(parser.parse_args(["--name", "a"]), PeekOptions)
+    assert PeekOptions(**asked_for) == PeekOptions(name="a")
+    words = "--depth-limit 5 --share 0.5 --mode slow --strict --no-cache --name b".split()
+    made = PeekOptions(**chosen(parser.parse_args(words), PeekOptions))
+    assert made == PeekOptions(depth_limit=5, share=0.5, mode="slow", strict=True, cache=False, name="b")
+    for wrong in (["--name", "a", "--mode", "fast"], ["--name", "a", "--on-seen", "x"], []):
+        with pytest.raises(SystemExit):
+            parser.parse_args(wrong)
+
+
+def test_wrong_values_are_refused_by_name_all_at_once():
+    with pytest.raises(InputError) as refused:
+        PeekOptions(name="a", depth_limit=0, mode="quik")
+    assert str(refused.value) == (
+        "depth_limit must be at least 1, not 0; mode 'quik' is not one of quick, slow; did you mean quick?"
+    )
+    with pytest.raises(InputError, match="rows 'row'.*; readout 'Raw'.*; shard_size must.*; engine 'rey'"):
+        ScanOptions(rows="row", readout="Raw", shard_size=0, engine="rey")
+
+
+@pytest.mark.parametrize("options", [EmbedOptions, ExportOptions])
+def test_a_verb_that_makes_one_vector_per_layer_takes_one_way_to_read_it(options):
+    for name, word in (("readout", "raw,normed"), ("tokens", ["all", "no_first"]), ("pooling", "mean,last")):
+        with pytest.raises(InputError, match=f"{name} .* is not one of"):
+            options(**{name: word})
+
+
+def test_an_option_without_help_is_refused():
+    @dataclass(frozen=True)
+    class Bare:
+        depth: int = 3
+
+    with pytest.raises(TypeError, match="Bare.depth needs"):
+        declared(Bare)
+
+
+ASKED = [
+    ("scan", ScanOptions()),
+    ("scan", ScanOptions(metrics=["curvature"], rows="raw,unit", max_length=64, state="sketch:8", threads=1)),
+    ("scan", ScanOptions(layers="-2,-1", view_strength=0.25, engine=Cluster("auto", 3, gpus_per_worker=0.5))),
+    ("stress", StressOptions(kind="random", levels=[0.0, 0.5, 1.0], tokens=("all", "no_first"))),
+    ("eval", EvaluateOptions(tasks=["STS12", "STS13"], out="x", pooling="last", fit="task", workers=3)),
+]
+
+
+@pytest.mark.parametrize(("verb", "options"), ASKED)
+def test_a_recorded_call_becomes_a_command_that_asks_for_the_same(verb, options):
+    """What is asked, recorded, typed and parsed again is recorded the same."""
+    model = ModelSpec("hub/m", dtype="float16", trust_remote_code=True)
+    texts = TextOptions(data="texts.csv", column="body", limit=7)
+    data = None if verb == "eval" else {one.name: getattr(texts, one.name) for one in declared(TextOptions)}
+    record = json.loads(json.dumps(asked(verb, options, model=model, data=data)))
+    args = build_parser().parse_args([*command_words(record, model="?")[1:], "--out", "x"])
+    assert ModelSpec(args.model, **chosen(args, ModelSpec, but=["name"])) == model
+    assert verb == "eval" or TextOptions(**chosen(args, TextOptions)) == texts
+    typed = chosen(args, type(options))
+    if args.engine == "ray":
+        typed["engine"] = Cluster(**chosen(args, Cluster))
+    again = asked(verb, type(options)(**typed | {"out": options.out}), model=model, data=data)
+    for name, value in again.items():
+        assert as_words(value) == as_words(record[name]), name
+
+
+def as_words(value: Any) -> Any:
+    """Several words with commas and a list of them ask for the same."""
+    return ",".join(f"{v:g}" if isinstance(v, float) else v for v in value) if isinstance(value, list) else value
+
+
+def test_a_run_records_what_was_asked_without_secrets_or_texts(tiny_llama, tmp_path):
+    (tmp_path / "t.txt").write_text("w1 w2 w3\nw4 w5\n")
+    data = layerwise.texts(tmp_path / "t.txt", limit=2)
+    table = layerwise.scan(tiny_llama, data, metrics="curvature", rows="unit", out=tmp_path / "run")
+    found = layerwise.LayerTable.load(tmp_path / "run")
+    record = found.run["options"]
+    assert record == table.run["options"]
+    assert (record["verb"], record["model"]["name"], record["rows"]) == ("scan", tiny_llama, "unit")
+    assert (record["data"]["data"], record["data"]["limit"]) == (str(tmp_path / "t.txt"), 2)
+    assert {one.name for one in declared(ScanOptions)} - {"progress"} == set(record) - {"verb", "model", "data"}
+    made = layerwise.LayerTable(found.scores, {**found.run, "environment": {}})
+    words = ["scan", tiny_llama, "--data", str(tmp_path / "t.txt"), "--limit", "2", "--metrics", "curvature"]
+    assert shlex.split(command(made, "again")) == ["layerwise", *words, "--rows", "unit", "--out", "again"]
+    secret = asked("scan", ScanOptions(out="s3://me:pass@bucket/run"), model="m")
+    assert secret["out"] == "s3://***@bucket/run"
+    listed = asked("eval", EvaluateOptions(tasks="STS", out="o", fit=["private text"]), model=object())
+    assert listed["fit"] == {"in_memory": "list"} and listed["model"] is None
+    assert "--fit FIT" in " ".join(command_words(listed, model="m"))
+
+
+def test_recipes_of_a_recorded_eval_are_named_in_its_command():
+    options = EvaluateOptions(tasks="STS", out="o", recipes=[Recipe(1), Recipe(2, transform="center")], fit="f.txt")
+    record = asked("eval", options, model="m")
+    assert record["recipes"][1]["transform"] == "center"
+    args = build_parser().parse_args(command_words(record, model="m")[1:])
+    assert (args.recipe, args.fit, args.tasks) == (["RECIPE1.json", "RECIPE2.json"], "f.txt", "STS")
+
+
+def test_the_command_of_a_folder_that_was_scored_twice_names_the_tasks_of_both_calls():
+    from layerwise.downstream.run import with_earlier
+
+    def of(task: str) -> layerwise.LayerTable:
+        record = asked("eval", EvaluateOptions(tasks=task, out="o", pooling="last"), model="m")
+        run = {"kind": "eval", "tasks": {task: "hub"}, "failed": {}, "options": record}
+        return layerwise.LayerTable(eval_table("m", tasks=[task]).scores, run)
+
+    joined = with_earlier(of("STS12"), of("STS13"))
+    assert shlex.split(command(joined, "o"))[3:] == ["--tasks", "STS13,STS12", "--pooling", "last", "--out", "o"]
+    assert with_earlier(of("STS12"), of("STS12")).run["options"]["tasks"] == "STS12"
+
+
+def test_a_stress_test_records_its_own_options_at_every_level(tiny_llama):
+    table = layerwise.stress(tiny_llama, ["w1 w2 w3 w4"], kind="repeat_one", levels="0,1", seed=3)
+    assert [run["options"]["levels"] for run in table.run["runs"]] == ["0,1", "0,1"]
+    words = command(layerwise.LayerTable(table.scores, table.run), "out")
+    args = build_parser().parse_args(shlex.split(words)[1:]) if words.startswith("layerwise stress") else None
+    assert args and (args.kind, args.levels, args.seed, args.data) == ("repeat_one", "0,1", 3, "TEXTS.txt")
+
+
+def test_a_record_from_elsewhere_cannot_break_the_command():
+    for options in ({"verb": "rm"}, {}, {"verb": "scan", "model": None, "data": None, "rows": {"a": 1}, "seed": []}):
+        run = {"kind": "scan", "model": {"name": "m"}, "options": options}
+        assert command(layerwise.LayerTable((), run), "out").startswith("layerwise scan m")
+
+
+def test_a_campaign_takes_what_scan_and_texts_take(tmp_path):
+    from layerwise.campaigns import Campaign
+
+    names = {f.name for f in fields(ScanOptions)}
+    assert set(SETTINGS) < names and "out" not in SETTINGS
+    asked_for = {"out": str(tmp_path), "models": [{"name": "m", "dtype": "float23"}], "engine": {"workers": 0},
+                 "data": {"d": {"data": "demo", "tokenizer": "x", "only": "wikitxt"}},
+                 "settings": {"s": {"keep_prompts": "all", "view_strength": 2}}}
+    with pytest.raises(InputError) as refused:
+        Campaign.parse(asked_for, "c.yaml")
+    for part in ("model m: dtype 'float23'", "workers must be at least 1", "data d has no 'tokenizer'",
+                 "did you mean wikitext", "settings s has no 'keep_prompts'", "view_strength must lie above 0"):
+        assert part in str(refused.value), part
