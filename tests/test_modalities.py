@@ -124,6 +124,8 @@ def test_every_metric_scans_a_modality_of_ones_own():
     values = values_of(table)
     assert {name for *_, name in values.index} >= {m.name for m in layerwise.CATALOG}
     assert np.isfinite(values).all()
+    with_class, without = (values.xs(word, level="tokens").sort_index() for word in ("all", "no_special"))
+    assert (with_class != without).any(), "the class position is special"
     facts = table.run["data"]
     assert (facts["prompts"], facts["cut"], facts["tokens"]) == (41, 0, sum(1 + len(walk) for walk in walks()))
 

@@ -43,10 +43,6 @@ class Batch:
             self._masks[positions] = self.processor.masks(self.examples, self.inputs, positions)
         return self._masks[positions]
 
-    def originals(self) -> dict[str, Tensor]:
-        """The inputs of the originals alone, (B, ...) each."""
-        return {name: given[:: self.views] for name, given in self.inputs.items()}
-
 
 def cut_batches(examples: Sequence[Prepared[object]], budget: int) -> Iterator[tuple[Prepared[object], ...]]:
     """Groups of examples, longest first, whose padded size stays within `budget` positions (or one example).

@@ -45,7 +45,7 @@ class PoolingConsumer:
         """The model's own vectors, from what its last block put out: (B, E)."""
         states = final_states(self.network.anatomy, hidden)
         assert self.network.head is not None, "only a model that ships a head has such a readout"
-        rows = self.network.head(states[:, 0], batch.originals())
+        rows = self.network.head(states[:, 0], batch.inputs)  # which have no views here
         return rows.to(torch.promote_types(rows.dtype, torch.float32))
 
     def keep(self, batch: Batch) -> None:
