@@ -15,7 +15,7 @@ from layerwise.core.files import Folder, open_folder
 from layerwise.core.formats import parse_record, require_shape
 from layerwise.core.outputs import require_record, write_record
 from layerwise.core.recipe import Recipe
-from layerwise.maps.fitted import RECIPE_FILE, FittedRecipe, require_recipe_place
+from layerwise.maps.fitted import RECIPE_FILE, AnyRecipe, FittedRecipe, require_recipe_place
 from layerwise.models.network import Network
 from layerwise.selection.candidates import Scored
 from layerwise.selection.probes import LABELS
@@ -71,13 +71,17 @@ class Pick:
     saving: float = 0.0  # share of the blocks that need not run
     fitted: FittedRecipe | None = field(default=None, compare=False)  # with the weights of its map, if it has one
 
-    def require_same_model(self, network: Network) -> None:
-        """Raises where this answer was found on another model: other weights, config or tokenizer."""
+    def deployed(self, network: Network) -> AnyRecipe:
+        """The recipe for that model, with its map if it has one; raises where this answer was found on another model.
+
+        A map belongs to the recipe that it was fitted for: one that was changed since must be fitted again.
+        """
         if self.fingerprint != network.fingerprint():
             raise InputError(
                 f"that pick was made for {self.model} with other weights, config or tokenizer than {network.name}; "
                 "pick again, or name a layer"
             )
+        return self.fitted if self.fitted is not None and self.fitted.recipe == self.recipe else self.recipe
 
     @property
     def keep_last(self) -> bool:
