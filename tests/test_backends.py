@@ -31,7 +31,7 @@ class PlainTorch:
     def save(self, job, folder):
         cut_blocks(job.network.module, job.recipe.layer).save_pretrained(folder / "model")
         job.network.tokenizer.save_pretrained(folder / "model")
-        linear = job.fitted.linear
+        linear = job.linear
         save_file({} if linear is None else {"weight": linear.weight, "bias": linear.bias}, folder / "map.safetensors")
         return Saved("plain_torch_loader(PATH)", blocks=job.recipe.layer)
 

@@ -257,3 +257,9 @@ def test_a_map_says_what_it_was_fitted_on(tiny_llama, word_texts, tmp_path):
         assert (on["kind"], on["count"], on["fingerprint"]) == (kind, len(word_texts), expected)
     with pytest.raises(InputError, match="fit `task` is for eval"):
         layerwise.export(tiny_llama, 2, tmp_path / "m", transform="center", fit="task")
+
+
+def test_a_length_that_is_asked_for_holds_for_recipes_that_have_none(tiny_llama, tmp_path):
+    options = {"data_root": write_root(tmp_path / "root"), "out": tmp_path / "e", "max_length": 7}
+    table = layerwise.evaluate(tiny_llama, "all", recipes=Recipe(2), **options)
+    assert {row.max_length for row in table} == {7}

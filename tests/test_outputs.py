@@ -39,7 +39,7 @@ def pick_of(model="m"):
 def test_pick_replaces_its_own_file_only(runs, tmp_path, there, capsys):
     pick_of("first").save(tmp_path / "new")
     pick_of("second").save(tmp_path / "new")
-    assert json.loads((tmp_path / "new" / "pick.json").read_bytes())["model"] == "second"
+    assert json.loads((tmp_path / "new" / "pick.json").read_bytes())["model"]["name"] == "second"
     (tmp_path / "pick.json").write_bytes(there)
     with pytest.raises(RunError, match="pick.json .* was not written by layerwise"):
         pick_of().save(tmp_path)

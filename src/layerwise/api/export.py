@@ -1,10 +1,11 @@
 """export: a layer or recipe as a smaller model of its own, by default one that plain sentence-transformers loads."""
 
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from layerwise.api.fitting import fit_recipe, recipe_for
+from layerwise.api.fitting import fit_recipe
 from layerwise.api.reading import ways_to_read
 from layerwise.core.checks import ExportMode, PoolingWord, ReadoutWord, TokenChoice
 from layerwise.core.errors import InputError
@@ -13,7 +14,7 @@ from layerwise.exporter.backends.backend import Backend
 from layerwise.exporter.backends.catalog import find_backend
 from layerwise.exporter.folder import require_new
 from layerwise.exporter.run import export_fitted
-from layerwise.maps.fitted import FittedRecipe
+from layerwise.maps.fitted import AnyRecipe, FittedRecipe
 from layerwise.models.opening import open_network
 from layerwise.models.readouts import expand_layers
 from layerwise.options.export import ExportOptions
@@ -56,18 +57,20 @@ def export(
         prompt=prompt, mode=mode, backend=backend, max_length=max_length, why=why, scores=scores,
     )
     require_new(out)
-    format_of_out = find_backend(backend)
+    target = find_backend(backend)
     network = open_network(model)
-    if not isinstance(layer, Recipe | Pick | FittedRecipe):
-        (given,) = expand_layers(network, layer, ways_to_read(readout, tokens, pooling))
-        given = replace(given, transform=transform, normalize=normalize, max_length=max_length)
-        layer = given if prompt is None else replace(given, prompt=prompt)
-    recipe = recipe_for(network, layer)
-    format_of_out.require(network, recipe, mode)
-    fitted = fit_recipe(network, layer, recipe, fit)
-    why = why or (f"{layer.rule}: {'; '.join(layer.why)}" if isinstance(layer, Pick) else "")
+    given: AnyRecipe
+    if isinstance(layer, Pick):
+        given, why = layer.deployed(network), why or f"{layer.rule}: {'; '.join(layer.why)}"
+    elif isinstance(layer, Recipe | FittedRecipe):
+        given = layer
+    else:
+        (read,) = expand_layers(network, layer, ways_to_read(readout, tokens, pooling))
+        read = replace(read, transform=transform, normalize=normalize, max_length=max_length)
+        given = read if prompt is None else replace(read, prompt=prompt)
+    fitted = fit_recipe(network, given, fit, partial(target.require, network, mode=mode))
     table = scores_of(scores, fitted) if scores is not None else None
-    return export_fitted(network, fitted, Path(out), backend=format_of_out, mode=mode, why=why, scores=table)
+    return export_fitted(network, fitted, Path(out), backend=target, mode=mode, why=why, scores=table)
 
 
 def scores_of(run: Any, fitted: FittedRecipe) -> LayerTable:

@@ -1,5 +1,6 @@
-"""What export was given, as one fitted recipe: a layer, a recipe, an answer of pick, or a fitted recipe as it is."""
+"""A recipe fitted for a model: on texts, from the second moments of a scan, or with the map that it brings."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -8,44 +9,34 @@ from layerwise.api.reading import fitting_texts
 from layerwise.core.errors import InputError
 from layerwise.core.recipe import Recipe
 from layerwise.inputs.modalities import open_source
-from layerwise.maps.fitted import FittedOn, FittedRecipe, fingerprint_of_texts
+from layerwise.maps.fitted import AnyRecipe, FittedOn, FittedRecipe, fingerprint_of_texts, plain_recipe
 from layerwise.maps.linear import LinearMap, fit_maps
 from layerwise.models.network import Network
 from layerwise.models.opening import longest, same_model
 from layerwise.passes.recipes import rows_of_parts
 from layerwise.runs.folder import Run, is_run
-from layerwise.selection.pick import Pick
 from layerwise.sweep.moments import moments_of
 
 
-def recipe_for(network: Network, given: Recipe | Pick | FittedRecipe) -> Recipe:
-    """The plain recipe, with its length in tokens filled in; raises where it was made for another model."""
-    if isinstance(given, Pick):
-        given.require_same_model(network)
-    ready = ready_recipe(given)
-    if ready is not None and not same_model(network, ready.model):
-        ready.require_model(network.identity())
-    recipe = given if isinstance(given, Recipe) else given.recipe
-    return replace(recipe, max_length=longest(recipe.max_length, network))
+def fit_recipe(network: Network, given: AnyRecipe, fit: Any, require: Callable[[Recipe], None]) -> FittedRecipe:
+    """The recipe with its length in tokens and its map: the one that it brings, unless there is something to fit it on.
 
-
-def fit_recipe(network: Network, given: Recipe | Pick | FittedRecipe, recipe: Recipe, fit: Any) -> FittedRecipe:
-    """The recipe with its map: the one that was given with it, unless there is something to fit it on."""
+    `require` raises for a recipe that cannot be used; it is called before anything is computed. Raises as well where
+    the recipe was fitted for another model.
+    """
     model = network.identity()
+    if isinstance(given, FittedRecipe) and not same_model(network, given.model):
+        given.require_model(model)
+    plain = plain_recipe(given)
+    recipe = replace(plain, max_length=longest(plain.max_length, network))
+    require(recipe)
     if recipe.transform == "none":
         return FittedRecipe(recipe, model)
-    if fit is None and (ready := ready_recipe(given)) is not None:
-        return replace(ready, recipe=recipe)
+    if fit is None and isinstance(given, FittedRecipe):
+        return replace(given, recipe=recipe)
     if is_run(fit):
         return FittedRecipe(recipe, model, *fit_on_scan(network, recipe, Run.open(fit)))
     return FittedRecipe(recipe, model, *fit_on_texts(network, recipe, fit))
-
-
-def ready_recipe(given: Recipe | Pick | FittedRecipe) -> FittedRecipe | None:
-    """The weights that came with a recipe, if they did; those of an answer that was changed since are not its own."""
-    if isinstance(given, Pick):
-        return given.fitted if given.fitted is not None and given.fitted.recipe == given.recipe else None
-    return given if isinstance(given, FittedRecipe) else None
 
 
 def fit_on_texts(network: Network, recipe: Recipe, fit: Any) -> tuple[tuple[LinearMap, ...], FittedOn]:

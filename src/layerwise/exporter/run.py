@@ -34,7 +34,8 @@ def export_fitted(
     scores: LayerTable | None = None,
 ) -> Any:
     """Saves, certifies, writes the model card, moves into place; returns the model loaded on the CPU."""
-    job = Job(network, fitted, mode)
+    length = fitted.recipe.max_length or network.usual_length
+    job = Job(network, fitted.recipe, fitted.linear, length, mode)
     with folder_beside(out) as beside:
         saved = backend.save(job, beside)
         record = {

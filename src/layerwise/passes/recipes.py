@@ -10,9 +10,9 @@ from layerwise.models.network import Network
 from layerwise.passes.vectors import pooled_vectors
 
 
-def rows_of_parts(network: Network, recipe: Recipe, texts: Sequence[str], max_length: int) -> list[Tensor]:
+def rows_of_parts(network: Network, recipe: Recipe, payloads: Sequence[str], max_length: int) -> list[Tensor]:
     """Pooled rows (N, D) of each of the recipe's parts before its map, by the pass that scan uses."""
-    examples = [Example(str(i), recipe.prompt + text) for i, text in enumerate(texts)]
+    examples = [Example(str(i), recipe.prompt + payload) for i, payload in enumerate(payloads)]
     read = [at for at, _ in recipe.parts]
     found = pooled_vectors(network, examples, read, max_length=max_length)
     return [found[at] for at in read]

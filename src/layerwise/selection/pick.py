@@ -12,7 +12,7 @@ from layerwise.core.display import printable
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.files import Folder, open_folder
 from layerwise.core.recipe import Recipe
-from layerwise.maps.fitted import RECIPE_FILE, FittedRecipe, require_recipe_place
+from layerwise.maps.fitted import RECIPE_FILE, AnyRecipe, FittedRecipe, require_recipe_place
 from layerwise.models.network import Network
 from layerwise.models.opening import same_model
 from layerwise.runs.folder import require_place_for, write_record
@@ -69,13 +69,17 @@ class Pick:
     saving: float = 0.0  # share of the blocks that need not run
     fitted: FittedRecipe | None = field(default=None, compare=False)  # with the weights of its map, if it has one
 
-    def require_same_model(self, network: Network) -> None:
-        """Raises where this answer was found on another model: other weights, config or tokenizer."""
+    def deployed(self, network: Network) -> AnyRecipe:
+        """The recipe for that model, with its map if it has one; raises where this answer was found on another model.
+
+        A map belongs to the recipe that it was fitted for: one that was changed since must be fitted again.
+        """
         if not same_model(network, self.model):
             raise InputError(
                 f"that pick was made for {self.model.name} with other weights, config or tokenizer than "
                 f"{network.name}; pick again, or name a layer"
             )
+        return self.fitted if self.fitted is not None and self.fitted.recipe == self.recipe else self.recipe
 
     @property
     def keep_last(self) -> bool:

@@ -9,26 +9,19 @@ import torch
 from torch import Tensor
 
 from layerwise.core.recipe import Recipe
-from layerwise.maps.fitted import FittedRecipe
+from layerwise.maps.linear import LinearMap
 from layerwise.models.network import Network
 
 
 @dataclass(frozen=True)
 class Job:
-    """What is to be saved: a recipe fitted for this network. `mode` is portable or compact."""
+    """What is to be saved: a recipe and its linear map, if it has one, of this network. `mode`: portable or compact."""
 
     network: Network
-    fitted: FittedRecipe
+    recipe: Recipe
+    linear: LinearMap | None
+    max_length: int  # longest input in tokens
     mode: str = "portable"
-
-    @property
-    def recipe(self) -> Recipe:
-        return self.fitted.recipe
-
-    @property
-    def max_length(self) -> int:
-        """The longest input in tokens."""
-        return self.recipe.max_length or self.network.usual_length
 
 
 @dataclass(frozen=True)

@@ -37,8 +37,8 @@ def save_modules(job: Job, route: Route, left_out: LeftOut, folder: Path) -> Non
             # The layer's vector waits where a first token's would be, and pooling puts that of layer 0 behind it.
             waiting = dense_module(no_map(network.width), network.dtype, output="cls_token_embeddings")
             modules += [waiting, first_of_layers(network.width, route.keep), *pooled("cls", mode)]
-    if job.fitted.linear is not None:
-        modules.append(dense_module(job.fitted.linear, network.dtype))
+    if job.linear is not None:
+        modules.append(dense_module(job.linear, network.dtype))
     if recipe.normalize:
         modules.append(Normalize())
     prompts: dict[str, Any] = {}
