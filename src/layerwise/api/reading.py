@@ -12,8 +12,9 @@ from layerwise.models.readouts import Ways
 
 def ways_to_read(readout: Words, tokens: Words, pooling: Words | None) -> Ways:
     """The ways to read a layer; no pooling means the model's own."""
-    own = split_words("pooling", pooling) if pooling else ()
-    return Ways(split_words("readout", readout), split_words("tokens", tokens), own)
+    given = {"readout": readout, "tokens": tokens, "pooling": pooling or ()}
+    words: Any = {name: split_words(name, several) for name, several in given.items()}  # checked where they are used
+    return Ways(**words)
 
 
 def fitting_texts(fit: Any, recipes: Sequence[Recipe]) -> tuple[str, ...] | Literal["task"]:

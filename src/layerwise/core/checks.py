@@ -27,7 +27,8 @@ TRANSFORMS = ("none", "center", "zscore", "remove_top:K", "whiten[:SHRINKAGE[:DI
 
 SHORTEST_LENGTH = 2  # with one token, all texts that begin alike would have the same vector
 STATIC = "+static"
-SHIPPED = "shipped"  # the readout and pooling of `last`, for a model that ships its own pooling
+Shipped = Literal["shipped"]
+SHIPPED: Shipped = "shipped"  # the readout and pooling of `last`, for a model that ships its own pooling
 WHOLE, NUMBER = r"0*[1-9]\d*", r"\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+"
 MAPS = re.compile(rf"center|zscore|remove_top:{WHOLE}|whiten(?::(?P<shrinkage>{NUMBER})(?::{WHOLE})?)?", re.ASCII)
 

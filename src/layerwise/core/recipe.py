@@ -3,6 +3,7 @@
 import json
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from types import NoneType
 from typing import Any, Self
 
 from layerwise.core.checks import (
@@ -11,6 +12,10 @@ from layerwise.core.checks import (
     SHIPPED,
     STATIC,
     TOKEN_CHOICES,
+    PoolingWord,
+    ReadoutWord,
+    Shipped,
+    TokenChoice,
     require_count,
     require_length,
     require_transform,
@@ -18,6 +23,11 @@ from layerwise.core.checks import (
 )
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.formats import parse_record, require_shape
+
+SHAPE = {
+    "layer": int, "readout": str, "tokens": str, "pooling": str, "transform": str, "normalize": bool, "prompt": str,
+    "max_length": (int, NoneType),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -28,9 +38,9 @@ class Readout:
     """
 
     layer: int
-    readout: str = "raw"
-    tokens: str = "all"
-    pooling: str = "mean"
+    readout: ReadoutWord | Shipped = "raw"
+    tokens: TokenChoice = "all"
+    pooling: PoolingWord | Shipped = "mean"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "layer", require_count("layer", self.layer, least=0))  # a numpy number is no JSON
@@ -98,7 +108,7 @@ class Recipe(Readout):
     @classmethod
     def from_record(cls, record: Any, where: str) -> Self:
         """From a JSON object; raises RunError where it is none, or a field is unknown or of another type."""
-        require_shape(record, {f.name: f.type for f in fields(cls)}, where)
+        require_shape(record, SHAPE, where)
         unknown = set(record) - {f.name for f in fields(cls)}
         if unknown or "layer" not in record:
             wrong = f"has no field {', '.join(sorted(map(repr, unknown)))}" if unknown else "needs a layer"

@@ -8,7 +8,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Self
 
@@ -23,7 +23,7 @@ from layerwise.core.checks import PRECISIONS, require_word
 from layerwise.core.errors import LayerwiseError, RunError
 from layerwise.core.files import DiskFolder, write_json
 from layerwise.core.formats import parse_record, require_shape
-from layerwise.core.recipe import Readout
+from layerwise.core.recipe import SHAPE, Readout
 
 SEGMENT_TEXTS = 512  # also the shard of a worker, so that a small task keeps several busy
 SEGMENT = re.compile(r"segment-[0-9a-f]{24}\.safetensors")
@@ -58,7 +58,7 @@ def kinds_in(out: Path) -> list[VectorKind]:
     found = []
     for path in sorted(out.glob("*/vectors/*/kind.json")):
         record = parse_record(DiskFolder(path.parent).read(path.name) or b"", str(path)) | {"prompt": "", "role": ""}
-        shape = {"model": str, "dtype": str, "max_length": int, "readouts": [{f.name: f.type for f in fields(Readout)}]}
+        shape = {"model": str, "dtype": str, "max_length": int, "readouts": [SHAPE]}
         require_shape(record, shape, str(path))
         try:
             found.append(VectorKind(**record | {"readouts": tuple(Readout(**r) for r in record["readouts"])}))

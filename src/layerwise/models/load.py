@@ -11,6 +11,7 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 
+from layerwise.core.checks import PoolingWord
 from layerwise.core.errors import InputError, MissingExtra, ModelError
 from layerwise.core.hashes import Known
 from layerwise.core.preprocessors import is_tokenizer
@@ -254,7 +255,7 @@ class Outline:
     usual_length: int
     preprocessor: Any
     shipped: Shipped | None = None
-    plain_pooling: str = "mean"  # how it is pooled where it ships no pooling of its own
+    plain_pooling: PoolingWord = "mean"  # how it is pooled where it ships no pooling of its own
 
 
 def outline_of(spec: ModelSpec) -> Outline:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from layerwise.core.checks import PoolingWord
 from layerwise.core.preprocessors import require_tokenizer
 from layerwise.models.anatomy import Anatomy
 from layerwise.models.families.family import Family
@@ -66,7 +67,7 @@ class Network:
         return self.head.shipped if self.head else None
 
     @property
-    def plain_pooling(self) -> str:
+    def plain_pooling(self) -> PoolingWord:
         """How it is pooled where it ships no pooling of its own."""
         return plain_pooling(self.module.config)
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Protocol
 
-from layerwise.core.checks import SHIPPED
+from layerwise.core.checks import SHIPPED, PoolingWord, ReadoutWord, TokenChoice
 from layerwise.core.errors import InputError
 from layerwise.core.recipe import Recipe
 from layerwise.models.layers import LayerChoice, choose_layers, layer_words
@@ -21,16 +21,16 @@ class Described(Protocol):
     @property
     def shipped(self) -> Shipped | None: ...
     @property
-    def plain_pooling(self) -> str: ...
+    def plain_pooling(self) -> PoolingWord: ...
 
 
 @dataclass(frozen=True)
 class Ways:
     """Several ways to read layers, every combination of these; no pooling means the model's own."""
 
-    readout: tuple[str, ...] = ("raw",)
-    tokens: tuple[str, ...] = ("all",)
-    pooling: tuple[str, ...] = ()
+    readout: tuple[ReadoutWord, ...] = ("raw",)
+    tokens: tuple[TokenChoice, ...] = ("all",)
+    pooling: tuple[PoolingWord, ...] = ()
 
 
 def last_recipe(model: Described) -> Recipe:
@@ -53,7 +53,7 @@ def baseline_recipe(model: Described) -> Recipe:
     return last if last.shipped else replace(last, pooling="mean")
 
 
-def layer_recipe(model: Described, pooling: str | None = None) -> Recipe:
+def layer_recipe(model: Described, pooling: PoolingWord | None = None) -> Recipe:
     """How a layer of this model is read unless asked otherwise; the layer itself is to be filled in."""
     if model.shipped is None:
         return Recipe(0, pooling=pooling or "mean")

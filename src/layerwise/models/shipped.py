@@ -15,9 +15,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from layerwise.core.checks import PoolingWord
 from layerwise.core.errors import InputError, MissingExtra, ModelError
 
-POOLING_WORDS = {"mean": "mean", "max": "max", "cls": "first", "lasttoken": "last"}  # theirs -> ours
+# Their words for pooling, and ours.
+POOLING_WORDS: dict[str, PoolingWord] = {"mean": "mean", "max": "max", "cls": "first", "lasttoken": "last"}
 OLD_POOLING_KEYS = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -65,13 +67,13 @@ class Shipped:
         return tuple(m.kind for m in self.modules), self.pooling, self.include_prompt, self.prompt, self.own_pass
 
     @property
-    def pooling_word(self) -> str | None:
+    def pooling_word(self) -> PoolingWord | None:
         """Our word for its pooling; None where there is none, or where it leaves the prompt's tokens out."""
         if len(self.pooling) != 1 or (self.prompt and not self.include_prompt):
             return None
         return POOLING_WORDS.get(self.pooling[0])
 
-    def require_pooling_word(self) -> str:
+    def require_pooling_word(self) -> PoolingWord:
         if (word := self.pooling_word) is None:
             how = " and ".join(self.pooling) or "something other than a Pooling module"
             left_out = " without the prompt's tokens" if self.prompt and not self.include_prompt else ""
@@ -82,7 +84,7 @@ class Shipped:
         return word
 
 
-def plain_pooling(config: Any) -> str:
+def plain_pooling(config: Any) -> PoolingWord:
     """How sentence-transformers 6 pools a model that ships no pooling: a causal language model by its last token."""
     named = (getattr(config, "architectures", None) or [""])[0]
     return "last" if named.endswith("ForCausalLM") and getattr(config, "is_causal", True) else "mean"

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from layerwise.accumulators.second_moment import moments_of_rows
-from layerwise.core.checks import STATIC
+from layerwise.core.checks import STATIC, TokenChoice
 from layerwise.core.recipe import Readout, Recipe
 from layerwise.inputs.source import Example
 from layerwise.maps.linear import LinearMap, Moments, fit_maps, side_by_side
@@ -29,7 +29,7 @@ class Scored:
 
 
 def layer_candidates(
-    network: Network, tokens: Sequence[str] = ("all",), transforms: Sequence[str] = ("none",)
+    network: Network, tokens: Sequence[TokenChoice] = ("all",), transforms: Sequence[str] = ("none",)
 ) -> list[Recipe]:
     """Every layer, pooled as the model pools, and `last`, the model as shipped; with each token choice and map."""
     pooling = network.shipped.pooling_word or "mean" if network.shipped else "mean"

@@ -152,4 +152,5 @@ def setting_of(table: LayerTable, rule: Rule) -> Recipe:
     alike = [row for row in table if (row.tokens, row.transform) == (rows[0].tokens, rows[0].transform)]
     # A metric of tokens has no pooling of its own: that of its neighbours counts, and mean where they have none either.
     pooling = next((row.pooling for row in (rows[0], *alike) if row.pooling != "-"), "mean")
-    return Recipe(0, "raw", rows[0].tokens, pooling, rows[0].transform)
+    words: Any = {"tokens": rows[0].tokens, "pooling": pooling, "transform": rows[0].transform}  # checked when made
+    return Recipe(0, "raw", **words)

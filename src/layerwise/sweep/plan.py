@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 
-from layerwise.core.checks import suggestion
+from layerwise.core.checks import PoolingWord, ReadoutWord, TokenChoice, suggestion
 from layerwise.core.errors import InputError
+from layerwise.core.recipe import Readout
 from layerwise.inputs.perturbations.stress import Stress
 from layerwise.metrics.base import Metric
 from layerwise.metrics.catalog import CATALOG
@@ -26,27 +27,17 @@ COUNTS = ("max_length", "batch_tokens", "shard_size", "threads", "seed")
 
 
 @dataclass(frozen=True)
-class Lens:
-    """How a layer is looked at: which readout, which tokens count, how they are pooled."""
-
-    readout: str
-    tokens: str
-    pooling: str
-
-
-@dataclass(frozen=True)
 class Measurement:
-    """One metric of one layer through one lens, and the name under which its reading is kept."""
+    """One metric of one readout, and the name under which its reading is kept."""
 
-    layer: int
-    lens: Lens
+    readout: Readout
     metric: Metric
     rows: RowTreatment
     reading: Reading
 
     @property
     def pooling(self) -> str:
-        return self.lens.pooling if self.reading.of == "pooled" else NO_POOLING
+        return self.readout.pooling if self.reading.of == "pooled" else NO_POOLING
 
     @property
     def readings(self) -> tuple[Reading, ...]:
@@ -56,9 +47,9 @@ class Measurement:
 
     def key(self, reading: Reading) -> str:
         """The name under which a reading is kept; equal keys are kept once."""
-        pooling = self.lens.pooling if reading.of == "pooled" else NO_POOLING
-        words = self.lens.readout, self.lens.tokens, pooling
-        return str(StateKey(self.layer, *words, reading.key(self.metric.name)))
+        pooling = self.readout.pooling if reading.of == "pooled" else NO_POOLING
+        at = self.readout
+        return str(StateKey(at.layer, at.readout, at.tokens, pooling, reading.key(self.metric.name)))
 
 
 @dataclass(frozen=True)
@@ -70,9 +61,9 @@ class ScanPlan:
     depth: int
     has_norm: bool
     rows: tuple[RowTreatment, ...] = ("raw",)
-    tokens: tuple[str, ...] = ("all",)
-    readout: tuple[str, ...] = ("raw",)
-    pooling: tuple[str, ...] = ("mean",)
+    tokens: tuple[TokenChoice, ...] = ("all",)
+    readout: tuple[ReadoutWord, ...] = ("raw",)
+    pooling: tuple[PoolingWord, ...] = ("mean",)
     max_length: int = 512
     batch_tokens: int = 4096
     shard_size: int = 1024
@@ -114,15 +105,16 @@ class ScanPlan:
         """The row treatments asked for that the metric has; its own default where it has none of them."""
         return tuple(r for r in self.rows if r in metric.rows) or metric.rows[:1]
 
-    def readouts_of(self, layer: int) -> tuple[str, ...]:
+    def readouts_of(self, layer: int) -> tuple[ReadoutWord, ...]:
         """What is read of a layer. The last layer is also read normed: that is what people call the last layer."""
         last = layer == self.depth and self.has_norm
-        return tuple(dict.fromkeys([*self.readout, *(["normed"] if last else [])]))
+        both: tuple[ReadoutWord, ...] = (*self.readout, "normed") if last else self.readout
+        return tuple(dict.fromkeys(both))
 
     def measurements(self, layer: int) -> list[Measurement]:
         """All numbers asked for of one layer."""
         return [
-            Measurement(layer, Lens(readout, tokens, pooling), metric, rows, metric.reading(rows))
+            Measurement(Readout(layer, readout, tokens, pooling), metric, rows, metric.reading(rows))
             for readout in self.readouts_of(layer)
             for tokens in self.tokens
             for metric in self.metrics

@@ -28,10 +28,10 @@ def layer_scores(
         LayerScore(
             model=network.name,
             revision=network.revision,
-            layer=m.layer,
-            depth=m.layer / plan.depth,
-            readout=m.lens.readout,
-            tokens=m.lens.tokens,
+            layer=m.readout.layer,
+            depth=m.readout.layer / plan.depth,
+            readout=m.readout.readout,
+            tokens=m.readout.tokens,
             pooling=m.pooling,
             rows=m.rows,
             metric=m.metric.name,
@@ -93,8 +93,8 @@ def prompt_table(plan: ScanPlan, prompts: PromptValues) -> bytes:
             continue  # no batch came through
         values = torch.cat(prompts.values[key]).double().numpy()                  # (N, columns)
         for i, column in enumerate(m.reading.columns):
-            words = {"layer": m.layer, "readout": m.lens.readout, "tokens": m.lens.tokens}
-            words |= {"rows": m.rows, "metric": column_name(m, column)}
+            words = asdict(m.readout) | {"rows": m.rows, "metric": column_name(m, column)}
+            del words["pooling"]  # these are numbers of tokens
             columns = {name: pa.array([word] * len(ids)) for name, word in words.items()}
             parts.append(pa.table({"id": ids, "digest": digests, **columns, "value": values[:, i]}))
     return parquet_bytes(pa.concat_tables(parts) if parts else pa.table({"id": ids, "digest": digests}))

@@ -10,6 +10,7 @@ from torch import Tensor
 from layerwise.accumulators.class_scatter import ClassScatter
 from layerwise.accumulators.row_sample import RowSample
 from layerwise.accumulators.second_moment import SecondMoment
+from layerwise.core.recipe import Readout
 from layerwise.engines.shards import threads
 from layerwise.inputs.perturbations.changes import Changes
 from layerwise.inputs.source import Example
@@ -23,7 +24,7 @@ from layerwise.passes.tapped_pass import run_pass
 from layerwise.passes.vectors import not_finite
 from layerwise.runs.keys import CONTENTS
 from layerwise.sweep.keeping import start
-from layerwise.sweep.plan import Lens, ScanPlan
+from layerwise.sweep.plan import ScanPlan
 from layerwise.sweep.state import Facts, ScanState
 
 OnBatch = Callable[[int, int], None]  # prompts, tokens
@@ -47,33 +48,32 @@ class ReadingConsumer:
     state: ScanState
     prompts: PromptValues
     on_batch: OnBatch
-    wanted: dict[int, dict[Lens, dict[str, Reading]]] = field(init=False)
+    wanted: dict[int, dict[Readout, dict[str, Reading]]] = field(init=False)
     read: dict[str, tuple[Reading, tuple[Tensor, ...]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.wanted = {layer: {} for layer in self.plan.layers}
-        for layer, lenses in self.wanted.items():
+        for layer, readouts in self.wanted.items():
             for m in self.plan.measurements(layer):
-                lenses.setdefault(m.lens, {}).update({m.key(reading): reading for reading in m.readings})
+                readouts.setdefault(m.readout, {}).update({m.key(reading): reading for reading in m.readings})
 
     def layer(self, number: int, hidden: Tensor, batch: Batch) -> None:
-        for readout in self.plan.readouts_of(number):
-            seen = normed(self.network.anatomy, hidden) if readout == "normed" else hidden
-            for lens, wanted in self.wanted[number].items():
-                if lens.readout != readout:
-                    continue
-                look = self.look(number, seen, batch, lens)
-                for key, reading in wanted.items():
-                    self.read[key] = (reading, reading.read(look))
+        states = {"raw": hidden}
+        for readout, wanted in self.wanted[number].items():
+            if readout.readout not in states:
+                states[readout.readout] = normed(self.network.anatomy, hidden)
+            layer_batch = self.layer_batch(states[readout.readout], batch, readout)
+            for key, reading in wanted.items():
+                self.read[key] = (reading, reading.read(layer_batch))
 
-    def look(self, number: int, hidden: Tensor, batch: Batch, lens: Lens) -> LayerBatch:
-        """A layer through a lens; raises where it is not finite, naming layer, type and example."""
-        mask = counted_tokens(hidden, *batch.masks(hidden.shape[-2]), lens.tokens)  # (B, V, T)
-        pooled = pool(hidden, mask, lens.pooling)                                  # (B, V, D)
+    def layer_batch(self, hidden: Tensor, batch: Batch, readout: Readout) -> LayerBatch:
+        """What readings see of a layer; raises where it is not finite, naming layer, type and example."""
+        mask = counted_tokens(hidden, *batch.masks(hidden.shape[-2]), readout.tokens)  # (B, V, T)
+        pooled = pool(hidden, mask, readout.pooling)                               # (B, V, D)
         bad = ~torch.isfinite(pooled).flatten(1).all(dim=1) & mask.any(dim=-1).all(dim=1)
         if bool(bad.any()):
             example = batch.examples[int(bad.nonzero()[0])]
-            raise not_finite(number, hidden.dtype, example.id)
+            raise not_finite(readout.layer, hidden.dtype, example.id)
         return LayerBatch(batch.keys.to(hidden.device), hidden[:, 0], mask[:, 0], pooled)
 
     def keep(self, batch: Batch) -> None:
