@@ -19,10 +19,10 @@ from layerwise.api.texts import texts
 from layerwise.core.files import open_folder
 from layerwise.engines.local import LocalEngine
 from layerwise.engines.opening import open_engine
-from layerwise.engines.ray import Cluster
 from layerwise.engines.shards import Checkpoint, threads
 from layerwise.inputs.source import Example
 from layerwise.models.load import ModelSpec, load_network
+from layerwise.options.engine import Cluster
 from layerwise.options.scan import ScanOptions
 from layerwise.sweep.prepare import prepare
 from layerwise.sweep.run import ScanWork

@@ -20,7 +20,7 @@ from pathlib import Path
 import psutil
 from ray.cluster_utils import Cluster
 
-from layerwise.engines.ray import RAY_HABITS
+from layerwise.engines.ray_cluster import RAY_HABITS
 from layerwise.runs.table import LayerTable
 
 

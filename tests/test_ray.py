@@ -22,7 +22,8 @@ from layerwise.campaigns import Campaign
 from layerwise.core.errors import InputError, ModelError, RunError
 from layerwise.core.files import open_folder
 from layerwise.downstream.data_root import write_task
-from layerwise.engines.ray import RAY_HABITS, open_ray
+from layerwise.engines.ray import open_ray
+from layerwise.engines.ray_cluster import RAY_HABITS
 from layerwise.engines.shards import Checkpoint, threads
 
 ray = pytest.importorskip("ray")

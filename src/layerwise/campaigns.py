@@ -14,7 +14,7 @@ from layerwise.core.files import Folder, open_folder
 from layerwise.core.formats import record_bytes
 from layerwise.core.hashes import file_hash
 from layerwise.engines.opening import as_cluster, open_engine, threads_of
-from layerwise.engines.ray import joined, workers_of
+from layerwise.engines.ray_cluster import joined, workers_of
 from layerwise.engines.shards import threads
 from layerwise.inputs.text import SUFFIXES, open_texts
 from layerwise.models.load import load_tokenizer

@@ -13,7 +13,7 @@ from layerwise.core.checks import require_word
 from layerwise.core.errors import InputError
 from layerwise.core.hashes import Known
 from layerwise.engines.local import LocalEngine
-from layerwise.engines.ray import Cluster, open_ray
+from layerwise.engines.ray import open_ray
 from layerwise.engines.shards import Engine
 from layerwise.models.fingerprint import hashes_of_files
 from layerwise.models.load import (
@@ -23,7 +23,7 @@ from layerwise.models.load import (
 from layerwise.models.network import Network
 from layerwise.models.opening import as_spec, open_network
 from layerwise.models.shipped import read_shipped
-from layerwise.options.engine import ENGINES
+from layerwise.options.engine import ENGINES, Cluster
 
 
 @contextmanager

@@ -1,0 +1,172 @@
+"""One pass over the shards on Ray: which are out, which are done, which are suspected, merged in their order."""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic
+
+from layerwise.core.errors import InputError, MergeError
+from layerwise.core.files import Folder
+from layerwise.engines.poison import find_poison, without
+from layerwise.engines.ray_workers import DEATHS_AT_MOST, Done, WorkerHandle, WorkerPool, cause_of, first_line
+from layerwise.engines.shards import ItemT, Prefix, Report, StateT
+from layerwise.runs.folder import SHARD_FILE, SHARDS, shard_file
+
+DEATHS_THAT_PROVE = 2  # of workers on a single example of such a shard: one may be an accident
+SHARDS_PER_WORKER = 2  # the one it works on and the next, so that it never waits for the driver
+AHEAD = 8  # shards for each worker that may be done before the next in line is
+
+
+@dataclass
+class ShardRun(Generic[StateT, ItemT]):
+    """One pass over the shards: which are out, which are done and wait for their turn, which are suspected."""
+
+    pool: WorkerPool
+    folder: Folder
+    work: Any  # in Ray's object store
+    prefix: Prefix[StateT]
+    report: Report
+    items: dict[int, Sequence[ItemT]] = field(default_factory=dict)  # of shards that are not done
+    left_out: dict[int, Sequence[ItemT]] = field(default_factory=dict)
+    deaths: dict[int, int] = field(default_factory=dict)
+    again: deque[int] = field(default_factory=deque)
+    suspected: deque[int] = field(default_factory=deque)
+    out: dict[Any, tuple[WorkerHandle, int]] = field(default_factory=dict)
+    done: set[int] = field(default_factory=set)
+
+    def go(self, shards: Iterable[Sequence[ItemT]]) -> StateT:
+        waiting = self.unfinished(self.prefix.remaining(shards))
+        while True:
+            self.assign_shards(waiting)
+            self.merge()
+            if not self.out and self.suspected:
+                self.isolate(self.suspected.popleft())
+            elif self.out or self.items or not self.pool.workers:
+                self.listen()
+            else:
+                break
+        state = self.prefix.finish()
+        self.folder.clear(SHARDS, SHARD_FILE)
+        return state
+
+    def unfinished(self, remaining: Iterator[tuple[int, Sequence[ItemT]]]) -> Iterator[int]:
+        """The shards still to do; those whose states an earlier run left in the folder are not done again."""
+        there = set(self.folder.names(SHARDS))
+        for number, items in remaining:
+            if shard_file(number).partition("/")[2] in there and self.is_whole(number, items):
+                self.done.add(number)
+                self.merge()
+                continue
+            self.items[number] = items
+            yield number
+
+    def is_whole(self, number: int, items: Sequence[ItemT]) -> bool:
+        try:
+            state = self.read(number)
+        except (InputError, MergeError):  # damaged, or of another run: done again
+            return False
+        return state.holds(len(items), sum(item.digest for item in items))
+
+    def read(self, number: int) -> StateT:
+        return self.prefix.checkpoint.parse(self.folder.read(shard_file(number)) or b"")
+
+    def assign_shards(self, waiting: Iterator[int]) -> None:
+        """Gives every worker that has less than two shards another, as long as there are any."""
+        for _ in range(SHARDS_PER_WORKER):
+            for worker in self.pool.workers:
+                if len(worker.shards) >= SHARDS_PER_WORKER:
+                    continue
+                if self.again:
+                    number = self.again.popleft()
+                elif self.prefix.seen - self.prefix.done >= AHEAD * self.pool.size + SHARDS_PER_WORKER:
+                    return
+                elif (following := next(waiting, None)) is not None:
+                    number = following
+                else:
+                    return
+                poison = self.left_out.get(number, ())
+                good = without(self.items[number], poison)
+                ref = worker.actor.run.remote(self.work, self.folder, number, good, poison)
+                worker.shards.append(number)
+                self.out[ref] = worker, number
+
+    def listen(self) -> None:
+        """Waits until a worker has something to say, and acts on it."""
+        ready, _ = self.pool.ray.wait([*self.out, *self.pool.opening], num_returns=1)
+        for ref in ready:
+            if ref in self.pool.opening:
+                self.pool.welcome(ref)
+            else:
+                self.on_result(ref)
+
+    def on_result(self, ref: Any) -> None:
+        worker, number = self.out[ref]
+        try:
+            answer = self.pool.ray.get(ref)
+        except self.pool.lost:
+            self.lose(worker)
+            return
+        except self.pool.ray.exceptions.RayTaskError as error:
+            raise cause_of(error) from None
+        del self.out[ref]
+        worker.shards.remove(number)
+        if isinstance(answer, Done):
+            self.report(answer.items, answer.tokens)
+            del self.items[number]
+            self.done.add(number)
+            return
+        self.suspected.append(number)
+        if not answer.foreseen:
+            self.lose(worker)
+
+    def lose(self, worker: WorkerHandle) -> None:
+        """A worker is gone: what it had goes to others; a shard that workers die of again and again is suspected."""
+        for ref in [ref for ref, (other, _) in self.out.items() if other is worker]:
+            del self.out[ref]
+        for place, number in enumerate(worker.shards):
+            self.deaths[number] = self.deaths.get(number, 0) + (place == 0)  # the others had not begun
+            (self.suspected if self.deaths[number] >= DEATHS_AT_MOST else self.again).append(number)
+        worker.shards.clear()
+        self.pool.dismiss(worker)
+
+    def isolate(self, number: int) -> None:
+        """Finds the examples that cannot be computed. Nothing else is out, so every worker is free for it."""
+        poison = find_poison(
+            self.items[number], lambda items: self.trouble(number, items), self.missing, self.prefix.allow_missing
+        )
+        self.left_out[number], self.deaths[number] = poison, 0
+        self.again.append(number)
+
+    @property
+    def missing(self) -> int:
+        """Examples left out so far, in shards that are merged and in those that wait."""
+        return self.prefix.missing + sum(len(items) for n, items in self.left_out.items() if n >= self.prefix.done)
+
+    def trouble(self, number: int, items: Sequence[ItemT]) -> str | None:
+        """What goes wrong with these items, or None."""
+        why = ""
+        for _ in range(DEATHS_THAT_PROVE if len(items) == 1 else 1):
+            while not self.pool.workers:
+                self.listen()
+            worker = self.pool.workers[0]
+            try:
+                trouble = self.pool.ray.get(worker.actor.trial.remote(self.work, number, items))
+            except self.pool.lost as error:
+                why = f"the worker died ({first_line(error)})"
+                self.pool.dismiss(worker)
+                continue
+            if trouble is None:
+                return None
+            if not trouble.foreseen:
+                self.pool.dismiss(worker)
+            return str(trouble.why)
+        return why
+
+    def merge(self) -> None:
+        """Merges what is next in line; files that a checkpoint holds are deleted."""
+        while self.prefix.done in self.done:
+            number = self.prefix.done
+            self.done.remove(number)
+            before = self.prefix.checkpoint.held or 0
+            if self.prefix.add(self.read(number)):
+                self.folder.delete(shard_file(n) for n in range(before, number + 1))

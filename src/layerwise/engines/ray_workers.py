@@ -1,0 +1,150 @@
+"""Workers on Ray: processes that hold the model, started, checked against each other, and replaced when they die."""
+
+import sys
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+from layerwise.core.errors import LayerwiseError, RunError
+from layerwise.core.files import Folder
+from layerwise.engines.poison import Trouble, attempt
+from layerwise.engines.ray_cluster import workers_of
+from layerwise.engines.shards import AnswerT, ItemT, StateT, Work, silent, threads
+from layerwise.options.engine import Cluster
+from layerwise.runs.folder import shard_file
+
+DEATHS_AT_MOST = 3  # of workers on one shard, before its examples are suspected
+SECONDS_BEFORE_A_WORD = 30.0  # how long to wait for a first worker without saying so
+
+
+@dataclass(frozen=True)
+class Done:
+    """A worker's word that a shard's files are in their place."""
+
+    items: int
+    tokens: int
+
+
+class Worker:
+    """A process of its own that holds the tool. The model is loaded by `open`, whose errors reach the driver whole."""
+
+    def __init__(self, load: Callable[[], Any], identify: Callable[[Any], Any]) -> None:
+        self.load, self.identify, self.tool = load, identify, None
+
+    def open(self) -> Any:
+        self.tool = self.load()
+        return self.identify(self.tool)
+
+    def run(
+        self, work: Work[StateT], folder: Folder, number: int, items: Sequence[ItemT], left_out: Sequence[ItemT]
+    ) -> Done | Trouble:
+        tokens: list[int] = []
+        tried = attempt(work, self.tool, number, items, lambda _, more: tokens.append(more))
+        if isinstance(tried, Trouble):
+            return tried
+        state, files = tried
+        state.leave_out(left_out)
+        for name, data in files.items():
+            folder.write(name, data)
+        folder.write(shard_file(number), state.dump())
+        return Done(len(items), sum(tokens))
+
+    def trial(self, work: Work[StateT], number: int, items: Sequence[ItemT]) -> Trouble | None:
+        tried = attempt(work, self.tool, number, items, silent)
+        return tried if isinstance(tried, Trouble) else None
+
+
+@dataclass(eq=False)
+class WorkerHandle:
+    """A worker as the driver sees it: its actor, and the shards that it was given, the one at work first."""
+
+    actor: Any
+    shards: deque[int] = field(default_factory=deque)
+
+
+def in_one_thread(function: Callable[..., AnswerT], *call: Any) -> AnswerT:
+    """What the function answers; there are as many such processes as CPUs."""
+    from threadpoolctl import threadpool_limits
+
+    with threads(1), threadpool_limits(1):
+        return function(*call)
+
+
+def cause_of(error: Any) -> Exception:
+    """An error that a worker met outside the shard's own work: in loading the model, or in writing a file."""
+    cause = error.cause
+    if isinstance(cause, LayerwiseError):
+        return cause
+    return RunError(f"a worker failed: {type(cause).__name__}: {cause}. Fix it and run the same command again")
+
+
+def first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
+
+
+class WorkerPool:
+    """Workers that stay from run to run, so that the model is loaded once; those that die are replaced."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.ray, self.cluster = import_module("ray"), cluster
+        names = ("RayActorError", "WorkerCrashedError", "NodeDiedError", "OutOfMemoryError", "ObjectLostError")
+        self.lost = tuple(getattr(self.ray.exceptions, name) for name in names)
+        self.size = workers_of(cluster)
+        self.workers: list[WorkerHandle] = []
+        self.opening: dict[Any, WorkerHandle] = {}
+        self.deaths_in_opening = 0
+        self.identity: Any = None
+
+    def open(self, load: Callable[[], Any], identify: Callable[[Any], Any]) -> None:
+        """Starts the workers and waits for the first; the others join while it is at work."""
+        cpus, gpus = self.cluster.cpus_per_worker, self.cluster.gpus_per_worker
+        make = self.ray.remote(Worker).options(
+            num_cpus=cpus, num_gpus=gpus, max_restarts=0, scheduling_strategy="SPREAD"
+        )
+        self.start: Callable[[], Any] = lambda: make.remote(load, identify)
+        for _ in range(self.size):
+            self.start_worker()
+        need = f"a worker needs {cpus:g} CPUs and {gpus:g} GPUs"
+        while self.identity is None:
+            ready, _ = self.ray.wait(list(self.opening), timeout=SECONDS_BEFORE_A_WORD)
+            if not ready:
+                print(f"layerwise: waiting for a first worker on the cluster; {need}", file=sys.stderr)
+            for ref in ready:
+                self.welcome(ref)
+
+    def start_worker(self) -> None:
+        worker = WorkerHandle(self.start())
+        self.opening[worker.actor.open.remote()] = worker
+
+    def welcome(self, ref: Any) -> None:
+        """Takes in a worker that has loaded its model, which must be the same as that of the others."""
+        worker = self.opening.pop(ref)
+        try:
+            identity = self.ray.get(ref)
+        except self.lost as error:
+            self.deaths_in_opening += 1
+            if self.deaths_in_opening > 2 * self.size + DEATHS_AT_MOST:
+                problem = f"workers die while they load the model, {self.deaths_in_opening} in a row"
+                raise RunError(f"{problem}: {first_line(error)}") from None
+            self.start_worker()
+            return
+        except self.ray.exceptions.RayTaskError as error:
+            raise cause_of(error) from None
+        self.deaths_in_opening = 0
+        self.identity = self.identity or identity
+        if identity != self.identity:
+            problem = f"two workers loaded different models: {self.identity} and {identity}"
+            raise RunError(f"{problem}; put the same files on every node, and use nodes of one kind")
+        self.workers.append(worker)
+
+    def dismiss(self, worker: WorkerHandle) -> None:
+        """Ends a worker that is dead or not to be trusted, and starts another in its place."""
+        self.ray.kill(worker.actor)
+        self.workers.remove(worker)
+        self.start_worker()
+
+    def close(self) -> None:
+        for worker in [*self.workers, *self.opening.values()]:
+            self.ray.kill(worker.actor)
