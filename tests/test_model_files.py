@@ -145,18 +145,18 @@ def objects(model):
     return AutoModel.from_pretrained(model), AutoTokenizer.from_pretrained(model)
 
 
-def test_an_object_and_the_files_that_it_came_from_are_one_model(model, word_texts):
+def test_a_model_from_files_is_known_as_the_object_that_a_run_was_made_with(model, word_texts):
     given = (str(model), objects(model))
     by_name, by_object = (layerwise.scan(one, word_texts, metrics="curvature") for one in given)
     assert by_name.model.fingerprint.startswith("files-") and by_object.model.fingerprint.startswith("memory-")
-    assert same_model(open_network(objects(model)), by_name.model)
-    assert same_model(open_network(model), by_object.model)
-    assert network_of_run(by_name.model, objects(model)).name
+    assert all(same_model(open_network(given), by_object.model) for given in (model, objects(model)))
     changed = objects(model)
     next(changed[0].parameters()).data += 1
-    assert not same_model(open_network(changed), by_name.model)
+    assert not same_model(open_network(changed), by_object.model)
     with pytest.raises(InputError, match="not the model"):
-        network_of_run(by_name.model, changed)
+        network_of_run(by_object.model, changed)
+    with pytest.raises(InputError, match="pass the model's folder or hub id"):  # nothing is loaded beside it to compare
+        network_of_run(by_name.model, objects(model))
 
 
 def test_weights_that_are_changed_after_loading_are_no_longer_those_of_the_files(model):

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from layerwise.core.checks import require_length
-from layerwise.core.errors import InputError, LayerwiseError
+from layerwise.core.errors import InputError
 from layerwise.models.load import (
     ModelSpec,
     Outline,
@@ -42,7 +42,7 @@ def network_of_run(recorded: ModelRef, model: Any = None) -> Network:
     `model` is given where the run's own name no longer leads to it. A record never allows code to run.
     """
     network = open_network(spec_of(recorded) if model is None else model)
-    require_same_model(network, recorded, "this run was made with")
+    require_same_model(network, recorded)
     return network
 
 
@@ -58,27 +58,28 @@ def spec_of(recorded: ModelRef) -> ModelSpec:
 
 
 def same_model(network: Network, recorded: ModelRef) -> bool:
-    """True if the network is the recorded model, byte by byte, whether it was loaded from files or is an object."""
-    if network.fingerprint() == recorded.fingerprint:
-        return True
+    """True if the network is known to be the recorded model, byte by byte.
+
+    A model that was loaded from files can be held against a record of an object, since its weights are in memory. An
+    object cannot be held against a record of files: those would have to be loaded beside it.
+    """
     if recorded.fingerprint.startswith("memory-"):
         return network.fingerprint_in_memory() == recorded.fingerprint
-    if network.files or not recorded.fingerprint.startswith("files-"):
-        return False
-    try:  # an object held against a record of files: the files are loaded, and both compared in memory
-        loaded = load_network(spec_of(recorded))
-    except LayerwiseError:
-        return False
-    unchanged = loaded.fingerprint() == recorded.fingerprint
-    return unchanged and loaded.fingerprint_in_memory() == network.fingerprint_in_memory()
+    return network.fingerprint() == recorded.fingerprint
 
 
-def require_same_model(network: Network, recorded: ModelRef, what: str) -> None:
-    if not same_model(network, recorded):
+def require_same_model(network: Network, recorded: ModelRef) -> None:
+    if same_model(network, recorded):
+        return
+    if not network.files and recorded.fingerprint.startswith("files-"):
         raise InputError(
-            f"{network.name} is not the model that {what}: its weights, config, tokenizer or type differ, or that was "
-            "done by another version of layerwise. Do it again, or pass the right model"
+            f"this run was made with the files of {recorded.name}, and an object in memory cannot be compared with "
+            "files: pass the model's folder or hub id"
         )
+    raise InputError(
+        f"{network.name} is not the model that this run was made with: its weights, config, tokenizer or type differ, "
+        "or the run was made by another version of layerwise. Make the run again, or pass the right model"
+    )
 
 
 def longest(asked: int | None, model: Network | Outline, at_most: int | None = None) -> int:
