@@ -70,9 +70,18 @@ def test_every_file_opens_with_a_caption():
         assert ast.get_docstring(ast.parse(path.read_text())), f"{path} has no docstring"
 
 
+def test_no_file_is_longer_than_400_lines():
+    lengths = {str(path.relative_to(SRC)): len(path.read_text().splitlines()) for path in SRC.rglob("*.py")}
+    assert max(lengths.values()) <= 400, max(lengths, key=lengths.get)
+
+
+def test_there_are_at_most_eight_floors():
+    assert len(FLOORS) <= 8
+
+
 def test_the_public_face():
-    objects = ["CATALOG", "Cluster", "Estimate", "LayerTable", "LayerwiseError", "Metric", "ModelSpec", "Recipe"]
-    objects += ["__version__"]
+    objects = ["CATALOG", "Cluster", "Estimate", "FittedRecipe", "LayerTable", "LayerwiseError", "Metric", "ModelSpec"]
+    objects += ["Recipe", "Rule", "__version__"]
     verbs = ["audit", "campaign", "compare", "correlate", "difference", "doctor", "embed", "evaluate", "export"]
     verbs += ["functional", "pick", "plan", "plot", "report", "scan", "stress", "texts", "tradeoff"]
     assert layerwise.__all__ == objects + verbs

@@ -57,7 +57,8 @@ LIBRARY = [
     (layerwise.plot, PlotOptions, ["runs"]),
     (layerwise.audit, AuditOptions, ["scores"]),
 ]
-NOT_KNOWN_BELOW = {"metrics"}  # may hold Metric objects, whose class the options do not know
+# These may hold objects of classes that the options, which stand lower, do not know.
+NOT_KNOWN_BELOW = {"metrics", "recipes", "backend", "rule", "rules"}
 
 
 @pytest.mark.parametrize(("verb", "options", "arguments"), LIBRARY, ids=[verb.__name__ for verb, *_ in LIBRARY])

@@ -12,11 +12,13 @@ _HOMES = {
     "CATALOG": "layerwise.metrics.catalog",
     "Cluster": "layerwise.options.engine",
     "Estimate": "layerwise.metrics.base",
+    "FittedRecipe": "layerwise.maps.fitted",
     "LayerTable": "layerwise.runs.table",
     "LayerwiseError": "layerwise.core.errors",
     "Metric": "layerwise.metrics.base",
     "ModelSpec": "layerwise.options.model",
     "Recipe": "layerwise.core.recipe",
+    "Rule": "layerwise.selection.rules",
     "audit": "layerwise.api.audit",
     "campaign": "layerwise.campaigns",
     "compare": "layerwise.api.compare",
@@ -59,12 +61,14 @@ if TYPE_CHECKING:  # the same names, for editors and type checkers
     from layerwise.campaigns import campaign as campaign
     from layerwise.core.errors import LayerwiseError as LayerwiseError
     from layerwise.core.recipe import Recipe as Recipe
+    from layerwise.maps.fitted import FittedRecipe as FittedRecipe
     from layerwise.metrics.base import Estimate as Estimate
     from layerwise.metrics.base import Metric as Metric
     from layerwise.metrics.catalog import CATALOG as CATALOG
     from layerwise.options.engine import Cluster as Cluster
     from layerwise.options.model import ModelSpec as ModelSpec
     from layerwise.runs.table import LayerTable as LayerTable
+    from layerwise.selection.rules import Rule as Rule
     from layerwise.sweep.paired import difference as difference
 
 

@@ -15,6 +15,7 @@ from layerwise.options.pick import PickOptions
 from layerwise.runs.folder import Run, is_run
 from layerwise.selection.labels import label_probe
 from layerwise.selection.pick import Pick
+from layerwise.selection.rules import Rule
 from layerwise.selection.run import pick_by_rule, pick_recipe
 
 PICKED_ON = 1000  # texts: maps and probes hardly change beyond
@@ -25,7 +26,7 @@ def pick(
     data: Any = None,
     *,
     labels: Any = None,
-    rule: str | None = None,
+    rule: str | Rule | None = None,
     layer_only: bool = False,
     static: bool = True,
     model: Any = None,
@@ -36,7 +37,8 @@ def pick(
 
     `run` is a scan or evaluation, or a model. With `data` (texts of your own kind, without labels) or `labels` (a
     table or file with text,label or text1,text2,score) the model runs once more over them and a small bundled set, and
-    probes decide. With `rule`, or with neither, a rule over the run's table decides; without one, the last is kept.
+    probes decide. With `rule`, a word or a Rule of your own, that rule decides from the run's table alone; with none of
+    these, the last layer is kept.
     A recipe with a map has whitened token embeddings beside its layer, which doubles its width, unless `static` is off.
     """
     opened = Run.open(run) if is_run(run) else None

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from layerwise.core.checks import Words
 from layerwise.options.field import Option, require_valid
 
 
@@ -12,7 +11,7 @@ class AuditOptions:
     """The options of `audit`."""
 
     metrics: Annotated[Any, Option("table with model, task, layer, metric, value; task may be empty")] = None
-    rules: Annotated[Words, Option("rules with commas, as for pick")] = "last,second_to_last,depth:80%"
+    rules: Annotated[Any, Option("rules with commas, as for pick")] = "last,second_to_last,depth:80%"
 
     def __post_init__(self) -> None:
         require_valid(self)

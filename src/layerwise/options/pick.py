@@ -15,7 +15,7 @@ class PickOptions:
         Any, Option("a few labels: .csv, .jsonl or .parquet with text,label or text1,text2,score")
     ] = None
     rule: Annotated[
-        str | None, Option("a rule over the run's table: depth:80%, min:dime, max:infonce@20%-90% ...")
+        Any, Option("a rule over the run's table: depth:80%, min:dime, max:infonce@20%-90% ...")
     ] = None
     layer_only: Annotated[bool, Option("choose a layer as it is, without a linear map")] = False
     static: Annotated[

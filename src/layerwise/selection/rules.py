@@ -36,8 +36,10 @@ class Rule:
             raise InputError(f"rule {self.name}: no metric {lacking[0]!r}; {has}{suggestion(lacking[0], known)}")
 
 
-def parse_rule(word: str) -> Rule:
-    """The rule that a word means."""
+def parse_rule(word: str | Rule) -> Rule:
+    """The rule that a word means; a rule of one's own is taken as it is."""
+    if isinstance(word, Rule):
+        return word
     if word == "last":
         return Rule(word, lambda curves, depth: depth)
     if word == "second_to_last":

@@ -114,7 +114,7 @@ def weighted_probes(
     return probes, weights
 
 
-def pick_by_rule(table: LayerTable, word: str) -> Pick:
+def pick_by_rule(table: LayerTable, word: str | Rule) -> Pick:
     """What a rule over a scan's table chooses; no model is run.
 
     The recipe has the tokens, the pooling and the map of the rows that the rule looked at.
@@ -131,13 +131,13 @@ def pick_by_rule(table: LayerTable, word: str) -> Pick:
     normed = any(row.readout == "normed" and row.layer == depth for row in table)
     last = replace(at, layer=depth, readout="normed" if normed else "raw")
     layer = rule(curves_of(table), depth)
-    why = [f"rule {word}, on the table alone; rules over metrics fail on some families (docs/pick.md)"]
+    why = [f"rule {rule.name}, on the table alone; rules over metrics fail on some families (docs/pick.md)"]
     if rule.needs and len(measured) <= depth:
         why.append(f"only these of {depth + 1} layers are in the table: {', '.join(map(str, measured))}")
     why += [f"{metric} has {count} settings in this table; the first counts" for metric, count in several(table, rule)]
     recipe = last if layer == depth else replace(at, layer=layer)
     model = table.model or ModelRef(next(iter(table)).model)
-    return Pick(model, recipe, last, word, tuple(why), saving=1 - layer / depth)
+    return Pick(model, recipe, last, rule.name, tuple(why), saving=1 - layer / depth)
 
 
 def several(table: LayerTable, rule: Rule) -> list[tuple[str, int]]:
