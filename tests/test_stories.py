@@ -8,7 +8,7 @@ import pytest
 from runs import eval_table, scan_table
 
 import layerwise
-from layerwise.inputs.perturbations import text as text_views
+from layerwise.inputs import text_processor
 from layerwise.inputs.perturbations.base import perturbed
 
 
@@ -48,6 +48,6 @@ def test_a_view_is_one_function(tiny_llama, word_texts, monkeypatch):
 
     assert perturbed("a b", reversed_words, 0.3, seed=0, example_id="x", name=1) == "b a"
     usual = layerwise.scan(tiny_llama, word_texts, metrics="infonce")
-    monkeypatch.setattr(text_views, "perturb_text", reversed_words)
+    monkeypatch.setattr(text_processor, "perturb_text", reversed_words)
     other = layerwise.scan(tiny_llama, word_texts, metrics="infonce")
     assert [row.value for row in other] != [row.value for row in usual]
