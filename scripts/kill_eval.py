@@ -54,7 +54,7 @@ def main() -> None:
         assert code == 0
         break
     killed = LayerTable.load(folder / "killed")
-    keys = ["metric", "layer", "readout", "tokens", "pooling"]
+    keys = ["metric", "layer", "norm", "tokens", "pooling"]
     tables = [t.to_pandas().set_index(keys).value.sort_index() for t in (whole, killed)]
     pd.testing.assert_series_equal(*tables, check_exact=True)
     segments = [len(list((folder / name).glob("*/vectors/*/segment-*"))) for name in ("whole", "killed")]

@@ -58,7 +58,7 @@ def main(model: str, layer: str, *options: str) -> int:
     gap = float(np.abs(rows - here).max())
     if recipe.transform == "none" and not recipe.normalize:
         frame = layerwise.embed(
-            model, [recipe.prompt + text for text in texts], layers=str(recipe.layer), readout=recipe.readout,
+            model, [recipe.prompt + text for text in texts], layers=str(recipe.layer), norm=recipe.norm,
             tokens=recipe.tokens, pooling=recipe.pooling, max_length=recipe.max_length,
         )
         gap = max(gap, float(np.abs(rows - np.stack(frame[f"layer_{recipe.layer}"])).max()))

@@ -19,8 +19,8 @@ def scan_table(
         for treatment in rows:
             for layer in range(depth + 1):
                 value = 2 + m + shift + math.sin(layer / depth * 3 + m + (treatment == "raw"))
-                for readout in ("raw", "normed") if layer == depth else ("raw",):
-                    scores.append(one(model, layer, depth, metric, value, rows=treatment, readout=readout))
+                for norm in ("raw", "normed") if layer == depth else ("raw",):
+                    scores.append(one(model, layer, depth, metric, value, rows=treatment, norm=norm))
     told = {"name": model, "revision": "main", "fingerprint": f"of {model}", "depth": depth, "width": 8, "family": "f"}
     options = {"data": "texts.txt", "limit": 7}
     data = {"name": "texts.txt (first 7)", "options": options, "prompts": 7, "tokens": 70, "cut": 1}
@@ -36,7 +36,7 @@ def eval_table(model: str = "m", *, depth: int = 5, tasks: Any = ("STS12", "Bank
             value = 60 + t - 10 * abs(layer / depth - 2 / 3)
             more = {"rows": "-", "pooling": "mean", "data": "STS: cosine_spearman"}
             scores.append(one(model, layer, depth, task, value, **more))
-        scores.append(one(model, depth, depth, task, 51.0 + t, readout="normed", **more))
+        scores.append(one(model, depth, depth, task, 51.0 + t, norm="normed", **more))
     told = {"name": model, "revision": "main", "fingerprint": f"of {model}"}
     sizes = {task: "all 9" for task in tasks}
     return LayerTable(tuple(scores), {"kind": "eval", "model": told, "tasks": sizes, "max_length": 64})
@@ -54,7 +54,7 @@ def stress_table(model: str = "m", *, depth: int = 5, levels: Any = (0.0, 0.5, 1
 
 
 def one(model: str, layer: int, depth: int, metric: str, value: float, **more: Any) -> LayerScore:
-    given = {"readout": "raw", "tokens": "all", "pooling": "-", "rows": "raw", "n": 7}
+    given = {"norm": "raw", "tokens": "all", "pooling": "-", "rows": "raw", "n": 7}
     interval = {} if more.get("rows") == "-" else {"ci_low": value - 0.1, "ci_high": value + 0.1}
     return LayerScore(
         model=model, layer=layer, depth=layer / depth, metric=metric, value=value, **(given | interval | more)

@@ -112,7 +112,7 @@ def test_last_is_not_read_in_another_way(tiny_llama):
 def test_a_plain_decoder_is_mean_pooled_behind_its_norm(tiny_llama):
     frame = layerwise.embed(tiny_llama, TEXTS)
     close(frame["last"], SentenceTransformer(tiny_llama, device="cpu").encode(TEXTS))
-    close(layerwise.embed(tiny_llama, TEXTS, layers=3, readout="normed")["layer_3"], np.stack(list(frame["last"])))
+    close(layerwise.embed(tiny_llama, TEXTS, layers=3, norm="normed")["layer_3"], np.stack(list(frame["last"])))
 
 
 def test_a_causal_language_model_is_pooled_by_its_last_token(tmp_path):
@@ -135,7 +135,7 @@ def test_an_exported_plain_decoder_is_the_original(tiny_llama, tmp_path):
 def test_pick_keeps_the_model_as_shipped(tmp_path, word_texts):
     folder = ship(tmp_path / "model", "bert", "cls", normalize=True)
     found = layerwise.pick(folder, word_texts, layer_only=True)
-    assert found.last == last_recipe(open_network(folder)) and found.last.readout == "shipped"
+    assert found.last == last_recipe(open_network(folder)) and found.last.norm == "shipped"
 
 
 def test_a_folder_that_layerwise_exported_is_read_as_it_ships(tiny_llama, tmp_path, word_texts):
@@ -161,7 +161,7 @@ def test_eval_scores_the_model_as_shipped(tmp_path):
     pairs = [(a, b, (i * 7 + j * 3) % 5) for i, a in enumerate(TEXTS) for j, b in enumerate(TEXTS) if i < j]
     write_task(tmp_path / "root", "Mine", "STS", pd.DataFrame(pairs, columns=["sentence1", "sentence2", "score"]))
     table = layerwise.evaluate(folder, "all", out=tmp_path / "run", data_root=tmp_path / "root", layers="1,last")
-    (row,) = table.where(readout="shipped")
+    (row,) = table.where(norm="shipped")
     assert row.layer == 3 and row.pooling == "shipped"
     assert {r.pooling for r in table.where(layer=1)} == {"first"}
     vectors = dict(zip(TEXTS, SentenceTransformer(folder, device="cpu").encode(TEXTS), strict=True))

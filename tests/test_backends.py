@@ -25,7 +25,7 @@ class PlainTorch:
     error: float = 0.0  # what it adds to its vectors
 
     def require(self, network, recipe, mode):
-        if recipe.pooling != "mean" or recipe.tokens != "all" or recipe.readout != "raw":
+        if recipe.pooling != "mean" or recipe.tokens != "all" or recipe.norm != "raw":
             raise ExportError("plain_torch holds raw layers with pooling mean over all tokens")
 
     def save(self, job, folder):

@@ -82,7 +82,7 @@ def test_cka_needs_kept_rows_of_the_same_texts(two_runs, tiny_llama, tmp_path):
 
 def test_differences_are_paired_over_the_prompts_that_both_saw(two_runs):
     (pair,) = layerwise.compare(*two_runs).pairs
-    row = pair.changes.query("metric == 'prompt_entropy' and rows == 'raw' and readout == 'raw' and layer == 2").iloc[0]
+    row = pair.changes.query("metric == 'prompt_entropy' and rows == 'raw' and norm == 'raw' and layer == 2").iloc[0]
     same = layerwise.difference(two_runs[0], "prompt_entropy", 2, 2, other_run=two_runs[1])
     assert (row.difference, row.ci_low, row.ci_high, row.p, row.n) == pytest.approx(
         (same.mean, same.ci_low, same.ci_high, same.p, 28)
@@ -98,7 +98,7 @@ def test_unpaired_intervals_add_up_as_squares():
 
 def test_layers_meet_at_equal_depth_ties_to_the_shallower():
     (pair,) = layerwise.compare(scan_table("a", depth=2), scan_table("b", depth=5), rows="raw").pairs
-    curve = pair.changes.query("metric == 'curvature' and readout == 'raw'")
+    curve = pair.changes.query("metric == 'curvature' and norm == 'raw'")
     assert list(zip(curve.layer, curve.other_layer, strict=True)) == [(0, 0), (1, 2), (2, 5)]
 
 

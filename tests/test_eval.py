@@ -75,7 +75,7 @@ def root(tmp_path_factory):
 
 
 def scores(table):
-    return table.to_pandas().set_index(["metric", "layer", "readout", "tokens"]).value.sort_index()
+    return table.to_pandas().set_index(["metric", "layer", "norm", "tokens"]).value.sort_index()
 
 
 def test_every_type_is_scored_on_every_layer_with_one_pass_a_text(tiny_llama, root, tmp_path):
@@ -425,7 +425,7 @@ def test_the_command_line_prepares_and_scores(tiny_llama, tmp_path, capsys):
     out = ["--out", str(tmp_path / "out"), "--workers", "0", "--layers", "1,last", "--json"]
     assert main(["eval", tiny_llama, "--tasks", "all", "--data-root", root, *out]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert {(s["layer"], s["readout"]) for s in told["scores"]} == {(1, "raw"), (3, "normed")}
+    assert {(s["layer"], s["norm"]) for s in told["scores"]} == {(1, "raw"), (3, "normed")}
     assert main(["eval", tiny_llama, "--tasks", "all", "--data-root", root]) == 2
     assert "needs --out" in capsys.readouterr().err
 
@@ -434,7 +434,7 @@ def test_names_for_mteb():
     assert model_name("org/model") == "org/model"
     assert model_name("/some/where/model") == model_name("./model") == "local/model"
     assert experiment(Recipe(6)) == {"layer": 6}
-    assert experiment(Recipe(6, "normed", "no_first")) == {"layer": 6, "readout": "normed", "tokens": "no_first"}
+    assert experiment(Recipe(6, "normed", "no_first")) == {"layer": 6, "norm": "normed", "tokens": "no_first"}
 
 
 # ---- correlation
@@ -451,7 +451,7 @@ def test_distance_correlation_is_dcors():
 
 
 def table_of(metric, values, **more):
-    given = dict(model="m", readout="raw", tokens="all", pooling="mean", rows="raw", n=5)
+    given = dict(model="m", norm="raw", tokens="all", pooling="mean", rows="raw", n=5)
     return [LayerScore(layer=k, depth=k, metric=metric, value=v, **(given | more)) for k, v in enumerate(values)]
 
 

@@ -49,8 +49,8 @@ def plain(folder, texts=TEXTS):
     return st.SentenceTransformer(str(folder), device="cpu").encode(texts, show_progress_bar=False)
 
 
-def measured(network, layer, readout="raw"):
-    return np.stack(layerwise.embed(network, TEXTS, layers=str(layer), readout=readout)[f"layer_{layer}"])
+def measured(network, layer, norm="raw"):
+    return np.stack(layerwise.embed(network, TEXTS, layers=str(layer), norm=norm)[f"layer_{layer}"])
 
 
 CASES = [("raw", 0), ("raw", 1), ("raw", 2), ("raw", DEPTH), ("normed", 1), ("normed", DEPTH)]
@@ -59,40 +59,40 @@ CASES = [("raw", 0), ("raw", 1), ("raw", 2), ("raw", DEPTH), ("normed", 1), ("no
 @pytest.mark.parametrize("family", sorted(set(FAMILIES) - {"t5"}))
 def test_every_family_exports_with_no_difference_or_is_refused_with_the_reason(family, tmp_path):
     for mode in ("portable", "compact"):
-        for readout, layer in CASES:
+        for norm, layer in CASES:
             network = fresh(family)
-            if readout == "normed" and network.anatomy.final_norm is None:
+            if norm == "normed" and network.anatomy.final_norm is None:
                 continue
-            out = tmp_path / f"{mode}-{readout}-{layer}"
-            options = {"readout": readout, "mode": mode}
-            if refused(family, mode, readout, layer):
+            out = tmp_path / f"{mode}-{norm}-{layer}"
+            options = {"norm": norm, "mode": mode}
+            if refused(family, mode, norm, layer):
                 with pytest.raises(ExportError, match="cannot be exported"):
                     layerwise.export(network, layer, out, **options)
                 assert not list(tmp_path.glob(f"*{out.name}*")), "nothing is left behind"
                 continue
             layerwise.export(network, layer, out, **options)
-            assert np.abs(plain(out) - measured(network, layer, readout)).max() == 0, (mode, readout, layer)
+            assert np.abs(plain(out) - measured(network, layer, norm)).max() == 0, (mode, norm, layer)
 
 
 @pytest.mark.parametrize("family", sorted(set(FAMILIES) - {"t5"}))
 def test_every_family_exports_with_a_transform(family, word_texts, tmp_path):
-    for readout, layer in [("raw", 1), ("normed", DEPTH)]:
+    for norm, layer in [("raw", 1), ("normed", DEPTH)]:
         network = fresh(family)
-        readout = readout if network.anatomy.final_norm is not None else "raw"
-        out = tmp_path / readout / str(layer)
-        layerwise.export(network, layer, out, readout=readout, transform="remove_top:2", fit=word_texts)
-        fitted = layerwise.embed(network, word_texts, layers=str(layer), readout=readout)[f"layer_{layer}"]
-        rows = torch.from_numpy(measured(network, layer, readout))
+        norm = norm if network.anatomy.final_norm is not None else "raw"
+        out = tmp_path / norm / str(layer)
+        layerwise.export(network, layer, out, norm=norm, transform="remove_top:2", fit=word_texts)
+        fitted = layerwise.embed(network, word_texts, layers=str(layer), norm=norm)[f"layer_{layer}"]
+        rows = torch.from_numpy(measured(network, layer, norm))
         expected = fit_map("remove_top:2", *moments(torch.from_numpy(np.stack(fitted))))(rows).numpy()
-        assert np.abs(plain(out) - expected).max() <= 1e-6 * float(rows.abs().max()), (readout, layer)
+        assert np.abs(plain(out) - expected).max() <= 1e-6 * float(rows.abs().max()), (norm, layer)
 
 
-def beside(network, texts, fit, layer, readout="raw", **options):
+def beside(network, texts, fit, layer, norm="raw", **options):
     """remove_top:2 of a layer and whitened token embeddings, by plain NumPy: centred, mapped, of the same length."""
     blocks = []
-    for number, how, word in [(layer, readout, "remove_top:2"), (0, "raw", "whiten")]:
+    for number, how, word in [(layer, norm, "remove_top:2"), (0, "raw", "whiten")]:
         known, asked = (
-            np.stack(layerwise.embed(network, given, layers=str(number), readout=how, **options)[f"layer_{number}"])
+            np.stack(layerwise.embed(network, given, layers=str(number), norm=how, **options)[f"layer_{number}"])
             for given in (fit, texts)
         )
         mean = known.mean(axis=0, dtype=np.float64)
@@ -107,20 +107,20 @@ def beside(network, texts, fit, layer, readout="raw", **options):
 
 @pytest.mark.parametrize("family", sorted(set(FAMILIES) - {"t5"}))
 def test_every_family_exports_with_token_embeddings_beside_a_layer(family, word_texts, tmp_path):
-    for mode, readout, layer in [("portable", "raw", 1), ("compact", "raw", 2), ("portable", "normed", DEPTH)]:
+    for mode, norm, layer in [("portable", "raw", 1), ("compact", "raw", 2), ("portable", "normed", DEPTH)]:
         network = fresh(family)
-        readout = readout if network.anatomy.final_norm is not None else "raw"
-        options = {"readout": readout, "transform": "remove_top:2+static", "fit": word_texts, "mode": mode}
+        norm = norm if network.anatomy.final_norm is not None else "raw"
+        options = {"norm": norm, "transform": "remove_top:2+static", "fit": word_texts, "mode": mode}
         out = tmp_path / f"{mode}-{layer}"
-        if family in LATE or refused(family, mode, readout, layer):
+        if family in LATE or refused(family, mode, norm, layer):
             with pytest.raises(ExportError, match="cannot be exported"):
                 layerwise.export(network, layer, out, **options)
             continue
         layerwise.export(network, layer, out, **options)
-        expected = beside(network, TEXTS, word_texts, layer, readout)
+        expected = beside(network, TEXTS, word_texts, layer, norm)
         found = plain(out)
         assert found.shape == (len(TEXTS), 2 * WIDTH)
-        assert np.abs(found - expected).max() <= 1e-4 * np.abs(expected).max(), (mode, readout, layer)
+        assert np.abs(found - expected).max() <= 1e-4 * np.abs(expected).max(), (mode, norm, layer)
 
 
 @pytest.mark.parametrize("options", [{"pooling": "last"}, {"pooling": "max"}, {"tokens": "no_first"}])
@@ -179,11 +179,11 @@ def test_one_stack_of_an_encoder_decoder_is_refused_with_the_reason(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def refused(family, mode, readout, layer):
+def refused(family, mode, norm, layer):
     """Mamba's hidden_states lack the embeddings; Falcon ignores the flag that takes the norm off its last state."""
     if family in LATE:
-        return readout == "raw" and layer == 0
-    return family == "falcon" and readout == "raw" and layer > 0 and (mode == "compact" or layer == DEPTH)
+        return norm == "raw" and layer == 0
+    return family == "falcon" and norm == "raw" and layer > 0 and (mode == "compact" or layer == DEPTH)
 
 
 @pytest.mark.parametrize("transform", ["center", "zscore", "remove_top:2", "whiten", "whiten:0.2:5"])
@@ -277,7 +277,7 @@ def test_a_read_only_target_is_a_clear_error(tiny_llama, small_disk):
 
 def test_what_cannot_be_expressed_is_refused(tiny_bert, tiny_llama, tmp_path):
     with pytest.raises(InputError, match="needs a final norm"):
-        layerwise.export(tiny_bert, 2, tmp_path / "m", readout="normed")
+        layerwise.export(tiny_bert, 2, tmp_path / "m", norm="normed")
     with pytest.raises(InputError, match="--fit FILE"):
         layerwise.export(tiny_llama, 2, tmp_path / "m", transform="center")
     with pytest.raises(InputError, match="remove_top:K"):
@@ -411,8 +411,8 @@ def test_a_recipe_survives_as_json(tmp_path):
     recipe = Recipe(9, transform="remove_top:3", max_length=128)
     (tmp_path / "r.json").write_text(recipe.to_json())
     assert Recipe.load(tmp_path / "r.json") == recipe
-    assert (recipe.at.layer, recipe.at.pooling) == (9, "mean")
-    with pytest.raises(InputError, match="it has the fields layer, readout"):
+    assert (recipe.readout.layer, recipe.readout.pooling) == (9, "mean")
+    with pytest.raises(InputError, match="it has the fields layer, norm"):
         Recipe.from_json('{"layr": 3}')
 
 

@@ -205,7 +205,7 @@ def test_edited_tables_of_a_data_root_are_not_scored_as_the_old_ones(tiny_llama,
 
 def test_scores_of_one_version_are_not_served_for_another(tmp_path, monkeypatch):
     recipe, local = Recipe(1), TaskChoice("STSBenchmark", "STS")
-    kind = VectorKind("f", "float32", 8, (recipe.at,))
+    kind = VectorKind("f", "float32", 8, (recipe.readout,))
     scorer = scoring.Scorer(tmp_path, kind, "float32", "m", "main")
     told = {"task": "STSBenchmark", "metric": "x", "recipe": vars(recipe), "score": 1.0}
     write_json(scorer.path(local, recipe), told | {"made_with": scoring.made_with(local)})

@@ -173,13 +173,13 @@ def tradeoff(made, kind, scratch):
 
 def correlate_scan(made, kind, scratch):
     rows = json.loads(call("correlate", made.places[kind], made.places["eval"], "--json"))
-    scored = {(row.metric, row.rows, row.tokens, row.pooling) for row in made.table(kind).where(readout="raw")}
+    scored = {(row.metric, row.rows, row.tokens, row.pooling) for row in made.table(kind).where(norm="raw")}
     assert {(row["metric"], row["rows"], row["tokens"], row["pooling"]) for row in rows} <= scored and rows
 
 
 def correlate_eval(made, kind, scratch):
     rows = json.loads(call("correlate", made.places["scan"], made.places[kind], "--json"))
-    tasks = {(row.metric, row.transform) for row in made.table(kind).where(readout="raw")}
+    tasks = {(row.metric, row.transform) for row in made.table(kind).where(norm="raw")}
     assert {(row["task"], row["transform"]) for row in rows} == tasks
 
 
@@ -193,7 +193,7 @@ def export_scores(made, kind, scratch):
     words = ("--layer", 1, "--pooling", "mean", "--scores", made.places[kind])
     call("export", made.model, *words, "--out", scratch / "model")
     card = (scratch / "model" / "README.md").read_text()
-    tasks = {row.metric for row in made.table(kind).where(layer=1, readout="raw", tokens="all", transform="none")
+    tasks = {row.metric for row in made.table(kind).where(layer=1, norm="raw", tokens="all", transform="none")
              if row.rows == "-" and row.pooling == "mean"}  # fmt: skip
     assert all(task in card for task in tasks)
 

@@ -103,7 +103,7 @@ def test_words_that_another_room_gives_a_meaning_are_the_words_that_are_offered(
 # Written by hand: a flag that is renamed or lost breaks somebody's script.
 MODEL = "revision dtype device device-map adapter part trust-remote-code"
 TEXTS = "data column id-column split config only min-tokens limit sample"
-READING = "layers readout tokens pooling max-length batch-tokens"
+READING = "layers norm tokens pooling max-length batch-tokens"
 ENGINE = "engine address workers cpus-per-worker gpus-per-worker threads"
 FLAGS = {
     "scan": f"{MODEL} {TEXTS} {READING} {ENGINE} allow-missing out metrics rows shard-size seed view-strength state "
@@ -111,13 +111,13 @@ FLAGS = {
     "campaign": "dry-run json",
     "eval": f"{MODEL} {READING} {ENGINE} tasks data-root out recipe fit vectors precision dry-run json",
     "pick": "data column labels rule layer-only no-static model max-length seed save json",
-    "export": f"{MODEL} layer recipe out readout tokens pooling transform fit column normalize prompt scores mode "
+    "export": f"{MODEL} layer recipe out norm tokens pooling transform fit column normalize prompt scores mode "
     "backend max-length why",
     "embedder": f"{MODEL} data column labels no-static out mode max-length",
     "report": "html overwrite title",
     "compare": "against rows tokens html overwrite json",
-    "plot": "figure out overwrite metric rows tokens pooling readout transform measure cost",
-    "correlate": "readout json",
+    "plot": "figure out overwrite metric rows tokens pooling norm transform measure cost",
+    "correlate": "norm json",
     "tradeoff": "score model data mode repeats json",
     "audit": "metrics rules json",
     "stress": f"{MODEL} {TEXTS} {READING} {ENGINE} allow-missing kind levels metrics rows shard-size seed state out "
@@ -184,13 +184,13 @@ def test_wrong_values_are_refused_by_name_all_at_once():
     assert str(refused.value) == (
         "depth_limit must be at least 1, not 0; mode 'quik' is not one of quick, slow; did you mean quick?"
     )
-    with pytest.raises(InputError, match="rows 'row'.*; readout 'Raw'.*; shard_size must.*; engine 'rey'"):
-        ScanOptions(rows="row", readout="Raw", shard_size=0, engine="rey")
+    with pytest.raises(InputError, match="rows 'row'.*; norm 'Raw'.*; shard_size must.*; engine 'rey'"):
+        ScanOptions(rows="row", norm="Raw", shard_size=0, engine="rey")
 
 
 @pytest.mark.parametrize("options", [EmbedOptions, ExportOptions])
 def test_a_verb_that_makes_one_vector_per_layer_takes_one_way_to_read_it(options):
-    for name, word in (("readout", "raw,normed"), ("tokens", ["all", "no_first"]), ("pooling", "mean,last")):
+    for name, word in (("norm", "raw,normed"), ("tokens", ["all", "no_first"]), ("pooling", "mean,last")):
         with pytest.raises(InputError, match=f"{name} .* is not one of"):
             options(**{name: word})
 

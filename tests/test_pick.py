@@ -139,7 +139,7 @@ def test_probes_see_the_vectors_of_embed(tiny_llama, word_texts):
             return rows[:, 0]
 
     candidates = layer_candidates(network)
-    trial = run_trial(network, [c.at for c in candidates], [Spy()], word_texts, max_length=32)
+    trial = run_trial(network, [c.readout for c in candidates], [Spy()], word_texts, max_length=32)
     score_candidates(trial, candidates)
     expected = np.stack(layerwise.embed(network, word_texts[:6], layers="1", max_length=32).layer_1)
     assert seen[1] == pytest.approx(expected, abs=1e-6)
@@ -271,8 +271,8 @@ def test_pick_by_a_rule_needs_no_model(tiny_llama, word_texts, tmp_path, capsys)
     assert found.recipe == Recipe(2) and found.saving == pytest.approx(1 / 3)
     assert layerwise.pick(tmp_path).keep_last
     assert main(["pick", str(tmp_path), "--rule", "min:curvature", "--json"]) == 0
-    curve = [r.value for r in table.where(metric="curvature", readout="raw")][:3]
-    curve.append(table.where(metric="curvature", readout="normed").scores[0].value)
+    curve = [r.value for r in table.where(metric="curvature", norm="raw")][:3]
+    curve.append(table.where(metric="curvature", norm="normed").scores[0].value)
     known = [c if c == c else np.inf for c in curve]
     assert json.loads(capsys.readouterr().out)["recipe"]["layer"] == int(np.argmin(known))
     assert main(["pick", tiny_llama, "--rule", "last"]) == 2

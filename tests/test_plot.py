@@ -28,7 +28,7 @@ def closed():
 def test_depth_draws_a_line_a_model_with_its_band_and_the_normed_ring():
     table = scan_table("a", depth=5)
     ax = layerwise.plot(table, scan_table("b", depth=8), metric="curvature", rows="raw")
-    curve = [s.value for s in table.where(metric="curvature", rows="raw", readout="raw")]
+    curve = [s.value for s in table.where(metric="curvature", rows="raw", norm="raw")]
     lines = [line for line in ax.lines if len(line.get_xdata()) > 1]
     assert len(lines) == 2 and len(ax.collections) == 2
     assert lines[0].get_ydata() == pytest.approx(curve) and lines[0].get_xdata()[-1] == 100

@@ -23,7 +23,7 @@ from layerwise.runs.labels import model_labels
 from layerwise.runs.table import LayerTable
 
 PICK = {
-    "recipe": {"layer": 3, "readout": "raw", "pooling": "mean", "transform": "none"},
+    "recipe": {"layer": 3, "norm": "raw", "pooling": "mean", "transform": "none"},
     "keep_last": False,
     "rule": "proxy",
     "why": ["layer 3 leads on <b>two</b> tasks"],

@@ -13,7 +13,7 @@ from layerwise.runs.table import LayerTable
 
 
 def score(layer, value, **more):
-    given = dict(model="m", depth=layer / 2, readout="raw", tokens="all", pooling="-", rows="raw", metric="curvature")
+    given = dict(model="m", depth=layer / 2, norm="raw", tokens="all", pooling="-", rows="raw", metric="curvature")
     return LayerScore(layer=layer, value=value, n=7, **(given | more))
 
 
@@ -22,7 +22,7 @@ TABLE = LayerTable(
         score(0, 1.5, ci_low=1.0, ci_high=2.0),
         score(1, math.nan, skipped=3),
         score(2, 0.5),
-        score(2, 0.7, readout="normed"),
+        score(2, 0.7, norm="normed"),
     ),
     {"kind": "scan", "command": "…"},
 )
@@ -41,7 +41,7 @@ def test_json_has_null_for_what_is_undefined():
 
 
 def test_rows_are_found_by_their_columns():
-    assert [s.layer for s in TABLE.where(readout="raw", metric="curvature")] == [0, 1, 2]
+    assert [s.layer for s in TABLE.where(norm="raw", metric="curvature")] == [0, 1, 2]
     with pytest.raises(InputError, match="no column layers; a row has model, layer"):
         TABLE.where(layers=1)
 

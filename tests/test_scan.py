@@ -26,13 +26,13 @@ from layerwise.runs.table import LayerTable
 from layerwise.sweep import worker
 
 PROMPT_LEVEL = {"prompt_entropy", "prompt_entropy_normalized", "curvature", "mean_norm"}
-ASKED = {"rows": "raw,unit,centered_unit", "tokens": "all,no_first,no_sinks", "readout": "raw,normed"}
+ASKED = {"rows": "raw,unit,centered_unit", "tokens": "all,no_first,no_sinks", "norm": "raw,normed"}
 
 
 def same(one, other, prompt=1e-5, dataset=1e-4):
     """All values alike: prompt-level metrics within `prompt`, data-set ones within `dataset`, relative."""
     a, b = one.to_pandas(), other.to_pandas()
-    keys = ["layer", "readout", "tokens", "pooling", "rows", "metric"]
+    keys = ["layer", "norm", "tokens", "pooling", "rows", "metric"]
     both = a.merge(b, on=keys, suffixes=("", "_other"))
     assert len(both) == len(a) == len(b)
     for row in both.itertuples():
@@ -47,9 +47,9 @@ def identical(one, other):
 
 def test_every_layer_has_every_metric_and_the_last_one_also_normed(tiny_llama, word_texts):
     table = layerwise.scan(tiny_llama, word_texts).to_pandas()
-    raw = table[table.readout == "raw"]
+    raw = table[table.norm == "raw"]
     assert sorted(raw.layer.unique()) == list(range(DEPTH + 1))
-    assert set(table[table.readout == "normed"].layer) == {DEPTH}
+    assert set(table[table.norm == "normed"].layer) == {DEPTH}
     assert raw.groupby("layer").metric.nunique().eq(10).all()
     assert table.value.notna().all() and (table.n == len(word_texts)).all()
     assert raw[raw.layer == 1].depth.unique() == pytest.approx(1 / DEPTH)
@@ -180,8 +180,8 @@ def test_token_choices_are_what_they_say(tiny_llama):
     example = Example("a", "w1 </s> w2 w3")
 
     def pooled(tokens, pooling="mean", max_length=60):
-        at = Readout(2, "raw", tokens, pooling)
-        return pooled_vectors(network, [example], [at], max_length=max_length)[at][0]
+        readout = Readout(2, "raw", tokens, pooling)
+        return pooled_vectors(network, [example], [readout], max_length=max_length)[readout][0]
 
     each = [pooled("all", "last", n) for n in (1, 2, 3, 4)]
     torch.testing.assert_close(pooled("all"), torch.stack(each).mean(dim=0))
@@ -233,7 +233,7 @@ def test_all_problems_of_a_call_are_told_at_once(tiny_bert, word_texts):
     for word in ("'row' is not one of raw", "'some' is not one of all", "threads must be", "batch_tokens must be"):
         assert word in str(told.value)
     with pytest.raises(InputError, match="no final norm"):  # which only the model tells
-        layerwise.scan(tiny_bert, word_texts, readout="normed")
+        layerwise.scan(tiny_bert, word_texts, norm="normed")
     with pytest.raises(InputError, match="prompt_entropy, "):
         layerwise.scan(tiny_bert, word_texts, metrics="entropy")
     with pytest.raises(InputError, match="layers 0 .embeddings. to 3"):
@@ -250,7 +250,7 @@ def test_a_users_own_metric_is_scanned_like_the_others(tiny_llama, word_texts):
         mean_over_prompts("longest_token", lambda t, m: (t.norm(dim=-1) * m).amax(dim=-1)), mean_of(), "this test",
     )  # fmt: skip
     table = layerwise.scan(tiny_llama, word_texts, metrics=[longest, "mean_norm"])
-    by = {(s.metric, s.layer): s.value for s in table.where(readout="raw")}
+    by = {(s.metric, s.layer): s.value for s in table.where(norm="raw")}
     assert all(by["longest_token", k] > by["mean_norm", k] for k in range(DEPTH + 1))
 
 
@@ -370,11 +370,11 @@ def test_prompt_level_values_are_kept_and_average_to_the_score(tiny_llama, word_
     parts = [pd.read_parquet(path) for path in sorted((tmp_path / "prompts").iterdir())]
     prompts = pd.concat(parts)
     assert len(parts) == 3
-    keys = ["layer", "readout", "tokens", "rows", "metric"]
+    keys = ["layer", "norm", "tokens", "rows", "metric"]
     means = prompts.groupby(keys).value.mean()
     for s in table:
         if s.metric in PROMPT_LEVEL:
-            assert means[s.layer, s.readout, s.tokens, s.rows, s.metric] == pytest.approx(s.value, rel=1e-9)
+            assert means[s.layer, s.norm, s.tokens, s.rows, s.metric] == pytest.approx(s.value, rel=1e-9)
     layerwise.scan(tiny_llama, word_texts, out=tmp_path / "none", keep_prompts="none")
     assert not (tmp_path / "none" / "prompts").exists()
 

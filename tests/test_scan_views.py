@@ -20,7 +20,7 @@ from layerwise.metrics.intervals import group_jackknife, interval
 from layerwise.sweep.paired import difference_of_pairs
 
 VIEWED = "infonce,dime,lidar"
-KEYS = ["layer", "readout", "tokens", "pooling", "rows", "metric"]
+KEYS = ["layer", "norm", "tokens", "pooling", "rows", "metric"]
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +124,7 @@ def test_two_layers_are_told_apart_prompt_by_prompt(tiny_llama, texts, tmp_path)
     layerwise.scan(tiny_llama, texts, out=tmp_path)
     found = layerwise.difference(tmp_path, "prompt_entropy", 0, 3)
     prompts = pd.read_parquet(tmp_path / "prompts")
-    chosen = prompts[(prompts.metric == "prompt_entropy") & (prompts.readout == "raw")]
+    chosen = prompts[(prompts.metric == "prompt_entropy") & (prompts.norm == "raw")]
     a, b = (chosen[chosen.layer == k].set_index("id").value for k in (0, 3))
     test = stats.ttest_rel(b, a.reindex(b.index))
     assert found.p == pytest.approx(test.pvalue, rel=1e-6)
@@ -180,7 +180,7 @@ def test_stress_gives_a_table_by_level(tiny_llama, word_texts, tmp_path):
     plain = layerwise.scan(tiny_llama, texts, metrics="prompt_entropy")
     untouched = table.where(metric="prompt_entropy", level=0.0).to_pandas()
     assert untouched.value.to_numpy() == pytest.approx(plain.to_pandas().value.to_numpy())
-    all_one = table.where(metric="prompt_entropy", level=1.0, layer=0, readout="raw").scores[0]
+    all_one = table.where(metric="prompt_entropy", level=1.0, layer=0, norm="raw").scores[0]
     assert all_one.value == pytest.approx(0, abs=1e-5) and all_one.condition == "repeat_one"
     assert len(layerwise.LayerTable.load(tmp_path)) == len(table) == 2 * 2 * (DEPTH + 2)
     resumed = layerwise.stress(tiny_llama, texts, kind="repeat_one", levels=[0, 1], out=tmp_path)

@@ -38,7 +38,7 @@ def longest(name: str, reading: str) -> Metric:
 
 
 def values(table, metric):
-    return [s.value for s in table.where(metric=metric, readout="raw")]
+    return [s.value for s in table.where(metric=metric, norm="raw")]
 
 
 @pytest.mark.parametrize("built_in", ["curvature", "mean_norm", "prompt_entropy"])
@@ -134,7 +134,7 @@ def test_surrogates_keep_the_mean_and_the_spectrum_of_the_mirrored_curve():
 
 
 def rows_of(metric, curve, **more):
-    given = dict(model="m", readout="raw", tokens="all", pooling="mean", rows="raw", n=5)
+    given = dict(model="m", norm="raw", tokens="all", pooling="mean", rows="raw", n=5)
     return [LayerScore(layer=k, depth=k, metric=metric, value=v, **(given | more)) for k, v in enumerate(curve)]
 
 

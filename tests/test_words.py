@@ -33,7 +33,7 @@ def no_weights(monkeypatch):
 
 
 WRONG_WORDS = [
-    ("readout", "Raw", "raw"),
+    ("norm", "Raw", "raw"),
     ("tokens", "no-first", "no_first"),
     ("pooling", "men", "mean"),
 ]
@@ -78,7 +78,7 @@ def test_verbs_refuse_unknown_words_before_weights(name, word, near, tiny_llama,
     with pytest.raises(InputError, match=told):
         layerwise.scan(tiny_llama, TEXTS, **{name: word})
     with pytest.raises(InputError, match=told):
-        layerwise.scan(tiny_llama, TEXTS, **{name: ["raw", word] if name == "readout" else [word]})
+        layerwise.scan(tiny_llama, TEXTS, **{name: ["raw", word] if name == "norm" else [word]})
     if name == "rows":
         return
     with pytest.raises(InputError, match=told):
@@ -170,7 +170,7 @@ def test_a_length_that_holds_only_the_tokenizers_own_tokens_is_refused():
 
 
 @pytest.mark.parametrize(("args", "told"), [
-    (["--readout", "Raw"], "did you mean raw"),
+    (["--norm", "Raw"], "did you mean raw"),
     (["--max-length", "0"], "max_length must be at least 2, not 0"),
     (["--batch-tokens", "-1"], "batch_tokens must be at least 1, not -1"),
     (["--threads", "0"], "threads must be at least 1, not 0"),
@@ -274,8 +274,8 @@ def test_compare_correlate_and_plot_refuse_unknown_words(run):
         layerwise.compare(table, table, tokens="al")
     with pytest.raises(InputError, match="against 'frist' .*did you mean first"):
         layerwise.compare(table, table, against="frist")
-    with pytest.raises(InputError, match="readout 'Raw' .*did you mean raw"):
-        layerwise.correlate(table, table, readout="Raw")
+    with pytest.raises(InputError, match="norm 'Raw' .*did you mean raw"):
+        layerwise.correlate(table, table, norm="Raw")
     with pytest.raises(InputError, match="figure 'dept' .*did you mean depth"):
         layerwise.plot(table, figure="dept")
 
@@ -293,7 +293,7 @@ def test_a_campaign_tells_wrong_words_of_its_settings_before_anything_runs(tmp_p
     from layerwise.campaigns import Campaign
 
     asked = {"out": str(tmp_path / "out"), "models": [tiny_llama], "data": {"d": {"data": "demo", "limit": 0}},
-             "settings": {"s": {"readout": "Raw", "batch_tokens": 0, "state": "exac"}}, "allow_missing": "few"}
+             "settings": {"s": {"norm": "Raw", "batch_tokens": 0, "state": "exac"}}, "allow_missing": "few"}
     with pytest.raises(InputError) as told:
         Campaign.parse(asked, "campaign.yaml")
     for part in ("did you mean raw", "batch_tokens must be at least 1", "did you mean exact", "allow_missing", "limit"):

@@ -23,7 +23,7 @@ def collect(runs: list[Path]) -> pd.DataFrame:
         capped = frame.metric.map(task_sizes(table.run))
         frame = frame.assign(model=run.name, type=kinds[0], score=kinds[1], examples=capped, value=frame.value.round(3))
         frames.append(frame)
-    names = ["model", "tokens", "layer", "readout", "metric", "type", "score", "value", "examples"]
+    names = ["model", "tokens", "layer", "norm", "metric", "type", "score", "value", "examples"]
     return pd.concat(frames)[names].rename(columns={"metric": "task"}).sort_values(names[:4] + ["task"])
 
 
@@ -32,10 +32,10 @@ def best_and_last(scores: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for (model, tokens), group in scores.groupby(["model", "tokens"], sort=False):
         depth = group.layer.max()
-        normed = "normed" if "normed" in set(group.readout) else "raw"
+        normed = "normed" if "normed" in set(group.norm) else "raw"
         for kind in ["all tasks", *sorted(set(group.type))]:
             some = group if kind == "all tasks" else group[group.type == kind]
-            grid = some.pivot_table(index="task", columns=["layer", "readout"], values="value")
+            grid = some.pivot_table(index="task", columns=["layer", "norm"], values="value")
             last, means = grid[depth, normed], grid.mean()
             rows.append({
                 "model": model, "tokens": tokens, "type": kind, "tasks": len(grid), "last": last.mean(),

@@ -40,8 +40,8 @@ def main() -> None:
         tables.append(table.assign(model=name.replace("/step", " step ")))
     curves = pd.concat(tables)
     curves = curves[curves.metric.isin(SHOWN)].assign(setting=lambda d: d.metric + " " + d.rows + " " + d.tokens)
-    wide = curves.pivot_table(index=["model", "readout", "layer"], columns="setting", values="value")
-    order = wide.sort_index(key=lambda level: level.map({"raw": 0, "normed": 1}) if level.name == "readout" else level)
+    wide = curves.pivot_table(index=["model", "norm", "layer"], columns="setting", values="value")
+    order = wide.sort_index(key=lambda level: level.map({"raw": 0, "normed": 1}) if level.name == "norm" else level)
     order.round(4).to_csv(Path(__file__).with_name("curves.csv"))
 
 

@@ -37,8 +37,8 @@ def recipes_of(chosen: int, last: int, transform: str) -> dict[str, layerwise.Re
         "last + same map + static": (last, "normed", f"{transform}+static"),
     }
     return {
-        name: layerwise.Recipe(layer, readout, transform=word, max_length=MAX_LENGTH)
-        for name, (layer, readout, word) in made.items()
+        name: layerwise.Recipe(layer, norm, transform=word, max_length=MAX_LENGTH)
+        for name, (layer, norm, word) in made.items()
     }
 
 
@@ -60,7 +60,7 @@ def main(models: Path, texts_file: Path, root: Path, runs: Path, out: Path, type
                 max_length=MAX_LENGTH, threads=1,
             )  # fmt: skip
             for name, recipe in recipes.items():
-                asked = {"layer": recipe.layer, "readout": recipe.readout, "transform": recipe.transform}
+                asked = {"layer": recipe.layer, "norm": recipe.norm, "transform": recipe.transform}
                 (row,) = [r for r in table.where(**asked) if r.metric == task.name]
                 score = {"task": task.name, "type": task.type, "score": round(row.value, 3)}
                 rows.append({"model": model, "recipe": name} | asked | score)

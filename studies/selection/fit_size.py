@@ -18,14 +18,15 @@ from layerwise.inputs.source import hash_id
 
 def main(models: Path, texts_file: Path, root: Path, recipes: Path, out: Path, *sizes: int) -> None:
     texts = sorted((example.text for example in layerwise.texts(texts_file)), key=hash_id)
-    chosen = pd.read_csv(recipes).query("recipe == 'chosen'").drop_duplicates("model").set_index("model")
+    table = pd.read_csv(recipes).rename(columns={"readout": "norm"})  # its older name
+    chosen = table.query("recipe == 'chosen'").drop_duplicates("model").set_index("model")
     rows = []
     for entry in json.loads(models.read_text()):
         told = chosen.loc[entry["name"]]
         if told["transform"] == "none":
             continue
         length = entry["max_length"]
-        recipe = layerwise.Recipe(int(told.layer), told.readout, transform=told["transform"], max_length=length)
+        recipe = layerwise.Recipe(int(told.layer), told.norm, transform=told["transform"], max_length=length)
         for size in sizes:
             table = layerwise.evaluate(
                 entry["path"], "all", data_root=root, out=entry["eval"], recipes=recipe, max_length=length,

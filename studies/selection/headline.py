@@ -49,7 +49,7 @@ def interval(difference: pd.Series) -> dict[str, float]:
 
 
 def bare_layers() -> pd.DataFrame:
-    scores = pd.read_csv(HERE.parent / "eval" / "scores.csv")
+    scores = pd.read_csv(HERE.parent / "eval" / "scores.csv").rename(columns={"readout": "norm"})  # its older name
     return scores[scores.tokens == "all"].assign(score=lambda frame: frame.value)
 
 
@@ -66,7 +66,7 @@ def recipe_scores(fitted_on: str) -> pd.DataFrame:
             found = own[(own.fitted_on == fitted_on) & (own.layer == at) & (own["transform"] == transform)]
             rows.append(found.assign(recipe=name))
         if fitted_on == "texts":
-            one = bare[(bare.model == model) & (bare.layer == alone) & (bare.readout == "raw")]
+            one = bare[(bare.model == model) & (bare.layer == alone) & (bare.norm == "raw")]
             rows.append(one.assign(recipe="layer alone"))
     return pd.concat(rows)[["model", "recipe", "task", "score"]]
 
@@ -94,9 +94,9 @@ def gains(scores: pd.DataFrame, told: Row, bases: Iterable[str], without: Iterab
 def recovered() -> list[Row]:
     """The share of the gap between last and best layer that the shipped choice of a layer recovers, by models."""
     bare = bare_layers()
-    normed = set(bare[bare.readout == "normed"].model)  # their last layer is the normed one
+    normed = set(bare[bare.norm == "normed"].model)  # their last layer is the normed one
     depth = bare.groupby("model").layer.transform("max")
-    usual = bare[(bare.readout == "normed") | (bare.layer < depth) | ~bare.model.isin(normed)]
+    usual = bare[(bare.norm == "normed") | (bare.layer < depth) | ~bare.model.isin(normed)]
     usual = usual[usual.model.isin(FAMILIES)]
     cases = cases_from_frames(usual.assign(family=usual.model.map(FAMILIES)))
     sets = {

@@ -50,10 +50,10 @@ def probe_table(entry: dict, texts: list[str]) -> tuple[pd.DataFrame, Trial, lis
     network = open_network(entry["path"])
     probes = [*proxy_probes(), *own_probes(texts)]
     candidates = layer_candidates(network, transforms=TRANSFORMS)
-    trial = run_trial(network, [c.at for c in candidates], probes, texts, max_length=entry["max_length"])
+    trial = run_trial(network, [c.readout for c in candidates], probes, texts, max_length=entry["max_length"])
     scored = score_candidates(trial, candidates)
     rows = [
-        {"model": entry["name"], "layer": s.recipe.layer, "readout": s.recipe.readout, "transform": s.recipe.transform}
+        {"model": entry["name"], "layer": s.recipe.layer, "norm": s.recipe.norm, "transform": s.recipe.transform}
         | {name: round(s.mean(name), 5) for name in s.units}
         for s in scored
     ]
@@ -97,11 +97,11 @@ def recipe_rows(entry: dict, trial: Trial, scored: list, texts: list[str], root:
             fit=texts if fit == "texts" else "task",
         )
         for name, recipe in named.items():
-            where = {"layer": recipe.layer, "readout": recipe.readout, "transform": recipe.transform}
+            where = {"layer": recipe.layer, "norm": recipe.norm, "transform": recipe.transform}
             for row in table.where(**where):
                 rows.append({
                     "model": entry["name"], "fitted_on": fit, "recipe": name, "layer": recipe.layer,
-                    "readout": recipe.readout, "transform": recipe.transform, "task": row.metric,
+                    "norm": recipe.norm, "transform": recipe.transform, "task": row.metric,
                     "type": row.data.partition(":")[0], "score": round(row.value, 3),
                     "probe_gain": round(gain.mean, 2), "alike": " ".join(map(str, alike)),
                 })  # fmt: skip

@@ -20,7 +20,7 @@ LENGTHS = (8, 16, 32, 64, 96, 128)
 def wide(table: layerwise.LayerTable, model: str) -> pd.DataFrame:
     """A line a condition, level, metric, row treatment and token choice; a column a layer."""
     frame = table.to_pandas()
-    named = frame.layer.astype(str) + frame.readout.map({"raw": "", "normed": " normed"})
+    named = frame.layer.astype(str) + frame.norm.map({"raw": "", "normed": " normed"})
     keys = ["condition", "level", "metric", "rows", "tokens"]
     pivoted = frame.assign(model=model, layer=named).pivot_table(
         index=["model", *keys], columns="layer", values="value", sort=False, dropna=False

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 from layerwise.api.reading import ways_to_read
-from layerwise.core.checks import PoolingWord, ReadoutWord, TokenChoice
+from layerwise.core.checks import NormWord, PoolingWord, TokenChoice
 from layerwise.core.progress import progress_bar
 from layerwise.inputs.modalities import open_source
 from layerwise.models.layers import LayerChoice, choose_layers
@@ -21,7 +21,7 @@ def embed(
     data: Any,
     *,
     layers: LayerChoice = "last",
-    readout: ReadoutWord = "raw",
+    norm: NormWord = "raw",
     tokens: TokenChoice = "all",
     pooling: PoolingWord | None = None,
     max_length: int | None = None,
@@ -36,13 +36,13 @@ def embed(
     them.
     """
     EmbedOptions(
-        layers=layers, readout=readout, tokens=tokens, pooling=pooling, max_length=max_length,
+        layers=layers, norm=norm, tokens=tokens, pooling=pooling, max_length=max_length,
         batch_tokens=batch_tokens, progress=progress,
     )
     rows = list(open_source(data).every_row())
     examples = [example for _, example in rows if example is not None]
     network = open_network(model)
-    chosen = expand_layers(network, layers, ways_to_read(readout, tokens, pooling))
+    chosen = expand_layers(network, layers, ways_to_read(norm, tokens, pooling))
     numbers, with_last = split_last(layers)
     named = {f"layer_{k}": chosen[i] for i, k in enumerate(choose_layers(numbers, network.depth) if numbers else ())}
     named |= {"last": last_recipe(network)} if with_last else {}
@@ -50,7 +50,7 @@ def embed(
     behind = [replace(example, payload=prompt + example.text) for example in examples] if prompt else examples
     with progress_bar(progress) as on_batch:
         vectors = pooled_vectors(
-            network, behind, [recipe.at for recipe in chosen], batch_tokens=batch_tokens,
+            network, behind, [recipe.readout for recipe in chosen], batch_tokens=batch_tokens,
             max_length=longest(max_length, network), on_batch=lambda done: on_batch(done, 0),
         )
     require_finite_vectors(vectors, examples, network.dtype)
@@ -58,7 +58,7 @@ def embed(
     if all(isinstance(e.payload, str) for e in examples):
         columns["text"] = [e and e.payload for _, e in rows]
     for name, recipe in named.items():
-        each = iter(vectors[recipe.at].float().numpy())
+        each = iter(vectors[recipe.readout].float().numpy())
         columns[name] = [next(each) if example else None for _, example in rows]
     frame = pd.DataFrame(columns)
     frame.attrs["blank_rows"] = len(rows) - len(examples)

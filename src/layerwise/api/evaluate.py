@@ -39,7 +39,7 @@ def evaluate(
     out: str | Path,
     data_root: str | Path | None = None,
     layers: LayerChoice = "all",
-    readout: Words = "raw",
+    norm: Words = "raw",
     tokens: Words = "all",
     pooling: Words | None = None,
     recipes: AnyRecipe | Sequence[AnyRecipe] = (),
@@ -59,7 +59,7 @@ def evaluate(
     `tasks` is paper32, names, types such as STS, or `all` of a `data_root` made by `layerwise data`. Scores are in
     points from 0 to 100, the task's name is the row's metric. What is in `out` already is not computed again.
     Layers are pooled as the model itself pools unless `pooling` says otherwise; `last`, the model as shipped, is a row
-    of its own (readout `shipped`, where it ships a pooling; else the last layer, normed where there is a norm).
+    of its own (norm `shipped`, where it ships a pooling; else the last layer, normed where there is a final norm).
     With `recipes`, these are scored instead of bare layers; their maps are fitted on the texts of `fit`, or, with
     fit="task", on each task's own texts without labels. A FittedRecipe is scored with the map that it brings.
     With `workers`, scores are made in so many processes; a script then needs `if __name__ == "__main__":`. With
@@ -67,7 +67,7 @@ def evaluate(
     `data_root` are then on a disk that every node sees.
     """
     options = EvaluateOptions(
-        tasks=tasks, out=out, data_root=data_root, layers=layers, readout=readout, tokens=tokens, pooling=pooling,
+        tasks=tasks, out=out, data_root=data_root, layers=layers, norm=norm, tokens=tokens, pooling=pooling,
         recipes=recipes, fit=fit, max_length=max_length, prompts=prompts, batch_tokens=batch_tokens,
         precision=precision, vectors=vectors, engine=engine, workers=workers, threads=threads, progress=progress,
     )
@@ -77,7 +77,7 @@ def evaluate(
     require_tokenizer(outline.preprocessor, "eval")
     scored: list[AnyRecipe] = [recipes] if isinstance(recipes, Recipe | FittedRecipe) else list(recipes)
     if not scored:
-        scored += expand_layers(outline, layers, ways_to_read(readout, tokens, pooling), normed_last=True)
+        scored += expand_layers(outline, layers, ways_to_read(norm, tokens, pooling), normed_last=True)
     else:
         plain = [plain_recipe(recipe) for recipe in scored]
         require_one_length(plain, max_length)
@@ -111,18 +111,18 @@ def plan_evaluation(
     *,
     data_root: str | Path | None = None,
     layers: LayerChoice = "all",
-    readout: Words = "raw",
+    norm: Words = "raw",
     tokens: Words = "all",
     pooling: Words | None = None,
     precision: Precision = "float32",
 ) -> list[str]:
     """What `evaluate` would take, a line each: tasks, texts, unique texts, forward passes, disk. Loads no weight."""
     require_values(
-        EvaluateOptions, tasks=tasks, data_root=data_root, layers=layers, readout=readout, tokens=tokens,
+        EvaluateOptions, tasks=tasks, data_root=data_root, layers=layers, norm=norm, tokens=tokens,
         pooling=pooling, precision=precision,
     )
     chosen, outline = choose_tasks(tasks, data_root), outline_of(as_spec(model))
-    recipes = expand_layers(outline, layers, ways_to_read(readout, tokens, pooling), normed_last=True)
+    recipes = expand_layers(outline, layers, ways_to_read(norm, tokens, pooling), normed_last=True)
     return forecast_lines(chosen, len(recipes), outline.width, 4 if precision == "float32" else 2)
 
 

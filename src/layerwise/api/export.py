@@ -7,7 +7,7 @@ from typing import Any
 
 from layerwise.api.fitting import fit_recipe
 from layerwise.api.reading import ways_to_read
-from layerwise.core.checks import ExportMode, PoolingWord, ReadoutWord, TokenChoice
+from layerwise.core.checks import ExportMode, NormWord, PoolingWord, TokenChoice
 from layerwise.core.errors import InputError
 from layerwise.core.recipe import Recipe
 from layerwise.exporter.backends.backend import Backend
@@ -29,7 +29,7 @@ def export(
     layer: int | str | Recipe | Pick | FittedRecipe,
     out: str | Path,
     *,
-    readout: ReadoutWord = "raw",
+    norm: NormWord = "raw",
     tokens: TokenChoice = "all",
     pooling: PoolingWord | None = None,
     transform: str = "none",
@@ -53,7 +53,7 @@ def export(
     `layerwise.exporter.backends.backend.Backend`. `scores`, a run of `evaluate`, go into the model card.
     """
     ExportOptions(
-        readout=readout, tokens=tokens, pooling=pooling, transform=transform, fit=fit, normalize=normalize,
+        norm=norm, tokens=tokens, pooling=pooling, transform=transform, fit=fit, normalize=normalize,
         prompt=prompt, mode=mode, backend=backend, max_length=max_length, why=why, scores=scores,
     )
     require_new(out)
@@ -65,7 +65,7 @@ def export(
     elif isinstance(layer, Recipe | FittedRecipe):
         given = layer
     else:
-        (read,) = expand_layers(network, layer, ways_to_read(readout, tokens, pooling))
+        (read,) = expand_layers(network, layer, ways_to_read(norm, tokens, pooling))
         read = replace(read, transform=transform, normalize=normalize, max_length=max_length)
         given = read if prompt is None else replace(read, prompt=prompt)
     fitted = fit_recipe(network, given, fit, partial(target.require, network, mode=mode))

@@ -54,7 +54,7 @@ def fit_on_scan(network: Network, recipe: Recipe, run: Run) -> tuple[tuple[Linea
     if run.kind != "scan":
         raise InputError(f"{run.place} is not a scan; --fit takes texts, or the folder of a scan of this model")
     length, data = longest(recipe.max_length, network), run.table.data
-    kept = [(word, moments_of(run, network, at, length, recipe.prompt)) for at, word in recipe.parts]
+    kept = [(word, moments_of(run, network, readout, length, recipe.prompt)) for readout, word in recipe.parts]
     (_, (count, _, _)), *_ = kept
     name, fingerprint = (data.name, data.fingerprint) if data else (run.place, "")
     return fit_maps(kept), FittedOn("scan", name, fingerprint, count)

@@ -20,7 +20,7 @@ def plot(
     rows: str | None = None,
     tokens: str | None = None,
     pooling: str | None = None,
-    readout: str | None = None,
+    norm: str | None = None,
     transform: str | None = None,
     measure: Measure | None = None,
     cost: Cost | None = None,
@@ -28,12 +28,12 @@ def plot(
     """A figure for a paper, at column width, on one matplotlib Axes, which is returned.
 
     `figure` is depth, heatmap, correlation (a scan and an eval), checkpoints, stress, tradeoff or cka (two runs, or a
-    Comparison). A run is a folder or a LayerTable. `metric`, `rows`, `tokens`, `pooling` and `readout` choose the
+    Comparison). A run is a folder or a LayerTable. `metric`, `rows`, `tokens`, `pooling` and `norm` choose the
     curve, by default the first there is; `measure` and `transform` are for correlation, `cost` is for tradeoff. What
     the figure does not use is refused.
     """
     options = PlotOptions(
-        figure=figure, ax=ax, metric=metric, rows=rows, tokens=tokens, pooling=pooling, readout=readout,
+        figure=figure, ax=ax, metric=metric, rows=rows, tokens=tokens, pooling=pooling, norm=norm,
         transform=transform, measure=measure, cost=cost,
     ).of_figure()
     require_figure(figure, options)

@@ -10,9 +10,9 @@ from layerwise.inputs.modalities import open_source
 from layerwise.models.readouts import Ways
 
 
-def ways_to_read(readout: Words, tokens: Words, pooling: Words | None) -> Ways:
+def ways_to_read(norm: Words, tokens: Words, pooling: Words | None) -> Ways:
     """The ways to read a layer; no pooling means the model's own."""
-    given = {"readout": readout, "tokens": tokens, "pooling": pooling or ()}
+    given = {"norm": norm, "tokens": tokens, "pooling": pooling or ()}
     words: Any = {name: split_words(name, several) for name, several in given.items()}  # checked where they are used
     return Ways(**words)
 

@@ -29,7 +29,7 @@ def scan(
     metrics: str | Sequence[str | Metric] = "fast",
     rows: Words = "raw",
     layers: LayerChoice = "all",
-    readout: Words = "raw",
+    norm: Words = "raw",
     tokens: Words = "all",
     pooling: Words | None = "mean",
     max_length: int | None = None,
@@ -54,7 +54,7 @@ def scan(
     are kept: exact, float32, sketch:512, or auto, the most exact of them that takes no more than eight gigabytes.
     """
     options = ScanOptions(
-        out=out, metrics=metrics, rows=rows, layers=layers, readout=readout, tokens=tokens, pooling=pooling,
+        out=out, metrics=metrics, rows=rows, layers=layers, norm=norm, tokens=tokens, pooling=pooling,
         max_length=max_length, batch_tokens=batch_tokens, shard_size=shard_size, seed=seed, view_strength=view_strength,
         state=state, keep_prompts=keep_prompts, engine=engine, threads=threads, allow_missing=allow_missing,
         progress=progress,
@@ -78,7 +78,7 @@ def plan(
     metrics: str | Sequence[str | Metric] = "fast",
     rows: Words = "raw",
     layers: LayerChoice = "all",
-    readout: Words = "raw",
+    norm: Words = "raw",
     tokens: Words = "all",
     pooling: Words | None = "mean",
     max_length: int | None = None,
@@ -90,7 +90,7 @@ def plan(
 ) -> Forecast:
     """What `scan` with the same settings would take: passes, tokens, operations, memory. No weight is loaded."""
     options = ScanOptions(
-        metrics=metrics, rows=rows, layers=layers, readout=readout, tokens=tokens, pooling=pooling,
+        metrics=metrics, rows=rows, layers=layers, norm=norm, tokens=tokens, pooling=pooling,
         max_length=max_length, batch_tokens=batch_tokens, shard_size=shard_size, seed=seed,
         view_strength=view_strength, state=state,
     )

@@ -37,7 +37,7 @@ def stress(
     metrics: str | Sequence[str | Metric] = "prompt_entropy,prompt_entropy_normalized",
     rows: Words = "raw",
     layers: LayerChoice = "all",
-    readout: Words = "raw",
+    norm: Words = "raw",
     tokens: Words = "all",
     pooling: Words | None = "mean",
     max_length: int | None = None,
@@ -57,7 +57,7 @@ def stress(
     set max_length as well. All other options are those of `scan`.
     """
     options = StressOptions(
-        kind=kind, levels=levels, out=out, metrics=metrics, rows=rows, layers=layers, readout=readout, tokens=tokens,
+        kind=kind, levels=levels, out=out, metrics=metrics, rows=rows, layers=layers, norm=norm, tokens=tokens,
         pooling=pooling, max_length=max_length, batch_tokens=batch_tokens, shard_size=shard_size, seed=seed,
         state=state, engine=engine, threads=threads, allow_missing=allow_missing, progress=progress,
     )

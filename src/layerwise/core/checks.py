@@ -12,8 +12,8 @@ from layerwise.core.errors import InputError
 RowTreatment = Literal["raw", "unit", "centered", "centered_unit"]
 ROW_TREATMENTS: tuple[str, ...] = get_args(RowTreatment)
 Words = str | Sequence[str]  # one, several with commas, or a list
-ReadoutWord = Literal["raw", "normed"]
-READOUTS: tuple[str, ...] = get_args(ReadoutWord)
+NormWord = Literal["raw", "normed"]
+NORMS: tuple[str, ...] = get_args(NormWord)
 TokenChoice = Literal["all", "no_first", "no_special", "no_sinks"]
 TOKEN_CHOICES: tuple[str, ...] = get_args(TokenChoice)
 PoolingWord = Literal["mean", "last", "first", "max"]
@@ -28,7 +28,7 @@ TRANSFORMS = ("none", "center", "zscore", "remove_top:K", "whiten[:SHRINKAGE[:DI
 SHORTEST_LENGTH = 2  # with one token, all texts that begin alike would have the same vector
 STATIC = "+static"
 Shipped = Literal["shipped"]
-SHIPPED: Shipped = "shipped"  # the readout and pooling of `last`, for a model that ships its own pooling
+SHIPPED: Shipped = "shipped"  # the norm and pooling of `last`, for a model that ships its own pooling
 WHOLE, NUMBER = r"0*[1-9]\d*", r"\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+"
 MAPS = re.compile(rf"center|zscore|remove_top:{WHOLE}|whiten(?::(?P<shrinkage>{NUMBER})(?::{WHOLE})?)?", re.ASCII)
 

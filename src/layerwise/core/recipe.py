@@ -1,19 +1,20 @@
 """Readout and Recipe: which vector of a text, and what a user deploys. They know no torch."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from types import NoneType
 from typing import Any, Self
 
 from layerwise.core.checks import (
+    NORMS,
     POOLINGS,
-    READOUTS,
     SHIPPED,
     STATIC,
     TOKEN_CHOICES,
+    NormWord,
     PoolingWord,
-    ReadoutWord,
     Shipped,
     TokenChoice,
     require_count,
@@ -25,7 +26,7 @@ from layerwise.core.errors import InputError, RunError
 from layerwise.core.formats import parse_record, require_shape
 
 SHAPE = {
-    "layer": int, "readout": str, "tokens": str, "pooling": str, "transform": str, "normalize": bool, "prompt": str,
+    "layer": int, "norm": str, "tokens": str, "pooling": str, "transform": str, "normalize": bool, "prompt": str,
     "max_length": (int, NoneType),
 }  # fmt: skip
 
@@ -34,21 +35,27 @@ SHAPE = {
 class Readout:
     """Which vector of a text: the layer, raw or normed, which tokens count and how they are pooled.
 
-    `shipped` as readout and pooling is the model's own output: its pooling, map and normalisation.
+    `shipped` as norm and pooling is the model's own output: its pooling, map and normalisation.
     """
 
     layer: int
-    readout: ReadoutWord | Shipped = "raw"
+    norm: NormWord | Shipped = "raw"
     tokens: TokenChoice = "all"
     pooling: PoolingWord | Shipped = "mean"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "layer", require_count("layer", self.layer, least=0))  # a numpy number is no JSON
-        require_word("readout", self.readout, (*READOUTS, SHIPPED))
+        require_word("norm", self.norm, (*NORMS, SHIPPED))
         require_word("tokens", self.tokens, TOKEN_CHOICES)
         require_word("pooling", self.pooling, (*POOLINGS, SHIPPED))
-        if (self.readout == SHIPPED) != (self.pooling == SHIPPED):
-            raise InputError("readout and pooling are both shipped, or neither: a model ships one with the other")
+        if (self.norm == SHIPPED) != (self.pooling == SHIPPED):
+            raise InputError("norm and pooling are both shipped, or neither: a model ships one with the other")
+
+
+def with_norm(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The record of a readout or recipe, with the name `norm` for what files of earlier versions call `readout`."""
+    older = "readout" in record and "norm" not in record  # with both, `readout` is an unknown field
+    return {"norm" if older and name == "readout" else name: value for name, value in record.items()}
 
 
 @dataclass(frozen=True)
@@ -71,9 +78,9 @@ class Recipe(Readout):
             object.__setattr__(self, "max_length", require_length("max_length", self.max_length))
 
     @property
-    def at(self) -> Readout:
+    def readout(self) -> Readout:
         """The vector before the map."""
-        return Readout(self.layer, self.readout, self.tokens, self.pooling)
+        return Readout(self.layer, self.norm, self.tokens, self.pooling)
 
     @property
     def static(self) -> bool:
@@ -84,15 +91,15 @@ class Recipe(Readout):
     def parts(self) -> tuple[tuple[Readout, str], ...]:
         """The vectors that stand side by side in the result, each with the word of its map."""
         if not self.static:
-            return ((self.at, self.transform),)
+            return ((self.readout, self.transform),)
         pooling = "mean" if self.pooling == SHIPPED else self.pooling
-        tokens = replace(self.at, layer=0, readout="raw", pooling=pooling)
-        return (self.at, self.transform.removesuffix(STATIC)), (tokens, "whiten")
+        tokens = replace(self.readout, layer=0, norm="raw", pooling=pooling)
+        return (self.readout, self.transform.removesuffix(STATIC)), (tokens, "whiten")
 
     @property
     def shipped(self) -> bool:
         """True for the model's own output, before any map of ours."""
-        return self.readout == SHIPPED
+        return self.norm == SHIPPED
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), sort_keys=True)
@@ -108,6 +115,8 @@ class Recipe(Readout):
     @classmethod
     def from_record(cls, record: Any, where: str) -> Self:
         """From a JSON object; raises RunError where it is none, or a field is unknown or of another type."""
+        require_shape(record, dict, where)
+        record = with_norm(record)
         require_shape(record, SHAPE, where)
         unknown = set(record) - {f.name for f in fields(cls)}
         if unknown or "layer" not in record:

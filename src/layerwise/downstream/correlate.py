@@ -16,20 +16,20 @@ TASK = ["metric", "tokens", "pooling", "transform"]  # and those of an eval
 NUMBERS = {"layer", "depth", "value", "n", "skipped", "ci_low", "ci_high", "missing", "note", "level"}
 
 
-def correlations(scan: LayerTable, scored: LayerTable, *, readout: str = "raw") -> pd.DataFrame:
+def correlations(scan: LayerTable, scored: LayerTable, *, norm: str = "raw") -> pd.DataFrame:
     """One row per pair of a metric and a task: their correlation over the layers, and a test of their bends.
 
     spearman, kendall and distance describe the two curves. Curves that both rise with depth correlate whether or not
     they are related, so these have no p-value. `*_bends` correlates where the curves bend (their second differences),
     and `*_bends_p` is a p-value that holds its level for trends and random walks (studies/correlation).
 
-    A metric is held against scores of the same readout and tokens, and of the same pooling where it has one; a metric
+    A metric is held against scores of the same norm and tokens, and of the same pooling where it has one; a metric
     of single tokens has pooling "-" and goes with every pooling. Warns of curves that have no partner.
 
     Args:
         scan: the table of a scan.
         scored: the table of an eval of the same model.
-        readout: raw or normed.
+        norm: raw or normed.
 
     Returns:
         Columns metric, rows, tokens, pooling, task, task_pooling, transform, layers and the numbers above.
@@ -38,7 +38,7 @@ def correlations(scan: LayerTable, scored: LayerTable, *, readout: str = "raw") 
         InputError: the tables are of different models or kinds, or share no four layers.
     """
     require_one_model(scan, scored)
-    metrics, tasks = curves(scan, readout, METRIC), curves(scored, readout, TASK)
+    metrics, tasks = curves(scan, norm, METRIC), curves(scored, norm, TASK)
     made: dict[tuple[object, ...], Curve] = {}
     rows, alone = [], {*metrics, *tasks}
     for of_metric, x in metrics.items():
@@ -56,7 +56,7 @@ def correlations(scan: LayerTable, scored: LayerTable, *, readout: str = "raw") 
             rows.append(named | {"layers": len(layers)} | one.correlations(two))
     if not rows:
         raise InputError(
-            f"the two tables share no four layers with readout {readout!r}, equal tokens and equal pooling: "
+            f"the two tables share no four layers with norm {norm!r}, equal tokens and equal pooling: "
             f"the scan has {words(metrics, 2, 3)}, the eval {words(tasks, 1, 2)}"
         )
     table = pd.DataFrame(rows)
@@ -100,10 +100,10 @@ def require_one_model(scan: LayerTable, scored: LayerTable) -> None:
         raise InputError(f"the scan is of {one.name}, the eval of {other.name}: different weights or tokenizers")
 
 
-def curves(table: LayerTable, readout: str, by: list[str]) -> dict[tuple[str, ...], "pd.Series[Any]"]:
+def curves(table: LayerTable, norm: str, by: list[str]) -> dict[tuple[str, ...], "pd.Series[Any]"]:
     """Values by layer for each setting; refuses a setting that has two values for one layer."""
     frame = table.to_pandas()
-    frame = frame[frame.readout == readout]
+    frame = frame[frame.norm == norm]
     found = {}
     for name, part in frame.groupby(by):
         if part.layer.duplicated().any():

@@ -34,7 +34,7 @@ class RecipeVectors:
 
     def __call__(self, texts: Sequence[str], prompt: str = "", role: str = "") -> NDArray[np.float32]:
         store = self.stores(prompt, role, self.recipe.max_length)
-        rows = np.concatenate([store.vectors(texts, at) for at, _ in self.recipe.parts], axis=1)
+        rows = np.concatenate([store.vectors(texts, readout) for readout, _ in self.recipe.parts], axis=1)
         if self.recipe.transform != "none":
             rows = self.linear(torch.from_numpy(rows)).numpy()
         if self.recipe.normalize:
@@ -46,7 +46,7 @@ class RecipeVectors:
         if isinstance(self.asked, FittedRecipe) and self.asked.linear is not None:
             return self.asked.linear
         store = self.stores(self.recipe.prompt, "", self.recipe.max_length)
-        rows = [(word, torch.from_numpy(store.vectors(self.fit, at))) for at, word in self.recipe.parts]
+        rows = [(word, torch.from_numpy(store.vectors(self.fit, readout))) for readout, word in self.recipe.parts]
         return side_by_side(fit_maps([(word, moments_of_rows(known)) for word, known in rows]))
 
 

@@ -62,7 +62,7 @@ def run_evaluation(
         """Prompts and precision change scores, so they are part of the folder's name, as all of `kind` is."""
         return out / replace(kind, prompt=repr(given), role=precision).name()
 
-    read = tuple(dict.fromkeys(at for recipe in recipes for at, _ in plain_recipe(recipe).parts))
+    read = tuple(dict.fromkeys(readout for recipe in recipes for readout, _ in plain_recipe(recipe).parts))
     kind = VectorKind(network.fingerprint, network.dtype, max_length, read)
     kind = next((wider for wider in kinds_in(out) if wider.serves(kind) and folder_of(wider).exists()), kind)
     scorer = Scorer(folder_of(kind), kind, precision, network.name, network.revision, given, fit)
@@ -160,7 +160,7 @@ def layer_score(
         model=network.name,
         revision=network.revision,
         depth=recipe.layer / network.depth,
-        **asdict(recipe.at),
+        **asdict(recipe.readout),
         transform=recipe.transform,
         normalize=recipe.normalize,
         prompt=recipe.prompt,

@@ -39,7 +39,7 @@ class Scorer:
     def path(self, task: TaskChoice, asked: AnyRecipe) -> Path:
         data, recipe = task.local.revision if task.local else "hub", plain_recipe(asked)
         name = safe_name(tensor_name(recipe), "the readout of a recipe")  # a recipe's file may say anything
-        if recipe != Recipe(**asdict(recipe.at)):
+        if recipe != Recipe(**asdict(recipe.readout)):
             map_of: Any = self.fit if recipe.transform != "none" else ()
             if isinstance(asked, FittedRecipe) and asked.maps:
                 map_of = asked.identity

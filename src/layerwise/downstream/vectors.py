@@ -23,7 +23,7 @@ from layerwise.core.checks import PRECISIONS, require_word
 from layerwise.core.errors import LayerwiseError, RunError
 from layerwise.core.files import DiskFolder, write_json
 from layerwise.core.formats import parse_record, require_shape
-from layerwise.core.recipe import SHAPE, Readout
+from layerwise.core.recipe import SHAPE, Readout, with_norm
 
 SEGMENT_TEXTS = 512  # also the shard of a worker, so that a small task keeps several busy
 SEGMENT = re.compile(r"segment-[0-9a-f]{24}\.safetensors")
@@ -61,7 +61,8 @@ def kinds_in(out: Path) -> list[VectorKind]:
         shape = {"model": str, "dtype": str, "max_length": int, "readouts": [SHAPE]}
         require_shape(record, shape, str(path))
         try:
-            found.append(VectorKind(**record | {"readouts": tuple(Readout(**r) for r in record["readouts"])}))
+            read = [with_norm(r) for r in record["readouts"]]
+            found.append(VectorKind(**record | {"readouts": tuple(Readout(**r) for r in read)}))
         except (KeyError, TypeError) as error:
             raise RunError(f"{path} is damaged ({error}); delete its folder, or use another one") from None
     return list(dict.fromkeys(found))
@@ -168,4 +169,4 @@ def text_key(text: str) -> bytes:
 
 
 def tensor_name(readout: Readout) -> str:
-    return f"{readout.layer:03d}-{readout.readout}-{readout.tokens}-{readout.pooling}"
+    return f"{readout.layer:03d}-{readout.norm}-{readout.tokens}-{readout.pooling}"

@@ -47,7 +47,7 @@ def metadata(network: Network, recipe: Recipe, saved: Saved, scores: LayerTable 
     """The YAML head: base model, its licence, and the scores of this very readout as a model index."""
     from huggingface_hub import EvalResult, ModelCardData
 
-    wanted = asdict(recipe.at) | {name: getattr(recipe, name) for name in ("transform", "normalize", "prompt")}
+    wanted = asdict(recipe.readout) | {name: getattr(recipe, name) for name in ("transform", "normalize", "prompt")}
     tasks = task_records(scores.run) if scores else {}
     results = []
     for row in scores.where(**wanted) if scores else ():

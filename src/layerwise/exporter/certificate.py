@@ -111,7 +111,7 @@ def require_same(recipe: Recipe, encoder: Encoder, found: Tensor, expected: Meas
     )
     if not gap <= expected.allowed:
         raise ExportError(
-            f"the exported model differs from layer {recipe.layer} ({recipe.readout}) by {gap:.2e} (largest entry "
+            f"the exported model differs from layer {recipe.layer} ({recipe.norm}) by {gap:.2e} (largest entry "
             f"{expected.largest:.2e}) on {device}, so it was not kept; this family cannot be exported that way. Try "
             "another mode or layer"
         )

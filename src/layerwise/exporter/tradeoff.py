@@ -18,7 +18,7 @@ from layerwise.runs.scores import LayerScore
 from layerwise.runs.table import LayerTable
 
 TIMED_LENGTH = 128  # tokens
-COLUMNS = ("layer", "depth", "readout", "tokens", "transform", "score", "latency", "parameters", "bytes", "pareto")
+COLUMNS = ("layer", "depth", "norm", "tokens", "transform", "score", "latency", "parameters", "bytes", "pareto")
 
 
 def tradeoffs(
@@ -30,19 +30,19 @@ def tradeoffs(
     """
     scores = mean_scores(table, score)
     cost = {}
-    for layer, readout in dict.fromkeys((row.layer, row.readout) for row in scores):
+    for layer, norm in dict.fromkeys((row.layer, row.norm) for row in scores):
         try:
-            cost[layer, readout] = choose_route(network, layer, readout, mode).keep
+            cost[layer, norm] = choose_route(network, layer, norm, mode).keep
         except ExportError:  # this family has no such export, so it has no cost
             continue
     times = cut_times(network, sorted(set(cost.values())), texts, repeats)
     sizes = {keep: parameters_of(network, keep) for keep in set(cost.values())}
     rows = []
     for row in scores:
-        if (row.layer, row.readout) in cost:
-            keep = cost[row.layer, row.readout]
+        if (row.layer, row.norm) in cost:
+            keep = cost[row.layer, row.norm]
             size = sizes[keep]
-            told = (row.layer, row.depth, row.readout, row.tokens, row.transform, row.value, times[keep], size)
+            told = (row.layer, row.depth, row.norm, row.tokens, row.transform, row.value, times[keep], size)
             rows.append((*told, size * network.dtype.itemsize))
     frame = pd.DataFrame(rows, columns=list(COLUMNS[:-1]))
     if not is_task(scores[0]):

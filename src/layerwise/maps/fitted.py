@@ -20,7 +20,7 @@ from layerwise.core.errors import InputError, RunError
 from layerwise.core.files import Folder, open_folder
 from layerwise.core.formats import require_shape
 from layerwise.core.outputs import require_folder
-from layerwise.core.recipe import Recipe
+from layerwise.core.recipe import Recipe, with_norm
 from layerwise.core.tensors import checksum, dump_tensors, has_key, parse_tensors
 from layerwise.maps.linear import LinearMap, side_by_side
 from layerwise.runs.identity import ModelRef
@@ -121,6 +121,7 @@ class FittedRecipe:
         except (ValueError, RecursionError) as error:
             raise RunError(f"{where} is no fitted recipe, or a damaged one ({error}); make it again") from None
         require_known(record, where)
+        record |= with_current_names(record)
         recipe = Recipe.from_record(record["recipe"], f"{where}: recipe")
         maps = tuple(
             LinearMap(tensors[f"{i}.weight"], tensors[f"{i}.bias"])
@@ -197,6 +198,12 @@ def require_recipe_place(place: str | Path) -> Folder:
     if (data := folder.read(RECIPE_FILE)) is not None and not has_key(RECIPE_KEY, data):
         raise RunError(f"{RECIPE_FILE} in {folder} was not written by layerwise; move it away, or pass another folder")
     return folder
+
+
+def with_current_names(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The recipe and the parts of a header, with today's names where an earlier version had others."""
+    parts = [part | {"readout": with_norm(part.get("readout", {}))} for part in record["parts"]]
+    return {"recipe": with_norm(record["recipe"]), "parts": parts}
 
 
 def require_known(record: Any, where: str) -> None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Protocol
 
-from layerwise.core.checks import SHIPPED, PoolingWord, ReadoutWord, TokenChoice
+from layerwise.core.checks import SHIPPED, NormWord, PoolingWord, TokenChoice
 from layerwise.core.errors import InputError
 from layerwise.core.recipe import Recipe
 from layerwise.models.layers import LayerChoice, choose_layers, layer_words
@@ -28,7 +28,7 @@ class Described(Protocol):
 class Ways:
     """Several ways to read layers, every combination of these; no pooling means the model's own."""
 
-    readout: tuple[ReadoutWord, ...] = ("raw",)
+    norm: tuple[NormWord, ...] = ("raw",)
     tokens: tuple[TokenChoice, ...] = ("all",)
     pooling: tuple[PoolingWord, ...] = ()
 
@@ -87,9 +87,9 @@ def expand_layers(
     if numbers is not None:
         chosen = choose_layers(numbers, model.depth)
         base = layer_recipe(model, ways.pooling[0] if ways.pooling else None)
-        each = product(ways.readout, ways.tokens, ways.pooling or (base.pooling,))
-        read = [replace(base, readout=r, tokens=t, pooling=p) for r, t, p in each]
+        each = product(ways.norm, ways.tokens, ways.pooling or (base.pooling,))
+        read = [replace(base, norm=r, tokens=t, pooling=p) for r, t, p in each]
         found = [replace(way, layer=layer) for way in read for layer in chosen]
         if normed_last and model.has_norm and model.depth in chosen:
-            found += [replace(way, layer=model.depth, readout="normed") for way in read]
+            found += [replace(way, layer=model.depth, norm="normed") for way in read]
     return list(dict.fromkeys([*found, *([last_recipe(model)] if with_last else [])]))

@@ -72,7 +72,7 @@ def lock_of(module: nn.Module) -> RLock:
 def normed(anatomy: Anatomy, hidden: Tensor) -> Tensor:
     """The model's final norm applied to a layer's hidden states; raises where the family has none."""
     if anatomy.final_norm is None:
-        raise ModelError("this model has no final norm: its last layer is its usual output; use readout raw")
+        raise ModelError("this model has no final norm: its last layer is its usual output; use norm raw")
     weight = next(anatomy.final_norm.parameters(), None)
     out: Tensor = anatomy.final_norm(hidden if weight is None else hidden.to(weight.device))
     return out

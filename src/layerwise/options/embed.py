@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from layerwise.options.engine import Progress
 from layerwise.options.field import require_valid
-from layerwise.options.reading import BatchTokens, Layers, MaxLength, OneOwnPooling, OneReadout, OneTokenChoice
+from layerwise.options.reading import BatchTokens, Layers, MaxLength, OneNorm, OneOwnPooling, OneTokenChoice
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -12,7 +12,7 @@ class EmbedOptions:
     """The options of `embed`."""
 
     layers: Layers = "last"
-    readout: OneReadout = "raw"
+    norm: OneNorm = "raw"
     tokens: OneTokenChoice = "all"
     pooling: OneOwnPooling = None
     max_length: MaxLength = None

@@ -10,7 +10,7 @@ from layerwise.core.checks import Precision, require_count
 from layerwise.options.engine import GROUP as ENGINE
 from layerwise.options.engine import Engine, Progress, Threads
 from layerwise.options.field import Option, require_valid
-from layerwise.options.reading import BatchTokens, Layers, MaxLength, OwnPoolings, Readouts, TokenChoices
+from layerwise.options.reading import BatchTokens, Layers, MaxLength, Norms, OwnPoolings, TokenChoices
 
 StoredVectors = Literal["keep", "evict"]
 WORKERS = "local: scoring processes (0: none; default: one per core); ray: processes that hold the model"
@@ -28,7 +28,7 @@ class EvaluateOptions:
     ]
     data_root: Annotated[str | Path | None, Option("local data prepared by `layerwise data` (offline)")] = None
     layers: Layers = "all"
-    readout: Readouts = "raw"
+    norm: Norms = "raw"
     tokens: TokenChoices = "all"
     pooling: OwnPoolings = None
     recipes: Annotated[

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from layerwise.core.checks import ExportMode, TokenChoice, require_transform
 from layerwise.options.field import Option, require_valid
 from layerwise.options.reading import GROUP as READING
-from layerwise.options.reading import MaxLength, OneOwnPooling, OneReadout
+from layerwise.options.reading import MaxLength, OneNorm, OneOwnPooling
 
 Mode = Annotated[
     ExportMode, Option("portable: one surplus block, any version loads it; compact: none, needs transformers 5.18")
@@ -17,7 +17,7 @@ Mode = Annotated[
 class ExportOptions:
     """The options of `export`."""
 
-    readout: OneReadout = "raw"
+    norm: OneNorm = "raw"
     tokens: Annotated[
         TokenChoice,
         Option("which tokens are pooled; no_first needs a tokenizer that adds an opening token", group=READING),

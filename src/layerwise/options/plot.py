@@ -20,7 +20,7 @@ class PlotOptions:
     rows: Annotated[str | None, Option("row treatment; default: the first")] = None
     tokens: Annotated[str | None, Option("token choice; default: the first")] = None
     pooling: Annotated[str | None, Option("pooling; default: the first")] = None
-    readout: Annotated[str | None, Option("readout; default: the first")] = None
+    norm: Annotated[str | None, Option("raw or normed; default: the first")] = None
     transform: Annotated[str | None, Option("linear map of the scores in a correlation; default: the first")] = None
     measure: Annotated[Measure | None, Option("of a correlation; default: spearman")] = None
     cost: Annotated[Cost | None, Option("of a trade-off; default: latency")] = None

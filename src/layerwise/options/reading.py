@@ -5,12 +5,12 @@ from functools import partial
 from typing import Annotated
 
 from layerwise.core.checks import (
+    NORMS,
     POOLINGS,
-    READOUTS,
     ROW_TREATMENTS,
     TOKEN_CHOICES,
+    NormWord,
     PoolingWord,
-    ReadoutWord,
     TokenChoice,
     Words,
     require_count,
@@ -30,12 +30,12 @@ def choice_of(words: Sequence[str], more: str = "") -> Option:
 
 
 Layers = Annotated[LayerChoice, Option("all, 0,6,12, 25%,50%, or last: the model as shipped", group=GROUP)]
-Readouts = Annotated[Words, choice_of(READOUTS, "; the last layer is read both ways")]
+Norms = Annotated[Words, choice_of(NORMS, "; the last layer is read both ways")]
 TokenChoices = Annotated[Words, choice_of(TOKEN_CHOICES)]
 Rows = Annotated[Words, choice_of(ROW_TREATMENTS, "; a metric that has none of these uses its own")]
 Poolings = Annotated[Words | None, choice_of(POOLINGS)]
 OwnPoolings = Annotated[Words | None, choice_of(POOLINGS, "; default: as the model itself pools")]
-OneReadout = Annotated[ReadoutWord, Option("the hidden state as it is, or after the final norm", group=GROUP)]
+OneNorm = Annotated[NormWord, Option("the hidden state as it is, or after the final norm", group=GROUP)]
 OneTokenChoice = Annotated[TokenChoice, Option("which tokens are pooled", group=GROUP)]
 OneOwnPooling = Annotated[
     PoolingWord | None, Option("how tokens become one vector; default: as the model itself pools", group=GROUP)

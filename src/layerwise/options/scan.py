@@ -12,8 +12,8 @@ from layerwise.options.reading import (
     BatchTokens,
     Layers,
     MaxLength,
+    Norms,
     Poolings,
-    Readouts,
     Rows,
     Seed,
     TokenChoices,
@@ -43,7 +43,7 @@ class ScanOptions:
     ] = "fast"
     rows: Rows = "raw"
     layers: Layers = "all"
-    readout: Readouts = "raw"
+    norm: Norms = "raw"
     tokens: TokenChoices = "all"
     pooling: Poolings = "mean"
     max_length: MaxLength = None

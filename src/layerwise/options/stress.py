@@ -12,8 +12,8 @@ from layerwise.options.reading import (
     BatchTokens,
     Layers,
     MaxLength,
+    Norms,
     Poolings,
-    Readouts,
     Rows,
     Seed,
     TokenChoices,
@@ -46,7 +46,7 @@ class StressOptions:
     ] = "prompt_entropy,prompt_entropy_normalized"
     rows: Rows = "raw"
     layers: Layers = "all"
-    readout: Readouts = "raw"
+    norm: Norms = "raw"
     tokens: TokenChoices = "all"
     pooling: Poolings = "mean"
     max_length: MaxLength = None

@@ -13,6 +13,6 @@ from layerwise.passes.vectors import pooled_vectors
 def rows_of_parts(network: Network, recipe: Recipe, payloads: Sequence[str], max_length: int) -> list[Tensor]:
     """Pooled rows (N, D) of each of the recipe's parts before its map, by the pass that scan uses."""
     examples = [Example(str(i), recipe.prompt + payload) for i, payload in enumerate(payloads)]
-    read = [at for at, _ in recipe.parts]
-    found = pooled_vectors(network, examples, read, max_length=max_length)
-    return [found[at] for at in read]
+    readouts = [readout for readout, _ in recipe.parts]
+    found = pooled_vectors(network, examples, readouts, max_length=max_length)
+    return [found[readout] for readout in readouts]

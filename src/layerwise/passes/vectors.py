@@ -31,12 +31,12 @@ class PoolingConsumer:
     def layer(self, number: int, hidden: Tensor, batch: Batch) -> None:
         seen, (real, special) = {"raw": hidden}, batch.masks(hidden.shape[-2])
         for readout in self.readouts:
-            if readout.layer == number and readout.readout == SHIPPED:
+            if readout.layer == number and readout.norm == SHIPPED:
                 self.read[readout] = self.shipped_rows(hidden, batch)
             elif readout.layer == number:
-                if readout.readout not in seen:
-                    seen[readout.readout] = normed(self.network.anatomy, hidden)
-                states = seen[readout.readout]
+                if readout.norm not in seen:
+                    seen[readout.norm] = normed(self.network.anatomy, hidden)
+                states = seen[readout.norm]
                 mask = counted_tokens(states, real, special, readout.tokens)
                 mask = torch.where(mask.any(dim=-1, keepdim=True), mask, real)  # a vector is owed to every example
                 self.read[readout] = pool(states, mask, readout.pooling)[:, 0]     # (B, D)
@@ -72,7 +72,7 @@ def pooled_vectors(
 
     An example in which no token counts, such as a single first one, gets the mean of all its tokens.
     """
-    apart = [r for r in readouts if r.readout == SHIPPED and network.head is not None and network.head.shipped.own_pass]
+    apart = [r for r in readouts if r.norm == SHIPPED and network.head is not None and network.head.shipped.own_pass]
     ours = [r for r in readouts if r not in apart]
     found: dict[Readout, Tensor] = {}
     if ours:

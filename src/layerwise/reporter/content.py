@@ -68,10 +68,10 @@ def full_name(table: LayerTable) -> str:
 def series(table: LayerTable, model: int) -> list[dict[str, Any]]:
     """One line a curve; the normed last layer is a single point, kept with the raw curve it belongs to."""
     lines, curves = [], table.curves()
-    for (*setting, made, readout), curve in curves.items():
+    for (*setting, made, norm), curve in curves.items():
         setting.append(made)
         alone = curves.get((*setting, "normed"), [])
-        if readout == "normed" and len(curve) == 1 and (*setting, "raw") in curves:
+        if norm == "normed" and len(curve) == 1 and (*setting, "raw") in curves:
             continue
         first, last = curve[0], curve[-1]
         line: dict[str, Any] = {
@@ -80,7 +80,7 @@ def series(table: LayerTable, model: int) -> list[dict[str, Any]]:
             "rows": first.rows,
             "tokens": f"{first.tokens} + {made}" if made else first.tokens,
             "pooling": first.pooling,
-            "readout": readout,
+            "norm": norm,
             "depth": round(last.layer / last.depth) if last.depth else max(1, last.layer),
             "layers": [s.layer for s in curve],
             "n": last.n,
@@ -90,7 +90,7 @@ def series(table: LayerTable, model: int) -> list[dict[str, Any]]:
             line |= {"low": [short(s.ci_low) for s in curve], "high": [short(s.ci_high) for s in curve]}
         if any(s.skipped for s in curve):
             line["skipped"] = [s.skipped for s in curve]
-        if readout == "raw" and len(alone) == 1:
+        if norm == "raw" and len(alone) == 1:
             line["normed"] = point(alone[0])
         if first.condition:
             line |= {"condition": first.condition, "level": short(first.level)}
@@ -132,7 +132,7 @@ def trade_off(told: Mapping[str, Any], model: int) -> dict[str, Any]:
 
 def pair_of_runs(told: Mapping[str, Any]) -> dict[str, Any]:
     """A pair of a comparison: a line a metric and setting with the difference by layer, and CKA."""
-    names = ("condition", "metric", "rows", "tokens", "pooling", "readout")
+    names = ("condition", "metric", "rows", "tokens", "pooling", "norm")
     lines: dict[tuple[str, ...], dict[str, Any]] = {}
     for row in told["changes"]:
         setting = {name: row[name] for name in names}

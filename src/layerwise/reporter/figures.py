@@ -196,7 +196,7 @@ FIGURES: dict[str, Callable[..., Any]] = {
     "depth": depth, "heatmap": heatmap, "correlation": correlation, "checkpoints": checkpoints, "stress": stress,
     "tradeoff": tradeoff, "cka": cka,
 }
-SETTING = {"rows", "tokens", "pooling", "readout"}
+SETTING = {"rows", "tokens", "pooling", "norm"}
 OPTIONS = {  # what each figure can be told
     "depth": {"metric", *SETTING},
     "heatmap": SETTING,
@@ -252,10 +252,10 @@ def chosen_curves(
         metrics = ", ".join(dict.fromkeys(s.metric for s in scores))
         raise InputError(f"no metric {metric!r} to draw; there are {metrics or 'none'}")
     curves = LayerTable(tuple(wanted)).curves()
-    readout = setting.get("readout") or wanted[0].readout
+    norm = setting.get("norm") or wanted[0].norm
     return [
-        (key[0], curve, next(iter(curves.get((*key[:-1], "normed"), [])), None) if readout == "raw" else None)
-        for key, curve in curves.items() if key[-1] == readout
+        (key[0], curve, next(iter(curves.get((*key[:-1], "normed"), [])), None) if norm == "raw" else None)
+        for key, curve in curves.items() if key[-1] == norm
     ]
 
 

@@ -230,15 +230,15 @@ def best_and_last(scored: LayerTable) -> tuple[tuple[int | None, float], float |
     tasks = {s.metric for s in scored}
     points: dict[tuple[int, str], list[float]] = {}
     for s in scored:
-        if s.recipe[1:] == first.recipe[1:] and s.value == s.value:  # as the first row, in either readout
-            points.setdefault((s.layer, s.readout), []).append(s.value)
+        if s.recipe[1:] == first.recipe[1:] and s.value == s.value:  # as the first row, in either norm
+            points.setdefault((s.layer, s.norm), []).append(s.value)
     means = {key: sum(values) / len(values) for key, values in points.items() if len(values) == len(tasks)}
-    raw = {layer: mean for (layer, readout), mean in means.items() if readout == first.readout}
+    raw = {layer: mean for (layer, norm), mean in means.items() if norm == first.norm}
     if not raw:
         return (None, 0.0), None
     deepest = max(raw)
     best = max(raw, key=lambda layer: raw[layer])
-    shipped = [s.value for s in scored.where(readout=SHIPPED, transform="none") if s.value == s.value]
+    shipped = [s.value for s in scored.where(norm=SHIPPED, transform="none") if s.value == s.value]
     last = sum(shipped) / len(shipped) if len(shipped) == len(tasks) else means.get((deepest, "normed"), raw[deepest])
     return (best, raw[best]), last
 
@@ -256,7 +256,7 @@ def numbers(runs: Sequence[Run], labels: Sequence[str]) -> str:
         return ""
     head = [name for i, name in enumerate(SUMMARY_COLUMNS) if any(row[i] for row in rows)]
     shown = [[cell for name, cell in zip(SUMMARY_COLUMNS, row, strict=True) if name in head] for row in rows]
-    words = ("model", "metric", "rows", "tokens", "pooling", "readout")
+    words = ("model", "metric", "rows", "tokens", "pooling", "norm")
     inner = table(head, shown, words=words, caption="Every metric in its first setting: its ends and turns")
     return f"<details><summary>All metrics in numbers</summary>{inner}</details>"
 

@@ -9,16 +9,16 @@ CONTENTS = "contents"  # a sample of (hashed id, digest): which examples stand b
 
 @dataclass(frozen=True, order=True)
 class StateKey:
-    """What was kept: a reading of one layer, of one readout, tokens and pooling."""
+    """What was kept: a reading of one readout: layer, norm, tokens and pooling."""
 
     layer: int
-    readout: str
+    norm: str
     tokens: str
     pooling: str
     reading: str
 
     def __str__(self) -> str:
-        return f"{self.layer:03d}|{self.readout}|{self.tokens}|{self.pooling}|{self.reading}"
+        return f"{self.layer:03d}|{self.norm}|{self.tokens}|{self.pooling}|{self.reading}"
 
     @classmethod
     def parse(cls, name: str) -> Self | None:

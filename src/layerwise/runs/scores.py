@@ -13,7 +13,7 @@ class LayerScore:
     model: str
     layer: int
     depth: float  # layer / number of blocks
-    readout: str  # raw or normed
+    norm: str  # raw or normed
     tokens: str  # which tokens counted
     pooling: str  # how tokens became a row; "-" where the metric looks at tokens
     rows: str  # what was done to the rows
@@ -54,7 +54,7 @@ class LayerScore:
 
 
 COLUMNS = tuple(f.name for f in fields(LayerScore))
-RECIPE = ("readout", "tokens", "pooling", "transform", "normalize", "prompt", "fit", "max_length")
+RECIPE = ("norm", "tokens", "pooling", "transform", "normalize", "prompt", "fit", "max_length")
 NEEDED = tuple(f.name for f in fields(LayerScore) if f.default is MISSING)
 
 
@@ -68,7 +68,7 @@ def curves(scores: Iterable[LayerScore]) -> dict[tuple[str, ...], list[LayerScor
     for s in sorted(scores, key=lambda s: s.layer):
         name = f"{s.condition} {s.level:g}" if s.condition else ""
         made = made_words(s, several[s.model])
-        setting = (s.model, name, s.metric, s.rows, s.tokens, s.pooling, made, s.readout)
+        setting = (s.model, name, s.metric, s.rows, s.tokens, s.pooling, made, s.norm)
         lines.setdefault(setting, []).append(s)
     return lines
 
@@ -85,7 +85,7 @@ def telling_apart(rows: Sequence[LayerScore]) -> list[str]:
 
 
 def made_words(s: LayerScore, several: Sequence[str]) -> str:
-    """How vectors were made beyond readout, tokens and pooling, in words; fit and length where they tell rows apart."""
+    """How vectors were made beyond norm, tokens and pooling, in words; fit and length where they tell rows apart."""
     words = ["" if s.transform == "none" else s.transform, "normalized" if s.normalize else ""]
     words.append(f"prompt {s.prompt!r}" if s.prompt else "")
     words += [f"{name} {getattr(s, name)}" for name in several]

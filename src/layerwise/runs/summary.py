@@ -9,7 +9,7 @@ from layerwise.runs.scores import LayerScore, curves
 
 BARS = "▁▂▃▄▅▆▇█"
 SUMMARY_COLUMNS = (
-    "model", "condition", "metric", "rows", "tokens", "pooling", "transform", "readout",
+    "model", "condition", "metric", "rows", "tokens", "pooling", "transform", "norm",
     "first", "last", "normed", "least", "most", "by layer",
 )
 
@@ -31,8 +31,8 @@ def aligned(rows: Sequence[Sequence[str]], indent: str = "") -> list[str]:
 def summary_lines(scores: Iterable[LayerScore]) -> list[tuple[str, ...]]:
     lines: list[tuple[str, ...]] = []
     lines_of = curves(scores)
-    for (*setting, readout), curve in lines_of.items():
-        if readout == "normed" and len(curve) == 1 and (*setting, "raw") in lines_of:
+    for (*setting, norm), curve in lines_of.items():
+        if norm == "normed" and len(curve) == 1 and (*setting, "raw") in lines_of:
             continue  # the normed last layer stands in the raw curve's line
         model, *words = setting
         normed = lines_of.get((*setting, "normed"), [])
@@ -40,7 +40,7 @@ def summary_lines(scores: Iterable[LayerScore]) -> list[tuple[str, ...]]:
         least, most = (f"at {f(known, key=lambda s: s.value).layer}" if known else "" for f in (min, max))
         ends = [f"{s.value:.4g}" for s in (curve[0], curve[-1], *normed[-1:])] + [""] * (not normed)
         picture = sparkline([s.value for s in curve])
-        lines.append((Path(model).name, *words, readout, *ends, least, most, picture))
+        lines.append((Path(model).name, *words, norm, *ends, least, most, picture))
     return lines
 
 

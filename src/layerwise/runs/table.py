@@ -35,7 +35,7 @@ class LayerTable:
         return iter(self.scores)
 
     def where(self, **wanted: Any) -> Self:
-        """The rows whose columns have these values: table.where(metric="curvature", readout="raw")."""
+        """The rows whose columns have these values: table.where(metric="curvature", norm="raw")."""
         if unknown := set(wanted) - set(COLUMNS):
             raise InputError(f"no column {', '.join(sorted(unknown))}; a row has {', '.join(COLUMNS)}")
         kept = tuple(s for s in self.scores if all(getattr(s, name) == value for name, value in wanted.items()))
@@ -166,14 +166,23 @@ def arrow_types() -> dict[str, Any]:
     return {f.name: types[f.type] for f in fields(LayerScore)}
 
 
+def with_norm_column(table: Any) -> Any:
+    """An Arrow table of scores or of prompts' numbers, with the name `norm` for the column that was once `readout`."""
+    names = list(table.column_names)
+    if "norm" in names or "readout" not in names:  # with both, `readout` is a column that nobody knows
+        return table
+    return table.rename_columns(["norm" if name == "readout" else name for name in names])
+
+
 def parse_scores(table: Any, where: str) -> tuple[LayerScore, ...]:
     """The rows of an Arrow table; raises RunError naming what is wrong with it.
 
-    Tables of earlier versions lack the newest columns. A column that this version does not know is refused: it may
-    tell rows apart that would look the same without it.
+    Tables of earlier versions lack the newest columns, and say `readout` for `norm`. A column that this version does
+    not know is refused: it may tell rows apart that would look the same without it.
     """
     import pyarrow as pa
 
+    table = with_norm_column(table)
     types, again = arrow_types(), "run it again into another folder"
     if lacking := [name for name in NEEDED if name not in table.column_names]:
         raise RunError(f"{where} has no column {', '.join(lacking)}; {again}")

@@ -34,8 +34,8 @@ def layer_candidates(
     """Every layer, pooled as the model pools, and `last`, the model as shipped; with each token choice and map."""
     pooling = network.shipped.pooling_word or "mean" if network.shipped else "mean"
     base = layer_recipe(network, pooling)
-    at = [*(replace(base, layer=layer) for layer in range(network.depth)), baseline_recipe(network)]
-    return [replace(r, tokens=t, transform=m) for m in transforms for t in tokens for r in at]
+    read = [*(replace(base, layer=layer) for layer in range(network.depth)), baseline_recipe(network)]
+    return [replace(r, tokens=t, transform=m) for m in transforms for t in tokens for r in read]
 
 
 @dataclass
@@ -50,20 +50,20 @@ class Trial:
 
     def score(self, recipe: Recipe) -> Scored:
         """What every probe says of the recipe, with its map fitted here."""
-        rows = torch.cat([self.vectors[at] for at, _ in recipe.parts], dim=1).double()
+        rows = torch.cat([self.vectors[readout] for readout, _ in recipe.parts], dim=1).double()
         mapped = (rows if recipe.transform == "none" else side_by_side(self.maps(recipe))(rows)).numpy()
         return Scored(recipe, {p.name: p.score(mapped[[self.place[text] for text in p.texts]]) for p in self.probes})
 
     def maps(self, recipe: Recipe) -> tuple[LinearMap, ...]:
         """The maps of the recipe's parts, fitted on the texts that were given for it."""
-        return fit_maps([(word, self.moments(at)) for at, word in recipe.parts])
+        return fit_maps([(word, self.moments(readout)) for readout, word in recipe.parts])
 
-    def moments(self, at: Readout) -> Moments:
-        if at not in self.latest:
+    def moments(self, readout: Readout) -> Moments:
+        if readout not in self.latest:
             self.latest.clear()  # one layer's at a time: a wide model has dozens, each of D x D
-            rows = self.vectors[at][[self.place[text] for text in self.fit]]
-            self.latest[at] = moments_of_rows(rows.double())
-        return self.latest[at]
+            rows = self.vectors[readout][[self.place[text] for text in self.fit]]
+            self.latest[readout] = moments_of_rows(rows.double())
+        return self.latest[readout]
 
 
 def run_trial(
@@ -79,7 +79,7 @@ def run_trial(
 
 def score_candidates(trial: Trial, candidates: Sequence[Recipe]) -> list[Scored]:
     """All probes of all candidates, in their order."""
-    by_layer = sorted(candidates, key=lambda candidate: astuple(candidate.at))
+    by_layer = sorted(candidates, key=lambda candidate: astuple(candidate.readout))
     scored = {candidate: trial.score(candidate) for candidate in by_layer}
     return [scored[candidate] for candidate in candidates]
 

@@ -88,22 +88,22 @@ def curves_of(table: LayerTable) -> dict[str, tuple[float, ...]]:
     depth = model_depth(table)
     found: dict[str, dict[int, float]] = {}
     setting: dict[str, tuple[object, ...]] = {}
-    for row in sorted(table, key=lambda row: row.readout):  # normed before raw
-        if row.readout == SHIPPED:
+    for row in sorted(table, key=lambda row: row.norm):  # normed before raw
+        if row.norm == SHIPPED:
             continue
         here = curve_setting(row)
         if setting.setdefault(row.metric, here) == here and row.layer not in found.get(row.metric, {}):
-            if row.readout == "normed" and row.layer < depth:
+            if row.norm == "normed" and row.layer < depth:
                 continue
             found.setdefault(row.metric, {})[row.layer] = row.value
     for row in table:
-        if row.readout == SHIPPED and row.transform == "none":
+        if row.norm == SHIPPED and row.transform == "none":
             found.setdefault(row.metric, {})[row.layer] = row.value
     return {metric: dense(values, depth) for metric, values in found.items()}
 
 
 def curve_setting(row: LayerScore) -> tuple[object, ...]:
-    """Everything but layer and readout that tells two curves of one metric apart."""
+    """Everything but layer and norm that tells two curves of one metric apart."""
     _, *recipe = row.recipe
     return (row.rows, row.condition, row.data, row.data_hash, row.settings_hash, *recipe)
 

@@ -83,7 +83,7 @@ class Pick:
 
     @property
     def keep_last(self) -> bool:
-        return self.recipe.at == self.last.at and self.recipe.transform == "none"
+        return self.recipe.readout == self.last.readout and self.recipe.transform == "none"
 
     def to_dict(self) -> dict[str, Any]:
         """The answer as plain data; `fitted` names the weights of its map, which are in a file of their own."""
@@ -190,7 +190,7 @@ def decide(
     used in the form that `deployed` gives it. Labels are of the user's own task: they move that choice to what is
     better with them by more than LABELS_MOVE standard errors, and say in which form it is used.
     """
-    (usual,) = [s for s in scored if s.recipe.at == last.at and s.recipe.transform == "none"]
+    (usual,) = [s for s in scored if s.recipe.readout == last.readout and s.recipe.transform == "none"]
     free = {name: weight for name, weight in weights.items() if not name.startswith(LABELS)}
     best = max(scored, key=lambda s: difference(s, usual, free).mean)
     if not difference(best, usual, free).mean > margin:

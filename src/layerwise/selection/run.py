@@ -73,7 +73,7 @@ def pick_recipe(
     last = baseline_recipe(network)
     transforms = ("none",) if layer_only else tuple(book.transforms)
     candidates = layer_candidates(network, transforms=transforms)
-    trial = run_trial(network, (candidate.at for candidate in candidates), probes, texts, max_length=max_length)
+    trial = run_trial(network, (candidate.readout for candidate in candidates), probes, texts, max_length=max_length)
     scored = score_candidates(trial, candidates)
     static = static and book.static and network.family.first_hidden_state == 0
     deployed = partial(beside_static, trial) if static else lambda plain: plain
@@ -127,15 +127,15 @@ def pick_by_rule(table: LayerTable, word: str | Rule) -> Pick:
             f"the last layer, {depth}, is not in this table (it has {', '.join(map(str, measured))}), and a choice is "
             f"held against it: scan it as well, such as --layers {','.join(map(str, measured))},last"
         )
-    at = setting_of(table, rule)
-    normed = any(row.readout == "normed" and row.layer == depth for row in table)
-    last = replace(at, layer=depth, readout="normed" if normed else "raw")
+    setting = setting_of(table, rule)
+    normed = any(row.norm == "normed" and row.layer == depth for row in table)
+    last = replace(setting, layer=depth, norm="normed" if normed else "raw")
     layer = rule(curves_of(table), depth)
     why = [f"rule {rule.name}, on the table alone; rules over metrics fail on some families (docs/pick.md)"]
     if rule.needs and len(measured) <= depth:
         why.append(f"only these of {depth + 1} layers are in the table: {', '.join(map(str, measured))}")
     why += [f"{metric} has {count} settings in this table; the first counts" for metric, count in several(table, rule)]
-    recipe = last if layer == depth else replace(at, layer=layer)
+    recipe = last if layer == depth else replace(setting, layer=layer)
     model = table.model or ModelRef(next(iter(table)).model)
     return Pick(model, recipe, last, rule.name, tuple(why), saving=1 - layer / depth)
 

@@ -72,7 +72,7 @@ def row_samples(state: Samples, tokens: str, pooling: str) -> dict[int, tuple[Te
     """Keys (n,), ascending, and pooled rows (n, D) by layer."""
     wanted = row_sample("raw").name
     found = {key.layer: part for name, part in state.items() if (key := StateKey.parse(name)) is not None
-             and (key.readout, key.tokens, key.pooling, key.reading) == ("raw", tokens, pooling, wanted)}  # fmt: skip
+             and (key.norm, key.tokens, key.pooling, key.reading) == ("raw", tokens, pooling, wanted)}  # fmt: skip
     return {layer: (part.keys, part.kept[:, 0]) for layer, part in sorted(found.items())}
 
 

@@ -27,8 +27,8 @@ from layerwise.runs.table import LayerTable
 from layerwise.sweep.alignment import Alignment, NotComparable, align, samples_of
 from layerwise.sweep.paired import Prompts, difference_of_pairs, same_examples
 
-SETTING = ["condition", "metric", "rows", "tokens", "pooling", "transform", "readout"]
-PROMPT_SETTING = ["metric", "rows", "tokens", "readout"]
+SETTING = ["condition", "metric", "rows", "tokens", "pooling", "transform", "norm"]
+PROMPT_SETTING = ["metric", "rows", "tokens", "norm"]
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ def changes_between(first: LayerTable, second: LayerTable) -> pd.DataFrame:
     one, two = by_setting(first), by_setting(second)
     found = [row for setting in one if setting in two for row in changes_of_curve(setting, one[setting], two[setting])]
     if not found:
-        raise InputError("the runs share no metric with the same rows, tokens, pooling and readout; scan them alike")
+        raise InputError("the runs share no metric with the same rows, tokens, pooling and norm; scan them alike")
     return pd.DataFrame(found)
 
 
@@ -209,7 +209,7 @@ def with_pairs(changes: pd.DataFrame, first: Prompts, second: Prompts) -> pd.Dat
 
 def first_setting(changes: pd.DataFrame) -> pd.DataFrame:
     """Raw curves of each metric in the first row treatment, token choice and pooling that it has."""
-    raw = changes[changes.readout == changes.readout.iloc[0]]
+    raw = changes[changes.norm == changes.norm.iloc[0]]
     names = ["condition", "rows", "tokens", "pooling"]
     firsts = raw.groupby("metric", sort=False)[names].transform("first")
     return raw[(raw[names] == firsts).all(axis=1)]

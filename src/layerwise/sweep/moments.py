@@ -15,21 +15,22 @@ from layerwise.sweep.state import state_of
 
 
 def moments_of(
-    run: Run, network: Network, at: Readout, max_length: int, prompt: str = ""
+    run: Run, network: Network, readout: Readout, max_length: int, prompt: str = ""
 ) -> tuple[int, Tensor, Tensor]:
     """Count, mean and scatter of the pooled rows of that readout, as this very model gave them."""
-    if prompt or at.readout == SHIPPED:
+    if prompt or readout.norm == SHIPPED:
         what = f"texts behind the prompt {prompt!r}" if prompt else "the model as shipped"
         raise InputError(f"a scan keeps nothing of {what}; pass texts to --fit instead of {run.place}")
     length = dict(run.table.run.get("plan", {})).get("max_length")
     if length != max_length or not same_model(network, run.table.require_model()):
         raise InputError(f"{run.place} is a scan of another model or length; scan this one, or pass texts to --fit")
     state = state_of(run)
-    key = StateKey(at.layer, at.readout, at.tokens, at.pooling, pooled_rows("raw").name)
+    key = StateKey(readout.layer, readout.norm, readout.tokens, readout.pooling, pooled_rows("raw").name)
     kept = state.kept.get(str(key)) if state is not None else None
     if not isinstance(kept, SecondMoment):
+        words = f"{readout.norm}, {readout.tokens}, {readout.pooling}"
         raise InputError(
-            f"{run.place} kept no second moments of layer {at.layer} ({at.readout}, {at.tokens}, {at.pooling}); "
+            f"{run.place} kept no second moments of layer {readout.layer} ({words}); "
             "scan with --metrics dataset_entropy and these options, or pass texts to --fit"
         )
     return kept.summed()

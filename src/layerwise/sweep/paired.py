@@ -10,8 +10,9 @@ from layerwise.core.errors import InputError, RunError
 from layerwise.core.formats import read_parquet
 from layerwise.metrics.intervals import interval
 from layerwise.runs.folder import Run
+from layerwise.runs.table import with_norm_column
 
-COLUMNS = ("id", "digest", "layer", "readout", "tokens", "rows", "metric", "value")  # of the numbers of single prompts
+COLUMNS = ("id", "digest", "layer", "norm", "tokens", "rows", "metric", "value")  # of the numbers of single prompts
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ def difference(
     second: int,
     *,
     other_run: Run | str | Path | None = None,
-    readout: str = "raw",
+    norm: str = "raw",
     tokens: str = "all",
     rows: str = "raw",
 ) -> Difference:
@@ -49,7 +50,7 @@ def difference(
 
     With `other_run`, `second` is a layer of that run on the same prompts: another model, checkpoint or fine-tune.
     """
-    setting = {"readout": readout, "tokens": tokens, "rows": rows, "metric": metric}
+    setting = {"norm": norm, "tokens": tokens, "rows": rows, "metric": metric}
     prompts = Prompts.open(run)
     found = []
     for opened, layer in ((prompts, first), (prompts if other_run is None else Prompts.open(other_run), second)):
@@ -93,7 +94,7 @@ class Prompts:
 
         parts = []
         for where, data in self.files.items():
-            table = read_parquet(data, where)
+            table = with_norm_column(read_parquet(data, where))
             if "value" not in table.column_names:  # no metric of the run is one of single prompts
                 continue
             if lacking := set(COLUMNS) - set(table.column_names):

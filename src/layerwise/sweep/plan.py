@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from layerwise.core.checks import PoolingWord, ReadoutWord, TokenChoice, suggestion
+from layerwise.core.checks import NormWord, PoolingWord, TokenChoice, suggestion
 from layerwise.core.errors import InputError
 from layerwise.core.recipe import Readout
 from layerwise.inputs.perturbations.stress import Stress
@@ -47,9 +47,9 @@ class Measurement:
 
     def key(self, reading: Reading) -> str:
         """The name under which a reading is kept; equal keys are kept once."""
-        pooling = self.readout.pooling if reading.of == "pooled" else NO_POOLING
-        at = self.readout
-        return str(StateKey(at.layer, at.readout, at.tokens, pooling, reading.key(self.metric.name)))
+        readout = self.readout
+        pooling = readout.pooling if reading.of == "pooled" else NO_POOLING
+        return str(StateKey(readout.layer, readout.norm, readout.tokens, pooling, reading.key(self.metric.name)))
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class ScanPlan:
     has_norm: bool
     rows: tuple[RowTreatment, ...] = ("raw",)
     tokens: tuple[TokenChoice, ...] = ("all",)
-    readout: tuple[ReadoutWord, ...] = ("raw",)
+    norm: tuple[NormWord, ...] = ("raw",)
     pooling: tuple[PoolingWord, ...] = ("mean",)
     max_length: int = 512
     batch_tokens: int = 4096
@@ -75,12 +75,12 @@ class ScanPlan:
     threads: int = field(default_factory=torch.get_num_threads)  # sums come out otherwise in the last bits
 
     def __post_init__(self) -> None:
-        words = ("rows", "tokens", "readout", "pooling", "state", "view_strength")
+        words = ("rows", "tokens", "norm", "pooling", "state", "view_strength")
         problems = problems_in(ScanOptions, {name: getattr(self, name) for name in (*words, *COUNTS)})
         if self.stress and self.views:
             problems.append("stressed prompts have no views; use metrics that need none")
         problems += [] if problems_in(ScanOptions, {"state": self.state}) else self._problems_of_state()
-        if "normed" in self.readout and not self.has_norm:
+        if "normed" in self.norm and not self.has_norm:
             problems.append("this model has no final norm, so there is no normed readout; use raw")
         if problems:
             raise InputError("; ".join(problems))
@@ -105,17 +105,17 @@ class ScanPlan:
         """The row treatments asked for that the metric has; its own default where it has none of them."""
         return tuple(r for r in self.rows if r in metric.rows) or metric.rows[:1]
 
-    def readouts_of(self, layer: int) -> tuple[ReadoutWord, ...]:
+    def norms_of(self, layer: int) -> tuple[NormWord, ...]:
         """What is read of a layer. The last layer is also read normed: that is what people call the last layer."""
         last = layer == self.depth and self.has_norm
-        both: tuple[ReadoutWord, ...] = (*self.readout, "normed") if last else self.readout
+        both: tuple[NormWord, ...] = (*self.norm, "normed") if last else self.norm
         return tuple(dict.fromkeys(both))
 
     def measurements(self, layer: int) -> list[Measurement]:
         """All numbers asked for of one layer."""
         return [
-            Measurement(Readout(layer, readout, tokens, pooling), metric, rows, metric.reading(rows))
-            for readout in self.readouts_of(layer)
+            Measurement(Readout(layer, norm, tokens, pooling), metric, rows, metric.reading(rows))
+            for norm in self.norms_of(layer)
             for tokens in self.tokens
             for metric in self.metrics
             for rows in self.rows_of(metric)
@@ -129,7 +129,7 @@ class ScanPlan:
 
     def settings(self) -> dict[str, Any]:
         """The plan as plain words, for the record."""
-        plain = {name: list(getattr(self, name)) for name in ("layers", "rows", "tokens", "readout", "pooling")}
+        plain = {name: list(getattr(self, name)) for name in ("layers", "rows", "tokens", "norm", "pooling")}
         names = ("max_length", "batch_tokens", "shard_size", "seed", "dtype", "state", "threads", "views")
         numbers = {name: getattr(self, name) for name in names}
         if self.views:

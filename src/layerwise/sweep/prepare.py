@@ -36,7 +36,7 @@ def prepare(
     stress: Stress | None = None,
 ) -> tuple[ScanPlan, Source, Outline]:
     """The plan, the data and the model's outline, before any weight is loaded."""
-    reading = {name: getattr(options, name) for name in ("rows", "tokens", "readout")}
+    reading = {name: getattr(options, name) for name in ("rows", "tokens", "norm")}
     reading["pooling"] = options.pooling or "mean"
     chosen = choose_metrics(options.metrics)
     outline, dtype = outline_and_dtype(model)

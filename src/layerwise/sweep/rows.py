@@ -30,7 +30,7 @@ def layer_scores(
             revision=network.revision,
             layer=m.readout.layer,
             depth=m.readout.layer / plan.depth,
-            readout=m.readout.readout,
+            norm=m.readout.norm,
             tokens=m.readout.tokens,
             pooling=m.pooling,
             rows=m.rows,
@@ -82,7 +82,7 @@ def column_name(m: Measurement, column: str) -> str:
 
 
 def prompt_table(plan: ScanPlan, prompts: PromptValues) -> bytes:
-    """The numbers of single prompts as Parquet: example id, digest, layer, readout, tokens, rows, metric, value."""
+    """The numbers of single prompts as Parquet: example id, digest, layer, norm, tokens, rows, metric, value."""
     import pyarrow as pa
     import torch
 

@@ -60,9 +60,9 @@ class ReadingConsumer:
     def layer(self, number: int, hidden: Tensor, batch: Batch) -> None:
         states = {"raw": hidden}
         for readout, wanted in self.wanted[number].items():
-            if readout.readout not in states:
-                states[readout.readout] = normed(self.network.anatomy, hidden)
-            layer_batch = self.layer_batch(states[readout.readout], batch, readout)
+            if readout.norm not in states:
+                states[readout.norm] = normed(self.network.anatomy, hidden)
+            layer_batch = self.layer_batch(states[readout.norm], batch, readout)
             for key, reading in wanted.items():
                 self.read[key] = (reading, reading.read(layer_batch))
 

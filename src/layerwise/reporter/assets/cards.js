@@ -136,7 +136,7 @@ const drawChips = () =>
 const drawControls = () => {
   drawChips();
   bar.append(chips);
-  for (const name of ["rows", "tokens", "pooling", "readout"]) {
+  for (const name of ["rows", "tokens", "pooling", "norm"]) {
     const has = options(name);
     if (has.length > 1)
       bar.append(

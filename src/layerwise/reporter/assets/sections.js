@@ -192,15 +192,15 @@ const sections = {
 };
 
 // ---- scores of tasks ------------------------------------------------------------------------------------------
-const scoreSettings = () => unique(D.eval.map((l) => [l.tokens, l.pooling, l.readout].join(", ")));
+const scoreSettings = () => unique(D.eval.map((l) => [l.tokens, l.pooling, l.norm].join(", ")));
 const drawScores = () => {
   let setting = scoreSettings()[0],
     model = D.eval[0].model;
-  const lineOf = (l) => [l.tokens, l.pooling, l.readout].join(", ") === setting;
+  const lineOf = (l) => [l.tokens, l.pooling, l.norm].join(", ") === setting;
   if (scoreSettings().length > 1)
     chooser(
       "scores",
-      "tokens, pooling, readout",
+      "tokens, pooling, norm",
       scoreSettings().map((w) => [w, w]),
       (w) => {
         setting = w;
@@ -292,8 +292,8 @@ const scoreRow = (line, layers, normed) => {
 };
 
 // ---- correlation ----------------------------------------------------------------------------------------------
-// A correlation has a metric's rows, tokens and pooling, and no readout of its own.
-const settled = (rows) => fitting(rows.map((row) => ({ ...row, readout: "-" })));
+// A correlation has a metric's rows, tokens and pooling, and no norm of its own.
+const settled = (rows) => fitting(rows.map((row) => ({ ...row, norm: "-" })));
 const scoredAs = (row) => (row.transform === "none" ? row.task_pooling : `${row.task_pooling} + ${row.transform}`);
 const drawCorrelation = () => {
   let measure = "spearman";

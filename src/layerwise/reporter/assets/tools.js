@@ -81,13 +81,13 @@ const curves = [...D.scan, ...D.stress];
 const options = (name, of = curves) => unique(of.map((line) => line[name])).filter((word) => word !== "-");
 const sameDepth = unique([...curves, ...D.eval].map((line) => line.depth)).length === 1;
 const chosen = { x: sameDepth ? "layer" : "depth", hidden: new Set() };
-for (const name of ["rows", "tokens", "pooling", "readout"]) chosen[name] = options(name)[0];
+for (const name of ["rows", "tokens", "pooling", "norm"]) chosen[name] = options(name)[0];
 const seen = (line) => !chosen.hidden.has(line.model);
 
 // The lines that fit what is chosen; a metric that lacks a choice shows the first one that it has.
 const fitting = (lines) => {
   let kept = lines;
-  for (const name of ["rows", "tokens", "pooling", "readout"]) {
+  for (const name of ["rows", "tokens", "pooling", "norm"]) {
     const has = unique(kept.map((line) => line[name]));
     const word = has.includes(chosen[name]) ? chosen[name] : has[0];
     kept = kept.filter((line) => line[name] === word);
@@ -95,7 +95,7 @@ const fitting = (lines) => {
   return kept;
 };
 const settingOf = (line, lines) =>
-  ["rows", "tokens", "pooling", "readout"]
+  ["rows", "tokens", "pooling", "norm"]
     .filter((name) => line[name] !== "-" && options(name, lines).length > 1)
     .map((name) => `${name} ${line[name]}`)
     .join(", ");

@@ -66,7 +66,7 @@ class SentenceTransformersBackend:
         left_out = choose_left_out(network.tokenizer, recipe)
         if recipe.static:
             require_static(network, recipe.pooling, prompt_left_out=left_out.prompt)
-        return choose_route(network, recipe.layer, recipe.readout, mode), left_out
+        return choose_route(network, recipe.layer, recipe.norm, mode), left_out
 
     def save(self, job: Job, folder: Path) -> Saved:
         """Writes the modules, the cut model first."""

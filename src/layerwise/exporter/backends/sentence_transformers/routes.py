@@ -41,15 +41,15 @@ def require_static(network: Network, pooling: str, *, prompt_left_out: bool) -> 
         raise ExportError("+static cannot be exported with pooling first; use mean, last or max")
 
 
-def choose_route(network: Network, layer: int, readout: str, mode: str) -> Route:
+def choose_route(network: Network, layer: int, norm: str, mode: str) -> Route:
     """portable keeps one block more than needed and works with any version; compact keeps none too many."""
     family = network.family
     require_word("mode", mode, MODES)
-    if readout == SHIPPED:
+    if norm == SHIPPED:
         return Route(network.depth, "last_hidden_state")
-    if readout == "normed":
+    if norm == "normed":
         if network.anatomy.final_norm is None or layer == 0:
-            raise InputError("a normed readout needs a final norm and a layer above 0; use readout raw")
+            raise InputError("a normed readout needs a final norm and a layer above 0; use norm raw")
         return Route(layer, "last_hidden_state")
     if layer == network.depth or (mode == "compact" and layer > 0):
         if network.anatomy.final_norm is None:
