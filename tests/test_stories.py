@@ -25,7 +25,7 @@ def steepest(metric):
 def test_a_rule_is_one_object_that_a_user_passes():
     table = scan_table("m", depth=7)
     found = layerwise.pick(table, rule=steepest("curvature"))
-    curve = [row.value for row in table.where(metric="curvature", rows="raw", readout="raw")]
+    curve = [row.value for row in table.where(metric="curvature", rows="raw", norm="raw")]
     falls = [one - two for one, two in zip(curve, curve[1:], strict=False)]
     assert found.recipe.layer == falls.index(max(falls)) and found.rule == "steepest fall of curvature"
     with pytest.raises(layerwise.LayerwiseError, match="steepest fall of dime: no metric 'dime'"):
@@ -33,9 +33,9 @@ def test_a_rule_is_one_object_that_a_user_passes():
 
 
 def test_a_rule_of_ones_own_is_audited_beside_those_that_ship():
-    scores = eval_table("m", depth=7).where(readout="raw").to_pandas()
+    scores = eval_table("m", depth=7).where(norm="raw").to_pandas()
     scores = scores.rename(columns={"metric": "task", "value": "score"})
-    metrics = scan_table("m", depth=7).where(readout="raw", rows="raw").to_pandas().assign(task="")
+    metrics = scan_table("m", depth=7).where(norm="raw", rows="raw").to_pandas().assign(task="")
     frame = layerwise.audit(scores.assign(family="f"), metrics, rules=["last", steepest("curvature")])
     assert list(frame.rule) == ["last", "steepest fall of curvature"]
 
