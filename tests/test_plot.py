@@ -94,7 +94,7 @@ def test_tradeoff_and_cka_are_read_from_folders(tmp_path, tiny_llama, word_texts
         ([scan_table()], {"cost": "latency"}, "figure depth takes no cost"),
         ([scan_table("a"), scan_table("b")], {"figure": "heatmap"}, "shows one model, not 2"),
         ([scan_table("a"), scan_table("b")], {"figure": "checkpoints"}, "names end with a step"),
-        ([scan_table()], {"figure": "stress"}, "one kind, not 0"),
+        ([scan_table()], {"figure": "stress"}, "none of these runs is one"),
         ([scan_table()], {"figure": "tradeoff"}, "tradeoff.json is needed"),
         ([scan_table("a"), scan_table("b")], {"figure": "cka"}, "no pooled rows"),
     ],

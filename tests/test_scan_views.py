@@ -134,7 +134,7 @@ def test_two_layers_are_told_apart_prompt_by_prompt(tiny_llama, texts, tmp_path)
     assert not same.clear and "no clear difference" in str(same)
     with pytest.raises(InputError, match="no prompt-level values for .*lidar"):
         layerwise.difference(tmp_path, "lidar", 0, 1)
-    with pytest.raises(RunError, match="--keep-prompts all"):
+    with pytest.raises(RunError, match="no finished run"):
         layerwise.difference(tmp_path / "prompts", "curvature", 0, 1)
     with pytest.raises(InputError, match="at least 2"):
         difference_of_pairs(np.array([1.0]))

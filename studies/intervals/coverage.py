@@ -16,12 +16,13 @@ from pathlib import Path
 
 import torch
 
+from layerwise.core.recipe import Readout
 from layerwise.metrics.base import Estimate
 from layerwise.metrics.catalog import CATALOG
 from layerwise.metrics.intervals import TOO_NARROW
 from layerwise.metrics.readings import LIDAR_VIEWS, LayerBatch
 from layerwise.ops.rows import RowTreatment
-from layerwise.sweep.plan import Lens, Measurement, ScanPlan
+from layerwise.sweep.plan import Measurement, ScanPlan
 from layerwise.sweep.rows import score
 from layerwise.sweep.state import ScanState
 
@@ -85,8 +86,8 @@ def draw(random: torch.Generator, case: Case) -> LayerBatch:
 def measure(case: Case, batch: LayerBatch) -> list[Estimate]:
     """The estimates of all scores of a case, made as a scan makes them."""
     plan = ScanPlan(tuple(METRICS[name] for name, _ in case.scores), (0,), depth=1, has_norm=False)
-    lens = Lens("raw", "all", "mean")
-    asked = [Measurement(0, lens, METRICS[name], rows, METRICS[name].reading(rows)) for name, rows in case.scores]
+    readout = Readout(0)
+    asked = [Measurement(readout, METRICS[name], rows, METRICS[name].reading(rows)) for name, rows in case.scores]
     state = ScanState({})
     for reading, key in {m.key(reading): (reading, m.key(reading)) for m in asked for reading in m.readings}.values():
         state.kept[key] = reading.start(case.width)
