@@ -339,7 +339,8 @@ BAD = [  # refused or failing; and all that it may change nevertheless
     (["report", "mine", "--html", "new.html"], []),
 ]  # fmt: skip
 AGAIN = [GOOD[i] for i in (0, 5, 6, 8, 9)]  # runs that go on, in folders into which the user has put files
-UNASKED = ("home/.cache/matplotlib", "home/.config/matplotlib", "home/.cache/mteb")  # by libraries, for themselves
+# Caches: those of libraries, and our own, which holds hashes of weights.
+UNASKED = ("home/.cache/matplotlib", "home/.config/matplotlib", "home/.cache/mteb", "home/.cache/layerwise/hashes")
 
 
 def changes_of(desk, commands):

@@ -25,6 +25,7 @@ from layerwise.core.recipe import Recipe
 from layerwise.exporter.backends.sentence_transformers import modules
 from layerwise.maps.linear import fit_map, fit_maps, side_by_side
 from layerwise.models.load import as_network
+from layerwise.models.opening import open_network
 from layerwise.runs.scores import LayerScore
 from layerwise.runs.table import LayerTable
 
@@ -296,11 +297,14 @@ def test_the_command_line_prints_the_certificate(tiny_llama, tmp_path, capsys):
 def test_the_card_carries_licence_and_scores(tiny_llama, tmp_path):
     from huggingface_hub import ModelCard
 
-    row = LayerScore("m", 2, 0.5, "raw", "all", "mean", "-", "STS12", 61.5, 10, data="words: for people")
+    network = open_network(tiny_llama)
+    made = {"data": "words: for people", "max_length": network.usual_length}
+    row = LayerScore("m", 2, 0.5, "raw", "all", "mean", "-", "STS12", 61.5, 10, **made)
     (Path(tiny_llama) / "README.md").write_text("---\nlicense: apache-2.0\n---\n# base")
     task = {"type": "STS", "score": "cosine_spearman", "examples": 9, "of": 9, "source": "local"}
+    record = {"kind": "eval", "model": network.identity().to_record()}
     for name, entry in {"new": task, "old": "9 of 20, by hashed id"}.items():
-        scores = LayerTable((row, replace(row, layer=1)), {"kind": "eval", "tasks": {"STS12": entry}})
+        scores = LayerTable((row, replace(row, layer=1)), record | {"tasks": {"STS12": entry}})
         layerwise.export(tiny_llama, 2, tmp_path / name, scores=scores)
         data = ModelCard.load(tmp_path / name / "README.md").data
         assert data.license == "apache-2.0"

@@ -192,7 +192,7 @@ def test_names_from_a_strangers_run_cannot_steer_the_terminal(tmp_path, capsys):
 def test_json_that_is_made_printable_says_the_same(tmp_path, capsys):
     scan_table(EVIL).save(tmp_path)
     assert main(["pick", str(tmp_path), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["model"] == EVIL
+    assert json.loads(capsys.readouterr().out)["model"]["name"] == EVIL
 
 
 def save_as(folder, table, **columns):

@@ -16,6 +16,7 @@ from layerwise.models.load import ModelSpec, load_network
 from layerwise.ops import spectrum as spectra
 from layerwise.passes.batches import make_batch, processor_of
 from layerwise.passes.tapped_pass import run_batch
+from layerwise.runs.identity import DataRef
 from layerwise.sweep.plan import ScanPlan, choose_metrics
 from layerwise.sweep.rows import layer_scores
 from layerwise.sweep.state import ScanState
@@ -139,7 +140,7 @@ def test_every_metric_in_float32_is_that_of_float64_at_every_layer(model, metric
     run_batch(network, batch_of(folder, data, length, prompts, plan.views), plan.layers, Twice(*consumers))
     found, identity = [], network.identity()
     for layer in plan.layers:
-        singles, exacts = (layer_scores(identity, plan, c.state, "texts", layer) for c in consumers)
+        singles, exacts = (layer_scores(identity, plan, c.state, DataRef("texts"), layer) for c in consumers)
         for single, exact in zip(singles, exacts, strict=True):
             found.append((f"layer {layer}, {exact.metric}", single.value, exact.value))
     assert len(found) == len(plan.layers) * len(plan.metrics)
