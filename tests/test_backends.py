@@ -138,3 +138,22 @@ def test_every_backend_that_ships_gives_the_vectors_of_embed(tiny_llama, word_te
         layerwise.export(network, 2, tmp_path / backend.name, backend=backend, max_length=64)
         found = backend.load(tmp_path / backend.name, torch.device("cpu")).encode(word_texts[:1])
         assert torch.allclose(found[0], expected, atol=1e-6), backend.name
+
+
+@pytest.mark.parametrize(("error", "device", "kept"), [(0.0, "cpu", True), (5e-5, "cpu", False), (5e-5, "cuda", True),
+                                                       (1e-3, "cuda", False)])  # fmt: skip
+def test_another_kind_of_device_may_differ_a_little_more(error, device, kept):
+    """Measured on a CPU, held against what a GPU would give; no GPU is at hand, so its numbers are made up."""
+    vectors = torch.ones(6, 3)
+    expected = certificate.Measured(["text"] * 6, vectors, allowed=1e-6)
+    encoder = SimpleNamespace(encode=lambda texts: vectors[: len(texts)] + error)
+    job = SimpleNamespace(network=SimpleNamespace(device=torch.device("cpu")), recipe=layerwise.Recipe(1))
+
+    def check():
+        return certificate.require_same(job, encoder, vectors + error, expected, torch.device(device))
+
+    if kept:
+        assert check() == pytest.approx(error, rel=0.01)
+    else:
+        with pytest.raises(ExportError, match=f"on {device}, so it was not kept"):
+            check()
