@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
