@@ -21,7 +21,6 @@ NAME_LENGTH = 100  # characters; file systems take 255 bytes, and names get endi
 NAME_SIGNS = " ._-+(),"
 
 
-
 def this_host() -> str:
     """A short hash of the machine and the container: process numbers can be looked up only within the same ones."""
     known = [platform.node()]
@@ -97,22 +96,6 @@ def safe_name(word: Any, what: str) -> str:
             f"{' '.join(NAME_SIGNS.strip())}, not beginning with a dot"
         )
     return text
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -192,10 +175,6 @@ class DiskFolder:
                 path.unlink(missing_ok=True)
         with suppress(OSError):  # not empty, or never there
             folder.rmdir()
-
-
-
-
 
 
 def has_file(place: str | Path, name: str) -> bool:

@@ -1,1 +1,1 @@
-"""A recipe as a folder that plain sentence-transformers loads, with proof (not `export`: that name is the verb)."""
+"""A fitted recipe as a folder of some format, with proof (not `export`: that name is the verb)."""

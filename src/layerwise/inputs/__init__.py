@@ -1,1 +1,1 @@
-"""Where examples come from: lists, files, standard input, the hub, the bundled demo."""
+"""Examples and what makes model inputs of them: sources, processors, perturbations; texts are the first kind."""

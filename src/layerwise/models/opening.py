@@ -87,5 +87,3 @@ def longest(asked: int | None, model: Network | Outline, at_most: int | None = N
     if asked is not None and require_length("max_length", asked) > model.max_length:
         raise InputError(f"max_length {asked} is more than this model takes; use at most {model.max_length}")
     return asked if asked is not None else min(model.usual_length, at_most or model.usual_length)
-
-

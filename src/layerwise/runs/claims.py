@@ -103,21 +103,3 @@ def read_marker(folder: Folder, data: bytes) -> dict[str, Any]:
             f"writes {SCHEMA_VERSION}); pass another folder to --out"
         )
     return dict(marker)
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-

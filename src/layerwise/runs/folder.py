@@ -85,9 +85,13 @@ class Run:
             by_model.setdefault((row.model, row.revision), []).append(row)
         if len(by_model) < 2:
             return [self]
+        runs: dict[tuple[str, str], list[Any]] = {}
+        for run in self.table.run.get("runs", []):
+            model = run.get("model", {})
+            runs.setdefault((model.get("name", ""), model.get("revision", "")), []).append(run)
         parts = []
-        for (name, _), rows in by_model.items():
-            behind = [run for run in self.table.run.get("runs", []) if run.get("model", {}).get("name") == name]
+        for named, rows in by_model.items():
+            behind = runs.get(named, [])
             record = behind[0] if len(behind) == 1 else {"kind": "joined", "runs": behind}
             parts.append(Run(LayerTable(tuple(rows), record), name=self.name))
         return parts

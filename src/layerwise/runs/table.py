@@ -83,7 +83,7 @@ class LayerTable:
     def to_pandas(self) -> Any:
         import pandas as pd
 
-        return pd.DataFrame([asdict(s) for s in self.scores], columns=list(COLUMNS))
+        return pd.DataFrame({name: [getattr(s, name) for s in self.scores] for name in COLUMNS})
 
     def to_json(self) -> str:
         """The rows and the run as one JSON object; undefined numbers are null."""
@@ -204,30 +204,12 @@ def parse_scores(table: Any, where: str) -> tuple[LayerScore, ...]:
             columns[name] = [math.nan if value is None else value for value in columns[name]]
         if None in columns[name]:
             raise RunError(f"{where}: row {columns[name].index(None)} has no {name}; {again}")
-    scores = tuple(LayerScore(**dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True))
+    defaults = {f.name: [f.default] * len(table) for f in fields(LayerScore) if f.name not in columns}
+    ordered = [(defaults | columns)[name] for name in COLUMNS]
+    scores = tuple(LayerScore(*row) for row in zip(*ordered, strict=True))
     if not scores:
         raise RunError(f"{where} holds no rows; {again}")
     for row, s in enumerate(scores):
         if not (0 <= s.layer <= DEEPEST and 0 <= s.depth <= 1):
             raise RunError(f"{where}: row {row} is of layer {s.layer} at depth {s.depth}, which no model has; {again}")
     return scores
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-

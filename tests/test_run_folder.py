@@ -1,0 +1,117 @@
+"""Runs: opened the same way from a folder or in memory, records with versions, and rows that say all that they are."""
+
+import json
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+from runs import eval_table, scan_table
+
+from layerwise.core.errors import RunError
+from layerwise.runs.folder import Run, is_run, prompts_file, shards_in, state_file
+from layerwise.runs.identity import DataRef, ModelRef, data_fingerprint, one_model
+from layerwise.runs.keys import CONTENTS, StateKey
+from layerwise.runs.records import PICK, PLAN, RUN, TRADEOFF, NewerVersion
+from layerwise.runs.scores import LayerScore
+from layerwise.runs.table import LayerTable
+from layerwise.selection.pick import Pick
+
+EARLIER = Path(__file__).parent / "data" / "earlier_runs"
+# What a row's identity leaves out.
+MEASURED = {"value", "n", "skipped", "ci_low", "ci_high", "missing", "note", "depth"}
+
+
+@pytest.mark.parametrize("name", [f.name for f in fields(LayerScore) if f.name not in MEASURED])
+def test_every_column_that_decides_a_number_is_part_of_its_identity(name):
+    row = scan_table().scores[0]
+    other = {str: "another", int: 77, float: 0.25, bool: True}[type(getattr(row, name))]
+    assert replace(row, **{name: other}).identity != row.identity
+
+
+@pytest.mark.parametrize("name", sorted(MEASURED))
+def test_what_was_measured_is_not_part_of_a_rows_identity(name):
+    row = scan_table().scores[0]
+    other = "noted" if name == "note" else 77
+    assert replace(row, **{name: other}).identity == row.identity
+
+
+@pytest.mark.parametrize("schema", [RUN, PLAN, PICK, TRADEOFF])
+def test_a_record_says_its_version_and_a_newer_one_is_refused_by_name(schema):
+    data = schema.dump({})
+    assert json.loads(data) == {"schema_version": schema.version} and schema.parse(data, "x") == {}
+    newer = json.dumps({"schema_version": schema.version + 1}).encode()
+    with pytest.raises(NewerVersion, match=f"here/{schema.file} was written by a newer layerwise"):
+        schema.parse(newer, f"here/{schema.file}")
+    for wrong in ("2", 0, True, None):
+        with pytest.raises(RunError, match="is damaged"):
+            schema.parse(json.dumps({"schema_version": wrong}).encode(), "x")
+
+
+def test_the_first_versions_pick_is_read_with_its_model():
+    for version, known in (("first", 0), ("second", 32)):  # the first did not record a fingerprint
+        found = Pick.load(EARLIER / version / "scan")
+        assert found.model.name == "tiny-llama" and len(found.model.fingerprint) == known
+        assert Run.open(EARLIER / version / "scan").pick["model"]["name"] == "tiny-llama"
+
+
+def test_a_run_is_opened_from_a_folder_a_table_or_a_run(tmp_path):
+    table = scan_table()
+    table.save(tmp_path)
+    for given in (tmp_path, str(tmp_path), table, Run.open(tmp_path)):
+        run = Run.open(given)
+        assert is_run(given) and len(run.table) == len(table) and run.kind == "scan"
+        assert run.table.model == table.model and run.pick == {} and run.tradeoff == {}
+        assert run.place == ("a table in memory" if given is table else str(tmp_path))
+    assert not is_run(tmp_path / "nothing") and not is_run("org/model") and not is_run(None)
+    with pytest.raises(RunError, match="keeps no numbers of single prompts"):
+        Run.open(table).prompts()
+    assert Run.open(table).newest_state() is None
+
+
+def test_a_table_of_several_models_or_revisions_is_taken_apart():
+    one, two = scan_table("a"), scan_table("b")
+    later = LayerTable(tuple(replace(row, revision="v2") for row in one), one.run)
+    run = Run(LayerTable.join([one, two, later]))
+    parts = run.each_model()
+    assert [(part.table.scores[0].model, part.table.scores[0].revision) for part in parts] == [
+        ("a", "main"), ("b", "main"), ("a", "v2")]  # fmt: skip
+    assert sum(len(part.table) for part in parts) == len(run.table) and parts[1].table.model == two.model
+    assert Run(one).each_model() == [Run(one)]
+    assert run.table.model is None and len(run.table.models) == 3
+    with pytest.raises(RunError, match=r"runs of 2 models \(a, b\)"):
+        run.table.require_model()
+
+
+def test_runs_of_one_model_joined_are_still_of_that_model():
+    one = scan_table("a")
+    assert LayerTable.join([one, one]).model == one.model
+    assert LayerTable(one.scores).model is None and not one_model(None, one.model)
+
+
+def test_curves_of_two_data_sets_or_settings_are_not_drawn_as_one():
+    table = scan_table("a", metrics=("curvature",), rows=("raw",))
+    for change in ({"data": "other.txt", "data_hash": "1"}, {"settings_hash": "1"}, {"dtype": "bfloat16"}):
+        both = LayerTable((*table, *(replace(row, **change) for row in table)))
+        assert len(both.curves()) == 2 * len(table.curves())
+        assert all(len({row.layer for row in curve}) == len(curve) for curve in both.curves().values())
+    tasks = eval_table("a")
+    hashed = LayerTable(tuple(replace(row, data_hash=row.metric) for row in tasks))
+    assert list(hashed.curves()) == list(tasks.curves()), "tasks have data of their own, which their name says"
+
+
+def test_names_of_files_and_keys_are_read_as_they_are_written():
+    assert shards_in(state_file(12)) == 12 and prompts_file(3) == "prompts/00003.parquet"
+    key = StateKey(7, "raw", "no_first", "mean", "own@metric#1a|b")
+    assert StateKey.parse(str(key)) == key and StateKey.parse(CONTENTS) is None and StateKey.parse("facts") is None
+
+
+def test_references_know_their_own_kind_only():
+    a = ModelRef("m", fingerprint="files-1")
+    assert a.same_as(replace(a, name="elsewhere")) and not a.same_as(replace(a, fingerprint="files-2"))
+    assert not ModelRef("m").same_as(ModelRef("m")), "nothing is known of either"
+    assert ModelRef.from_record(a.to_record(), "x") == a
+    with pytest.raises(RunError, match="does not say which model"):
+        ModelRef.from_record({}, "x")
+    data = DataRef("t.txt", data_fingerprint(3, 5), {"limit": 3})
+    assert data.fingerprint == "3-0000000000000005" and DataRef.from_record(data.to_record(), "x") == data
+    assert data.same_as(DataRef("moved.txt", data.fingerprint)) and not DataRef("a").same_as(DataRef("a"))
