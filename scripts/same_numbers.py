@@ -47,7 +47,9 @@ def record(model: Path, root: Path, work: Path) -> dict[str, object]:
     )
     found |= rows(scored, "eval of a map")
     picked = layerwise.pick(str(model), texts, max_length=LENGTH)
-    found["pick"] = picked.recipe.to_json()
+    recipe = json.loads(picked.recipe.to_json())
+    recipe["norm"] = recipe.pop("readout", None) or recipe["norm"]  # as it is called since
+    found["pick"] = json.dumps(recipe, sort_keys=True)
     found["pick gain"] = [float(x).hex() for x in (picked.gain.mean, picked.gain.error)] if picked.gain else None
     exported = layerwise.export(str(model), picked, work / "picked")
     found["export of the pick"] = hashed(exported.encode(LINES))
