@@ -303,8 +303,8 @@ REFUSED = {
     "export --fit": of(("stress", "campaign", *EVALS), "is not a scan; --fit takes texts, or the folder of a scan")
     | {"first version's scan": "another model or length", "second version's scan": "another model or length"},
     "export --scores": of(("stress", "campaign", *SCANS), "is not an eval; --scores takes one") | {
-        "two maps": "has no score of this recipe",
-        "two lengths": "has no score of this recipe",
+        "two maps": "has no score of this recipe with this map",
+        "two lengths": "has no score of this recipe with this map",
         "first version's eval": "is of another model",
         "second version's eval": "is of another model",
     },

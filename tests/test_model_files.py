@@ -1,6 +1,7 @@
 """A model is known by the hashes of its files: read once, found again, handed over, and never trusted when stale."""
 
 import hashlib
+import json
 import os
 import shutil
 import time
@@ -13,7 +14,7 @@ from transformers import AutoModel, AutoTokenizer
 
 import layerwise
 from layerwise.core import hashes
-from layerwise.core.errors import InputError
+from layerwise.core.errors import InputError, RunError
 from layerwise.core.hashes import file_hash
 from layerwise.models.fingerprint import hashes_of_files, weight_files
 from layerwise.models.load import ModelSpec, load_network
@@ -26,6 +27,7 @@ LONG_AGO = time.time() - 1000
 def reads(tmp_path, monkeypatch):
     """The files that were read to be hashed, with an empty cache."""
     monkeypatch.setenv("LAYERWISE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(hashes, "SECONDS_UNTIL_SETTLED", -1.0)  # the files of these tests are new
     hashes._hash_once.cache_clear()
     read, real = [], hashlib.file_digest
 
@@ -69,8 +71,9 @@ def test_a_changed_file_is_another_model_even_if_the_old_one_is_in_the_cache(mod
     assert len(reads) == 2
 
 
-def test_a_file_that_was_just_written_is_not_remembered(model, reads):
+def test_a_file_that_was_just_written_is_not_remembered(model, reads, monkeypatch):
     """A second change within the clock's grain would leave size and time as they are."""
+    monkeypatch.setattr(hashes, "SECONDS_UNTIL_SETTLED", 60.0)
     os.utime(model / "model.safetensors")
     open_network(model)
     new_process()
@@ -171,3 +174,74 @@ def test_a_record_of_the_first_version_is_equal_to_nothing(model, word_texts):
     table = layerwise.scan(str(model), word_texts, metrics="curvature")
     old = replace(table.model, fingerprint="06264dcbe49142c5feaa44c71a9e21e2")
     assert not same_model(open_network(model), old)
+
+
+def test_other_weights_of_the_same_size_and_time_are_noticed(model, reads):
+    """As where every file bears the time 0: reproducible archives, or copies that keep the time."""
+    os.utime(model / "model.safetensors", (1, 1))
+    first = open_network(model).fingerprint()
+    weights = load_file(model / "model.safetensors")
+    save_file({name: w + 1 for name, w in weights.items()}, model / "other.safetensors", metadata={"format": "pt"})
+    os.replace(model / "other.safetensors", model / "model.safetensors")
+    os.utime(model / "model.safetensors", (1, 1))
+    new_process()
+    assert open_network(model).fingerprint() != first
+
+
+def edit_json(path, **changes):
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def test_a_single_file_beside_pieces_is_the_one_that_counts(model, tmp_path):
+    module = AutoModel.from_pretrained(model)
+    module.save_pretrained(tmp_path / "pieces", max_shard_size="10KB")
+    for path in (tmp_path / "pieces").iterdir():
+        if path.name not in ("config.json",):
+            shutil.copy(path, model)
+    first = open_network(model)
+    weights = load_file(model / "model.safetensors")
+    save_file({name: w + 1 for name, w in weights.items()}, model / "model.safetensors", metadata={"format": "pt"})
+    second = open_network(model)
+    assert first.fingerprint_in_memory() != second.fingerprint_in_memory(), "transformers takes the single file"
+    assert first.fingerprint() != second.fingerprint()
+
+
+def test_the_side_on_which_texts_are_cut_is_part_of_the_model(model):
+    first = open_network(model).fingerprint()
+    edit_json(model / "tokenizer_config.json", truncation_side="left")
+    assert open_network(model).fingerprint() != first
+
+
+def test_an_adapters_scale_is_part_of_the_model(model, tmp_path):
+    from peft import LoraConfig, get_peft_model
+
+    base = AutoModel.from_pretrained(model)
+    get_peft_model(base, LoraConfig(r=2, lora_alpha=4, target_modules=["q_proj"])).save_pretrained(tmp_path / "adapter")
+    spec = ModelSpec(str(model), adapter=str(tmp_path / "adapter"))
+    first = load_network(spec).fingerprint()
+    edit_json(tmp_path / "adapter" / "adapter_config.json", lora_alpha=64)
+    assert load_network(spec).fingerprint() != first
+
+
+def test_objects_that_compute_something_else_are_other_models(model):
+    module, tokenizer = objects(model)
+    first = open_network((module, tokenizer)).fingerprint()
+    module.rotary_emb.inv_freq.mul_(0.5)  # a buffer that is not saved
+    second = open_network((module, tokenizer)).fingerprint()
+    handle = module.layers[0].register_forward_hook(lambda *args: None)
+    third = open_network((module, tokenizer)).fingerprint()
+    handle.remove()
+    assert len({first, second, third}) == 3 and open_network((module, tokenizer)).fingerprint() == second
+
+
+def test_a_campaign_notices_that_a_models_files_have_changed(model, tmp_path, word_texts):
+    (tmp_path / "t.txt").write_text("\n".join(word_texts[:9]))
+    told = {"out": str(tmp_path / "out"), "models": [str(model)], "data": {"d": {"data": str(tmp_path / "t.txt")}},
+            "settings": {"s": {"metrics": "curvature"}}}  # fmt: skip
+    (tmp_path / "c.yaml").write_text(json.dumps(told))
+    layerwise.campaign(tmp_path / "c.yaml")
+    layerwise.campaign(tmp_path / "c.yaml")
+    weights = load_file(model / "model.safetensors")
+    save_file({name: w + 1 for name, w in weights.items()}, model / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(RunError, match="have changed since"):
+        layerwise.campaign(tmp_path / "c.yaml")

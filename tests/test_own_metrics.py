@@ -5,6 +5,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -39,6 +40,17 @@ def scaled(factor):
     return lambda tokens, mask: factor * longest(tokens, mask)
 
 
+def holding(thing):
+    return lambda tokens: thing
+
+
+SCALE = 1.0
+
+
+def scaled_by_a_global(x):
+    return SCALE * x
+
+
 def helper(x):
     return x + 1
 
@@ -61,6 +73,10 @@ def with_set(x):
         (lambda x, k=1: x * k, lambda x, k=2: x * k),
         (lambda x: x.exp(), lambda x: x.log()),
         ([torch.tensor([1.0])], [torch.tensor([2.0])]),
+        (torch.zeros(2, 3), torch.zeros(3, 2)),
+        ([[1, 2], [3]], [[1], [2, 3]]),
+        (holding(np.arange(3)), holding(np.arange(1, 4))),
+        (holding(torch.nn.Linear(2, 2)), holding(torch.nn.Linear(2, 2))),
     ],
 )  # fmt: skip
 def test_what_computes_something_else_has_another_hash(one, other):
@@ -73,6 +89,12 @@ def test_a_helper_in_the_same_module_counts(monkeypatch):
     monkeypatch.setitem(globals(), "helper", lambda x: x + 5)
     globals()["helper"].__module__ = __name__
     assert code_hash(calls_helper) != before
+
+
+def test_a_number_in_the_module_counts(monkeypatch):
+    before = code_hash(scaled_by_a_global)
+    monkeypatch.setitem(globals(), "SCALE", 10.0)
+    assert code_hash(scaled_by_a_global) != before
 
 
 def test_functions_that_call_each_other_end():

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from runs import eval_table, scan_table
 
-from layerwise.core.errors import RunError
+from layerwise.core.errors import InputError, RunError
+from layerwise.exporter.tradeoff import mean_scores
+from layerwise.reporter.content import run_labels
 from layerwise.runs.folder import Run, is_run, prompts_file, shards_in, state_file
 from layerwise.runs.identity import DataRef, ModelRef, data_fingerprint, one_model
 from layerwise.runs.keys import CONTENTS, StateKey
@@ -15,6 +17,8 @@ from layerwise.runs.records import PICK, PLAN, RUN, TRADEOFF, NewerVersion
 from layerwise.runs.scores import LayerScore
 from layerwise.runs.table import LayerTable
 from layerwise.selection.pick import Pick
+from layerwise.selection.run import pick_by_rule
+from layerwise.sweep.comparison import compare_runs
 
 EARLIER = Path(__file__).parent / "data" / "earlier_runs"
 # What a row's identity leaves out.
@@ -90,7 +94,8 @@ def test_runs_of_one_model_joined_are_still_of_that_model():
 
 def test_curves_of_two_data_sets_or_settings_are_not_drawn_as_one():
     table = scan_table("a", metrics=("curvature",), rows=("raw",))
-    for change in ({"data": "other.txt", "data_hash": "1"}, {"settings_hash": "1"}, {"dtype": "bfloat16"}):
+    data = {"data": "other.txt", "data_hash": "1"}
+    for change in (data, {"settings_hash": "1"}, {"dtype": "bfloat16"}, {"model_hash": "1"}):
         both = LayerTable((*table, *(replace(row, **change) for row in table)))
         assert len(both.curves()) == 2 * len(table.curves())
         assert all(len({row.layer for row in curve}) == len(curve) for curve in both.curves().values())
@@ -115,3 +120,47 @@ def test_references_know_their_own_kind_only():
     data = DataRef("t.txt", data_fingerprint(3, 5), {"limit": 3})
     assert data.fingerprint == "3-0000000000000005" and DataRef.from_record(data.to_record(), "x") == data
     assert data.same_as(DataRef("moved.txt", data.fingerprint)) and not DataRef("a").same_as(DataRef("a"))
+
+
+def test_a_model_that_was_retrained_under_its_name_is_another_one():
+    one = LayerTable(tuple(replace(row, model_hash="files-1") for row in scan_table("a")), scan_table("a").run)
+    two = LayerTable(tuple(replace(row, model_hash="files-2") for row in one), one.run)
+    both = LayerTable.join([one, two])
+    assert len(Run(both).each_model()) == 2 and len(set(run_labels(Run(both).each_model()))) == 2
+    with pytest.raises(InputError, match="holds runs of 2 models"):
+        compare_runs([both, one])
+    with pytest.raises(InputError, match="expected the table of one model"):
+        pick_by_rule(both, "last")
+
+
+@pytest.mark.parametrize("name", ["pick.json", "tradeoff.json"])
+def test_a_record_of_another_model_is_not_shown_with_a_run(name, tmp_path):
+    scan_table().save(tmp_path)
+    there = {"layers": [], "units": {}, "model": {"name": "m", "fingerprint": "of another"}, "recipe": {"layer": 1}}
+    (tmp_path / name).write_text(json.dumps(there | {"last": {"layer": 2}, "rule": "r", "schema_version": 2}))
+    with pytest.raises(RunError, match=f"{name} is of another model than this run"):
+        getattr(Run.open(tmp_path), name.partition(".")[0])
+
+
+def test_a_tradeoff_never_averages_what_says_different_things():
+    table = scan_table("a", metrics=("curvature",), rows=("raw",))
+    with pytest.raises(InputError, match="no common mean"):
+        mean_scores(LayerTable.join([table, table]), "mean")
+    both = LayerTable((*table, *(replace(row, data_hash="other") for row in table)), table.run)
+    with pytest.raises(InputError, match="several values for layer 0, which differ in data_hash"):
+        mean_scores(both, "curvature")
+    first, *levels = (LayerTable(tuple(replace(r, condition="random", level=x) for r in table)) for x in (0.0, 0.5))
+    found = mean_scores(LayerTable((*first, *levels[0])), "curvature")
+    assert {row.level for row in found} == {0.0} and len(found) == len(table)
+    tasks = eval_table("a", tasks=("A", "B"))
+    fewer = LayerTable(tuple(row for row in tasks if row.metric == "A" or row.layer == 3), tasks.run)
+    with pytest.warns(UserWarning, match="layers 0, 1, 2, 4, 5 have scores of fewer than 2 tasks"):
+        assert {row.layer for row in mean_scores(fewer, "mean")} == {3}
+
+
+def test_a_comparison_says_which_settings_differ():
+    table = LayerTable(tuple(replace(row, max_length=64) for row in scan_table("a")), scan_table("a").run)
+    other = LayerTable(tuple(replace(row, max_length=3) for row in table), table.run)
+    assert compare_runs([table, table]).pairs[0].notes == ()
+    assert compare_runs([table, other]).pairs[0].notes == (
+        "max_length differs: 64 in the first run, 3 in the second",)  # fmt: skip

@@ -17,7 +17,9 @@ from layerwise.engines.opening import as_cluster, open_engine, threads_of
 from layerwise.engines.ray_cluster import joined, workers_of
 from layerwise.engines.shards import threads
 from layerwise.inputs.text import SUFFIXES, open_texts
+from layerwise.models.fingerprint import hash_of, weights_in_files
 from layerwise.models.load import load_tokenizer
+from layerwise.models.shipped import read_shipped
 from layerwise.options.campaign import CampaignOptions
 from layerwise.options.engine import Cluster, EngineWord
 from layerwise.options.field import flag_names, problems_in, unknown_names
@@ -291,7 +293,8 @@ def run_cell(plan: Campaign, cell: Cell, opened: Any, on_event: OnEvent) -> None
         scan_plan, source, outline = prepare(cell.model, source, options, threads=threads_of(plan.engine))
     forecast_of(cell.model, scan_plan, source, outline, loaded=True).require_fit()
     claim(folder, "scan")
-    folder.write(CELL.file, CELL.dump(cell.record() | {"data_hash": hash_of_data(cell)}))
+    hashes = {"data_hash": hash_of_data(cell), "model_hash": hash_of_model(cell)}
+    folder.write(CELL.file, CELL.dump(cell.record() | hashes))
     on_event(Event(cell, "running"))
     run_scan(
         opened, scan_plan, source, out=folder, allow_missing=plan.allow_missing,
@@ -312,12 +315,26 @@ def is_done(plan: Campaign, cell: Cell) -> bool:
         return False
     record = CELL.parse(data, f"{folder}/{CELL.file}")
     recorded_hash = record.pop("data_hash", None)  # earlier versions recorded none
+    recorded_model = record.pop("model_hash", None)
     if record != json.loads(record_bytes(cell.record())):
         raise RunError(f"{folder} holds a scan with other settings; give the data or the settings another name")
     if recorded_hash is not None and recorded_hash != hash_of_data(cell):
         changed = f"{cell.data['data']} has changed since {folder} was scanned"
         raise RunError(f"{changed}; give the changed data another name, or delete that folder")
+    if recorded_model is not None and recorded_model != hash_of_model(cell):
+        changed = f"the files of {cell.model.name} have changed since {folder} was scanned"
+        raise RunError(f"{changed}; put the changed model elsewhere, or delete that folder")
     return folder.read(RUN_FILE) is not None
+
+
+def hash_of_model(cell: Cell) -> str:
+    """A hash of the files of a model that is a folder here; "" for one of the hub, whose revision says which it is."""
+    folder = Path(cell.model.name)
+    if not folder.is_dir():
+        return ""
+    small = [path for path in sorted(folder.glob("*.json")) if path.is_file()]
+    weights = weights_in_files(cell.model.name, None, read_shipped(cell.model.name), cell.model.adapter) or ""
+    return hash_of([weights, *(f"{path.name} {file_hash(path)}" for path in small)])
 
 
 def hash_of_data(cell: Cell) -> str:

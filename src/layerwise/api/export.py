@@ -80,12 +80,15 @@ def scores_of(run: Any, fitted: FittedRecipe) -> LayerTable:
         raise InputError(f"{opened.place} is not an eval; --scores takes one, of this model and recipe")
     if not fitted.model.same_as(opened.table.require_model()):
         raise InputError(f"{opened.place} is of another model than {fitted.model.name}; leave --scores out")
-    found = [row for row in opened.table if is_of(row, fitted.recipe)]
+    fit = fitted.fitted_on.fingerprint if fitted.fitted_on else ""
+    found = [row for row in opened.table if is_of(row, fitted.recipe) and row.fit == fit]
     if not found:
-        raise InputError(f"{opened.place} has no score of this recipe; score it with --recipe, or leave --scores out")
+        raise InputError(
+            f"{opened.place} has no score of this recipe with this map; score it with --recipe, or leave --scores out"
+        )
     return LayerTable(tuple(found), opened.table.run)
 
 
 def is_of(row: LayerScore, recipe: Recipe) -> bool:
-    """True if the row is a score of the recipe, apart from what its map was fitted on."""
+    """True if the row is a score of the recipe, whatever its map was fitted on."""
     return all(getattr(row, name) == value for name, value in asdict(recipe).items())

@@ -4,7 +4,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 
 from layerwise.cli.flags import add_options, chosen
-from layerwise.cli.shared import add_json
+from layerwise.cli.shared import add_json, short_warnings
 from layerwise.options.tradeoff import TradeoffOptions
 
 HELP = "what each layer of a run scores and costs: time, parameters, memory; the Pareto front marked"
@@ -19,7 +19,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     from layerwise.api.tradeoff import tradeoff
 
-    frame = tradeoff(args.run_folder, **chosen(args, TradeoffOptions))
+    with short_warnings():
+        frame = tradeoff(args.run_folder, **chosen(args, TradeoffOptions))
     if args.json:
         print(frame.to_json(orient="records"))
         return 0

@@ -2,8 +2,8 @@
 
 A file in the hub's cache is a link to a blob that is named by its SHA-256, so nothing has to be read. Any other file is
 read once; its hash is kept in a small file of its own under the cache folder, so that processes that start together
-need no lock. A file that was changed within the last seconds is hashed, but not remembered: a second change could
-leave size and time as they are.
+need no lock. It is found again by path, size, inode and both times of change; a file that was changed within the last
+seconds is hashed, but not remembered: a second change could leave all of them as they are.
 """
 
 import hashlib
@@ -36,14 +36,17 @@ def file_hash(path: Path, known: Known | None = None) -> str:
     blob = path.resolve()
     if blob.parent.name == "blobs" and SHA256.fullmatch(blob.name):
         return blob.name  # as the hub's cache keeps large files
-    identity = identity_of(blob)
-    if known and identity in known:
-        return known[identity]
-    return _hash_once(blob, identity)
+    if known and (told := known.get(identity_of(blob))):
+        return told
+    found = blob.stat()
+    changed = max(found.st_mtime, found.st_ctime)  # a copy may bear the time of its original
+    if time.time() - changed <= SECONDS_UNTIL_SETTLED:
+        return sha256_of(blob)
+    return _hash_once(blob, f"{identity_of(blob)}\0{found.st_ctime_ns}\0{found.st_ino}")
 
 
 def identity_of(path: Path) -> str:
-    """What tells whether a file is still the one that was hashed: its path, size and time of change."""
+    """What tells processes that see the same files whether they mean the same one: its path, size and time."""
     found = path.stat()
     return f"{path}\0{found.st_size}\0{found.st_mtime_ns}"
 
@@ -54,9 +57,13 @@ def _hash_once(path: Path, identity: str) -> str:
     with suppress(OSError, UnicodeDecodeError):
         if SHA256.fullmatch(found := kept.read_text(encoding="ascii").strip()):
             return found
-    with path.open("rb") as file:
-        made = hashlib.file_digest(file, "sha256").hexdigest()
-    if identity_of(path) == identity and time.time() - path.stat().st_mtime > SECONDS_UNTIL_SETTLED:
+    made = sha256_of(path)
+    if identity.startswith(f"{identity_of(path)}\0"):  # else it changed while it was read
         with suppress(OSError, InputError):  # a cache that cannot be written only costs time
             write_atomically(kept, made.encode())
     return made
+
+
+def sha256_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

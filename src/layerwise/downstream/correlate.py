@@ -98,6 +98,9 @@ def require_one_model(scan: LayerTable, scored: LayerTable) -> None:
     one, other = scan.model, scored.model
     if one is not None and other is not None and not one.same_as(other):
         raise InputError(f"the scan is of {one.name}, the eval of {other.name}: different weights or tokenizers")
+    hashes = {row.model_hash for table in (scan, scored) for row in table if row.model_hash}
+    if len(hashes) > 1:
+        raise InputError("the rows are of different models: their weights or tokenizers differ (column model_hash)")
 
 
 def curves(table: LayerTable, norm: str, by: list[str]) -> dict[tuple[str, ...], "pd.Series[Any]"]:

@@ -54,8 +54,9 @@ def run_evaluation(
     claim(DiskFolder(out), "eval")
     given = tuple(sorted((prompts or {}).items()))
     look_back = partial(
-        earlier_table, out, kind="eval", model=network.fingerprint, max_length=max_length, prompts=prompts or {}
-    )
+        earlier_table, out, kind="eval", model=network.fingerprint, max_length=max_length, prompts=prompts or {},
+        precision=precision,
+    )  # fmt: skip
     look_back()  # before the work, not after it
 
     def folder_of(kind: VectorKind) -> Path:
@@ -88,6 +89,7 @@ def run_evaluation(
         "model": network.to_record(),
         "max_length": max_length,
         "prompts": prompts or {},
+        "precision": precision,
         "fit": fit if isinstance(fit, str) else {"texts": len(fit), "fingerprint": fingerprint_of_texts(fit)},
         "forwarded_texts": sum(store.forwarded for store in opened),
         "tasks": {task.name: asdict(task_record(task, found)) for task in tasks},

@@ -1,6 +1,7 @@
 """Trade-off: what each layer gives and what it costs, measured on the model cut there; the Pareto front marked."""
 
 import statistics
+import warnings
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -74,22 +75,39 @@ def front(frame: pd.DataFrame, score: str) -> dict[str, Any]:
 def mean_scores(table: LayerTable, score: str) -> list[LayerScore]:
     """One row a recipe: of one task or metric, or the mean over all tasks of an evaluation."""
     metrics = sorted({row.metric for row in table})
-    if score == "mean" and table.kind == "scan":
+    if score == "mean" and not all(is_task(row) for row in table):
         raise InputError(f"metrics of a scan have no common mean; name one: --score {metrics[0]}")
     if score != "mean" and score not in metrics:
         raise InputError(f"no score {score!r} in this run; it has {', '.join(metrics)}, or mean over tasks")
     groups: dict[tuple[Any, ...], list[LayerScore]] = {}
     chosen = [row for row in table if score in ("mean", row.metric)]
     for row in chosen:
-        # Of a metric in several row treatments or under stress, the first: their mean would say nothing.
-        if (row.rows, row.condition) == (chosen[0].rows, chosen[0].condition):
+        # Of a metric in several row treatments or levels of stress, the first: their mean would say nothing.
+        if (row.rows, row.condition, str(row.level)) == (chosen[0].rows, chosen[0].condition, str(chosen[0].level)):
             groups.setdefault((row.layer, row.dtype, *row.recipe), []).append(row)
+    for rows in groups.values():
+        require_one_each(rows)
     most = max(map(len, groups.values()))
     whole = [rows for rows in groups.values() if len(rows) == most]  # a mean over fewer tasks says something else
+    if len(whole) < len(groups):
+        fewer = sorted({rows[0].layer for rows in groups.values() if len(rows) < most})
+        listed = ", ".join(map(str, fewer))
+        warnings.warn(f"layers {listed} have scores of fewer than {most} tasks and are left out", stacklevel=3)
     return [
         LayerScore(**vars(rows[0]) | {"metric": score, "value": statistics.fmean(row.value for row in rows)})
         for rows in whole
     ]
+
+
+def require_one_each(rows: Sequence[LayerScore]) -> None:
+    """Raises where a recipe has two numbers of one metric, as on two data sets: their mean would say nothing."""
+    if len({row.metric for row in rows}) < len(rows):
+        names = ("data", "data_hash", "settings_hash", "model", "revision", "model_hash")
+        differing = [name for name in names if len({getattr(row, name) for row in rows}) > 1]
+        raise InputError(
+            f"{rows[0].metric} has several values for layer {rows[0].layer}, which differ in "
+            f"{', '.join(differing) or 'nothing but the value'}; pass a table with one of them: table.where(...)"
+        )
 
 
 def is_task(row: LayerScore) -> bool:

@@ -8,9 +8,10 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from functools import partial
-from types import CodeType, FunctionType, MethodType
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+import numpy as np
 import torch
 
 
@@ -38,9 +39,17 @@ def describe(what: Any, seen: set[int]) -> Iterator[str]:
     elif isinstance(what, frozenset | set):  # their order changes from process to process
         yield from sorted(word for part in what for word in describe(part, seen))
     elif isinstance(what, tuple | list):
+        yield f"{type(what).__name__} of {len(what)}"
         yield from describe_each(what, seen)
+        yield "end"
     elif isinstance(what, torch.Tensor):
-        yield hashlib.blake2b(what.detach().cpu().double().numpy().tobytes()).hexdigest()
+        numbers = what.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+        yield f"{what.dtype} {tuple(what.shape)} {hashlib.blake2b(numbers).hexdigest()}"
+    elif isinstance(what, np.ndarray):
+        yield f"{what.dtype} {what.shape} {hashlib.blake2b(np.ascontiguousarray(what).tobytes()).hexdigest()}"
+    elif isinstance(what, torch.nn.Module):
+        yield f"{type(what).__qualname__} {what}"
+        yield from describe(dict(what.state_dict()), seen)
     elif is_dataclass(what) and not isinstance(what, type):
         yield type(what).__qualname__
         yield from describe_each([getattr(what, f.name) for f in fields(what)], seen)
@@ -57,10 +66,10 @@ def describe_function(function: Callable[..., Any], seen: set[int]) -> Iterator[
     yield from describe(code, seen)
     held = [cell.cell_contents for cell in function.__closure__ or ()]
     defaults = [function.__defaults__, function.__kwdefaults__]
-    near = [found for name in code.co_names
-            if isinstance(found := function.__globals__.get(name), FunctionType)
-            and found.__module__ == function.__module__]  # fmt: skip
-    yield from describe_each([*held, *defaults, *near], seen)
+    named = [function.__globals__[name] for name in code.co_names if name in function.__globals__]
+    near = [found for found in named if not isinstance(found, ModuleType | type | BuiltinFunctionType)
+            and not (isinstance(found, FunctionType) and found.__module__ != function.__module__)]  # fmt: skip
+    yield from describe_each([held, defaults, near], seen)
 
 
 def describe_each(parts: Any, seen: set[int]) -> Iterator[str]:

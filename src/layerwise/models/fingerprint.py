@@ -6,13 +6,14 @@ by the bytes of its weights in memory. Both add config, tokenizer and what is sh
 """
 
 import hashlib
+import inspect
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from layerwise.core.hashes import Known, file_hash, identity_of
 from layerwise.core.preprocessors import is_tokenizer
@@ -25,6 +26,8 @@ BESIDE_THE_POINT = (
     "output_hidden_states", "output_attentions", "return_dict", "id2label", "label2id", "problem_type", "auto_map",
 )  # fmt: skip
 WEIGHTS, WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"
+ADAPTER_CONFIG = "adapter_config.json"
+MODULE_FILES = ("config.json", WEIGHTS, "pytorch_model.bin")  # of a module behind the transformer
 
 
 class Preprocessor(Protocol):
@@ -39,23 +42,32 @@ def weights_in_files(
 ) -> str | None:
     """A hash of all files that hold weights of a folder or hub id; None where they are not where they usually are."""
     found = [*weight_files(name, revision, shipped)]
-    if adapter:
-        found.append((f"adapter {ADAPTER_WEIGHTS}", file_of(adapter, None, ADAPTER_WEIGHTS)))
+    if adapter:  # the config scales its weights
+        found += [(f"adapter {file}", file_of(adapter, None, file)) for file in (ADAPTER_WEIGHTS, ADAPTER_CONFIG)]
     if not found or any(path is None for _, path in found):
         return None
     return hash_of([f"{label} {file_hash(path, known)}" for label, path in found if path is not None])
 
 
 def weight_files(name: str, revision: str | None, shipped: Shipped | None) -> Iterator[tuple[str, Path | None]]:
-    """Every file with weights: of the transformer, whole or in pieces, and of the modules behind it."""
+    """Every file with weights: of the transformer, whole or in pieces, and all files of the modules behind it."""
     folder = shipped.transformer if shipped else ""
+    if (whole := file_of(name, revision, WEIGHTS, folder)) is not None:  # transformers takes it before any pieces
+        yield WEIGHTS, whole
+    else:
+        yield from pieces_of(name, revision, folder)
+    for module in shipped.modules if shipped else ():
+        for file in MODULE_FILES:
+            if (path := file_of(name, revision, file, module.path)) is not None:
+                yield f"{module.path}/{file}", path
+
+
+def pieces_of(name: str, revision: str | None, folder: str) -> Iterator[tuple[str, Path | None]]:
+    """The files that an index lists; the usual one, which is not there, where nothing does."""
     index = read_json(name, revision, WEIGHTS_INDEX, folder)
     pieces = index.get("weight_map", {}) if isinstance(index, dict) else {}
     names = sorted(set(pieces.values())) or [WEIGHTS]
     yield from ((file, file_of(name, revision, file, folder)) for file in names)
-    for module in shipped.modules if shipped else ():
-        if (path := file_of(name, revision, WEIGHTS, module.path)) is not None:
-            yield f"{module.path}/{WEIGHTS}", path
 
 
 def hashes_of_files(name: str, revision: str | None, shipped: Shipped | None) -> dict[str, str]:
@@ -109,13 +121,31 @@ def preprocessor_words(preprocessor: Any) -> str:
 
 def tokenizer_words(tokenizer: Any) -> str:
     """Everything that decides what a tokenizer does with a text."""
-    if (backend := getattr(tokenizer, "backend_tokenizer", None)) is None:
-        content: Any = sorted(tokenizer.get_vocab().items())
+    if (backend := getattr(tokenizer, "backend_tokenizer", None)) is None:  # written in Python: class, words, settings
+        made_with = {name: str(value) for name, value in getattr(tokenizer, "init_kwargs", {}).items()}
+        merges = str(getattr(tokenizer, "bpe_ranks", ""))
+        content: Any = [type(tokenizer).__qualname__, sorted(tokenizer.get_vocab().items()), made_with, merges]
     else:
         content = json.loads(backend.to_str())
         for left_by_the_last_call in ("truncation", "padding"):
             content.pop(left_by_the_last_call, None)
-    return f"{json.dumps(content, sort_keys=True)} {tokenizer.special_tokens_map}"
+    side = getattr(tokenizer, "truncation_side", "right")  # which end of a long text is cut off
+    return f"{json.dumps(content, sort_keys=True, default=str)} {tokenizer.special_tokens_map} {side}"
+
+
+def code_words(module: nn.Module) -> str:
+    """The class of a model, its own code where that came with it, and hooks that others have put on its parts."""
+    words = [f"{type(module).__module__}.{type(module).__qualname__}"]
+    if words[0].startswith("transformers_modules"):
+        words.append(Path(inspect.getfile(type(module))).read_text(encoding="utf-8", errors="replace"))
+    for name, part in module.named_modules():
+        hooks = [*part._forward_hooks.values(), *part._forward_pre_hooks.values()]
+        foreign = [hook for hook in hooks if not str(getattr(hook, "__module__", "")).startswith("accelerate")]
+        words += [f"{name}: {getattr(hook, '__qualname__', type(hook).__qualname__)}" for hook in foreign]
+        for setting in ("active_adapters", "merged_adapters", "disable_adapters", "scaling"):  # of PEFT's layers
+            if hasattr(part, setting) and hasattr(part, "base_layer"):
+                words.append(f"{name}.{setting}: {getattr(part, setting)}")
+    return "\n".join(words)
 
 
 def hash_of(words: Sequence[str]) -> str:

@@ -62,6 +62,8 @@ def load_network(spec: ModelSpec, known: Known | None = None) -> Network:
         except (RuntimeError, AssertionError) as error:
             raise InputError(f"cannot use device {spec.device!r}: {error}") from None
     head = load_head(shipped, spec.name, spec.revision, tokenizer) if shipped else None
+    if head is not None:
+        head.unlike = "its adapter" if spec.adapter else "" if spec.dtype == "float32" else f"the type {spec.dtype}"
     files = weights_in_files(spec.name, spec.revision, shipped, spec.adapter, known) or ""
     network = as_network(module.eval(), tokenizer, spec.name, spec.part, revision_of(module, spec), head, files)
     network.adapter = spec.adapter or ""

@@ -13,7 +13,7 @@ from layerwise.core.checks import PoolingWord
 from layerwise.core.preprocessors import require_tokenizer
 from layerwise.models.anatomy import Anatomy
 from layerwise.models.families.family import Family
-from layerwise.models.fingerprint import config_words, hash_of, preprocessor_words, weights_in_memory
+from layerwise.models.fingerprint import code_words, config_words, hash_of, preprocessor_words, weights_in_memory
 from layerwise.models.shipped import Head, Shipped, plain_pooling
 from layerwise.runs.identity import ModelRef
 
@@ -125,15 +125,18 @@ class Network:
         return f"memory-{hash_of([self._hashed[1], *self._words()])}"
 
     def _weights(self) -> dict[str, Tensor]:
-        return dict(self.module.state_dict()) | (self.head.weights() if self.head is not None else {})
+        """All weights and buffers, those that are not saved as well, and those of the modules behind."""
+        own = dict(self.module.state_dict()) | dict(self.module.named_buffers())
+        return own | (self.head.weights() if self.head is not None else {})
 
     def _versions(self) -> list[Any]:
         """What changes when a weight is changed in place or replaced."""
         return [(name, w.data_ptr(), 0 if w.is_inference() else w._version) for name, w in self._weights().items()]
 
     def _words(self) -> list[str]:
-        shipped = [repr(self.head.shipped.identity)] if self.head is not None else []
-        return [config_words(self.module.config), preprocessor_words(self.preprocessor), *shipped]
+        shipped = [repr(self.head.shipped.identity), *self.head.settings()] if self.head is not None else []
+        own = [config_words(self.module.config), preprocessor_words(self.preprocessor), code_words(self.module)]
+        return [*own, *shipped]
 
 
 @contextmanager

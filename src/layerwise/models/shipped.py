@@ -180,6 +180,7 @@ class Head:
     prompt_length: int = 0  # tokens of the prompt, where pooling leaves them out
     model: Any = None  # the whole SentenceTransformer; loaded when first needed
     place: tuple[str, str | None] = field(default=("", None))  # its name and revision
+    unlike: str = ""  # how this network differs from the model at that place, which then cannot speak for it
 
     def __call__(self, states: Tensor, inputs: Mapping[str, Tensor]) -> Tensor:
         """states (B, T, D) as the transformer puts them out, and its inputs (B, T) -> (B, E)."""
@@ -190,6 +191,11 @@ class Head:
             features = module.to(states.device)(features)
         vectors: Tensor = features["sentence_embedding"]
         return vectors
+
+    def settings(self) -> list[str]:
+        """What the modules do beside their weights, such as an activation."""
+        modules: list[Any] = [m for m in self.modules if hasattr(m, "get_config_dict")]
+        return [repr(m.get_config_dict()) for m in modules]
 
     def weights(self) -> dict[str, Tensor]:
         return {f"head.{i}.{name}": w for i, m in enumerate(self.modules) for name, w in m.state_dict().items()}
@@ -213,6 +219,11 @@ class Head:
 
     def whole(self) -> Any:
         """The model as sentence-transformers loads it."""
+        if self.unlike:
+            raise InputError(
+                f"this model must encode texts itself ({self.shipped.own_pass or 'to be compared'}), and would do so "
+                f"without {self.unlike}; merge the adapter into a folder, use float32, or name a layer by number"
+            )
         if self.model is None:
             self.model = load_whole(*self.place)
         return self.model

@@ -22,9 +22,14 @@ def run_labels(runs: Sequence[Run]) -> list[str]:
     pairs = list(zip(models, (run.kind for run in runs), strict=True))
     several = Counter(pairs)
     where = [last_part(run.name) or str(place) for place, run in enumerate(runs, start=1)]
-    return [
+    labels = [
         f"{label} · {place}" if several[label, kind] > 1 else label
         for (label, kind), place in zip(pairs, where, strict=True)
+    ]
+    named = Counter(zip(labels, (run.kind for run in runs), strict=True))  # two folders may share their last part
+    return [
+        f"{label} · {number}" if named[label, run.kind] > 1 else label
+        for number, (label, run) in enumerate(zip(labels, runs, strict=True), start=1)
     ]
 
 

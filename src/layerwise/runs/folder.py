@@ -80,9 +80,9 @@ class Run:
 
     def each_model(self) -> "list[Run]":
         """The run itself, or one for each model where its table joins runs of several, as a campaign's does."""
-        by_model: dict[tuple[str, str], list[LayerScore]] = {}
+        by_model: dict[tuple[str, str, str], list[LayerScore]] = {}
         for row in self.table:
-            by_model.setdefault((row.model, row.revision), []).append(row)
+            by_model.setdefault((row.model, row.revision, row.model_hash), []).append(row)
         if len(by_model) < 2:
             return [self]
         runs: dict[tuple[str, str], list[Any]] = {}
@@ -90,8 +90,9 @@ class Run:
             model = run.get("model", {})
             runs.setdefault((model.get("name", ""), model.get("revision", "")), []).append(run)
         parts = []
-        for named, rows in by_model.items():
-            behind = runs.get(named, [])
+        for (name, revision, model_hash), rows in by_model.items():
+            found = runs.get((name, revision), [])
+            behind = [run for run in found if not model_hash or run["model"].get("fingerprint") == model_hash]
             record = behind[0] if len(behind) == 1 else {"kind": "joined", "runs": behind}
             parts.append(Run(LayerTable(tuple(rows), record), name=self.name))
         return parts
@@ -107,10 +108,17 @@ class Run:
         return self._record(TRADEOFF)
 
     def _record(self, schema: Schema) -> Mapping[str, Any]:
-        data = None if self.folder is None else self.folder.read(schema.file)
         if schema.file in self.records:
             return self.records[schema.file]
-        return {} if data is None else schema.parse(data, f"{self.folder}/{schema.file}")
+        data = None if self.folder is None else self.folder.read(schema.file)
+        if data is None:
+            return {}
+        record = schema.parse(data, f"{self.folder}/{schema.file}")
+        own, found = self.table.model, dict(record.get("model") or {}).get("fingerprint")
+        if own is not None and own.fingerprint and found and found != own.fingerprint:
+            where = f"{self.folder}/{schema.file}"
+            raise RunError(f"{where} is of another model than this run; make it again, or delete it")
+        return record
 
     def newest_state(self) -> tuple[str, bytes] | None:
         """The name and the bytes of the newest checkpoint; None where the folder keeps none."""

@@ -80,8 +80,10 @@ def telling_apart(rows: Sequence[LayerScore]) -> list[str]:
     """
     scanned = [s for s in rows if s.rows != "-" and not s.condition]
     names = [name for name in ("data", "data_hash") if len({getattr(s, name) for s in scanned}) > 1][:1]
-    others = ("fit", "max_length", "revision", "dtype", "settings_hash")
-    return names + [name for name in others if len({getattr(s, name) for s in rows if not s.condition}) > 1]
+    others = ("fit", "max_length", "revision", "dtype", "model_hash", "settings_hash")
+    # A stress test has settings of its own.
+    kinds = ([s for s in rows if not s.condition], [s for s in rows if s.condition])
+    return names + [name for name in others if any(len({getattr(s, name) for s in kind}) > 1 for kind in kinds)]
 
 
 def made_words(s: LayerScore, several: Sequence[str]) -> str:

@@ -113,8 +113,8 @@ def model_depth(table: LayerTable) -> int:
 
     Every row says its layer and what share of the depth that is; the run's record says it for layer 0 alone.
     """
-    if len(models := {(row.model, row.revision) for row in table}) != 1:
-        named = ", ".join(sorted(f"{model}@{revision}" for model, revision in models)) or "none"
+    if len(models := {(row.model, row.revision, row.model_hash) for row in table}) != 1:
+        named = ", ".join(sorted(f"{model}@{revision}" for model, revision, _ in models)) or "none"
         raise InputError(f"expected the table of one model, got {len(models)} ({named})")
     depths = {round(row.layer / row.depth) for row in table if row.layer > 0}
     depths |= {table.model.depth} if table.model and table.model.depth else set()

@@ -107,7 +107,8 @@ def compare_runs(
     for second in range(1, len(tables)):
         first = 0 if against == "first" else second - 1
         changes = changes_between(tables[first], tables[second])
-        pair = Pair(labels[first], labels[second], changes)
+        notes = differing_settings(tables[first], tables[second])
+        pair = Pair(labels[first], labels[second], changes, notes=notes)
         one, two = opened[first], opened[second]
         if all_scans and one.folder is not None and two.folder is not None:
             pair = with_prompts(pair, one, two)
@@ -118,10 +119,21 @@ def compare_runs(
 
 def require_one_model(run: Run) -> None:
     """Raises for the table of a campaign, say: its curves are of several models and would hide each other."""
-    models = sorted({f"{s.model} @ {s.revision}" for s in run.table})
+    models = sorted({f"{s.model} @ {s.revision} {s.model_hash[:14]}".strip() for s in run.table})
     if len(models) > 1:
         listed = ", ".join(models[:3]) + (", ..." if len(models) > 3 else "")
         raise InputError(f"{run.place} holds runs of {len(models)} models ({listed}); pass the folder of each run")
+
+
+def differing_settings(first: LayerTable, second: LayerTable) -> tuple[str, ...]:
+    """What the runs were made with that is not the same in both, beside the model: a difference may come from that."""
+    notes = []
+    for name in ("max_length", "dtype"):
+        one, two = ({getattr(s, name) for s in table} - {0} for table in (first, second))
+        if one and two and one != two:
+            words = [", ".join(map(str, sorted(known, key=str))) for known in (one, two)]
+            notes.append(f"{name} differs: {words[0]} in the first run, {words[1]} in the second")
+    return tuple(notes)
 
 
 def with_prompts(pair: Pair, first: Run, second: Run) -> Pair:
