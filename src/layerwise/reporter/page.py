@@ -291,7 +291,8 @@ def pick_box(pick: Mapping[str, Any], label: str) -> str:
 
 def provenance_section(runs: Sequence[Run], labels: Sequence[str], made_by: Sequence[str]) -> str:
     commands = [command(run.table, run.name or "RUN") for run in runs]
-    this_page = ["layerwise", "report", *(run.name or "RUN" for run in runs), "--html", "report.html"]
+    places = dict.fromkeys(run.name or "RUN" for run in runs)  # a campaign is one place of several models
+    this_page = ["layerwise", "report", *places, "--html", "report.html"]
     commands.append(shlex.join(made_by or this_page))
     whole = "\n".join(dict.fromkeys(commands))
     told = "".join(
