@@ -113,7 +113,7 @@ def test_errors_of_the_store_are_waited_out(store):
 
 
 def test_a_store_that_keeps_failing_is_given_up_after_a_few_tries(monkeypatch):
-    monkeypatch.setattr(remote, "PATIENCE", (0, 0))
+    monkeypatch.setattr(remote, "SECONDS_BETWEEN_TRIES", (0, 0))
     answers = [OSError("503"), OSError("503"), "here"]
 
     def attempt():
@@ -122,10 +122,10 @@ def test_a_store_that_keeps_failing_is_given_up_after_a_few_tries(monkeypatch):
             raise answer
         return answer
 
-    assert remote.patiently(attempt) == "here"
+    assert remote.with_retries(attempt) == "here"
     answers[:] = [OSError("503")] * 3
     with pytest.raises(OSError, match="503"):
-        remote.patiently(attempt)
+        remote.with_retries(attempt)
 
 
 def test_a_url_that_means_nothing_is_told(tiny_llama, word_texts):

@@ -73,11 +73,11 @@ def known_rows(rows: Tensor, width: int) -> tuple[Tensor, int]:
     """rows (..., D) as float64 (N, D) on the CPU, without those that hold a nan, and how many those were."""
     if rows.shape[-1] != width:
         raise InputError(f"rows of width {rows.shape[-1]} given to a state of width {width}")
-    rows = sixty_four(rows).reshape(-1, width)
+    rows = to_cpu_float64(rows).reshape(-1, width)
     known = ~rows.isnan().any(dim=-1)
     return rows[known], int((~known).sum())
 
 
-def sixty_four(x: Tensor) -> Tensor:
+def to_cpu_float64(x: Tensor) -> Tensor:
     """x as float64 on the CPU: states outlive the device that fed them."""
     return x.detach().to("cpu", torch.float64)

@@ -5,7 +5,7 @@ from typing import Self
 
 from torch import Tensor
 
-from layerwise.accumulators.base import State, require_same_settings, sixty_four
+from layerwise.accumulators.base import State, require_same_settings, to_cpu_float64
 from layerwise.accumulators.second_moment import SecondMoment
 from layerwise.core.errors import InputError
 
@@ -28,7 +28,7 @@ class ClassScatter:
         if rows.shape[1:] != (self.views, self.width):
             wanted = f"(B, {self.views}, {self.width})"
             raise InputError(f"expected {wanted}, got {tuple(rows.shape)}; all views of a prompt come together")
-        rows = sixty_four(rows)
+        rows = to_cpu_float64(rows)
         known = ~rows.isnan().any(dim=-1).any(dim=-1)
         self.between.skipped += int((~known).sum())
         rows = rows[known]

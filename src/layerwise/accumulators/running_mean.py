@@ -6,7 +6,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from layerwise.accumulators.base import State, require_same_settings, sixty_four
+from layerwise.accumulators.base import State, require_same_settings, to_cpu_float64
 
 
 @dataclass
@@ -24,7 +24,7 @@ class RunningMean:
 
     def update(self, values: Tensor) -> None:
         """values (B, width); a nan is counted as skipped in its column."""
-        values = sixty_four(values).reshape(-1, self.width)
+        values = to_cpu_float64(values).reshape(-1, self.width)
         known = ~values.isnan()
         count = known.sum(dim=0).double()
         mean = torch.where(known, values, 0.0).sum(dim=0) / count.clamp(min=1)

@@ -6,7 +6,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from layerwise.accumulators.base import State, known_rows, require_same_settings, sixty_four
+from layerwise.accumulators.base import State, known_rows, require_same_settings, to_cpu_float64
 
 # Scatter this small against the mean, a row, is what rounding left of zero.
 ROUNDING_STEPS = 16
@@ -60,7 +60,7 @@ class SecondMoment:
             self._fold_waiting()
 
     def _fold_waiting(self) -> None:
-        rows, self.waiting = sixty_four(self._waiting()), []
+        rows, self.waiting = to_cpu_float64(self._waiting()), []
         if len(rows):
             mean = rows.mean(dim=0)
             centered = rows - mean
@@ -70,7 +70,7 @@ class SecondMoment:
         """Chan's update for matrices: exact for any split."""
         total = self.count + count
         shift = mean - self.mean
-        known = sixty_four(scatter) if self.scatter is None else sixty_four(self.scatter) + scatter
+        known = to_cpu_float64(scatter) if self.scatter is None else to_cpu_float64(self.scatter) + scatter
         moved = known + torch.outer(shift, shift) * (self.count * count / total)
         self.scatter, self.folds = moved.to(PRECISIONS[self.precision]), self.folds + 1
         self.mean = self.mean + shift * (count / total)
@@ -81,7 +81,7 @@ class SecondMoment:
 
         A scatter that is only the rounding noise of a large mean comes out as zero.
         """
-        scatter = None if self.scatter is None else sixty_four(self.scatter)
+        scatter = None if self.scatter is None else to_cpu_float64(self.scatter)
         whole = type(self)(self.width, count=self.count, scatter=scatter)
         whole.mean, whole.waiting = self.mean, self.waiting
         whole._fold_waiting()
@@ -92,7 +92,7 @@ class SecondMoment:
 
     def rows(self) -> Tensor | None:
         """All rows seen, (N, D), while none has been folded; else None."""
-        return sixty_four(self._waiting()) if self.scatter is None else None
+        return to_cpu_float64(self._waiting()) if self.scatter is None else None
 
     def _waiting(self) -> Tensor:
         return torch.cat([torch.zeros(0, self.width, dtype=PRECISIONS[self.precision]), *self.waiting])

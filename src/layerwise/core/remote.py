@@ -12,7 +12,7 @@ from layerwise.core.errors import InputError
 
 T = TypeVar("T")
 # An object store answers with an error now and then: waits between tries, in seconds.
-PATIENCE = (0.5, 2.0, 8.0)
+SECONDS_BETWEEN_TRIES = (0.5, 2.0, 8.0)
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class RemoteFolder:
             except FileNotFoundError:
                 return None
 
-        return patiently(attempt)
+        return with_retries(attempt)
 
     def write(self, name: str, data: bytes) -> None:
         def attempt() -> None:
@@ -58,7 +58,7 @@ class RemoteFolder:
             with filesystem.open_output_stream(f"{path}/{name}") as file:
                 file.write(data)
 
-        patiently(attempt)
+        with_retries(attempt)
 
     def create(self, name: str, data: bytes) -> bool:
         """As above; pyarrow has no conditional write, so two processes that begin together may both get True."""
@@ -69,7 +69,7 @@ class RemoteFolder:
 
     def delete(self, names: Iterable[str]) -> None:
         for name in names:
-            patiently(partial(self._delete, name))
+            with_retries(partial(self._delete, name))
 
     def _delete(self, name: str) -> None:
         filesystem, path = self._open()
@@ -92,15 +92,15 @@ class RemoteFolder:
             selector = FileSelector(f"{path}/{within}".rstrip("/"), allow_not_found=True)
             return sorted((info.base_name, info.type == FileType.File) for info in filesystem.get_file_info(selector))
 
-        return patiently(attempt)
+        return with_retries(attempt)
 
     def clear(self, within: str, names: re.Pattern[str]) -> None:
         self.delete(f"{within}/{name}" for name in self.names(within) if names.fullmatch(name))
 
 
-def patiently(attempt: Callable[[], T]) -> T:
+def with_retries(attempt: Callable[[], T]) -> T:
     """What the attempt gives, tried again a few times where the store answers with an error."""
-    for wait in PATIENCE:
+    for wait in SECONDS_BETWEEN_TRIES:
         try:
             return attempt()
         except OSError:
