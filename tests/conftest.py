@@ -1,6 +1,7 @@
 """Shared by all tests: steady seeds, tiny models on disk, and the real models and data where they are at hand."""
 
 import os
+import subprocess
 from functools import partial
 from pathlib import Path
 
@@ -96,3 +97,14 @@ def runs(tmp_path_factory, tiny_llama):
     for verb in ("scan", "eval", "stress:repeat_one", "campaign"):
         run(verb, out=base / "out" / verb.partition(":")[0])
     return lambda verb, out: run(verb, out=out), base / "out"
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A real file system of 64 kB, for those who may mount one."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", folder], capture_output=True).returncode:
+        pytest.skip("mounting a small file system needs root")
+    yield folder
+    subprocess.run(["umount", "-l", folder], check=True)

@@ -253,17 +253,6 @@ def test_a_taken_folder_is_refused(tiny_llama, tmp_path):
         layerwise.export(tiny_llama, 1, tmp_path / "taken")
 
 
-@pytest.fixture
-def small_disk(tmp_path):
-    """A real file system of 64 kB, for those who may mount one."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", folder], capture_output=True).returncode:
-        pytest.skip("mounting a small file system needs root")
-    yield folder
-    subprocess.run(["umount", "-l", folder], check=True)
-
-
 def test_a_full_disk_leaves_nothing_behind(tiny_llama, small_disk):
     with pytest.raises(InputError, match="is full; nothing was left there"):
         layerwise.export(tiny_llama, DEPTH, small_disk / "m")

@@ -263,3 +263,10 @@ def test_a_length_that_is_asked_for_holds_for_recipes_that_have_none(tiny_llama,
     options = {"data_root": write_root(tmp_path / "root"), "out": tmp_path / "e", "max_length": 7}
     table = layerwise.evaluate(tiny_llama, "all", recipes=Recipe(2), **options)
     assert {row.max_length for row in table} == {7}
+
+
+def test_a_map_is_fitted_on_texts_that_can_be_gone_through_once(tiny_llama, tmp_path, word_texts):
+    layerwise.export(tiny_llama, 1, tmp_path / "list", transform="center", fit=word_texts)
+    layerwise.export(tiny_llama, 1, tmp_path / "once", transform="center", fit=(text for text in word_texts))
+    hashes = [json.loads((tmp_path / name / "layerwise.json").read_text())["fitted_on"] for name in ("list", "once")]
+    assert hashes[0] == hashes[1]

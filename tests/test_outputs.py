@@ -174,17 +174,6 @@ def test_an_unusable_output_is_noticed_before_computing(runs, tiny_llama, tmp_pa
     assert snapshot(tmp_path) == before
 
 
-@pytest.fixture
-def small_disk(tmp_path):
-    """A real file system of 64 kB, for those who may mount one."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", folder], capture_output=True).returncode:
-        pytest.skip("mounting a small file system needs root")
-    yield folder
-    subprocess.run(["umount", "-l", folder], check=True)
-
-
 @pytest.mark.parametrize("verb", ["embed", "report", "plot", "compare", "pick", "export", "scan", "stress", "eval"])
 def test_a_read_only_place_is_noticed_before_computing(runs, tiny_llama, tmp_path, capsys, idle, small_disk, verb):
     texts = tmp_path / "t.txt"

@@ -91,8 +91,8 @@ def evaluate(
         total = len(chosen) * len(scored)
         bar = opened.enter_context(tqdm(total=total, unit=" scores", disable=None if progress else True))
 
-        def on_score(told: dict[str, Any]) -> None:
-            bar.set_postfix_str(told["task"], refresh=False)
+        def on_score(score: dict[str, Any]) -> None:
+            bar.set_postfix_str(score["task"], refresh=False)
             bar.update()
 
         encoder = opened.enter_context(open_engine(engine, model, out))

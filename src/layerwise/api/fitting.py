@@ -43,10 +43,12 @@ def fit_on_texts(network: Network, recipe: Recipe, fit: Any) -> tuple[tuple[Line
     """The maps of the recipe's parts, fitted without labels on the texts of a source."""
     if isinstance(fit, str) and fit == "task":
         raise InputError("fit `task` is for eval, which has tasks; pass texts of your own kind to --fit")
-    texts = fitting_texts(fit, [recipe])
+    source = None if fit is None else open_source(fit)  # once: a generator can be gone through once only
+    texts = fitting_texts(source, [recipe])
     rows = rows_of_parts(network, recipe, texts, longest(recipe.max_length, network))
     maps = fit_maps([(word, moments_of_rows(r)) for (_, word), r in zip(recipe.parts, rows, strict=True)])
-    return maps, FittedOn("texts", open_source(fit).name, fingerprint_of_texts(texts), len(texts))
+    assert source is not None  # without texts, fitting_texts refuses
+    return maps, FittedOn("texts", source.name, fingerprint_of_texts(texts), len(texts))
 
 
 def fit_on_scan(network: Network, recipe: Recipe, run: Run) -> tuple[tuple[LinearMap, ...], FittedOn]:

@@ -41,10 +41,10 @@ def pick(
     these, the last layer is kept.
     A recipe with a map has whitened token embeddings beside its layer, which doubles its width, unless `static` is off.
     """
-    opened = Run.open(run) if is_run(run) else None
     PickOptions(
         labels=labels, rule=rule, layer_only=layer_only, static=static, model=model, max_length=max_length, seed=seed
     )
+    opened = Run.open(run) if is_run(run) else None
     if rule is not None or (data is None and labels is None):
         if opened is None:
             raise InputError("a rule needs a run of scan to look at; to use a model's probes, pass data= (--data FILE)")

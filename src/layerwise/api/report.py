@@ -40,10 +40,11 @@ def write_page(path: str | Path, text: str) -> Path:
 
 def correlated_pairs(runs: Sequence[Run]) -> Iterator[tuple[int, pd.DataFrame]]:
     """The number of a scan, and its correlations with each eval of the same weights that shares layers with it."""
-    for number, scanned in enumerate(runs):
-        for scored in runs:
-            kinds = (scanned.kind, scored.kind)
-            if kinds != ("scan", "eval") or not one_model(scanned.table.model, scored.table.model):
+    scans = [(number, run, run.table.model) for number, run in enumerate(runs) if run.kind == "scan"]
+    evals = [(run, run.table.model) for run in runs if run.kind == "eval"]
+    for number, scanned, scanned_model in scans:
+        for scored, scored_model in evals:
+            if not one_model(scanned_model, scored_model):
                 continue
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # the page itself says how many layers there are

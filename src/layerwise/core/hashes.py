@@ -36,8 +36,8 @@ def file_hash(path: Path, known: Known | None = None) -> str:
     blob = path.resolve()
     if blob.parent.name == "blobs" and SHA256.fullmatch(blob.name):
         return blob.name  # as the hub's cache keeps large files
-    if known and (told := known.get(identity_of(blob))):
-        return told
+    if known and (handed_over := known.get(identity_of(blob))):
+        return handed_over
     found = blob.stat()
     changed = max(found.st_mtime, found.st_ctime)  # a copy may bear the time of its original
     if time.time() - changed <= SECONDS_UNTIL_SETTLED:

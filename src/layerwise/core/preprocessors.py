@@ -1,4 +1,4 @@
-"""What a model is loaded with to make its inputs: how a tokenizer is told from anything else."""
+"""What a model is loaded with to make its inputs: a tokenizer, or something else."""
 
 from layerwise.core.errors import InputError
 

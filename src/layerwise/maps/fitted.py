@@ -7,7 +7,7 @@ is one safetensors file: the schema as JSON in the header, the weights in float6
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
@@ -23,7 +23,7 @@ from layerwise.core.outputs import require_folder
 from layerwise.core.recipe import Recipe, with_norm
 from layerwise.core.tensors import checksum, dump_tensors, has_key, parse_tensors
 from layerwise.maps.linear import LinearMap, side_by_side
-from layerwise.runs.identity import ModelRef
+from layerwise.runs.identity import MODEL_SHAPE, ModelRef
 
 RECIPE_FILE = "recipe.safetensors"
 RECIPE_KEY = "layerwise.recipe"  # in the header of the file
@@ -46,7 +46,7 @@ SHAPE: Mapping[str, Any] = {
     "recipe": dict,
     "template": {"before": str, "after": str},
     "parts": [{"readout": dict, "map": str, "rows": [int]}],
-    "model": {field.name: field.type for field in fields(ModelRef)},
+    "model": MODEL_SHAPE,
     "fitted_on": (dict, type(None)),
 }
 DATA_SHAPE: Mapping[str, Any] = {"kind": str, "name": str, "fingerprint": str, "count": int}

@@ -1,7 +1,7 @@
 """What a function computes, as a hash: a metric that was changed under its old name is not taken for the old one.
 
-The hash is made of compiled code, constants, defaults, what a closure holds, and the functions of the same module that
-are called. It is the same in every process of one version of Python, and on workers that got the function by mail.
+The hash is made of compiled code, constants, defaults, what a closure holds, and the values and functions of its module
+that it names. It is the same in every process of one version of Python, also on workers of a cluster.
 """
 
 import hashlib

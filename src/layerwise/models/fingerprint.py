@@ -9,6 +9,7 @@ import hashlib
 import inspect
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 from layerwise.core.hashes import Known, file_hash, identity_of
 from layerwise.core.preprocessors import is_tokenizer
 from layerwise.models.adapters import WEIGHTS as ADAPTER_WEIGHTS
-from layerwise.models.shipped import Shipped, read_json
+from layerwise.models.shipped import Shipped, file_of, read_json
 
 # What a config holds beside what decides hidden states: where it came from, which outputs are asked for, heads.
 BESIDE_THE_POINT = (
@@ -28,6 +29,8 @@ BESIDE_THE_POINT = (
 WEIGHTS, WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"
 ADAPTER_CONFIG = "adapter_config.json"
 MODULE_FILES = ("config.json", WEIGHTS, "pytorch_model.bin")  # of a module behind the transformer
+# Weights are hashed where they were loaded from; hashing downloads nothing.
+here = partial(file_of, download=False)
 
 
 class Preprocessor(Protocol):
@@ -43,7 +46,7 @@ def weights_in_files(
     """A hash of all files that hold weights of a folder or hub id; None where they are not where they usually are."""
     found = [*weight_files(name, revision, shipped)]
     if adapter:  # the config scales its weights
-        found += [(f"adapter {file}", file_of(adapter, None, file)) for file in (ADAPTER_WEIGHTS, ADAPTER_CONFIG)]
+        found += [(f"adapter {file}", here(adapter, None, file)) for file in (ADAPTER_WEIGHTS, ADAPTER_CONFIG)]
     if not found or any(path is None for _, path in found):
         return None
     return hash_of([f"{label} {file_hash(path, known)}" for label, path in found if path is not None])
@@ -52,13 +55,13 @@ def weights_in_files(
 def weight_files(name: str, revision: str | None, shipped: Shipped | None) -> Iterator[tuple[str, Path | None]]:
     """Every file with weights: of the transformer, whole or in pieces, and all files of the modules behind it."""
     folder = shipped.transformer if shipped else ""
-    if (whole := file_of(name, revision, WEIGHTS, folder)) is not None:  # transformers takes it before any pieces
+    if (whole := here(name, revision, WEIGHTS, folder)) is not None:  # transformers takes it before any pieces
         yield WEIGHTS, whole
     else:
         yield from pieces_of(name, revision, folder)
     for module in shipped.modules if shipped else ():
         for file in MODULE_FILES:
-            if (path := file_of(name, revision, file, module.path)) is not None:
+            if (path := here(name, revision, file, module.path)) is not None:
                 yield f"{module.path}/{file}", path
 
 
@@ -67,28 +70,13 @@ def pieces_of(name: str, revision: str | None, folder: str) -> Iterator[tuple[st
     index = read_json(name, revision, WEIGHTS_INDEX, folder)
     pieces = index.get("weight_map", {}) if isinstance(index, dict) else {}
     names = sorted(set(pieces.values())) or [WEIGHTS]
-    yield from ((file, file_of(name, revision, file, folder)) for file in names)
+    yield from ((file, here(name, revision, file, folder)) for file in names)
 
 
 def hashes_of_files(name: str, revision: str | None, shipped: Shipped | None) -> dict[str, str]:
     """The hashes of a model's files by path, size and time, for processes that see the same files."""
     paths = [path.resolve() for _, path in weight_files(name, revision, shipped) if path is not None]
     return {identity_of(path): file_hash(path) for path in paths}
-
-
-def file_of(name: str, revision: str | None, file: str, subfolder: str = "") -> Path | None:
-    """Where a file of a folder or hub id is on this machine; None where it is not."""
-    if Path(name).is_dir():
-        path = Path(name) / subfolder / file
-        return path if path.is_file() else None
-    from transformers.utils.hub import cached_file
-
-    found = cached_file(
-        name, file, subfolder=subfolder, revision=revision or "main", local_files_only=True,
-        _raise_exceptions_for_missing_entries=False, _raise_exceptions_for_connection_errors=False,
-        _raise_exceptions_for_gated_repo=False,
-    )  # fmt: skip
-    return Path(found) if found else None
 
 
 def weights_in_memory(weights: Mapping[str, Tensor]) -> str:

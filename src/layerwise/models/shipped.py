@@ -150,23 +150,29 @@ def reason_for_own_pass(modules: Sequence[ShippedModule], config: dict[str, Any]
     return "" if output in ("last_hidden_state", ["last_hidden_state"]) else "it takes another output than the last"
 
 
-def read_json(name: str, revision: str | None, file: str, subfolder: str = "") -> Any:
-    """A JSON file of a folder or hub id; None where there is none."""
+def file_of(
+    name: str, revision: str | None, file: str, subfolder: str = "", *, download: bool = True
+) -> Path | None:
+    """Where a file of a folder or hub id is on this machine; None where there is none."""
     if Path(name).is_dir():
         path = Path(name) / subfolder / file
-        found = str(path) if path.is_file() else None
-    else:
-        from transformers.utils.hub import cached_file
+        return path if path.is_file() else None
+    from transformers.utils.hub import cached_file
 
-        found = cached_file(
-            name, file, subfolder=subfolder, revision=revision or "main",
-            _raise_exceptions_for_missing_entries=False, _raise_exceptions_for_connection_errors=False,
-            _raise_exceptions_for_gated_repo=False,
-        )  # fmt: skip
-    if found is None:
+    found = cached_file(
+        name, file, subfolder=subfolder, revision=revision or "main", local_files_only=not download,
+        _raise_exceptions_for_missing_entries=False, _raise_exceptions_for_connection_errors=False,
+        _raise_exceptions_for_gated_repo=False,
+    )  # fmt: skip
+    return Path(found) if found else None
+
+
+def read_json(name: str, revision: str | None, file: str, subfolder: str = "") -> Any:
+    """A JSON file of a folder or hub id; None where there is none."""
+    if (found := file_of(name, revision, file, subfolder)) is None:
         return None
     try:
-        return json.loads(Path(found).read_text(encoding="utf-8"))
+        return json.loads(found.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ModelError(f"{file} of {name!r} cannot be read ({error})") from None
 

@@ -1,4 +1,4 @@
-"""Outputs: which folders and files a verb may write into, and how a run marks a folder as its own.
+"""Claims: how a run marks a folder as its own, and which folders a verb may write into.
 
 A run folder carries the file layerwise-run.json, which says which verb made it. It is written first, and only into a
 folder that is new or empty. So everything in a marked folder whose name is exactly one of ours was written by
@@ -45,9 +45,6 @@ def require_usable(folder: Folder, kind: Kind, **details: str) -> bool:
             return False
         marker = folder.read(MARKER)
     there = read_marker(folder, marker or b"")
-    for schema in (RUN, PLAN):
-        if (data := folder.read(schema.file)) is not None:
-            schema.require_not_newer(data, f"{folder}/{schema.file}")
     name = NAMES.get(str(there["kind"]), repr(there["kind"]))
     if there["kind"] != kind:
         raise RunError(f"{folder} holds {name}, not {NAMES[kind]}; pass another folder to --out")
@@ -55,6 +52,9 @@ def require_usable(folder: Folder, kind: Kind, **details: str) -> bool:
                  if there.get(word) != value]  # fmt: skip
     if differing:
         raise RunError(f"{folder} holds {name} of another kind ({'; '.join(differing)}); pass another folder to --out")
+    for schema in (RUN, PLAN):
+        if (data := folder.read(schema.file)) is not None:
+            schema.require_not_newer(data, f"{folder}/{schema.file}")
     return True
 
 
@@ -78,7 +78,7 @@ def counts_as_empty(name: str) -> bool:
 
 
 def require_empty(folder: Folder, found: list[str]) -> None:
-    if {"run.json", "table.parquet"} <= {*found} or "plan.json" in found:
+    if {RUN.file, "table.parquet"} <= {*found} or PLAN.file in found:
         raise RunError(
             f"{folder} holds results without {MARKER}: a run of an earlier version of layerwise, or a saved table. It "
             "can still be read, but no run is written into it; pass another folder to --out"

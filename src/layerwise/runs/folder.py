@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from layerwise.core.display import redacted
 from layerwise.core.errors import RunError
@@ -60,10 +60,10 @@ class Run:
     records: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of a table in memory, by file name
 
     @classmethod
-    def open(cls, given: "Run | LayerTable | str | Path") -> Self:
+    def open(cls, given: "Run | LayerTable | str | Path") -> "Run":
         """A run from its folder's path or url, or from a table; raises RunError where it is missing or damaged."""
         if isinstance(given, Run):
-            return cls(given.table, given.folder, given.name, given.records)
+            return given
         if isinstance(given, LayerTable):
             return cls(given)
         folder = open_folder(given)

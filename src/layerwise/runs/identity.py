@@ -38,11 +38,13 @@ class ModelRef:
     @classmethod
     def from_record(cls, record: Any, where: str) -> Self:
         """From a JSON object; one without a name is damaged, other fields may be missing."""
-        known = {f.name: f.type for f in fields(cls)}
-        require_shape(record, known, where)
+        require_shape(record, MODEL_SHAPE, where)
         if "name" not in record:
             raise RunError(f"{where} does not say which model made it; make the run again")
-        return cls(**{name: record[name] for name in known if name in record})
+        return cls(**{name: record[name] for name in MODEL_SHAPE if name in record})
+
+
+MODEL_SHAPE = {f.name: f.type for f in fields(ModelRef)}  # of a model in a record; names may be missing
 
 
 @dataclass(frozen=True)

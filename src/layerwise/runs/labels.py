@@ -16,12 +16,14 @@ def model_labels(tables: Sequence[LayerTable]) -> list[str]:
     """
     named = [next(((s.model, s.revision) for s in table.scores), ("no model", "")) for table in tables]
     models = {name for name, _ in named}
+    split = {name: name.strip("/").split("/") for name in models}
+    longest = max(map(len, split.values()), default=0)
+    # How many models end with the same parts, by how many parts are looked at.
+    alike = [Counter(tuple(parts[-count:]) for parts in split.values()) for count in range(1, longest + 1)]
     short = {}
-    for name in models:
-        parts = name.strip("/").split("/")
-        others = [other.strip("/").split("/") for other in models if other != name]
+    for name, parts in split.items():
         count = 2 if STEP.match(parts[-1]) else 1
-        while count < len(parts) and any(parts[-count:] == other[-count:] for other in others):
+        while count < len(parts) and alike[count - 1][tuple(parts[-count:])] > 1:
             count += 1
         short[name] = "/".join(parts[-count:])
     revisions = Counter(name for name, _ in set(named))

@@ -17,14 +17,11 @@ from typing import Any
 from layerwise.core.display import redacted
 from layerwise.core.errors import RunError
 from layerwise.core.formats import parse_record, record_bytes, require_shape
+from layerwise.runs.identity import MODEL_SHAPE
 
 Record = dict[str, Any]
 NUMBER = (int, float)
 OPTIONAL_NUMBER = (int, float, NoneType)
-MODEL = {
-    "name": str, "revision": str, "fingerprint": str, "family": str, "dtype": str, "device": str, "depth": int,
-    "width": int, "adapter": str, "part": str,
-}  # fmt: skip
 DATA = {
     "name": str, "fingerprint": str, "options": dict, "prompts": int, "tokens": int, "cut": int, "missing": list,
     "blank_rows": int,
@@ -89,7 +86,7 @@ RUN = Schema(
     2,
     {
         "kind": str,
-        "model": MODEL,
+        "model": MODEL_SHAPE,
         "data": DATA,
         "plan": {"max_length": int, "metrics": list, "stress": {"kind": str, "level": NUMBER}},
         "options": {"verb": str, "model": (dict, NoneType), "data": (dict, NoneType)},
@@ -106,7 +103,7 @@ PICK = Schema(
     "pick.json",
     2,
     {
-        "model": MODEL, "recipe": {"layer": int}, "last": {"layer": int}, "rule": str, "why": [str],
+        "model": MODEL_SHAPE, "recipe": {"layer": int}, "last": {"layer": int}, "rule": str, "why": [str],
         "layers_alike": [int], "saving": dict, "gain": (dict, NoneType), "expected_gain": dict,
         "fitted": (str, NoneType),
     },
@@ -122,7 +119,7 @@ TRADEOFF = Schema(
             "memory": OPTIONAL_NUMBER, "pareto": bool,
         }],
         "units": dict,
-        "model": MODEL,
+        "model": MODEL_SHAPE,
     },
     ("layers", "units"),
 )  # fmt: skip

@@ -136,15 +136,19 @@ class ScanPlan:
             numbers["view_strength"] = self.view_strength
         if self.stress:
             numbers["stress"] = asdict(self.stress)
-        if own := [m for m in self.metrics if m not in CATALOG]:  # known by what they compute, not by name alone
-            numbers["own_metrics"] = {m.name: code_hash(m) for m in own}
+        if own := self.own_metrics():
+            numbers["own_metrics"] = own
         return {"metrics": [m.name for m in self.metrics], **plain, **numbers}
+
+    def own_metrics(self) -> dict[str, str]:
+        """The metrics that do not ship, each with a hash of what it computes: a name alone does not identify them."""
+        return {m.name: code_hash(m) for m in self.metrics if m not in CATALOG}
 
     def settings_hash(self) -> str:
         """A word for what decides a number beside model, data and readout, and is not in a column of its own."""
-        own = {m.name: code_hash(m) for m in self.metrics if m not in CATALOG}
         views = (self.seed, self.view_strength) if self.views or self.stress else ()
-        return hashlib.blake2b(json.dumps([views, self.state, own]).encode(), digest_size=6).hexdigest()
+        words = json.dumps([views, self.state, self.own_metrics()])
+        return hashlib.blake2b(words.encode(), digest_size=6).hexdigest()
 
     def fingerprint(self) -> str:
         """A word that changes with anything that changes the numbers."""

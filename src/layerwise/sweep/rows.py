@@ -24,6 +24,7 @@ def layer_scores(
 ) -> tuple[LayerScore, ...]:
     """The rows of one layer: one a metric and setting. What scores share is let go with the layer."""
     finished: dict[tuple[object, ...], object] = {}
+    settings = plan.settings_hash()
     return tuple(
         LayerScore(
             model=network.name,
@@ -40,7 +41,7 @@ def layer_scores(
             max_length=plan.max_length,
             model_hash=network.fingerprint,
             data_hash=data.fingerprint,
-            settings_hash=plan.settings_hash(),
+            settings_hash=settings,
             missing=len(state.missing),
             condition=plan.stress.kind if plan.stress else "",
             level=float(plan.stress.level) if plan.stress else math.nan,
