@@ -1,6 +1,6 @@
 """A long stream of short prompts through Ray: memory of the driver and the workers, and the pace, as it goes.
 
-    python benchmarks/ray_million.py MODEL [--prompts 1000000] [--workers 2] [--out curve.csv]
+python benchmarks/ray_million.py MODEL [--prompts 1000000] [--workers 2] [--out curve.csv]
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Kills an evaluation at random moments until it finishes, and holds its table against an undisturbed one.
 
-    python scripts/kill_eval.py MODEL DATA_ROOT TASKS [--kills 10] [--workers 2]
+python scripts/kill_eval.py MODEL DATA_ROOT TASKS [--kills 10] [--workers 2]
 """
 
 import argparse

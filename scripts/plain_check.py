@@ -58,8 +58,13 @@ def main(model: str, layer: str, *options: str) -> int:
     gap = float(np.abs(rows - here).max())
     if recipe.transform == "none" and not recipe.normalize:
         frame = layerwise.embed(
-            model, [recipe.prompt + text for text in texts], layers=str(recipe.layer), norm=recipe.norm,
-            tokens=recipe.tokens, pooling=recipe.pooling, max_length=recipe.max_length,
+            model,
+            [recipe.prompt + text for text in texts],
+            layers=str(recipe.layer),
+            norm=recipe.norm,
+            tokens=recipe.tokens,
+            pooling=recipe.pooling,
+            max_length=recipe.max_length,
         )
         gap = max(gap, float(np.abs(rows - np.stack(frame[f"layer_{recipe.layer}"])).max()))
     print(f"largest difference in the second environment: {gap:.2e}, largest entry {np.abs(rows).max():.2e}")

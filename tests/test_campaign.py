@@ -105,8 +105,14 @@ def test_everything_that_is_wrong_with_a_file_is_told_at_once(file, tmp_path):
     with pytest.raises(InputError) as told:
         Campaign.load(file)
     for part in (
-        "has no 'colour'", "a model is a name", "did you mean dtype?", "letters, digits", "did you mean limit?",
-        "say which", "'spark' is not one of", "did you mean metrics?",
+        "has no 'colour'",
+        "a model is a name",
+        "did you mean dtype?",
+        "letters, digits",
+        "did you mean limit?",
+        "say which",
+        "'spark' is not one of",
+        "did you mean metrics?",
     ):
         assert part in str(told.value)
     with pytest.raises(InputError, match="cannot read"):

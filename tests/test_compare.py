@@ -105,7 +105,8 @@ def test_layers_meet_at_equal_depth_ties_to_the_shallower():
 def test_against_the_previous_or_the_first():
     tables = [scan_table(f"zoo/x/step{step}", shift=step / 10) for step in (1, 2, 8)]
     assert [(p.first, p.second) for p in layerwise.compare(*tables).pairs] == [
-        ("x/step1", "x/step2"), ("x/step1", "x/step8")
+        ("x/step1", "x/step2"),
+        ("x/step1", "x/step8"),
     ]
     told = layerwise.compare(*tables, against="previous")
     assert [p.first for p in told.pairs] == ["x/step1", "x/step2"]

@@ -150,9 +150,7 @@ def test_a_stress_test_of_another_model_is_refused(runs, tiny_bert):
     out = runs[1] / "stress"
     before = snapshot(out)
     with pytest.raises(RunError, match="model .* there, .* asked for"):
-        layerwise.stress(
-            tiny_bert, TEXTS, kind="repeat_one", levels=[0.25], metrics="curvature", out=out, threads=1
-        )
+        layerwise.stress(tiny_bert, TEXTS, kind="repeat_one", levels=[0.25], metrics="curvature", out=out, threads=1)
     assert snapshot(out) == before
 
 

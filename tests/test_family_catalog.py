@@ -262,8 +262,11 @@ POSITIONS = 23
 @pytest.mark.parametrize("name", [*OFFSET, "bert", "electra"])
 def test_the_longest_input_has_a_position_for_each_token_and_one_more_has_none(name, padding):
     given = COMMON | {"max_position_embeddings": POSITIONS, "pad_token_id": padding} | FAMILIES.get(name, {})
-    given |= {"longformer": {"attention_window": 4}, "xmod": {"default_language": "en_XX"},
-              "esm": {"position_embedding_type": "absolute", "mask_token_id": 4}}.get(name, {})
+    given |= {
+        "longformer": {"attention_window": 4},
+        "xmod": {"default_language": "en_XX"},
+        "esm": {"position_embedding_type": "absolute", "mask_token_id": 4},
+    }.get(name, {})
     model = AutoModel.from_config(AutoConfig.for_model(name, **given)).eval()
     longest = positions_of(model.config)
     ids = torch.full((1, longest + 1), 5)

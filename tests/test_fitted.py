@@ -61,8 +61,10 @@ def test_two_maps_of_one_recipe_are_two_fitted_recipes():
     one = fitted("center")
     assert one == fitted("center") and hash(one) == hash(fitted("center"))
     moved = replace(one, maps=(replace(one.maps[0], bias=one.maps[0].bias + 1),))
-    assert one != moved and one != fitted("center", fingerprint="other") and one != replace(
-        one, recipe=replace(one.recipe, prompt="")
+    assert (
+        one != moved
+        and one != fitted("center", fingerprint="other")
+        and one != replace(one, recipe=replace(one.recipe, prompt=""))
     )
     assert one == fitted("center", name="/elsewhere/model"), "where a model lies does not decide its vectors"
 

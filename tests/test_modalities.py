@@ -85,7 +85,7 @@ class WalkProcessor:
         return {"values": self.scale * nn.utils.rnn.pad_sequence(walks, batch_first=True)}
 
     def masks(self, group, inputs, positions):
-        sizes = torch.tensor([example.sizes for example in group])[..., None]      # (B, V, 1)
+        sizes = torch.tensor([example.sizes for example in group])[..., None]  # (B, V, 1)
         real = torch.arange(positions) < sizes
         return Masks(real, real & (torch.arange(positions) == 0))
 

@@ -49,7 +49,7 @@ def test_a_table_with_the_older_and_the_newer_column_is_refused():
 def test_numbers_of_prompts_of_an_older_run_pair_with_new_ones(tiny_llama, word_texts, tmp_path):
     layerwise.scan(tiny_llama, word_texts, out=tmp_path, metrics="curvature", keep_prompts="all")
     new = Prompts.open(tmp_path)
-    (name, data), = new.files.items()
+    ((name, data),) = new.files.items()
     table = read_parquet(data, name)
     assert tuple(table.column_names) == COLUMNS
     older = table.rename_columns(["readout" if column == "norm" else column for column in table.column_names])

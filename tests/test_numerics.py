@@ -46,7 +46,7 @@ class Keep:
         self.layers = {}
 
     def layer(self, number, hidden, batch):
-        self.layers[number] = hidden[:, 0].clone()                             # (B, T, D)
+        self.layers[number] = hidden[:, 0].clone()  # (B, T, D)
 
     def keep(self, batch):
         pass

@@ -209,8 +209,15 @@ def test_a_map_is_fitted_on_a_series_as_on_a_list(tiny_llama, word_texts, tmp_pa
 
 def test_settings_may_be_numpy_numbers(tiny_llama, tmp_path):
     table = layerwise.scan(
-        tiny_llama, TEXTS, out=tmp_path / "r", metrics="curvature", max_length=np.int64(16), seed=np.int64(1),
-        batch_tokens=np.int32(64), shard_size=np.int64(2), layers=np.array([0, DEPTH]),
+        tiny_llama,
+        TEXTS,
+        out=tmp_path / "r",
+        metrics="curvature",
+        max_length=np.int64(16),
+        seed=np.int64(1),
+        batch_tokens=np.int32(64),
+        shard_size=np.int64(2),
+        layers=np.array([0, DEPTH]),
     )
     assert {row.layer for row in table} == {0, DEPTH}
 

@@ -296,11 +296,21 @@ def test_a_campaign_takes_what_scan_and_texts_take(tmp_path):
 
     names = {f.name for f in fields(ScanOptions)}
     assert set(SETTINGS) < names and "out" not in SETTINGS
-    asked_for = {"out": str(tmp_path), "models": [{"name": "m", "dtype": "float23"}], "engine": {"workers": 0},
-                 "data": {"d": {"data": "demo", "tokenizer": "x", "only": "wikitxt"}},
-                 "settings": {"s": {"keep_prompts": "all", "view_strength": 2}}}
+    asked_for = {
+        "out": str(tmp_path),
+        "models": [{"name": "m", "dtype": "float23"}],
+        "engine": {"workers": 0},
+        "data": {"d": {"data": "demo", "tokenizer": "x", "only": "wikitxt"}},
+        "settings": {"s": {"keep_prompts": "all", "view_strength": 2}},
+    }
     with pytest.raises(InputError) as refused:
         Campaign.parse(asked_for, "c.yaml")
-    for part in ("model m: dtype 'float23'", "workers must be at least 1", "data d has no 'tokenizer'",
-                 "did you mean wikitext", "settings s has no 'keep_prompts'", "view_strength must lie above 0"):
+    for part in (
+        "model m: dtype 'float23'",
+        "workers must be at least 1",
+        "data d has no 'tokenizer'",
+        "did you mean wikitext",
+        "settings s has no 'keep_prompts'",
+        "view_strength must lie above 0",
+    ):
         assert part in str(refused.value), part

@@ -77,8 +77,10 @@ def test_a_perfect_embedding_has_perfect_probes():
     topic = np.repeat(np.eye(12), 6, axis=0)
     item = np.eye(72)
     made = {"sentence": item, "paraphrase": item, "twist": 0.6 * item, "related": 0.2 * item}
-    made = {name: np.concatenate([topic, part, np.eye(4)[[k] * 72] * (k > 1)], axis=1)
-            for k, (name, part) in enumerate(made.items())}
+    made = {
+        name: np.concatenate([topic, part, np.eye(4)[[k] * 72] * (k > 1)], axis=1)
+        for k, (name, part) in enumerate(made.items())
+    }
     items = proxy_items()
     place = {entry[name]: made[name][i] for i, entry in enumerate(items) for name in made}
     for probe in proxy_probes():

@@ -20,8 +20,11 @@ def desk(tmp_path, monkeypatch):
     """A folder with texts and labelled pairs, where the commands are typed."""
     monkeypatch.chdir(tmp_path)
     Path("texts.txt").write_text("\n".join(demo_texts()[:60]), encoding="utf-8")
-    pairs = [(item["sentence"], item[name], score) for item in proxy_items()[:20]
-             for name, score in (("paraphrase", 4.0), ("related", 1.0))]
+    pairs = [
+        (item["sentence"], item[name], score)
+        for item in proxy_items()[:20]
+        for name, score in (("paraphrase", 4.0), ("related", 1.0))
+    ]
     pd.DataFrame(pairs, columns=["sentence1", "sentence2", "score"]).to_csv("pairs.csv", index=False)
     return tmp_path
 

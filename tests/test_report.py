@@ -50,7 +50,10 @@ def headings(page: str) -> list[str]:
 
 def test_a_scan_alone_has_no_scores_and_a_pair_has_correlations(tmp_path):
     assert headings(layerwise.report(scan_table(), html=tmp_path / "a.html").read_text()) == [
-        "summary", "curves", "heat", "provenance"
+        "summary",
+        "curves",
+        "heat",
+        "provenance",
     ]
     page = layerwise.report(scan_table(), eval_table(), html=tmp_path / "b.html").read_text()
     assert headings(page) == ["summary", "curves", "heat", "scores", "correlation", "provenance"]
@@ -155,7 +158,7 @@ def test_the_command_line_writes_the_file_and_says_how_large_it_is(tmp_path, cap
     scan_table().save(tmp_path / "run")
     assert main(["report", str(tmp_path / "run"), "--html", str(tmp_path / "r.html"), "--title", "<Mine>"]) == 0
     assert "kB" in capsys.readouterr().err
-    assert "<h1 dir=\"auto\">&lt;Mine&gt;</h1>" in (tmp_path / "r.html").read_text()
+    assert '<h1 dir="auto">&lt;Mine&gt;</h1>' in (tmp_path / "r.html").read_text()
     assert main(["report", str(tmp_path / "nothing"), "--html", str(tmp_path / "r.html")]) == 2
     assert "no finished run" in capsys.readouterr().err
     with pytest.raises(InputError, match="no run is named"):

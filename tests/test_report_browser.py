@@ -24,7 +24,7 @@ LONG = "long" * 2500
 HOSTILE = (
     "</script><script>window.hurt = 1</script>",
     "<img src=x onerror='window.hurt = 1'>",
-    '"\'`&amp;\u2028${window.hurt=1}',
+    "\"'`&amp;\u2028${window.hurt=1}",
     "\u202eשלום עולם مرحبا \U0001f9ea",
     LONG,
 )

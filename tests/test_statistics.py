@@ -143,14 +143,21 @@ def test_metrics_go_with_scores_of_their_own_pooling_and_every_map_has_its_row()
     pooled = (*rows_of("pooled", wave), *rows_of("pooled", wave, pooling="cls"))
     scan = LayerTable((*pooled, *rows_of("token", wave, pooling="-")))
     scored = LayerTable(
-        (*rows_of("Task", wave, rows="-"), *rows_of("Task", wave[::-1], rows="-", pooling="cls"),
-         *rows_of("Task", wave, rows="-", transform="whiten"))
+        (
+            *rows_of("Task", wave, rows="-"),
+            *rows_of("Task", wave[::-1], rows="-", pooling="cls"),
+            *rows_of("Task", wave, rows="-", transform="whiten"),
+        )
     )
     found = layerwise.correlate(scan, scored)
     pairs = set(zip(found.metric, found.pooling, found.task_pooling, found["transform"], strict=True))
     assert pairs == {
-        ("pooled", "mean", "mean", "none"), ("pooled", "mean", "mean", "whiten"), ("pooled", "cls", "cls", "none"),
-        ("token", "-", "mean", "none"), ("token", "-", "mean", "whiten"), ("token", "-", "cls", "none"),
+        ("pooled", "mean", "mean", "none"),
+        ("pooled", "mean", "mean", "whiten"),
+        ("pooled", "cls", "cls", "none"),
+        ("token", "-", "mean", "none"),
+        ("token", "-", "mean", "whiten"),
+        ("token", "-", "cls", "none"),
     }
     same = found[found.task_pooling == "mean"]
     assert same.spearman.tolist() == pytest.approx([1] * 4) and (same.spearman_bends_p < 0.05).all()

@@ -12,7 +12,7 @@ from layerwise.inputs.text import demo_texts
 
 TEXT = "The lighthouse keeper counted seven ships before breakfast, and wrote each name down."
 
-KNOWN = 'The lCighthaouNse keepF4 c ounted se ven s hq(p bLeforre b+e3#a kVaDt, and 93Dl6te Aavn nSm4 dow n.'
+KNOWN = "The lCighthaouNse keepF4 c ounted se ven s hq(p bLeforre b+e3#a kVaDt, and 93Dl6te Aavn nSm4 dow n."
 
 
 def test_a_view_depends_on_seed_id_and_number_alone():

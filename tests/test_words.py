@@ -48,15 +48,43 @@ def test_a_readout_or_recipe_of_unknown_words_cannot_be_made(name, word, near):
         Recipe.from_json(f'{{"layer": 1, "{name}": "{word}"}}')
 
 
-@pytest.mark.parametrize("transform", ["Center", "remove_top", "remove_top:0", "remove_top:1.5", "whiten:2", "whiten:a",
-                                       "zscore:3", "whiten:0.1:0", "none+static", "", "whiten:nan", "center+statik"])
+@pytest.mark.parametrize(
+    "transform",
+    [
+        "Center",
+        "remove_top",
+        "remove_top:0",
+        "remove_top:1.5",
+        "whiten:2",
+        "whiten:a",
+        "zscore:3",
+        "whiten:0.1:0",
+        "none+static",
+        "",
+        "whiten:nan",
+        "center+statik",
+    ],
+)
 def test_a_transform_that_does_not_exist_is_refused_in_the_recipe(transform):
     with pytest.raises(InputError, match="transform .* is not one of none, center"):
         Recipe(1, transform=transform)
 
 
-@pytest.mark.parametrize("transform", ["none", "center", "zscore", "remove_top:3", "whiten", "whiten:0", "whiten:1",
-                                       "whiten:1e-2:16", "center+static", "remove_top:2+static"])
+@pytest.mark.parametrize(
+    "transform",
+    [
+        "none",
+        "center",
+        "zscore",
+        "remove_top:3",
+        "whiten",
+        "whiten:0",
+        "whiten:1",
+        "whiten:1e-2:16",
+        "center+static",
+        "remove_top:2+static",
+    ],
+)
 def test_every_transform_that_exists_makes_a_recipe(transform):
     assert Recipe(1, transform=transform).transform == transform
 
@@ -292,8 +320,13 @@ def test_texts_refuse_numbers_that_make_no_sense():
 def test_a_campaign_tells_wrong_words_of_its_settings_before_anything_runs(tmp_path, tiny_llama):
     from layerwise.campaigns import Campaign
 
-    asked = {"out": str(tmp_path / "out"), "models": [tiny_llama], "data": {"d": {"data": "demo", "limit": 0}},
-             "settings": {"s": {"norm": "Raw", "batch_tokens": 0, "state": "exac"}}, "allow_missing": "few"}
+    asked = {
+        "out": str(tmp_path / "out"),
+        "models": [tiny_llama],
+        "data": {"d": {"data": "demo", "limit": 0}},
+        "settings": {"s": {"norm": "Raw", "batch_tokens": 0, "state": "exac"}},
+        "allow_missing": "few",
+    }
     with pytest.raises(InputError) as told:
         Campaign.parse(asked, "campaign.yaml")
     for part in ("did you mean raw", "batch_tokens must be at least 1", "did you mean exact", "allow_missing", "limit"):

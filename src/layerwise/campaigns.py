@@ -297,7 +297,11 @@ def run_cell(plan: Campaign, cell: Cell, opened: Any, on_event: OnEvent) -> None
     folder.write(CELL.file, CELL.dump(cell.record() | hashes))
     on_event(Event(cell, "running"))
     run_scan(
-        opened, scan_plan, source, out=folder, allow_missing=plan.allow_missing,
+        opened,
+        scan_plan,
+        source,
+        out=folder,
+        allow_missing=plan.allow_missing,
         options=asked("scan", options, model=cell.model, data=source.options),
         on_batch=lambda prompts, tokens: on_event(Event(cell, "running", prompts, tokens)),
     )

@@ -1,6 +1,6 @@
 """Collects the tables of evaluations into scores.csv, and prints best and last layer by type of task.
 
-    python studies/eval/tables.py OUT RUN...
+python studies/eval/tables.py OUT RUN...
 """
 
 import sys

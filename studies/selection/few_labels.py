@@ -51,8 +51,10 @@ def by_class(table: pd.DataFrame, size: int) -> pd.DataFrame:
     each = max(2, size // table.label.nunique())
     some = table[table.groupby("label").cumcount() < each]
     enough = some.groupby("label").label.transform("size") == each
-    return some[enough].sort_values("label", key=lambda c: c.map(lambda v: hash_id(str(v))), kind="stable").head(
-        size // each * each
+    return (
+        some[enough]
+        .sort_values("label", key=lambda c: c.map(lambda v: hash_id(str(v))), kind="stable")
+        .head(size // each * each)
     )
 
 

@@ -125,7 +125,7 @@ def share_row(name: str, recipe: str, cases: list[Case], scores: list[float]) ->
     frame = pd.DataFrame(rows, columns=names).set_index(names[:3]).groupby(["task", "family"]).mean()
     chosen, last, best = frame.groupby("task").mean()[["chosen", "last", "best"]].to_numpy().T  # (tasks,) each
     rng = np.random.default_rng(0)
-    drawn = np.stack([rng.choice(len(last), len(last)) for _ in range(1000)])                   # (draws, tasks)
+    drawn = np.stack([rng.choice(len(last), len(last)) for _ in range(1000)])  # (draws, tasks)
     shares = (chosen[drawn] - last[drawn]).mean(axis=1) / (best[drawn] - last[drawn]).mean(axis=1)
     low, high = np.percentile(shares, [2.5, 97.5])
     share = (chosen - last).mean() / (best - last).mean()

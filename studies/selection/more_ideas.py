@@ -80,6 +80,7 @@ def idea_rows(model: Model, idea: str, fit: list[str]) -> Rows:
         linear = side_by_side(fit_maps([("whiten", moments_of_rows(rows(fit))) for rows in parts]))
         return lambda texts: linear(torch.cat([rows(texts) for rows in parts], dim=1))
     if name == "sum":
+
         def scale(rows: Rows) -> float:
             count, _, scatter = moments_of_rows(rows(fit))
             return float(torch.linalg.eigvalsh(scatter / count).median().rsqrt())

@@ -93,7 +93,12 @@ def recipe_rows(entry: dict, trial: Trial, scored: list, texts: list[str], root:
     rows = []
     for fit in ("texts", "task"):
         table = layerwise.evaluate(
-            network, entry.get("tasks", "all"), data_root=root, out=entry["eval"], recipes=recipes, max_length=length,
+            network,
+            entry.get("tasks", "all"),
+            data_root=root,
+            out=entry["eval"],
+            recipes=recipes,
+            max_length=length,
             fit=texts if fit == "texts" else "task",
         )
         for name, recipe in named.items():

@@ -1,6 +1,6 @@
 """How much views of a strength really change a text: letters changed, and words still eligible after the split.
 
-    python studies/views/strength.py TEXTS.parquet
+python studies/views/strength.py TEXTS.parquet
 """
 
 import argparse

@@ -36,8 +36,13 @@ def embed(
     them.
     """
     EmbedOptions(
-        layers=layers, norm=norm, tokens=tokens, pooling=pooling, max_length=max_length,
-        batch_tokens=batch_tokens, progress=progress,
+        layers=layers,
+        norm=norm,
+        tokens=tokens,
+        pooling=pooling,
+        max_length=max_length,
+        batch_tokens=batch_tokens,
+        progress=progress,
     )
     rows = list(open_source(data).every_row())
     examples = [example for _, example in rows if example is not None]
@@ -50,8 +55,12 @@ def embed(
     behind = [replace(example, payload=prompt + example.text) for example in examples] if prompt else examples
     with progress_bar(progress) as on_batch:
         vectors = pooled_vectors(
-            network, behind, [recipe.readout for recipe in chosen], batch_tokens=batch_tokens,
-            max_length=longest(max_length, network), on_batch=lambda done: on_batch(done, 0),
+            network,
+            behind,
+            [recipe.readout for recipe in chosen],
+            batch_tokens=batch_tokens,
+            max_length=longest(max_length, network),
+            on_batch=lambda done: on_batch(done, 0),
         )
     require_finite_vectors(vectors, examples, network.dtype)
     columns: dict[str, Any] = {"id": [e.id if e else given for given, e in rows]}

@@ -67,9 +67,24 @@ def evaluate(
     `data_root` are then on a disk that every node sees.
     """
     options = EvaluateOptions(
-        tasks=tasks, out=out, data_root=data_root, layers=layers, norm=norm, tokens=tokens, pooling=pooling,
-        recipes=recipes, fit=fit, max_length=max_length, prompts=prompts, batch_tokens=batch_tokens,
-        precision=precision, vectors=vectors, engine=engine, workers=workers, threads=threads, progress=progress,
+        tasks=tasks,
+        out=out,
+        data_root=data_root,
+        layers=layers,
+        norm=norm,
+        tokens=tokens,
+        pooling=pooling,
+        recipes=recipes,
+        fit=fit,
+        max_length=max_length,
+        prompts=prompts,
+        batch_tokens=batch_tokens,
+        precision=precision,
+        vectors=vectors,
+        engine=engine,
+        workers=workers,
+        threads=threads,
+        progress=progress,
     )
     threads = threads or threads_of(engine)
     chosen = choose_tasks(tasks, Path(data_root).absolute() if data_root else None)
@@ -98,10 +113,20 @@ def evaluate(
         encoder = opened.enter_context(open_engine(engine, model, out))
         processes = encoder if isinstance(encoder, RayEngine) else opened.enter_context(local_processes(workers))
         return run_evaluation(
-            encoder, processes, chosen, scored, out=Path(out).absolute(), threads=threads,
-            max_length=longest(max_length, outline), fit=texts_to_fit,
-            batch_tokens=batch_tokens, prompts=dict(prompts or {}), precision=precision, vectors=vectors,
-            options=asked("eval", options, model=model), on_score=on_score,
+            encoder,
+            processes,
+            chosen,
+            scored,
+            out=Path(out).absolute(),
+            threads=threads,
+            max_length=longest(max_length, outline),
+            fit=texts_to_fit,
+            batch_tokens=batch_tokens,
+            prompts=dict(prompts or {}),
+            precision=precision,
+            vectors=vectors,
+            options=asked("eval", options, model=model),
+            on_score=on_score,
         )
 
 
@@ -118,8 +143,14 @@ def plan_evaluation(
 ) -> list[str]:
     """What `evaluate` would take, a line each: tasks, texts, unique texts, forward passes, disk. Loads no weight."""
     require_values(
-        EvaluateOptions, tasks=tasks, data_root=data_root, layers=layers, norm=norm, tokens=tokens,
-        pooling=pooling, precision=precision,
+        EvaluateOptions,
+        tasks=tasks,
+        data_root=data_root,
+        layers=layers,
+        norm=norm,
+        tokens=tokens,
+        pooling=pooling,
+        precision=precision,
     )
     chosen, outline = choose_tasks(tasks, data_root), outline_of(as_spec(model))
     recipes = expand_layers(outline, layers, ways_to_read(norm, tokens, pooling), normed_last=True)

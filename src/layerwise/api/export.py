@@ -53,8 +53,18 @@ def export(
     `layerwise.exporter.backends.backend.Backend`. `scores`, a run of `evaluate`, go into the model card.
     """
     ExportOptions(
-        norm=norm, tokens=tokens, pooling=pooling, transform=transform, fit=fit, normalize=normalize,
-        prompt=prompt, mode=mode, backend=backend, max_length=max_length, why=why, scores=scores,
+        norm=norm,
+        tokens=tokens,
+        pooling=pooling,
+        transform=transform,
+        fit=fit,
+        normalize=normalize,
+        prompt=prompt,
+        mode=mode,
+        backend=backend,
+        max_length=max_length,
+        why=why,
+        scores=scores,
     )
     require_new(out)
     target = find_backend(backend)

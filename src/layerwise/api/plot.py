@@ -33,8 +33,16 @@ def plot(
     the figure does not use is refused.
     """
     options = PlotOptions(
-        figure=figure, ax=ax, metric=metric, rows=rows, tokens=tokens, pooling=pooling, norm=norm,
-        transform=transform, measure=measure, cost=cost,
+        figure=figure,
+        ax=ax,
+        metric=metric,
+        rows=rows,
+        tokens=tokens,
+        pooling=pooling,
+        norm=norm,
+        transform=transform,
+        measure=measure,
+        cost=cost,
     ).of_figure()
     require_figure(figure, options)
     if not runs:

@@ -54,9 +54,23 @@ def scan(
     are kept: exact, float32, sketch:512, or auto, the most exact of them that takes no more than eight gigabytes.
     """
     options = ScanOptions(
-        out=out, metrics=metrics, rows=rows, layers=layers, norm=norm, tokens=tokens, pooling=pooling,
-        max_length=max_length, batch_tokens=batch_tokens, shard_size=shard_size, seed=seed, view_strength=view_strength,
-        state=state, keep_prompts=keep_prompts, engine=engine, threads=threads, allow_missing=allow_missing,
+        out=out,
+        metrics=metrics,
+        rows=rows,
+        layers=layers,
+        norm=norm,
+        tokens=tokens,
+        pooling=pooling,
+        max_length=max_length,
+        batch_tokens=batch_tokens,
+        shard_size=shard_size,
+        seed=seed,
+        view_strength=view_strength,
+        state=state,
+        keep_prompts=keep_prompts,
+        engine=engine,
+        threads=threads,
+        allow_missing=allow_missing,
         progress=progress,
     )
     scan_plan, source, outline = prepare(model, data, options, threads=threads or threads_of(engine))
@@ -66,8 +80,14 @@ def scan(
     forecast_of(model, scan_plan, source, outline, loaded=engine != "local").require_fit()
     with open_engine(engine, model, out) as opened, progress_bar(progress) as on_batch:
         return run_scan(
-            opened, scan_plan, source, out=folder, keep_prompts=keep_prompts, allow_missing=allow_missing,
-            options=asked("scan", options, model=model, data=source.options), on_batch=on_batch,
+            opened,
+            scan_plan,
+            source,
+            out=folder,
+            keep_prompts=keep_prompts,
+            allow_missing=allow_missing,
+            options=asked("scan", options, model=model, data=source.options),
+            on_batch=on_batch,
         )
 
 
@@ -90,8 +110,17 @@ def plan(
 ) -> Forecast:
     """What `scan` with the same settings would take: passes, tokens, operations, memory. No weight is loaded."""
     options = ScanOptions(
-        metrics=metrics, rows=rows, layers=layers, norm=norm, tokens=tokens, pooling=pooling,
-        max_length=max_length, batch_tokens=batch_tokens, shard_size=shard_size, seed=seed,
-        view_strength=view_strength, state=state,
+        metrics=metrics,
+        rows=rows,
+        layers=layers,
+        norm=norm,
+        tokens=tokens,
+        pooling=pooling,
+        max_length=max_length,
+        batch_tokens=batch_tokens,
+        shard_size=shard_size,
+        seed=seed,
+        view_strength=view_strength,
+        state=state,
     )
     return forecast_of(model, *prepare(model, data, options, threads=threads_of("local")))

@@ -57,9 +57,24 @@ def stress(
     set max_length as well. All other options are those of `scan`.
     """
     options = StressOptions(
-        kind=kind, levels=levels, out=out, metrics=metrics, rows=rows, layers=layers, norm=norm, tokens=tokens,
-        pooling=pooling, max_length=max_length, batch_tokens=batch_tokens, shard_size=shard_size, seed=seed,
-        state=state, engine=engine, threads=threads, allow_missing=allow_missing, progress=progress,
+        kind=kind,
+        levels=levels,
+        out=out,
+        metrics=metrics,
+        rows=rows,
+        layers=layers,
+        norm=norm,
+        tokens=tokens,
+        pooling=pooling,
+        max_length=max_length,
+        batch_tokens=batch_tokens,
+        shard_size=shard_size,
+        seed=seed,
+        state=state,
+        engine=engine,
+        threads=threads,
+        allow_missing=allow_missing,
+        progress=progress,
     )
     return stressed(model, data, options)
 
@@ -91,7 +106,12 @@ def stressed(model: Any, data: Any, options: StressOptions) -> LayerTable:
             with progress_bar(options.progress) as on_batch:
                 tables.append(
                     run_scan(
-                        opened, scan_plan, source, out=folder, allow_missing=options.allow_missing, options=record,
+                        opened,
+                        scan_plan,
+                        source,
+                        out=folder,
+                        allow_missing=options.allow_missing,
+                        options=record,
                         on_batch=on_batch,
                     )
                 )

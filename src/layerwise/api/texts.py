@@ -35,6 +35,14 @@ def texts(
         sample: keep a random sample of this many, chosen by hashed ids.
     """
     return open_texts(
-        data, column=column, id_column=id_column, split=split, config=config, only=only, min_tokens=min_tokens,
-        tokenizer=tokenizer, limit=limit, sample=sample,
+        data,
+        column=column,
+        id_column=id_column,
+        split=split,
+        config=config,
+        only=only,
+        min_tokens=min_tokens,
+        tokenizer=tokenizer,
+        limit=limit,
+        sample=sample,
     )

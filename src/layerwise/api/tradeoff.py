@@ -19,7 +19,12 @@ TIMED_TEXTS = 16
 
 
 def tradeoff(
-    run: Any, score: str = "mean", *, model: Any = None, data: Any = "demo", mode: ExportMode = "portable",
+    run: Any,
+    score: str = "mean",
+    *,
+    model: Any = None,
+    data: Any = "demo",
+    mode: ExportMode = "portable",
     repeats: int = 5,
 ) -> pd.DataFrame:
     """For each layer of an evaluation (or scan): its score, relative latency, parameters and memory.

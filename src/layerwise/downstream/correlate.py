@@ -51,8 +51,15 @@ def correlations(scan: LayerTable, scored: LayerTable, *, norm: str = "raw") -> 
                 continue
             alone -= {of_metric, of_task}
             one, two = (prepared(made, name, curve, layers) for name, curve in ((of_metric, x), (of_task, y)))
-            named = {"metric": metric, "rows": treatment, "tokens": tokens, "pooling": pooling, "task": task,
-                     "task_pooling": task_pooling, "transform": transform}
+            named = {
+                "metric": metric,
+                "rows": treatment,
+                "tokens": tokens,
+                "pooling": pooling,
+                "task": task,
+                "task_pooling": task_pooling,
+                "transform": transform,
+            }
             rows.append(named | {"layers": len(layers)} | one.correlations(two))
     if not rows:
         raise InputError(

@@ -1,8 +1,8 @@
 """A data root: labelled data on disk in the layout that mteb's own task classes read, made from plain tables.
 
-    ROOT/<Task>/task.json           what it is: type, subset, how many examples, and the cap if there is one
-    ROOT/<Task>/README.md           the configurations, as the hub has them
-    ROOT/<Task>/<config>/<split>.parquet
+ROOT/<Task>/task.json           what it is: type, subset, how many examples, and the cap if there is one
+ROOT/<Task>/README.md           the configurations, as the hub has them
+ROOT/<Task>/<config>/<split>.parquet
 """
 
 import hashlib
@@ -76,7 +76,13 @@ class LocalTask:
 
 
 def write_task(
-    root: Path, name: str, kind: str, test: pd.DataFrame, train: pd.DataFrame | None = None, *, subset: str = "default",
+    root: Path,
+    name: str,
+    kind: str,
+    test: pd.DataFrame,
+    train: pd.DataFrame | None = None,
+    *,
+    subset: str = "default",
     cap: int | None = None,
 ) -> LocalTask:
     """Writes a task's folder from plain tables; `cap` keeps so many test examples, those of the smallest hashed ids."""
@@ -135,8 +141,10 @@ def content_hash(folder: Path) -> str:
 def listed_tables(folder: Path) -> list[str]:
     """Configuration and split of each table, such as default/test, as README.md lists them for mteb."""
     text = (DiskFolder(folder).read("README.md") or b"").decode(errors="replace")
-    listed = [(safe_name(config, "a configuration"), safe_name(split, "a split"))
-              for config, split in re.findall(r"^    path: (.*)/(.*)\.parquet$", text, re.MULTILINE)]
+    listed = [
+        (safe_name(config, "a configuration"), safe_name(split, "a split"))
+        for config, split in re.findall(r"^    path: (.*)/(.*)\.parquet$", text, re.MULTILINE)
+    ]
     if not listed or not text.startswith(readme(listed)):
         raise RunError(f"{folder / 'README.md'} is not the one that `layerwise data` wrote; prepare the task again")
     return [f"{config}/{split}" for config, split in listed]

@@ -108,9 +108,7 @@ def require_same(job: Job, encoder: Encoder, found: Tensor, expected: Measured, 
             f"{tuple(expected.vectors.shape)}, so it was not kept"
         )
     alone = torch.cat([encoder.encode([text]) for text in expected.texts[-ALONE:]])
-    gap = max(
-        float((found - expected.vectors).abs().max()), float((alone - expected.vectors[-ALONE:]).abs().max())
-    )
+    gap = max(float((found - expected.vectors).abs().max()), float((alone - expected.vectors[-ALONE:]).abs().max()))
     other_kind = device.type != job.network.device.type
     if not gap <= expected.allowed * (OTHER_DEVICE_NOISE if other_kind else 1.0):
         raise ExportError(

@@ -107,7 +107,9 @@ def parquet_records(path: Path, wanted: Sequence[str]) -> Iterator[Record]:
 
 
 READERS: dict[str, Callable[[Path, Sequence[str]], Iterator[Record]]] = {
-    ".parquet": parquet_records, ".csv": csv_records, ".jsonl": jsonl_records,
+    ".parquet": parquet_records,
+    ".csv": csv_records,
+    ".jsonl": jsonl_records,
 }
 
 
@@ -146,8 +148,10 @@ def text_column(table: Any, name: str, where: str) -> list[str]:
 def number_column(table: Any, name: str, where: str, *, or_missing: bool = False) -> list[Any]:
     """The numbers of a column, which a .csv file holds as texts: whole ones as int if all of them are."""
     cells = list(table[name])
-    numbers = [require_number(name, value, f"{where}, row {row}", or_missing=or_missing)
-               for row, value in enumerate(cells, start=1)]
+    numbers = [
+        require_number(name, value, f"{where}, row {row}", or_missing=or_missing)
+        for row, value in enumerate(cells, start=1)
+    ]
     whole = all(is_whole(cell) for cell in cells)
     return [int(cell) for cell in cells] if whole else numbers
 

@@ -38,8 +38,16 @@ def open_texts(
     than that; `limit` takes the first texts, `sample` a fair sample of that size by hashed ids.
     """
     asked = TextOptions(
-        data=data, column=column, id_column=id_column, split=split, config=config, only=only, min_tokens=min_tokens,
-        tokenizer=tokenizer, limit=limit, sample=sample,
+        data=data,
+        column=column,
+        id_column=id_column,
+        split=split,
+        config=config,
+        only=only,
+        min_tokens=min_tokens,
+        tokenizer=tokenizer,
+        limit=limit,
+        sample=sample,
     )
     source = from_anywhere(data, column, id_column, split, config)
     if only is not None:

@@ -63,7 +63,7 @@ class TextProcessor:
         return {"input_ids": padded, "attention_mask": real}
 
     def masks(self, group: Sequence[Prepared[Tokens]], inputs: Mapping[str, Tensor], positions: int) -> Masks:
-        ids, real = inputs["input_ids"], inputs["attention_mask"].bool()             # (B * V, T)
+        ids, real = inputs["input_ids"], inputs["attention_mask"].bool()  # (B * V, T)
         special = torch.tensor(sorted(self.special_ids), dtype=ids.dtype, device=ids.device)
         shape = (len(group), -1, ids.shape[-1])
         return Masks(real.view(shape), (torch.isin(ids, special) & real).view(shape))

@@ -17,11 +17,11 @@ def curvature(tokens: Tensor, mask: Tensor) -> Tensor:
     move; nan where no turn does.
     """
     tokens, mask = hide_padding(widen(tokens), mask.bool()), mask.bool()
-    steps = tokens[:, 1:] - tokens[:, :-1]                                     # (B, T-1, D)
-    length = steps.norm(dim=-1)                                                # (B, T-1)
+    steps = tokens[:, 1:] - tokens[:, :-1]  # (B, T-1, D)
+    length = steps.norm(dim=-1)  # (B, T-1)
     require_finite(length, "the steps between tokens")
     units = steps / torch.where(length > 0, length, 1.0)[..., None]
-    turns = angle_of_units(units[:, 1:], units[:, :-1])                        # (B, T-2)
+    turns = angle_of_units(units[:, 1:], units[:, :-1])  # (B, T-2)
     moved = length > 0
     real = mask[:, 2:] & mask[:, 1:-1] & mask[:, :-2] & moved[:, 1:] & moved[:, :-1]
     mean: Tensor = torch.where(real, turns, 0.0).sum(dim=-1) / real.sum(dim=-1)

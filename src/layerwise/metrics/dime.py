@@ -40,7 +40,7 @@ def dime(
     below 0 for few pairs. It depends on N: compare only equal N.
     """
     a, b = paired_unit_rows(double(a), double(b))
-    of_a, of_b = a @ a.mT, b @ b.mT                                            # (N, N)
+    of_a, of_b = a @ a.mT, b @ b.mT  # (N, N)
     if isinstance(permutations, int):
         rng = np.random.default_rng(seed)
         permutations = [rng.permutation(len(a)).tolist() for _ in range(permutations)]

@@ -33,7 +33,7 @@ def infonce(
     if not temperature > 0:
         raise InputError(f"temperature={temperature} must be above 0; the paper uses 0.1")
     a, b = paired_unit_rows(a, b)
-    logits = a @ b.mT / temperature                                            # (N, N)
+    logits = a @ b.mT / temperature  # (N, N)
     pair = torch.arange(len(a), device=a.device)
     losses = {"a_to_b": lambda: cross_entropy(logits, pair), "b_to_a": lambda: cross_entropy(logits.mT, pair)}
     if direction == "both":

@@ -71,7 +71,7 @@ class Influences:
 
 def influences(sample: RowSample, rows: RowTreatment) -> Influences:
     """d l_k / d w_i = (u_k . x_i)^2: what one more copy of row i would add to eigenvalue k."""
-    z = treat_rows(double(sample.kept[:, 0]), rows)                            # (n, D)
+    z = treat_rows(double(sample.kept[:, 0]), rows)  # (n, D)
     if not len(z):
         return Influences(z.new_zeros(1), z.new_zeros(0, 1))
     values, vectors = torch.linalg.eigh(small_gram(z))
@@ -110,7 +110,7 @@ def jackknife(left_out: Tensor) -> Uncertainty:
 
 def uneven_rows(found: Influences) -> str:
     """Where the lengths are as uneven as if a third of the rows or fewer had any: the largest eigenvalues then jump."""
-    lengths = found.parts.sum(dim=-1)                                          # (n,) squared
+    lengths = found.parts.sum(dim=-1)  # (n,) squared
     effective = float(lengths.sum() ** 2 / (lengths**2).sum()) if float(lengths.sum()) > 0 else math.inf
     if effective >= len(lengths) / 3:
         return ""

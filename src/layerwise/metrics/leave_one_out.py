@@ -39,16 +39,16 @@ def without_rows(found: Influences) -> WithoutRows | None:
     values, parts = found.values[seen] / top, found.parts[:, seen] / top
     first, last = math.log(float(values[0])) - REACH, REACH
     grid = torch.arange(first, last, STEP, dtype=values.dtype, device=values.device).exp()
-    inverse = 1 / (values[:, None] + grid)                                     # (k, S)
-    share = parts / values                                                     # (n, k), each row's leverage when summed
+    inverse = 1 / (values[:, None] + grid)  # (k, S)
+    share = parts / values  # (n, k), each row's leverage when summed
     beyond = (1 - share.sum(dim=1, keepdim=True)).clamp(min=0)
-    room = torch.where(beyond > 1e-9, beyond, 0.0) + share @ (inverse * grid)   # 1 - z'(G + s)^-1 z, without cancelling
+    room = torch.where(beyond > 1e-9, beyond, 0.0) + share @ (inverse * grid)  # 1 - z'(G + s)^-1 z, without cancelling
     return WithoutRows(values, grid, grid * (parts @ inverse**2) / room, parts.sum(dim=1))
 
 
 def entropy_without(rows: WithoutRows) -> Tensor:
     """Shannon entropy of the shares of the eigenvalues, without each row: log T - sum l log l / T.  -> (n,)"""
-    weights = rows.grid * STEP                                                 # x log x: integral of x/(1+s) - x/(x+s)
+    weights = rows.grid * STEP  # x log x: integral of x/(1+s) - x/(x+s)
     change = rows.lengths * (weights / (1 + rows.grid)).sum() - rows.lost @ weights
     total = rows.values.sum() - rows.lengths
     return total.log() - ((rows.values * rows.values.log()).sum() - change) / total
@@ -56,7 +56,7 @@ def entropy_without(rows: WithoutRows) -> Tensor:
 
 def rank_without(rows: WithoutRows) -> Tensor:
     """Effective rank, without each row: exp of the entropy of the shares of the roots of eigenvalues.  -> (n,)"""
-    weights = rows.grid.sqrt() * STEP / math.pi                                # root of x: integral of x/(x+s) s^-1/2
+    weights = rows.grid.sqrt() * STEP / math.pi  # root of x: integral of x/(x+s) s^-1/2
     roots = rows.values.sqrt()
     total = roots.sum() - rows.lost @ weights
     logs = (roots * rows.values.log()).sum() - rows.lost @ (weights * rows.grid.log())

@@ -28,10 +28,10 @@ def lidar(views: Tensor, *, ridge: float = RIDGE) -> Tensor:
         raise InputError(f"expected views (n, q, D), all at least 1; got shape {tuple(views.shape)}")
     views = double(views)
     require_finite(views.norm(dim=-1), "the views")
-    means = views.mean(dim=1)                                                  # (n, D)
-    within = (views - means[:, None]).flatten(0, 1)                            # (n q, D)
+    means = views.mean(dim=1)  # (n, D)
+    within = (views - means[:, None]).flatten(0, 1)  # (n q, D)
     centered = treat_rows(means, "centered")
-    whitened = whiten(centered.mT, within.mT @ within / len(within), ridge)    # (D, n)
+    whitened = whiten(centered.mT, within.mT @ within / len(within), ridge)  # (D, n)
     return renyi_entropy(eigenvalues(small_gram(whitened), max(whitened.shape))).exp()
 
 
@@ -48,8 +48,8 @@ def score(kept: ClassScatter, rows: RowTreatment) -> Estimate:
     if n < 2:
         return Estimate(math.nan, n, kept.between.skipped)
     count, _, within = kept.within.summed()
-    half = whiten(between, within / count, RIDGE)                              # L^(-1) S_b
-    gram = whiten(half.mT, within / count, RIDGE)                              # L^(-1) S_b L^(-T)
+    half = whiten(between, within / count, RIDGE)  # L^(-1) S_b
+    gram = whiten(half.mT, within / count, RIDGE)  # L^(-1) S_b L^(-T)
     values = eigenvalues((gram + gram.mT) / 2, max(n, kept.width))
     note = "" if kept.precision == "float64" else "float32 sums"
     return Estimate(float(renyi_entropy(values).exp()), n, kept.between.skipped, note=note)

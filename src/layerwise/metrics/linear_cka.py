@@ -37,7 +37,7 @@ def cka_matrix(a: Sequence[Tensor], b: Sequence[Tensor]) -> Tensor:
     """
     if len({len(rows) for rows in (*a, *b)}) != 1:
         raise InputError("layers can be compared on rows of the same examples only; their numbers of rows differ")
-    of_b = torch.stack([unit_gram(rows) for rows in b])                        # (M, N * N)
+    of_b = torch.stack([unit_gram(rows) for rows in b])  # (M, N * N)
     return torch.stack([of_b @ unit_gram(rows) for rows in a])
 
 

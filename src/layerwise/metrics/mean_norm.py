@@ -11,7 +11,7 @@ from layerwise.ops.precision import require_finite, widen
 
 def mean_norm(tokens: Tensor, mask: Tensor) -> Tensor:
     """Mean Euclidean length of the tokens that count.  tokens (B, T, D), mask (B, T) -> (B,); nan where none counts."""
-    lengths = torch.where(mask.bool(), widen(tokens).norm(dim=-1), 0.0)        # (B, T)
+    lengths = torch.where(mask.bool(), widen(tokens).norm(dim=-1), 0.0)  # (B, T)
     require_finite(lengths, "the tokens")
     return lengths.sum(dim=-1) / mask.sum(dim=-1)
 

@@ -46,7 +46,7 @@ def of_blocks(function: Callable[[Tensor, Tensor], Tensor], block: int) -> Score
     """
 
     def score(kept: RowSample, rows: RowTreatment) -> Estimate:
-        pairs = double(kept.kept)                                          # (k, 2, D)
+        pairs = double(kept.kept)  # (k, 2, D)
         blocks = [part for part in torch.split(pairs, block) if len(part) == block] or [pairs]
         n = sum(len(part) for part in blocks)
         if n < 2:

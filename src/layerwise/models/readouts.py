@@ -69,9 +69,7 @@ def split_last(layers: LayerChoice) -> tuple[LayerChoice | None, bool]:
     return numbers or None, len(numbers) < len(words)
 
 
-def expand_layers(
-    model: Described, layers: LayerChoice, ways: Ways, *, normed_last: bool = False
-) -> list[Recipe]:
+def expand_layers(model: Described, layers: LayerChoice, ways: Ways, *, normed_last: bool = False) -> list[Recipe]:
     """One recipe for each layer and way to read it, and `last` where it is named or all layers are wanted.
 
     Without a pooling, layers are pooled as the model itself pools. With `normed_last`, the deepest layer is also read

@@ -150,9 +150,7 @@ def reason_for_own_pass(modules: Sequence[ShippedModule], config: dict[str, Any]
     return "" if output in ("last_hidden_state", ["last_hidden_state"]) else "it takes another output than the last"
 
 
-def file_of(
-    name: str, revision: str | None, file: str, subfolder: str = "", *, download: bool = True
-) -> Path | None:
+def file_of(name: str, revision: str | None, file: str, subfolder: str = "", *, download: bool = True) -> Path | None:
     """Where a file of a folder or hub id is on this machine; None where there is none."""
     if Path(name).is_dir():
         path = Path(name) / subfolder / file

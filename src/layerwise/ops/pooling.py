@@ -14,7 +14,7 @@ def pool(hidden: Tensor, mask: Tensor, pooling: str = "mean") -> Tensor:
     """
     require_word("pooling", pooling, POOLINGS)
     hidden, mask = widen(hidden), mask.bool()
-    some = mask.any(dim=-1, keepdim=True)                                          # (..., 1)
+    some = mask.any(dim=-1, keepdim=True)  # (..., 1)
     if pooling == "mean":
         row = torch.where(mask[..., None], hidden, 0.0).sum(dim=-2) / mask.sum(dim=-1, keepdim=True)
     elif pooling == "max":

@@ -23,9 +23,9 @@ def center_rows(z: Tensor, mask: Tensor) -> Tensor:
 
     z (..., N, D), mask (..., N). Rows that do not count come out as zero.
     """
-    count = mask.sum(dim=-1).clamp(min=1)[..., None, None]                     # (..., 1, 1)
-    mean = z.sum(dim=-2, keepdim=True) / count                                 # (..., 1, D)
-    moved = (z - mean) * mask[..., None]                                       # (..., N, D)
+    count = mask.sum(dim=-1).clamp(min=1)[..., None, None]  # (..., 1, 1)
+    mean = z.sum(dim=-2, keepdim=True) / count  # (..., 1, D)
+    moved = (z - mean) * mask[..., None]  # (..., N, D)
     noise = ROUNDING_STEPS * torch.finfo(z.dtype).eps * z.norm(dim=-1, keepdim=True)
     return torch.where(moved.detach().norm(dim=-1, keepdim=True) <= noise.detach(), 0.0, moved)
 

@@ -50,7 +50,7 @@ def symmetric_eigenvalues(gram: Tensor) -> Tensor:
 
 def shifted_singular_values(gram: Tensor) -> Tensor:
     """Eigenvalues by singular values, which have no sign: the matrix is first made positive by adding its norm."""
-    shift: Tensor = torch.linalg.matrix_norm(gram.detach(), keepdim=True)      # (..., 1, 1)
+    shift: Tensor = torch.linalg.matrix_norm(gram.detach(), keepdim=True)  # (..., 1, 1)
     eye = torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
     values: Tensor = torch.linalg.svdvals(gram + shift * eye).flip(-1) - shift.squeeze(-1)
     return values
@@ -100,9 +100,7 @@ def collision_entropy(gram: Tensor) -> Tensor:
     return -((gram / trace[..., None, None]) ** 2).sum(dim=(-2, -1)).log()
 
 
-def matrix_entropy(
-    z: Tensor, alpha: float = 1.0, *, rows: RowTreatment = "raw", mask: Tensor | None = None
-) -> Tensor:
+def matrix_entropy(z: Tensor, alpha: float = 1.0, *, rows: RowTreatment = "raw", mask: Tensor | None = None) -> Tensor:
     """Matrix-based entropy S_alpha of the rows of z, in nats: 0 when they lie on one line, at most log min(N, D).
 
     z (..., N, D), mask (..., N) of rows that count -> (...) in float32 or, given float64, in float64. Orders below 1,

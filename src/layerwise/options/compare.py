@@ -18,9 +18,9 @@ class CompareOptions:
     against: Annotated[Against, Option("the run to compare with")] = "first"
     rows: Annotated[RowTreatment | None, Option("only this row treatment")] = None
     tokens: Annotated[TokenChoice | None, Option("only this token choice")] = None
-    html: Annotated[
-        str | Path | None, Option("also write a page with curves, heat maps and CKA", metavar="FILE")
-    ] = None
+    html: Annotated[str | Path | None, Option("also write a page with curves, heat maps and CKA", metavar="FILE")] = (
+        None
+    )
     overwrite: OverwritePage = False
 
     def __post_init__(self) -> None:

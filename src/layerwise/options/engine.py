@@ -28,9 +28,7 @@ class Cluster:
         int | None, Option("ray: how many processes hold the model; default: as many as fit", require_count, GROUP)
     ] = None
     cpus_per_worker: Annotated[float, Option("ray: CPUs, and threads, of each worker", group=GROUP)] = 1
-    gpus_per_worker: Annotated[
-        float, Option("ray: GPUs of each worker, 0.5 for two workers on one", group=GROUP)
-    ] = 0
+    gpus_per_worker: Annotated[float, Option("ray: GPUs of each worker, 0.5 for two workers on one", group=GROUP)] = 0
 
     def __post_init__(self) -> None:
         require_valid(self)

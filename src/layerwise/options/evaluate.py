@@ -20,9 +20,7 @@ WORKERS = "local: scoring processes (0: none; default: one per core); ray: proce
 class EvaluateOptions:
     """The options of `evaluate`."""
 
-    tasks: Annotated[
-        str | Sequence[str], Option("paper32, mteb names, types such as STS, or all of a data root")
-    ]
+    tasks: Annotated[str | Sequence[str], Option("paper32, mteb names, types such as STS, or all of a data root")]
     out: Annotated[
         str | Path, Option("folder for scores, mteb's own results, and vectors; a later call continues there")
     ]
@@ -31,9 +29,7 @@ class EvaluateOptions:
     norm: Norms = "raw"
     tokens: TokenChoices = "all"
     pooling: OwnPoolings = None
-    recipes: Annotated[
-        Any, Option("score these recipes instead of bare layers", library_only=True)
-    ] = ()
+    recipes: Annotated[Any, Option("score these recipes instead of bare layers", library_only=True)] = ()
     fit: Annotated[
         Any, Option("texts to fit the recipes' maps on; task: each task's own, without labels", names_texts=True)
     ] = None

@@ -39,9 +39,7 @@ class ExportOptions:
     backend: Annotated[Any, Option("the format of the folder")] = "sentence_transformers"
     max_length: MaxLength = None
     why: Annotated[str, Option("why this layer was chosen; written into the model card")] = ""
-    scores: Annotated[
-        Any, Option("folder of an eval run, whose scores of this recipe go into the model card")
-    ] = None
+    scores: Annotated[Any, Option("folder of an eval run, whose scores of this recipe go into the model card")] = None
 
     def __post_init__(self) -> None:
         require_valid(self)

@@ -22,9 +22,9 @@ class ModelSpec:
     ] = None
     trust_remote_code: Annotated[bool, Option("run code that comes with the model", group=GROUP)] = False
     adapter: Annotated[str | None, Option("folder of a PEFT adapter to merge in (needs peft)", group=GROUP)] = None
-    part: Annotated[
-        str | None, Option("which stack to read where a model has two, such as encoder", group=GROUP)
-    ] = None
+    part: Annotated[str | None, Option("which stack to read where a model has two, such as encoder", group=GROUP)] = (
+        None
+    )
 
     def __post_init__(self) -> None:
         require_valid(self)

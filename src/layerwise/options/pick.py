@@ -11,12 +11,8 @@ from layerwise.options.reading import MaxLength, Seed
 class PickOptions:
     """The options of `pick`."""
 
-    labels: Annotated[
-        Any, Option("a few labels: .csv, .jsonl or .parquet with text,label or text1,text2,score")
-    ] = None
-    rule: Annotated[
-        Any, Option("a rule over the run's table: depth:80%, min:dime, max:infonce@20%-90% ...")
-    ] = None
+    labels: Annotated[Any, Option("a few labels: .csv, .jsonl or .parquet with text,label or text1,text2,score")] = None
+    rule: Annotated[Any, Option("a rule over the run's table: depth:80%, min:dime, max:infonce@20%-90% ...")] = None
     layer_only: Annotated[bool, Option("choose a layer as it is, without a linear map")] = False
     static: Annotated[
         bool,

@@ -41,9 +41,9 @@ class StressOptions:
         Levels, Option("shares such as 0,0.5,1, or lengths such as 16,64,256; default: the paper's", numbers_of)
     ] = None
     out: Annotated[str | Path | None, Option("run folder: one scan per level, and the joined table")] = None
-    metrics: Annotated[
-        str | Sequence[Any], Option("names from `layerwise metrics`")
-    ] = "prompt_entropy,prompt_entropy_normalized"
+    metrics: Annotated[str | Sequence[Any], Option("names from `layerwise metrics`")] = (
+        "prompt_entropy,prompt_entropy_normalized"
+    )
     rows: Rows = "raw"
     layers: Layers = "all"
     norm: Norms = "raw"

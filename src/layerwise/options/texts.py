@@ -19,8 +19,9 @@ class TextOptions:
     data: Annotated[
         Any,
         Option(
-            "a .txt, .jsonl, .csv or .parquet file, - for standard input, a hub data set, "
-            "or demo: 200 bundled texts", group=GROUP, names_texts=True,
+            "a .txt, .jsonl, .csv or .parquet file, - for standard input, a hub data set, or demo: 200 bundled texts",
+            group=GROUP,
+            names_texts=True,
         ),
     ]
     column: Annotated[str, Option("column that holds the text", group=GROUP)] = "text"
@@ -29,15 +30,11 @@ class TextOptions:
     ] = None
     split: Annotated[str, Option("split of a hub data set", group=GROUP)] = "train"
     config: Annotated[str | None, Option("configuration of a hub data set", group=GROUP)] = None
-    only: Annotated[
-        TextFilter | None, Option("wikitext: drop headings and blanks, as the paper does", group=GROUP)
-    ] = None
-    min_tokens: Annotated[
-        int, Option("drop texts shorter than this; the paper uses 30", AT_LEAST_ZERO, GROUP)
-    ] = 0
-    tokenizer: Annotated[
-        Any, Option("what counts the tokens for min_tokens", library_only=True, recorded=False)
-    ] = None
+    only: Annotated[TextFilter | None, Option("wikitext: drop headings and blanks, as the paper does", group=GROUP)] = (
+        None
+    )
+    min_tokens: Annotated[int, Option("drop texts shorter than this; the paper uses 30", AT_LEAST_ZERO, GROUP)] = 0
+    tokenizer: Annotated[Any, Option("what counts the tokens for min_tokens", library_only=True, recorded=False)] = None
     limit: Annotated[int | None, Option("the first N texts", require_count, GROUP, metavar="N")] = None
     sample: Annotated[
         int | None, Option("a random sample of N texts, chosen by hashed ids", require_count, GROUP, metavar="N")

@@ -34,9 +34,7 @@ def run_pass(
         run_group(network, group, layers, consumer)
 
 
-def run_group(
-    network: Network, group: Sequence[Prepared[object]], layers: Collection[int], consumer: Consumer
-) -> None:
+def run_group(network: Network, group: Sequence[Prepared[object]], layers: Collection[int], consumer: Consumer) -> None:
     try:
         run_batch(network, make_batch(network, group), layers, consumer)
         return

@@ -39,7 +39,7 @@ class PoolingConsumer:
                 states = seen[readout.norm]
                 mask = counted_tokens(states, real, special, readout.tokens)
                 mask = torch.where(mask.any(dim=-1, keepdim=True), mask, real)  # a vector is owed to every example
-                self.read[readout] = pool(states, mask, readout.pooling)[:, 0]     # (B, D)
+                self.read[readout] = pool(states, mask, readout.pooling)[:, 0]  # (B, D)
 
     def shipped_rows(self, hidden: Tensor, batch: Batch) -> Tensor:
         """The model's own vectors, from what its last block put out: (B, E)."""

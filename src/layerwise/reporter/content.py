@@ -54,8 +54,11 @@ def content(
         "metrics": {name: known[name] for name in known if name in names},
         **shown,
         "correlation": [correlation(frame, place[labels[number]]) for number, frame in correlated],
-        "tradeoff": [trade_off(run.tradeoff, place[label]) for run, label in zip(runs, labels, strict=True)
-                     if run.tradeoff.get("layers")],
+        "tradeoff": [
+            trade_off(run.tradeoff, place[label])
+            for run, label in zip(runs, labels, strict=True)
+            if run.tradeoff.get("layers")
+        ],
         "pairs": [pair_of_runs(pair) for pair in (compared or {"pairs": []})["pairs"]],
         "colours": colours(),
     }

@@ -137,8 +137,16 @@ def correlation(frame: pd.DataFrame, *, measure: str = "spearman", ax: Any = Non
     known = [m.name for m in CATALOG if m.name in grid]
     grid = grid[[*known, *(m for m in grid if m not in known)]]
     with canvas(ax, 1.6 + 0.13 * len(grid)) as ax:
-        drawn = draw_grid(ax, grid.to_numpy().tolist(), DIVERGING, xs=[words(m) for m in grid], ys=list(grid.index),
-                          low=-1, high=1, slanted=True)
+        drawn = draw_grid(
+            ax,
+            grid.to_numpy().tolist(),
+            DIVERGING,
+            xs=[words(m) for m in grid],
+            ys=list(grid.index),
+            low=-1,
+            high=1,
+            slanted=True,
+        )
         ax.tick_params(labelsize=6)
         ax.figure.colorbar(drawn, ax=ax, label=measure.capitalize(), location="top", aspect=30, pad=0.02)
     return ax
@@ -171,8 +179,14 @@ def tradeoff(told: Mapping[str, Any], *, cost: str = "latency", ax: Any = None) 
             point = {"markerfacecolor": face, "markeredgecolor": LINES[0], "markeredgewidth": 0.9, "markersize": 4}
             ax.plot(row[cost], row["score"], "o", **point)
         for row in front:
-            ax.annotate(row["layer"], (row[cost], row["score"]), xytext=(0, 4), textcoords="offset points",
-                        ha="center", fontsize=6.5)
+            ax.annotate(
+                row["layer"],
+                (row[cost], row["score"]),
+                xytext=(0, 4),
+                textcoords="offset points",
+                ha="center",
+                fontsize=6.5,
+            )
         ax.margins(0.08, 0.12)
         ax.set(xlabel=with_unit(cost, units.get(cost)), ylabel=with_unit("score", units.get("score")))
     return ax
@@ -193,8 +207,13 @@ def cka(pair: Mapping[str, Any], *, ax: Any = None) -> Any:
 
 
 FIGURES: dict[str, Callable[..., Any]] = {
-    "depth": depth, "heatmap": heatmap, "correlation": correlation, "checkpoints": checkpoints, "stress": stress,
-    "tradeoff": tradeoff, "cka": cka,
+    "depth": depth,
+    "heatmap": heatmap,
+    "correlation": correlation,
+    "checkpoints": checkpoints,
+    "stress": stress,
+    "tradeoff": tradeoff,
+    "cka": cka,
 }
 SETTING = {"rows", "tokens", "pooling", "norm"}
 OPTIONS = {  # what each figure can be told
@@ -255,7 +274,8 @@ def chosen_curves(
     norm = setting.get("norm") or wanted[0].norm
     return [
         (key[0], curve, next(iter(curves.get((*key[:-1], "normed"), [])), None) if norm == "raw" else None)
-        for key, curve in curves.items() if key[-1] == norm
+        for key, curve in curves.items()
+        if key[-1] == norm
     ]
 
 
@@ -272,13 +292,22 @@ def in_order(place: int, count: int) -> str:
     return along(RAMP, 0.36 + 0.64 * place / max(1, count - 1))
 
 
-def draw_curve(ax: Any, curve: Curve, *, label: str, color: str, marker: str, normed: LayerScore | None = None,
-               by: str = "depth") -> None:
+def draw_curve(
+    ax: Any, curve: Curve, *, label: str, color: str, marker: str, normed: LayerScore | None = None, by: str = "depth"
+) -> None:
     scale = 100.0 if by == "depth" else 1.0
     xs = [scale * getattr(s, by) for s in curve]
     ax.fill_between(xs, [s.ci_low for s in curve], [s.ci_high for s in curve], color=color, alpha=0.18, linewidth=0)
-    ax.plot(xs, [s.value for s in curve], color=color, linewidth=1.2, marker=marker, markersize=3,
-            markevery=max(1, len(xs) // 8), label=shortened(label))
+    ax.plot(
+        xs,
+        [s.value for s in curve],
+        color=color,
+        linewidth=1.2,
+        marker=marker,
+        markersize=3,
+        markevery=max(1, len(xs) // 8),
+        label=shortened(label),
+    )
     if normed is not None:
         ring = {"markersize": 5, "markerfacecolor": "none", "markeredgecolor": color, "clip_on": False}
         ax.plot(scale * getattr(normed, by), normed.value, "o", **ring)
@@ -293,12 +322,32 @@ def finish_lines(ax: Any, metric: str, xlabel: str, title: str = "") -> None:
     handles, labels = ax.get_legend_handles_labels()
     longest = max(map(len, labels))
     columns = max(1, min(len(labels), 44 // (longest + 5)))
-    ax.legend(handles, labels, loc="lower left", bbox_to_anchor=(0, 1.0), ncols=columns, frameon=False,
-              borderaxespad=0.2, columnspacing=1.2, handlelength=1.8, title=title or None, alignment="left")
+    ax.legend(
+        handles,
+        labels,
+        loc="lower left",
+        bbox_to_anchor=(0, 1.0),
+        ncols=columns,
+        frameon=False,
+        borderaxespad=0.2,
+        columnspacing=1.2,
+        handlelength=1.8,
+        title=title or None,
+        alignment="left",
+    )
 
 
-def draw_grid(ax: Any, values: Any, ramp: Sequence[str], *, xs: Sequence[Any], ys: Sequence[Any],
-              low: float | None = None, high: float | None = None, slanted: bool = False) -> Any:
+def draw_grid(
+    ax: Any,
+    values: Any,
+    ramp: Sequence[str],
+    *,
+    xs: Sequence[Any],
+    ys: Sequence[Any],
+    low: float | None = None,
+    high: float | None = None,
+    slanted: bool = False,
+) -> Any:
     """A grid of colours with as many labels as there is room for."""
     from matplotlib.colors import LinearSegmentedColormap
 
@@ -310,8 +359,13 @@ def draw_grid(ax: Any, values: Any, ramp: Sequence[str], *, xs: Sequence[Any], y
         axis.set_ticks(places, [shortened(str(labels[place])) for place in places])
     ax.tick_params(length=0)
     if slanted:
-        ax.set_xticks(ax.get_xticks(), [text.get_text() for text in ax.get_xticklabels()], rotation=60, ha="right",
-                      rotation_mode="anchor")
+        ax.set_xticks(
+            ax.get_xticks(),
+            [text.get_text() for text in ax.get_xticklabels()],
+            rotation=60,
+            ha="right",
+            rotation_mode="anchor",
+        )
     ax.spines[:].set_visible(False)
     return drawn
 

@@ -193,8 +193,12 @@ def subtitle(runs: Sequence[Run]) -> str:
 def summary_section(runs: Sequence[Run], labels: Sequence[str]) -> str:
     rows = {label: overview(label, runs, labels) for label in dict.fromkeys(labels)}
     head = [name for name in next(iter(rows.values())) if any(row[name] for row in rows.values())]
-    models = table(head, [[row[name] for name in head] for row in rows.values()],
-                   words=("model", "family", "texts"), caption="Models in this report")
+    models = table(
+        head,
+        [[row[name] for name in head] for row in rows.values()],
+        words=("model", "family", "texts"),
+        caption="Models in this report",
+    )
     return models + numbers(runs, labels)
 
 

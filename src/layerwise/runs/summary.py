@@ -9,8 +9,20 @@ from layerwise.runs.scores import LayerScore, curves
 
 BARS = "▁▂▃▄▅▆▇█"
 SUMMARY_COLUMNS = (
-    "model", "condition", "metric", "rows", "tokens", "pooling", "transform", "norm",
-    "first", "last", "normed", "least", "most", "by layer",
+    "model",
+    "condition",
+    "metric",
+    "rows",
+    "tokens",
+    "pooling",
+    "transform",
+    "norm",
+    "first",
+    "last",
+    "normed",
+    "least",
+    "most",
+    "by layer",
 )
 
 

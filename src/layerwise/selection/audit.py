@@ -56,7 +56,7 @@ def audit_rows(
 
 def figures(cases: Sequence[Case], chosen: NDArray[np.float64], seed: int, draws: int) -> dict[str, Any]:
     last, best = (np.array([getattr(case, name) for case in cases]) for name in ("last", "best"))
-    values = np.stack([chosen, last, best])                                        # (3, cases)
+    values = np.stack([chosen, last, best])  # (3, cases)
     mean = family_means(cases, np.ones(len(cases)), values)
     gain = chosen - last
     told: dict[str, Any] = {"models": len({c.model for c in cases}), "pairs": len(cases)}
@@ -96,9 +96,11 @@ def family_means(
 def redrawn(cases: Sequence[Case], unit: str, rng: np.random.Generator, draws: int) -> Any:
     """How often each case counts when tasks, or the models of each family, are drawn again with replacement."""
     names = [case.task if unit == "task" else case.model for case in cases]
-    groups = {"": sorted(set(names))} if unit == "task" else {
-        family: sorted({c.model for c in cases if c.family == family}) for family in {c.family for c in cases}
-    }
+    groups = (
+        {"": sorted(set(names))}
+        if unit == "task"
+        else {family: sorted({c.model for c in cases if c.family == family}) for family in {c.family for c in cases}}
+    )
     if max(map(len, groups.values())) < 2:
         return  # one of a kind cannot be drawn again
     for _ in range(draws):
@@ -114,7 +116,7 @@ def fit_ranker(cases: Sequence[Case], metrics: Sequence[str], ridge: float = 1.0
     names = [*metrics, "depth", "depth_squared"]
     rows, targets = [], []
     for case in cases:
-        features = np.array([feature(name, case.curves, case.depth) for name in names]).T   # (layers, features)
+        features = np.array([feature(name, case.curves, case.depth) for name in names]).T  # (layers, features)
         scores = np.array(case.scores)
         known = np.isfinite(scores)
         spread = scores[known].std() or 1.0

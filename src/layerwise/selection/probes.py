@@ -147,7 +147,7 @@ def ridge_accuracy(rows: Floats, labels: NDArray[np.str_], folds: NDArray[np.int
         out = folds == fold
         mean = rows[~out].mean(axis=0)
         x, held = rows[~out] - mean, rows[out] - mean
-        gram = x @ x.T                                                             # fewer rows than dimensions
+        gram = x @ x.T  # fewer rows than dimensions
         strength = RIDGE * np.trace(gram) / len(gram) + 1e-12
         y = 2.0 * (codes[~out][:, None] == np.arange(len(names))) - 1
         scores = held @ x.T @ np.linalg.solve(gram + strength * np.eye(len(gram)), y)

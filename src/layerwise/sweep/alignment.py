@@ -91,5 +91,8 @@ def samples_of(run: Run) -> Samples:
         states = parse_states(data)
     except InputError as error:
         raise RunError(f"{where}: {error}") from None
-    return {name: RowSample.from_state(state) for name, state in states.items()
-            if state.settings.get("kind") == "row_sample"}
+    return {
+        name: RowSample.from_state(state)
+        for name, state in states.items()
+        if state.settings.get("kind") == "row_sample"
+    }

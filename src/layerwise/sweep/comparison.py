@@ -181,9 +181,7 @@ def by_setting(table: LayerTable) -> dict[tuple[str, ...], list[LayerScore]]:
     return {(name, *rest): curve for (_, name, *rest), curve in table.curves().items()}
 
 
-def changes_of_curve(
-    setting: tuple[str, ...], one: list[LayerScore], two: list[LayerScore]
-) -> list[dict[str, Any]]:
+def changes_of_curve(setting: tuple[str, ...], one: list[LayerScore], two: list[LayerScore]) -> list[dict[str, Any]]:
     values = [s.value for s in (*one, *two) if math.isfinite(s.value)]
     span = max(values, default=0.0) - min(values, default=0.0)
     rows = []
@@ -192,13 +190,23 @@ def changes_of_curve(
         apart = other.value - s.value
         # Two independent samples: halves of the intervals add up as squares. Too wide if the examples are the same.
         half = math.hypot(s.ci_high - s.ci_low, other.ci_high - other.ci_low) / 2
-        rows.append({
-            **dict(zip(SETTING, setting, strict=True)),
-            "layer": s.layer, "other_layer": other.layer, "depth": s.depth,
-            "before": s.value, "after": other.value, "difference": apart,
-            "ci_low": apart - half, "ci_high": apart + half, "p": math.nan, "n": min(s.n, other.n), "paired": False,
-            "share": abs(apart) / span if span else math.nan,
-        })
+        rows.append(
+            {
+                **dict(zip(SETTING, setting, strict=True)),
+                "layer": s.layer,
+                "other_layer": other.layer,
+                "depth": s.depth,
+                "before": s.value,
+                "after": other.value,
+                "difference": apart,
+                "ci_low": apart - half,
+                "ci_high": apart + half,
+                "p": math.nan,
+                "n": min(s.n, other.n),
+                "paired": False,
+                "share": abs(apart) / span if span else math.nan,
+            }
+        )
     return rows
 
 
@@ -254,8 +262,10 @@ def pair_told(pair: Pair) -> str:
 def cka_told(cka: Alignment) -> str:
     """How alike the two models are at equal depth."""
     last = (cka.first_layers[-1] or 1, cka.second_layers[-1] or 1)
-    same = {k: cka.at(k, min(cka.second_layers, key=lambda j: (round(abs(j / last[1] - k / last[0]), 9), j)))
-            for k in cka.first_layers}
+    same = {
+        k: cka.at(k, min(cka.second_layers, key=lambda j: (round(abs(j / last[1] - k / last[0]), 9), j)))
+        for k in cka.first_layers
+    }
     known = {k: value for k, value in same.items() if value == value}
     if not known:
         return "CKA is undefined: a layer has no spread"

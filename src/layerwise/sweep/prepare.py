@@ -69,9 +69,7 @@ def require_stress(processor: Processor[Any], stress: Stress | None) -> None:
         raise InputError(f"{stress.kind} is no stress that the inputs of this model can be put under; there is {known}")
 
 
-def forecast_of(
-    model: Any, scan_plan: ScanPlan, source: Source, outline: Outline, *, loaded: bool = False
-) -> Forecast:
+def forecast_of(model: Any, scan_plan: ScanPlan, source: Source, outline: Outline, *, loaded: bool = False) -> Forecast:
     """Lengths are guessed from the first examples; weights that are `loaded` already, or elsewhere, are free here."""
     loaded = loaded or not isinstance(model, str | Path | ModelSpec)
     processor = processor_for(outline.preprocessor)

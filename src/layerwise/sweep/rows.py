@@ -92,7 +92,7 @@ def prompt_table(plan: ScanPlan, prompts: PromptValues) -> bytes:
     for key, m in kept.items():
         if key not in prompts.values:
             continue  # no batch came through
-        values = torch.cat(prompts.values[key]).double().numpy()                  # (N, columns)
+        values = torch.cat(prompts.values[key]).double().numpy()  # (N, columns)
         for i, column in enumerate(m.reading.columns):
             words = asdict(m.readout) | {"rows": m.rows, "metric": column_name(m, column)}
             del words["pooling"]  # these are numbers of tokens

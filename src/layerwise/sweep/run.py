@@ -111,9 +111,7 @@ def claim_plan(out: Folder, plan: dict[str, Any]) -> None:
         raise RunError(f"{out} holds another scan ({'; '.join(differing)}); use another folder")
 
 
-def provenance(
-    network: ModelRef, plan: ScanPlan, data: DataRef, state: ScanState, blank_rows: int
-) -> dict[str, Any]:
+def provenance(network: ModelRef, plan: ScanPlan, data: DataRef, state: ScanState, blank_rows: int) -> dict[str, Any]:
     """Everything needed to know what a table says and to make it again."""
     facts = state.facts
     return {

@@ -69,7 +69,7 @@ class ReadingConsumer:
     def layer_batch(self, hidden: Tensor, batch: Batch, readout: Readout) -> LayerBatch:
         """What readings see of a layer; raises where it is not finite, naming layer, type and example."""
         mask = counted_tokens(hidden, *batch.masks(hidden.shape[-2]), readout.tokens)  # (B, V, T)
-        pooled = pool(hidden, mask, readout.pooling)                               # (B, V, D)
+        pooled = pool(hidden, mask, readout.pooling)  # (B, V, D)
         bad = ~torch.isfinite(pooled).flatten(1).all(dim=1) & mask.any(dim=-1).all(dim=1)
         if bool(bad.any()):
             example = batch.examples[int(bad.nonzero()[0])]

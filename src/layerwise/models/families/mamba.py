@@ -7,9 +7,7 @@ MAMBA = Family(
     first_hidden_state=1,
     norm_appended=True,
     layouts=(
-        BlockLayout(
-            "mixer", (Point("mixer_input", "norm"), Point("mixer_output", "mixer"), Point("after_mixer", ""))
-        ),
+        BlockLayout("mixer", (Point("mixer_input", "norm"), Point("mixer_output", "mixer"), Point("after_mixer", ""))),
     ),
 )
 
