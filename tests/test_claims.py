@@ -95,7 +95,7 @@ def test_recipes_that_the_ablation_scored_again_have_the_scores_of_the_study():
 
 def test_pick_quotes_gains_over_the_static_baseline_and_without_single_tasks(figure):
     for name, pattern in (
-        ("over static", "the recipe gains {} {} and {} {} points"),
+        ("over static", "Over them the recipe gains {} {} and {} {} points"),
         ("over last, without WikiQARetrieval", "without it the gains are {} and {}"),
         ("over last, without tasks like the probes", "gains over the last layer are {} and {} points instead of"),
     ):
@@ -131,7 +131,11 @@ def test_pick_gives_shares_recovered_with_and_without_the_model_that_carries_the
 
 def test_pick_shows_both_directions_of_the_papers_rule():
     table = pd.read_csv(STUDY / "released.csv").query("family == 'all'").set_index("rule")
-    said = {"min:dime": "least DiME, recovers", "max:dime": "most DiME,", "depth:80%": "80 % recovers"}
+    said = {
+        "min:dime": "| lowest DiME (the paper's rule) |",
+        "max:dime": "| highest DiME |",
+        "depth:80%": "| a fixed depth of 80 % |",
+    }
     for rule, words in said.items():
         row = table.loc[rule]
         share = f"{100 * row.recovered:.0f} % ({100 * row.low_tasks:.0f} to {100 * row.high_tasks:.0f})"

@@ -34,7 +34,9 @@ DRAWS = 10_000
 PAGES = [HERE / "README.md", HERE.parents[1] / "docs" / "pick.md"]
 # The whole test sets where they were scored, else at most 200 examples of each.
 ABLATION = next((p for p in (HERE / "ablation.csv", HERE / "ablation_200.csv") if p.exists()), HERE / "ablation.csv")
-CAPPED = "" if ABLATION.name == "ablation.csv" else ", at most 200 examples of each, none of classification or search"
+CAPPED = (
+    "" if ABLATION.name == "ablation.csv" else ", at most 200 examples per task, no classification and no retrieval"
+)
 START, END = "<!-- ablation: written by headline.py -->", "<!-- end of ablation -->"
 NOT_SCORED = """The ablation "last layer + same map + static" is not scored yet (`studies/selection/ablation.py`).
 What is known: the last layer of Gemma3-270M with the same map, without static, has 48.50 (`test_ideas.csv`), 1.7
@@ -177,7 +179,7 @@ def page_tables(found: pd.DataFrame) -> dict[str, list[str]]:
     """The tables of docs/pick.md and of this study's README."""
     static = {"static": "token embeddings, whitened (layer 0)"}
     plain = {"last": "last layer", **static}
-    shipped = {"chosen without static": "recipe, `--no-static`", "chosen": "**recipe (probes-3)**"}
+    shipped = {"chosen without static": "recipe, `--no-static`", "chosen": "**recipe (pick's default)**"}
     ablation = {f"last + same map{end}": f"last layer + same map{end}" for end in ("", " + static")}
     tables = {
         "texts": page_rows(found, "texts", plain | {"layer alone": "layer alone (`--layer-only`)"} | shipped),
@@ -194,10 +196,15 @@ def ablation_block(found: pd.DataFrame) -> str:
     if lines is None:
         return NOT_SCORED
     tasks = int(found[found.fitted_on == "texts (ablation)"].tasks.max())
-    head = f"What each part adds, on {tasks} of the 22 tasks (`{ABLATION.name}`; the same for all recipes{CAPPED}):"
+    head = (
+        f"What each part adds, on {tasks} of the 22 tasks (`{ABLATION.name}`; the same tasks for all recipes{CAPPED}):"
+    )
     over = found[(found.figure == "over last + same map + static") & (found.recipe == "chosen")].set_index("models")
     alike = " and ".join(f"{over.value[m]:+.1f} ({over.low[m]:.1f} to {over.high[m]:.1f})" for m in DECODERS)
-    said = f"Beside token embeddings the layer hardly matters: over the last one treated alike, the recipe has {alike}."
+    said = (
+        "Once token embeddings are added, the layer hardly matters: compared with the last layer with the same map and token "
+        f"embeddings, the recipe gains {alike} points."
+    )
     top = ["| | SmolLM2-135M | gain | Gemma3-270M | gain |", "|---|---|---|---|---|"]
     return "\n".join([head, "", *top, *lines, "", said])
 
