@@ -127,15 +127,16 @@ def claims_about_stress():
     usual, middle = stressed("repeat_one", 0), list(range(12, 21))
     lost = 100 * (1 - stressed("repeat_one", 0.5) / usual)
     yield (f"the middle layers (12 to 20) lose {lost[middle].mean():.0f} % of their entropy, the embeddings "
-           f"{lost[0]:.0f} %, layer 3 {lost[3]:.0f} %")  # fmt: skip
+           f"{lost[0]:.0f} % and layer 3 {lost[3]:.0f} %")  # fmt: skip
     lost = 100 * (1 - stressed("repeat_any", 1) / usual)
     yield f"the middle layers lose {lost[middle].mean():.0f} % on average ({lost[middle].max():.0f} % at most)"
     yield f"layer 29 loses {lost[29]:.0f} % and layer 30 {lost[30]:.0f} %"
     half, random = stressed("random", 0.5), stressed("random", 1)
-    yield f"Layer 3 rises from {usual[3]:.2f} to {half[3]:.2f} at half and {random[3]:.2f} at the end"
-    yield f"layer 1 from {usual[1]:.2f} to {half[1]:.2f} at half and back to {random[1]:.2f}"
+    yield (f"Layer 3 rises from {usual[3]:.2f} to {half[3]:.2f} with half of the tokens random "
+           f"and to {random[3]:.2f} with all.")  # fmt: skip
+    yield f"Layer 1 rises from {usual[1]:.2f} to {half[1]:.2f} with half and is back at {random[1]:.2f} with all"
     moved = max(abs(stressed("random", level) - usual)[middle].max() for level in (0.1, 0.25, 0.5))
-    yield f"the middle layers (12 to 20) move by at most {moved:.2f} nats until half of the tokens are random"
+    yield f"the middle layers (12 to 20) change by at most {moved:.2f} nats until half of the tokens are random"
     yield f"and fall by {(usual - random)[middle].mean():.2f} nats on average when all are"
     fell = 100 * (1 - random / usual)
     yield f"layer 29 falls by {fell[29]:.0f} %, layer 30 by {fell[30]:.0f} %"
@@ -221,14 +222,14 @@ def claims_about_training():
     widest = max(((pair.ci_high - pair.ci_low) / 2).max() for pair in (early, late, raw, changes(EARLY, *RAW)))
     clear = all(((p.ci_low > 0) | (p.ci_high < 0)).all() for p in (early, late, raw, changes(EARLY, *RAW)))
     assert clear
-    yield f"all leave out zero (at most {widest:.2f} nats either way)"
+    yield f"all exclude zero (half-width at most {widest:.2f} nats)"
     cka = changes(EARLY, *RAW).cka, raw.cka
     yield f"(CKA {cka[0][0]:.2f} and {cka[1][0]:.2f})"
-    yield f"until step 64 ({cka[0][1]:.2f}) and is another one at step 629 ({cka[1][1]:.2f})"
+    yield f"until step 64 ({cka[0][1]:.2f}) and is very different at step 629 ({cka[1][1]:.2f})"
     turns = [changes(pair, *RAW, metric="curvature") for pair in (EARLY, LATE)]
     clear = [int(((t.ci_low > 0) | (t.ci_high < 0)).sum()) for t in turns]
     assert clear[1] == 13
-    yield f"only {clear[0]} of its 13 differences are clear of zero, between 64 and 629 all are"
+    yield f"only {clear[0]} of its 13 differences have an interval without zero, between 64 and 629 all do"
 
 
 # ---- studies/numerics
