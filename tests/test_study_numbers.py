@@ -252,8 +252,8 @@ def lines_of_numerics():
               "gemma3-270m": (0, 1, 2, 3, 4, 6, 8, 9, 10, 11, 13, 15, 18)}  # fmt: skip
     for model, shown in layers.items():
         found = table[(table.model == model) & (table.rows == "raw") & (table.tokens == 128)].set_index("layer")
-        yield line("exact", *(f"{v:.2f}" if v >= 1 else f"{v:.3f}" for v in found.exact[list(shown)]))
-        yield line("with the cut", *(f"{v:.1f}" for v in found.with_cut[list(shown)]))
+        yield line("float64", *(f"{v:.2f}" if v >= 1 else f"{v:.3f}" for v in found.exact[list(shown)]))
+        yield line("small eigenvalues zeroed", *(f"{v:.1f}" for v in found.with_cut[list(shown)]))
 
 
 CLAIMS = [
