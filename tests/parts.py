@@ -7,7 +7,19 @@ import pytest
 # By file. A test that needs real weights or data is in `real`, wherever it is; what is not listed is in `core`.
 ABUSE = {"do_no_harm", "hostile_runs", "odd_inputs", "ray", "remote", "words", "wrong_names"}
 DOCS = {"ci", "claims", "docs", "readme", "stories", "study_numbers"}
-FAST = {"accumulators"}
+# Files whose tests run no model, no Ray, no browser and no mteb.
+FAST = {"accumulators", "ci", "claims", "docs", "golden", "house", "inputs", "layers", "metric_edges", "metric_laws"}
+FAST |= {
+    "metrics_as_data",
+    "numerics",
+    "readme",
+    "report",
+    "results",
+    "run_folder",
+    "selection",
+    "study_numbers",
+    "views",
+}
 
 REAL_FIXTURES = {"real_model", "shared"}
 
