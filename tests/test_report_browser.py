@@ -6,7 +6,6 @@ from dataclasses import replace
 from importlib.util import find_spec
 
 import pytest
-from conftest import missing
 from runs import eval_table, scan_table, stress_table
 from test_report import PICK, TRADEOFF
 
@@ -47,7 +46,7 @@ LABELS_TOUCHING = """() => [...document.querySelectorAll('.plot svg')].flatMap((
 @pytest.fixture(scope="module")
 def chromium():
     if BROWSER is None or find_spec("playwright") is None:
-        missing("no Chromium, or no playwright to drive it: apt-get install chromium; pip install playwright")
+        pytest.skip("no Chromium, or no playwright to drive it: apt-get install chromium; pip install playwright")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as driver:

@@ -1,0 +1,71 @@
+"""The parts of CI: which part a test belongs to; and that a strict run skips no test. See CONTRIBUTING.md."""
+
+import os
+
+import pytest
+
+# By file. A test that needs real weights or data is in `real`, wherever it is; what is not listed is in `core`.
+ABUSE = {"do_no_harm", "hostile_runs", "odd_inputs", "ray", "remote", "words", "wrong_names"}
+DOCS = {"ci", "claims", "docs", "readme", "stories", "study_numbers"}
+# Files whose tests run no model, no Ray, no browser and no mteb.
+FAST = {"accumulators", "ci", "claims", "docs", "golden", "house", "inputs", "layers", "metric_edges", "metric_laws"}
+FAST |= {
+    "metrics_as_data",
+    "numerics",
+    "readme",
+    "report",
+    "results",
+    "run_folder",
+    "selection",
+    "study_numbers",
+    "views",
+}
+
+REAL_FIXTURES = {"real_model", "shared"}
+
+
+def part_of(item: pytest.Item) -> str:
+    """The one part in which CI runs a test."""
+    if REAL_FIXTURES.intersection(item.fixturenames) or item.get_closest_marker("real"):
+        return "real"
+    name = file_of(item)
+    return "abuse" if name in ABUSE else "docs" if name in DOCS else "core"
+
+
+def file_of(item: pytest.Item) -> str:
+    return item.path.stem.removeprefix("test_")
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest looks at -m
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        part = part_of(item)
+        item.add_marker(part)
+        if part != "real" and file_of(item) in FAST:
+            item.add_marker("fast")
+
+
+def no_skips() -> bool:
+    return os.environ.get("LAYERWISE_STRICT") == "1"
+
+
+def refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+    report.outcome = "failed"
+    report.longrepr = f"{report.nodeid}: {reason}. LAYERWISE_STRICT=1 turns every skip into a failure."
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # after pytest has decided what is a skip and what an expected failure
+def pytest_runtest_makereport():
+    report = yield
+    if no_skips() and report.skipped and not hasattr(report, "wasxfail"):
+        refuse_skip(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_make_collect_report():
+    report = yield
+    if no_skips() and report.skipped:
+        refuse_skip(report)
+    return report
