@@ -247,7 +247,7 @@ def test_a_chat_template_does_not_travel(tmp_path):
 
 
 def test_a_failed_parity_leaves_nothing_behind(tiny_llama, tmp_path, monkeypatch):
-    monkeypatch.setattr("layerwise.exporter.certificate.LARGEST_DIFFERENCE", -1.0)
+    monkeypatch.setattr("layerwise.exporter.certificate.RELATIVE_TOLERANCE", -1.0)
     with pytest.raises(ExportError, match="it was not kept"):
         layerwise.export(tiny_llama, 1, tmp_path / "m")
     assert not list(tmp_path.iterdir())

@@ -9,7 +9,7 @@ from layerwise.api.pick import pick
 from layerwise.api.texts import texts as open_data
 from layerwise.core.checks import ExportMode
 from layerwise.core.progress import announcer
-from layerwise.exporter.folder import require_new
+from layerwise.exporter.folder import require_new_folder
 from layerwise.inputs.source import Source
 from layerwise.models.opening import open_network
 from layerwise.selection.pick import Pick
@@ -78,7 +78,7 @@ def pick_and_export(
 ) -> Any:
     """What `embedder` does; `on_pick` gets the answer of pick before it is exported."""
     source = data if isinstance(data, Source) else open_data(data, column=column)
-    require_new(out)
+    require_new_folder(out)
     announcer(progress)(f"loading {name_of(model)}")
     network = open_network(model)
     picked = pick(network, source, labels=labels, static=static, max_length=max_length)

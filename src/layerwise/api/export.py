@@ -16,7 +16,7 @@ from layerwise.core.recipe import Recipe
 from layerwise.exporter.agreement import DEMO_TEXTS, MOST_TEXTS, ComparedTexts
 from layerwise.exporter.backends.backend import Backend
 from layerwise.exporter.backends.catalog import find_backend
-from layerwise.exporter.folder import require_new
+from layerwise.exporter.folder import require_new_folder
 from layerwise.exporter.run import export_fitted
 from layerwise.inputs.modalities import open_source
 from layerwise.maps.fitted import AnyRecipe, FittedRecipe, plain_recipe
@@ -112,7 +112,7 @@ def export(
         texts=texts,
         progress=progress,
     )
-    require_new(out)
+    require_new_folder(out)
     if isinstance(layer, Pick):
         require_lower_layer(layer, model)
         why = why or f"{layer.rule}: {'; '.join(layer.why)}"
@@ -132,7 +132,7 @@ def export(
         given = read if prompt is None else replace(read, prompt=prompt)
     if fit is not None:
         announce(f"fitting the map {plain_recipe(given).transform}")
-    fitted = fit_recipe(network, given, fit, partial(target.require, network, mode=mode))
+    fitted = fit_recipe(network, given, fit, partial(target.check_supported, network, mode=mode))
     table = scores_of(scores, fitted) if scores is not None else None
     announce(f"saving layer {fitted.recipe.layer} of {network.depth}")
     return export_fitted(
@@ -207,7 +207,7 @@ def scores_of(run: Run | LayerTable | str | Path, fitted: FittedRecipe) -> Layer
     if not fitted.model.same_as(opened.table.require_model()):
         raise InputError(f"{opened.place} is an eval of another model than {fitted.model.name}; leave --scores out")
     fit = fitted.fitted_on.fingerprint if fitted.fitted_on else ""
-    found = [row for row in opened.table if is_of(row, fitted.recipe) and row.fit == fit]
+    found = [row for row in opened.table if is_score_of(row, fitted.recipe) and row.fit == fit]
     if not found:
         raise InputError(
             f"{opened.place} has no score of this recipe with this map; score it with --recipe, or leave --scores out"
@@ -215,6 +215,6 @@ def scores_of(run: Run | LayerTable | str | Path, fitted: FittedRecipe) -> Layer
     return LayerTable(tuple(found), opened.table.run)
 
 
-def is_of(row: LayerScore, recipe: Recipe) -> bool:
+def is_score_of(row: LayerScore, recipe: Recipe) -> bool:
     """True if the row is a score of the recipe, whatever its map was fitted on."""
     return all(getattr(row, name) == value for name, value in asdict(recipe).items())

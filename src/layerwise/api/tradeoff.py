@@ -12,7 +12,7 @@ from layerwise.core.errors import InputError
 from layerwise.core.preprocessors import require_tokenizer
 from layerwise.core.progress import announcer
 from layerwise.exporter.summary import EXAMPLE_TASK
-from layerwise.exporter.tradeoff import front, tradeoffs
+from layerwise.exporter.tradeoff import pareto_front, tradeoffs
 from layerwise.inputs.modalities import open_source
 from layerwise.models.opening import network_of_run
 from layerwise.options.tradeoff import TradeoffOptions
@@ -73,7 +73,7 @@ def tradeoff(
     batch = [example.text for example in islice(open_source(data), TIMED_TEXTS)]
     frame = tradeoffs(opened.table, network, batch, score=score, mode=mode, repeats=repeats, progress=progress)
     if place is not None:
-        write_record(place, TRADEOFF, front(frame, score) | {"model": network.identity().to_record()})
+        write_record(place, TRADEOFF, pareto_front(frame, score) | {"model": network.identity().to_record()})
     return frame
 
 

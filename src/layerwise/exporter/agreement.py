@@ -12,7 +12,7 @@ from torch import Tensor
 
 from layerwise.core.errors import InputError
 from layerwise.core.recipe import Recipe
-from layerwise.exporter.backends.backend import Encoder, Job
+from layerwise.exporter.backends.backend import Encoder, ExportJob
 from layerwise.models.network import Network
 from layerwise.models.readouts import last_recipe
 from layerwise.models.shipped import WEIGHTLESS
@@ -43,7 +43,7 @@ class Agreement:
     note: str = ""  # why a number is missing
 
 
-def agreement(job: Job, encoder: Encoder, compared: ComparedTexts) -> Agreement:
+def agreement(job: ExportJob, encoder: Encoder, compared: ComparedTexts) -> Agreement:
     """Compares the exported model with the original one, which reads the texts with its own prompt and length.
 
     A number that cannot be had is None, and no reason to refuse the export: a tokenizer may know no word of the texts.

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from layerwise.core.recipe import Recipe
-from layerwise.exporter.backends.backend import Job, Saved
+from layerwise.exporter.backends.backend import ExportJob, SavedExport
 from layerwise.exporter.summary import agreement_words, eval_command, recipe_words, score_words, size_words
 from layerwise.models.network import Network
 from layerwise.runs.table import LayerTable
 from layerwise.runs.tasks import task_records
 
 
-def card(job: Job, saved: Saved, record: Mapping[str, Any], scores: LayerTable | None) -> str:
+def model_card(job: ExportJob, saved: SavedExport, record: Mapping[str, Any], scores: LayerTable | None) -> str:
     """README.md of the folder."""
     name = one_line(Path(job.network.name).name)
     title = f"{name}, as shipped" if job.recipe.shipped else f"Layer {job.recipe.layer} of {name}"
@@ -21,8 +21,8 @@ def card(job: Job, saved: Saved, record: Mapping[str, Any], scores: LayerTable |
         metadata(job.network, job.recipe, saved, scores), "",
         f"# {title}", "",
         "## How to use", "",
-        "```python", saved.loading, "```", "",
-        *([f"Needs {saved.needs}.", ""] if saved.needs else []),
+        "```python", saved.loading_code, "```", "",
+        *([f"Needs {saved.requirements}.", ""] if saved.requirements else []),
         *(line for note in saved.notes for line in (note, "")),
         "## What it is", "", *what_it_is(job, record, name), "",
         "## What was checked", "", *what_was_checked(job, record, name), "",
@@ -30,7 +30,7 @@ def card(job: Job, saved: Saved, record: Mapping[str, Any], scores: LayerTable |
     ])  # fmt: skip
 
 
-def what_it_is(job: Job, record: Mapping[str, Any], name: str) -> list[str]:
+def what_it_is(job: ExportJob, record: Mapping[str, Any], name: str) -> list[str]:
     usual = asdict(Recipe(job.recipe.layer))
     words = [f"{field} {word}" for field, word in asdict(job.recipe).items() if word != usual[field]]
     settings = f" Settings: {', '.join(map(one_line, words))}." if words else ""
@@ -43,7 +43,7 @@ def what_it_is(job: Job, record: Mapping[str, Any], name: str) -> list[str]:
     ]
 
 
-def what_was_checked(job: Job, record: Mapping[str, Any], name: str) -> list[str]:
+def what_was_checked(job: ExportJob, record: Mapping[str, Any], name: str) -> list[str]:
     differs = f"{record['max_difference']:.1e} (largest entry {record['largest_entry']:.3g})"
     original = record["difference_from_original"]
     return [
@@ -56,7 +56,7 @@ def what_was_checked(job: Job, record: Mapping[str, Any], name: str) -> list[str
     ]
 
 
-def what_was_not_measured(job: Job, record: Mapping[str, Any], name: str) -> list[str]:
+def what_was_not_measured(job: ExportJob, record: Mapping[str, Any], name: str) -> list[str]:
     if record["whole_model"]:
         return [f"Quality on a task. The model is a copy of {name}, so its scores are those of {name}."]
     other = "other tasks" if record["scores"] else "a task"
@@ -79,7 +79,7 @@ def one_line(text: str) -> str:
     return text.encode("unicode_escape").decode() if not text.isprintable() else text
 
 
-def metadata(network: Network, recipe: Recipe, saved: Saved, scores: LayerTable | None) -> str:
+def metadata(network: Network, recipe: Recipe, saved: SavedExport, scores: LayerTable | None) -> str:
     """The YAML block at the top: base model, its licence, and the scores of this recipe as a model index."""
     from huggingface_hub import EvalResult, ModelCardData
 
@@ -104,14 +104,14 @@ def metadata(network: Network, recipe: Recipe, saved: Saved, scores: LayerTable 
         "pipeline_tag": "sentence-similarity",
         "tags": [*([saved.library] if saved.library else []), "layerwise"],
         "base_model": name if "/" in name and not name.startswith(("/", ".")) else None,
-        "license": licence_of(name, network.revision),
+        "license": base_licence(name, network.revision),
     }
     if results:
         content |= {"model_name": f"{Path(name).name}-layer-{recipe.layer}", "eval_results": results}
     return f"---\n{ModelCardData(**content).to_yaml()}\n---"
 
 
-def licence_of(name: str, revision: str) -> str | None:
+def base_licence(name: str, revision: str) -> str | None:
     """The licence that the base model's own card states; None where it states none or cannot be read."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError

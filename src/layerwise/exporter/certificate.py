@@ -13,28 +13,28 @@ from torch import Tensor
 from layerwise.core.errors import ExportError
 from layerwise.core.recipe import Recipe
 from layerwise.exporter.agreement import ComparedTexts, agreement
-from layerwise.exporter.backends.backend import Backend, Encoder, Job
+from layerwise.exporter.backends.backend import Backend, Encoder, ExportJob
 from layerwise.exporter.timing import relative_times
 from layerwise.inputs.text import demo_texts
 from layerwise.maps.linear import LinearMap
 from layerwise.models.network import Network
 from layerwise.passes.recipes import rows_of_parts
 
-LARGEST_DIFFERENCE = 1e-6  # relative to the largest entry: rounding noise of sums in another order
+RELATIVE_TOLERANCE = 1e-6  # relative to the largest entry: rounding noise of sums in another order
 HALF_PRECISION_NOISE = 1e5  # how much coarser sums are in bfloat16 and float16
 OTHER_DEVICE_NOISE = 100.0  # how much further two kinds of devices are apart than two runs on one; no GPU was measured
-ENCODED_ALONE = 4  # texts that are also encoded one by one, without padding
-TIMED = 16  # texts; the long one at the end is not among them
+UNBATCHED_TEXTS = 4  # texts that are also encoded one by one, without padding
+TIMED_TEXTS = 16  # texts; the long one at the end is not among them
 CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
-class Measured:
+class ExpectedVectors:
     """The vectors that the exported model must give, and how far it may be off."""
 
     texts: Sequence[str]
     vectors: Tensor  # (N, E)
-    allowed: float
+    tolerance: float
 
     @property
     def largest(self) -> float:
@@ -42,7 +42,7 @@ class Measured:
 
 
 def certify(
-    job: Job,
+    job: ExportJob,
     backend: Backend,
     folder: Path,
     packages: Sequence[str],
@@ -55,15 +55,15 @@ def certify(
     how much the vectors agree with the original's on the texts of `compared`, and the versions of `packages`.
     `announce` gets a line before each slow step.
     """
-    network, expected = job.network, measure(job)
-    announce(f"checking the vectors of {len(expected.texts)} texts, and timing {TIMED} of them")
+    network, expected = job.network, expected_vectors(job)
+    announce(f"checking the vectors of {len(expected.texts)} texts, and timing {TIMED_TEXTS} of them")
     differences: dict[str, float] = {}
     for device in devices_of(network):  # that of the measured model first, the CPU last
         encoder = backend.load(folder, device)
         found = encoder.encode(expected.texts)
         if not differences:
-            latency = relative_latency(job, encoder, expected.texts[-1 - TIMED : -1])
-        differences[str(device)] = require_same(job, encoder, found, expected, device)
+            latency = relative_latency(job, encoder, expected.texts[-1 - TIMED_TEXTS : -1])
+        differences[str(device)] = require_close(job, encoder, found, expected, device)
     original = require_same_as_original(job, expected, found)
     announce(f"comparing with {Path(network.name).name} on {len(compared.texts)} texts ({compared.source})")
     return {
@@ -86,7 +86,7 @@ def devices_of(network: Network) -> tuple[torch.device, ...]:
     return (CPU,) if network.device.type == CPU.type else (network.device, CPU)
 
 
-def measure(job: Job) -> Measured:
+def expected_vectors(job: ExportJob) -> ExpectedVectors:
     """The recipe's vectors by the pass that scan uses, and the noise that is allowed.
 
     Unscaled rows of a layer with attention sinks may be thousands of times larger than what is left after a map, so
@@ -103,21 +103,23 @@ def measure(job: Job) -> Measured:
     gain = 1.0 if linear is None else amplification(linear, parts, expected)
     # Vectors of one length are as large as that length: their entries grow smaller as the width grows.
     size = max(largest, float(expected.norm(dim=1).max())) if is_normalized(expected) else largest
-    return Measured(texts, expected, LARGEST_DIFFERENCE * size * noise * gain)
+    return ExpectedVectors(texts, expected, RELATIVE_TOLERANCE * size * noise * gain)
 
 
-def require_same(job: Job, encoder: Encoder, found: Tensor, expected: Measured, device: torch.device) -> float:
+def require_close(
+    job: ExportJob, encoder: Encoder, found: Tensor, expected: ExpectedVectors, device: torch.device
+) -> float:
     """The largest difference from the measured vectors, in batches and alone; raises ExportError if it is too large."""
     if found.shape != expected.vectors.shape:
         raise ExportError(
             f"the exported model gives vectors of shape {tuple(found.shape)} on {device}, not "
             f"{tuple(expected.vectors.shape)}, so it was not kept"
         )
-    alone = torch.cat([encoder.encode([text]) for text in expected.texts[-ENCODED_ALONE:]])
+    alone = torch.cat([encoder.encode([text]) for text in expected.texts[-UNBATCHED_TEXTS:]])
     in_batches = float((found - expected.vectors).abs().max())
-    difference = max(in_batches, float((alone - expected.vectors[-ENCODED_ALONE:]).abs().max()))
+    difference = max(in_batches, float((alone - expected.vectors[-UNBATCHED_TEXTS:]).abs().max()))
     other_kind = device.type != job.network.device.type
-    if not difference <= expected.allowed * (OTHER_DEVICE_NOISE if other_kind else 1.0):
+    if not difference <= expected.tolerance * (OTHER_DEVICE_NOISE if other_kind else 1.0):
         raise ExportError(
             f"the exported model differs from layer {job.recipe.layer} ({job.recipe.norm}) by {difference:.2e} "
             f"(largest entry {expected.largest:.2e}) on {device}, so it was not kept; this family cannot be exported "
@@ -131,7 +133,7 @@ def is_normalized(rows: Tensor) -> bool:
     return bool((lengths - 1).abs().max() < 1e-3)
 
 
-def require_same_as_original(job: Job, expected: Measured, found: Tensor) -> float | None:
+def require_same_as_original(job: ExportJob, expected: ExpectedVectors, found: Tensor) -> float | None:
     """Largest difference from the user's own model as sentence-transformers runs it; raises if it is too large.
 
     Our own vectors cannot show that we read somebody else's files rightly. None for any other recipe than the model as
@@ -143,7 +145,7 @@ def require_same_as_original(job: Job, expected: Measured, found: Tensor) -> flo
     own = network.head.encode([recipe.prompt + text for text in expected.texts], job.max_length)
     difference = float((found - own).abs().max())
     noise = 1.0 if network.device.type == CPU.type else OTHER_DEVICE_NOISE  # the original is run on the CPU
-    if not difference <= 10 * noise * expected.allowed:
+    if not difference <= 10 * noise * expected.tolerance:
         raise ExportError(
             f"the exported model differs from {network.name} as sentence-transformers loads it by {difference:.2e} "
             f"(largest entry {expected.largest:.2e}), so it was not kept; please report this model"
@@ -162,7 +164,7 @@ def amplification(linear: LinearMap, parts: Sequence[Tensor], expected: Tensor) 
     return max(1.0, before / float(expected.abs().max()))
 
 
-def relative_latency(job: Job, encoder: Encoder, texts: Sequence[str]) -> float:
+def relative_latency(job: ExportJob, encoder: Encoder, texts: Sequence[str]) -> float:
     """The exported model's time to encode the texts over that of the whole model, tokenizing included."""
     whole = Recipe(job.network.depth, max_length=job.max_length)
     runs: dict[str, Callable[[], object]] = {

@@ -14,8 +14,8 @@ import torch
 from layerwise.core.files import write_json
 from layerwise.core.recipe import Recipe
 from layerwise.exporter.agreement import ComparedTexts
-from layerwise.exporter.backends.backend import Backend, Job
-from layerwise.exporter.card import card
+from layerwise.exporter.backends.backend import Backend, ExportJob
+from layerwise.exporter.card import model_card
 from layerwise.exporter.certificate import certify
 from layerwise.exporter.folder import folder_beside
 from layerwise.maps.fitted import FittedRecipe
@@ -50,9 +50,9 @@ def export_fitted(
     `compared` holds the texts to compare with the original model on; `announce` gets a line before each slow step.
     """
     length = fitted.recipe.max_length or network.usual_length
-    job = Job(network, fitted.recipe, fitted.linear, length, mode)
-    with folder_beside(out) as beside:
-        saved = backend.save(job, beside)
+    job = ExportJob(network, fitted.recipe, fitted.linear, length, mode)
+    with folder_beside(out) as folder:
+        saved = backend.save(job, folder)
         record = {
             "schema_version": SCHEMA_VERSION,
             "backend": backend.name,
@@ -65,8 +65,8 @@ def export_fitted(
             "blocks": {"before": network.depth, "after": saved.blocks or None},
             "scores": {row.metric: row.value for row in scores} if scores else {},
             **saved.record,
-            **certify(job, backend, beside, saved.packages, compared, announce),
+            **certify(job, backend, folder, saved.packages, compared, announce),
         }
-        write_json(beside / RECORD_FILE, record)
-        (beside / CARD_FILE).write_text(card(job, saved, record, scores), encoding="utf-8")
+        write_json(folder / RECORD_FILE, record)
+        (folder / CARD_FILE).write_text(model_card(job, saved, record, scores), encoding="utf-8")
     return backend.load(out, torch.device("cpu")).model

@@ -10,24 +10,26 @@ KeyT = TypeVar("KeyT")
 
 def relative_times(
     runs: Mapping[KeyT, Callable[[], object]],
-    base: KeyT,
+    baseline: KeyT,
     repeats: int = 5,
     on_run: Callable[[], object] = lambda: None,
 ) -> dict[KeyT, float]:
-    """Each function's time over that of `base`: the median of the ratios within each round, which noise moves less.
+    """Each function's time over that of `baseline`: the median of the ratios within each round, which noise moves less.
 
     `on_run` is called after each of the `rounds_of(repeats) * len(runs)` calls.
     """
     rounds = []
     for _ in range(rounds_of(repeats)):
-        took = {}
+        seconds = {}
         for key, run in runs.items():
             start = time.perf_counter()
             run()
-            took[key] = time.perf_counter() - start
+            seconds[key] = time.perf_counter() - start
             on_run()
-        rounds.append(took)
-    return {key: round(statistics.median(took[key] / took[base] for took in rounds[1:]), 3) for key in runs}
+        rounds.append(seconds)
+    return {
+        key: round(statistics.median(seconds[key] / seconds[baseline] for seconds in rounds[1:]), 3) for key in runs
+    }
 
 
 def rounds_of(repeats: int) -> int:

@@ -41,18 +41,18 @@ def tradeoffs(
     cost = {}
     for layer, norm in dict.fromkeys((row.layer, row.norm) for row in scores):
         try:
-            cost[layer, norm] = choose_route(network, layer, norm, mode).keep
+            cost[layer, norm] = choose_route(network, layer, norm, mode).blocks
         except ExportError:  # this layer of this family cannot be exported, so it has no cost
             continue
-    times = cut_times(network, sorted(set(cost.values())), texts, repeats, progress=progress)
-    sizes = {keep: parameters_of(network, keep) for keep in set(cost.values())}
+    times = truncated_times(network, sorted(set(cost.values())), texts, repeats, progress=progress)
+    sizes = {block_count: truncated_parameters(network, block_count) for block_count in set(cost.values())}
     rows = []
     for row in scores:
         if (row.layer, row.norm) in cost:
-            keep = cost[row.layer, row.norm]
-            size = sizes[keep]
+            block_count = cost[row.layer, row.norm]
+            size = sizes[block_count]
             readout = (row.layer, row.depth, row.norm, row.tokens, row.transform)
-            rows.append((*readout, row.value, times[keep], size, size * network.dtype.itemsize))
+            rows.append((*readout, row.value, times[block_count], size, size * network.dtype.itemsize))
     frame = pd.DataFrame(rows, columns=list(COLUMNS[:-1]))
     if not is_task(scores[0]):
         return frame
@@ -64,7 +64,7 @@ def tradeoffs(
     return frame
 
 
-def front(frame: pd.DataFrame, score: str) -> dict[str, Any]:
+def pareto_front(frame: pd.DataFrame, score: str) -> dict[str, Any]:
     """The best recipe of each layer, for the figures: layers with score, latency, parameters, memory, pareto.
 
     For a metric, where higher is not better, it is the first recipe of each layer, and none is on the front.
@@ -94,20 +94,22 @@ def mean_scores(table: LayerTable, score: str) -> list[LayerScore]:
         if (row.rows, row.condition, str(row.level)) == (chosen[0].rows, chosen[0].condition, str(chosen[0].level)):
             groups.setdefault((row.layer, row.dtype, *row.recipe), []).append(row)
     for rows in groups.values():
-        require_one_each(rows)
-    most = max(map(len, groups.values()))
-    whole = [rows for rows in groups.values() if len(rows) == most]  # a mean over fewer tasks is another number
-    if len(whole) < len(groups):
-        fewer = sorted({rows[0].layer for rows in groups.values() if len(rows) < most})
-        listed = ", ".join(map(str, fewer))
-        warnings.warn(f"layers {listed} have scores of fewer than {most} tasks and are left out", stacklevel=3)
+        require_unique_scores(rows)
+    task_count = max(map(len, groups.values()))
+    complete = [
+        rows for rows in groups.values() if len(rows) == task_count
+    ]  # a mean over fewer tasks is another number
+    if len(complete) < len(groups):
+        incomplete = sorted({rows[0].layer for rows in groups.values() if len(rows) < task_count})
+        listed = ", ".join(map(str, incomplete))
+        warnings.warn(f"layers {listed} have scores of fewer than {task_count} tasks and are left out", stacklevel=3)
     return [
         LayerScore(**vars(rows[0]) | {"metric": score, "value": statistics.fmean(row.value for row in rows)})
-        for rows in whole
+        for rows in complete
     ]
 
 
-def require_one_each(rows: Sequence[LayerScore]) -> None:
+def require_unique_scores(rows: Sequence[LayerScore]) -> None:
     """Raises where a recipe has two values of one metric, as on two data sets: their mean has no meaning."""
     if len({row.metric for row in rows}) < len(rows):
         names = ("data", "data_hash", "settings_hash", "model", "revision", "model_hash")
@@ -123,26 +125,28 @@ def is_task(row: LayerScore) -> bool:
     return row.rows == "-"
 
 
-def parameters_of(network: Network, keep: int) -> int:
+def truncated_parameters(network: Network, block_count: int) -> int:
     """Parameters of the model cut after so many blocks."""
     if network.anatomy.shared:
         return sum(p.numel() for p in network.module.parameters())
-    blocks = list(network.anatomy.blocks)[keep:]
-    gone = {id(p): p.numel() for block in blocks for p in block.parameters()}
-    return sum(p.numel() for p in network.module.parameters()) - sum(gone.values())
+    blocks = list(network.anatomy.blocks)[block_count:]
+    removed = {id(p): p.numel() for block in blocks for p in block.parameters()}
+    return sum(p.numel() for p in network.module.parameters()) - sum(removed.values())
 
 
-def cut_times(
-    network: Network, keeps: Sequence[int], texts: Sequence[str], repeats: int, *, progress: bool = False
+def truncated_times(
+    network: Network, block_counts: Sequence[int], texts: Sequence[str], repeats: int, *, progress: bool = False
 ) -> dict[int, float]:
     """Time of a pass that stops after so many blocks, as a share of the whole model's."""
     examples = [Example(str(i), text) for i, text in enumerate(texts)]
 
-    def run(keep: int) -> object:
-        return pooled_vectors(network, examples, [Readout(keep)], max_length=min(TIMED_LENGTH, network.max_length))
+    def run(block_count: int) -> object:
+        return pooled_vectors(
+            network, examples, [Readout(block_count)], max_length=min(TIMED_LENGTH, network.max_length)
+        )
 
-    depths = sorted({*keeps, network.depth})
+    depths = sorted({*block_counts, network.depth})
     announcer(progress)(f"timing {len(depths)} depths on {len(texts)} texts, {rounds_of(repeats)} times each")
     with progress_bar(progress, len(depths) * rounds_of(repeats), "passes") as on_batch:
-        runs = {keep: partial(run, keep) for keep in depths}
+        runs = {block_count: partial(run, block_count) for block_count in depths}
         return relative_times(runs, network.depth, repeats, on_run=partial(on_batch, 1, 0))
