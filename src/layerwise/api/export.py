@@ -113,9 +113,6 @@ def export(
         progress=progress,
     )
     require_new_folder(out)
-    if isinstance(layer, Pick):
-        require_lower_layer(layer, model)
-        why = why or f"{layer.rule}: {'; '.join(layer.why)}"
     fit = fit_to_use(layer, transform, fit)
     target, compared, announce = find_backend(backend), texts_to_compare(texts), announcer(progress)
     if isinstance(model, str | Path | ModelSpec):
@@ -123,7 +120,8 @@ def export(
     network = open_network(model)
     given: AnyRecipe
     if isinstance(layer, Pick):
-        given = layer.deployed(network)
+        given, why = layer.deployed(network), why or f"{layer.rule}: {'; '.join(layer.why)}"
+        require_lower_layer(layer, model)
     elif isinstance(layer, Recipe | FittedRecipe):
         given = layer
     else:
