@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 import layerwise
 from layerwise.core.errors import ExportError, InputError
 from layerwise.exporter import certificate
-from layerwise.exporter.backends.backend import Saved
+from layerwise.exporter.backends.backend import SavedExport
 from layerwise.exporter.backends.catalog import BACKENDS, find_backend
 from layerwise.models.opening import open_network
 from layerwise.models.truncate import cut_blocks
@@ -25,7 +25,7 @@ class PlainTorch:
     name: str = "plain_torch"
     error: float = 0.0  # what it adds to its vectors
 
-    def require(self, network, recipe, mode):
+    def check_supported(self, network, recipe, mode):
         if recipe.pooling != "mean" or recipe.tokens != "all" or recipe.norm != "raw":
             raise ExportError("plain_torch holds raw layers with pooling mean over all tokens")
 
@@ -34,7 +34,7 @@ class PlainTorch:
         job.network.tokenizer.save_pretrained(folder / "model")
         linear = job.linear
         save_file({} if linear is None else {"weight": linear.weight, "bias": linear.bias}, folder / "map.safetensors")
-        return Saved("plain_torch_loader(PATH)", blocks=job.recipe.layer)
+        return SavedExport("plain_torch_loader(PATH)", blocks=job.recipe.layer)
 
     def load(self, folder, device):
         from transformers import AutoModel, AutoTokenizer
@@ -144,14 +144,14 @@ def test_every_backend_that_ships_gives_the_vectors_of_embed(tiny_llama, word_te
 @pytest.mark.parametrize(("error", "device", "kept"), [(0.0, "cpu", True), (5e-5, "cpu", False), (5e-5, "cuda", True),
                                                        (1e-3, "cuda", False)])  # fmt: skip
 def test_another_kind_of_device_may_differ_a_little_more(error, device, kept):
-    """Measured on a CPU, held against what a GPU would give; no GPU is at hand, so its numbers are made up."""
+    """ExpectedVectors on a CPU, held against what a GPU would give; no GPU is at hand, so its numbers are made up."""
     vectors = torch.ones(6, 3)
-    expected = certificate.Measured(["text"] * 6, vectors, allowed=1e-6)
+    expected = certificate.ExpectedVectors(["text"] * 6, vectors, tolerance=1e-6)
     encoder = SimpleNamespace(encode=lambda texts: vectors[: len(texts)] + error)
     job = SimpleNamespace(network=SimpleNamespace(device=torch.device("cpu")), recipe=layerwise.Recipe(1))
 
     def check():
-        return certificate.require_same(job, encoder, vectors + error, expected, torch.device(device))
+        return certificate.require_close(job, encoder, vectors + error, expected, torch.device(device))
 
     if kept:
         assert check() == pytest.approx(error, rel=0.01)

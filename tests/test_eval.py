@@ -3,6 +3,7 @@
 import json
 import math
 import warnings
+from contextlib import contextmanager
 
 import numpy as np
 import pandas as pd
@@ -23,6 +24,7 @@ from layerwise.downstream.encoder import experiment, model_name
 from layerwise.downstream.tasks import PAPER_32, choose_tasks
 from layerwise.downstream.vectors import VectorKind, VectorsMissing, VectorStore, segment_file
 from layerwise.exporter import tradeoff
+from layerwise.models.opening import open_network
 from layerwise.runs.scores import LayerScore
 from layerwise.runs.table import LayerTable
 
@@ -275,6 +277,35 @@ def test_the_tradeoff_marks_layers_that_no_other_beats(tiny_llama, root, tmp_pat
     assert len(json.loads(capsys.readouterr().out)) == len(frame)
     assert main(["tradeoff", str(tmp_path), "--score", "nothing"]) == 2
     assert "OwnPairs, OwnSTS, or mean" in capsys.readouterr().err
+
+
+def test_a_model_in_place_of_a_run_gets_the_commands_that_make_one(tiny_llama, tmp_path, capsys):
+    assert main(["tradeoff", tiny_llama]) == 2
+    message = capsys.readouterr().err
+    assert f"{tiny_llama} is a model, not an eval run; first run: layerwise eval {tiny_llama} --tasks" in message
+    assert message.rstrip().endswith("--out scores, then: layerwise tradeoff scores")
+    with pytest.raises(InputError, match="no run some/model; if it is a model, first run: layerwise eval some/model"):
+        layerwise.tradeoff("some/model")
+    with pytest.raises(InputError, match="takes an eval run, not a Network"):
+        layerwise.tradeoff(open_network(tiny_llama))
+
+
+def test_the_tradeoff_shows_how_far_it_is_and_fits_80_columns(tiny_llama, root, tmp_path, capsys, monkeypatch):
+    seen = []
+
+    @contextmanager
+    def bar(shown, total=None, unit=""):
+        seen.append((shown, total, unit))
+        yield lambda units, tokens: seen.append(units)
+
+    monkeypatch.setattr(tradeoff, "progress_bar", bar)
+    layerwise.evaluate(tiny_llama, "OwnSTS", data_root=root, out=tmp_path)
+    assert main(["tradeoff", str(tmp_path), "--repeats", "2"]) == 0
+    total = seen[0][1]
+    assert seen == [(True, total, "passes"), *[1] * total] and total == DEPTH * 3, "as often as it was said"
+    printed = capsys.readouterr()
+    assert "loading" in printed.err and f"timing {DEPTH} depths" in printed.err
+    assert max(map(len, printed.out.splitlines())) <= 80 and printed.out.startswith("tokens all, transform none, ")
 
 
 def test_several_token_choices_come_of_one_pass(tiny_llama, root, tmp_path):

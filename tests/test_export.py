@@ -1,6 +1,7 @@
 """export: plain sentence-transformers gives the measured vectors, or nothing is written."""
 
 import json
+import shlex
 import stat
 import subprocess
 from dataclasses import replace
@@ -12,6 +13,7 @@ import pytest
 import torch
 from families import DEPTH, FAMILIES, WIDTH, make_model, make_tokenizer
 from matrices import normal
+from scipy.stats import spearmanr
 from tokenizers import pre_tokenizers
 from tokenizers.processors import TemplateProcessing
 from transformers import Qwen2Tokenizer
@@ -19,15 +21,19 @@ from transformers import Qwen2Tokenizer
 import layerwise
 from layerwise.accumulators.second_moment import SecondMoment
 from layerwise.accumulators.second_moment import moments_of_rows as moments
+from layerwise.api.fitting import fit_recipe
 from layerwise.cli.main import main
 from layerwise.core.errors import ExportError, InputError
 from layerwise.core.recipe import Recipe
+from layerwise.downstream.data_root import write_task
 from layerwise.exporter.backends.sentence_transformers import modules
 from layerwise.maps.linear import fit_map, fit_maps, side_by_side
 from layerwise.models.load import as_network
 from layerwise.models.opening import open_network
+from layerwise.models.readouts import baseline_recipe
 from layerwise.runs.scores import LayerScore
 from layerwise.runs.table import LayerTable
+from layerwise.selection.pick import Pick
 
 st = pytest.importorskip("sentence_transformers")
 TEXTS = ["w1 w2 w3 w4 w5", "w7", "w9 w10 w11 w12 w13 w14 w15 w16", "w3 w3 w3"]
@@ -65,7 +71,7 @@ def test_every_family_exports_with_no_difference_or_is_refused_with_the_reason(f
             if norm == "normed" and network.anatomy.final_norm is None:
                 continue
             out = tmp_path / f"{mode}-{norm}-{layer}"
-            options = {"norm": norm, "mode": mode}
+            options = {"norm": norm, "mode": mode, "texts": TEXTS}
             if refused(family, mode, norm, layer):
                 with pytest.raises(ExportError, match="cannot be exported"):
                     layerwise.export(network, layer, out, **options)
@@ -81,7 +87,7 @@ def test_every_family_exports_with_a_transform(family, word_texts, tmp_path):
         network = fresh(family)
         norm = norm if network.anatomy.final_norm is not None else "raw"
         out = tmp_path / norm / str(layer)
-        layerwise.export(network, layer, out, norm=norm, transform="remove_top:2", fit=word_texts)
+        layerwise.export(network, layer, out, norm=norm, transform="remove_top:2", fit=word_texts, texts=TEXTS)
         fitted = layerwise.embed(network, word_texts, layers=str(layer), norm=norm)[f"layer_{layer}"]
         rows = torch.from_numpy(measured(network, layer, norm))
         expected = fit_map("remove_top:2", *moments(torch.from_numpy(np.stack(fitted))))(rows).numpy()
@@ -111,7 +117,7 @@ def test_every_family_exports_with_token_embeddings_beside_a_layer(family, word_
     for mode, norm, layer in [("portable", "raw", 1), ("compact", "raw", 2), ("portable", "normed", DEPTH)]:
         network = fresh(family)
         norm = norm if network.anatomy.final_norm is not None else "raw"
-        options = {"norm": norm, "transform": "remove_top:2+static", "fit": word_texts, "mode": mode}
+        options = {"norm": norm, "transform": "remove_top:2+static", "fit": word_texts, "mode": mode, "texts": TEXTS}
         out = tmp_path / f"{mode}-{layer}"
         if family in LATE or refused(family, mode, norm, layer):
             with pytest.raises(ExportError, match="cannot be exported"):
@@ -241,7 +247,7 @@ def test_a_chat_template_does_not_travel(tmp_path):
 
 
 def test_a_failed_parity_leaves_nothing_behind(tiny_llama, tmp_path, monkeypatch):
-    monkeypatch.setattr("layerwise.exporter.certificate.LARGEST_DIFFERENCE", -1.0)
+    monkeypatch.setattr("layerwise.exporter.certificate.RELATIVE_TOLERANCE", -1.0)
     with pytest.raises(ExportError, match="it was not kept"):
         layerwise.export(tiny_llama, 1, tmp_path / "m")
     assert not list(tmp_path.iterdir())
@@ -276,11 +282,129 @@ def test_what_cannot_be_expressed_is_refused(tiny_bert, tiny_llama, tmp_path):
         layerwise.export(tiny_llama, 2, tmp_path / "m", mode="small")
 
 
-def test_the_command_line_prints_the_certificate(tiny_llama, tmp_path, capsys):
+def test_the_command_line_prints_a_few_lines_or_the_whole_certificate(tiny_llama, tmp_path, capsys):
     pd.DataFrame({"body": TEXTS}).to_csv(tmp_path / "t.csv", index=False)
-    args = ["--layer", "2", "--out", str(tmp_path / "m"), "--transform", "center", "--fit", str(tmp_path / "t.csv")]
-    assert main(["export", tiny_llama, *args, "--column", "body"]) == 0
-    assert json.loads(capsys.readouterr().out)["recipe"]["transform"] == "center"
+    mapped = ["--transform", "center", "--fit", str(tmp_path / "t.csv"), "--texts", str(tmp_path / "t.csv")]
+    for name, more in {"lines": [], "json": ["--json"]}.items():
+        args = ["--layer", "2", "--out", str(tmp_path / name), *mapped, "--column", "body", *more]
+        assert main(["export", tiny_llama, *args]) == 0
+        printed = capsys.readouterr()
+        for step in (
+            "loading",
+            "fitting the map center",
+            "saving layer 2",
+            "checking",
+            "comparing with llama on 4 texts",
+        ):
+            assert step in printed.err, step
+        if name == "json":
+            record = json.loads(printed.out)
+            assert record == json.loads((tmp_path / name / "layerwise.json").read_text())
+            assert record["recipe"]["transform"] == "center" and record["agreement"]["texts"] == 4
+    layerwise.export(tiny_llama, 2, tmp_path / "quiet", texts=TEXTS)
+    assert "comparing" not in capsys.readouterr().err, "the library is quiet"
+
+
+def test_the_printed_lines_say_what_is_faithful_to_what_and_fit_80_columns(tiny_llama, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["export", tiny_llama, "--layer", "1", "--out", "small"]) == 0
+    printed = capsys.readouterr().out
+    lines = printed.splitlines()
+    assert len(lines) <= 8 and max(map(len, lines)) <= 80
+    joined = " ".join(line.strip() for line in lines)
+    for part in (
+        "small: layer 1 of llama, 2 of 3 blocks, ",
+        " parameters faithful to layer 1 of llama: largest difference",
+        "agreement with llama as shipped on 120 demo texts: mean cosine",
+        "of the 10 nearest neighbours shared",
+        "time to encode: ",
+        "quality against llama on a task: not measured; next:",
+    ):
+        assert part in joined, part
+
+
+def test_the_command_that_export_prints_scores_the_folder(tiny_llama, tmp_path, capsys, monkeypatch):
+    """With a task of one's own in place of the one that would have to be downloaded."""
+    monkeypatch.chdir(tmp_path)
+    pairs = [(a, b, (i * 7 + j * 3) % 5) for i, a in enumerate(TEXTS) for j, b in enumerate(TEXTS) if i < j]
+    write_task(tmp_path / "root", "Mine", "STS", pd.DataFrame(pairs, columns=["sentence1", "sentence2", "score"]))
+    assert main(["export", tiny_llama, "--layer", "1", "--out", "my model", "--mode", "compact"]) == 0
+    program, *words = shlex.split(capsys.readouterr().out.splitlines()[-1])
+    assert program == "layerwise"
+    words[words.index("--tasks") + 1] = "Mine"
+    assert main([*words, "--data-root", "root", "--workers", "0"]) == 0
+    (row,) = layerwise.LayerTable.load(words[words.index("--out") + 1])
+    vectors = dict(zip(TEXTS, plain("my model"), strict=True))
+    cosines = [
+        float(vectors[a] @ vectors[b] / np.linalg.norm(vectors[a]) / np.linalg.norm(vectors[b])) for a, b, _ in pairs
+    ]
+    assert row.value == pytest.approx(100 * spearmanr(cosines, [s for *_, s in pairs]).statistic, abs=0.01)
+
+
+def test_the_card_says_how_to_use_it_what_was_checked_and_what_was_not(tiny_llama, tmp_path):
+    layerwise.export(tiny_llama, 1, tmp_path / "m", texts=TEXTS)
+    headings = [line for line in (tmp_path / "m" / "README.md").read_text().splitlines() if line.startswith("#")]
+    assert headings == [
+        "# Layer 1 of llama", "## How to use", "## What it is", "## What was checked", "## What was not measured"
+    ]  # fmt: skip
+    card = (tmp_path / "m" / "README.md").read_text()
+    assert "Faithful to layer 1 of llama" in card and "Agreement with llama as shipped on 4 texts" in card
+    assert "they do not show that layer 1 is as good as the whole model" in card
+
+
+def picked(network, recipe, fitted=None):
+    """An answer of pick for that network."""
+    last = baseline_recipe(network)
+    return Pick(network.identity(), recipe or last, last, "by hand", ("a test",), fitted=fitted)
+
+
+def test_a_pick_that_keeps_the_last_layer_is_not_exported(tiny_llama, tmp_path, capsys):
+    network = open_network(tiny_llama)
+    kept = picked(network, None)
+    with pytest.raises(InputError, match="pick recommends keeping the last layer: an export would be a full copy of"):
+        layerwise.export(network, kept, tmp_path / "m")
+    kept.save(tmp_path / "run")
+    assert main(["export", tiny_llama, "--layer", f"{tmp_path / 'run'}:auto", "--out", str(tmp_path / "m")]) == 2
+    message = capsys.readouterr().err
+    assert "--layer last" in message and f"layerwise pick {tiny_llama} --data FILE --prefer fast" in message
+    assert not (tmp_path / "m").exists()
+    assert main(["export", tiny_llama, "--layer", "last", "--out", str(tmp_path / "m")]) == 0
+    assert "next:" not in capsys.readouterr().out, "a copy has the quality of the original"
+
+
+def test_texts_to_fit_on_that_have_no_effect_are_an_error(tiny_llama, tmp_path):
+    with pytest.raises(InputError, match="there is no linear map to fit: add one, such as --transform"):
+        layerwise.export(tiny_llama, 2, tmp_path / "m", fit=TEXTS)
+    with pytest.raises(InputError, match="the recipe has no linear map"):
+        layerwise.export(tiny_llama, Recipe(2), tmp_path / "m", fit=TEXTS)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_map_that_a_pick_brings_is_used_and_that_is_said(tiny_llama, word_texts, tmp_path, capsys):
+    network = open_network(tiny_llama)
+    recipe = Recipe(2, transform="center", max_length=16)
+    fitted = fit_recipe(network, recipe, word_texts, lambda recipe: None)
+    picked(network, recipe, fitted).save(tmp_path / "run")
+    (tmp_path / "t.txt").write_text("\n".join(TEXTS))
+    args = ["--layer", f"{tmp_path / 'run'}:auto", "--fit", str(tmp_path / "t.txt"), "--out", str(tmp_path / "m")]
+    assert main(["export", tiny_llama, *args]) == 0
+    assert "layerwise: the map saved with the pick is used; --fit is not needed" in capsys.readouterr().err
+    record = json.loads((tmp_path / "m" / "layerwise.json").read_text())
+    assert record["fitted_on"]["count"] == len(word_texts)
+    with pytest.warns(UserWarning, match="pick chose layer 1 without a linear map; --fit is not needed"):
+        layerwise.export(network, picked(network, Recipe(1)), tmp_path / "n", fit=TEXTS, texts=TEXTS)
+
+
+def test_embedder_picks_and_exports_as_the_two_verbs_do(tiny_llama, word_texts, tmp_path, monkeypatch):
+    network = open_network(tiny_llama)
+    monkeypatch.setattr("layerwise.api.embedder.pick", lambda network, data, **options: picked(network, Recipe(2)))
+    made = layerwise.embedder(tiny_llama, word_texts, tmp_path / "m")
+    assert made.encode(TEXTS) == pytest.approx(measured(network, 2), abs=1e-6)
+    record = json.loads((tmp_path / "m" / "layerwise.json").read_text())
+    assert record["agreement"]["texts"] == len(word_texts) and record["chosen_by"] == "by hand: a test"
+    monkeypatch.setattr("layerwise.api.embedder.pick", lambda network, data, **options: picked(network, None))
+    with pytest.raises(InputError, match="keeping the last layer"):
+        layerwise.embedder(tiny_llama, word_texts, tmp_path / "n")
 
 
 def test_the_card_carries_licence_and_scores(tiny_llama, tmp_path):

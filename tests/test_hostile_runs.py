@@ -270,7 +270,7 @@ def whole(tiny_llama, tmp_path_factory):
     layerwise.scan(tiny_llama, texts, out=folder / "scan", **options)
     write_task(folder / "root", "Mine", "STS", PAIRS)
     layerwise.evaluate(tiny_llama, "all", data_root=folder / "root", out=folder / "eval")
-    layerwise.pick(folder / "scan").save(folder / "scan")
+    layerwise.pick(folder / "scan", rule="depth:50%").save(folder / "scan")  # one that export takes
     layerwise.tradeoff(folder / "eval", model=tiny_llama, repeats=1)
     told = {"out": str(folder / "many"), "models": [tiny_llama], "settings": {"s": {"metrics": "curvature"}}}
     (folder / "many.yaml").write_text(json.dumps(told))

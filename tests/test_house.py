@@ -82,8 +82,8 @@ def test_there_are_at_most_eight_floors():
 def test_the_public_face():
     objects = ["CATALOG", "Cluster", "Estimate", "FittedRecipe", "LayerTable", "LayerwiseError", "Metric", "ModelSpec"]
     objects += ["Recipe", "Rule", "__version__"]
-    verbs = ["audit", "campaign", "compare", "correlate", "difference", "doctor", "embed", "evaluate", "export"]
-    verbs += ["functional", "pick", "plan", "plot", "report", "scan", "stress", "texts", "tradeoff"]
+    verbs = ["audit", "campaign", "compare", "correlate", "difference", "doctor", "embed", "embedder", "evaluate"]
+    verbs += ["export", "functional", "pick", "plan", "plot", "report", "scan", "stress", "texts", "tradeoff"]
     assert layerwise.__all__ == objects + verbs
     for name in layerwise.__all__:
         assert getattr(layerwise, name) is not None

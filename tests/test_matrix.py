@@ -185,7 +185,7 @@ def correlate_eval(made, kind, scratch):
 
 def export_fit(made, kind, scratch):
     words = ("--layer", 1, "--transform", "center", "--fit", made.places[kind], "--pooling", "mean")
-    proof = json.loads(call("export", made.model, *words, "--max-length", 64, "--out", scratch / "model"))
+    proof = json.loads(call("export", made.model, *words, "--max-length", 64, "--out", scratch / "model", "--json"))
     assert proof["max_difference"] < 1e-5 and (scratch / "model" / "modules.json").is_file()
 
 

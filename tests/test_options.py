@@ -58,7 +58,7 @@ LIBRARY = [
     (layerwise.audit, AuditOptions, ["scores"]),
 ]
 # These may hold objects of classes that the options, which stand lower, do not know.
-NOT_KNOWN_BELOW = {"metrics", "recipes", "backend", "rule", "rules"}
+NOT_KNOWN_BELOW = {"metrics", "recipes", "backend", "rule", "rules", "scores"}
 
 
 @pytest.mark.parametrize(("verb", "options", "arguments"), LIBRARY, ids=[verb.__name__ for verb, *_ in LIBRARY])
@@ -112,7 +112,7 @@ FLAGS = {
     "eval": f"{MODEL} {READING} {ENGINE} tasks data-root out recipe fit vectors precision dry-run json",
     "pick": "data column labels rule layer-only no-static model max-length seed save json",
     "export": f"{MODEL} layer recipe out norm tokens pooling transform fit column normalize prompt scores mode "
-    "backend max-length why",
+    "backend max-length why texts json",
     "embedder": f"{MODEL} data column labels no-static out mode max-length",
     "report": "html overwrite title",
     "compare": "against rows tokens html overwrite json",

@@ -13,6 +13,7 @@ import sys
 import time
 from pathlib import Path
 
+import pandas as pd
 import psutil
 import pytest
 from snapshots import SCAN, TEXTS, ours_in, put_decoys, snapshot, write_root
@@ -67,6 +68,15 @@ def test_tradeoff_replaces_its_own_file_only(runs, tmp_path):
     with pytest.raises(RunError, match="tradeoff.json .* was not written by layerwise"):
         layerwise.tradeoff(run, repeats=1)
     assert snapshot(run) == before
+
+
+def test_embed_writes_its_table_and_replaces_a_file_only_when_told_to(tiny_llama, word_texts, tmp_path):
+    frame = layerwise.embed(tiny_llama, word_texts, layers="1", out=tmp_path / "v.parquet")
+    assert pd.read_parquet(tmp_path / "v.parquet").text.tolist() == frame.text.tolist() == word_texts
+    with pytest.raises(InputError, match="overwrite=True"):
+        layerwise.embed("no such model", word_texts, out=tmp_path / "v.parquet")
+    layerwise.embed(tiny_llama, word_texts[:7], layers="1", out=tmp_path / "v.parquet", overwrite=True)
+    assert len(pd.read_parquet(tmp_path / "v.parquet")) == 7
 
 
 @pytest.mark.parametrize("name", ["table.parquet", "run.json"])

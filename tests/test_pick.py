@@ -242,7 +242,7 @@ def test_token_embeddings_stand_beside_a_layer_that_a_map_was_chosen_for(tiny_ll
     assert alone.recipe.transform == "none"
 
 
-def test_pick_answers_and_its_answer_is_exported(tiny_llama, word_texts, tmp_path, capsys):
+def test_pick_answers_and_its_answer_is_exported(tiny_llama, word_texts, tmp_path, capsys, monkeypatch):
     longer = [" ".join(word_texts[i : i + 3]) for i in range(len(word_texts) - 3)]
     found = layerwise.pick(tiny_llama, longer, max_length=32)
     assert found.recipe.layer <= 3 and found.rule == rulebook().name and found.why
@@ -251,7 +251,8 @@ def test_pick_answers_and_its_answer_is_exported(tiny_llama, word_texts, tmp_pat
     found.save(tmp_path)
     assert json.loads((tmp_path / "pick.json").read_text())["recipe"]["layer"] == found.recipe.layer
     assert Recipe.load(tmp_path / "pick.json") == found.recipe
-    layerwise.export(tiny_llama, found, tmp_path / "m")
+    lower = replace(found, recipe=Recipe(2, max_length=32), fitted=None)
+    layerwise.export(tiny_llama, lower, tmp_path / "m", texts=word_texts)
     assert json.loads((tmp_path / "m" / "layerwise.json").read_text())["chosen_by"].startswith(found.rule)
     with pytest.raises(InputError, match="other weights, config or tokenizer"):
         elsewhere = replace(found.model, fingerprint="elsewhere")
@@ -261,8 +262,13 @@ def test_pick_answers_and_its_answer_is_exported(tiny_llama, word_texts, tmp_pat
     assert Pick.load(tmp_path).recipe == found.recipe
     pd.DataFrame({"text": longer}).to_csv(tmp_path / "t.csv", index=False)
     paths = ["--data", str(tmp_path / "t.csv"), "--out", str(tmp_path / "e")]
+    assert found.keep_last, "of this random model no layer is better"
+    assert main(["embedder", tiny_llama, *paths, "--max-length", "32"]) == 2
+    printed = capsys.readouterr()
+    assert "keep the last layer" in printed.out and "pick recommends keeping the last layer" in printed.err
+    monkeypatch.setattr("layerwise.api.embedder.pick", lambda *args, **options: lower)
     assert main(["embedder", tiny_llama, *paths, "--max-length", "32"]) == 0
-    assert json.loads((tmp_path / "e" / "layerwise.json").read_text())["recipe"] == json.loads(found.recipe.to_json())
+    assert json.loads((tmp_path / "e" / "layerwise.json").read_text())["recipe"] == json.loads(lower.recipe.to_json())
     assert "SentenceTransformer" in capsys.readouterr().err
 
 

@@ -408,7 +408,7 @@ def test_a_metric_of_a_scan_has_no_better_end_and_no_front(run, tiny_llama, caps
     assert main(["tradeoff", run, "--score", "curvature", "--model", tiny_llama]) == 0
     printed = capsys.readouterr()
     assert "*" not in printed.out and "pareto" not in printed.out
-    assert "no better end" in printed.err
+    assert "a higher value is not better" in printed.err
     import json
     from pathlib import Path
 

@@ -26,6 +26,7 @@ _HOMES = {
     "difference": "layerwise.sweep.paired",
     "doctor": "layerwise.api.doctor",
     "embed": "layerwise.api.embed",
+    "embedder": "layerwise.api.embedder",
     "evaluate": "layerwise.api.evaluate",
     "export": "layerwise.api.export",
     "functional": "layerwise.functional",
@@ -48,6 +49,7 @@ if TYPE_CHECKING:  # the same names, for editors and type checkers
     from layerwise.api.correlate import correlate as correlate
     from layerwise.api.doctor import doctor as doctor
     from layerwise.api.embed import embed as embed
+    from layerwise.api.embedder import embedder as embedder
     from layerwise.api.evaluate import evaluate as evaluate
     from layerwise.api.export import export as export
     from layerwise.api.pick import pick as pick

@@ -1,14 +1,22 @@
 """embed: the vectors of any layer."""
 
+import io
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from torch import Tensor
 
 from layerwise.api.reading import ways_to_read
 from layerwise.core.checks import NormWord, PoolingWord, TokenChoice
+from layerwise.core.files import write_atomically
+from layerwise.core.outputs import require_new_file
 from layerwise.core.progress import progress_bar
+from layerwise.core.recipe import Readout, Recipe
 from layerwise.inputs.modalities import open_source
+from layerwise.inputs.source import Example
 from layerwise.models.layers import LayerChoice, choose_layers
 from layerwise.models.opening import longest, open_network
 from layerwise.models.readouts import expand_layers, last_recipe, split_last
@@ -26,14 +34,41 @@ def embed(
     pooling: PoolingWord | None = None,
     max_length: int | None = None,
     batch_tokens: int = 4096,
+    out: str | Path | None = None,
+    overwrite: bool = False,
     progress: bool = False,
 ) -> pd.DataFrame:
-    """One vector per example for each chosen layer: columns id, text (of texts), and layer_K or last with the vectors.
+    """The vectors of layers: one per text and layer.
 
     `last` is the model as shipped: what `SentenceTransformer(model).encode` gives, with its own pooling, map,
     normalisation and prompt. A layer number is that layer, pooled as the model pools unless `pooling` says otherwise.
-    There is one row for each row of the data: one without a text has null vectors, and `attrs["blank_rows"]` counts
-    them.
+
+    Args:
+        model: a hub id, a folder, a ModelSpec, a transformers model or SentenceTransformer, or (module, tokenizer).
+        data: texts in any form that `layerwise.texts` takes, or a Source.
+        layers: "last", "all", a number, a depth such as "50%", or several of these with commas or in a list.
+        norm: "raw", or "normed": layers behind the model's final norm. Does not apply to `last`.
+        tokens: which tokens are pooled: "all", "no_first", "no_special" or "no_sinks". Does not apply to `last`.
+        pooling: "mean", "last", "first" or "max"; by default the model's own, or mean. Does not apply to `last`.
+        max_length: longest input in tokens; by default the model's usual length.
+        batch_tokens: how many tokens go through the model at once.
+        out: also write the table to this Parquet file.
+        overwrite: replace `out` where it exists.
+        progress: show a progress bar.
+
+    Returns:
+        A table with the columns id, text (where the data are texts), and layer_K or last, which hold the vectors. There
+        is one row for each row of the data: a row without a text has null vectors, and `attrs["blank_rows"]` counts
+        such rows.
+
+    Raises:
+        InputError: an option or the data cannot be used, or `out` exists.
+        NotFiniteError: a vector holds NaN or infinity.
+
+    Example:
+        >>> vectors = layerwise.embed(model, texts, layers="1,last")
+        >>> list(vectors.columns), len(vectors)
+        (['id', 'text', 'layer_1', 'last'], 40)
     """
     EmbedOptions(
         layers=layers,
@@ -42,8 +77,12 @@ def embed(
         pooling=pooling,
         max_length=max_length,
         batch_tokens=batch_tokens,
+        out=out,
+        overwrite=overwrite,
         progress=progress,
     )
+    if out is not None:
+        require_new_file(out, overwrite=overwrite)
     rows = list(open_source(data).every_row())
     examples = [example for _, example in rows if example is not None]
     network = open_network(model)
@@ -52,23 +91,35 @@ def embed(
     named = {f"layer_{k}": chosen[i] for i, k in enumerate(choose_layers(numbers, network.depth) if numbers else ())}
     named |= {"last": last_recipe(network)} if with_last else {}
     prompt = chosen[0].prompt  # the model's own, the same for all
-    behind = [replace(example, payload=prompt + example.text) for example in examples] if prompt else examples
-    with progress_bar(progress) as on_batch:
+    prompted = [replace(example, payload=prompt + example.text) for example in examples] if prompt else examples
+    with progress_bar(progress, len(examples), "texts") as on_batch:
         vectors = pooled_vectors(
             network,
-            behind,
+            prompted,
             [recipe.readout for recipe in chosen],
             batch_tokens=batch_tokens,
             max_length=longest(max_length, network),
             on_batch=lambda done: on_batch(done, 0),
         )
     require_finite_vectors(vectors, examples, network.dtype)
-    columns: dict[str, Any] = {"id": [e.id if e else given for given, e in rows]}
-    if all(isinstance(e.payload, str) for e in examples):
-        columns["text"] = [e and e.payload for _, e in rows]
+    frame = frame_of(rows, vectors, named)
+    if out is not None:
+        buffer = io.BytesIO()
+        frame.to_parquet(buffer, index=False)
+        write_atomically(Path(out), buffer.getvalue())
+    return frame
+
+
+def frame_of(
+    rows: Sequence[tuple[str | None, Example | None]], vectors: Mapping[Readout, Tensor], named: Mapping[str, Recipe]
+) -> pd.DataFrame:
+    """One line for each row of the data; those without an example have null vectors."""
+    columns: dict[str, Any] = {"id": [example.id if example else given for given, example in rows]}
+    if all(isinstance(example.payload, str) for _, example in rows if example):
+        columns["text"] = [example and example.payload for _, example in rows]
     for name, recipe in named.items():
         each = iter(vectors[recipe.readout].float().numpy())
         columns[name] = [next(each) if example else None for _, example in rows]
     frame = pd.DataFrame(columns)
-    frame.attrs["blank_rows"] = len(rows) - len(examples)
+    frame.attrs["blank_rows"] = sum(example is None for _, example in rows)
     return frame

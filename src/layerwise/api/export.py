@@ -1,7 +1,9 @@
 """export: a layer or recipe as a smaller model of its own, by default one that plain sentence-transformers loads."""
 
+import warnings
 from dataclasses import asdict, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +11,20 @@ from layerwise.api.fitting import fit_recipe
 from layerwise.api.reading import ways_to_read
 from layerwise.core.checks import ExportMode, NormWord, PoolingWord, TokenChoice
 from layerwise.core.errors import InputError
+from layerwise.core.progress import announcer
 from layerwise.core.recipe import Recipe
+from layerwise.exporter.agreement import DEMO_TEXTS, MOST_TEXTS, ComparedTexts
 from layerwise.exporter.backends.backend import Backend
 from layerwise.exporter.backends.catalog import find_backend
-from layerwise.exporter.folder import require_new
+from layerwise.exporter.folder import require_new_folder
 from layerwise.exporter.run import export_fitted
-from layerwise.maps.fitted import AnyRecipe, FittedRecipe
+from layerwise.inputs.modalities import open_source
+from layerwise.maps.fitted import AnyRecipe, FittedRecipe, plain_recipe
+from layerwise.models.network import Network
 from layerwise.models.opening import open_network
 from layerwise.models.readouts import expand_layers
 from layerwise.options.export import ExportOptions
+from layerwise.options.model import ModelSpec
 from layerwise.runs.folder import Run
 from layerwise.runs.scores import LayerScore
 from layerwise.runs.table import LayerTable
@@ -40,17 +47,54 @@ def export(
     backend: str | Backend = "sentence_transformers",
     max_length: int | None = None,
     why: str = "",
-    scores: Any = None,
+    scores: Run | LayerTable | str | Path | None = None,
+    texts: Any = "demo",
+    progress: bool = False,
 ) -> Any:
-    """That layer, Recipe, Pick or FittedRecipe as a folder which plain `SentenceTransformer(path)` loads.
+    """Writes a layer or recipe as a folder that plain `SentenceTransformer(path)` loads.
 
-    Returns the exported model, loaded. `last` is the model as shipped; a layer number is pooled as the model itself
-    pools, and its texts get the model's own prompt, unless `pooling` and `prompt` say otherwise. Vectors are compared
-    with those that `scan` measures, and for `last` with those of the original model, before the folder is kept.
-    `transform` is a linear map fitted without labels on the texts of `fit`, such as remove_top:3 or whiten; `fit` may
-    also be the folder of a scan that kept the second moments of that layer. A FittedRecipe has its map already, and
-    so does a Pick, fresh or saved. `backend` is the format: a word, or an object with the interface of
-    `layerwise.exporter.backends.backend.Backend`. `scores`, a run of `evaluate`, go into the model card.
+    The folder is loaded again and compared with the vectors that `scan` measures, and for `last` with those of the
+    original model. It is kept only if they are the same up to rounding. How much the vectors agree with those of the
+    original model is measured as well; quality on a task is not. `layerwise.json` in the folder is the certificate,
+    `README.md` the model card.
+
+    Args:
+        model: a hub id, a folder, a ModelSpec, a transformers model or SentenceTransformer, or (module, tokenizer).
+        layer: a number, a depth such as "50%", or "last" (the model as shipped). Also a Recipe, a FittedRecipe, or the
+            answer of `pick`; these say themselves how the layer is read, so `norm`, `tokens`, `pooling`, `transform`,
+            `normalize`, `prompt` and `max_length` do not count then.
+        out: the folder to write; it must not exist.
+        norm: "raw", or "normed": the layer behind the model's final norm.
+        tokens: which tokens are pooled: "all", "no_first" or "no_special".
+        pooling: "mean", "last", "first" or "max"; by default the model's own, or mean.
+        transform: a linear map fitted without labels: "none", "center", "zscore", "remove_top:3", "whiten",
+            "whiten:0.1:128", each but none also with "+static".
+        fit: what to fit the map on: texts in any form that `layerwise.texts` takes, or the folder of a scan of this
+            model. A FittedRecipe is fitted again on it; a Pick with a map keeps its own.
+        normalize: scale vectors to length 1.
+        prompt: text put before every input; by default the model's own prompt, if it ships one.
+        mode: "portable" keeps one block more than needed and loads with any version; "compact" keeps none more and
+            needs transformers 5.18.
+        backend: the format, "sentence_transformers", or an object with the interface of
+            `layerwise.exporter.backends.backend.Backend`.
+        max_length: longest input in tokens; by default the model's usual length.
+        why: why this layer was chosen, for the model card.
+        scores: a run of `evaluate`; its scores of this recipe go into the model card.
+        texts: texts to compare with the original model on, in any form that `layerwise.texts` takes; at most 500 are
+            used. By default 120 of the demo texts.
+        progress: print a line on standard error before each slow step.
+
+    Returns:
+        The exported model, loaded on the CPU: a SentenceTransformer, or what the backend loads.
+
+    Raises:
+        InputError: `out` exists, options contradict one another, or a Pick recommends keeping the last layer.
+        ExportError: this model cannot be exported that way, or the vectors differ; nothing is written.
+
+    Example:
+        >>> small = layerwise.export(model, 2, folder / "small", texts=texts)
+        >>> small.encode(["a text"]).shape
+        (1, 32)
     """
     ExportOptions(
         norm=norm,
@@ -65,33 +109,103 @@ def export(
         max_length=max_length,
         why=why,
         scores=scores,
+        texts=texts,
+        progress=progress,
     )
-    require_new(out)
-    target = find_backend(backend)
+    require_new_folder(out)
+    fit = fit_to_use(layer, transform, fit)
+    target, compared, announce = find_backend(backend), texts_to_compare(texts), announcer(progress)
+    if isinstance(model, str | Path | ModelSpec):
+        announce(f"loading {name_of(model)}")
     network = open_network(model)
     given: AnyRecipe
     if isinstance(layer, Pick):
         given, why = layer.deployed(network), why or f"{layer.rule}: {'; '.join(layer.why)}"
+        require_lower_layer(layer, model)
     elif isinstance(layer, Recipe | FittedRecipe):
         given = layer
     else:
         (read,) = expand_layers(network, layer, ways_to_read(norm, tokens, pooling))
         read = replace(read, transform=transform, normalize=normalize, max_length=max_length)
         given = read if prompt is None else replace(read, prompt=prompt)
-    fitted = fit_recipe(network, given, fit, partial(target.require, network, mode=mode))
+    if fit is not None:
+        announce(f"fitting the map {plain_recipe(given).transform}")
+    fitted = fit_recipe(network, given, fit, partial(target.check_supported, network, mode=mode))
     table = scores_of(scores, fitted) if scores is not None else None
-    return export_fitted(network, fitted, Path(out), backend=target, mode=mode, why=why, scores=table)
+    announce(f"saving layer {fitted.recipe.layer} of {network.depth}")
+    return export_fitted(
+        network, fitted, Path(out), backend=target, compared=compared, mode=mode, why=why, scores=table,
+        announce=announce,
+    )  # fmt: skip
 
 
-def scores_of(run: Any, fitted: FittedRecipe) -> LayerTable:
-    """The scores of this very recipe and model in a run of eval; raises where it has none."""
+def name_of(model: Any) -> str:
+    """What a message calls the model: its name where one was given, else its class."""
+    if isinstance(model, str | Path | ModelSpec | Network):
+        return str(model.name if isinstance(model, ModelSpec | Network) else model)
+    return f"the {type(model).__name__}"
+
+
+def require_lower_layer(pick: Pick, model: Any) -> None:
+    """Raises where pick recommends the last layer: the export would be a full copy under another name."""
+    if pick.keep_last:
+        name = name_of(model)
+        raise InputError(
+            f"pick recommends keeping the last layer: an export would be a full copy of {name}. Use {name} itself; "
+            f"--layer last (layer='last') makes a copy anyway; `layerwise pick {name} --data FILE --prefer fast` looks "
+            "for a faster layer"
+        )
+
+
+def fit_to_use(layer: int | str | Recipe | Pick | FittedRecipe, transform: str, fit: Any) -> Any:
+    """What the map is fitted on, or None; says so where `fit` was given and has no effect.
+
+    The answer of pick is not known beforehand, so there it is a warning; elsewhere it is an error.
+    """
+    if fit is None:
+        return None
+    if isinstance(layer, Pick):
+        if layer.recipe.transform == "none":
+            warnings.warn(
+                f"pick chose layer {layer.recipe.layer} without a linear map; --fit is not needed", stacklevel=3
+            )
+            return None
+        if layer.fitted is not None and layer.fitted.recipe == layer.recipe:
+            warnings.warn("the map saved with the pick is used; --fit is not needed", stacklevel=3)
+            return None
+    elif isinstance(layer, Recipe | FittedRecipe):
+        if plain_recipe(layer).transform == "none":
+            raise InputError(
+                "the recipe has no linear map (transform none), so there is nothing to fit; leave --fit (fit=) out, or "
+                'name a map in the recipe, such as "transform": "remove_top:3"'
+            )
+    elif transform == "none":
+        raise InputError(
+            "there is no linear map to fit: add one, such as --transform remove_top:3 (transform=), or leave --fit "
+            "(fit=) out"
+        )
+    return fit
+
+
+def texts_to_compare(texts: Any) -> ComparedTexts:
+    """The texts to compare with the original model on: 120 of the demo texts, or up to 500 of the user's own."""
+    source = open_source(texts)
+    name, demo = source.name, source.name == "demo"
+    if not demo and not source.remote:  # a fair sample; of a hub data set, which would be downloaded whole, the first
+        source = source.sample(MOST_TEXTS)
+    chosen = islice(source, DEMO_TEXTS if demo else MOST_TEXTS)
+    return ComparedTexts([example.text for example in chosen], name)
+
+
+def scores_of(run: Run | LayerTable | str | Path, fitted: FittedRecipe) -> LayerTable:
+    """The scores of this recipe and model in a run of eval; raises where it has none."""
     opened = Run.open(run)
     if opened.kind != "eval":
-        raise InputError(f"{opened.place} is not an eval; --scores takes one, of this model and recipe")
+        raise InputError(f"{opened.place} is a {opened.kind}, not an eval; --scores takes an eval of this model")
     if not fitted.model.same_as(opened.table.require_model()):
-        raise InputError(f"{opened.place} is of another model than {fitted.model.name}; leave --scores out")
+        raise InputError(f"{opened.place} is an eval of another model than {fitted.model.name}; leave --scores out")
     fit = fitted.fitted_on.fingerprint if fitted.fitted_on else ""
-    found = [row for row in opened.table if is_of(row, fitted.recipe) and row.fit == fit]
+    found = [row for row in opened.table if is_score_of(row, fitted.recipe) and row.fit == fit]
     if not found:
         raise InputError(
             f"{opened.place} has no score of this recipe with this map; score it with --recipe, or leave --scores out"
@@ -99,6 +213,6 @@ def scores_of(run: Any, fitted: FittedRecipe) -> LayerTable:
     return LayerTable(tuple(found), opened.table.run)
 
 
-def is_of(row: LayerScore, recipe: Recipe) -> bool:
+def is_score_of(row: LayerScore, recipe: Recipe) -> bool:
     """True if the row is a score of the recipe, whatever its map was fitted on."""
     return all(getattr(row, name) == value for name, value in asdict(recipe).items())

@@ -1,5 +1,6 @@
 """tradeoff: what each layer scores and costs."""
 
+import shlex
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -7,42 +8,88 @@ from typing import Any
 import pandas as pd
 
 from layerwise.core.checks import ExportMode
+from layerwise.core.errors import InputError
 from layerwise.core.preprocessors import require_tokenizer
-from layerwise.exporter.tradeoff import front, tradeoffs
+from layerwise.core.progress import announcer
+from layerwise.exporter.summary import EXAMPLE_TASK
+from layerwise.exporter.tradeoff import pareto_front, tradeoffs
 from layerwise.inputs.modalities import open_source
 from layerwise.models.opening import network_of_run
 from layerwise.options.tradeoff import TradeoffOptions
-from layerwise.runs.folder import Run, require_place_for, write_record
+from layerwise.runs.folder import Run, is_run, require_place_for, write_record
 from layerwise.runs.records import TRADEOFF
+from layerwise.runs.table import LayerTable
 
 TIMED_TEXTS = 16
 
 
 def tradeoff(
-    run: Any,
+    run: Run | LayerTable | str | Path,
     score: str = "mean",
     *,
     model: Any = None,
     data: Any = "demo",
     mode: ExportMode = "portable",
     repeats: int = 5,
+    progress: bool = False,
 ) -> pd.DataFrame:
-    """For each layer of an evaluation (or scan): its score, relative latency, parameters and memory.
+    """What each layer of a run scores and costs: relative time, parameters and memory.
 
-    Of an evaluation, the column `pareto` marks layers that no other beats at both score and size; a metric of a scan
-    has no better end, so nothing is marked. `score` is a task or metric of the run, or `mean` over all tasks. The
-    model is loaded to be timed; pass it where the run's own name no longer leads to it. `report` and `plot` show what
-    this leaves in the run's folder.
+    The model is loaded to be timed. `report` and `plot` show what this leaves in the run's folder.
+
+    Args:
+        run: a run of `evaluate` or `scan`: its folder or its table.
+        score: a task or metric of the run, or "mean" over all tasks.
+        model: the model to time, where the name in the run's record no longer leads to it.
+        data: texts to time the model on, in any form that `layerwise.texts` takes; the first 16 are used.
+        mode: which export is costed: "portable" keeps one block more than needed, "compact" none.
+        repeats: how often each layer is timed; the median counts.
+        progress: show a progress bar, and a line before each slow step, on standard error.
+
+    Returns:
+        One row per layer and way to read it: layer, depth, norm, tokens, transform, score, latency (1.0 is the whole
+        model), parameters, bytes. For an evaluation also `pareto`: True for layers that no other beats at both score
+        and size. A higher value of a scan's metric is not better, so nothing is marked there.
+
+    Raises:
+        InputError: `run` is a model, or has no such score, or the model is not the one that the run was made with.
+
+    Example:
+        >>> table = layerwise.scan(model, texts, metrics="dataset_entropy")
+        >>> costs = layerwise.tradeoff(table, "dataset_entropy", data=texts, repeats=1)
+        >>> float(costs.parameters.max()) > float(costs.parameters.min())
+        True
     """
-    TradeoffOptions(score=score, model=model, data=data, mode=mode, repeats=repeats)
+    TradeoffOptions(score=score, model=model, data=data, mode=mode, repeats=repeats, progress=progress)
+    require_no_model(run)
     opened = Run.open(run)
     place = run if isinstance(run, str | Path) else None
     if place is not None:
         require_place_for(place, TRADEOFF)  # noticed now, not after the model was timed
-    network = network_of_run(opened.table.require_model(), model)
+    recorded = opened.table.require_model()
+    announcer(progress)(f"loading {recorded.name}")
+    network = network_of_run(recorded, model)
     require_tokenizer(network.preprocessor, "tradeoff")
     batch = [example.text for example in islice(open_source(data), TIMED_TEXTS)]
-    frame = tradeoffs(opened.table, network, batch, score=score, mode=mode, repeats=repeats)
+    frame = tradeoffs(opened.table, network, batch, score=score, mode=mode, repeats=repeats, progress=progress)
     if place is not None:
-        write_record(place, TRADEOFF, front(frame, score) | {"model": network.identity().to_record()})
+        write_record(place, TRADEOFF, pareto_front(frame, score) | {"model": network.identity().to_record()})
     return frame
+
+
+def require_no_model(run: object) -> None:
+    """Raises where a model was passed instead of a run, with the commands that make one."""
+    if isinstance(run, Run | LayerTable):
+        return
+    if not isinstance(run, str | Path):
+        raise InputError(
+            f"tradeoff takes an eval run, not a {type(run).__name__}; first run "
+            "layerwise.evaluate(model, tasks, out='scores'), then layerwise.tradeoff('scores')"
+        )
+    is_model, is_missing = (Path(run) / "config.json").is_file(), not Path(run).exists() and "://" not in str(run)
+    if (is_model or is_missing) and not is_run(run):
+        what = f"{run} is a model, not an eval run;" if is_model else f"there is no run {run}; if it is a model,"
+        raise InputError(
+            f"{what} first run: layerwise eval {shlex.quote(str(run))} --tasks {EXAMPLE_TASK} --out scores, "
+            "then: layerwise tradeoff scores"
+        )

@@ -3,6 +3,7 @@
 import sys
 from argparse import ArgumentParser, Namespace
 
+from layerwise.cli.export import print_certificate
 from layerwise.cli.flags import add_options
 from layerwise.cli.shared import add_model, model_spec
 from layerwise.options.export import ExportOptions
@@ -21,17 +22,12 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    from layerwise.api.export import export
-    from layerwise.api.pick import pick
-    from layerwise.api.texts import texts
-    from layerwise.exporter.folder import require_new
-    from layerwise.models.opening import open_network
+    from layerwise.api.embedder import pick_and_export
 
-    data = texts(args.data, column=args.column)
-    require_new(args.out)
-    network = open_network(model_spec(args))
-    found = pick(network, data, labels=args.labels, static=args.static, max_length=args.max_length)
-    print(found)
-    export(network, found, args.out, mode=args.mode)
+    pick_and_export(
+        model_spec(args), args.data, args.out, column=args.column, labels=args.labels, static=args.static,
+        max_length=args.max_length, mode=args.mode, progress=True, on_pick=print,
+    )  # fmt: skip
+    print_certificate(args.out, as_json=False)
     print(f"saved in {args.out}: SentenceTransformer({args.out!r}) loads it", file=sys.stderr)
     return 0

@@ -1,17 +1,16 @@
 """`layerwise export`: a layer as a smaller model that plain sentence-transformers loads."""
 
 import json
-import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
 from layerwise.cli.flags import add_options, chosen
-from layerwise.cli.shared import add_model, model_spec
+from layerwise.cli.shared import add_json, add_model, model_spec, short_warnings
 from layerwise.options.export import ExportOptions
 from layerwise.options.texts import TextOptions
 
-HELP = "a layer as a smaller model that plain SentenceTransformer(path) loads, with proof"
+HELP = "write a layer as a smaller model that plain SentenceTransformer(path) loads, and check its vectors"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -25,7 +24,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--out", required=True, help="folder to write; must not exist")
     add_options(parser, ExportOptions)
-    add_options(parser, TextOptions, only=["column"], helps={"column": "column of --fit that holds the text"})
+    add_options(parser, TextOptions, only=["column"], helps={"column": "column of --fit and --texts with the text"})
+    add_json(parser, "the whole certificate, layerwise.json,")
 
 
 def run(args: Namespace) -> int:
@@ -34,14 +34,33 @@ def run(args: Namespace) -> int:
     from layerwise.maps.fitted import load_recipe
     from layerwise.selection.pick import Pick
 
-    fit = args.fit if args.fit and (Path(args.fit).is_dir() or "://" in args.fit) else None
-    if args.fit and fit is None:
-        fit = texts(args.fit, column=args.column)
+    options = chosen(args, ExportOptions) | {"texts": texts(args.texts, column=args.column)}
+    if args.fit and not (Path(args.fit).is_dir() or "://" in args.fit):  # else the folder of a scan
+        options["fit"] = texts(args.fit, column=args.column)
     layer: Any = load_recipe(args.recipe) if args.recipe else args.layer
     if args.layer and args.layer.endswith(":auto"):
         layer = Pick.load(args.layer.removesuffix(":auto"))
-    export(model_spec(args), layer, args.out, **chosen(args, ExportOptions) | {"fit": fit})
-    proof = json.loads((Path(args.out) / "layerwise.json").read_text(encoding="utf-8"))
-    print(json.dumps(proof, indent=1))
-    print(f"largest difference {proof['max_difference']:.1e}; saved in {args.out}", file=sys.stderr)
+    with short_warnings():
+        export(model_spec(args), layer, args.out, **options, progress=True)
+    print_certificate(args.out, as_json=args.json)
     return 0
+
+
+def print_certificate(out: str, *, as_json: bool) -> None:
+    """What was exported and how it compares with the original, in about five lines, or the whole record."""
+    from layerwise.exporter.run import RECORD_FILE
+    from layerwise.exporter.summary import summary_lines
+
+    record = json.loads((Path(out) / RECORD_FILE).read_text(encoding="utf-8"))
+    print(json.dumps(record, indent=1) if as_json else "\n".join(map(wrapped, summary_lines(record, out))))
+
+
+def wrapped(line: str) -> str:
+    """The line within 80 columns, continued with an indent; a command, which begins with a space, as it is."""
+    from textwrap import fill
+
+    return (
+        line
+        if line.startswith(" ")
+        else fill(line, 80, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    )

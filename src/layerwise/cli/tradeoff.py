@@ -1,11 +1,15 @@
-"""`layerwise tradeoff`: what each layer gives and costs, with the layers marked that no other beats at both."""
+"""`layerwise tradeoff`: what each layer scores and costs, with the layers marked that no other beats at both."""
 
 import sys
 from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING
 
 from layerwise.cli.flags import add_options, chosen
 from layerwise.cli.shared import add_json, short_warnings
 from layerwise.options.tradeoff import TradeoffOptions
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 HELP = "what each layer of a run scores and costs: time, parameters, memory; the Pareto front marked"
 
@@ -20,10 +24,19 @@ def run(args: Namespace) -> int:
     from layerwise.api.tradeoff import tradeoff
 
     with short_warnings():
-        frame = tradeoff(args.run_folder, **chosen(args, TradeoffOptions))
+        frame = tradeoff(args.run_folder, **chosen(args, TradeoffOptions), progress=True)
     if args.json:
         print(frame.to_json(orient="records"))
         return 0
+    if "pareto" not in frame:
+        message = f"{args.score} is a metric of a scan; a higher value is not better, so no layer is marked"
+        print(message, file=sys.stderr)
+    print(table_text(frame))
+    return 0
+
+
+def table_text(frame: "pd.DataFrame") -> str:
+    """The table within 80 columns: what is the same in every row is said once, above it."""
     shown = frame.assign(
         depth=(100 * frame.depth).round().astype(int).astype(str) + "%",
         score=frame.score.round(2),
@@ -32,8 +45,6 @@ def run(args: Namespace) -> int:
     )
     if "pareto" in frame:
         shown["pareto"] = frame.pareto.map({True: "*", False: ""})
-    else:
-        message = f"{args.score} is a metric of a scan, which has no better end: no layer is marked as the best trade"
-        print(message, file=sys.stderr)
-    print(shown.rename(columns={"bytes": "memory"}).to_string(index=False))
-    return 0
+    same = [name for name in ("norm", "tokens", "transform") if frame[name].nunique() == 1]
+    caption = ", ".join([*(f"{name} {frame[name].iloc[0]}" for name in same), "latency: share of the whole model"])
+    return f"{caption}\n{shown.drop(columns=same).rename(columns={'bytes': 'memory'}).to_string(index=False)}"

@@ -1,57 +1,93 @@
-"""The model card: what this is, how to use it, the proof, and the metadata that the hub reads."""
+"""The model card: how to use the model, what it is, what was checked and what was not, and the hub's metadata."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from layerwise.core.recipe import Recipe
-from layerwise.exporter.backends.backend import Job, Saved
+from layerwise.exporter.backends.backend import ExportJob, SavedExport
+from layerwise.exporter.summary import agreement_words, eval_command, recipe_words, score_words, size_words
 from layerwise.models.network import Network
 from layerwise.runs.table import LayerTable
 from layerwise.runs.tasks import task_records
 
 
-def card(job: Job, saved: Saved, record: dict[str, Any], scores: LayerTable | None) -> str:
+def model_card(job: ExportJob, saved: SavedExport, record: Mapping[str, Any], scores: LayerTable | None) -> str:
     """README.md of the folder."""
-    network, recipe = job.network, job.recipe
-    usual = asdict(Recipe(recipe.layer))
-    words = [f"{name} {word}" for name, word in asdict(recipe).items() if word != usual[name] or name == "layer"]
-    kept = f" {saved.blocks} of {network.depth} blocks are kept." if saved.blocks else ""
-    chosen = f"How it was chosen: {record['chosen_by']}." if record["chosen_by"] else ""
-    differs = f"{record['max_difference']:.1e} (largest entry {record['largest_entry']:.1e})"
+    name = one_line(Path(job.network.name).name)
+    title = f"{name}, as shipped" if job.recipe.shipped else f"Layer {job.recipe.layer} of {name}"
     return "\n".join([
-        metadata(network, recipe, saved, scores), "",
-        f"# Layer {recipe.layer} of {Path(network.name).name}", "",
-        f"Made by layerwise: {', '.join(map(printable, words))}.{kept}",
-        chosen, "",
-        "```python", saved.loading, "```", "",
-        f"- Largest difference from the measured vectors, on {record['texts']} texts: {differs}",
-        f"- Parameters: {record['parameters']['after']:,} of {record['parameters']['before']:,}",
-        f"- Time to encode texts against the whole model: {record['relative_latency']}",
-        *([f"- The map was fitted on {fitted_words(record['fitted_on'])}."] if record["fitted_on"] else []),
-        *([f"- Needs {saved.needs}."] if saved.needs else []),
-        *(f"- {note}" for note in saved.notes), "",
+        metadata(job.network, job.recipe, saved, scores), "",
+        f"# {title}", "",
+        "## How to use", "",
+        "```python", saved.loading_code, "```", "",
+        *([f"Needs {saved.requirements}.", ""] if saved.requirements else []),
+        *(line for note in saved.notes for line in (note, "")),
+        "## What it is", "", *what_it_is(job, record, name), "",
+        "## What was checked", "", *what_was_checked(job, record, name), "",
+        "## What was not measured", "", *what_was_not_measured(job, record, name), "",
     ])  # fmt: skip
 
 
-def fitted_words(fitted_on: dict[str, Any]) -> str:
-    """What a map was fitted on, in words; names may come from files, so they stay on one line."""
-    return f"{fitted_on['count']:,} texts ({printable(fitted_on['name'])}, fingerprint {fitted_on['fingerprint']})"
+def what_it_is(job: ExportJob, record: Mapping[str, Any], name: str) -> list[str]:
+    usual = asdict(Recipe(job.recipe.layer))
+    words = [f"{field} {word}" for field, word in asdict(job.recipe).items() if word != usual[field]]
+    settings = f" Settings: {', '.join(map(one_line, words))}." if words else ""
+    fitted_on = record["fitted_on"]
+    return [
+        f"An embedding model that gives the vectors of {one_line(recipe_words(job.recipe, name))}, made with layerwise "
+        f"{record['versions']['layerwise']}. It has {size_words(record)}.{settings}",
+        *(["", f"How the layer was chosen: {one_line(record['chosen_by'])}."] if record["chosen_by"] else []),
+        *(["", f"The linear map was fitted without labels on {fitted_words(fitted_on)}."] if fitted_on else []),
+    ]
 
 
-def printable(text: str) -> str:
+def what_was_checked(job: ExportJob, record: Mapping[str, Any], name: str) -> list[str]:
+    differs = f"{record['max_difference']:.1e} (largest entry {record['largest_entry']:.3g})"
+    original = record["difference_from_original"]
+    return [
+        f"- Faithful to {one_line(recipe_words(job.recipe, name))}: on {record['texts']} texts, the vectors differ "
+        f"from the measured ones by at most {differs}.",
+        *([f"- Against `{name}` itself they differ by at most {original:.1e}."] if original is not None else []),
+        f"- Agreement with {name} as shipped on {one_line(agreement_words(record['agreement']))}.",
+        f"- Time to encode: {record['relative_latency']:.2f} of the whole model, measured on one machine.",
+        *([f"- Scores on tasks: {one_line(score_words(record['scores']))}."] if record["scores"] else []),
+    ]
+
+
+def what_was_not_measured(job: ExportJob, record: Mapping[str, Any], name: str) -> list[str]:
+    if record["whole_model"]:
+        return [f"Quality on a task. The model is a copy of {name}, so its scores are those of {name}."]
+    other = "other tasks" if record["scores"] else "a task"
+    lines = [
+        f"Quality against {name} on {other}. The checks above show that this model is faithful to layer "
+        f"{job.recipe.layer}; they do not show that layer {job.recipe.layer} is as good as the whole model."
+    ]
+    if command := eval_command(record, "PATH"):
+        lines += ["", "To score it on a task, and the original in the same way:", "", "```bash", command, "```"]
+    return lines
+
+
+def fitted_words(fitted_on: Mapping[str, Any]) -> str:
+    """What a map was fitted on, in words."""
+    return f"{fitted_on['count']:,} texts ({one_line(fitted_on['name'])}, fingerprint {fitted_on['fingerprint']})"
+
+
+def one_line(text: str) -> str:
+    """The text with line breaks and control characters written out: names come from files, prompts from users."""
     return text.encode("unicode_escape").decode() if not text.isprintable() else text
 
 
-def metadata(network: Network, recipe: Recipe, saved: Saved, scores: LayerTable | None) -> str:
-    """The YAML head: base model, its licence, and the scores of this very readout as a model index."""
+def metadata(network: Network, recipe: Recipe, saved: SavedExport, scores: LayerTable | None) -> str:
+    """The YAML block at the top: base model, its licence, and the scores of this recipe as a model index."""
     from huggingface_hub import EvalResult, ModelCardData
 
     wanted = asdict(recipe.readout) | {name: getattr(recipe, name) for name in ("transform", "normalize", "prompt")}
     tasks = task_records(scores.run) if scores else {}
     results = []
     for row in scores.where(**wanted) if scores else ():
-        task = tasks.get(row.metric)  # runs of earlier versions do not say what kind of task it was
+        task = tasks.get(row.metric)  # None: runs of earlier versions do not record the type of a task
         results.append(
             EvalResult(
                 task_type="sentence-similarity",
@@ -68,14 +104,14 @@ def metadata(network: Network, recipe: Recipe, saved: Saved, scores: LayerTable 
         "pipeline_tag": "sentence-similarity",
         "tags": [*([saved.library] if saved.library else []), "layerwise"],
         "base_model": name if "/" in name and not name.startswith(("/", ".")) else None,
-        "license": licence_of(name, network.revision),
+        "license": base_licence(name, network.revision),
     }
     if results:
         content |= {"model_name": f"{Path(name).name}-layer-{recipe.layer}", "eval_results": results}
     return f"---\n{ModelCardData(**content).to_yaml()}\n---"
 
 
-def licence_of(name: str, revision: str) -> str | None:
+def base_licence(name: str, revision: str) -> str | None:
     """The licence that the base model's own card states; None where it states none or cannot be read."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError

@@ -1,7 +1,7 @@
-"""The certificate: vectors of an exported model against those that scan measures, and what it costs."""
+"""The certificate: vectors of an exported model against those that scan measures, the original's, and what it costs."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -12,62 +12,68 @@ from torch import Tensor
 
 from layerwise.core.errors import ExportError
 from layerwise.core.recipe import Recipe
-from layerwise.exporter.backends.backend import Backend, Encoder, Job
+from layerwise.exporter.agreement import ComparedTexts, agreement
+from layerwise.exporter.backends.backend import Backend, Encoder, ExportJob
 from layerwise.exporter.timing import relative_times
 from layerwise.inputs.text import demo_texts
 from layerwise.maps.linear import LinearMap
 from layerwise.models.network import Network
 from layerwise.passes.recipes import rows_of_parts
 
-LARGEST_DIFFERENCE = 1e-6  # relative to the largest entry: the float noise of a re-ordered sum
+RELATIVE_TOLERANCE = 1e-6  # relative to the largest entry: rounding noise of sums in another order
 HALF_PRECISION_NOISE = 1e5  # how much coarser sums are in bfloat16 and float16
 OTHER_DEVICE_NOISE = 100.0  # how much further two kinds of devices are apart than two runs on one; no GPU was measured
-ALONE = 4  # texts that are also encoded one by one, without padding
-TIMED = 16  # texts, the long one at the end not among them
+UNBATCHED_TEXTS = 4  # texts that are also encoded one by one, without padding
+TIMED_TEXTS = 16  # texts; the long one at the end is not among them
 CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
-class Measured:
+class ExpectedVectors:
     """The vectors that the exported model must give, and how far it may be off."""
 
     texts: Sequence[str]
     vectors: Tensor  # (N, E)
-    allowed: float
+    tolerance: float
 
     @property
     def largest(self) -> float:
         return float(self.vectors.abs().max())
 
 
-def certify(job: Job, backend: Backend, folder: Path, packages: Sequence[str]) -> dict[str, Any]:
-    """Proof that the folder gives the recipe's vectors: padded, alone, short, long; raises ExportError if it does not.
+def certify(
+    job: ExportJob,
+    backend: Backend,
+    folder: Path,
+    packages: Sequence[str],
+    compared: ComparedTexts,
+    announce: Callable[[str], None] = lambda line: None,
+) -> dict[str, Any]:
+    """Checks that the folder gives the recipe's vectors: padded, alone, short, long; raises ExportError if not.
 
-    It is loaded on the device of the measured model and on the CPU, and must give them on both. `packages` are named
-    with their versions.
+    It is loaded on the device of the measured model and on the CPU, and must give them on both. The record also holds
+    how much the vectors agree with the original's on the texts of `compared`, and the versions of `packages`.
+    `announce` gets a line before each slow step.
     """
-    network, expected = job.network, measure(job)
-    gaps: dict[str, float] = {}
+    network, expected = job.network, expected_vectors(job)
+    announce(f"checking the vectors of {len(expected.texts)} texts, and timing {TIMED_TEXTS} of them")
+    differences: dict[str, float] = {}
     for device in devices_of(network):  # that of the measured model first, the CPU last
         encoder = backend.load(folder, device)
         found = encoder.encode(expected.texts)
-        if not gaps:
-            latency = relative_latency(job, encoder, expected.texts[-1 - TIMED : -1])
-        gaps[str(device)] = require_same(job, encoder, found, expected, device)
-    original = difference_from_original(network, job.recipe, expected.texts, found, job.max_length)
-    noise = 1.0 if network.device.type == CPU.type else OTHER_DEVICE_NOISE  # the original is run on the CPU
-    if original is not None and not original <= 10 * noise * expected.allowed:
-        raise ExportError(
-            f"the exported model differs from {network.name} as sentence-transformers loads it by {original:.2e} "
-            f"(largest entry {expected.largest:.2e}), so it was not kept; please report this model"
-        )
+        if not differences:
+            latency = relative_latency(job, encoder, expected.texts[-1 - TIMED_TEXTS : -1])
+        differences[str(device)] = require_close(job, encoder, found, expected, device)
+    original = require_same_as_original(job, expected, found)
+    announce(f"comparing with {Path(network.name).name} on {len(compared.texts)} texts ({compared.source})")
     return {
-        "max_difference": max(gaps.values()),
+        "max_difference": max(differences.values()),
         "mean_difference": float((found - expected.vectors).abs().mean()),
-        "differences": gaps,
+        "differences": differences,
         "largest_entry": expected.largest,
         "difference_from_original": original,
         "texts": len(expected.texts),
+        "agreement": asdict(agreement(job, encoder, compared)),
         "parameters": {"before": sum(p.numel() for p in network.module.parameters()), "after": encoder.parameters},
         "bytes": sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()),
         "relative_latency": latency,
@@ -80,11 +86,11 @@ def devices_of(network: Network) -> tuple[torch.device, ...]:
     return (CPU,) if network.device.type == CPU.type else (network.device, CPU)
 
 
-def measure(job: Job) -> Measured:
+def expected_vectors(job: ExportJob) -> ExpectedVectors:
     """The recipe's vectors by the pass that scan uses, and the noise that is allowed.
 
-    Rows in the raw units of a layer with attention sinks may be thousands of times larger than what is left after
-    a map, so the noise that is allowed is relative to the largest entry that went into the vectors.
+    Unscaled rows of a layer with attention sinks may be thousands of times larger than what is left after a map, so
+    the noise that is allowed is relative to the largest entry that went into the vectors.
     """
     texts = [*demo_texts()[:24], "Short.", " ".join(demo_texts()[:40])]
     parts = rows_of_parts(job.network, job.recipe, texts, job.max_length)
@@ -97,26 +103,29 @@ def measure(job: Job) -> Measured:
     gain = 1.0 if linear is None else amplification(linear, parts, expected)
     # Vectors of one length are as large as that length: their entries grow smaller as the width grows.
     size = max(largest, float(expected.norm(dim=1).max())) if is_normalized(expected) else largest
-    return Measured(texts, expected, LARGEST_DIFFERENCE * size * noise * gain)
+    return ExpectedVectors(texts, expected, RELATIVE_TOLERANCE * size * noise * gain)
 
 
-def require_same(job: Job, encoder: Encoder, found: Tensor, expected: Measured, device: torch.device) -> float:
+def require_close(
+    job: ExportJob, encoder: Encoder, found: Tensor, expected: ExpectedVectors, device: torch.device
+) -> float:
     """The largest difference from the measured vectors, in batches and alone; raises ExportError if it is too large."""
     if found.shape != expected.vectors.shape:
         raise ExportError(
             f"the exported model gives vectors of shape {tuple(found.shape)} on {device}, not "
             f"{tuple(expected.vectors.shape)}, so it was not kept"
         )
-    alone = torch.cat([encoder.encode([text]) for text in expected.texts[-ALONE:]])
-    gap = max(float((found - expected.vectors).abs().max()), float((alone - expected.vectors[-ALONE:]).abs().max()))
+    alone = torch.cat([encoder.encode([text]) for text in expected.texts[-UNBATCHED_TEXTS:]])
+    in_batches = float((found - expected.vectors).abs().max())
+    difference = max(in_batches, float((alone - expected.vectors[-UNBATCHED_TEXTS:]).abs().max()))
     other_kind = device.type != job.network.device.type
-    if not gap <= expected.allowed * (OTHER_DEVICE_NOISE if other_kind else 1.0):
+    if not difference <= expected.tolerance * (OTHER_DEVICE_NOISE if other_kind else 1.0):
         raise ExportError(
-            f"the exported model differs from layer {job.recipe.layer} ({job.recipe.norm}) by {gap:.2e} (largest entry "
-            f"{expected.largest:.2e}) on {device}, so it was not kept; this family cannot be exported that way. Try "
-            "another mode or layer"
+            f"the exported model differs from layer {job.recipe.layer} ({job.recipe.norm}) by {difference:.2e} "
+            f"(largest entry {expected.largest:.2e}) on {device}, so it was not kept; this family cannot be exported "
+            "that way. Try another --mode or --layer"
         )
-    return gap
+    return difference
 
 
 def is_normalized(rows: Tensor) -> bool:
@@ -124,32 +133,38 @@ def is_normalized(rows: Tensor) -> bool:
     return bool((lengths - 1).abs().max() < 1e-3)
 
 
-def difference_from_original(
-    network: Network, recipe: Recipe, texts: Sequence[str], found: Tensor, max_length: int
-) -> float | None:
-    """Largest difference from the model that the user gave, as sentence-transformers runs it.
+def require_same_as_original(job: ExportJob, expected: ExpectedVectors, found: Tensor) -> float | None:
+    """Largest difference from the user's own model as sentence-transformers runs it; raises if it is too large.
 
-    Our own vectors cannot vouch for our reading of somebody else's files. None for any other recipe than the model as
-    shipped, which the original does not give.
+    Our own vectors cannot show that we read somebody else's files rightly. None for any other recipe than the model as
+    shipped: only that one can be compared number by number.
     """
+    network, recipe = job.network, job.recipe
     if not recipe.shipped or recipe.transform != "none" or recipe.normalize or network.head is None:
         return None
-    own = network.head.encode([recipe.prompt + text for text in texts], max_length)
-    return float((found - own).abs().max())
+    own = network.head.encode([recipe.prompt + text for text in expected.texts], job.max_length)
+    difference = float((found - own).abs().max())
+    noise = 1.0 if network.device.type == CPU.type else OTHER_DEVICE_NOISE  # the original is run on the CPU
+    if not difference <= 10 * noise * expected.tolerance:
+        raise ExportError(
+            f"the exported model differs from {network.name} as sentence-transformers loads it by {difference:.2e} "
+            f"(largest entry {expected.largest:.2e}), so it was not kept; please report this model"
+        )
+    return difference
 
 
 def amplification(linear: LinearMap, parts: Sequence[Tensor], expected: Tensor) -> float:
     """How much relative noise of the rows can grow in a map that takes most of their length away.
 
-    Each part meets its own columns of the map alone: the large rows of a deep layer must not excuse what happens to
-    small token embeddings that are mapped with large weights.
+    Each part is multiplied by its own columns of the map only: the large rows of a deep layer must not hide an error
+    in small token embeddings that are mapped with large weights.
     """
     columns = torch.split(linear.weight, [rows.shape[1] for rows in parts], dim=1)
     before = max(float(w.norm(2)) * float(rows.abs().max()) for w, rows in zip(columns, parts, strict=True))
     return max(1.0, before / float(expected.abs().max()))
 
 
-def relative_latency(job: Job, encoder: Encoder, texts: Sequence[str]) -> float:
+def relative_latency(job: ExportJob, encoder: Encoder, texts: Sequence[str]) -> float:
     """The exported model's time to encode the texts over that of the whole model, tokenizing included."""
     whole = Recipe(job.network.depth, max_length=job.max_length)
     runs: dict[str, Callable[[], object]] = {

@@ -16,19 +16,19 @@ from layerwise.core.outputs import is_gone, named, owner, require_writable
 OWNER_FILE = "layerwise-export.json"  # in a folder under construction: which process makes it
 
 
-def require_new(out: str | Path) -> None:
+def require_new_folder(out: str | Path) -> None:
     """Raises unless a new folder can be made there; before anything is computed, and leaving no trace."""
     if os.path.lexists(named(out)):
         raise InputError(f"{out} exists already; choose another folder, or delete it first")
     require_writable(Path(out).absolute().parent)
 
 
-def open_up(folder: Path) -> None:
+def apply_umask(folder: Path) -> None:
     """Gives files and folders the usual rights: temporary ones are readable by their owner alone."""
-    usual = os.umask(0)
-    os.umask(usual)
+    umask = os.umask(0)
+    os.umask(umask)
     for path in (folder, *folder.rglob("*")):
-        path.chmod((0o777 if path.is_dir() else 0o666) & ~usual)
+        path.chmod((0o777 if path.is_dir() else 0o666) & ~umask)
 
 
 @contextmanager
@@ -37,27 +37,27 @@ def folder_beside(out: Path) -> Iterator[Path]:
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         delete_left_behind(out)
-        beside = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}."))
+        temporary = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}."))
     except OSError as error:
         raise InputError(f"cannot write to {out.parent} ({error.strerror}); choose another folder") from None
     try:
-        write_json(beside / OWNER_FILE, owner())
-        made = beside / "model"
-        made.mkdir()
-        yield made
-        open_up(made)
-        move(made, out)
+        write_json(temporary / OWNER_FILE, owner())
+        model_folder = temporary / "model"
+        model_folder.mkdir()
+        yield model_folder
+        apply_umask(model_folder)
+        move_into_place(model_folder, out)
     except BaseException as error:
         if os.strerror(errno.ENOSPC) in str(error):  # safetensors reports it under an error class of its own
             raise InputError(f"the disk of {out.parent} is full; nothing was left there, choose another") from None
         raise
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
-def move(made: Path, out: Path) -> None:
+def move_into_place(model_folder: Path, out: Path) -> None:
     try:
-        os.replace(made, out)
+        os.replace(model_folder, out)
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
             raise

@@ -1,9 +1,10 @@
-"""Export: a fitted recipe as a folder of some format, with proof that the numbers are the same.
+"""Export: a fitted recipe as a folder of some format, kept only if its vectors are those that were measured.
 
 The folder is saved beside its place, loaded again, and compared with the vectors that scan measures. Only when they
 agree is it moved into place; otherwise nothing is left behind.
 """
 
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,16 +12,25 @@ from typing import Any
 import torch
 
 from layerwise.core.files import write_json
-from layerwise.exporter.backends.backend import Backend, Job
-from layerwise.exporter.card import card
+from layerwise.core.recipe import Recipe
+from layerwise.exporter.agreement import ComparedTexts
+from layerwise.exporter.backends.backend import Backend, ExportJob
+from layerwise.exporter.card import model_card
 from layerwise.exporter.certificate import certify
 from layerwise.exporter.folder import folder_beside
 from layerwise.maps.fitted import FittedRecipe
 from layerwise.models.network import Network
+from layerwise.models.readouts import last_recipe
 from layerwise.runs.table import LayerTable
 
 RECORD_FILE, CARD_FILE = "layerwise.json", "README.md"
-SCHEMA_VERSION = 1  # of layerwise.json
+SCHEMA_VERSION = 2  # of layerwise.json; 1 had no agreement, blocks, scores and whole_model
+
+
+def is_whole_model(network: Network, recipe: Recipe) -> bool:
+    """True for a copy of the model as shipped; false for anything that gives other vectors."""
+    last = last_recipe(network)
+    return (recipe.readout, recipe.transform, recipe.prompt) == (last.readout, "none", last.prompt)
 
 
 def export_fitted(
@@ -29,26 +39,34 @@ def export_fitted(
     out: Path,
     *,
     backend: Backend,
+    compared: ComparedTexts,
     mode: str = "portable",
     why: str = "",
     scores: LayerTable | None = None,
+    announce: Callable[[str], None] = lambda line: None,
 ) -> Any:
-    """Saves, certifies, writes the model card, moves into place; returns the model loaded on the CPU."""
+    """Saves, certifies, writes the model card, moves into place; returns the model loaded on the CPU.
+
+    `compared` holds the texts to compare with the original model on; `announce` gets a line before each slow step.
+    """
     length = fitted.recipe.max_length or network.usual_length
-    job = Job(network, fitted.recipe, fitted.linear, length, mode)
-    with folder_beside(out) as beside:
-        saved = backend.save(job, beside)
+    job = ExportJob(network, fitted.recipe, fitted.linear, length, mode)
+    with folder_beside(out) as folder:
+        saved = backend.save(job, folder)
         record = {
             "schema_version": SCHEMA_VERSION,
             "backend": backend.name,
             "recipe": asdict(fitted.recipe),
             "model": asdict(fitted.model),
             "fitted_on": asdict(fitted.fitted_on) if fitted.fitted_on else None,
+            "whole_model": is_whole_model(network, fitted.recipe),
             "mode": mode,
             "chosen_by": why,
+            "blocks": {"before": network.depth, "after": saved.blocks or None},
+            "scores": {row.metric: row.value for row in scores} if scores else {},
             **saved.record,
-            **certify(job, backend, beside, saved.packages),
+            **certify(job, backend, folder, saved.packages, compared, announce),
         }
-        write_json(beside / RECORD_FILE, record)
-        (beside / CARD_FILE).write_text(card(job, saved, record, scores), encoding="utf-8")
+        write_json(folder / RECORD_FILE, record)
+        (folder / CARD_FILE).write_text(model_card(job, saved, record, scores), encoding="utf-8")
     return backend.load(out, torch.device("cpu")).model

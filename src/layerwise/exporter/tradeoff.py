@@ -1,4 +1,4 @@
-"""Trade-off: what each layer gives and what it costs, measured on the model cut there; the Pareto front marked."""
+"""Trade-off: the score and the cost of each layer, measured on the model cut there, with the Pareto front marked."""
 
 import statistics
 import warnings
@@ -9,9 +9,10 @@ from typing import Any
 import pandas as pd
 
 from layerwise.core.errors import ExportError, InputError
+from layerwise.core.progress import announcer, progress_bar
 from layerwise.core.recipe import Readout
 from layerwise.exporter.backends.sentence_transformers.routes import choose_route
-from layerwise.exporter.timing import relative_times
+from layerwise.exporter.timing import relative_times, rounds_of
 from layerwise.inputs.source import Example
 from layerwise.models.network import Network
 from layerwise.passes.vectors import pooled_vectors
@@ -23,32 +24,39 @@ COLUMNS = ("layer", "depth", "norm", "tokens", "transform", "score", "latency", 
 
 
 def tradeoffs(
-    table: LayerTable, network: Network, texts: Sequence[str], *, score: str, mode: str, repeats: int
+    table: LayerTable,
+    network: Network,
+    texts: Sequence[str],
+    *,
+    score: str,
+    mode: str,
+    repeats: int,
+    progress: bool = False,
 ) -> pd.DataFrame:
-    """One row a recipe of the table. Latency is a share of the whole model's; score is in the table's own units.
+    """One row per recipe of the table. Latency is a share of the whole model's; score is in the table's own units.
 
-    Scores of tasks have a better end, so the layers that no other beats are marked; a metric of a scan has none.
+    A higher score on a task is better, so the layers that no other beats are marked; that is not so for a metric.
     """
     scores = mean_scores(table, score)
     cost = {}
     for layer, norm in dict.fromkeys((row.layer, row.norm) for row in scores):
         try:
-            cost[layer, norm] = choose_route(network, layer, norm, mode).keep
-        except ExportError:  # this family has no such export, so it has no cost
+            cost[layer, norm] = choose_route(network, layer, norm, mode).blocks
+        except ExportError:  # this layer of this family cannot be exported, so it has no cost
             continue
-    times = cut_times(network, sorted(set(cost.values())), texts, repeats)
-    sizes = {keep: parameters_of(network, keep) for keep in set(cost.values())}
+    times = truncated_times(network, sorted(set(cost.values())), texts, repeats, progress=progress)
+    sizes = {block_count: truncated_parameters(network, block_count) for block_count in set(cost.values())}
     rows = []
     for row in scores:
         if (row.layer, row.norm) in cost:
-            keep = cost[row.layer, row.norm]
-            size = sizes[keep]
-            told = (row.layer, row.depth, row.norm, row.tokens, row.transform, row.value, times[keep], size)
-            rows.append((*told, size * network.dtype.itemsize))
+            block_count = cost[row.layer, row.norm]
+            size = sizes[block_count]
+            readout = (row.layer, row.depth, row.norm, row.tokens, row.transform)
+            rows.append((*readout, row.value, times[block_count], size, size * network.dtype.itemsize))
     frame = pd.DataFrame(rows, columns=list(COLUMNS[:-1]))
     if not is_task(scores[0]):
         return frame
-    # Fewer parameters always run in less time; timing noise must not decide who is on the front.
+    # Fewer parameters always run in less time, so timing noise need not decide which layers are on the front.
     frame["pareto"] = [
         s == s and not ((frame.score > s) & (frame.parameters <= p) | (frame.score >= s) & (frame.parameters < p)).any()
         for s, p in zip(frame.score, frame.parameters, strict=True)
@@ -56,10 +64,10 @@ def tradeoffs(
     return frame
 
 
-def front(frame: pd.DataFrame, score: str) -> dict[str, Any]:
-    """The best recipe of each layer, for the pictures: layers with score, latency, parameters, memory, pareto.
+def pareto_front(frame: pd.DataFrame, score: str) -> dict[str, Any]:
+    """The best recipe of each layer, for the figures: layers with score, latency, parameters, memory, pareto.
 
-    Of a metric, which has no better end, it is the first of each layer, and none is on the front.
+    For a metric, where higher is not better, it is the first recipe of each layer, and none is on the front.
     """
     ordered = frame.sort_values("score", ascending=False) if "pareto" in frame else frame.assign(pareto=False)
     best = ordered.drop_duplicates("layer").sort_values("layer")
@@ -73,7 +81,7 @@ def front(frame: pd.DataFrame, score: str) -> dict[str, Any]:
 
 
 def mean_scores(table: LayerTable, score: str) -> list[LayerScore]:
-    """One row a recipe: of one task or metric, or the mean over all tasks of an evaluation."""
+    """One row per recipe: of one task or metric, or the mean over all tasks of an evaluation."""
     metrics = sorted({row.metric for row in table})
     if score == "mean" and not all(is_task(row) for row in table):
         raise InputError(f"metrics of a scan have no common mean; name one: --score {metrics[0]}")
@@ -82,25 +90,27 @@ def mean_scores(table: LayerTable, score: str) -> list[LayerScore]:
     groups: dict[tuple[Any, ...], list[LayerScore]] = {}
     chosen = [row for row in table if score in ("mean", row.metric)]
     for row in chosen:
-        # Of a metric in several row treatments or levels of stress, the first: their mean would say nothing.
+        # Of a metric in several row treatments or levels of stress, the first: their mean has no meaning.
         if (row.rows, row.condition, str(row.level)) == (chosen[0].rows, chosen[0].condition, str(chosen[0].level)):
             groups.setdefault((row.layer, row.dtype, *row.recipe), []).append(row)
     for rows in groups.values():
-        require_one_each(rows)
-    most = max(map(len, groups.values()))
-    whole = [rows for rows in groups.values() if len(rows) == most]  # a mean over fewer tasks says something else
-    if len(whole) < len(groups):
-        fewer = sorted({rows[0].layer for rows in groups.values() if len(rows) < most})
-        listed = ", ".join(map(str, fewer))
-        warnings.warn(f"layers {listed} have scores of fewer than {most} tasks and are left out", stacklevel=3)
+        require_unique_scores(rows)
+    task_count = max(map(len, groups.values()))
+    complete = [
+        rows for rows in groups.values() if len(rows) == task_count
+    ]  # a mean over fewer tasks is another number
+    if len(complete) < len(groups):
+        incomplete = sorted({rows[0].layer for rows in groups.values() if len(rows) < task_count})
+        listed = ", ".join(map(str, incomplete))
+        warnings.warn(f"layers {listed} have scores of fewer than {task_count} tasks and are left out", stacklevel=3)
     return [
         LayerScore(**vars(rows[0]) | {"metric": score, "value": statistics.fmean(row.value for row in rows)})
-        for rows in whole
+        for rows in complete
     ]
 
 
-def require_one_each(rows: Sequence[LayerScore]) -> None:
-    """Raises where a recipe has two numbers of one metric, as on two data sets: their mean would say nothing."""
+def require_unique_scores(rows: Sequence[LayerScore]) -> None:
+    """Raises where a recipe has two values of one metric, as on two data sets: their mean has no meaning."""
     if len({row.metric for row in rows}) < len(rows):
         names = ("data", "data_hash", "settings_hash", "model", "revision", "model_hash")
         differing = [name for name in names if len({getattr(row, name) for row in rows}) > 1]
@@ -115,20 +125,28 @@ def is_task(row: LayerScore) -> bool:
     return row.rows == "-"
 
 
-def parameters_of(network: Network, keep: int) -> int:
+def truncated_parameters(network: Network, block_count: int) -> int:
     """Parameters of the model cut after so many blocks."""
     if network.anatomy.shared:
         return sum(p.numel() for p in network.module.parameters())
-    blocks = list(network.anatomy.blocks)[keep:]
-    gone = {id(p): p.numel() for block in blocks for p in block.parameters()}
-    return sum(p.numel() for p in network.module.parameters()) - sum(gone.values())
+    blocks = list(network.anatomy.blocks)[block_count:]
+    removed = {id(p): p.numel() for block in blocks for p in block.parameters()}
+    return sum(p.numel() for p in network.module.parameters()) - sum(removed.values())
 
 
-def cut_times(network: Network, keeps: Sequence[int], texts: Sequence[str], repeats: int) -> dict[int, float]:
+def truncated_times(
+    network: Network, block_counts: Sequence[int], texts: Sequence[str], repeats: int, *, progress: bool = False
+) -> dict[int, float]:
     """Time of a pass that stops after so many blocks, as a share of the whole model's."""
     examples = [Example(str(i), text) for i, text in enumerate(texts)]
 
-    def run(keep: int) -> object:
-        return pooled_vectors(network, examples, [Readout(keep)], max_length=min(TIMED_LENGTH, network.max_length))
+    def run(block_count: int) -> object:
+        return pooled_vectors(
+            network, examples, [Readout(block_count)], max_length=min(TIMED_LENGTH, network.max_length)
+        )
 
-    return relative_times({k: partial(run, k) for k in {*keeps, network.depth}}, network.depth, repeats)
+    depths = sorted({*block_counts, network.depth})
+    announcer(progress)(f"timing {len(depths)} depths on {len(texts)} texts, {rounds_of(repeats)} times each")
+    with progress_bar(progress, len(depths) * rounds_of(repeats), "passes") as on_batch:
+        runs = {block_count: partial(run, block_count) for block_count in depths}
+        return relative_times(runs, network.depth, repeats, on_run=partial(on_batch, 1, 0))

@@ -1,9 +1,11 @@
 """embed: the vectors of layers."""
 
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
 
 from layerwise.options.engine import Progress
-from layerwise.options.field import require_valid
+from layerwise.options.field import Option, require_valid
 from layerwise.options.reading import BatchTokens, Layers, MaxLength, OneNorm, OneOwnPooling, OneTokenChoice
 
 
@@ -17,6 +19,8 @@ class EmbedOptions:
     pooling: OneOwnPooling = None
     max_length: MaxLength = None
     batch_tokens: BatchTokens = 4096
+    out: Annotated[str | Path | None, Option("Parquet file to write: id, text, layer_K")] = None
+    overwrite: Annotated[bool, Option("replace an existing file")] = False
     progress: Progress = False
 
     def __post_init__(self) -> None:

@@ -4,12 +4,14 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from layerwise.core.checks import ExportMode, TokenChoice, require_transform
+from layerwise.options.engine import Progress
 from layerwise.options.field import Option, require_valid
 from layerwise.options.reading import GROUP as READING
 from layerwise.options.reading import MaxLength, OneNorm, OneOwnPooling
 
 Mode = Annotated[
-    ExportMode, Option("portable: one surplus block, any version loads it; compact: none, needs transformers 5.18")
+    ExportMode,
+    Option("portable: one block more than needed, any version loads it; compact: none more, needs transformers 5.18"),
 ]
 
 
@@ -34,12 +36,16 @@ class ExportOptions:
         Any, Option("what to fit the map on: a file of texts, demo, or the folder of a scan", names_texts=True)
     ] = None
     normalize: Annotated[bool, Option("scale vectors to length 1")] = False
-    prompt: Annotated[str | None, Option("put before every text; default: the model's own, if it ships one")] = None
+    prompt: Annotated[str | None, Option("text put before every input; default: the model's own, if any")] = None
     mode: Mode = "portable"
     backend: Annotated[Any, Option("the format of the folder")] = "sentence_transformers"
     max_length: MaxLength = None
     why: Annotated[str, Option("why this layer was chosen; written into the model card")] = ""
     scores: Annotated[Any, Option("folder of an eval run, whose scores of this recipe go into the model card")] = None
+    texts: Annotated[
+        Any, Option("texts to compare with the original model on, up to 500: a file, or demo", names_texts=True)
+    ] = "demo"
+    progress: Progress = False
 
     def __post_init__(self) -> None:
         require_valid(self)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from layerwise.core.checks import require_count
+from layerwise.options.engine import Progress
 from layerwise.options.export import Mode
 from layerwise.options.field import Option, require_valid
 
@@ -17,6 +18,7 @@ class TradeoffOptions:
     data: Annotated[Any, Option("texts to time the model on", names_texts=True)] = "demo"
     mode: Mode = "portable"
     repeats: Annotated[int, Option("how often each layer is timed", require_count)] = 5
+    progress: Progress = False
 
     def __post_init__(self) -> None:
         require_valid(self)

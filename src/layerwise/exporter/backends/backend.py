@@ -14,7 +14,7 @@ from layerwise.models.network import Network
 
 
 @dataclass(frozen=True)
-class Job:
+class ExportJob:
     """What is to be saved: a recipe and its linear map, if it has one, of this network. `mode`: portable or compact."""
 
     network: Network
@@ -25,11 +25,11 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Saved:
+class SavedExport:
     """What a backend reports of the folder that it wrote, for the record and the model card."""
 
-    loading: str  # Python that loads the folder, written as PATH, and encodes a text
-    needs: str = ""  # versions that a reader must have, as a sentence
+    loading_code: str  # Python that loads the folder, written as PATH, and encodes a text
+    requirements: str = ""  # versions that a reader must have, as a sentence
     blocks: int = 0  # of the model, that are in the folder; 0 where that cannot be said
     library: str | None = None  # the hub's name of the library that loads it
     packages: Sequence[str] = ()  # whose versions decide what the folder gives
@@ -59,10 +59,10 @@ class Backend(Protocol):
     def name(self) -> str:
         """The word that chooses it."""
 
-    def require(self, network: Network, recipe: Recipe, mode: str) -> None:
+    def check_supported(self, network: Network, recipe: Recipe, mode: str) -> None:
         """Raises before anything is computed: ExportError or InputError for what this format cannot hold."""
 
-    def save(self, job: Job, folder: Path) -> Saved:
+    def save(self, job: ExportJob, folder: Path) -> SavedExport:
         """Writes the recipe into an empty folder."""
 
     def load(self, folder: Path, device: torch.device) -> Encoder:

@@ -11,23 +11,25 @@ from torch import Tensor
 
 from layerwise.core.errors import MissingExtra
 from layerwise.core.recipe import Recipe
-from layerwise.exporter.backends.backend import Job, Saved
-from layerwise.exporter.backends.sentence_transformers.left_out import LeftOut, choose_left_out
+from layerwise.exporter.backends.backend import ExportJob, SavedExport
+from layerwise.exporter.backends.sentence_transformers.excluded_tokens import ExcludedTokens, choose_excluded_tokens
 from layerwise.exporter.backends.sentence_transformers.modules import save_modules
 from layerwise.exporter.backends.sentence_transformers.routes import (
     Route,
     choose_route,
     require_loadable,
-    require_static,
+    require_static_exportable,
 )
 from layerwise.models.network import Network
 
-LOADING = """from sentence_transformers import SentenceTransformer
+LOADING_CODE = """from sentence_transformers import SentenceTransformer
 
 SentenceTransformer("PATH").encode(["a text"])"""
-UNTIED = "transformers >= 5.18; an older one silently applies the final norm and gives other vectors"
-CUT_ALONE = "`transformers.AutoModel.from_pretrained(PATH)` loads the cut model alone, without pooling and map."
-BATCH = 8  # texts; small enough that a certificate sees several padded batches
+UNTIED_REQUIREMENT = "transformers >= 5.18; an older one silently applies the final norm and gives other vectors"
+TRUNCATED_MODEL_NOTE = (
+    "`transformers.AutoModel.from_pretrained(PATH)` loads the cut model alone, without pooling and map."
+)
+BATCH_SIZE = 8  # texts; small enough that a certificate sees several padded batches
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class LoadedModel:
     def encode(self, texts: Sequence[str]) -> Tensor:
         """One row per text, on the CPU."""
         found: Tensor = self.model.encode(
-            list(texts), batch_size=BATCH, convert_to_tensor=True, show_progress_bar=False
+            list(texts), batch_size=BATCH_SIZE, convert_to_tensor=True, show_progress_bar=False
         )
         return found.cpu()
 
@@ -54,32 +56,32 @@ class SentenceTransformersBackend:
 
     name: str = "sentence_transformers"
 
-    def require(self, network: Network, recipe: Recipe, mode: str) -> None:
+    def check_supported(self, network: Network, recipe: Recipe, mode: str) -> None:
         """Raises where sentence-transformers is not installed, or its modules cannot say what the recipe says."""
         if find_spec("sentence_transformers") is None:
             raise MissingExtra("export needs sentence-transformers: pip install 'layerwise[export]'")
         self.plan(network, recipe, mode)
 
-    def plan(self, network: Network, recipe: Recipe, mode: str) -> tuple[Route, LeftOut]:
+    def plan(self, network: Network, recipe: Recipe, mode: str) -> tuple[Route, ExcludedTokens]:
         """How the recipe is said in modules; raises where it cannot be."""
         require_loadable(network)
-        left_out = choose_left_out(network.tokenizer, recipe)
+        excluded = choose_excluded_tokens(network.tokenizer, recipe)
         if recipe.static:
-            require_static(network, recipe.pooling, prompt_left_out=left_out.prompt)
-        return choose_route(network, recipe.layer, recipe.norm, mode), left_out
+            require_static_exportable(network, recipe.pooling, prompt_excluded=excluded.prompt)
+        return choose_route(network, recipe.layer, recipe.norm, mode), excluded
 
-    def save(self, job: Job, folder: Path) -> Saved:
+    def save(self, job: ExportJob, folder: Path) -> SavedExport:
         """Writes the modules, the cut model first."""
-        route, left_out = self.plan(job.network, job.recipe, job.mode)
-        save_modules(job, route, left_out, folder)
-        return Saved(
-            loading=LOADING,
-            needs=f"sentence-transformers >= 5.4 and {UNTIED if route.untied else 'transformers 5'}",
-            blocks=route.keep,
+        route, excluded = self.plan(job.network, job.recipe, job.mode)
+        save_modules(job, route, excluded, folder)
+        return SavedExport(
+            loading_code=LOADING_CODE,
+            requirements=f"sentence-transformers >= 5.4 and {UNTIED_REQUIREMENT if route.untied else 'transformers 5'}",
+            blocks=route.blocks,
             library="sentence-transformers",
             packages=("transformers", "sentence-transformers"),
             record={"route": asdict(route)},
-            notes=(CUT_ALONE,),
+            notes=(TRUNCATED_MODEL_NOTE,),
         )
 
     def load(self, folder: Path, device: torch.device) -> LoadedModel:

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from layerwise.exporter.backends.backend import Job
-from layerwise.exporter.backends.sentence_transformers.left_out import LeftOut, weighting_module
+from layerwise.exporter.backends.backend import ExportJob
+from layerwise.exporter.backends.sentence_transformers.excluded_tokens import ExcludedTokens, weighting_module
 from layerwise.exporter.backends.sentence_transformers.routes import Route
 from layerwise.maps.linear import LinearMap, no_map
 from layerwise.models.network import Network
@@ -17,7 +17,7 @@ from layerwise.models.truncate import cut_blocks
 POOLING_NAMES = {"mean": "mean", "max": "max", "first": "cls", "last": "lasttoken"}
 
 
-def save_modules(job: Job, route: Route, left_out: LeftOut, folder: Path) -> None:
+def save_modules(job: ExportJob, route: Route, excluded: ExcludedTokens, folder: Path) -> None:
     """Writes the recipe as a SentenceTransformer; its first module is a plain transformers model, cut."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
@@ -25,18 +25,21 @@ def save_modules(job: Job, route: Route, left_out: LeftOut, folder: Path) -> Non
     network, recipe, max_length = job.network, job.recipe, job.max_length
 
     def pooled(*modes: str) -> list[Any]:
-        pooling = Pooling(network.width, modes if len(modes) > 1 else modes[0], include_prompt=not left_out.prompt)
-        return [weighting_module(network.tokenizer, left_out.ids), pooling] if left_out.ids else [pooling]
+        pooling = Pooling(network.width, modes if len(modes) > 1 else modes[0], include_prompt=not excluded.prompt)
+        return [weighting_module(network.tokenizer, excluded.ids), pooling] if excluded.ids else [pooling]
 
     if recipe.shipped:
         modules = shipped_modules(network, route, folder.parent, max_length)
     else:
         mode = POOLING_NAMES[recipe.pooling]
-        modules = [cut_module(network, route, folder.parent, max_length, every_layer=recipe.static), *pooled(mode)]
+        modules = [
+            truncated_module(network, route, folder.parent, max_length, every_layer=recipe.static),
+            *pooled(mode),
+        ]
         if recipe.static:
             # The layer's vector waits where a first token's would be, and pooling puts that of layer 0 behind it.
             waiting = dense_module(no_map(network.width), network.dtype, output="cls_token_embeddings")
-            modules += [waiting, first_of_layers(network.width, route.keep), *pooled("cls", mode)]
+            modules += [waiting, layer_zero_module(network.width, route.blocks), *pooled("cls", mode)]
     if job.linear is not None:
         modules.append(dense_module(job.linear, network.dtype))
     if recipe.normalize:
@@ -57,15 +60,17 @@ def shipped_modules(network: Network, route: Route, scratch: Path, max_length: i
         whole = copy.deepcopy(head.whole())
         whole.max_seq_length = max_length
         return list(whole.children())
-    return [cut_module(network, route, scratch, max_length), *copy.deepcopy(head.modules)]
+    return [truncated_module(network, route, scratch, max_length), *copy.deepcopy(head.modules)]
 
 
-def cut_module(network: Network, route: Route, scratch: Path, max_length: int, *, every_layer: bool = False) -> Any:
+def truncated_module(
+    network: Network, route: Route, scratch: Path, max_length: int, *, every_layer: bool = False
+) -> Any:
     """The lower blocks and the tokenizer as a Transformer module that hands on the chosen hidden state."""
     from sentence_transformers.sentence_transformer.modules import Transformer
 
     with tempfile.TemporaryDirectory(dir=scratch, prefix=".cut.") as folder:
-        cut = cut_blocks(network.module, route.keep)
+        cut = cut_blocks(network.module, route.blocks)
         if route.untied:
             cut.config.tie_last_hidden_states = False
         if every_layer:
@@ -81,7 +86,7 @@ def cut_module(network: Network, route: Route, scratch: Path, max_length: int, *
         return Transformer(folder, max_seq_length=max_length, **reading)
 
 
-def first_of_layers(width: int, blocks: int) -> Any:
+def layer_zero_module(width: int, blocks: int) -> Any:
     """Layer 0 in place of the chosen hidden state: a weighted sum of all layers in which the others weigh nothing."""
     from sentence_transformers.sentence_transformer.modules import WeightedLayerPooling
 

@@ -12,7 +12,7 @@ from layerwise.models.network import Network
 class Route:
     """How a layer comes out of a cut model: the blocks to keep, and the output to take."""
 
-    keep: int
+    blocks: int
     output: str | tuple[str, int]
     untied: bool = False  # needs config.tie_last_hidden_states = False
 
@@ -30,12 +30,12 @@ def require_loadable(network: Network) -> None:
         )
 
 
-def require_static(network: Network, pooling: str, *, prompt_left_out: bool) -> None:
+def require_static_exportable(network: Network, pooling: str, *, prompt_excluded: bool) -> None:
     """Raises where token embeddings cannot stand beside a layer: their vector takes the place of the first token's."""
     choose_route(network, 0, "raw", MODES[0])
     if pooling == SHIPPED:
         raise ExportError("+static cannot be exported beside the model as shipped; name its last layer by number")
-    if prompt_left_out:  # two poolings would both take it away in sentence-transformers before 6
+    if prompt_excluded:  # two poolings would both take it away in sentence-transformers before 6
         raise ExportError("+static cannot be exported with a prompt that is left out; use --tokens all")
     if pooling == "first":
         raise ExportError("+static cannot be exported with pooling first; use mean, last or max")

@@ -12,34 +12,34 @@ from typing import Any
 from layerwise.core.errors import InputError
 from layerwise.core.recipe import Recipe
 
-PROBES = ("Some words.", "7 of them", "'quoted' text", " a space before")
+SAMPLE_TEXTS = ("Some words.", "7 of them", "'quoted' text", " a space before")
 
 
 @dataclass(frozen=True)
-class LeftOut:
+class ExcludedTokens:
     """Token ids that weigh nothing, or the whole prompt."""
 
     ids: tuple[int, ...] = ()
     prompt: bool = False
 
 
-def choose_left_out(tokenizer: Any, recipe: Recipe) -> LeftOut:
+def choose_excluded_tokens(tokenizer: Any, recipe: Recipe) -> ExcludedTokens:
     """How the recipe's choice of tokens can be said; raises InputError where it cannot."""
     if recipe.tokens == "all":
-        return LeftOut()
+        return ExcludedTokens()
     if recipe.tokens not in ("no_first", "no_special"):
         raise InputError(
             f"plain sentence-transformers cannot decide by norms, so tokens {recipe.tokens} cannot be exported; "
             "use no_first (most sinks are first tokens), or all with --transform remove_top:3, which takes them out too"
         )
-    opening = always_first(tokenizer, recipe.prompt)
+    opening = fixed_first_token(tokenizer, recipe.prompt)
     if recipe.tokens == "no_special" or opening is not None:
         ids = added_ids(tokenizer) if recipe.tokens == "no_special" else [opening]
         if ids and recipe.pooling != "mean":
             raise InputError(f"tokens {recipe.tokens} can be exported with pooling mean only, not {recipe.pooling}")
-        return LeftOut(tuple(i for i in ids if i is not None))
-    if one_token_prompt(tokenizer, recipe.prompt):
-        return LeftOut(prompt=True)
+        return ExcludedTokens(tuple(i for i in ids if i is not None))
+    if is_one_token_prompt(tokenizer, recipe.prompt):
+        return ExcludedTokens(prompt=True)
     raise InputError(
         "this tokenizer puts no token of its own first, and plain sentence-transformers cannot leave out the first "
         "word's; give the place to a prompt of one token, such as --prompt $'\\n', which is then left out, or use "
@@ -47,27 +47,27 @@ def choose_left_out(tokenizer: Any, recipe: Recipe) -> LeftOut:
     )
 
 
-def always_first(tokenizer: Any, prompt: str) -> int | None:
+def fixed_first_token(tokenizer: Any, prompt: str) -> int | None:
     """The id of the special token that opens every text, if there is one."""
-    first = {ids_of(tokenizer, prompt + text)[0] for text in PROBES}
+    first = {token_ids(tokenizer, prompt + text)[0] for text in SAMPLE_TEXTS}
     (opening, *others) = first
     return opening if not others and opening in added_ids(tokenizer) else None
 
 
 def added_ids(tokenizer: Any) -> list[int]:
     """The ids that the tokenizer adds around a text of its own accord."""
-    bare = tokenizer(PROBES[0], add_special_tokens=False)["input_ids"]
-    return sorted(set(ids_of(tokenizer, PROBES[0])) - set(bare))
+    bare = tokenizer(SAMPLE_TEXTS[0], add_special_tokens=False)["input_ids"]
+    return sorted(set(token_ids(tokenizer, SAMPLE_TEXTS[0])) - set(bare))
 
 
-def one_token_prompt(tokenizer: Any, prompt: str) -> bool:
+def is_one_token_prompt(tokenizer: Any, prompt: str) -> bool:
     """True if the prompt is one token, stays apart from what follows, and is not taken for the end of a text."""
-    ids = ids_of(tokenizer, prompt) if prompt else []
-    apart = all(ids_of(tokenizer, prompt + text) == [*ids, *ids_of(tokenizer, text)] for text in PROBES)
+    ids = token_ids(tokenizer, prompt) if prompt else []
+    apart = all(token_ids(tokenizer, prompt + text) == [*ids, *token_ids(tokenizer, text)] for text in SAMPLE_TEXTS)
     return len(ids) == 1 and apart and ids[0] not in tokenizer.all_special_ids
 
 
-def ids_of(tokenizer: Any, text: str) -> list[int]:
+def token_ids(tokenizer: Any, text: str) -> list[int]:
     return list(tokenizer(text)["input_ids"])
 
 

@@ -1,0 +1,86 @@
+"""embedder: from a language model to an embedding model without labels: pick a recipe, then export it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from layerwise.api.export import export, name_of
+from layerwise.api.pick import pick
+from layerwise.api.texts import texts as open_data
+from layerwise.core.checks import ExportMode
+from layerwise.core.progress import announcer
+from layerwise.exporter.folder import require_new_folder
+from layerwise.inputs.source import Source
+from layerwise.models.opening import open_network
+from layerwise.selection.pick import Pick
+
+
+def embedder(
+    model: Any,
+    data: Any,
+    out: str | Path,
+    *,
+    column: str = "text",
+    labels: Any = None,
+    static: bool = True,
+    max_length: int | None = None,
+    mode: ExportMode = "portable",
+    progress: bool = False,
+) -> Any:
+    """Makes an embedding model of a language model: picks a recipe on your unlabelled texts and exports it.
+
+    The same as `pick(model, data)` and then `export(model, picked, out, texts=data)`, with the model loaded once.
+
+    Args:
+        model: a hub id, a folder, a ModelSpec, a transformers model or SentenceTransformer, or (module, tokenizer).
+        data: texts of your own kind, without labels, in any form that `layerwise.texts` takes. Up to 1000 of them
+            choose the recipe and fit its map; up to 500 compare the export with the original model.
+        out: the folder to write; it must not exist.
+        column: the column of a table that holds the text.
+        labels: a few labelled texts that help to choose: a table or file with text,label or text1,text2,score.
+        static: put whitened token embeddings beside the layer, where the recipe has a map; doubles the width.
+        max_length: longest input in tokens; by default 512 or the model's usual length.
+        mode: "portable" or "compact", as in `export`.
+        progress: print a line on standard error before each slow step.
+
+    Returns:
+        The exported model, loaded on the CPU: a SentenceTransformer.
+
+    Raises:
+        InputError: `out` exists, or pick recommends keeping the last layer, so that there is nothing to export.
+        ExportError: this model cannot be exported that way; nothing is written.
+
+    Example:
+        >>> from layerwise.core.errors import InputError
+        >>> try:
+        ...     small = layerwise.embedder(model, texts, folder / "small", max_length=32)
+        ... except InputError as error:  # a random model may well have no better layer than the last
+        ...     assert "keeping the last layer" in str(error)
+    """
+    return pick_and_export(
+        model, data, out, column=column, labels=labels, static=static, max_length=max_length, mode=mode,
+        progress=progress,
+    )  # fmt: skip
+
+
+def pick_and_export(
+    model: Any,
+    data: Any,
+    out: str | Path,
+    *,
+    column: str,
+    labels: Any,
+    static: bool,
+    max_length: int | None,
+    mode: ExportMode,
+    progress: bool,
+    on_pick: Callable[[Pick], None] = lambda picked: None,
+) -> Any:
+    """What `embedder` does; `on_pick` gets the answer of pick before it is exported."""
+    source = data if isinstance(data, Source) else open_data(data, column=column)
+    require_new_folder(out)
+    announcer(progress)(f"loading {name_of(model)}")
+    network = open_network(model)
+    picked = pick(network, source, labels=labels, static=static, max_length=max_length)
+    on_pick(picked)
+    return export(network, picked, out, mode=mode, texts=source, progress=progress)

@@ -1,0 +1,78 @@
+"""What an export is, in a few lines: printed by the command line, and used by the model card.
+
+Every line says what is compared with what: an export is faithful to its layer, which says nothing about its quality.
+"""
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from layerwise.core.recipe import Recipe
+
+EXAMPLE_TASK = "STSBenchmark"  # of mteb: small, and about similarity
+
+
+def summary_lines(record: Mapping[str, Any], out: str | Path) -> list[str]:
+    """The certificate of the export in `out`, in about five lines that are still to be wrapped.
+
+    A line that begins with a space is a command, which must stay on one line.
+    """
+    recipe = Recipe.from_record(record["recipe"], "the certificate")
+    name = Path(record["model"]["name"]).name
+    what = recipe_words(recipe, name)
+    faithful = f"faithful to {what}: largest difference {record['max_difference']:.1e} on {record['texts']} texts"
+    lines = [
+        f"{out}: {what}, {size_words(record)}",
+        faithful,
+        f"agreement with {name} as shipped on {agreement_words(record['agreement'])}",
+        f"time to encode: {record['relative_latency']:.2f} of the whole model",
+    ]
+    if record["scores"]:
+        return [*lines, f"scores of this recipe from the eval run: {score_words(record['scores'])}"]
+    if record["whole_model"]:
+        return lines  # its quality is the original's
+    command = eval_command(record, out)
+    quality = f"quality against {name} on a task: not measured"
+    return [*lines, f"{quality}; next:", f"  {command}"] if command else [*lines, quality]
+
+
+def recipe_words(recipe: Recipe, name: str) -> str:
+    """`layer 8 of gte-small`, `gte-small as shipped`, with the map and the final norm where there are any."""
+    normed = " behind the final norm" if recipe.norm == "normed" else ""
+    mapped = f" with the map {recipe.transform}" if recipe.transform != "none" else ""
+    return f"{name} as shipped{mapped}" if recipe.shipped else f"layer {recipe.layer} of {name}{normed}{mapped}"
+
+
+def size_words(record: Mapping[str, Any]) -> str:
+    """`9 of 12 blocks, 28.0 of 33.4 million parameters`; without blocks where the format does not say."""
+    blocks, (after, before) = record["blocks"], (record["parameters"][name] for name in ("after", "before"))
+    of_blocks = f"{blocks['after']} of {blocks['before']} blocks, " if blocks["after"] else ""
+    numbers = f"{after / 1e6:.1f} of {before / 1e6:.1f} million" if before >= 1e6 else f"{after:,} of {before:,}"
+    return f"{of_blocks}{numbers} parameters"
+
+
+def agreement_words(agreement: Mapping[str, Any]) -> str:
+    """`120 demo texts: mean cosine 0.61, 43 % of the 10 nearest neighbours shared`, or why a number is missing."""
+    texts, source = agreement["texts"], agreement["source"]
+    numbers = []
+    if agreement["mean_cosine"] is not None:
+        numbers.append(f"mean cosine {agreement['mean_cosine']:.2f}")
+    if agreement["neighbour_overlap"] is not None:
+        shared = f"{100 * agreement['neighbour_overlap']:.0f} %"
+        numbers.append(f"{shared} of the {agreement['neighbours']} nearest neighbours shared")
+    if agreement["note"]:
+        numbers.append(f"({agreement['note']})")
+    return f"{texts} {'demo texts' if source == 'demo' else f'texts ({source})'}: {', '.join(numbers)}"
+
+
+def score_words(scores: Mapping[str, float]) -> str:
+    return ", ".join(f"{task} {value:.2f}" for task, value in scores.items())
+
+
+def eval_command(record: Mapping[str, Any], out: str | Path) -> str:
+    """The command that scores the exported folder on a task; "" where eval cannot read the folder's format."""
+    if record["backend"] != "sentence_transformers":
+        return ""
+    folder, scores = shlex.quote(str(out)), shlex.quote(f"{out}-scores")
+    return f"layerwise eval {folder} --tasks {EXAMPLE_TASK} --layers last --out {scores}"
