@@ -1,4 +1,4 @@
-"""Progress: a bar on standard error, silent where nobody watches."""
+"""Progress: a bar on standard error, silent where standard error is not a terminal."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,15 +8,16 @@ from tqdm.auto import tqdm
 
 
 @contextmanager
-def progress_bar(shown: bool) -> Iterator[Any]:
-    """A bar on standard error that counts prompts and tokens; silent where nobody watches."""
-    with tqdm(unit=" prompts", disable=None if shown else True) as bar:
-        total = 0
+def progress_bar(shown: bool, total: int | None = None, unit: str = "prompts") -> Iterator[Any]:
+    """A bar on standard error that counts prompts and tokens; with `total`, it also shows the remaining time."""
+    with tqdm(total=total, unit=f" {unit}", disable=None if shown else True) as bar:
+        seen = 0
 
-        def on_batch(prompts: int, tokens: int) -> None:
-            nonlocal total
-            total += tokens
+        def on_batch(prompts: int, tokens: int = 0) -> None:
+            nonlocal seen
+            seen += tokens
             bar.update(prompts)
-            bar.set_postfix_str(f"{total / max(1e-9, bar.format_dict['elapsed']):,.0f} tokens/s", refresh=False)
+            if tokens:
+                bar.set_postfix_str(f"{seen / max(1e-9, bar.format_dict['elapsed']):,.0f} tokens/s", refresh=False)
 
         yield on_batch

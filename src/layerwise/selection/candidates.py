@@ -1,4 +1,4 @@
-"""Candidates: recipes to choose from, and what every probe says of each, from the vectors of one pass."""
+"""Candidates: recipes to choose from, and the scores of each by every probe, from the vectors of one pass."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
@@ -8,6 +8,7 @@ from torch import Tensor
 
 from layerwise.accumulators.second_moment import moments_of_rows
 from layerwise.core.checks import STATIC, TokenChoice
+from layerwise.core.progress import progress_bar
 from layerwise.core.recipe import Readout, Recipe
 from layerwise.inputs.source import Example
 from layerwise.maps.linear import LinearMap, Moments, fit_maps, side_by_side
@@ -19,7 +20,7 @@ from layerwise.selection.probes import LABELS, Floats, Probe
 
 @dataclass(frozen=True)
 class Scored:
-    """A recipe and each probe's numbers, one a unit."""
+    """A recipe and its scores by each probe, one per unit."""
 
     recipe: Recipe
     units: dict[str, Floats]
@@ -40,7 +41,7 @@ def layer_candidates(
 
 @dataclass
 class Trial:
-    """The vectors of one pass, over the probes' texts and those that maps are fitted on: any recipe can be scored."""
+    """The vectors of one pass over the probes' texts and the texts that maps are fitted on; it can score any recipe."""
 
     probes: Sequence[Probe]
     fit: Sequence[str]
@@ -49,7 +50,7 @@ class Trial:
     latest: dict[Readout, Moments] = field(default_factory=dict)
 
     def score(self, recipe: Recipe) -> Scored:
-        """What every probe says of the recipe, with its map fitted here."""
+        """The scores of the recipe by every probe, with its map fitted here."""
         rows = torch.cat([self.vectors[readout] for readout, _ in recipe.parts], dim=1).double()
         mapped = (rows if recipe.transform == "none" else side_by_side(self.maps(recipe))(rows)).numpy()
         return Scored(recipe, {p.name: p.score(mapped[[self.place[text] for text in p.texts]]) for p in self.probes})
@@ -67,28 +68,40 @@ class Trial:
 
 
 def run_trial(
-    network: Network, readouts: Iterable[Readout], probes: Sequence[Probe], fit: Sequence[str], *, max_length: int
+    network: Network,
+    readouts: Iterable[Readout],
+    probes: Sequence[Probe],
+    fit: Sequence[str],
+    *,
+    max_length: int,
+    progress: bool = False,
 ) -> Trial:
-    """One pass over all texts that the probes need or maps are fitted on, each behind the model's own prompt."""
+    """One pass over all texts that the probes need or maps are fitted on, each after the model's own prompt."""
     texts = list(dict.fromkeys([*(text for probe in probes for text in probe.texts), *fit]))
     prompt = network.shipped.prompt if network.shipped else ""
     examples = [Example(str(i), prompt + text) for i, text in enumerate(texts)]
-    vectors = pooled_vectors(network, examples, list(dict.fromkeys(readouts)), max_length=max_length)
+    with progress_bar(progress, total=len(examples), unit="texts") as on_batch:
+        wanted = list(dict.fromkeys(readouts))
+        vectors = pooled_vectors(network, examples, wanted, max_length=max_length, on_batch=on_batch)
     return Trial(probes, fit, {text: i for i, text in enumerate(texts)}, vectors)
 
 
-def score_candidates(trial: Trial, candidates: Sequence[Recipe]) -> list[Scored]:
+def score_candidates(trial: Trial, candidates: Sequence[Recipe], *, progress: bool = False) -> list[Scored]:
     """All probes of all candidates, in their order."""
     by_layer = sorted(candidates, key=lambda candidate: astuple(candidate.readout))
-    scored = {candidate: trial.score(candidate) for candidate in by_layer}
+    scored = {}
+    with progress_bar(progress, total=len(by_layer), unit="recipes") as on_batch:
+        for candidate in by_layer:
+            scored[candidate] = trial.score(candidate)
+            on_batch(1)
     return [scored[candidate] for candidate in candidates]
 
 
 def beside_static(trial: Trial, plain: Scored) -> Scored:
     """The recipe with whitened token embeddings beside its layer, where it has a map and another layer than theirs.
 
-    Only labels judge them. The bundled probes set traps of shared words, which token embeddings fall into by their
-    nature and which labelled tasks hardly have, so their numbers stay those of the layer alone.
+    Only labels judge them. The decoys of the bundled probes share words with the right answers, which misleads token
+    embeddings much more than labelled tasks do, so those scores stay the scores of the layer alone.
     """
     recipe = plain.recipe
     if recipe.transform == "none" or recipe.layer == 0 or recipe.shipped:

@@ -1,14 +1,15 @@
-"""Few labels: a table of 16 to 256 labelled texts or pairs as one more probe, cross-validated, unit by unit."""
+"""Few labels: a table of 16 to 256 labelled texts or pairs as one more probe, cross-validated."""
 
 import warnings
 from importlib.util import find_spec
+from textwrap import shorten
 from typing import Any
 
 import numpy as np
 
 from layerwise.core.errors import InputError, MissingExtra
 from layerwise.inputs.tables import label_column, number_column, text_column
-from layerwise.selection.probes import Floats, Probe, concordance, of_units, unit_rows
+from layerwise.selection.probes import LABELS, Floats, Probe, concordance, of_units, unit_rows
 
 FOLDS = 5
 FEWEST = 16
@@ -18,12 +19,12 @@ FORMS = "text,label (classes) or text1,text2,score (how alike)"
 
 
 def label_probe(table: Any, seed: int = 0) -> Probe:
-    """A probe of a table with the columns text and label, or text1, text2 and score (or sentence1 and sentence2)."""
+    """A probe from a table with the columns text and label, or text1, text2 and score (or sentence1 and sentence2)."""
     if not hasattr(table, "columns"):
         raise InputError(f"labels must be a table or a file with {FORMS}, not a {type(table).__name__}")
     table = table.rename(columns={"sentence1": "text1", "sentence2": "text2"})
     if len(table) < FEWEST:
-        raise InputError(f"{len(table)} labels are too few to weigh in; give {FEWEST} to 256")
+        raise InputError(f"{len(table)} labels are too few to use; give {FEWEST} to 256")
     if {"text", "label"} <= set(table.columns):
         labels = np.array([str(label) for label in label_column(table, "label", "labels")])
         return class_probe(text_column(table, "text", "labels"), labels, seed)
@@ -34,18 +35,27 @@ def label_probe(table: Any, seed: int = 0) -> Probe:
 
 
 def class_probe(texts: list[str], labels: Any, seed: int) -> Probe:
-    """Accuracy of logistic regression on vectors as they are, as mteb's; a unit is a text, left out in turn."""
+    """Accuracy of logistic regression on the vectors, as in mteb; a unit is a text, left out in turn.
+
+    A class with one text cannot be both learned and tested, so it is left out, with a warning.
+    """
     names, counts = np.unique(labels, return_counts=True)
-    if len(names) < 2 or counts.min() < 2:
-        rare = names[counts.argmin()]
-        raise InputError(f"labels need two classes with two texts each; {str(rare)!r} has {counts.min()}")
+    enough = names[counts >= 2]
+    if len(enough) < 2:
+        found = ", ".join(f"{name}: {count}" for name, count in zip(names, counts, strict=True))
+        raise InputError(f"labels need at least two classes with two texts each; these have {shorten(found, 200)}")
+    if len(enough) < len(names):
+        left_out = shorten(", ".join(repr(str(name)) for name in names[counts < 2]), 200)
+        warnings.warn(f"classes with only one text are left out of the labels: {left_out}", stacklevel=3)
+    kept = np.isin(labels, enough)
+    texts, labels = [text for text, keep in zip(texts, kept, strict=True) if keep], labels[kept]
     rng = np.random.default_rng(seed)
     splits = [balanced_folds(labels, rng) for _ in range(SPLITS)]
 
     def score(rows: Floats) -> Floats:
         return np.asarray(np.mean([logistic_accuracy(rows, labels, folds) for folds in splits], axis=0))
 
-    return Probe("labels", tuple(texts), score)
+    return Probe(LABELS, tuple(texts), score, len(texts))
 
 
 def logistic_accuracy(rows: Floats, labels: Any, folds: Any) -> Floats:
@@ -60,7 +70,7 @@ def logistic_accuracy(rows: Floats, labels: Any, folds: Any) -> Floats:
     for fold in np.unique(folds):
         out = folds == fold
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that a hundred steps were not enough is how mteb has it, too
+            warnings.simplefilter("ignore")  # "not converged": mteb stops after a hundred steps as well
             model = LogisticRegression(max_iter=STEPS).fit(within[~out], labels[~out])
         right[out] = model.predict(within[out]) == labels[out]
     return right
@@ -76,7 +86,7 @@ def balanced_folds(labels: Any, rng: np.random.Generator) -> Any:
 
 
 def pair_probe(first: list[str], second: list[str], scores: Floats) -> Probe:
-    """How often a pair comes out on the right side of a pair of another score; a unit is a pair."""
+    """How often a pair is ranked correctly against a pair of another score; a unit is a pair."""
     if len(np.unique(scores)) < 2:
         raise InputError("all pairs have the same score; there is nothing to rank")
 
@@ -84,4 +94,4 @@ def pair_probe(first: list[str], second: list[str], scores: Floats) -> Probe:
         one, other = np.split(unit_rows(rows), 2)
         return of_units(concordance((one * other).sum(axis=1), scores), len(scores), projection=True)
 
-    return Probe("labels", (*first, *second), score)
+    return Probe(LABELS, (*first, *second), score, len(scores))

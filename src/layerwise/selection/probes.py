@@ -1,10 +1,10 @@
 """Probes: what a layer's vectors can do, measured without the user's labels.
 
 Two kinds. On the user's own texts: the halves of a passage find each other, and a perturbed text finds its original.
-On a small set that was written for this project (proxy.tsv): similar sentences come out as similar, a paraphrase is
-found among decoys, and a topic is told by its neighbours and by a linear classifier.
+On a small set that was written for this project (proxy.tsv): similar sentences get similar vectors, a paraphrase is
+found among decoys, and a topic is recognised from its neighbours and by a linear classifier.
 
-Every probe gives a number a unit (a passage, a sentence of the set), larger is better, so that two recipes can be
+Every probe gives one number per unit (a passage, a sentence of the set); higher is better. So two recipes can be
 compared unit by unit.
 """
 
@@ -21,21 +21,27 @@ from numpy.typing import NDArray
 from layerwise.inputs.perturbations.text import make_view
 
 Floats = NDArray[np.float64]
-LABELS = "labels"  # how the names of probes begin that are made of the user's labels
+LABELS = "labels"  # the names of probes made from the user's labels begin with this
+MEANINGS = {
+    "pairs": "how often sentences closer in meaning have closer vectors (chance: 50)",
+    "paraphrase": "how high a paraphrase ranks among 144 sentences (always first: 100)",
+    LABELS: "your labels, cross-validated",
+}
 GRADES = {"paraphrase": 3, "twist": 2, "related": 1}  # beside 0 for a sentence of another topic
 NEIGHBOURS = 5
 RIDGE = 0.1  # of the mean variance
-SHORTEST_PASSAGE = 12  # words: shorter texts have no halves worth the name
+SHORTEST_PASSAGE = 12  # words: the halves of shorter texts say too little
 PASSAGES_AT_MOST = 256
 
 
 @dataclass(frozen=True)
 class Probe:
-    """The texts it needs, and what it makes of their vectors: (texts, D) -> (units,)."""
+    """The texts it needs, and the scores of their vectors: (texts, D) -> (units,)."""
 
     name: str
     texts: tuple[str, ...]
     score: Callable[[Floats], Floats]
+    units: int = 0  # how many scores it gives, where that decides its weight
 
 
 @cache
@@ -46,7 +52,7 @@ def proxy_items() -> tuple[Mapping[str, str], ...]:
 
 
 def proxy_probes() -> list[Probe]:
-    """The probes on the bundled set; its units are the 72 sentences."""
+    """The probes on the bundled set; their units are the 72 sentences."""
     items = proxy_items()
     count = len(items)
     sentences, paraphrases, twists, related = (
@@ -58,7 +64,7 @@ def proxy_probes() -> list[Probe]:
     grades = np.repeat([*GRADES.values(), 0], count)
 
     def pairs(rows: Floats) -> Floats:
-        """How often a pair of sentences comes out on the right side of a pair of another grade."""
+        """How often a pair of sentences is ranked correctly against a pair of another grade."""
         first, *others = np.split(unit_rows(rows), 4)
         second = np.concatenate([*others, first[unrelated]])
         return of_units(concordance((np.tile(first, (4, 1)) * second).sum(axis=1), grades), count, projection=True)
@@ -69,7 +75,7 @@ def proxy_probes() -> list[Probe]:
         return reciprocal_ranks(first @ np.concatenate([para, twist]).T, np.arange(count))
 
     def neighbours(rows: Floats) -> Floats:
-        """Share of the five nearest sentences, but those of the same item, that are on the same topic."""
+        """Share of the five nearest sentences of other items that are on the same topic."""
         rows = unit_rows(rows)
         near = rows @ rows.T
         item = np.tile(np.arange(count), 3)
@@ -93,7 +99,7 @@ def proxy_probes() -> list[Probe]:
 
 
 def own_probes(texts: Sequence[str], seed: int = 0) -> list[Probe]:
-    """The probes on the user's own texts; its units are passages that are long enough to have halves."""
+    """The probes on the user's own texts; their units are passages that are long enough to be halved."""
     passages = [text for text in dict.fromkeys(texts) if len(text.split()) >= SHORTEST_PASSAGE][:PASSAGES_AT_MOST]
     if len(passages) < 2:
         return []
@@ -120,7 +126,7 @@ def unit_rows(rows: Floats) -> Floats:
 
 
 def concordance(values: Floats, grades: NDArray[Any]) -> Floats:
-    """For each value, the share of values of other grades that lie on the right side of it; ties count half."""
+    """For each value, the share of values of other grades that it is ordered correctly against; ties count half."""
     higher = np.sign(grades[:, None] - grades)
     agree = np.sign(values[:, None] - values) * higher
     other = higher != 0
