@@ -261,11 +261,13 @@ def test_token_embeddings_stand_beside_a_layer_that_a_map_was_chosen_for(tiny_ll
     assert alone.recipe.transform == "none"
 
 
-def test_pick_answers_and_its_answer_is_exported(tiny_llama, word_texts, tmp_path, capsys):
+def test_pick_answers_and_its_answer_is_exported(tiny_llama, word_texts, tmp_path, capsys, monkeypatch):
+    bold = replace(rulebook(), margin=-1000)  # never keeps the last layer, which would not be exported
+    monkeypatch.setattr("layerwise.selection.run.rulebook", lambda: bold)
     longer = [" ".join(word_texts[i : i + 3]) for i in range(len(word_texts) - 3)]
     found = layerwise.pick(tiny_llama, longer, max_length=32)
-    assert found.recipe.layer <= 3 and found.rule == rulebook().name and found.why
-    assert ("keep the last layer" in repr(found)) == found.keep_last
+    assert not found.keep_last and found.rule == rulebook().name and found.why
+    assert f"use layer {found.recipe.layer} of 3" in repr(found)
     assert "<table>" in found._repr_html_() and "&lt;b&gt;" in replace(found, why=("<b>: x",))._repr_html_()
     found.save(tmp_path)
     assert json.loads((tmp_path / "pick.json").read_text())["recipe"]["layer"] == found.recipe.layer

@@ -31,7 +31,7 @@ def run(args: Namespace) -> int:
     require_new(args.out)
     network = open_network(model_spec(args))
     found = pick(network, data, labels=args.labels, static=args.static, max_length=args.max_length)
-    print(found)
+    print(found.describe())
     export(network, found, args.out, mode=args.mode)
     print(f"saved in {args.out}: SentenceTransformer({args.out!r}) loads it", file=sys.stderr)
     return 0

@@ -113,14 +113,15 @@ def reasons(
         sentences = f"{len(proxy_items())} bundled test sentences"
         yield f"on {sentences}, nothing scores more than {book.margin:g} points above the last layer"
         yield "the table shows what each lower layer would lose"
-    if prefer == "fast" and chosen is quality:
+    if prefer == "fast" and decision.chosen is decision.quality:
         yield f"no lower layer scores the same within noise as layer {chosen.layer}, so there is no faster choice"
     elif prefer == "fast":
         loss = decision.cost_of_speed
+        interval = f"95 %: {points(loss.low)} to {points(loss.high)}"
         yield (
             f"prefer fast: layer {chosen.layer} is the lowest that scores the same within noise as layer "
-            f"{quality.layer}, the best ({loss.mean:+.1f} points, 95 %: {points(loss.low)} to {points(loss.high)}). So few "
-            "sentences cannot show small losses: compare both layers on your own task (layerwise eval)"
+            f"{quality.layer}, the best ({loss.mean:+.1f} points, {interval}). So few sentences cannot show small "
+            "losses: compare both layers on your own task (layerwise eval)"
         )
     if decision.answer.recipe.static:
         yield (
