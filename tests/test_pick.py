@@ -308,3 +308,6 @@ def test_the_audit_on_the_command_line(tmp_path, capsys):
     assert main(["audit", str(tmp_path / "s.csv"), "--rules", "last,depth:50%", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [row["recovered"] for row in rows] == [0.0, 1.0]
+    assert main(["audit", str(tmp_path / "s.csv"), "--rules", "last,depth:50%"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert max(map(len, printed)) <= 80 and "+1.0  " in printed[2] and "100 % " in printed[2]

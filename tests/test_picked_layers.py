@@ -177,6 +177,7 @@ def test_the_evidence_is_named():
 
 def test_an_interval_that_just_misses_zero_is_not_printed_as_zero():
     assert str(Difference(-1.25, 0.62)) == "-1.2 (-2.5 to -0.03)"
+    assert str(Difference(-0.01, 1.0)) == "+0.0 (-2.0 to 1.9)"
 
 
 @pytest.mark.parametrize("mode", ["portable", "compact"])

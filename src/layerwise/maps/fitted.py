@@ -1,7 +1,7 @@
 """FittedRecipe: a recipe with the weights of its map, the model they belong to and the data they were fitted on.
 
 `pick` writes it, `eval` and `export` read it, so that the command line and the library make the same model. On disk it
-is one safetensors file: the schema as JSON in the header, the weights in float64, a checksum over all of it.
+is one safetensors file: the schema as JSON in the header, the weights in float64, and a checksum of everything.
 """
 
 import hashlib
@@ -33,7 +33,14 @@ DataKind = Literal["texts", "task", "scan"]
 
 @dataclass(frozen=True)
 class FittedOn:
-    """The data that a map was fitted on: texts, the texts of a task, or the second moments that a scan kept."""
+    """The data that a map was fitted on.
+
+    Attributes:
+        kind: `texts`, `task` (the texts of a labelled task) or `scan` (the second moments that a scan stored).
+        name: where they come from.
+        fingerprint: a hash of the data.
+        count: how many texts.
+    """
 
     kind: DataKind
     name: str
@@ -54,7 +61,20 @@ DATA_SHAPE: Mapping[str, Any] = {"kind": str, "name": str, "fingerprint": str, "
 
 @dataclass(frozen=True, eq=False)
 class FittedRecipe:
-    """A recipe that can be used as it is: `maps` holds one map for each of its parts, and is empty without a map."""
+    """A recipe with the weights of its linear map, ready to use for one model. `export` and `evaluate` take it.
+
+    Attributes:
+        recipe: layer, tokens, pooling and the word of the map.
+        model: the model that it was fitted for.
+        maps: one linear map per part of the recipe; empty if its map is `none`.
+        fitted_on: the data that the maps were fitted on; None without a map.
+
+    Example:
+        >>> picked = layerwise.pick(model, texts, max_length=32)
+        >>> ready = picked.fitted or layerwise.FittedRecipe(picked.recipe, picked.model)
+        >>> layerwise.FittedRecipe.load(ready.save(folder / "recipe")) == ready
+        True
+    """
 
     recipe: Recipe
     model: ModelRef
@@ -71,12 +91,12 @@ class FittedRecipe:
 
     @cached_property
     def linear(self) -> LinearMap | None:
-        """The map of the parts' vectors in a row; None without a map."""
+        """One map of the parts' concatenated vectors; None without a map."""
         return side_by_side(self.maps) if self.maps else None
 
     @cached_property
     def identity(self) -> str:
-        """A hash of everything that decides its vectors: the recipe, the weights of its map, and the model."""
+        """A hash of everything that its vectors depend on: the recipe, the weights of its map, and the model."""
         return checksum(self._tensors(), json.dumps([asdict(self.recipe), self.model.fingerprint], sort_keys=True))
 
     def __eq__(self, other: object) -> bool:
@@ -86,7 +106,14 @@ class FittedRecipe:
         return hash(self.identity)
 
     def require_model(self, model: ModelRef) -> None:
-        """Raises InputError where the model at hand is not the one that this recipe was fitted for."""
+        """Checks that a model is the one that this recipe was fitted for.
+
+        Args:
+            model: the model to use it with.
+
+        Raises:
+            InputError: if its weights, config or tokenizer differ.
+        """
         if not self.model.same_as(model):
             raise InputError(
                 f"that recipe was fitted for {self.model.name} with other weights, config or tokenizer than "
@@ -94,15 +121,33 @@ class FittedRecipe:
             )
 
     def save(self, folder: str | Path) -> Path:
-        """Writes recipe.safetensors into the folder, new or not; replaces an earlier one, and no other file."""
+        """Writes recipe.safetensors; replaces an earlier one, and no other file.
+
+        Args:
+            folder: where to write; it may be new.
+
+        Returns:
+            The path of the file.
+
+        Raises:
+            RunError: if a file of that name is there that layerwise did not write.
+        """
         require_recipe_place(folder).write(RECIPE_FILE, self.to_bytes())
         return Path(folder) / RECIPE_FILE
 
     @classmethod
     def load(cls, place: str | Path) -> Self:
-        """Reads what `save` wrote, from the file itself or the folder that holds it.
+        """Reads what `save` wrote.
 
-        Raises InputError where there is no such file, RunError where it is damaged or of another version.
+        Args:
+            place: the file, or the folder that holds recipe.safetensors.
+
+        Returns:
+            The fitted recipe, with equal weights.
+
+        Raises:
+            InputError: if there is no such file.
+            RunError: if it is damaged, or was written by another version.
         """
         folder, name = folder_and_name(place)
         if (data := folder.read(name)) is None:
@@ -110,11 +155,23 @@ class FittedRecipe:
         return cls.from_bytes(data, f"{folder}/{name}")
 
     def to_bytes(self) -> bytes:
+        """The bytes of recipe.safetensors."""
         return dump_tensors(RECIPE_KEY, json.dumps(self._record(), sort_keys=True), self._tensors())
 
     @classmethod
     def from_bytes(cls, data: bytes, where: str) -> Self:
-        """From the bytes of a file; raises RunError naming the file and what is wrong with it."""
+        """Reads the bytes of recipe.safetensors.
+
+        Args:
+            data: the bytes.
+            where: what messages call the file.
+
+        Returns:
+            The fitted recipe.
+
+        Raises:
+            RunError: if they are damaged, or written by another version; it says what is wrong.
+        """
         try:
             words, tensors = parse_tensors(RECIPE_KEY, data)
             record: Any = json.loads(words)
@@ -180,10 +237,10 @@ def fingerprint_of_texts(texts: Sequence[str]) -> str:
 
 
 def folder_and_name(place: str | Path) -> tuple[Folder, str]:
-    """Where a fitted recipe lies: a file of any name on a disk or in an object store, or the usual name in a folder."""
+    """Folder and file name of a fitted recipe: a file of any name on disk or in an object store, or the usual name."""
     text = str(place)
     if "://" in text:
-        path, mark, options = text.partition("?")  # a url carries its options behind its path
+        path, mark, options = text.partition("?")  # in a url, options follow the path
         if path.endswith(".safetensors"):
             inside, _, name = path.rpartition("/")
             return open_folder(inside + mark + options), name
@@ -193,7 +250,7 @@ def folder_and_name(place: str | Path) -> tuple[Folder, str]:
 
 
 def require_recipe_place(place: str | Path) -> Folder:
-    """The folder, if recipe.safetensors can be written there; a file of that name that is not ours is the user's."""
+    """The folder, if recipe.safetensors can be written there; raises if a file of that name is not layerwise's."""
     folder = require_folder(place, RECIPE_FILE)
     if (data := folder.read(RECIPE_FILE)) is not None and not has_key(RECIPE_KEY, data):
         raise RunError(f"{RECIPE_FILE} in {folder} was not written by layerwise; move it away, or pass another folder")

@@ -28,11 +28,11 @@ class LinearMap:
 
 
 def fit_map(transform: str, count: int, mean: Tensor, scatter: Tensor) -> LinearMap:
-    """The map that a word such as `remove_top:3` means, fitted on rows of this count, mean and scatter.
+    """The map that a word such as `remove_top:3` names, fitted on rows with this count, mean and scatter.
 
-    center subtracts the mean; zscore also divides each dimension by its deviation; remove_top:K takes the mean and
-    the first K principal directions out; whiten makes the covariance round, after shrinking it towards its mean
-    variance by SHRINKAGE, and keeps only the first DIMENSIONS where given.
+    center subtracts the mean; zscore also divides each dimension by its standard deviation; remove_top:K removes the
+    mean and the first K principal directions; whiten makes the covariance the identity, after shrinking it towards its
+    mean variance by SHRINKAGE, and keeps only the first DIMENSIONS if given.
     """
     name, *numbers = require_transform(transform).split(":")
     if name == "none":
@@ -52,9 +52,9 @@ def no_map(width: int) -> LinearMap:
 
 
 def fit_maps(parts: Sequence[tuple[str, Moments]]) -> tuple[LinearMap, ...]:
-    """The maps of vectors that stand side by side: each has one of its own, and counts as much as the others.
+    """The maps of vectors that are concatenated: one per part, scaled so that all parts count alike.
 
-    One part is mapped as its word says. Several also get the same length, together that of one whitened vector.
+    A single part is not scaled. Several parts get the same mean length, together that of one whitened vector.
     """
     if len(parts) == 1:
         ((word, moments),) = parts
@@ -62,7 +62,7 @@ def fit_maps(parts: Sequence[tuple[str, Moments]]) -> tuple[LinearMap, ...]:
     maps = []
     for word, (count, mean, scatter) in parts:
         if word == "none":
-            raise InputError("vectors stand side by side only with a map that takes their mean away, at least center")
+            raise InputError("concatenated vectors need a map that removes their mean: use at least center")
         found = fit_map(word, count, mean, scatter)
         spread = float((found.weight @ (scatter / count) * found.weight).sum())  # mean squared length
         scale = math.sqrt(len(mean) / len(parts) / spread) if spread > 0 else 1.0
@@ -71,7 +71,7 @@ def fit_maps(parts: Sequence[tuple[str, Moments]]) -> tuple[LinearMap, ...]:
 
 
 def side_by_side(maps: Sequence[LinearMap]) -> LinearMap:
-    """The maps of several parts as one map of the parts' vectors in a row."""
+    """The maps of several parts as one map of their concatenated vectors."""
     if len(maps) == 1:
         return maps[0]
     whole: Tensor = torch.block_diag(*(part.weight for part in maps))  # type: ignore[no-untyped-call]
@@ -98,6 +98,6 @@ def weight_of(name: str, numbers: list[float], covariance: Tensor) -> Tensor:
         if 0 <= shrinkage <= 1 and 0 < keep <= width:
             shrunk = (1 - shrinkage) * values.clamp(min=0) + shrinkage * values.mean()
             scale = torch.where(shrunk > 0, shrunk, 1.0).rsqrt()
-            whole: Tensor = (vectors * scale).mT  # a row a principal direction, the first ones last
+            whole: Tensor = (vectors * scale).mT  # one row per principal direction, the first ones last
             return whole.flip(0)[:keep] if keep < width else torch.matmul(vectors, whole)
     raise ValueError

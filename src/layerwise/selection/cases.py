@@ -1,4 +1,4 @@
-"""Cases: what a rule is judged on. One task of one model, its score at every layer, and the curves a rule may see."""
+"""Cases: what a rule is tested on. One task of one model, its score at every layer, and the curves a rule may read."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ METRIC_COLUMNS = ("model", "task", "layer", "metric", "value")
 
 @dataclass(frozen=True)
 class Case:
-    """One task of one model. `scores` has a number a layer, nan where there is none; the last is always known."""
+    """One task of one model. `scores` has one number per layer, nan where there is none; the last is always known."""
 
     family: str
     model: str
@@ -44,13 +44,13 @@ class Case:
 
 
 def cases_from_frames(scores: Any, metrics: Any = None) -> list[Case]:
-    """Cases of tidy tables: family, model, task, layer, score; and model, task, layer, metric, value.
+    """Cases from long tables: family, model, task, layer, score; and model, task, layer, metric, value.
 
-    A metric with an empty task belongs to the model and is seen by all its tasks; one of the task itself goes first.
+    A metric with an empty task belongs to the model and is used for all its tasks, unless a task has its own.
     """
     for frame, wanted in ((scores, SCORE_COLUMNS), *([] if metrics is None else [(metrics, METRIC_COLUMNS)])):
         if lacking := set(wanted) - set(frame.columns):
-            raise InputError(f"a table lacks {', '.join(sorted(lacking))}; it needs {', '.join(wanted)}")
+            raise InputError(f"the table lacks {', '.join(sorted(lacking))}; it needs {', '.join(wanted)}")
     curves: dict[tuple[str, str], dict[str, dict[int, float]]] = {}
     scores = with_numbers(scores, "score", "the table of scores")
     metrics = metrics if metrics is None else with_numbers(metrics, "value", "the table of metrics")
@@ -81,9 +81,9 @@ def dense(values: Mapping[int, float], depth: int) -> tuple[float, ...]:
 
 
 def curves_of(table: LayerTable) -> dict[str, tuple[float, ...]]:
-    """One curve a metric: raw layers below, and as the last one `last`: as shipped, else normed where it has a norm.
+    """One curve per metric: raw hidden states; for the last layer as shipped, else normed if the model has a norm.
 
-    Of several settings of one metric, the first in the table counts. A layer that was not measured is nan.
+    Of several settings of one metric, the first in the table is used. A layer that was not measured is nan.
     """
     depth = model_depth(table)
     found: dict[str, dict[int, float]] = {}
@@ -103,7 +103,7 @@ def curves_of(table: LayerTable) -> dict[str, tuple[float, ...]]:
 
 
 def curve_setting(row: LayerScore) -> tuple[object, ...]:
-    """Everything but layer and norm that tells two curves of one metric apart."""
+    """Everything but layer and norm in which two curves of one metric can differ."""
     _, *recipe = row.recipe
     return (row.rows, row.condition, row.data, row.data_hash, row.settings_hash, *recipe)
 
@@ -111,7 +111,7 @@ def curve_setting(row: LayerScore) -> tuple[object, ...]:
 def model_depth(table: LayerTable) -> int:
     """How many blocks the model of a table has, whether or not all its layers were measured.
 
-    Every row says its layer and what share of the depth that is; the run's record says it for layer 0 alone.
+    Every row has its layer and its share of the depth; a table of layer 0 alone needs the run's record.
     """
     if len(models := {(row.model, row.revision, row.model_hash) for row in table}) != 1:
         named = ", ".join(sorted(f"{model}@{revision}" for model, revision, _ in models)) or "none"
@@ -124,7 +124,7 @@ def model_depth(table: LayerTable) -> int:
 
 
 def cases_from_runs(runs: Iterable[tuple[str, LayerTable, Sequence[LayerTable]]]) -> list[Case]:
-    """Cases of own runs: (family, evaluation, scans of the same model)."""
+    """Cases from runs: (family, evaluation, scans of the same model)."""
     cases = []
     for family, evaluation, scans in runs:
         curves = {name: curve for table in scans for name, curve in curves_of(table).items()}

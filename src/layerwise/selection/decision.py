@@ -36,7 +36,12 @@ class Difference:
         return self.mean + NORMAL_95 * self.error
 
     def __str__(self) -> str:
-        return f"{self.mean:+.1f} ({points(self.low)} to {points(self.high)})"
+        return f"{signed(self.mean)} ({points(self.low)} to {points(self.high)})"
+
+
+def signed(number: float) -> str:
+    """With its sign and one digit; what rounds to 0 has no minus."""
+    return f"{round(number, 1) + 0.0:+.1f}"
 
 
 def points(number: float) -> str:

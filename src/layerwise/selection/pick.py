@@ -21,7 +21,7 @@ from layerwise.runs.folder import require_place_for, write_record
 from layerwise.runs.identity import ModelRef
 from layerwise.runs.records import PICK
 from layerwise.selection.decision import Difference as Difference
-from layerwise.selection.decision import points
+from layerwise.selection.decision import points, signed
 from layerwise.selection.picked_layers import PickedLayer as PickedLayer
 from layerwise.selection.picked_layers import as_lines, cells, gain_from_record, gain_record, rows_to_show
 from layerwise.selection.probes import MEANINGS
@@ -237,7 +237,7 @@ class Pick:
         if self.gain is not None and not self.keep_last:
             on = self.judged_on or "the probes"
             interval = f"95 %: {points(self.gain.low)} to {points(self.gain.high)}"
-            facts.append(f"on {on}: {self.gain.mean:+.1f} points against the last layer ({interval})")
+            facts.append(f"on {on}: {signed(self.gain.mean)} points against the last layer ({interval})")
         if {"mean", "low", "high"} <= set(self.expected_gain):
             mean, low, high = (self.expected_gain[name] for name in ("mean", "low", "high"))
             gained = f"gained {mean:.1f} points on labelled tasks (95 %: {low:.1f} to {high:.1f})"

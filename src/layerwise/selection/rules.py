@@ -1,6 +1,6 @@
-"""Rules: plain objects that choose a layer from curves over layers, by a word such as `depth:80%` or `min:dime`.
+"""Rules: plain objects that choose a layer from curves over layers, named by a word such as `depth:80%` or `min:dime`.
 
-A curve has one number a layer, 0 to the last; nan where it is not known. Direction is always part of the word.
+A curve has one number per layer, 0 to the last; nan where it is not known. The word always says min or max.
 """
 
 import json
@@ -20,24 +20,53 @@ WORDS = "last, second_to_last, depth:80%, min:METRIC, max:METRIC@20%-90%, ranks:
 
 @dataclass(frozen=True)
 class Rule:
-    """`choose(curves, depth)` gives a layer from 0 to depth. Where its curves are missing, it keeps the last."""
+    """A rule that chooses a layer from the curves of metrics over layers, for `pick(run, rule=...)` and `audit`.
+
+    Attributes:
+        name: what tables and messages call it.
+        choose: a function of the curves and the depth that returns a layer from 0 to depth. The curves are a mapping
+            from the name of a metric to one number per layer, nan where it is not known.
+        needs: the metrics that it reads; a table without them is refused.
+
+    Example:
+        >>> middle = layerwise.Rule("middle", lambda curves, depth: depth // 2)
+        >>> middle({}, 12)
+        6
+    """
 
     name: str
     choose: Callable[[Curves, int], int]
-    needs: frozenset[str] = frozenset()  # the curves that it looks at
+    needs: frozenset[str] = frozenset()
 
     def __call__(self, curves: Curves, depth: int) -> int:
+        """The layer that it chooses.
+
+        Args:
+            curves: from the name of a metric to one number per layer.
+            depth: the number of the last layer.
+
+        Returns:
+            A layer from 0 to depth.
+        """
         return self.choose(curves, depth)
 
     def require_metrics(self, known: Collection[str], where: str) -> None:
-        """Raises where the rule looks at a metric that is not among the known ones: it could only keep the last."""
+        """Raises if the rule reads a metric that is not there: it could only keep the last layer.
+
+        Args:
+            known: the names of the metrics that are there.
+            where: what the message calls the table.
+
+        Raises:
+            InputError: if one is missing; it names the missing metric and those that are there.
+        """
         if lacking := sorted(self.needs - set(known)):
             has = f"{where} has {', '.join(sorted(known)) or 'none'}"
             raise InputError(f"rule {self.name}: no metric {lacking[0]!r}; {has}{suggestion(lacking[0], known)}")
 
 
 def parse_rule(word: str | Rule) -> Rule:
-    """The rule that a word means; a rule of one's own is taken as it is."""
+    """The rule that a word names; a Rule is returned as it is."""
     if isinstance(word, Rule):
         return word
     if word == "last":
@@ -65,14 +94,14 @@ ONE = r"(min|max):([^@+]+)(?:@(\d+)%-(\d+)%)?"
 
 @dataclass(frozen=True)
 class Extreme:
-    """The least or the most of a metric, within a window of depth."""
+    """The minimum or maximum of a metric, within a window of depth."""
 
     want: str
     metric: str
     window: tuple[float, float] = (0.0, 1.0)
 
     def values(self, curves: Curves, depth: int) -> list[float]:
-        """What is to be largest, a number a layer; minus infinity outside the window and where nothing is known."""
+        """One number per layer, of which the largest wins; minus infinity outside the window or if not known."""
         curve = curves.get(self.metric, [math.nan] * (depth + 1))
         sign = 1.0 if self.want == "max" else -1.0
         low, high = (round(share * depth, 9) for share in self.window)  # layers whose own depth lies in the window
@@ -96,7 +125,7 @@ def best_of(values: Sequence[float]) -> int:
 
 
 def mean_ranks(parts: Sequence[Sequence[float]]) -> list[float]:
-    """Mean rank of each layer over the parts that know it, larger is better; ties share their mean rank."""
+    """Mean rank of each layer over the parts that have it, larger is better; ties share their mean rank."""
     ranked = [ranks(part) for part in parts if any(math.isfinite(v) for v in part)]
     if not ranked:
         return [-math.inf] * len(parts[0])
@@ -134,7 +163,7 @@ class Ranker:
         try:
             return cls(**json.loads(Path(path).read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError) as error:
-            raise InputError(f"{path} is no ranker ({error}); it has weights and fitted_on") from None
+            raise InputError(f"{path} is not a ranker ({error}); expected JSON with weights and fitted_on") from None
 
 
 def feature(name: str, curves: Curves, depth: int) -> list[float]:

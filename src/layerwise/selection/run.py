@@ -25,7 +25,7 @@ from layerwise.selection.candidates import (
     score_candidates,
 )
 from layerwise.selection.cases import curves_of, model_depth
-from layerwise.selection.decision import Decision, decide, points
+from layerwise.selection.decision import Decision, decide, points, signed
 from layerwise.selection.pick import Pick
 from layerwise.selection.picked_layers import picked_layers
 from layerwise.selection.probes import Probe, own_probes, proxy_items, proxy_probes
@@ -120,8 +120,8 @@ def reasons(
         interval = f"95 %: {points(loss.low)} to {points(loss.high)}"
         yield (
             f"prefer fast: layer {chosen.layer} is the lowest that scores the same within noise as layer "
-            f"{quality.layer}, the best ({loss.mean:+.1f} points, {interval}). So few sentences cannot show small "
-            "losses: compare both layers on your own task (layerwise eval)"
+            f"{quality.layer}, the best ({signed(loss.mean)} points, {interval}). {len(proxy_items())} sentences cannot "
+            "show small losses: compare both layers on your own task (layerwise eval)"
         )
     if decision.answer.recipe.static:
         yield (
