@@ -120,9 +120,9 @@ def reasons(
         interval = f"95 %: {points(loss.low)} to {points(loss.high)}"
         yield (
             f"prefer fast: layer {chosen.layer} is the lowest that scores the same within noise as layer "
-            f"{quality.layer}, the best ({signed(loss.mean)} points, {interval}). {len(proxy_items())} sentences cannot "
-            "show small losses: compare both layers on your own task (layerwise eval)"
+            f"{quality.layer}, the best ({signed(loss.mean)} points, {interval})"
         )
+        yield f"{len(proxy_items())} sentences cannot show small losses: compare both layers on your task with eval"
     if decision.answer.recipe.static:
         yield (
             "whitened token embeddings are put beside the layer: two models we tested gained by them on labelled "
