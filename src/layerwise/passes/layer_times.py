@@ -12,20 +12,20 @@ from layerwise.models.network import Network
 from layerwise.models.taps import tapped
 from layerwise.passes.batches import Batch, cut_batches, make_batch, processor_of
 
-TIMED_TEXTS = 16
+TIMED_EXAMPLES = 16
 TIMED_LENGTH = 128  # tokens
 TIMED_POSITIONS = 512  # of the one batch that is timed, so that a large model takes seconds, not minutes
 REPEATS = 5
 SECONDS = 3.0  # after which no further repeat is started
 
 
-def relative_layer_times(network: Network, texts: Sequence[str], *, repeats: int = REPEATS) -> tuple[float, ...]:
+def relative_layer_times(network: Network, payloads: Sequence[str], *, repeats: int = REPEATS) -> tuple[float, ...]:
     """For each layer from 0 to the last: the time until it is computed over the time of the whole forward pass.
 
-    One batch of up to 16 texts runs through the model a few times; each share is the median over these passes. The
+    One batch of up to 16 examples runs through the model a few times; each share is the median over these passes. The
     shares never fall from layer to layer, and 1.0 is the whole pass with whatever follows the last block.
     """
-    examples = [Example(str(i), text) for i, text in enumerate(texts[:TIMED_TEXTS])]
+    examples = [Example(str(i), payload) for i, payload in enumerate(payloads[:TIMED_EXAMPLES])]
     prepared = processor_of(network).prepare(examples, min(TIMED_LENGTH, network.max_length))
     batch = make_batch(network, next(cut_batches(prepared, TIMED_POSITIONS)))
     time_layers(network, batch)  # a first pass is slower: memory is allocated, kernels are chosen
