@@ -47,12 +47,12 @@ def fit_on_texts(network: Network, recipe: Recipe, fit: Any) -> tuple[tuple[Line
     texts = fitting_texts(source, [recipe])
     rows = rows_of_parts(network, recipe, texts, longest(recipe.max_length, network))
     maps = fit_maps([(word, moments_of_rows(r)) for (_, word), r in zip(recipe.parts, rows, strict=True)])
-    assert source is not None  # without texts, fitting_texts refuses
+    assert source is not None  # fitting_texts raises without texts
     return maps, FittedOn("texts", source.name, fingerprint_of_texts(texts), len(texts))
 
 
 def fit_on_scan(network: Network, recipe: Recipe, run: Run) -> tuple[tuple[LinearMap, ...], FittedOn]:
-    """The maps of the recipe's parts, from the second moments that a scan kept."""
+    """The maps of the recipe's parts, from the second moments stored by a scan."""
     if run.kind != "scan":
         raise InputError(f"{run.place} is not a scan; --fit takes texts, or the folder of a scan of this model")
     length, data = longest(recipe.max_length, network), run.table.data

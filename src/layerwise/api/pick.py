@@ -1,4 +1,4 @@
-"""pick: which layer or recipe to use."""
+"""pick: recommend a layer or recipe."""
 
 from dataclasses import replace
 from itertools import islice
@@ -18,7 +18,7 @@ from layerwise.selection.pick import Pick
 from layerwise.selection.rules import Rule
 from layerwise.selection.run import pick_by_rule, pick_recipe
 
-PICKED_ON = 1000  # texts: maps and probes hardly change beyond
+PICKED_ON = 1000  # texts; more hardly change maps and probes
 
 
 def pick(
@@ -99,6 +99,6 @@ def pick(
         max_length=longest(max_length, network, at_most=LONGEST_DEFAULT), name=source.name, seed=seed,
         progress=progress,
     )  # fmt: skip
-    if max_length is None and found.keep_last:  # as shipped, at the length it was shipped with
+    if max_length is None and found.keep_last:  # the model as shipped, with its own max_length
         found = replace(found, recipe=replace(found.recipe, max_length=None))
-    return found if data is not None else replace(found, fitted=None)  # a map fitted on bundled texts is not yours
+    return found if data is not None else replace(found, fitted=None)  # do not return a map fitted on the demo texts

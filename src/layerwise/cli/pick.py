@@ -23,9 +23,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_options(parser, TextOptions, only=["data", "column"], defaults={"data": None}, helps={"data": OWN_TEXTS})
     add_options(parser, PickOptions)
     parser.add_argument(
-        "--save", help="folder for pick.json and recipe.safetensors, which `export --layer FOLDER:auto` takes"
+        "--save", help="folder for pick.json and recipe.safetensors; use it with `export --layer FOLDER:auto`"
     )
-    add_json(parser, "the answer")
+    add_json(parser, "the result")
 
 
 def run(args: Namespace) -> int:

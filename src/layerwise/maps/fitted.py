@@ -116,8 +116,8 @@ class FittedRecipe:
         """
         if not self.model.same_as(model):
             raise InputError(
-                f"that recipe was fitted for {self.model.name} with other weights, config or tokenizer than "
-                f"{model.name}; fit it for this model: pass the plain recipe and texts (--fit FILE), or pick again"
+                f"the recipe was fitted for {self.model.name} with other weights, config or tokenizer than "
+                f"{model.name}; fit it to this model: pass the plain recipe and texts (--fit FILE), or run pick again"
             )
 
     def save(self, folder: str | Path) -> Path:
@@ -151,7 +151,7 @@ class FittedRecipe:
         """
         folder, name = folder_and_name(place)
         if (data := folder.read(name)) is None:
-            raise InputError(f"{place} holds no fitted recipe (no {name}); run: layerwise pick ... --save {folder}")
+            raise InputError(f"{place} contains no fitted recipe (no {name}); run: layerwise pick ... --save {folder}")
         return cls.from_bytes(data, f"{folder}/{name}")
 
     def to_bytes(self) -> bytes:
@@ -176,7 +176,7 @@ class FittedRecipe:
             words, tensors = parse_tensors(RECIPE_KEY, data)
             record: Any = json.loads(words)
         except (ValueError, RecursionError) as error:
-            raise RunError(f"{where} is no fitted recipe, or a damaged one ({error}); make it again") from None
+            raise RunError(f"{where} is not a fitted recipe, or is damaged ({error}); recreate it") from None
         require_known(record, where)
         record |= with_current_names(record)
         recipe = Recipe.from_record(record["recipe"], f"{where}: recipe")
@@ -189,7 +189,7 @@ class FittedRecipe:
         found = cls(recipe, model, maps, None if on is None else FittedOn(**on))
         if (expected := found._record()) != record:
             wrong = ", ".join(name for name in expected if expected[name] != record[name])
-            raise RunError(f"{where} is damaged, or made by a newer layerwise: its {wrong} do not fit its recipe")
+            raise RunError(f"{where} is damaged, or was written by a newer layerwise: {wrong} and recipe do not match")
         return found
 
     def _record(self) -> dict[str, Any]:
@@ -224,7 +224,7 @@ def plain_recipe(recipe: AnyRecipe) -> Recipe:
 
 
 def load_recipe(place: str | Path) -> AnyRecipe:
-    """A fitted recipe from a .safetensors file or a folder that holds one; else a plain one, as Recipe.load does."""
+    """Loads a fitted recipe from a .safetensors file or its folder; otherwise a plain one, like Recipe.load."""
     folder, name = folder_and_name(place)
     if str(place).endswith(".safetensors") or (name == RECIPE_FILE and folder.read(name) is not None):
         return FittedRecipe.load(place)
@@ -232,7 +232,7 @@ def load_recipe(place: str | Path) -> AnyRecipe:
 
 
 def fingerprint_of_texts(texts: Sequence[str]) -> str:
-    """A hash of texts in their order."""
+    """A hash of texts; the order matters."""
     return hashlib.blake2b(repr(tuple(texts)).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
@@ -253,23 +253,23 @@ def require_recipe_place(place: str | Path) -> Folder:
     """The folder, if recipe.safetensors can be written there; raises if a file of that name is not layerwise's."""
     folder = require_folder(place, RECIPE_FILE)
     if (data := folder.read(RECIPE_FILE)) is not None and not has_key(RECIPE_KEY, data):
-        raise RunError(f"{RECIPE_FILE} in {folder} was not written by layerwise; move it away, or pass another folder")
+        raise RunError(f"{RECIPE_FILE} in {folder} was not written by layerwise; move it, or choose another folder")
     return folder
 
 
 def with_current_names(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The recipe and the parts of a header, with today's names where an earlier version had others."""
+    """The recipe and parts of a header, with fields of earlier versions renamed."""
     parts = [part | {"readout": with_norm(part.get("readout", {}))} for part in record["parts"]]
     return {"recipe": with_norm(record["recipe"]), "parts": parts}
 
 
 def require_known(record: Any, where: str) -> None:
-    """Raises RunError unless the header is of this version, with all of its fields, of their types, and no other."""
+    """Raises RunError unless the header has this version and exactly its fields, with the right types."""
     require_shape(record, {"schema_version": int}, where)
     version = record.get("schema_version")
     if version != SCHEMA_VERSION:
         raise RunError(
-            f"{where} was made by another version of layerwise (schema_version {version}, this version reads "
+            f"{where} was written by another version of layerwise (schema_version {version}, this version reads "
             f"{SCHEMA_VERSION}); update layerwise, or fit the recipe again"
         )
     require_shape(record, SHAPE, where)
@@ -283,8 +283,8 @@ def require_known(record: Any, where: str) -> None:
             raise RunError(f"{where} was made by a newer layerwise: fitted_on has the kind {kind!r}; update layerwise")
     if record["template"]["after"]:
         raise RunError(
-            f"{where} was made by a newer layerwise: its template puts {record['template']['after']!r} after the "
-            "input, which this version cannot do; update layerwise"
+            f"{where} was written by a newer layerwise: its template adds {record['template']['after']!r} after the "
+            "input, which this version does not support; update layerwise"
         )
 
 
@@ -292,11 +292,11 @@ def require_fields(record: Mapping[str, Any], known: Mapping[str, Any], where: s
     if unknown := sorted(set(record) - set(known)):
         raise RunError(f"{where} has unknown fields ({', '.join(unknown)}): made by a newer layerwise; update it")
     if lacking := [name for name in known if name not in record]:
-        raise RunError(f"{where} is damaged (no {', '.join(lacking)}); make it again")
+        raise RunError(f"{where} is damaged (missing {', '.join(lacking)}); recreate it")
 
 
 def require_weights(recipe: Recipe, tensors: Mapping[str, Tensor], where: str) -> int:
-    """How many maps the file holds, if their weights are those that the recipe's parts need; raises RunError if not."""
+    """The number of maps in the file; raises RunError if their weights do not match the recipe's parts."""
     count = 0 if recipe.transform == "none" else len(recipe.parts)
     expected = {f"{i}.{name}" for i in range(count) for name in ("weight", "bias")}
     fits = set(tensors) == expected and all(
@@ -309,6 +309,6 @@ def require_weights(recipe: Recipe, tensors: Mapping[str, Tensor], where: str) -
         found = ", ".join(f"{name} {tuple(t.shape)} {t.dtype}" for name, t in sorted(tensors.items())) or "none"
         raise RunError(
             f"{where} holds weights that do not fit its recipe: expected a weight (E, D) and a bias (E) in float64 "
-            f"for each of {count} parts, got {found}; make it again"
+            f"for each of {count} parts, got {found}; recreate it"
         )
     return count

@@ -23,7 +23,7 @@ class LinearMap:
     bias: Tensor
 
     def __call__(self, rows: Tensor) -> Tensor:
-        """rows (N, D) -> (N, E), in the rows' own float type."""
+        """rows (N, D) -> (N, E), in the float type of the rows."""
         return (rows.double() @ self.weight.mT + self.bias).to(rows.dtype)
 
 
@@ -38,7 +38,7 @@ def fit_map(transform: str, count: int, mean: Tensor, scatter: Tensor) -> Linear
     if name == "none":
         return no_map(len(mean))
     if count < 2:
-        raise InputError(f"{transform} must be fitted on at least 2 texts, got {count}")
+        raise InputError(f"{transform} needs at least 2 texts to fit, got {count}")
     covariance = scatter / count
     try:
         weight = weight_of(name, [float(n) for n in numbers], covariance)
@@ -64,7 +64,7 @@ def fit_maps(parts: Sequence[tuple[str, Moments]]) -> tuple[LinearMap, ...]:
         if word == "none":
             raise InputError("concatenated vectors need a map that removes their mean: use at least center")
         found = fit_map(word, count, mean, scatter)
-        spread = float((found.weight @ (scatter / count) * found.weight).sum())  # mean squared length
+        spread = float((found.weight @ (scatter / count) * found.weight).sum())  # mean squared norm
         scale = math.sqrt(len(mean) / len(parts) / spread) if spread > 0 else 1.0
         maps.append(LinearMap(scale * found.weight, scale * found.bias))
     return tuple(maps)

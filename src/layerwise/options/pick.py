@@ -1,4 +1,4 @@
-"""pick: which layer or recipe to use."""
+"""pick: recommend a layer or recipe."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -15,11 +15,11 @@ class PickOptions:
     """The options of `pick`."""
 
     labels: Annotated[Any, Option("a few labels: .csv, .jsonl or .parquet with text,label or text1,text2,score")] = None
-    rule: Annotated[Any, Option("a rule over the run's table: depth:80%, min:dime, max:infonce@20%-90% ...")] = None
+    rule: Annotated[Any, Option("selection rule: depth:80%, min:dime, max:infonce@20%-90% ...")] = None
     prefer: Annotated[
         Prefer, Option("quality: the best score; fast: the lowest layer that scores the same within noise")
     ] = "quality"
-    layer_only: Annotated[bool, Option("choose a layer as it is, without a linear map")] = False
+    layer_only: Annotated[bool, Option("choose a layer without a linear map")] = False
     static: Annotated[
         bool,
         Option("leave whitened token embeddings out of the recipe: half the width, lower scores on most tasks"),

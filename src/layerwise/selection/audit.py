@@ -16,7 +16,7 @@ from layerwise.selection.cases import Case
 from layerwise.selection.rules import Ranker, Rule, feature
 
 DRAWS = 1000
-POINT = 1.0  # a loss of more than this counts as one
+POINT = 1.0  # losses above this count as a lost point
 
 
 def audit(cases: Sequence[Case], rules: Sequence[Rule], *, seed: int = 0, draws: int = DRAWS) -> pd.DataFrame:
@@ -27,7 +27,7 @@ def audit(cases: Sequence[Case], rules: Sequence[Rule], *, seed: int = 0, draws:
     pairs for which a metric that the rule reads is missing: there it may have kept the last layer.
     """
     if not cases:
-        raise InputError("there is nothing to audit: no case has scores")
+        raise InputError("nothing to audit: there are no scores")
     rows = []
     seen = {name for case in cases for name in case.curves}
     for rule in rules:
@@ -94,7 +94,7 @@ def family_means(
 
 
 def redrawn(cases: Sequence[Case], unit: str, rng: np.random.Generator, draws: int) -> Any:
-    """How often each case counts when tasks, or the models of each family, are drawn again with replacement."""
+    """Bootstrap weights of the cases when tasks, or the models of each family, are resampled."""
     names = [case.task if unit == "task" else case.model for case in cases]
     groups = (
         {"": sorted(set(names))}
@@ -112,7 +112,7 @@ def redrawn(cases: Sequence[Case], unit: str, rng: np.random.Generator, draws: i
 
 
 def fit_ranker(cases: Sequence[Case], metrics: Sequence[str], ridge: float = 1.0) -> Ranker:
-    """Weights of standardised metrics that best give the scores, standardised within each case, by ridge regression."""
+    """Fits a Ranker by ridge regression of scores on metrics, both standardised within each case."""
     names = [*metrics, "depth", "depth_squared"]
     rows, targets = [], []
     for case in cases:

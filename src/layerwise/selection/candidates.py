@@ -32,7 +32,7 @@ class Scored:
 def layer_candidates(
     network: Network, tokens: Sequence[TokenChoice] = ("all",), transforms: Sequence[str] = ("none",)
 ) -> list[Recipe]:
-    """Every layer, pooled as the model pools, and `last`, the model as shipped; with each token choice and map."""
+    """Every layer with the model's pooling, and the model as shipped, with each token choice and map."""
     pooling = network.shipped.pooling_word or "mean" if network.shipped else "mean"
     base = layer_recipe(network, pooling)
     read = [*(replace(base, layer=layer) for layer in range(network.depth)), baseline_recipe(network)]
@@ -56,12 +56,12 @@ class Trial:
         return Scored(recipe, {p.name: p.score(mapped[[self.place[text] for text in p.texts]]) for p in self.probes})
 
     def maps(self, recipe: Recipe) -> tuple[LinearMap, ...]:
-        """The maps of the recipe's parts, fitted on the texts that were given for it."""
+        """The maps of the recipe's parts, fitted on the fitting texts."""
         return fit_maps([(word, self.moments(readout)) for readout, word in recipe.parts])
 
     def moments(self, readout: Readout) -> Moments:
         if readout not in self.latest:
-            self.latest.clear()  # one layer's at a time: a wide model has dozens, each of D x D
+            self.latest.clear()  # keep one at a time: a large model has dozens of D x D matrices
             rows = self.vectors[readout][[self.place[text] for text in self.fit]]
             self.latest[readout] = moments_of_rows(rows.double())
         return self.latest[readout]
@@ -87,7 +87,7 @@ def run_trial(
 
 
 def score_candidates(trial: Trial, candidates: Sequence[Recipe], *, progress: bool = False) -> list[Scored]:
-    """All probes of all candidates, in their order."""
+    """The probe scores of all candidates, in order."""
     by_layer = sorted(candidates, key=lambda candidate: astuple(candidate.readout))
     scored = {}
     with progress_bar(progress, total=len(by_layer), unit="recipes") as on_batch:
@@ -98,7 +98,7 @@ def score_candidates(trial: Trial, candidates: Sequence[Recipe], *, progress: bo
 
 
 def beside_static(trial: Trial, plain: Scored) -> Scored:
-    """The recipe with whitened token embeddings beside its layer, where it has a map and another layer than theirs.
+    """The recipe with whitened token embeddings added, if it has a map and is not layer 0.
 
     Only labels judge them. The decoys of the bundled probes share words with the right answers, which misleads token
     embeddings much more than labelled tasks do, so those scores stay the scores of the layer alone.

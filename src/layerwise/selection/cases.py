@@ -38,7 +38,7 @@ class Case:
         return max(s for s in self.scores if math.isfinite(s))
 
     def score_at(self, layer: int) -> float:
-        """The score of that layer, or of the nearest one that was scored; the later one of two as near."""
+        """The score of that layer, or of the nearest scored layer; ties go to the later one."""
         known = [k for k, s in enumerate(self.scores) if math.isfinite(s)]
         return self.scores[min(known, key=lambda k: (abs(k - layer), -k))]
 
@@ -55,7 +55,7 @@ def cases_from_frames(scores: Any, metrics: Any = None) -> list[Case]:
     scores = with_numbers(scores, "score", "the table of scores")
     metrics = metrics if metrics is None else with_numbers(metrics, "value", "the table of metrics")
     for row in () if metrics is None else metrics.itertuples(index=False):
-        task = "" if is_missing(row.task) else row.task  # an empty cell is NaN where pandas read the file
+        task = "" if is_missing(row.task) else row.task  # pandas reads an empty cell as NaN
         curves.setdefault((row.model, task), {}).setdefault(row.metric, {})[row.layer] = row.value
     cases = []
     for (family, model, task), group in scores.groupby(["family", "model", "task"], sort=True, observed=True):
@@ -70,7 +70,7 @@ def cases_from_frames(scores: Any, metrics: Any = None) -> list[Case]:
 
 
 def with_numbers(frame: Any, value: str, where: str) -> Any:
-    """The table with layers as whole numbers and values as floats, nan where a cell is empty."""
+    """Converts layers to int and values to float; empty cells become NaN."""
     layers = [require_count("layer", number, least=0) for number in number_column(frame, "layer", where)]
     values = [float(number) for number in number_column(frame, value, where, or_missing=True)]
     return frame.assign(**{"layer": layers, value: values})
@@ -88,7 +88,7 @@ def curves_of(table: LayerTable) -> dict[str, tuple[float, ...]]:
     depth = model_depth(table)
     found: dict[str, dict[int, float]] = {}
     setting: dict[str, tuple[object, ...]] = {}
-    for row in sorted(table, key=lambda row: row.norm):  # normed before raw
+    for row in sorted(table, key=lambda row: row.norm):  # "normed" sorts before "raw"
         if row.norm == SHIPPED:
             continue
         here = curve_setting(row)
@@ -109,7 +109,7 @@ def curve_setting(row: LayerScore) -> tuple[object, ...]:
 
 
 def model_depth(table: LayerTable) -> int:
-    """How many blocks the model of a table has, whether or not all its layers were measured.
+    """The number of blocks of the table's model, even if not all layers were measured.
 
     Every row has its layer and its share of the depth; a table of layer 0 alone needs the run's record.
     """

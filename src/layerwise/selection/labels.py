@@ -13,9 +13,9 @@ from layerwise.selection.probes import LABELS, Floats, Probe, concordance, of_un
 
 FOLDS = 5
 FEWEST = 16
-SPLITS = 2  # cross-validations with other folds, averaged
-STEPS = 100  # of the logistic regression, as in mteb
-FORMS = "text,label (classes) or text1,text2,score (how alike)"
+SPLITS = 2  # cross-validations with different folds, averaged
+STEPS = 100  # iterations of the logistic regression, as in mteb
+FORMS = "text,label (classes) or text1,text2,score (similarity)"
 
 
 def label_probe(table: Any, seed: int = 0) -> Probe:
@@ -31,7 +31,7 @@ def label_probe(table: Any, seed: int = 0) -> Probe:
     if {"text1", "text2", "score"} <= set(table.columns):
         first, second = (text_column(table, name, "labels") for name in ("text1", "text2"))
         return pair_probe(first, second, np.array(number_column(table, "score", "labels"), dtype=np.float64))
-    raise InputError(f"labels must be {FORMS}; this table has {', '.join(map(str, table.columns))}")
+    raise InputError(f"labels must be {FORMS}; the columns of this table are {', '.join(map(str, table.columns))}")
 
 
 def class_probe(texts: list[str], labels: Any, seed: int) -> Probe:
@@ -59,12 +59,12 @@ def class_probe(texts: list[str], labels: Any, seed: int) -> Probe:
 
 
 def logistic_accuracy(rows: Floats, labels: Any, folds: Any) -> Floats:
-    """1 where a logistic regression, fitted on the other folds, gives the label, else 0."""
+    """1 if a logistic regression fitted on the other folds predicts the label, otherwise 0."""
     if find_spec("sklearn") is None:
-        raise MissingExtra("labels of classes need scikit-learn: pip install scikit-learn")
+        raise MissingExtra("class labels need scikit-learn: pip install scikit-learn")
     from sklearn.linear_model import LogisticRegression
 
-    # Fewer texts than dimensions: coordinates within their span give the same fit, and are few.
+    # With fewer texts than dimensions, coordinates in their span give the same fit and are smaller.
     left, sizes, _ = np.linalg.svd(rows, full_matrices=False)
     within, right = left * sizes, np.empty(len(rows))
     for fold in np.unique(folds):
@@ -77,7 +77,7 @@ def logistic_accuracy(rows: Floats, labels: Any, folds: Any) -> Floats:
 
 
 def balanced_folds(labels: Any, rng: np.random.Generator) -> Any:
-    """A fold for each text, with the texts of each class spread evenly over the folds."""
+    """Assigns a fold to each text, with each class spread evenly over the folds."""
     folds = np.empty(len(labels), dtype=np.int64)
     for name in np.unique(labels):
         at = rng.permutation(np.flatnonzero(labels == name))

@@ -71,7 +71,7 @@ class Pick:
     def deployed(self, network: Network) -> AnyRecipe:
         """The recipe for that model, with its map if it has one.
 
-        A map belongs to the recipe that it was fitted for: one that was changed since must be fitted again.
+        A map belongs to the recipe it was fitted for; if the recipe was changed since, its map must be fitted again.
 
         Args:
             network: the model to use it with.
@@ -84,8 +84,8 @@ class Pick:
         """
         if not same_model(network, self.model):
             raise InputError(
-                f"that pick was made for {self.model.name} with other weights, config or tokenizer than "
-                f"{network.name}; pick again, or name a layer"
+                f"the pick was made for {self.model.name} with other weights, config or tokenizer than "
+                f"{network.name}; run pick again, or choose a layer"
             )
         return self.fitted if self.fitted is not None and self.fitted.recipe == self.recipe else self.recipe
 
@@ -123,7 +123,7 @@ class Pick:
         return json.dumps(self.to_dict(), indent=1)
 
     def save(self, folder: str | Path) -> Path:
-        """Writes pick.json, and recipe.safetensors where there is a map. Replaces an earlier pick, and no other file.
+        """Writes pick.json, and recipe.safetensors where there is a map. Replaces an earlier pick, but no other file.
 
         Args:
             folder: where to write; it may be new, or the folder of a run.
@@ -139,7 +139,7 @@ class Pick:
             self.fitted.save(folder)
         write_record(folder, PICK, self.to_dict())
         if self.fitted is None:
-            open_folder(folder).delete([RECIPE_FILE])  # of an earlier pick
+            open_folder(folder).delete([RECIPE_FILE])  # from an earlier pick
         return Path(folder) / PICK.file
 
     @classmethod
@@ -160,11 +160,11 @@ class Pick:
         data, where = place.read(PICK.file), f"{place}/{PICK.file}"
         make_it = f"run: layerwise pick MODEL --data texts.txt --save {folder}"
         if data is None:
-            raise InputError(f"no answer of pick in {str(folder)!r}; {make_it}")
+            raise InputError(f"{str(folder)!r} contains no saved pick; {make_it}")
         record = PICK.parse(data, where)
         needed = ("model", "recipe", "last", "rule", "why")
         if lacking := [name for name in needed if name not in record]:
-            raise RunError(f"{where} is no answer of pick (it has no {', '.join(lacking)}); {make_it}")
+            raise RunError(f"{where} is not a saved pick (missing {', '.join(lacking)}); {make_it}")
         recipe, last = (Recipe.from_record(record[name], f"{where}: {name}") for name in ("recipe", "last"))
         if (prefer := record.get("prefer", "quality")) not in get_args(Prefer) or not 0 <= recipe.layer <= last.layer:
             raise RunError(f"{where} is damaged (prefer {prefer!r}, layer {recipe.layer} of {last.layer}); {make_it}")
@@ -276,16 +276,16 @@ class Pick:
 
 
 def require_place(folder: str | Path) -> None:
-    """Raises where an answer cannot be saved in the folder, before anything is computed."""
+    """Raises before anything is computed if a pick cannot be saved in the folder."""
     require_place_for(folder, PICK)
     require_recipe_place(folder)
 
 
 def load_fitted(place: Folder, identity: str | None) -> FittedRecipe | None:
-    """The weights that a saved answer names; None where it names none, or they were not copied with it."""
+    """The map weights of a saved pick; None if it has none, or if the file is missing."""
     if identity is None or (data := place.read(RECIPE_FILE)) is None:
         return None
     found = FittedRecipe.from_bytes(data, f"{place}/{RECIPE_FILE}")
     if found.identity != identity:
-        raise RunError(f"{place}/{RECIPE_FILE} does not belong to the {PICK.file} beside it; pick again")
+        raise RunError(f"{place}/{RECIPE_FILE} does not belong to the {PICK.file} in the same folder; run pick again")
     return found

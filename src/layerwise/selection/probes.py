@@ -1,4 +1,4 @@
-"""Probes: what a layer's vectors can do, measured without the user's labels.
+"""Probes: small tests of a layer's vectors that need no user labels.
 
 Two kinds. On the user's own texts: the halves of a passage find each other, and a perturbed text finds its original.
 On a small set that was written for this project (proxy.tsv): similar sentences get similar vectors, a paraphrase is
@@ -27,9 +27,9 @@ MEANINGS = {
     "paraphrase": "how high a paraphrase ranks among 144 sentences (always first: 100)",
     LABELS: "your labels, cross-validated",
 }
-GRADES = {"paraphrase": 3, "twist": 2, "related": 1}  # beside 0 for a sentence of another topic
+GRADES = {"paraphrase": 3, "twist": 2, "related": 1}  # and 0 for a sentence of another topic
 NEIGHBOURS = 5
-RIDGE = 0.1  # of the mean variance
+RIDGE = 0.1  # times the mean variance
 SHORTEST_PASSAGE = 12  # words: the halves of shorter texts say too little
 PASSAGES_AT_MOST = 256
 
@@ -46,7 +46,7 @@ class Probe:
 
 @cache
 def proxy_items() -> tuple[Mapping[str, str], ...]:
-    """The bundled set: a sentence, its paraphrase, a twist in its own words, a related one, and the topic of all."""
+    """The bundled set: a sentence, its paraphrase, a decoy with the same words, a related sentence, and their topic."""
     text = (files("layerwise.selection") / "proxy.tsv").read_text(encoding="utf-8")
     return tuple(csv.DictReader(text.splitlines(), delimiter="\t"))
 
@@ -59,7 +59,7 @@ def proxy_probes() -> list[Probe]:
         tuple(item[column] for item in items) for column in ("sentence", "paraphrase", "twist", "related")
     )
     topics = np.array([item["topic"] for item in items])
-    # A sentence of another topic: half the set further on.
+    # A sentence of another topic: shifted by half the set.
     unrelated = np.roll(np.arange(count), count // 2 + 1)
     grades = np.repeat([*GRADES.values(), 0], count)
 
@@ -85,7 +85,7 @@ def proxy_probes() -> list[Probe]:
         return of_units(same.mean(axis=1), count)
 
     def classifier(rows: Floats) -> Floats:
-        """Accuracy of a ridge classifier of topics, each sixth of the items left out in turn."""
+        """Accuracy of a ridge classifier of topics, with six-fold cross-validation over items."""
         item = np.tile(np.arange(count), 3)
         right = ridge_accuracy(rows, np.tile(topics, 3), folds=item % 6)
         return of_units(right, count)
@@ -134,19 +134,19 @@ def concordance(values: Floats, grades: NDArray[Any]) -> Floats:
 
 
 def of_units(values: Floats, count: int, *, projection: bool = False) -> Floats:
-    """Means over the repeats of each unit. `projection`: the spread of a mean over pairs of units is twice as wide."""
+    """Means over the repeats of each unit. `projection` doubles the deviations, for means over pairs of units."""
     units = values.reshape(-1, count).mean(axis=0)
     return np.asarray(units.mean() + 2 * (units - units.mean()) if projection else units)
 
 
 def reciprocal_ranks(near: Floats, right: NDArray[np.int64]) -> Floats:
-    """1 / rank of the right column in each row; those as near as the right one count as nearer."""
+    """1 / rank of the right column in each row; ties count against it."""
     at = near[np.arange(len(near)), right]
     return np.asarray(1 / (near >= at[:, None]).sum(axis=1))
 
 
 def ridge_accuracy(rows: Floats, labels: NDArray[np.str_], folds: NDArray[np.int64]) -> Floats:
-    """1 where a one-against-all ridge regression, fitted on the other folds, gives the label, else 0."""
+    """1 if a one-vs-rest ridge regression fitted on the other folds predicts the label, otherwise 0."""
     names, codes = np.unique(labels, return_inverse=True)
     right = np.empty(len(rows))
     for fold in np.unique(folds):

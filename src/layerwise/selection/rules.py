@@ -104,22 +104,22 @@ class Extreme:
         """One number per layer, of which the largest wins; minus infinity outside the window or if not known."""
         curve = curves.get(self.metric, [math.nan] * (depth + 1))
         sign = 1.0 if self.want == "max" else -1.0
-        low, high = (round(share * depth, 9) for share in self.window)  # layers whose own depth lies in the window
+        low, high = (round(share * depth, 9) for share in self.window)  # layers whose depth is within the window
         return [sign * v if math.isfinite(v) and low <= k <= high else -math.inf for k, v in enumerate(curve)]
 
 
 def parse_extreme(word: str) -> Extreme:
     found = re.fullmatch(ONE, word)
     if found is None:
-        raise InputError(f"{word!r} is not min:METRIC or max:METRIC, with a window such as @20%-90% if wanted")
+        raise InputError(f"{word!r} is not min:METRIC or max:METRIC, optionally with a window such as @20%-90%")
     window = (share_of(found[3]), share_of(found[4])) if found[3] else (0.0, 1.0)
     if window[0] > window[1]:
-        raise InputError(f"{word!r}: the window goes from the shallower depth to the deeper one, such as @20%-90%")
+        raise InputError(f"{word!r}: the window must go from a shallower to a deeper layer, such as @20%-90%")
     return Extreme(found[1], found[2], window)
 
 
 def best_of(values: Sequence[float]) -> int:
-    """The first layer with the largest value; the last layer where none is known."""
+    """The first layer with the largest value; the last layer if all are unknown."""
     most = max(values)
     return len(values) - 1 if most == -math.inf else values.index(most)
 
@@ -139,7 +139,7 @@ def ranks(values: Sequence[float]) -> list[float]:
 
 @dataclass(frozen=True)
 class Ranker:
-    """A linear ranker: the sum over metrics of weight times the metric, standardised over the layers of a model."""
+    """A linear ranker: a weighted sum of metrics, each standardised over the layers of a model."""
 
     weights: Mapping[str, float]  # of metrics, and of `depth` and `depth_squared`
     fitted_on: Sequence[str] = ()
@@ -167,7 +167,7 @@ class Ranker:
 
 
 def feature(name: str, curves: Curves, depth: int) -> list[float]:
-    """A curve standardised over layers; 0 where it is unknown, and everywhere if the curve is missing or flat."""
+    """A curve standardised over layers; 0 for unknown values, and everywhere if the curve is missing or constant."""
     if name in ("depth", "depth_squared"):
         power = 1 if name == "depth" else 2
         return [(layer / max(1, depth)) ** power for layer in range(depth + 1)]

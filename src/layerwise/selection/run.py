@@ -67,7 +67,7 @@ def pick_recipe(
     seed: int = 0,
     progress: bool = False,
 ) -> Pick:
-    """The recipe that the probes prefer, or the last layer where they do not prefer another by the rulebook's margin.
+    """The recipe with the best probe score, or the last layer if no other is better by the rulebook's margin.
 
     `texts` are the user's own, without labels: maps are fitted on them, and probes made from them where the rulebook
     has such; `name` says where they come from. `labels` is the probe made from a few labelled ones. With `layer_only`,
@@ -134,7 +134,7 @@ def reasons(
 
 
 def fitted_recipe(network: Network, recipe: Recipe, trial: Trial, name: str) -> FittedRecipe:
-    """The recipe with the map that the trial fitted, on texts of that name."""
+    """The recipe with its fitted map; `name` is the source of the texts."""
     fitted_on = FittedOn("texts", name, fingerprint_of_texts(trial.fit), len(trial.fit))
     return FittedRecipe(recipe, network.identity(), trial.maps(recipe), fitted_on)
 
@@ -152,7 +152,7 @@ def weighted_probes(
 
 
 def pick_by_rule(table: LayerTable, word: str | Rule) -> Pick:
-    """What a rule over a scan's table chooses; no model is run.
+    """The choice of a rule on a scan's table; runs no model.
 
     The recipe has the tokens, the pooling and the map of the rows that the rule reads.
     """
@@ -189,5 +189,5 @@ def setting_of(table: LayerTable, rule: Rule) -> Recipe:
     alike = [row for row in table if (row.tokens, row.transform) == (rows[0].tokens, rows[0].transform)]
     # A metric of tokens has no pooling of its own: use that of similar rows, and mean where they have none either.
     pooling = next((row.pooling for row in (rows[0], *alike) if row.pooling != "-"), "mean")
-    words: Any = {"tokens": rows[0].tokens, "pooling": pooling, "transform": rows[0].transform}  # checked when made
+    words: Any = {"tokens": rows[0].tokens, "pooling": pooling, "transform": rows[0].transform}  # checked by Recipe
     return Recipe(0, "raw", **words)
