@@ -41,5 +41,5 @@ def audit(
         [0.0, 1.0]
     """
     AuditOptions(metrics=metrics, rules=rules)
-    listed = split_words("rules", rules) if isinstance(rules, str) else rules
-    return audit_rules(cases_from_frames(scores, metrics), [parse_rule(rule) for rule in listed])
+    rule_list = split_words("rules", rules) if isinstance(rules, str) else rules
+    return audit_rules(cases_from_frames(scores, metrics), [parse_rule(rule) for rule in rule_list])

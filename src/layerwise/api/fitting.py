@@ -46,7 +46,7 @@ def fit_on_texts(network: Network, recipe: Recipe, fit: Any) -> tuple[tuple[Line
     source = None if fit is None else open_source(fit)  # opened once: a generator can be read only once
     texts = fitting_texts(source, [recipe])
     rows = rows_of_parts(network, recipe, texts, longest(recipe.max_length, network))
-    maps = fit_maps([(word, moments_of_rows(r)) for (_, word), r in zip(recipe.parts, rows, strict=True)])
+    maps = fit_maps([(map_name, moments_of_rows(r)) for (_, map_name), r in zip(recipe.parts, rows, strict=True)])
     assert source is not None  # fitting_texts raises without texts
     return maps, FittedOn("texts", source.name, fingerprint_of_texts(texts), len(texts))
 
@@ -56,7 +56,9 @@ def fit_on_scan(network: Network, recipe: Recipe, run: Run) -> tuple[tuple[Linea
     if run.kind != "scan":
         raise InputError(f"{run.place} is not a scan; --fit takes texts, or the folder of a scan of this model")
     length, data = longest(recipe.max_length, network), run.table.data
-    moments = [(word, moments_of(run, network, readout, length, recipe.prompt)) for readout, word in recipe.parts]
+    moments = [
+        (map_name, moments_of(run, network, readout, length, recipe.prompt)) for readout, map_name in recipe.parts
+    ]
     (_, (count, _, _)), *_ = moments
     name, fingerprint = (data.name, data.fingerprint) if data else (run.place, "")
     return fit_maps(moments), FittedOn("scan", name, fingerprint, count)

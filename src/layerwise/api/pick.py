@@ -18,7 +18,7 @@ from layerwise.selection.pick import Pick
 from layerwise.selection.rules import Rule
 from layerwise.selection.run import pick_by_rule, pick_recipe
 
-PICKED_ON = 1000  # texts; more hardly change maps and probes
+MAX_TEXTS = 1000  # texts; more hardly change maps and probes
 
 
 def pick(
@@ -85,7 +85,7 @@ def pick(
         return pick_by_rule(opened.table, rule or "last")
     source = open_source(data if data is not None else "demo")
     # A fair sample, unless the whole data set would have to be downloaded for it.
-    chosen = islice(source, PICKED_ON) if source.remote else source.sample(PICKED_ON)
+    chosen = islice(source, MAX_TEXTS) if source.remote else source.sample(MAX_TEXTS)
     own_texts = [example.text for example in chosen]
     table = read_table(labels) if isinstance(labels, str | Path) else labels
     probe = None if table is None else label_probe(table, seed)  # raises before weights load
@@ -94,11 +94,11 @@ def pick(
     else:
         network = open_network(run if model is None else model)
     require_tokenizer(network.preprocessor, "pick")
-    found = pick_recipe(
+    result = pick_recipe(
         network, own_texts, labels=probe, prefer=prefer, layer_only=layer_only, static=static,
         max_length=longest(max_length, network, at_most=LONGEST_DEFAULT), name=source.name, seed=seed,
         progress=progress,
     )  # fmt: skip
-    if max_length is None and found.keep_last:  # the model as shipped, with its own max_length
-        found = replace(found, recipe=replace(found.recipe, max_length=None))
-    return found if data is not None else replace(found, fitted=None)  # do not return a map fitted on the demo texts
+    if max_length is None and result.keep_last:  # the model as shipped, with its own max_length
+        result = replace(result, recipe=replace(result.recipe, max_length=None))
+    return result if data is not None else replace(result, fitted=None)  # do not return a map fitted on the demo texts

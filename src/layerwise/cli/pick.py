@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from layerwise.selection.pick import Pick
 
 HELP = "choose a layer or recipe, with the evidence for it; it may recommend keeping the last layer"
-OWN_TEXTS = "texts of your own kind, without labels; up to 1,000 are used"
+DATA_HELP = "texts of your own kind, without labels; up to 1,000 are used"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("run_folder", metavar="RUN", help="a model, or the folder of a scan or eval run")
-    add_options(parser, TextOptions, only=["data", "column"], defaults={"data": None}, helps={"data": OWN_TEXTS})
+    add_options(parser, TextOptions, only=["data", "column"], defaults={"data": None}, helps={"data": DATA_HELP})
     add_options(parser, PickOptions)
     parser.add_argument(
         "--save", help="folder for pick.json and recipe.safetensors; use it with `export --layer FOLDER:auto`"
@@ -38,10 +38,10 @@ def run(args: Namespace) -> int:
     data = texts(args.data, column=args.column) if args.data else None
     if (args.data or args.labels) and not args.rule:
         print(f"running {args.run_folder} over up to 1,000 texts of yours and 288 bundled sentences", file=sys.stderr)
-    found = pick(args.run_folder, data, **chosen(args, PickOptions), progress=True)
+    result = pick(args.run_folder, data, **chosen(args, PickOptions), progress=True)
     if args.save is not None:
-        found.save(args.save)
-    print(found.to_json() if args.json else found.describe(next_step(found, args)))
+        result.save(args.save)
+    print(result.to_json() if args.json else result.describe(next_step(result, args)))
     return 0
 
 

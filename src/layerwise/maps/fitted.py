@@ -48,7 +48,7 @@ class FittedOn:
     count: int
 
 
-SHAPE: Mapping[str, Any] = {
+HEADER_SHAPE: Mapping[str, Any] = {
     "schema_version": int,
     "recipe": dict,
     "template": {"before": str, "after": str},
@@ -149,7 +149,7 @@ class FittedRecipe:
             InputError: if there is no such file.
             RunError: if it is damaged, or was written by another version.
         """
-        folder, name = folder_and_name(place)
+        folder, name = locate_recipe(place)
         if (data := folder.read(name)) is None:
             raise InputError(f"{place} contains no fitted recipe (no {name}); run: layerwise pick ... --save {folder}")
         return cls.from_bytes(data, f"{folder}/{name}")
@@ -173,46 +173,48 @@ class FittedRecipe:
             RunError: if they are damaged, or written by another version; it says what is wrong.
         """
         try:
-            words, tensors = parse_tensors(RECIPE_KEY, data)
-            record: Any = json.loads(words)
+            metadata, tensors = parse_tensors(RECIPE_KEY, data)
+            record: Any = json.loads(metadata)
         except (ValueError, RecursionError) as error:
             raise RunError(f"{where} is not a fitted recipe, or is damaged ({error}); recreate it") from None
-        require_known(record, where)
-        record |= with_current_names(record)
+        require_header(record, where)
+        record |= upgrade_header(record)
         recipe = Recipe.from_record(record["recipe"], f"{where}: recipe")
         maps = tuple(
             LinearMap(tensors[f"{i}.weight"], tensors[f"{i}.bias"])
             for i in range(require_weights(recipe, tensors, where))
         )
-        on = record["fitted_on"]
+        fitted_on = record["fitted_on"]
         model = ModelRef.from_record(record["model"], f"{where}: model")
-        found = cls(recipe, model, maps, None if on is None else FittedOn(**on))
-        if (expected := found._record()) != record:
-            wrong = ", ".join(name for name in expected if expected[name] != record[name])
-            raise RunError(f"{where} is damaged, or was written by a newer layerwise: {wrong} and recipe do not match")
-        return found
+        fitted = cls(recipe, model, maps, None if fitted_on is None else FittedOn(**fitted_on))
+        if (expected := fitted._record()) != record:
+            differing = ", ".join(name for name in expected if expected[name] != record[name])
+            raise RunError(
+                f"{where} is damaged, or was written by a newer layerwise: {differing} and recipe do not match"
+            )
+        return fitted
 
     def _record(self) -> dict[str, Any]:
         rows, parts = 0, []
-        for i, (readout, word) in enumerate(self.recipe.parts):
+        for i, (readout, map_name) in enumerate(self.recipe.parts):
             width = len(self.maps[i].bias) if self.maps else 0
-            parts.append({"readout": asdict(readout), "map": word, "rows": [rows, rows + width] if width else []})
+            parts.append({"readout": asdict(readout), "map": map_name, "rows": [rows, rows + width] if width else []})
             rows += width
-        on = self.fitted_on
+        fitted_on = self.fitted_on
         return {
             "schema_version": SCHEMA_VERSION,
             "recipe": asdict(self.recipe),
             "template": {"before": self.recipe.prompt, "after": ""},
             "parts": parts,
             "model": self.model.to_record() | {"name": redacted(self.model.name)},
-            "fitted_on": None if on is None else asdict(on) | {"name": redacted(on.name)},
+            "fitted_on": None if fitted_on is None else asdict(fitted_on) | {"name": redacted(fitted_on.name)},
         }
 
     def _tensors(self) -> dict[str, Tensor]:
-        found = {}
+        tensors = {}
         for i, part in enumerate(self.maps):
-            found[f"{i}.weight"], found[f"{i}.bias"] = part.weight.cpu().contiguous(), part.bias.cpu().contiguous()
-        return found
+            tensors[f"{i}.weight"], tensors[f"{i}.bias"] = part.weight.cpu().contiguous(), part.bias.cpu().contiguous()
+        return tensors
 
 
 AnyRecipe = Recipe | FittedRecipe
@@ -225,7 +227,7 @@ def plain_recipe(recipe: AnyRecipe) -> Recipe:
 
 def load_recipe(place: str | Path) -> AnyRecipe:
     """Loads a fitted recipe from a .safetensors file or its folder; otherwise a plain one, like Recipe.load."""
-    folder, name = folder_and_name(place)
+    folder, name = locate_recipe(place)
     if str(place).endswith(".safetensors") or (name == RECIPE_FILE and folder.read(name) is not None):
         return FittedRecipe.load(place)
     return Recipe.load(place)
@@ -236,7 +238,7 @@ def fingerprint_of_texts(texts: Sequence[str]) -> str:
     return hashlib.blake2b(repr(tuple(texts)).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
-def folder_and_name(place: str | Path) -> tuple[Folder, str]:
+def locate_recipe(place: str | Path) -> tuple[Folder, str]:
     """Folder and file name of a fitted recipe: a file of any name on disk or in an object store, or the usual name."""
     text = str(place)
     if "://" in text:
@@ -257,13 +259,13 @@ def require_recipe_place(place: str | Path) -> Folder:
     return folder
 
 
-def with_current_names(record: Mapping[str, Any]) -> dict[str, Any]:
+def upgrade_header(record: Mapping[str, Any]) -> dict[str, Any]:
     """The recipe and parts of a header, with fields of earlier versions renamed."""
     parts = [part | {"readout": with_norm(part.get("readout", {}))} for part in record["parts"]]
     return {"recipe": with_norm(record["recipe"]), "parts": parts}
 
 
-def require_known(record: Any, where: str) -> None:
+def require_header(record: Any, where: str) -> None:
     """Raises RunError unless the header has this version and exactly its fields, with the right types."""
     require_shape(record, {"schema_version": int}, where)
     version = record.get("schema_version")
@@ -272,10 +274,10 @@ def require_known(record: Any, where: str) -> None:
             f"{where} was written by another version of layerwise (schema_version {version}, this version reads "
             f"{SCHEMA_VERSION}); update layerwise, or fit the recipe again"
         )
-    require_shape(record, SHAPE, where)
-    require_fields(record, SHAPE, where)
+    require_shape(record, HEADER_SHAPE, where)
+    require_fields(record, HEADER_SHAPE, where)
     for name in ("template", "model"):
-        require_fields(record[name], SHAPE[name], f"{where}: {name}")
+        require_fields(record[name], HEADER_SHAPE[name], f"{where}: {name}")
     if record["fitted_on"] is not None:
         require_shape(record["fitted_on"], DATA_SHAPE, f"{where}: fitted_on")
         require_fields(record["fitted_on"], DATA_SHAPE, f"{where}: fitted_on")
@@ -291,8 +293,8 @@ def require_known(record: Any, where: str) -> None:
 def require_fields(record: Mapping[str, Any], known: Mapping[str, Any], where: str) -> None:
     if unknown := sorted(set(record) - set(known)):
         raise RunError(f"{where} has unknown fields ({', '.join(unknown)}): made by a newer layerwise; update it")
-    if lacking := [name for name in known if name not in record]:
-        raise RunError(f"{where} is damaged (missing {', '.join(lacking)}); recreate it")
+    if missing := [name for name in known if name not in record]:
+        raise RunError(f"{where} is damaged (missing {', '.join(missing)}); recreate it")
 
 
 def require_weights(recipe: Recipe, tensors: Mapping[str, Tensor], where: str) -> int:
@@ -306,9 +308,9 @@ def require_weights(recipe: Recipe, tensors: Mapping[str, Tensor], where: str) -
         for i in range(count)
     )
     if not fits:
-        found = ", ".join(f"{name} {tuple(t.shape)} {t.dtype}" for name, t in sorted(tensors.items())) or "none"
+        shapes = ", ".join(f"{name} {tuple(t.shape)} {t.dtype}" for name, t in sorted(tensors.items())) or "none"
         raise RunError(
             f"{where} holds weights that do not fit its recipe: expected a weight (E, D) and a bias (E) in float64 "
-            f"for each of {count} parts, got {found}; recreate it"
+            f"for each of {count} parts, got {shapes}; recreate it"
         )
     return count

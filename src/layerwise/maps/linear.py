@@ -34,14 +34,14 @@ def fit_map(transform: str, count: int, mean: Tensor, scatter: Tensor) -> Linear
     mean and the first K principal directions; whiten makes the covariance the identity, after shrinking it towards its
     mean variance by SHRINKAGE, and keeps only the first DIMENSIONS if given.
     """
-    name, *numbers = require_transform(transform).split(":")
+    name, *parameters = require_transform(transform).split(":")
     if name == "none":
         return no_map(len(mean))
     if count < 2:
         raise InputError(f"{transform} needs at least 2 texts to fit, got {count}")
     covariance = scatter / count
     try:
-        weight = weight_of(name, [float(n) for n in numbers], covariance)
+        weight = fit_weight(name, [float(n) for n in parameters], covariance)
     except ValueError:
         raise InputError(f"transform {transform!r} is not one of {', '.join(TRANSFORMS)}") from None
     return LinearMap(weight, -(weight @ mean))
@@ -57,16 +57,16 @@ def fit_maps(parts: Sequence[tuple[str, Moments]]) -> tuple[LinearMap, ...]:
     A single part is not scaled. Several parts get the same mean length, together that of one whitened vector.
     """
     if len(parts) == 1:
-        ((word, moments),) = parts
-        return (fit_map(word, *moments),)
+        ((transform, moments),) = parts
+        return (fit_map(transform, *moments),)
     maps = []
-    for word, (count, mean, scatter) in parts:
-        if word == "none":
+    for transform, (count, mean, scatter) in parts:
+        if transform == "none":
             raise InputError("concatenated vectors need a map that removes their mean: use at least center")
-        found = fit_map(word, count, mean, scatter)
-        spread = float((found.weight @ (scatter / count) * found.weight).sum())  # mean squared norm
-        scale = math.sqrt(len(mean) / len(parts) / spread) if spread > 0 else 1.0
-        maps.append(LinearMap(scale * found.weight, scale * found.bias))
+        fitted = fit_map(transform, count, mean, scatter)
+        mean_squared_norm = float((fitted.weight @ (scatter / count) * fitted.weight).sum())  # mean squared norm
+        scale = math.sqrt(len(mean) / len(parts) / mean_squared_norm) if mean_squared_norm > 0 else 1.0
+        maps.append(LinearMap(scale * fitted.weight, scale * fitted.bias))
     return tuple(maps)
 
 
@@ -74,11 +74,11 @@ def side_by_side(maps: Sequence[LinearMap]) -> LinearMap:
     """The maps of several parts as one map of their concatenated vectors."""
     if len(maps) == 1:
         return maps[0]
-    whole: Tensor = torch.block_diag(*(part.weight for part in maps))  # type: ignore[no-untyped-call]
-    return LinearMap(whole, torch.cat([part.bias for part in maps]))
+    weight: Tensor = torch.block_diag(*(part.weight for part in maps))  # type: ignore[no-untyped-call]
+    return LinearMap(weight, torch.cat([part.bias for part in maps]))
 
 
-def weight_of(name: str, numbers: list[float], covariance: Tensor) -> Tensor:
+def fit_weight(name: str, numbers: list[float], covariance: Tensor) -> Tensor:
     width = len(covariance)
     eye = torch.eye(width, dtype=covariance.dtype)
     if name == "center" and not numbers:

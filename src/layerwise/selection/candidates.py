@@ -35,8 +35,8 @@ def layer_candidates(
     """Every layer with the model's pooling, and the model as shipped, with each token choice and map."""
     pooling = network.shipped.pooling_word or "mean" if network.shipped else "mean"
     base = layer_recipe(network, pooling)
-    read = [*(replace(base, layer=layer) for layer in range(network.depth)), baseline_recipe(network)]
-    return [replace(r, tokens=t, transform=m) for m in transforms for t in tokens for r in read]
+    readouts = [*(replace(base, layer=layer) for layer in range(network.depth)), baseline_recipe(network)]
+    return [replace(r, tokens=t, transform=m) for m in transforms for t in tokens for r in readouts]
 
 
 @dataclass
@@ -57,7 +57,7 @@ class Trial:
 
     def maps(self, recipe: Recipe) -> tuple[LinearMap, ...]:
         """The maps of the recipe's parts, fitted on the fitting texts."""
-        return fit_maps([(word, self.moments(readout)) for readout, word in recipe.parts])
+        return fit_maps([(transform, self.moments(readout)) for readout, transform in recipe.parts])
 
     def moments(self, readout: Readout) -> Moments:
         if readout not in self.latest:
@@ -106,6 +106,6 @@ def beside_static(trial: Trial, plain: Scored) -> Scored:
     recipe = plain.recipe
     if recipe.transform == "none" or recipe.layer == 0 or recipe.shipped:
         return plain
-    beside = trial.score(replace(recipe, transform=recipe.transform + STATIC))
-    judged = {name: units for name, units in beside.units.items() if name.startswith(LABELS)}
-    return Scored(beside.recipe, {**plain.units, **judged})
+    with_static = trial.score(replace(recipe, transform=recipe.transform + STATIC))
+    label_scores = {name: units for name, units in with_static.units.items() if name.startswith(LABELS)}
+    return Scored(with_static.recipe, {**plain.units, **label_scores})

@@ -9,8 +9,10 @@ from layerwise.options.pick import Prefer
 from layerwise.selection.candidates import Scored
 from layerwise.selection.probes import LABELS, Floats
 
-NORMAL_95 = 1.96
-LABELS_MOVE = 1.0  # standard errors by which something must be better with labels than the choice without
+Z_95 = 1.96
+LABELS_MIN_STANDARD_ERRORS = (
+    1.0  # standard errors by which something must be better with labels than the choice without
+)
 
 
 @dataclass(frozen=True)
@@ -28,12 +30,12 @@ class Difference:
     @property
     def low(self) -> float:
         """Lower end of the 95 % interval."""
-        return self.mean - NORMAL_95 * self.error
+        return self.mean - Z_95 * self.error
 
     @property
     def high(self) -> float:
         """Upper end of the 95 % interval."""
-        return self.mean + NORMAL_95 * self.error
+        return self.mean + Z_95 * self.error
 
     def __str__(self) -> str:
         return f"{signed(self.mean)} ({points(self.low)} to {points(self.high)})"
@@ -55,8 +57,8 @@ def difference(one: Scored, other: Scored, weights: Mapping[str, float]) -> Diff
     by_units: dict[tuple[bool, int], Floats] = {}
     for name, weight in weights.items():
         gap = 100 * weight / total * (one.units[name] - other.units[name])
-        units = name.startswith(LABELS), len(gap)  # labels have units of their own, however many
-        by_units[units] = by_units[units] + gap if units in by_units else gap
+        group = name.startswith(LABELS), len(gap)  # labels have units of their own, however many
+        by_units[group] = by_units[group] + gap if group in by_units else gap
     mean = sum(float(gap.mean()) for gap in by_units.values())
     variance = sum(float(gap.var(ddof=1)) / len(gap) for gap in by_units.values())
     return Difference(mean, math.sqrt(variance))
@@ -104,26 +106,26 @@ def decide(
     used in the form that `deployed` gives it. Labels are of the user's own task: they move that choice to what is
     better with them by more than LABELS_MOVE standard errors, and decide in which form it is used.
     """
-    (usual,) = [s for s in scored if s.recipe.readout == last.readout and s.recipe.transform == "none"]
-    free = {name: weight for name, weight in weights.items() if not name.startswith(LABELS)}
-    best = max(scored, key=lambda s: difference(s, usual, free).mean)
-    if not difference(best, usual, free).mean > margin:
-        best = usual
-    answer = best if best is usual else deployed(best)
-    if free != weights:
-        rival = max(scored, key=lambda s: difference(s, answer, weights).mean)
-        gap = difference(rival, answer, weights)
-        if gap.mean > LABELS_MOVE * gap.error:
-            best = rival
-            answer = max((rival, deployed(rival)), key=lambda s: difference(s, rival, weights).mean)
-    alike = tuple(s for s in same_form(scored, best) if s is not best and difference(s, best, weights).high >= 0)
+    (baseline,) = [s for s in scored if s.recipe.readout == last.readout and s.recipe.transform == "none"]
+    unlabelled_weights = {name: weight for name, weight in weights.items() if not name.startswith(LABELS)}
+    best = max(scored, key=lambda s: difference(s, baseline, unlabelled_weights).mean)
+    if not difference(best, baseline, unlabelled_weights).mean > margin:
+        best = baseline
+    answer = best if best is baseline else deployed(best)
+    if unlabelled_weights != weights:
+        challenger = max(scored, key=lambda s: difference(s, answer, weights).mean)
+        gap = difference(challenger, answer, weights)
+        if gap.mean > LABELS_MIN_STANDARD_ERRORS * gap.error:
+            best = challenger
+            answer = max((challenger, deployed(challenger)), key=lambda s: difference(s, challenger, weights).mean)
+    equivalent = tuple(s for s in same_form(scored, best) if s is not best and difference(s, best, weights).high >= 0)
     chosen = best
     if prefer == "fast":
-        chosen = min((best, *alike), key=lambda s: s.recipe.layer)
+        chosen = min((best, *equivalent), key=lambda s: s.recipe.layer)
         if chosen is not best:
-            forms = (chosen, deployed(chosen)) if free != weights else (deployed(chosen),)
+            forms = (chosen, deployed(chosen)) if unlabelled_weights != weights else (deployed(chosen),)
             answer = max(forms, key=lambda s: difference(s, chosen, weights).mean)
-    return Decision(best, chosen, answer, usual, alike, weights)
+    return Decision(best, chosen, answer, baseline, equivalent, weights)
 
 
 def same_form(scored: Sequence[Scored], like: Scored) -> list[Scored]:

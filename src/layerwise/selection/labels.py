@@ -14,14 +14,14 @@ from layerwise.selection.probes import LABELS, Floats, Probe, concordance, of_un
 FOLDS = 5
 FEWEST = 16
 SPLITS = 2  # cross-validations with different folds, averaged
-STEPS = 100  # iterations of the logistic regression, as in mteb
-FORMS = "text,label (classes) or text1,text2,score (similarity)"
+MAX_ITERATIONS = 100  # iterations of the logistic regression, as in mteb
+LABEL_COLUMNS = "text,label (classes) or text1,text2,score (similarity)"
 
 
 def label_probe(table: Any, seed: int = 0) -> Probe:
     """A probe from a table with the columns text and label, or text1, text2 and score (or sentence1 and sentence2)."""
     if not hasattr(table, "columns"):
-        raise InputError(f"labels must be a table or a file with {FORMS}, not a {type(table).__name__}")
+        raise InputError(f"labels must be a table or a file with {LABEL_COLUMNS}, not a {type(table).__name__}")
     table = table.rename(columns={"sentence1": "text1", "sentence2": "text2"})
     if len(table) < FEWEST:
         raise InputError(f"{len(table)} labels are too few to use; give {FEWEST} to 256")
@@ -31,7 +31,9 @@ def label_probe(table: Any, seed: int = 0) -> Probe:
     if {"text1", "text2", "score"} <= set(table.columns):
         first, second = (text_column(table, name, "labels") for name in ("text1", "text2"))
         return pair_probe(first, second, np.array(number_column(table, "score", "labels"), dtype=np.float64))
-    raise InputError(f"labels must be {FORMS}; the columns of this table are {', '.join(map(str, table.columns))}")
+    raise InputError(
+        f"labels must be {LABEL_COLUMNS}; the columns of this table are {', '.join(map(str, table.columns))}"
+    )
 
 
 def class_probe(texts: list[str], labels: Any, seed: int) -> Probe:
@@ -65,23 +67,23 @@ def logistic_accuracy(rows: Floats, labels: Any, folds: Any) -> Floats:
     from sklearn.linear_model import LogisticRegression
 
     # With fewer texts than dimensions, coordinates in their span give the same fit and are smaller.
-    left, sizes, _ = np.linalg.svd(rows, full_matrices=False)
-    within, right = left * sizes, np.empty(len(rows))
+    left_vectors, singular_values, _ = np.linalg.svd(rows, full_matrices=False)
+    coordinates, correct = left_vectors * singular_values, np.empty(len(rows))
     for fold in np.unique(folds):
-        out = folds == fold
+        held_out = folds == fold
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # "not converged": mteb stops after a hundred steps as well
-            model = LogisticRegression(max_iter=STEPS).fit(within[~out], labels[~out])
-        right[out] = model.predict(within[out]) == labels[out]
-    return right
+            model = LogisticRegression(max_iter=MAX_ITERATIONS).fit(coordinates[~held_out], labels[~held_out])
+        correct[held_out] = model.predict(coordinates[held_out]) == labels[held_out]
+    return correct
 
 
 def balanced_folds(labels: Any, rng: np.random.Generator) -> Any:
     """Assigns a fold to each text, with each class spread evenly over the folds."""
     folds = np.empty(len(labels), dtype=np.int64)
     for name in np.unique(labels):
-        at = rng.permutation(np.flatnonzero(labels == name))
-        folds[at] = (np.arange(len(at)) + rng.integers(FOLDS)) % FOLDS
+        indices = rng.permutation(np.flatnonzero(labels == name))
+        folds[indices] = (np.arange(len(indices)) + rng.integers(FOLDS)) % FOLDS
     return folds
 
 
@@ -91,7 +93,7 @@ def pair_probe(first: list[str], second: list[str], scores: Floats) -> Probe:
         raise InputError("all pairs have the same score; there is nothing to rank")
 
     def score(rows: Floats) -> Floats:
-        one, other = np.split(unit_rows(rows), 2)
-        return of_units(concordance((one * other).sum(axis=1), scores), len(scores), projection=True)
+        first_rows, second_rows = np.split(unit_rows(rows), 2)
+        return of_units(concordance((first_rows * second_rows).sum(axis=1), scores), len(scores), projection=True)
 
     return Probe(LABELS, (*first, *second), score, len(scores))

@@ -156,18 +156,18 @@ class Pick:
             InputError: if the folder holds no pick.json.
             RunError: if a file is damaged, or was written by a newer layerwise.
         """
-        place = open_folder(folder)
-        data, where = place.read(PICK.file), f"{place}/{PICK.file}"
-        make_it = f"run: layerwise pick MODEL --data texts.txt --save {folder}"
+        location = open_folder(folder)
+        data, where = location.read(PICK.file), f"{location}/{PICK.file}"
+        advice = f"run: layerwise pick MODEL --data texts.txt --save {folder}"
         if data is None:
-            raise InputError(f"{str(folder)!r} contains no saved pick; {make_it}")
+            raise InputError(f"{str(folder)!r} contains no saved pick; {advice}")
         record = PICK.parse(data, where)
-        needed = ("model", "recipe", "last", "rule", "why")
-        if lacking := [name for name in needed if name not in record]:
-            raise RunError(f"{where} is not a saved pick (missing {', '.join(lacking)}); {make_it}")
+        required = ("model", "recipe", "last", "rule", "why")
+        if missing := [name for name in required if name not in record]:
+            raise RunError(f"{where} is not a saved pick (missing {', '.join(missing)}); {advice}")
         recipe, last = (Recipe.from_record(record[name], f"{where}: {name}") for name in ("recipe", "last"))
         if (prefer := record.get("prefer", "quality")) not in get_args(Prefer) or not 0 <= recipe.layer <= last.layer:
-            raise RunError(f"{where} is damaged (prefer {prefer!r}, layer {recipe.layer} of {last.layer}); {make_it}")
+            raise RunError(f"{where} is damaged (prefer {prefer!r}, layer {recipe.layer} of {last.layer}); {advice}")
         gain, rows = record.get("gain"), record.get("layers", [])
         return cls(
             ModelRef.from_record(record["model"], f"{where}: model"), recipe, last, record["rule"],
@@ -175,7 +175,7 @@ class Pick:
             None if gain is None else gain_from_record(gain, f"{where}: gain"),
             record.get("expected_gain", {}), prefer, record.get("judged_on", ""),
             tuple(PickedLayer.from_record(row, f"{where}: layers[{i}]") for i, row in enumerate(rows)),
-            load_fitted(place, record.get("fitted")),
+            load_fitted(location, record.get("fitted")),
         )  # fmt: skip
 
     def __repr__(self) -> str:
@@ -285,7 +285,7 @@ def load_fitted(place: Folder, identity: str | None) -> FittedRecipe | None:
     """The map weights of a saved pick; None if it has none, or if the file is missing."""
     if identity is None or (data := place.read(RECIPE_FILE)) is None:
         return None
-    found = FittedRecipe.from_bytes(data, f"{place}/{RECIPE_FILE}")
-    if found.identity != identity:
+    fitted = FittedRecipe.from_bytes(data, f"{place}/{RECIPE_FILE}")
+    if fitted.identity != identity:
         raise RunError(f"{place}/{RECIPE_FILE} does not belong to the {PICK.file} in the same folder; run pick again")
-    return found
+    return fitted

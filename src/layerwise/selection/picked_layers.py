@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from layerwise.core.errors import RunError
 from layerwise.selection.candidates import Scored
-from layerwise.selection.decision import NORMAL_95, Decision, Difference, difference, same_form
+from layerwise.selection.decision import Z_95, Decision, Difference, difference, same_form
 
 MOST_ROWS = 16  # of the table as text
 MOST_ALIKE = 8  # layers of the table as text that are shown because they score the same within noise
@@ -57,7 +57,7 @@ def gain_from_record(record: Mapping[str, float], where: str) -> Difference:
     """From a JSON object whose types were checked. Earlier versions wrote the interval without the error."""
     if lacking := [name for name in ("mean", "low", "high") if name not in record]:
         raise RunError(f"{where} is damaged (no {', '.join(lacking)}); pick again")
-    return Difference(record["mean"], record.get("error", (record["high"] - record["low"]) / (2 * NORMAL_95)))
+    return Difference(record["mean"], record.get("error", (record["high"] - record["low"]) / (2 * Z_95)))
 
 
 def picked_layers(decision: Decision, scored: Sequence[Scored], times: Sequence[float]) -> tuple[PickedLayer, ...]:

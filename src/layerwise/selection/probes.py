@@ -30,8 +30,8 @@ MEANINGS = {
 GRADES = {"paraphrase": 3, "twist": 2, "related": 1}  # and 0 for a sentence of another topic
 NEIGHBOURS = 5
 RIDGE = 0.1  # times the mean variance
-SHORTEST_PASSAGE = 12  # words: the halves of shorter texts say too little
-PASSAGES_AT_MOST = 256
+MIN_PASSAGE_WORDS = 12  # words: the halves of shorter texts say too little
+MAX_PASSAGES = 256
 
 
 @dataclass(frozen=True)
@@ -77,18 +77,18 @@ def proxy_probes() -> list[Probe]:
     def neighbours(rows: Floats) -> Floats:
         """Share of the five nearest sentences of other items that are on the same topic."""
         rows = unit_rows(rows)
-        near = rows @ rows.T
+        similarity = rows @ rows.T
         item = np.tile(np.arange(count), 3)
-        near[item[:, None] == item] = -np.inf
-        nearest = np.argsort(-near, axis=1, kind="stable")[:, :NEIGHBOURS]
+        similarity[item[:, None] == item] = -np.inf
+        nearest = np.argsort(-similarity, axis=1, kind="stable")[:, :NEIGHBOURS]
         same = np.tile(topics, 3)[nearest] == np.tile(topics, 3)[:, None]
         return of_units(same.mean(axis=1), count)
 
     def classifier(rows: Floats) -> Floats:
         """Accuracy of a ridge classifier of topics, with six-fold cross-validation over items."""
         item = np.tile(np.arange(count), 3)
-        right = ridge_accuracy(rows, np.tile(topics, 3), folds=item % 6)
-        return of_units(right, count)
+        correct = ridge_accuracy(rows, np.tile(topics, 3), folds=item % 6)
+        return of_units(correct, count)
 
     return [
         Probe("pairs", sentences + paraphrases + twists + related, pairs),
@@ -100,7 +100,7 @@ def proxy_probes() -> list[Probe]:
 
 def own_probes(texts: Sequence[str], seed: int = 0) -> list[Probe]:
     """The probes on the user's own texts; their units are passages that are long enough to be halved."""
-    passages = [text for text in dict.fromkeys(texts) if len(text.split()) >= SHORTEST_PASSAGE][:PASSAGES_AT_MOST]
+    passages = [text for text in dict.fromkeys(texts) if len(text.split()) >= MIN_PASSAGE_WORDS][:MAX_PASSAGES]
     if len(passages) < 2:
         return []
     count = len(passages)
@@ -141,21 +141,21 @@ def of_units(values: Floats, count: int, *, projection: bool = False) -> Floats:
 
 def reciprocal_ranks(near: Floats, right: NDArray[np.int64]) -> Floats:
     """1 / rank of the right column in each row; ties count against it."""
-    at = near[np.arange(len(near)), right]
-    return np.asarray(1 / (near >= at[:, None]).sum(axis=1))
+    target_similarity = near[np.arange(len(near)), right]
+    return np.asarray(1 / (near >= target_similarity[:, None]).sum(axis=1))
 
 
 def ridge_accuracy(rows: Floats, labels: NDArray[np.str_], folds: NDArray[np.int64]) -> Floats:
     """1 if a one-vs-rest ridge regression fitted on the other folds predicts the label, otherwise 0."""
     names, codes = np.unique(labels, return_inverse=True)
-    right = np.empty(len(rows))
+    correct = np.empty(len(rows))
     for fold in np.unique(folds):
-        out = folds == fold
-        mean = rows[~out].mean(axis=0)
-        x, held = rows[~out] - mean, rows[out] - mean
+        held_out = folds == fold
+        mean = rows[~held_out].mean(axis=0)
+        x, held_out_rows = rows[~held_out] - mean, rows[held_out] - mean
         gram = x @ x.T  # fewer rows than dimensions
         strength = RIDGE * np.trace(gram) / len(gram) + 1e-12
-        y = 2.0 * (codes[~out][:, None] == np.arange(len(names))) - 1
-        scores = held @ x.T @ np.linalg.solve(gram + strength * np.eye(len(gram)), y)
-        right[out] = scores.argmax(axis=1) == codes[out]
-    return right
+        y = 2.0 * (codes[~held_out][:, None] == np.arange(len(names))) - 1
+        scores = held_out_rows @ x.T @ np.linalg.solve(gram + strength * np.eye(len(gram)), y)
+        correct[held_out] = scores.argmax(axis=1) == codes[held_out]
+    return correct

@@ -15,7 +15,9 @@ from layerwise.core.errors import InputError
 from layerwise.models.layers import layer_at, share_of
 
 Curves = Mapping[str, Sequence[float]]
-WORDS = "last, second_to_last, depth:80%, min:METRIC, max:METRIC@20%-90%, ranks:min:METRIC+max:METRIC, a ranker's .json"
+RULE_FORMS = (
+    "last, second_to_last, depth:80%, min:METRIC, max:METRIC@20%-90%, ranks:min:METRIC+max:METRIC, a ranker's .json"
+)
 
 
 @dataclass(frozen=True)
@@ -60,9 +62,9 @@ class Rule:
         Raises:
             InputError: if one is missing; it names the missing metric and those that are there.
         """
-        if lacking := sorted(self.needs - set(known)):
-            has = f"{where} has {', '.join(sorted(known)) or 'none'}"
-            raise InputError(f"rule {self.name}: no metric {lacking[0]!r}; {has}{suggestion(lacking[0], known)}")
+        if missing := sorted(self.needs - set(known)):
+            listing = f"{where} has {', '.join(sorted(known)) or 'none'}"
+            raise InputError(f"rule {self.name}: no metric {missing[0]!r}; {listing}{suggestion(missing[0], known)}")
 
 
 def parse_rule(word: str | Rule) -> Rule:
@@ -73,23 +75,23 @@ def parse_rule(word: str | Rule) -> Rule:
         return Rule(word, lambda curves, depth: depth)
     if word == "second_to_last":
         return Rule(word, lambda curves, depth: max(0, depth - 1))
-    if found := re.fullmatch(r"depth:(\d+(?:\.\d+)?)%", word):
-        share = share_of(found[1])
-        return Rule(word, lambda curves, depth: layer_at(share, depth))
-    if re.fullmatch(ONE, word):
-        one = parse_extreme(word)
-        return Rule(word, lambda curves, depth: best_of(one.values(curves, depth)), frozenset([one.metric]))
+    if match := re.fullmatch(r"depth:(\d+(?:\.\d+)?)%", word):
+        fraction = share_of(match[1])
+        return Rule(word, lambda curves, depth: layer_at(fraction, depth))
+    if re.fullmatch(EXTREME_PATTERN, word):
+        extreme = parse_extreme(word)
+        return Rule(word, lambda curves, depth: best_layer(extreme.values(curves, depth)), frozenset([extreme.metric]))
     if word.startswith("ranks:"):
         parts = [parse_extreme(part) for part in word.removeprefix("ranks:").split("+")]
         needs = frozenset(part.metric for part in parts)
-        return Rule(word, lambda curves, depth: best_of(mean_ranks([p.values(curves, depth) for p in parts])), needs)
+        return Rule(word, lambda curves, depth: best_layer(mean_ranks([p.values(curves, depth) for p in parts])), needs)
     if word.endswith(".json"):
         return Ranker.load(word).rule(word)
-    near = suggestion(word, ["last", "second_to_last"])
-    raise InputError(f"rule {word!r} is not one of {WORDS}{near}")
+    hint = suggestion(word, ["last", "second_to_last"])
+    raise InputError(f"rule {word!r} is not one of {RULE_FORMS}{hint}")
 
 
-ONE = r"(min|max):([^@+]+)(?:@(\d+)%-(\d+)%)?"
+EXTREME_PATTERN = r"(min|max):([^@+]+)(?:@(\d+)%-(\d+)%)?"
 
 
 @dataclass(frozen=True)
@@ -104,21 +106,21 @@ class Extreme:
         """One number per layer, of which the largest wins; minus infinity outside the window or if not known."""
         curve = curves.get(self.metric, [math.nan] * (depth + 1))
         sign = 1.0 if self.want == "max" else -1.0
-        low, high = (round(share * depth, 9) for share in self.window)  # layers whose depth is within the window
+        low, high = (round(fraction * depth, 9) for fraction in self.window)  # layers whose depth is within the window
         return [sign * v if math.isfinite(v) and low <= k <= high else -math.inf for k, v in enumerate(curve)]
 
 
 def parse_extreme(word: str) -> Extreme:
-    found = re.fullmatch(ONE, word)
-    if found is None:
+    match = re.fullmatch(EXTREME_PATTERN, word)
+    if match is None:
         raise InputError(f"{word!r} is not min:METRIC or max:METRIC, optionally with a window such as @20%-90%")
-    window = (share_of(found[3]), share_of(found[4])) if found[3] else (0.0, 1.0)
+    window = (share_of(match[3]), share_of(match[4])) if match[3] else (0.0, 1.0)
     if window[0] > window[1]:
         raise InputError(f"{word!r}: the window must go from a shallower to a deeper layer, such as @20%-90%")
-    return Extreme(found[1], found[2], window)
+    return Extreme(match[1], match[2], window)
 
 
-def best_of(values: Sequence[float]) -> int:
+def best_layer(values: Sequence[float]) -> int:
     """The first layer with the largest value; the last layer if all are unknown."""
     most = max(values)
     return len(values) - 1 if most == -math.inf else values.index(most)
@@ -153,7 +155,7 @@ class Ranker:
 
     def rule(self, name: str) -> Rule:
         needs = frozenset(self.weights) - {"depth", "depth_squared"}
-        return Rule(name, lambda curves, depth: best_of(self.values(curves, depth)), needs)
+        return Rule(name, lambda curves, depth: best_layer(self.values(curves, depth)), needs)
 
     def to_json(self) -> str:
         return json.dumps({"weights": dict(self.weights), "fitted_on": list(self.fitted_on)}, indent=1)
@@ -172,7 +174,7 @@ def feature(name: str, curves: Curves, depth: int) -> list[float]:
         power = 1 if name == "depth" else 2
         return [(layer / max(1, depth)) ** power for layer in range(depth + 1)]
     curve = curves.get(name, [math.nan] * (depth + 1))
-    known = [v for v in curve if math.isfinite(v)]
-    mean = sum(known) / max(1, len(known))
-    spread = math.sqrt(sum((v - mean) ** 2 for v in known) / max(1, len(known)))
-    return [(v - mean) / spread if math.isfinite(v) and spread > 0 else 0.0 for v in curve]
+    finite = [v for v in curve if math.isfinite(v)]
+    mean = sum(finite) / max(1, len(finite))
+    deviation = math.sqrt(sum((v - mean) ** 2 for v in finite) / max(1, len(finite)))
+    return [(v - mean) / deviation if math.isfinite(v) and deviation > 0 else 0.0 for v in curve]

@@ -79,23 +79,23 @@ def pick_recipe(
     candidates = layer_candidates(network, transforms=transforms)
     fit = [] if transforms == ("none",) else texts
     readouts = [candidate.readout for candidate in candidates]
-    trial = run_trial(network, readouts, probes, fit, max_length=max_length, progress=progress)
+    probe_vectors = run_trial(network, readouts, probes, fit, max_length=max_length, progress=progress)
     times = relative_layer_times(network, texts or probes[0].texts)
-    scored = score_candidates(trial, candidates, progress=progress)
+    scored = score_candidates(probe_vectors, candidates, progress=progress)
     static = static and book.static and network.family.first_hidden_state == 0
-    deployed = partial(beside_static, trial) if static else lambda plain: plain
+    finalize = partial(beside_static, probe_vectors) if static else lambda plain: plain
     last = baseline_recipe(network)
-    decision = decide(scored, last, weights, margin=book.margin, deployed=deployed, prefer=prefer)
+    decision = decide(scored, last, weights, margin=book.margin, deployed=finalize, prefer=prefer)
     found = decision.answer.recipe
-    keep = found == last
+    keeps_last = found == last
     form = "layer" if layer_only else "static" if found.static else "recipe"
-    audited = {} if keep or decision.chosen is not decision.quality else book.audit.get(form, {})
+    audited = {} if keeps_last or decision.chosen is not decision.quality else book.audit.get(form, {})
     recipe = replace(found, max_length=max_length)
     return Pick(
         network.identity(), recipe, last, book.name, tuple(reasons(decision, book, network, fit, name, prefer)),
         decision.layers_alike, decision.gain, audited.get("gain", {}), prefer, judged_on(labels),
         picked_layers(decision, scored, times),
-        None if recipe.transform == "none" else fitted_recipe(network, recipe, trial, name),
+        None if recipe.transform == "none" else fitted_recipe(network, recipe, probe_vectors, name),
     )  # fmt: skip
 
 
@@ -164,26 +164,29 @@ def pick_by_rule(table: LayerTable, word: str | Rule) -> Pick:
             f"the last layer, {depth}, is not in this table (it has {', '.join(map(str, measured))}), and every choice "
             f"is compared with it: scan it as well, such as --layers {','.join(map(str, measured))},last"
         )
-    setting = setting_of(table, rule)
+    setting = rule_setting(table, rule)
     normed = any(row.norm == "normed" and row.layer == depth for row in table)
     last = replace(setting, layer=depth, norm="normed" if normed else "raw")
     layer = rule(curves_of(table), depth)
-    why = [f"rule {rule.name}, from the table alone; rules over metrics fail on some model families (docs/pick.md)"]
+    reasons = [f"rule {rule.name}, from the table alone; rules over metrics fail on some model families (docs/pick.md)"]
     if rule.needs and len(measured) <= depth:
-        why.append(f"only these of {depth + 1} layers are in the table: {', '.join(map(str, measured))}")
-    why += [f"{metric} has {count} settings in this table; the first is used" for metric, count in several(table, rule)]
+        reasons.append(f"only these of {depth + 1} layers are in the table: {', '.join(map(str, measured))}")
+    reasons += [
+        f"{metric} has {count} settings in this table; the first is used"
+        for metric, count in metrics_with_several_settings(table, rule)
+    ]
     recipe = last if layer == depth else replace(setting, layer=layer)
     model = table.model or ModelRef(next(iter(table)).model)
-    return Pick(model, recipe, last, rule.name, tuple(why))
+    return Pick(model, recipe, last, rule.name, tuple(reasons))
 
 
-def several(table: LayerTable, rule: Rule) -> list[tuple[str, int]]:
+def metrics_with_several_settings(table: LayerTable, rule: Rule) -> list[tuple[str, int]]:
     """The metrics that the rule reads and of which the table has several curves, with their number."""
     found = {name: {cases.curve_setting(row) for row in table if row.metric == name} for name in sorted(rule.needs)}
     return [(name, len(settings)) for name, settings in found.items() if len(settings) > 1]
 
 
-def setting_of(table: LayerTable, rule: Rule) -> Recipe:
+def rule_setting(table: LayerTable, rule: Rule) -> Recipe:
     """Layer 0 with the tokens, pooling and map of the first row that the rule reads."""
     rows = [row for row in table if row.metric in rule.needs] or list(table)
     alike = [row for row in table if (row.tokens, row.transform) == (rows[0].tokens, rows[0].transform)]
