@@ -98,11 +98,11 @@ def put(*path, value):
     ("change", "message"),
     [
         (put("schema_version", value=2), "another version of layerwise .schema_version 2, this version reads 1"),
-        (put("template", "after", value=" ="), "newer layerwise: its template puts ' =' after the input"),
-        (put("template", "before", value="other"), "its template do not fit its recipe"),
-        (put("parts", 1, "readout", "layer", value=1), "its parts do not fit its recipe"),
-        (put("parts", 1, "rows", value=[7, 13]), "its parts do not fit its recipe"),
-        (put("parts", value=[]), "its parts do not fit its recipe"),
+        (put("template", "after", value=" ="), "newer layerwise: its template adds ' =' after the input"),
+        (put("template", "before", value="other"), "template and recipe do not match"),
+        (put("parts", 1, "readout", "layer", value=1), "parts and recipe do not match"),
+        (put("parts", 1, "rows", value=[7, 13]), "parts and recipe do not match"),
+        (put("parts", value=[]), "parts and recipe do not match"),
         (put("extra", value=1), "unknown fields .extra.: made by a newer layerwise"),
         (put("template", "middle", value=""), "template has unknown fields .middle."),
         (put("model", "host", value=""), "model has unknown fields .host."),
@@ -110,7 +110,7 @@ def put(*path, value):
         (put("fitted_on", "count", value="many"), "fitted_on: count is damaged"),
         (put("recipe", "lens", value="raw"), "a recipe has no field 'lens'"),
         (put("recipe", value=3), "recipe is damaged"),
-        (lambda record: record.pop("model"), "is damaged .no model"),
+        (lambda record: record.pop("model"), "is damaged .missing model"),
     ],
 )
 def test_what_a_header_must_not_say_is_refused_by_name(change, message):
@@ -139,10 +139,10 @@ def test_damaged_bytes_are_refused_wherever_they_are():
     for place in (12, whole.index(b"org/model"), length + 5, len(whole) - 1):
         broken = bytearray(whole)
         broken[place] ^= 1
-        with pytest.raises(RunError, match="is no fitted recipe, or a damaged one"):
+        with pytest.raises(RunError, match="is not a fitted recipe, or is damaged"):
             FittedRecipe.from_bytes(bytes(broken), "f")
     for part in (b"", whole[:100], whole[:-3], b"not safetensors at all"):
-        with pytest.raises(RunError, match="is no fitted recipe, or a damaged one"):
+        with pytest.raises(RunError, match="is not a fitted recipe, or is damaged"):
             FittedRecipe.from_bytes(part, "f")
 
 
@@ -165,7 +165,7 @@ def test_a_saved_answer_brings_its_map_back_and_never_that_of_another(tmp_path):
     assert Pick.load(tmp_path).fitted == answer.fitted
     record = json.loads((tmp_path / "pick.json").read_text())
     fitted("center").save(tmp_path)
-    with pytest.raises(RunError, match="does not belong to the pick.json beside it"):
+    with pytest.raises(RunError, match="does not belong to the pick.json in the same folder"):
         Pick.load(tmp_path)
     del record["fitted"]
     (tmp_path / "pick.json").write_text(json.dumps(record))

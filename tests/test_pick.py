@@ -15,8 +15,9 @@ from layerwise.core.recipe import Recipe
 from layerwise.models.opening import open_network
 from layerwise.models.readouts import last_recipe
 from layerwise.selection.candidates import Scored, layer_candidates, run_trial, score_candidates
+from layerwise.selection.decision import decide, difference
 from layerwise.selection.labels import label_probe, logistic_accuracy
-from layerwise.selection.pick import Pick, decide, difference
+from layerwise.selection.pick import Pick
 from layerwise.selection.probes import (
     RIDGE,
     Probe,
@@ -107,17 +108,36 @@ def test_the_last_layer_is_kept_unless_another_is_better_by_the_margin():
     sure, noise = np.full(50, 0.5) + 0.01 * RNG.normal(size=50), RNG.normal(size=50)
     last = scored(3, sure)
     weights = {"p": 1.0}
-    best, gain, _ = decide([scored(1, sure + 0.1), last], last.recipe, weights)
-    assert best.recipe.layer == 1 and gain.mean == pytest.approx(10) and gain.low > 9
-    best, gain, _ = decide([scored(1, sure + 0.01), last], last.recipe, weights, margin=2)
-    assert best is last and gain.mean == 0
-    best, gain, _ = decide([scored(1, sure + 0.05 + noise - noise.mean()), last], last.recipe, weights, margin=2)
-    assert best.recipe.layer == 1 and gain.low < 0, "how sure it is, is told"
-    best, _, _ = decide([scored(1, sure + 0.1), last], last.recipe, weights, margin=20)
-    assert best is last
+    found = decide([scored(1, sure + 0.1), last], last.recipe, weights)
+    assert found.answer.recipe.layer == 1 and found.gain.mean == pytest.approx(10) and found.gain.low > 9
+    found = decide([scored(1, sure + 0.01), last], last.recipe, weights, margin=2)
+    assert found.answer is last and found.gain.mean == 0
+    found = decide([scored(1, sure + 0.05 + noise - noise.mean()), last], last.recipe, weights, margin=2)
+    assert found.answer.recipe.layer == 1 and found.gain.low < 0, "the interval shows how uncertain it is"
+    assert decide([scored(1, sure + 0.1), last], last.recipe, weights, margin=20).answer is last
     near = scored(2, sure + 0.1 + 0.1 * (noise - noise.mean()))
-    best, _, alike = decide([scored(0, sure), scored(1, sure + 0.1), near, last], last.recipe, weights)
-    assert best.recipe.layer in (1, 2) and set(alike) == {1, 2} - {best.recipe.layer}
+    found = decide([scored(0, sure), scored(1, sure + 0.1), near, last], last.recipe, weights)
+    best = found.answer.recipe.layer
+    assert best in (1, 2) and set(found.layers_alike) == {1, 2} - {best}
+
+
+def test_fast_takes_the_lowest_layer_that_scores_the_same_within_noise_with_the_same_map():
+    noise = RNG.normal(size=50)
+    noise -= noise.mean()
+    even, better = np.full(50, 0.5), np.full(50, 0.7)
+    near = better - 0.01 + 0.1 * noise
+    last = scored(4, even)
+    tried = [scored(0, near), scored(1, even, "center"), scored(2, near, "center"), scored(3, better, "center"), last]
+    quality, fast = (decide(tried, last.recipe, {"p": 1.0}, prefer=prefer) for prefer in ("quality", "fast"))
+    assert quality.answer is tried[3] and quality.layers_alike == (2,)
+    assert fast.answer is tried[2] and fast.layers_alike == (3,), "layer 0 scores the same without the map only"
+    assert fast.gain.mean == pytest.approx(19) and fast.cost_of_speed.mean == pytest.approx(-1)
+    assert fast.cost_of_speed.low < 0 < fast.cost_of_speed.high and quality.cost_of_speed.mean == 0
+    alone = decide([scored(1, even - 0.1), last], last.recipe, {"p": 1.0}, prefer="fast")
+    assert alone.answer is last and alone.layers_alike == (), "a lower layer that is worse is never taken"
+    tried = [scored(1, even + 0.001 * noise), scored(0, even - 0.1), last]
+    kept = decide(tried, last.recipe, {"p": 1.0}, margin=2, prefer="fast")
+    assert kept.quality is last and kept.answer.recipe.layer == 1, "also where quality keeps the last layer"
 
 
 def test_differences_add_what_shares_units_and_keep_apart_what_does_not():
@@ -183,30 +203,29 @@ def test_labels_move_the_choice_only_by_more_than_their_error():
     def choice(one, other):
         """Labels say `one` of the lower layer and `other` of the last."""
         scored = [Scored(low, {"pairs": even, "labels": one}), Scored(last, {"pairs": even, "labels": other})]
-        return decide(scored, last, {"pairs": 1.0, "labels": 2.0}, margin=2.0)[0].recipe
+        return decide(scored, last, {"pairs": 1.0, "labels": 2.0}, margin=2.0).answer.recipe
 
     noise = RNG.normal(size=64)
     assert choice(np.full(64, 0.6), np.full(64, 0.5)) == low
     assert choice(0.505 + noise - noise.mean(), np.full(64, 0.5)) == last
     both = [Scored(low, {"pairs": better, "labels": even}), Scored(last, {"pairs": even, "labels": better})]
-    assert decide(both, last, {"pairs": 1.0}, margin=2.0)[0].recipe == low
-    assert decide(both, last, {"pairs": 1.0, "labels": 2.0}, margin=2.0)[0].recipe == last
+    assert decide(both, last, {"pairs": 1.0}, margin=2.0).answer.recipe == low
+    assert decide(both, last, {"pairs": 1.0, "labels": 2.0}, margin=2.0).answer.recipe == last
 
 
 def test_what_is_chosen_is_used_in_its_deployed_form_and_the_last_layer_as_it_is():
     last, low = scored(3, np.full(50, 0.5)), scored(1, np.full(50, 0.7), "center")
     beside = scored(1, np.full(50, 0.6), "center+static")
-    answer, gain, _ = decide([low, last], last.recipe, {"p": 1.0}, margin=2, deployed=lambda best: beside)
-    assert answer is beside and gain.mean == pytest.approx(10), "the gain is that of what is used"
-    answer, _, _ = decide([low, last], last.recipe, {"p": 1.0}, margin=30, deployed=lambda best: beside)
-    assert answer is last
+    found = decide([low, last], last.recipe, {"p": 1.0}, margin=2, deployed=lambda best: beside)
+    assert found.answer is beside and found.gain.mean == pytest.approx(10), "the gain is that of what is used"
+    assert decide([low, last], last.recipe, {"p": 1.0}, margin=30, deployed=lambda best: beside).answer is last
     weights, worse, better = {"p": 1.0, "labels": 1.0}, np.full(40, 0.2), np.full(40, 0.9)
     for of_last, of_low, of_beside, expected in [(worse, worse, better, 2), (worse, better, worse, 1),
                                                  (better, worse, worse, 0)]:  # fmt: skip
-        told = [replace(s, units={**s.units, "labels": labels})
-                for s, labels in ((last, of_last), (low, of_low), (beside, of_beside))]  # fmt: skip
-        answer, _, _ = decide(told[:2], last.recipe, weights, deployed=lambda best, told=told: told[2])
-        assert answer is told[expected], "labels judge every form"
+        forms = [replace(s, units={**s.units, "labels": labels})
+                 for s, labels in ((last, of_last), (low, of_low), (beside, of_beside))]  # fmt: skip
+        found = decide(forms[:2], last.recipe, weights, deployed=lambda best, forms=forms: forms[2])
+        assert found.answer is forms[expected], "labels judge every form"
 
 
 def test_token_embeddings_stand_beside_a_layer_that_a_map_was_chosen_for(tiny_llama, word_texts, monkeypatch, tmp_path):
@@ -243,10 +262,12 @@ def test_token_embeddings_stand_beside_a_layer_that_a_map_was_chosen_for(tiny_ll
 
 
 def test_pick_answers_and_its_answer_is_exported(tiny_llama, word_texts, tmp_path, capsys, monkeypatch):
+    bold = replace(rulebook(), margin=-1000)  # never keeps the last layer, which would not be exported
+    monkeypatch.setattr("layerwise.selection.run.rulebook", lambda: bold)
     longer = [" ".join(word_texts[i : i + 3]) for i in range(len(word_texts) - 3)]
     found = layerwise.pick(tiny_llama, longer, max_length=32)
-    assert found.recipe.layer <= 3 and found.rule == rulebook().name and found.why
-    assert ("keep the last layer" in repr(found)) == found.keep_last
+    assert not found.keep_last and found.rule == rulebook().name and found.why
+    assert f"use layer {found.recipe.layer} of 3" in repr(found)
     assert "<table>" in found._repr_html_() and "&lt;b&gt;" in replace(found, why=("<b>: x",))._repr_html_()
     found.save(tmp_path)
     assert json.loads((tmp_path / "pick.json").read_text())["recipe"]["layer"] == found.recipe.layer
@@ -293,3 +314,6 @@ def test_the_audit_on_the_command_line(tmp_path, capsys):
     assert main(["audit", str(tmp_path / "s.csv"), "--rules", "last,depth:50%", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [row["recovered"] for row in rows] == [0.0, 1.0]
+    assert main(["audit", str(tmp_path / "s.csv"), "--rules", "last,depth:50%"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert max(map(len, printed)) <= 80 and "+1.0  " in printed[2] and "100 % " in printed[2]

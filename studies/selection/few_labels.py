@@ -22,8 +22,8 @@ from layerwise.models.opening import open_network
 from layerwise.models.readouts import baseline_recipe
 from layerwise.selection.audit import audit_rows
 from layerwise.selection.candidates import layer_candidates, run_trial, score_candidates
+from layerwise.selection.decision import decide
 from layerwise.selection.labels import FEWEST, label_probe
-from layerwise.selection.pick import decide
 from layerwise.selection.probes import proxy_probes
 from layerwise.selection.run import LABELS_FOR_HALF, rulebook
 
@@ -97,7 +97,7 @@ def chosen_layers(entry: dict, tasks: dict[str, LocalTask], sizes: tuple[int, ..
     last, found = baseline_recipe(network), {}
     for at, (probe_name, count) in counts.items():
         weights = dict(book.weights) | {probe_name: sum(book.weights.values()) * count / LABELS_FOR_HALF}
-        best, _, _ = decide(scored, last, weights, margin=book.margin)
+        best = decide(scored, last, weights, margin=book.margin).answer
         found[at] = best.recipe.layer
     return found
 

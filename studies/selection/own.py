@@ -29,7 +29,7 @@ from layerwise.selection.candidates import (
     score_candidates,
 )
 from layerwise.selection.cases import Case, cases_from_runs
-from layerwise.selection.pick import decide
+from layerwise.selection.decision import decide
 from layerwise.selection.probes import own_probes, proxy_probes
 from layerwise.selection.rules import parse_rule
 from layerwise.selection.run import rulebook
@@ -84,9 +84,10 @@ def recipe_rows(entry: dict, trial: Trial, scored: list, texts: list[str], root:
     network, book = open_network(entry["path"]), rulebook()
     last, length = baseline_recipe(network), entry["max_length"]
     tried = [s for s in scored if s.recipe.transform in book.transforms]
-    plain, _, _ = decide(tried, last, book.weights, margin=book.margin)
+    plain = decide(tried, last, book.weights, margin=book.margin).answer
     deployed = partial(beside_static, trial) if network.family.first_hidden_state == 0 else lambda plain: plain
-    best, gain, alike = decide(tried, last, book.weights, margin=book.margin, deployed=deployed)
+    decision = decide(tried, last, book.weights, margin=book.margin, deployed=deployed)
+    best, gain, alike = decision.answer, decision.gain, decision.layers_alike
     named = {"last": last, "static": layerwise.Recipe(0, transform="whiten"), "chosen": best.recipe}
     named["without static"] = plain.recipe
     recipes = [replace(recipe, max_length=length) for recipe in dict.fromkeys(named.values())]
@@ -123,7 +124,8 @@ def main(part: str, models: Path, texts_file: Path, root: Path, out: Path) -> No
         cases += cases_of(entry, frame)
         bare = [s for s in scored if s.recipe.transform == "none"]
         book = rulebook()
-        chosen, _, _ = decide(bare, baseline_recipe(open_network(entry["path"])), book.weights, margin=book.margin)
+        last = baseline_recipe(open_network(entry["path"]))
+        chosen = decide(bare, last, book.weights, margin=book.margin).answer
         picked[entry["name"]] = chosen.recipe.layer
         recipes += recipe_rows(entry, trial, scored, texts, root, part)
         pd.concat(probes).to_csv(out / f"{part}_probes.csv", index=False)

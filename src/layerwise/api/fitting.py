@@ -1,4 +1,4 @@
-"""A recipe fitted for a model: on texts, from the second moments of a scan, or with the map that it brings."""
+"""A recipe fitted for a model: on texts, from the second moments of a scan, or with the map that it already has."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,10 +19,10 @@ from layerwise.sweep.moments import moments_of
 
 
 def fit_recipe(network: Network, given: AnyRecipe, fit: Any, require: Callable[[Recipe], None]) -> FittedRecipe:
-    """The recipe with its length in tokens and its map: the one that it brings, unless there is something to fit it on.
+    """The recipe with its length in tokens and its map: fitted on `fit` if that is given, else the map that it has.
 
-    `require` raises for a recipe that cannot be used; it is called before anything is computed. Raises as well where
-    the recipe was fitted for another model.
+    `require` raises for a recipe that cannot be used; it is called before anything is computed. Also raises if the
+    recipe was fitted for another model.
     """
     model = network.identity()
     if isinstance(given, FittedRecipe) and not same_model(network, given.model):
@@ -42,21 +42,23 @@ def fit_recipe(network: Network, given: AnyRecipe, fit: Any, require: Callable[[
 def fit_on_texts(network: Network, recipe: Recipe, fit: Any) -> tuple[tuple[LinearMap, ...], FittedOn]:
     """The maps of the recipe's parts, fitted without labels on the texts of a source."""
     if isinstance(fit, str) and fit == "task":
-        raise InputError("fit `task` is for eval, which has tasks; pass texts of your own kind to --fit")
-    source = None if fit is None else open_source(fit)  # once: a generator can be gone through once only
+        raise InputError("fit `task` is for eval, which has tasks; pass texts of your own kind instead (--fit FILE)")
+    source = None if fit is None else open_source(fit)  # opened once: a generator can be read only once
     texts = fitting_texts(source, [recipe])
     rows = rows_of_parts(network, recipe, texts, longest(recipe.max_length, network))
-    maps = fit_maps([(word, moments_of_rows(r)) for (_, word), r in zip(recipe.parts, rows, strict=True)])
-    assert source is not None  # without texts, fitting_texts refuses
+    maps = fit_maps([(map_name, moments_of_rows(r)) for (_, map_name), r in zip(recipe.parts, rows, strict=True)])
+    assert source is not None  # fitting_texts raises without texts
     return maps, FittedOn("texts", source.name, fingerprint_of_texts(texts), len(texts))
 
 
 def fit_on_scan(network: Network, recipe: Recipe, run: Run) -> tuple[tuple[LinearMap, ...], FittedOn]:
-    """The maps of the recipe's parts, from the second moments that a scan kept."""
+    """The maps of the recipe's parts, from the second moments stored by a scan."""
     if run.kind != "scan":
         raise InputError(f"{run.place} is not a scan; --fit takes texts, or the folder of a scan of this model")
     length, data = longest(recipe.max_length, network), run.table.data
-    kept = [(word, moments_of(run, network, readout, length, recipe.prompt)) for readout, word in recipe.parts]
-    (_, (count, _, _)), *_ = kept
+    moments = [
+        (map_name, moments_of(run, network, readout, length, recipe.prompt)) for readout, map_name in recipe.parts
+    ]
+    (_, (count, _, _)), *_ = moments
     name, fingerprint = (data.name, data.fingerprint) if data else (run.place, "")
-    return fit_maps(kept), FittedOn("scan", name, fingerprint, count)
+    return fit_maps(moments), FittedOn("scan", name, fingerprint, count)

@@ -1,4 +1,4 @@
-"""pick: which layer or recipe to use."""
+"""pick: recommend a layer or recipe."""
 
 from dataclasses import replace
 from itertools import islice
@@ -11,14 +11,14 @@ from layerwise.inputs.modalities import open_source
 from layerwise.inputs.tables import read_table
 from layerwise.models.load import LONGEST_DEFAULT
 from layerwise.models.opening import longest, network_of_run, open_network
-from layerwise.options.pick import PickOptions
+from layerwise.options.pick import PickOptions, Prefer
 from layerwise.runs.folder import Run, is_run
 from layerwise.selection.labels import label_probe
 from layerwise.selection.pick import Pick
 from layerwise.selection.rules import Rule
 from layerwise.selection.run import pick_by_rule, pick_recipe
 
-PICKED_ON = 1000  # texts: maps and probes hardly change beyond
+MAX_TEXTS = 1000  # texts; more hardly change maps and probes
 
 
 def pick(
@@ -27,45 +27,78 @@ def pick(
     *,
     labels: Any = None,
     rule: str | Rule | None = None,
+    prefer: Prefer = "quality",
     layer_only: bool = False,
     static: bool = True,
     model: Any = None,
     max_length: int | None = None,
     seed: int = 0,
+    progress: bool = False,
 ) -> Pick:
-    """Which layer or recipe to use, how sure that is, and what it saves; the answer may be to keep the last layer.
+    """Chooses a layer or recipe, and reports the evidence; it may recommend keeping the last layer.
 
-    `run` is a scan or evaluation, or a model. With `data` (texts of your own kind, without labels) or `labels` (a
-    table or file with text,label or text1,text2,score) the model runs once more over them and a small bundled set, and
-    probes decide. With `rule`, a word or a Rule of your own, that rule decides from the run's table alone; with none of
-    these, the last layer is kept.
-    A recipe with a map has whitened token embeddings beside its layer, which doubles its width, unless `static` is off.
+    With `data` or `labels`, the model runs once over your texts and a small bundled set of test sentences. Two probes
+    score every layer on that set, as it is and with linear maps fitted on your texts. With `rule`, the rule decides
+    from the table of a scan and no model runs. With none of these, the last layer is kept.
+
+    Args:
+        run: a model (hub id, folder, ModelSpec or object), or a run of `scan` or `evaluate` (folder or table).
+        data: texts of your own kind, without labels: a list, a file, or what `layerwise.texts` returns. Up to 1,000
+            are used. Linear maps are fitted on them.
+        labels: a few labels of your own task as one more probe: a table, or a .csv, .jsonl or .parquet file, with
+            the columns text,label or text1,text2,score; 16 rows at least. A class with a single text is left out.
+        rule: a rule over the run's table, such as `depth:80%` or `min:dime`, or a Rule of your own.
+        prefer: `quality` takes the candidate that scores best; `fast` takes the lowest layer that scores the same as
+            that one within noise.
+        layer_only: choose a layer as it is, without a linear map.
+        static: put whitened token embeddings beside a layer that has a map. This doubles the width of the vectors.
+        model: the model to run, if the run's model was moved or renamed.
+        max_length: longest input in tokens; by default 512, or the model's own limit if that is lower.
+        seed: seed of everything random.
+        progress: show progress bars on standard error.
+
+    Returns:
+        A Pick: the recipe, its gain over the last layer with a 95 % interval, and the table of all layers. `export`
+        takes it as it is; `save` writes it to a folder.
+
+    Raises:
+        InputError: if the labels, the rule or an option cannot be used, or the run is of another model.
+
+    Example:
+        >>> found = layerwise.pick(model, texts, max_length=32)
+        >>> 0 <= found.recipe.layer <= found.last.layer
+        True
+        >>> faster = layerwise.pick(model, texts, max_length=32, prefer="fast")
+        >>> faster.recipe.layer <= found.recipe.layer
+        True
     """
     PickOptions(
-        labels=labels, rule=rule, layer_only=layer_only, static=static, model=model, max_length=max_length, seed=seed
-    )
+        labels=labels, rule=rule, prefer=prefer, layer_only=layer_only, static=static, model=model,
+        max_length=max_length, seed=seed, progress=progress,
+    )  # fmt: skip
     opened = Run.open(run) if is_run(run) else None
     if rule is not None or (data is None and labels is None):
         if opened is None:
-            raise InputError("a rule needs a run of scan to look at; to use a model's probes, pass data= (--data FILE)")
+            raise InputError("a rule needs a run of scan; to use a model's probes, pass data= (--data FILE)")
+        if prefer == "fast":
+            raise InputError("prefer fast compares layers by the probes: pass data= (--data FILE), and no rule")
         return pick_by_rule(opened.table, rule or "last")
     source = open_source(data if data is not None else "demo")
-    # A fair sample, but of what would have to be downloaded whole for it.
-    chosen = islice(source, PICKED_ON) if source.remote else source.sample(PICKED_ON)
-    texts_given = [example.text for example in chosen]
+    # A fair sample, unless the whole data set would have to be downloaded for it.
+    chosen = islice(source, MAX_TEXTS) if source.remote else source.sample(MAX_TEXTS)
+    own_texts = [example.text for example in chosen]
     table = read_table(labels) if isinstance(labels, str | Path) else labels
-    if table is not None:
-        label_probe(table)  # a table that cannot be used is noticed before weights load
+    probe = None if table is None else label_probe(table, seed)  # raises before weights load
     if opened is not None:
         network = network_of_run(opened.table.require_model(), model)
     else:
         network = open_network(run if model is None else model)
     require_tokenizer(network.preprocessor, "pick")
-    length = longest(max_length, network, at_most=LONGEST_DEFAULT)
-    found = pick_recipe(
-        network, texts_given, labels=table, layer_only=layer_only, static=static, max_length=length,
-        name=source.name, seed=seed,
+    result = pick_recipe(
+        network, own_texts, labels=probe, prefer=prefer, layer_only=layer_only, static=static,
+        max_length=longest(max_length, network, at_most=LONGEST_DEFAULT), name=source.name, seed=seed,
+        progress=progress,
     )  # fmt: skip
-    if max_length is None and found.keep_last:  # as shipped, at the length it was shipped with
-        found = replace(found, recipe=replace(found.recipe, max_length=None))
-    return found if data is not None else replace(found, fitted=None)  # a map fitted on bundled texts is not yours
+    if max_length is None and result.keep_last:  # the model as shipped, with its own max_length
+        result = replace(result, recipe=replace(result.recipe, max_length=None))
+    return result if data is not None else replace(result, fitted=None)  # do not return a map fitted on the demo texts

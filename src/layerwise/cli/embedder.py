@@ -26,7 +26,7 @@ def run(args: Namespace) -> int:
 
     pick_and_export(
         model_spec(args), args.data, args.out, column=args.column, labels=args.labels, static=args.static,
-        max_length=args.max_length, mode=args.mode, progress=True, on_pick=print,
+        max_length=args.max_length, mode=args.mode, progress=True, on_pick=lambda picked: print(picked.describe()),
     )  # fmt: skip
     print_certificate(args.out, as_json=False)
     print(f"saved in {args.out}: SentenceTransformer({args.out!r}) loads it", file=sys.stderr)

@@ -1,25 +1,31 @@
-"""`layerwise pick`: which layer or recipe to use, how sure that is, and what it saves."""
+"""`layerwise pick`: which layer or recipe to use, with the evidence for it."""
 
+import shlex
 import sys
 from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING
 
 from layerwise.cli.flags import add_options, chosen
 from layerwise.cli.shared import add_json
 from layerwise.options.pick import PickOptions
+from layerwise.options.record import flag_words
 from layerwise.options.texts import TextOptions
 
-HELP = "which layer or recipe to use, and how sure that is; it may recommend keeping the last layer"
-OWN_TEXTS = "texts of your own kind, without labels: the model runs over up to 1000 of them"
+if TYPE_CHECKING:
+    from layerwise.selection.pick import Pick
+
+HELP = "choose a layer or recipe, with the evidence for it; it may recommend keeping the last layer"
+DATA_HELP = "texts of your own kind, without labels; up to 1,000 are used"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("run_folder", metavar="RUN", help="folder of a scan or eval run, or a model")
-    add_options(parser, TextOptions, only=["data", "column"], defaults={"data": None}, helps={"data": OWN_TEXTS})
+    parser.add_argument("run_folder", metavar="RUN", help="a model, or the folder of a scan or eval run")
+    add_options(parser, TextOptions, only=["data", "column"], defaults={"data": None}, helps={"data": DATA_HELP})
     add_options(parser, PickOptions)
     parser.add_argument(
-        "--save", help="folder for pick.json and recipe.safetensors, which `export --layer FOLDER:auto` takes"
+        "--save", help="folder for pick.json and recipe.safetensors; use it with `export --layer FOLDER:auto`"
     )
-    add_json(parser, "the answer")
+    add_json(parser, "the result")
 
 
 def run(args: Namespace) -> int:
@@ -28,12 +34,30 @@ def run(args: Namespace) -> int:
     from layerwise.selection.pick import require_place
 
     if args.save is not None:
-        require_place(args.save)  # noticed now, not after the model has run
+        require_place(args.save)  # before the model runs
     data = texts(args.data, column=args.column) if args.data else None
     if (args.data or args.labels) and not args.rule:
-        print("the model runs once over up to 1,000 texts of yours and 288 bundled sentences", file=sys.stderr)
-    found = pick(args.run_folder, data, **chosen(args, PickOptions))
+        print(f"running {args.run_folder} over up to 1,000 texts of yours and 288 bundled sentences", file=sys.stderr)
+    result = pick(args.run_folder, data, **chosen(args, PickOptions), progress=True)
     if args.save is not None:
-        found.save(args.save)
-    print(found.to_json() if args.json else found)
+        result.save(args.save)
+    print(result.to_json() if args.json else result.describe(next_step(result, args)))
     return 0
+
+
+def next_step(found: "Pick", args: Namespace) -> str:
+    """What to type next, ready to be copied."""
+    from layerwise.runs.folder import is_run
+
+    typed = chosen(args, PickOptions) | {"data": args.data, "column": args.column}
+    model = found.model.name if is_run(args.run_folder) and not args.model else args.model or args.run_folder
+    if found.keep_last:
+        if args.prefer == "fast" or not found.layers:
+            return f"next: keep using {model} as it is"
+        words = [*flag_words(TextOptions, typed), *flag_words(PickOptions, typed), "--prefer", "fast"]
+        again = shlex.join(["layerwise", "pick", args.run_folder, *words])
+        return f"next: keep using {model} as it is; if speed matters more:\n{again}"
+    fit = ["--fit", "TEXTS"] if found.recipe.transform != "none" and found.fitted is None else []
+    words = ["export", model, "--layer", f"{args.save or 'run'}:auto", *fit, "--out", "small"]
+    export = shlex.join(["layerwise", *words])
+    return f"next:\n{export}" if args.save else f"next: add --save run to this command, then:\n{export}"

@@ -1,7 +1,7 @@
 """FittedRecipe: a recipe with the weights of its map, the model they belong to and the data they were fitted on.
 
 `pick` writes it, `eval` and `export` read it, so that the command line and the library make the same model. On disk it
-is one safetensors file: the schema as JSON in the header, the weights in float64, a checksum over all of it.
+is one safetensors file: the schema as JSON in the header, the weights in float64, and a checksum of everything.
 """
 
 import hashlib
@@ -33,7 +33,14 @@ DataKind = Literal["texts", "task", "scan"]
 
 @dataclass(frozen=True)
 class FittedOn:
-    """The data that a map was fitted on: texts, the texts of a task, or the second moments that a scan kept."""
+    """The data that a map was fitted on.
+
+    Attributes:
+        kind: `texts`, `task` (the texts of a labelled task) or `scan` (the second moments that a scan stored).
+        name: where they come from.
+        fingerprint: a hash of the data.
+        count: how many texts.
+    """
 
     kind: DataKind
     name: str
@@ -41,7 +48,7 @@ class FittedOn:
     count: int
 
 
-SHAPE: Mapping[str, Any] = {
+HEADER_SHAPE: Mapping[str, Any] = {
     "schema_version": int,
     "recipe": dict,
     "template": {"before": str, "after": str},
@@ -54,7 +61,20 @@ DATA_SHAPE: Mapping[str, Any] = {"kind": str, "name": str, "fingerprint": str, "
 
 @dataclass(frozen=True, eq=False)
 class FittedRecipe:
-    """A recipe that can be used as it is: `maps` holds one map for each of its parts, and is empty without a map."""
+    """A recipe with the weights of its linear map, ready to use for one model. `export` and `evaluate` take it.
+
+    Attributes:
+        recipe: layer, tokens, pooling and the word of the map.
+        model: the model that it was fitted for.
+        maps: one linear map per part of the recipe; empty if its map is `none`.
+        fitted_on: the data that the maps were fitted on; None without a map.
+
+    Example:
+        >>> picked = layerwise.pick(model, texts, max_length=32)
+        >>> ready = picked.fitted or layerwise.FittedRecipe(picked.recipe, picked.model)
+        >>> layerwise.FittedRecipe.load(ready.save(folder / "recipe")) == ready
+        True
+    """
 
     recipe: Recipe
     model: ModelRef
@@ -71,12 +91,12 @@ class FittedRecipe:
 
     @cached_property
     def linear(self) -> LinearMap | None:
-        """The map of the parts' vectors in a row; None without a map."""
+        """One map of the parts' concatenated vectors; None without a map."""
         return side_by_side(self.maps) if self.maps else None
 
     @cached_property
     def identity(self) -> str:
-        """A hash of everything that decides its vectors: the recipe, the weights of its map, and the model."""
+        """A hash of everything that its vectors depend on: the recipe, the weights of its map, and the model."""
         return checksum(self._tensors(), json.dumps([asdict(self.recipe), self.model.fingerprint], sort_keys=True))
 
     def __eq__(self, other: object) -> bool:
@@ -86,76 +106,115 @@ class FittedRecipe:
         return hash(self.identity)
 
     def require_model(self, model: ModelRef) -> None:
-        """Raises InputError where the model at hand is not the one that this recipe was fitted for."""
+        """Checks that a model is the one that this recipe was fitted for.
+
+        Args:
+            model: the model to use it with.
+
+        Raises:
+            InputError: if its weights, config or tokenizer differ.
+        """
         if not self.model.same_as(model):
             raise InputError(
-                f"that recipe was fitted for {self.model.name} with other weights, config or tokenizer than "
-                f"{model.name}; fit it for this model: pass the plain recipe and texts (--fit FILE), or pick again"
+                f"the recipe was fitted for {self.model.name} with other weights, config or tokenizer than "
+                f"{model.name}; fit it to this model: pass the plain recipe and texts (--fit FILE), or run pick again"
             )
 
     def save(self, folder: str | Path) -> Path:
-        """Writes recipe.safetensors into the folder, new or not; replaces an earlier one, and no other file."""
+        """Writes recipe.safetensors; replaces an earlier one, and no other file.
+
+        Args:
+            folder: where to write; it may be new.
+
+        Returns:
+            The path of the file.
+
+        Raises:
+            RunError: if a file of that name is there that layerwise did not write.
+        """
         require_recipe_place(folder).write(RECIPE_FILE, self.to_bytes())
         return Path(folder) / RECIPE_FILE
 
     @classmethod
     def load(cls, place: str | Path) -> Self:
-        """Reads what `save` wrote, from the file itself or the folder that holds it.
+        """Reads what `save` wrote.
 
-        Raises InputError where there is no such file, RunError where it is damaged or of another version.
+        Args:
+            place: the file, or the folder that holds recipe.safetensors.
+
+        Returns:
+            The fitted recipe, with equal weights.
+
+        Raises:
+            InputError: if there is no such file.
+            RunError: if it is damaged, or was written by another version.
         """
-        folder, name = folder_and_name(place)
+        folder, name = locate_recipe(place)
         if (data := folder.read(name)) is None:
-            raise InputError(f"{place} holds no fitted recipe (no {name}); run: layerwise pick ... --save {folder}")
+            raise InputError(f"{place} contains no fitted recipe (no {name}); run: layerwise pick ... --save {folder}")
         return cls.from_bytes(data, f"{folder}/{name}")
 
     def to_bytes(self) -> bytes:
+        """The bytes of recipe.safetensors."""
         return dump_tensors(RECIPE_KEY, json.dumps(self._record(), sort_keys=True), self._tensors())
 
     @classmethod
     def from_bytes(cls, data: bytes, where: str) -> Self:
-        """From the bytes of a file; raises RunError naming the file and what is wrong with it."""
+        """Reads the bytes of recipe.safetensors.
+
+        Args:
+            data: the bytes.
+            where: what messages call the file.
+
+        Returns:
+            The fitted recipe.
+
+        Raises:
+            RunError: if they are damaged, or written by another version; it says what is wrong.
+        """
         try:
-            words, tensors = parse_tensors(RECIPE_KEY, data)
-            record: Any = json.loads(words)
+            metadata, tensors = parse_tensors(RECIPE_KEY, data)
+            record: Any = json.loads(metadata)
         except (ValueError, RecursionError) as error:
-            raise RunError(f"{where} is no fitted recipe, or a damaged one ({error}); make it again") from None
-        require_known(record, where)
-        record |= with_current_names(record)
+            raise RunError(f"{where} is not a fitted recipe, or is damaged ({error}); recreate it") from None
+        require_header(record, where)
+        record |= upgrade_header(record)
         recipe = Recipe.from_record(record["recipe"], f"{where}: recipe")
         maps = tuple(
             LinearMap(tensors[f"{i}.weight"], tensors[f"{i}.bias"])
             for i in range(require_weights(recipe, tensors, where))
         )
-        on = record["fitted_on"]
+        fitted_on = record["fitted_on"]
         model = ModelRef.from_record(record["model"], f"{where}: model")
-        found = cls(recipe, model, maps, None if on is None else FittedOn(**on))
-        if (expected := found._record()) != record:
-            wrong = ", ".join(name for name in expected if expected[name] != record[name])
-            raise RunError(f"{where} is damaged, or made by a newer layerwise: its {wrong} do not fit its recipe")
-        return found
+        fitted = cls(recipe, model, maps, None if fitted_on is None else FittedOn(**fitted_on))
+        if (expected := fitted._record()) != record:
+            differing = ", ".join(name for name in expected if expected[name] != record[name])
+            raise RunError(
+                f"{where} is damaged, or was written by a newer layerwise: {differing} and recipe do not match"
+            )
+        return fitted
 
     def _record(self) -> dict[str, Any]:
         rows, parts = 0, []
-        for i, (readout, word) in enumerate(self.recipe.parts):
+        for i, (readout, map_name) in enumerate(self.recipe.parts):
             width = len(self.maps[i].bias) if self.maps else 0
-            parts.append({"readout": asdict(readout), "map": word, "rows": [rows, rows + width] if width else []})
+            parts.append({"readout": asdict(readout), "map": map_name, "rows": [rows, rows + width] if width else []})
             rows += width
-        on = self.fitted_on
+        fitted_on = self.fitted_on
         return {
             "schema_version": SCHEMA_VERSION,
             "recipe": asdict(self.recipe),
             "template": {"before": self.recipe.prompt, "after": ""},
             "parts": parts,
             "model": self.model.to_record() | {"name": redacted(self.model.name)},
-            "fitted_on": None if on is None else asdict(on) | {"name": redacted(on.name)},
+            "fitted_on": None if fitted_on is None else asdict(fitted_on) | {"name": redacted(fitted_on.name)},
         }
 
     def _tensors(self) -> dict[str, Tensor]:
-        found = {}
+        tensors = {}
         for i, part in enumerate(self.maps):
-            found[f"{i}.weight"], found[f"{i}.bias"] = part.weight.cpu().contiguous(), part.bias.cpu().contiguous()
-        return found
+            tensors[f"{i}.weight"], tensors[f"{i}.bias"] = part.weight.cpu().contiguous(), part.bias.cpu().contiguous()
+        return tensors
 
 
 AnyRecipe = Recipe | FittedRecipe
@@ -167,23 +226,23 @@ def plain_recipe(recipe: AnyRecipe) -> Recipe:
 
 
 def load_recipe(place: str | Path) -> AnyRecipe:
-    """A fitted recipe from a .safetensors file or a folder that holds one; else a plain one, as Recipe.load does."""
-    folder, name = folder_and_name(place)
+    """Loads a fitted recipe from a .safetensors file or its folder; otherwise a plain one, like Recipe.load."""
+    folder, name = locate_recipe(place)
     if str(place).endswith(".safetensors") or (name == RECIPE_FILE and folder.read(name) is not None):
         return FittedRecipe.load(place)
     return Recipe.load(place)
 
 
 def fingerprint_of_texts(texts: Sequence[str]) -> str:
-    """A hash of texts in their order."""
+    """A hash of texts; the order matters."""
     return hashlib.blake2b(repr(tuple(texts)).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
-def folder_and_name(place: str | Path) -> tuple[Folder, str]:
-    """Where a fitted recipe lies: a file of any name on a disk or in an object store, or the usual name in a folder."""
+def locate_recipe(place: str | Path) -> tuple[Folder, str]:
+    """Folder and file name of a fitted recipe: a file of any name on disk or in an object store, or the usual name."""
     text = str(place)
     if "://" in text:
-        path, mark, options = text.partition("?")  # a url carries its options behind its path
+        path, mark, options = text.partition("?")  # in a url, options follow the path
         if path.endswith(".safetensors"):
             inside, _, name = path.rpartition("/")
             return open_folder(inside + mark + options), name
@@ -193,32 +252,32 @@ def folder_and_name(place: str | Path) -> tuple[Folder, str]:
 
 
 def require_recipe_place(place: str | Path) -> Folder:
-    """The folder, if recipe.safetensors can be written there; a file of that name that is not ours is the user's."""
+    """The folder, if recipe.safetensors can be written there; raises if a file of that name is not layerwise's."""
     folder = require_folder(place, RECIPE_FILE)
     if (data := folder.read(RECIPE_FILE)) is not None and not has_key(RECIPE_KEY, data):
-        raise RunError(f"{RECIPE_FILE} in {folder} was not written by layerwise; move it away, or pass another folder")
+        raise RunError(f"{RECIPE_FILE} in {folder} was not written by layerwise; move it, or choose another folder")
     return folder
 
 
-def with_current_names(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The recipe and the parts of a header, with today's names where an earlier version had others."""
+def upgrade_header(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The recipe and parts of a header, with fields of earlier versions renamed."""
     parts = [part | {"readout": with_norm(part.get("readout", {}))} for part in record["parts"]]
     return {"recipe": with_norm(record["recipe"]), "parts": parts}
 
 
-def require_known(record: Any, where: str) -> None:
-    """Raises RunError unless the header is of this version, with all of its fields, of their types, and no other."""
+def require_header(record: Any, where: str) -> None:
+    """Raises RunError unless the header has this version and exactly its fields, with the right types."""
     require_shape(record, {"schema_version": int}, where)
     version = record.get("schema_version")
     if version != SCHEMA_VERSION:
         raise RunError(
-            f"{where} was made by another version of layerwise (schema_version {version}, this version reads "
+            f"{where} was written by another version of layerwise (schema_version {version}, this version reads "
             f"{SCHEMA_VERSION}); update layerwise, or fit the recipe again"
         )
-    require_shape(record, SHAPE, where)
-    require_fields(record, SHAPE, where)
+    require_shape(record, HEADER_SHAPE, where)
+    require_fields(record, HEADER_SHAPE, where)
     for name in ("template", "model"):
-        require_fields(record[name], SHAPE[name], f"{where}: {name}")
+        require_fields(record[name], HEADER_SHAPE[name], f"{where}: {name}")
     if record["fitted_on"] is not None:
         require_shape(record["fitted_on"], DATA_SHAPE, f"{where}: fitted_on")
         require_fields(record["fitted_on"], DATA_SHAPE, f"{where}: fitted_on")
@@ -226,20 +285,20 @@ def require_known(record: Any, where: str) -> None:
             raise RunError(f"{where} was made by a newer layerwise: fitted_on has the kind {kind!r}; update layerwise")
     if record["template"]["after"]:
         raise RunError(
-            f"{where} was made by a newer layerwise: its template puts {record['template']['after']!r} after the "
-            "input, which this version cannot do; update layerwise"
+            f"{where} was written by a newer layerwise: its template adds {record['template']['after']!r} after the "
+            "input, which this version does not support; update layerwise"
         )
 
 
 def require_fields(record: Mapping[str, Any], known: Mapping[str, Any], where: str) -> None:
     if unknown := sorted(set(record) - set(known)):
         raise RunError(f"{where} has unknown fields ({', '.join(unknown)}): made by a newer layerwise; update it")
-    if lacking := [name for name in known if name not in record]:
-        raise RunError(f"{where} is damaged (no {', '.join(lacking)}); make it again")
+    if missing := [name for name in known if name not in record]:
+        raise RunError(f"{where} is damaged (missing {', '.join(missing)}); recreate it")
 
 
 def require_weights(recipe: Recipe, tensors: Mapping[str, Tensor], where: str) -> int:
-    """How many maps the file holds, if their weights are those that the recipe's parts need; raises RunError if not."""
+    """The number of maps in the file; raises RunError if their weights do not match the recipe's parts."""
     count = 0 if recipe.transform == "none" else len(recipe.parts)
     expected = {f"{i}.{name}" for i in range(count) for name in ("weight", "bias")}
     fits = set(tensors) == expected and all(
@@ -249,9 +308,9 @@ def require_weights(recipe: Recipe, tensors: Mapping[str, Tensor], where: str) -
         for i in range(count)
     )
     if not fits:
-        found = ", ".join(f"{name} {tuple(t.shape)} {t.dtype}" for name, t in sorted(tensors.items())) or "none"
+        shapes = ", ".join(f"{name} {tuple(t.shape)} {t.dtype}" for name, t in sorted(tensors.items())) or "none"
         raise RunError(
             f"{where} holds weights that do not fit its recipe: expected a weight (E, D) and a bias (E) in float64 "
-            f"for each of {count} parts, got {found}; make it again"
+            f"for each of {count} parts, got {shapes}; recreate it"
         )
     return count

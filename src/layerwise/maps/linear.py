@@ -23,25 +23,25 @@ class LinearMap:
     bias: Tensor
 
     def __call__(self, rows: Tensor) -> Tensor:
-        """rows (N, D) -> (N, E), in the rows' own float type."""
+        """rows (N, D) -> (N, E), in the float type of the rows."""
         return (rows.double() @ self.weight.mT + self.bias).to(rows.dtype)
 
 
 def fit_map(transform: str, count: int, mean: Tensor, scatter: Tensor) -> LinearMap:
-    """The map that a word such as `remove_top:3` means, fitted on rows of this count, mean and scatter.
+    """The map that a word such as `remove_top:3` names, fitted on rows with this count, mean and scatter.
 
-    center subtracts the mean; zscore also divides each dimension by its deviation; remove_top:K takes the mean and
-    the first K principal directions out; whiten makes the covariance round, after shrinking it towards its mean
-    variance by SHRINKAGE, and keeps only the first DIMENSIONS where given.
+    center subtracts the mean; zscore also divides each dimension by its standard deviation; remove_top:K removes the
+    mean and the first K principal directions; whiten makes the covariance the identity, after shrinking it towards its
+    mean variance by SHRINKAGE, and keeps only the first DIMENSIONS if given.
     """
-    name, *numbers = require_transform(transform).split(":")
+    name, *parameters = require_transform(transform).split(":")
     if name == "none":
         return no_map(len(mean))
     if count < 2:
-        raise InputError(f"{transform} must be fitted on at least 2 texts, got {count}")
+        raise InputError(f"{transform} needs at least 2 texts to fit, got {count}")
     covariance = scatter / count
     try:
-        weight = weight_of(name, [float(n) for n in numbers], covariance)
+        weight = fit_weight(name, [float(n) for n in parameters], covariance)
     except ValueError:
         raise InputError(f"transform {transform!r} is not one of {', '.join(TRANSFORMS)}") from None
     return LinearMap(weight, -(weight @ mean))
@@ -52,33 +52,33 @@ def no_map(width: int) -> LinearMap:
 
 
 def fit_maps(parts: Sequence[tuple[str, Moments]]) -> tuple[LinearMap, ...]:
-    """The maps of vectors that stand side by side: each has one of its own, and counts as much as the others.
+    """The maps of vectors that are concatenated: one per part, scaled so that all parts count alike.
 
-    One part is mapped as its word says. Several also get the same length, together that of one whitened vector.
+    A single part is not scaled. Several parts get the same mean length, together that of one whitened vector.
     """
     if len(parts) == 1:
-        ((word, moments),) = parts
-        return (fit_map(word, *moments),)
+        ((transform, moments),) = parts
+        return (fit_map(transform, *moments),)
     maps = []
-    for word, (count, mean, scatter) in parts:
-        if word == "none":
-            raise InputError("vectors stand side by side only with a map that takes their mean away, at least center")
-        found = fit_map(word, count, mean, scatter)
-        spread = float((found.weight @ (scatter / count) * found.weight).sum())  # mean squared length
-        scale = math.sqrt(len(mean) / len(parts) / spread) if spread > 0 else 1.0
-        maps.append(LinearMap(scale * found.weight, scale * found.bias))
+    for transform, (count, mean, scatter) in parts:
+        if transform == "none":
+            raise InputError("concatenated vectors need a map that removes their mean: use at least center")
+        fitted = fit_map(transform, count, mean, scatter)
+        mean_squared_norm = float((fitted.weight @ (scatter / count) * fitted.weight).sum())  # mean squared norm
+        scale = math.sqrt(len(mean) / len(parts) / mean_squared_norm) if mean_squared_norm > 0 else 1.0
+        maps.append(LinearMap(scale * fitted.weight, scale * fitted.bias))
     return tuple(maps)
 
 
 def side_by_side(maps: Sequence[LinearMap]) -> LinearMap:
-    """The maps of several parts as one map of the parts' vectors in a row."""
+    """The maps of several parts as one map of their concatenated vectors."""
     if len(maps) == 1:
         return maps[0]
-    whole: Tensor = torch.block_diag(*(part.weight for part in maps))  # type: ignore[no-untyped-call]
-    return LinearMap(whole, torch.cat([part.bias for part in maps]))
+    weight: Tensor = torch.block_diag(*(part.weight for part in maps))  # type: ignore[no-untyped-call]
+    return LinearMap(weight, torch.cat([part.bias for part in maps]))
 
 
-def weight_of(name: str, numbers: list[float], covariance: Tensor) -> Tensor:
+def fit_weight(name: str, numbers: list[float], covariance: Tensor) -> Tensor:
     width = len(covariance)
     eye = torch.eye(width, dtype=covariance.dtype)
     if name == "center" and not numbers:
@@ -98,6 +98,6 @@ def weight_of(name: str, numbers: list[float], covariance: Tensor) -> Tensor:
         if 0 <= shrinkage <= 1 and 0 < keep <= width:
             shrunk = (1 - shrinkage) * values.clamp(min=0) + shrinkage * values.mean()
             scale = torch.where(shrunk > 0, shrunk, 1.0).rsqrt()
-            whole: Tensor = (vectors * scale).mT  # a row a principal direction, the first ones last
+            whole: Tensor = (vectors * scale).mT  # one row per principal direction, the first ones last
             return whole.flip(0)[:keep] if keep < width else torch.matmul(vectors, whole)
     raise ValueError

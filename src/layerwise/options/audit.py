@@ -1,4 +1,4 @@
-"""audit: rules for choosing a layer, judged on known scores."""
+"""audit: rules for choosing a layer, tested on known scores."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -10,8 +10,10 @@ from layerwise.options.field import Option, require_valid
 class AuditOptions:
     """The options of `audit`."""
 
-    metrics: Annotated[Any, Option("table with model, task, layer, metric, value; task may be empty")] = None
-    rules: Annotated[Any, Option("rules with commas, as for pick")] = "last,second_to_last,depth:80%"
+    metrics: Annotated[
+        Any, Option("table (.parquet, .csv) with model, task, layer, metric, value; task may be empty")
+    ] = None
+    rules: Annotated[Any, Option("rules as for pick, separated by commas")] = "last,second_to_last,depth:80%"
 
     def __post_init__(self) -> None:
         require_valid(self)

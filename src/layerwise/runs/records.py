@@ -99,13 +99,18 @@ RUN = Schema(
     ("kind",),
 )
 PLAN = Schema("plan.json", 2, {"settings": dict, "origin": dict}, ("settings", "origin"))
+GAIN = {"mean": NUMBER, "error": NUMBER, "low": NUMBER, "high": NUMBER}
 PICK = Schema(
     "pick.json",
-    2,
+    3,
     {
         "model": MODEL_SHAPE, "recipe": {"layer": int}, "last": {"layer": int}, "rule": str, "why": [str],
-        "layers_alike": [int], "saving": dict, "gain": (dict, NoneType), "expected_gain": dict,
-        "fitted": (str, NoneType),
+        "layers_alike": [int], "saving": dict, "gain": (dict, NoneType), "expected_gain": GAIN,
+        "fitted": (str, NoneType), "prefer": str, "judged_on": str,
+        "layers": [{
+            "layer": int, "transform": str, "scores": dict, "gain": GAIN, "relative_time": OPTIONAL_NUMBER,
+            "same_within_noise": bool,
+        }],
     },
     ("model", "recipe", "last", "rule"),
     {1: first_pick},

@@ -1,1 +1,1 @@
-"""Selection: which layer or recipe to use, how sure that is, and how often such a choice was right."""
+"""Selection: which layer or recipe to use, with its uncertainty, and how often such choices were right."""

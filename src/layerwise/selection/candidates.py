@@ -1,4 +1,4 @@
-"""Candidates: recipes to choose from, and what every probe says of each, from the vectors of one pass."""
+"""Candidates: recipes to choose from, and the scores of each by every probe, from the vectors of one pass."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
@@ -8,6 +8,7 @@ from torch import Tensor
 
 from layerwise.accumulators.second_moment import moments_of_rows
 from layerwise.core.checks import STATIC, TokenChoice
+from layerwise.core.progress import progress_bar
 from layerwise.core.recipe import Readout, Recipe
 from layerwise.inputs.source import Example
 from layerwise.maps.linear import LinearMap, Moments, fit_maps, side_by_side
@@ -19,7 +20,7 @@ from layerwise.selection.probes import LABELS, Floats, Probe
 
 @dataclass(frozen=True)
 class Scored:
-    """A recipe and each probe's numbers, one a unit."""
+    """A recipe and its scores by each probe, one per unit."""
 
     recipe: Recipe
     units: dict[str, Floats]
@@ -31,16 +32,16 @@ class Scored:
 def layer_candidates(
     network: Network, tokens: Sequence[TokenChoice] = ("all",), transforms: Sequence[str] = ("none",)
 ) -> list[Recipe]:
-    """Every layer, pooled as the model pools, and `last`, the model as shipped; with each token choice and map."""
+    """Every layer with the model's pooling, and the model as shipped, with each token choice and map."""
     pooling = network.shipped.pooling_word or "mean" if network.shipped else "mean"
     base = layer_recipe(network, pooling)
-    read = [*(replace(base, layer=layer) for layer in range(network.depth)), baseline_recipe(network)]
-    return [replace(r, tokens=t, transform=m) for m in transforms for t in tokens for r in read]
+    readouts = [*(replace(base, layer=layer) for layer in range(network.depth)), baseline_recipe(network)]
+    return [replace(r, tokens=t, transform=m) for m in transforms for t in tokens for r in readouts]
 
 
 @dataclass
 class Trial:
-    """The vectors of one pass, over the probes' texts and those that maps are fitted on: any recipe can be scored."""
+    """The vectors of one pass over the probes' texts and the texts that maps are fitted on; it can score any recipe."""
 
     probes: Sequence[Probe]
     fit: Sequence[str]
@@ -49,50 +50,62 @@ class Trial:
     latest: dict[Readout, Moments] = field(default_factory=dict)
 
     def score(self, recipe: Recipe) -> Scored:
-        """What every probe says of the recipe, with its map fitted here."""
+        """The scores of the recipe by every probe, with its map fitted here."""
         rows = torch.cat([self.vectors[readout] for readout, _ in recipe.parts], dim=1).double()
         mapped = (rows if recipe.transform == "none" else side_by_side(self.maps(recipe))(rows)).numpy()
         return Scored(recipe, {p.name: p.score(mapped[[self.place[text] for text in p.texts]]) for p in self.probes})
 
     def maps(self, recipe: Recipe) -> tuple[LinearMap, ...]:
-        """The maps of the recipe's parts, fitted on the texts that were given for it."""
-        return fit_maps([(word, self.moments(readout)) for readout, word in recipe.parts])
+        """The maps of the recipe's parts, fitted on the fitting texts."""
+        return fit_maps([(transform, self.moments(readout)) for readout, transform in recipe.parts])
 
     def moments(self, readout: Readout) -> Moments:
         if readout not in self.latest:
-            self.latest.clear()  # one layer's at a time: a wide model has dozens, each of D x D
+            self.latest.clear()  # keep one at a time: a large model has dozens of D x D matrices
             rows = self.vectors[readout][[self.place[text] for text in self.fit]]
             self.latest[readout] = moments_of_rows(rows.double())
         return self.latest[readout]
 
 
 def run_trial(
-    network: Network, readouts: Iterable[Readout], probes: Sequence[Probe], fit: Sequence[str], *, max_length: int
+    network: Network,
+    readouts: Iterable[Readout],
+    probes: Sequence[Probe],
+    fit: Sequence[str],
+    *,
+    max_length: int,
+    progress: bool = False,
 ) -> Trial:
-    """One pass over all texts that the probes need or maps are fitted on, each behind the model's own prompt."""
+    """One pass over all texts that the probes need or maps are fitted on, each after the model's own prompt."""
     texts = list(dict.fromkeys([*(text for probe in probes for text in probe.texts), *fit]))
     prompt = network.shipped.prompt if network.shipped else ""
     examples = [Example(str(i), prompt + text) for i, text in enumerate(texts)]
-    vectors = pooled_vectors(network, examples, list(dict.fromkeys(readouts)), max_length=max_length)
+    with progress_bar(progress, total=len(examples), unit="texts") as on_batch:
+        wanted = list(dict.fromkeys(readouts))
+        vectors = pooled_vectors(network, examples, wanted, max_length=max_length, on_batch=on_batch)
     return Trial(probes, fit, {text: i for i, text in enumerate(texts)}, vectors)
 
 
-def score_candidates(trial: Trial, candidates: Sequence[Recipe]) -> list[Scored]:
-    """All probes of all candidates, in their order."""
+def score_candidates(trial: Trial, candidates: Sequence[Recipe], *, progress: bool = False) -> list[Scored]:
+    """The probe scores of all candidates, in order."""
     by_layer = sorted(candidates, key=lambda candidate: astuple(candidate.readout))
-    scored = {candidate: trial.score(candidate) for candidate in by_layer}
+    scored = {}
+    with progress_bar(progress, total=len(by_layer), unit="recipes") as on_batch:
+        for candidate in by_layer:
+            scored[candidate] = trial.score(candidate)
+            on_batch(1)
     return [scored[candidate] for candidate in candidates]
 
 
 def beside_static(trial: Trial, plain: Scored) -> Scored:
-    """The recipe with whitened token embeddings beside its layer, where it has a map and another layer than theirs.
+    """The recipe with whitened token embeddings added, if it has a map and is not layer 0.
 
-    Only labels judge them. The bundled probes set traps of shared words, which token embeddings fall into by their
-    nature and which labelled tasks hardly have, so their numbers stay those of the layer alone.
+    Only labels judge them. The decoys of the bundled probes share words with the right answers, which misleads token
+    embeddings much more than labelled tasks do, so those scores stay the scores of the layer alone.
     """
     recipe = plain.recipe
     if recipe.transform == "none" or recipe.layer == 0 or recipe.shipped:
         return plain
-    beside = trial.score(replace(recipe, transform=recipe.transform + STATIC))
-    judged = {name: units for name, units in beside.units.items() if name.startswith(LABELS)}
-    return Scored(beside.recipe, {**plain.units, **judged})
+    with_static = trial.score(replace(recipe, transform=recipe.transform + STATIC))
+    label_scores = {name: units for name, units in with_static.units.items() if name.startswith(LABELS)}
+    return Scored(with_static.recipe, {**plain.units, **label_scores})

@@ -1,4 +1,4 @@
-"""Cases: what a rule is judged on. One task of one model, its score at every layer, and the curves a rule may see."""
+"""Cases: what a rule is tested on. One task of one model, its score at every layer, and the curves a rule may read."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ METRIC_COLUMNS = ("model", "task", "layer", "metric", "value")
 
 @dataclass(frozen=True)
 class Case:
-    """One task of one model. `scores` has a number a layer, nan where there is none; the last is always known."""
+    """One task of one model. `scores` has one number per layer, nan where there is none; the last is always known."""
 
     family: str
     model: str
@@ -38,84 +38,86 @@ class Case:
         return max(s for s in self.scores if math.isfinite(s))
 
     def score_at(self, layer: int) -> float:
-        """The score of that layer, or of the nearest one that was scored; the later one of two as near."""
-        known = [k for k, s in enumerate(self.scores) if math.isfinite(s)]
-        return self.scores[min(known, key=lambda k: (abs(k - layer), -k))]
+        """The score of that layer, or of the nearest scored layer; ties go to the later one."""
+        scored = [k for k, s in enumerate(self.scores) if math.isfinite(s)]
+        return self.scores[min(scored, key=lambda k: (abs(k - layer), -k))]
 
 
 def cases_from_frames(scores: Any, metrics: Any = None) -> list[Case]:
-    """Cases of tidy tables: family, model, task, layer, score; and model, task, layer, metric, value.
+    """Cases from long tables: family, model, task, layer, score; and model, task, layer, metric, value.
 
-    A metric with an empty task belongs to the model and is seen by all its tasks; one of the task itself goes first.
+    A metric with an empty task belongs to the model and is used for all its tasks, unless a task has its own.
     """
-    for frame, wanted in ((scores, SCORE_COLUMNS), *([] if metrics is None else [(metrics, METRIC_COLUMNS)])):
-        if lacking := set(wanted) - set(frame.columns):
-            raise InputError(f"a table lacks {', '.join(sorted(lacking))}; it needs {', '.join(wanted)}")
+    for frame, required in ((scores, SCORE_COLUMNS), *([] if metrics is None else [(metrics, METRIC_COLUMNS)])):
+        if missing := set(required) - set(frame.columns):
+            raise InputError(f"the table lacks {', '.join(sorted(missing))}; it needs {', '.join(required)}")
     curves: dict[tuple[str, str], dict[str, dict[int, float]]] = {}
-    scores = with_numbers(scores, "score", "the table of scores")
-    metrics = metrics if metrics is None else with_numbers(metrics, "value", "the table of metrics")
+    scores = convert_numbers(scores, "score", "the table of scores")
+    metrics = metrics if metrics is None else convert_numbers(metrics, "value", "the table of metrics")
     for row in () if metrics is None else metrics.itertuples(index=False):
-        task = "" if is_missing(row.task) else row.task  # an empty cell is NaN where pandas read the file
+        task = "" if is_missing(row.task) else row.task  # pandas reads an empty cell as NaN
         curves.setdefault((row.model, task), {}).setdefault(row.metric, {})[row.layer] = row.value
     cases = []
     for (family, model, task), group in scores.groupby(["family", "model", "task"], sort=True, observed=True):
-        known = dict(zip(group.layer, group.score, strict=True))
-        depth = max(known)
-        if not math.isfinite(known[depth]):
+        by_layer = dict(zip(group.layer, group.score, strict=True))
+        depth = max(by_layer)
+        if not math.isfinite(by_layer[depth]):
             raise InputError(f"{model} on {task}: the last layer ({depth}) has no score, so nothing can be compared")
-        found = curves.get((model, ""), {}) | curves.get((model, task), {})
-        whole = {name: dense(values, depth) for name, values in found.items()}
-        cases.append(Case(str(family), str(model), str(task), dense(known, depth), whole))
+        metric_values = curves.get((model, ""), {}) | curves.get((model, task), {})
+        curves_of_case = {name: fill_layers(values, depth) for name, values in metric_values.items()}
+        cases.append(Case(str(family), str(model), str(task), fill_layers(by_layer, depth), curves_of_case))
     return cases
 
 
-def with_numbers(frame: Any, value: str, where: str) -> Any:
-    """The table with layers as whole numbers and values as floats, nan where a cell is empty."""
+def convert_numbers(frame: Any, value: str, where: str) -> Any:
+    """Converts layers to int and values to float; empty cells become NaN."""
     layers = [require_count("layer", number, least=0) for number in number_column(frame, "layer", where)]
     values = [float(number) for number in number_column(frame, value, where, or_missing=True)]
     return frame.assign(**{"layer": layers, value: values})
 
 
-def dense(values: Mapping[int, float], depth: int) -> tuple[float, ...]:
+def fill_layers(values: Mapping[int, float], depth: int) -> tuple[float, ...]:
     return tuple(float(values.get(layer, math.nan)) for layer in range(depth + 1))
 
 
 def curves_of(table: LayerTable) -> dict[str, tuple[float, ...]]:
-    """One curve a metric: raw layers below, and as the last one `last`: as shipped, else normed where it has a norm.
+    """One curve per metric: raw hidden states; for the last layer as shipped, else normed if the model has a norm.
 
-    Of several settings of one metric, the first in the table counts. A layer that was not measured is nan.
+    Of several settings of one metric, the first in the table is used. A layer that was not measured is nan.
     """
     depth = model_depth(table)
-    found: dict[str, dict[int, float]] = {}
+    by_metric: dict[str, dict[int, float]] = {}
     setting: dict[str, tuple[object, ...]] = {}
-    for row in sorted(table, key=lambda row: row.norm):  # normed before raw
+    for row in sorted(table, key=lambda row: row.norm):  # "normed" sorts before "raw"
         if row.norm == SHIPPED:
             continue
-        here = curve_setting(row)
-        if setting.setdefault(row.metric, here) == here and row.layer not in found.get(row.metric, {}):
+        setting_key = curve_setting(row)
+        if setting.setdefault(row.metric, setting_key) == setting_key and row.layer not in by_metric.get(
+            row.metric, {}
+        ):
             if row.norm == "normed" and row.layer < depth:
                 continue
-            found.setdefault(row.metric, {})[row.layer] = row.value
+            by_metric.setdefault(row.metric, {})[row.layer] = row.value
     for row in table:
         if row.norm == SHIPPED and row.transform == "none":
-            found.setdefault(row.metric, {})[row.layer] = row.value
-    return {metric: dense(values, depth) for metric, values in found.items()}
+            by_metric.setdefault(row.metric, {})[row.layer] = row.value
+    return {metric: fill_layers(values, depth) for metric, values in by_metric.items()}
 
 
 def curve_setting(row: LayerScore) -> tuple[object, ...]:
-    """Everything but layer and norm that tells two curves of one metric apart."""
+    """Everything but layer and norm in which two curves of one metric can differ."""
     _, *recipe = row.recipe
     return (row.rows, row.condition, row.data, row.data_hash, row.settings_hash, *recipe)
 
 
 def model_depth(table: LayerTable) -> int:
-    """How many blocks the model of a table has, whether or not all its layers were measured.
+    """The number of blocks of the table's model, even if not all layers were measured.
 
-    Every row says its layer and what share of the depth that is; the run's record says it for layer 0 alone.
+    Every row has its layer and its share of the depth; a table of layer 0 alone needs the run's record.
     """
     if len(models := {(row.model, row.revision, row.model_hash) for row in table}) != 1:
-        named = ", ".join(sorted(f"{model}@{revision}" for model, revision, _ in models)) or "none"
-        raise InputError(f"expected the table of one model, got {len(models)} ({named})")
+        names = ", ".join(sorted(f"{model}@{revision}" for model, revision, _ in models)) or "none"
+        raise InputError(f"expected the table of one model, got {len(models)} ({names})")
     depths = {round(row.layer / row.depth) for row in table if row.layer > 0}
     depths |= {table.model.depth} if table.model and table.model.depth else set()
     if len(depths) != 1:
@@ -124,7 +126,7 @@ def model_depth(table: LayerTable) -> int:
 
 
 def cases_from_runs(runs: Iterable[tuple[str, LayerTable, Sequence[LayerTable]]]) -> list[Case]:
-    """Cases of own runs: (family, evaluation, scans of the same model)."""
+    """Cases from runs: (family, evaluation, scans of the same model)."""
     cases = []
     for family, evaluation, scans in runs:
         curves = {name: curve for table in scans for name, curve in curves_of(table).items()}

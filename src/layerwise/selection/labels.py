@@ -1,87 +1,99 @@
-"""Few labels: a table of 16 to 256 labelled texts or pairs as one more probe, cross-validated, unit by unit."""
+"""Few labels: a table of 16 to 256 labelled texts or pairs as one more probe, cross-validated."""
 
 import warnings
 from importlib.util import find_spec
+from textwrap import shorten
 from typing import Any
 
 import numpy as np
 
 from layerwise.core.errors import InputError, MissingExtra
 from layerwise.inputs.tables import label_column, number_column, text_column
-from layerwise.selection.probes import Floats, Probe, concordance, of_units, unit_rows
+from layerwise.selection.probes import LABELS, Floats, Probe, concordance, of_units, unit_rows
 
 FOLDS = 5
 FEWEST = 16
-SPLITS = 2  # cross-validations with other folds, averaged
-STEPS = 100  # of the logistic regression, as in mteb
-FORMS = "text,label (classes) or text1,text2,score (how alike)"
+SPLITS = 2  # cross-validations with different folds, averaged
+MAX_ITERATIONS = 100  # iterations of the logistic regression, as in mteb
+LABEL_COLUMNS = "text,label (classes) or text1,text2,score (similarity)"
 
 
 def label_probe(table: Any, seed: int = 0) -> Probe:
-    """A probe of a table with the columns text and label, or text1, text2 and score (or sentence1 and sentence2)."""
+    """A probe from a table with the columns text and label, or text1, text2 and score (or sentence1 and sentence2)."""
     if not hasattr(table, "columns"):
-        raise InputError(f"labels must be a table or a file with {FORMS}, not a {type(table).__name__}")
+        raise InputError(f"labels must be a table or a file with {LABEL_COLUMNS}, not a {type(table).__name__}")
     table = table.rename(columns={"sentence1": "text1", "sentence2": "text2"})
     if len(table) < FEWEST:
-        raise InputError(f"{len(table)} labels are too few to weigh in; give {FEWEST} to 256")
+        raise InputError(f"{len(table)} labels are too few to use; give {FEWEST} to 256")
     if {"text", "label"} <= set(table.columns):
         labels = np.array([str(label) for label in label_column(table, "label", "labels")])
         return class_probe(text_column(table, "text", "labels"), labels, seed)
     if {"text1", "text2", "score"} <= set(table.columns):
         first, second = (text_column(table, name, "labels") for name in ("text1", "text2"))
         return pair_probe(first, second, np.array(number_column(table, "score", "labels"), dtype=np.float64))
-    raise InputError(f"labels must be {FORMS}; this table has {', '.join(map(str, table.columns))}")
+    raise InputError(
+        f"labels must be {LABEL_COLUMNS}; the columns of this table are {', '.join(map(str, table.columns))}"
+    )
 
 
 def class_probe(texts: list[str], labels: Any, seed: int) -> Probe:
-    """Accuracy of logistic regression on vectors as they are, as mteb's; a unit is a text, left out in turn."""
+    """Accuracy of logistic regression on the vectors, as in mteb; a unit is a text, left out in turn.
+
+    A class with one text cannot be both learned and tested, so it is left out, with a warning.
+    """
     names, counts = np.unique(labels, return_counts=True)
-    if len(names) < 2 or counts.min() < 2:
-        rare = names[counts.argmin()]
-        raise InputError(f"labels need two classes with two texts each; {str(rare)!r} has {counts.min()}")
+    enough = names[counts >= 2]
+    if len(enough) < 2:
+        found = ", ".join(f"{name}: {count}" for name, count in zip(names, counts, strict=True))
+        raise InputError(f"labels need at least two classes with two texts each; these have {shorten(found, 200)}")
+    if len(enough) < len(names):
+        left_out = shorten(", ".join(repr(str(name)) for name in names[counts < 2]), 200)
+        warnings.warn(f"classes with only one text are left out of the labels: {left_out}", stacklevel=3)
+    kept = np.isin(labels, enough)
+    texts, labels = [text for text, keep in zip(texts, kept, strict=True) if keep], labels[kept]
     rng = np.random.default_rng(seed)
     splits = [balanced_folds(labels, rng) for _ in range(SPLITS)]
 
     def score(rows: Floats) -> Floats:
         return np.asarray(np.mean([logistic_accuracy(rows, labels, folds) for folds in splits], axis=0))
 
-    return Probe("labels", tuple(texts), score)
+    return Probe(LABELS, tuple(texts), score, len(texts))
 
 
 def logistic_accuracy(rows: Floats, labels: Any, folds: Any) -> Floats:
-    """1 where a logistic regression, fitted on the other folds, gives the label, else 0."""
+    """1 if a logistic regression fitted on the other folds predicts the label, otherwise 0."""
     if find_spec("sklearn") is None:
-        raise MissingExtra("labels of classes need scikit-learn: pip install scikit-learn")
+        raise MissingExtra("class labels need scikit-learn: pip install scikit-learn")
     from sklearn.linear_model import LogisticRegression
 
-    # Fewer texts than dimensions: coordinates within their span give the same fit, and are few.
-    left, sizes, _ = np.linalg.svd(rows, full_matrices=False)
-    within, right = left * sizes, np.empty(len(rows))
+    # With fewer texts than dimensions, coordinates in their span give the same fit and are smaller.
+    left_vectors, singular_values, _ = np.linalg.svd(rows, full_matrices=False)
+    coordinates, correct = left_vectors * singular_values, np.empty(len(rows))
     for fold in np.unique(folds):
-        out = folds == fold
+        held_out = folds == fold
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that a hundred steps were not enough is how mteb has it, too
-            model = LogisticRegression(max_iter=STEPS).fit(within[~out], labels[~out])
-        right[out] = model.predict(within[out]) == labels[out]
-    return right
+            warnings.simplefilter("ignore")  # "not converged": mteb stops after a hundred steps as well
+            model = LogisticRegression(max_iter=MAX_ITERATIONS).fit(coordinates[~held_out], labels[~held_out])
+        correct[held_out] = model.predict(coordinates[held_out]) == labels[held_out]
+    return correct
 
 
 def balanced_folds(labels: Any, rng: np.random.Generator) -> Any:
-    """A fold for each text, with the texts of each class spread evenly over the folds."""
+    """Assigns a fold to each text, with each class spread evenly over the folds."""
     folds = np.empty(len(labels), dtype=np.int64)
     for name in np.unique(labels):
-        at = rng.permutation(np.flatnonzero(labels == name))
-        folds[at] = (np.arange(len(at)) + rng.integers(FOLDS)) % FOLDS
+        indices = rng.permutation(np.flatnonzero(labels == name))
+        folds[indices] = (np.arange(len(indices)) + rng.integers(FOLDS)) % FOLDS
     return folds
 
 
 def pair_probe(first: list[str], second: list[str], scores: Floats) -> Probe:
-    """How often a pair comes out on the right side of a pair of another score; a unit is a pair."""
+    """How often a pair is ranked correctly against a pair of another score; a unit is a pair."""
     if len(np.unique(scores)) < 2:
         raise InputError("all pairs have the same score; there is nothing to rank")
 
     def score(rows: Floats) -> Floats:
-        one, other = np.split(unit_rows(rows), 2)
-        return of_units(concordance((one * other).sum(axis=1), scores), len(scores), projection=True)
+        first_rows, second_rows = np.split(unit_rows(rows), 2)
+        return of_units(concordance((first_rows * second_rows).sum(axis=1), scores), len(scores), projection=True)
 
-    return Probe("labels", (*first, *second), score)
+    return Probe(LABELS, (*first, *second), score, len(scores))

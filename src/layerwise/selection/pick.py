@@ -1,13 +1,14 @@
-"""Pick: the answer. Which recipe, which layers cannot be told from it, or that the last layer should be kept."""
+"""Pick: the answer. Which recipe to use or that the last layer should be kept, with the evidence for it."""
 
 import html
 import json
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+import textwrap
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, get_args
 
+from layerwise.core.checks import STATIC
 from layerwise.core.display import printable
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.files import Folder, open_folder
@@ -15,194 +16,276 @@ from layerwise.core.recipe import Recipe
 from layerwise.maps.fitted import RECIPE_FILE, AnyRecipe, FittedRecipe, require_recipe_place
 from layerwise.models.network import Network
 from layerwise.models.opening import same_model
+from layerwise.options.pick import Prefer
 from layerwise.runs.folder import require_place_for, write_record
 from layerwise.runs.identity import ModelRef
 from layerwise.runs.records import PICK
-from layerwise.selection.candidates import Scored
-from layerwise.selection.probes import LABELS
+from layerwise.selection.decision import Difference as Difference
+from layerwise.selection.decision import points, signed
+from layerwise.selection.picked_layers import PickedLayer as PickedLayer
+from layerwise.selection.picked_layers import as_lines, cells, gain_from_record, gain_record, rows_to_show
+from layerwise.selection.probes import MEANINGS
 
-NORMAL_95 = 1.96
-LABELS_MOVE = 1.0  # standard errors by which something must be better with labels than the choice without
-
-
-@dataclass(frozen=True)
-class Difference:
-    """How much better one recipe is than another by the probes, in probe points (0 to 100), with its error."""
-
-    mean: float
-    error: float
-
-    @property
-    def low(self) -> float:
-        return self.mean - NORMAL_95 * self.error
-
-    @property
-    def high(self) -> float:
-        return self.mean + NORMAL_95 * self.error
-
-
-def difference(one: Scored, other: Scored, weights: Mapping[str, float]) -> Difference:
-    """A weighted mean of the probes' paired differences. Probes that share their units are added unit by unit."""
-    total = sum(weights.values())
-    by_units: dict[tuple[bool, int], Any] = {}
-    for name, weight in weights.items():
-        gap = 100 * weight / total * (one.units[name] - other.units[name])
-        units = name.startswith(LABELS), len(gap)  # labels have units of their own, however many
-        by_units[units] = by_units.get(units, 0.0) + gap
-    mean = sum(float(gap.mean()) for gap in by_units.values())
-    variance = sum(float(gap.var(ddof=1)) / len(gap) for gap in by_units.values())
-    return Difference(mean, math.sqrt(variance))
+WIDTH = 80  # columns
 
 
 @dataclass(frozen=True)
 class Pick:
-    """A recipe, and what speaks for it."""
+    """Which layer or recipe to use, and the evidence for it. `print` shows it; a notebook shows a table of all layers.
 
-    model: ModelRef  # without a fingerprint where it is not known
+    Attributes:
+        model: the model it was chosen for; without a fingerprint where that is not known.
+        recipe: what to use: layer, tokens, pooling and linear map. `export` takes the whole Pick.
+        last: the model's last layer, which everything was compared with.
+        rule: the name of the rule that chose.
+        why: sentences about the choice and its evidence.
+        layers_alike: other layers that score the same within noise as the best; a lower one is faster.
+        gain: how much better the recipe scores than the last layer on the probes; None where no probe was run.
+        expected_gain: what models that we tested gained on labelled tasks (mean, low, high); empty where not known.
+        prefer: `quality` or `fast`, as it was called with.
+        judged_on: what the probes were scored on, such as `72 bundled test sentences`.
+        layers: the table of all layers, with the same linear map; empty where no probe was run.
+        fitted: the recipe with the weights of its map; None where it has no map, or none fitted on your texts.
+
+    Example:
+        >>> found = layerwise.pick(model, texts, max_length=32)
+        >>> [row.layer for row in found.layers][:3]
+        [0, 1, 2]
+        >>> layerwise.selection.pick.Pick.load(found.save(folder / "picked").parent).recipe == found.recipe
+        True
+    """
+
+    model: ModelRef
     recipe: Recipe
     last: Recipe
     rule: str
     why: tuple[str, ...] = ()
     layers_alike: tuple[int, ...] = ()
-    gain: Difference | None = None  # over the last layer, by the probes
-    expected_gain: Mapping[str, float] = field(default_factory=dict)  # in points of labelled tasks, from the audit
-    saving: float = 0.0  # share of the blocks that need not run
-    fitted: FittedRecipe | None = field(default=None, compare=False)  # with the weights of its map, if it has one
+    gain: Difference | None = None
+    expected_gain: Mapping[str, float] = field(default_factory=dict)
+    prefer: Prefer = "quality"
+    judged_on: str = ""
+    layers: tuple[PickedLayer, ...] = ()
+    fitted: FittedRecipe | None = field(default=None, compare=False)
 
     def deployed(self, network: Network) -> AnyRecipe:
-        """The recipe for that model, with its map if it has one; raises where this answer was found on another model.
+        """The recipe for that model, with its map if it has one.
 
-        A map belongs to the recipe that it was fitted for: one that was changed since must be fitted again.
+        A map belongs to the recipe it was fitted for; if the recipe was changed since, its map must be fitted again.
+
+        Args:
+            network: the model to use it with.
+
+        Returns:
+            The fitted recipe, or the plain one where there is no map, or none that belongs to it.
+
+        Raises:
+            InputError: if this answer was found on another model.
         """
         if not same_model(network, self.model):
             raise InputError(
-                f"that pick was made for {self.model.name} with other weights, config or tokenizer than "
-                f"{network.name}; pick again, or name a layer"
+                f"the pick was made for {self.model.name} with other weights, config or tokenizer than "
+                f"{network.name}; run pick again, or choose a layer"
             )
         return self.fitted if self.fitted is not None and self.fitted.recipe == self.recipe else self.recipe
 
     @property
     def keep_last(self) -> bool:
+        """True if the recommendation is to use the model as it is."""
         return self.recipe.readout == self.last.readout and self.recipe.transform == "none"
 
+    @property
+    def saving(self) -> float:
+        """Share of the blocks that need not run."""
+        return 1 - self.recipe.layer / self.last.layer if self.last.layer else 0.0
+
     def to_dict(self) -> dict[str, Any]:
-        """The answer as plain data; `fitted` names the weights of its map, which are in a file of their own."""
-        record = asdict(replace(self, fitted=None)) | {"keep_last": self.keep_last, "why": list(self.why)}
-        record["model"] = self.model.to_record()
-        record["fitted"] = self.fitted.identity if self.fitted else None
-        record["saving"] = {"blocks": f"{100 * self.saving:.0f} %"} if self.saving else {}
-        if self.gain is not None:
-            record["gain"] = {"mean": self.gain.mean, "low": self.gain.low, "high": self.gain.high}
-        return record
+        """The answer as plain data, as in pick.json; `fitted` is a hash of the weights of its map."""
+        return {
+            "model": self.model.to_record(),
+            "recipe": asdict(self.recipe),
+            "last": asdict(self.last),
+            "rule": self.rule,
+            "keep_last": self.keep_last,
+            "prefer": self.prefer,
+            "why": list(self.why),
+            "judged_on": self.judged_on,
+            "gain": None if self.gain is None else gain_record(self.gain),
+            "expected_gain": dict(self.expected_gain),
+            "layers_alike": list(self.layers_alike),
+            "saving": {name: f"{100 * share:.0f} %" for name, share in self._savings().items()},
+            "layers": [row.to_record() for row in self.layers],
+            "fitted": self.fitted.identity if self.fitted else None,
+        }
 
     def to_json(self) -> str:
+        """The same as JSON text."""
         return json.dumps(self.to_dict(), indent=1)
 
     def save(self, folder: str | Path) -> Path:
-        """Writes pick.json into the folder, new or not, and recipe.safetensors where there is a map.
+        """Writes pick.json, and recipe.safetensors where there is a map. Replaces an earlier pick, but no other file.
 
-        Replaces an earlier pick, and no other file.
+        Args:
+            folder: where to write; it may be new, or the folder of a run.
+
+        Returns:
+            The path of pick.json.
+
+        Raises:
+            RunError: if a file of one of these names is there that layerwise did not write.
         """
         require_place(folder)
         if self.fitted is not None:
             self.fitted.save(folder)
         write_record(folder, PICK, self.to_dict())
         if self.fitted is None:
-            open_folder(folder).delete([RECIPE_FILE])  # of an earlier pick
+            open_folder(folder).delete([RECIPE_FILE])  # from an earlier pick
         return Path(folder) / PICK.file
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
-        """The answer that was saved in a folder."""
-        place = open_folder(folder)
-        data, where = place.read(PICK.file), f"{place}/{PICK.file}"
-        make_it = f"run: layerwise pick MODEL --data texts.txt --save {folder}"
+        """Reads what `save` wrote.
+
+        Args:
+            folder: the folder that holds pick.json.
+
+        Returns:
+            The saved answer, with the weights of its map if they are in the folder.
+
+        Raises:
+            InputError: if the folder holds no pick.json.
+            RunError: if a file is damaged, or was written by a newer layerwise.
+        """
+        location = open_folder(folder)
+        data, where = location.read(PICK.file), f"{location}/{PICK.file}"
+        advice = f"run: layerwise pick MODEL --data texts.txt --save {folder}"
         if data is None:
-            raise InputError(f"no answer of pick in {str(folder)!r}; {make_it}")
+            raise InputError(f"{str(folder)!r} contains no saved pick; {advice}")
         record = PICK.parse(data, where)
-        needed = ("model", "recipe", "last", "rule", "why")
-        if lacking := [name for name in needed if name not in record]:
-            raise RunError(f"{where} is no answer of pick (it has no {', '.join(lacking)}); {make_it}")
+        required = ("model", "recipe", "last", "rule", "why")
+        if missing := [name for name in required if name not in record]:
+            raise RunError(f"{where} is not a saved pick (missing {', '.join(missing)}); {advice}")
         recipe, last = (Recipe.from_record(record[name], f"{where}: {name}") for name in ("recipe", "last"))
-        fitted = load_fitted(place, record.get("fitted"))
-        model = ModelRef.from_record(record["model"], f"{where}: model")
-        return cls(model, recipe, last, record["rule"], tuple(record["why"]), fitted=fitted)
+        if (prefer := record.get("prefer", "quality")) not in get_args(Prefer) or not 0 <= recipe.layer <= last.layer:
+            raise RunError(f"{where} is damaged (prefer {prefer!r}, layer {recipe.layer} of {last.layer}); {advice}")
+        gain, rows = record.get("gain"), record.get("layers", [])
+        return cls(
+            ModelRef.from_record(record["model"], f"{where}: model"), recipe, last, record["rule"],
+            tuple(record["why"]), tuple(record.get("layers_alike", ())),
+            None if gain is None else gain_from_record(gain, f"{where}: gain"),
+            record.get("expected_gain", {}), prefer, record.get("judged_on", ""),
+            tuple(PickedLayer.from_record(row, f"{where}: layers[{i}]") for i, row in enumerate(rows)),
+            load_fitted(location, record.get("fitted")),
+        )  # fmt: skip
 
     def __repr__(self) -> str:
-        (model, answer), *rest = self.rows()
-        lines = [f"{model}: {answer}", *(f"  {name}: {text}" if name else f"  {text}" for name, text in rest)]
-        return printable("\n".join(lines))
+        return self.describe(self.next_step())
+
+    def describe(self, next_step: str = "") -> str:
+        """The answer as text within 80 columns: what to do, the evidence, the table of layers, and what to do next.
+
+        Args:
+            next_step: what the text ends with; nothing by default. It is never wrapped, so that it can be copied.
+
+        Returns:
+            Several lines.
+        """
+        lines = textwrap.wrap(self._headline(), WIDTH)
+        for fact in self._facts():
+            lines += textwrap.wrap(fact, WIDTH, initial_indent="  ", subsequent_indent="    ")
+        if self.layers:
+            shown = rows_to_show(self.layers, self.recipe.layer)
+            lines += ["", *as_lines(cells(shown, self.recipe.layer))]
+            if len(shown) < len(self.layers):
+                lines.append(f"{len(shown)} of {len(self.layers)} rows are shown; --json (to_dict()) has all of them")
+            for note in self._notes():
+                lines += textwrap.wrap(note, WIDTH, subsequent_indent="  ")
+        return printable("\n".join([*lines, *([next_step] if next_step else [])]))
 
     def _repr_html_(self) -> str:
-        escaped = [[html.escape(printable(cell)) for cell in row] for row in self.rows()]
-        (model, answer), *rest = escaped
-        rows = "".join(f"<tr><th>{name}</th><td>{text}</td></tr>" for name, text in rest)
-        return f"<table><caption>{model}: <b>{answer}</b></caption>{rows}</table>"
+        def escaped(text: str) -> str:
+            return html.escape(printable(text))
 
-    def rows(self) -> list[tuple[str, str]]:
-        """The answer as rows (name, text): the model and what to do first, then what speaks for it, some unnamed."""
+        facts = "".join(f"<tr><td>{escaped(fact)}</td></tr>" for fact in self._facts())
+        page = f"<table><caption><b>{escaped(self._headline())}</b></caption>{facts}</table>"
+        if self.layers:
+            head, *rows = cells(self.layers, self.recipe.layer)
+            top = "".join(f"<th>{escaped(cell)}</th>" for cell in head)
+            body = "".join(f"<tr>{''.join(f'<td>{escaped(cell)}</td>' for cell in row)}</tr>" for row in rows)
+            page += f"<table><tr>{top}</tr>{body}</table><p>{'<br>'.join(map(escaped, self._notes()))}</p>"
+        return page + f"<p>{escaped(self.next_step())}</p>"
+
+    def next_step(self) -> str:
+        """What to do next, as one line of Python."""
+        if self.keep_last:
+            faster = "" if self.prefer == "fast" else '; if speed matters more: pick(..., prefer="fast")'
+            return f"next: keep using {self.model.name} as it is{faster}"
+        fit = ", fit=texts" if self.recipe.transform != "none" and self.fitted is None else ""
+        return f'next: layerwise.export("{self.model.name}", picked, "small"{fit})'
+
+    def _headline(self) -> str:
+        name, depth = Path(self.model.name).name, self.last.layer
+        if self.keep_last:
+            return f"{name}: keep the last layer ({depth})"
         usual = asdict(Recipe(self.recipe.layer))
         unusual = [f"{k} {v}" for k, v in asdict(self.recipe).items() if v != usual[k] and k != "max_length"]
-        answer = "keep the last layer" if self.keep_last else ", ".join([f"use layer {self.recipe.layer}", *unusual])
-        rows = [(Path(self.model.name).name, answer)]
+        return ", ".join([f"{name}: use layer {self.recipe.layer} of {depth}", *unusual])
+
+    def _facts(self) -> list[str]:
+        """The evidence, a sentence each."""
+        facts = []
         if self.gain is not None and not self.keep_last:
-            interval = f"95 % {self.gain.low:+.1f} to {self.gain.high:+.1f}"
-            rows.append(("probes", f"{self.gain.mean:+.1f} points over the last layer, {interval}"))
-        if self.expected_gain:
+            on = self.judged_on or "the probes"
+            interval = f"95 %: {points(self.gain.low)} to {points(self.gain.high)}"
+            facts.append(f"on {on}: {signed(self.gain.mean)} points against the last layer ({interval})")
+        if {"mean", "low", "high"} <= set(self.expected_gain):
             mean, low, high = (self.expected_gain[name] for name in ("mean", "low", "high"))
-            gained = f"the two models it was chosen on gained {mean:.1f} points ({low:.1f} to {high:.1f})"
-            rows.append(("labelled tasks", f"{gained}; yours may differ"))
+            gained = f"gained {mean:.1f} points on labelled tasks (95 %: {low:.1f} to {high:.1f})"
+            facts.append(f"two models we tested {gained}; yours may differ (the rule was tuned on them)")
         if self.layers_alike:
-            rows.append(("layers that cannot be told from it", ", ".join(map(str, self.layers_alike))))
+            faster = " (a lower one is faster: --prefer fast)" if self._has_faster() else ""
+            facts.append(f"layers that score the same within noise: {', '.join(map(str, self.layers_alike))}{faster}")
         if self.saving > 0:
-            share = f"{100 * self.saving:.0f} % of the blocks need not run"
-            rows.append(("", f"{share} (a portable export keeps one more)"))
-        return [*rows, *(("", reason) for reason in self.why)]
+            blocks, free = self.last.layer, self.last.layer - self.recipe.layer
+            removed = f"a portable export removes {free - 1 or 'none'} of them, --mode compact {free}"
+            facts.append(f"{free} of {blocks} blocks need not run; {removed}")
+        return [*facts, *self.why]
+
+    def _has_faster(self) -> bool:
+        return self.prefer == "quality" and min(self.layers_alike) < self.recipe.layer
+
+    def _savings(self) -> dict[str, float]:
+        """Shares of the blocks; a portable export keeps one block more than it needs."""
+        if self.saving <= 0:
+            return {}
+        portable = max(0.0, self.saving - 1 / self.last.layer)
+        return {"blocks": self.saving, "blocks removed by a portable export": portable}
+
+    def _notes(self) -> list[str]:
+        """What the columns of the table mean."""
+        transform = self.recipe.transform.removesuffix(STATIC)
+        notes = [f"{name}: {MEANINGS[name]}" for name in self.layers[0].scores if name in MEANINGS]
+        notes.append("difference: mean of the probes, 0 to 100, against `last`")
+        if transform != "none":
+            notes.append(f"last: the last layer as it is; all others with the map {transform}")
+        if self.layers_alike:
+            notes.append("same: scores the same as the best within noise")
+        if self.layers[0].relative_time is not None:
+            notes.append(f"time: until the layer is computed on {self.model.device}; 1.00 = the whole forward pass")
+        return notes
 
 
 def require_place(folder: str | Path) -> None:
-    """Raises where an answer cannot be saved in the folder, before anything is computed."""
+    """Raises before anything is computed if a pick cannot be saved in the folder."""
     require_place_for(folder, PICK)
     require_recipe_place(folder)
 
 
 def load_fitted(place: Folder, identity: str | None) -> FittedRecipe | None:
-    """The weights that a saved answer names; None where it names none, or they were not copied with it."""
+    """The map weights of a saved pick; None if it has none, or if the file is missing."""
     if identity is None or (data := place.read(RECIPE_FILE)) is None:
         return None
-    found = FittedRecipe.from_bytes(data, f"{place}/{RECIPE_FILE}")
-    if found.identity != identity:
-        raise RunError(f"{place}/{RECIPE_FILE} does not belong to the {PICK.file} beside it; pick again")
-    return found
-
-
-def decide(
-    scored: Sequence[Scored],
-    last: Recipe,
-    weights: Mapping[str, float],
-    *,
-    margin: float = 0.0,
-    deployed: Callable[[Scored], Scored] = lambda best: best,
-) -> tuple[Scored, Difference, tuple[int, ...]]:
-    """The best candidate by the probes, its gain over the last layer, and the layers that cannot be told from it.
-
-    Without labels, the last layer is kept unless the gain is larger than `margin` points; what is chosen instead is
-    used in the form that `deployed` gives it. Labels are of the user's own task: they move that choice to what is
-    better with them by more than LABELS_MOVE standard errors, and say in which form it is used.
-    """
-    (usual,) = [s for s in scored if s.recipe.readout == last.readout and s.recipe.transform == "none"]
-    free = {name: weight for name, weight in weights.items() if not name.startswith(LABELS)}
-    best = max(scored, key=lambda s: difference(s, usual, free).mean)
-    if not difference(best, usual, free).mean > margin:
-        best = usual
-    answer = best if best is usual else deployed(best)
-    if free != weights:
-        rival = max(scored, key=lambda s: difference(s, answer, weights).mean)
-        gap = difference(rival, answer, weights)
-        if gap.mean > LABELS_MOVE * gap.error:
-            best = rival
-            answer = max((rival, deployed(rival)), key=lambda s: difference(s, rival, weights).mean)
-    chosen = best.recipe
-    rivals = [s for s in scored if (s.recipe.transform, s.recipe.tokens) == (chosen.transform, chosen.tokens)]
-    alike = [s.recipe.layer for s in rivals if s is not best and difference(best, s, weights).low <= 0]
-    return answer, difference(answer, usual, weights), tuple(alike)
+    fitted = FittedRecipe.from_bytes(data, f"{place}/{RECIPE_FILE}")
+    if fitted.identity != identity:
+        raise RunError(f"{place}/{RECIPE_FILE} does not belong to the {PICK.file} in the same folder; run pick again")
+    return fitted

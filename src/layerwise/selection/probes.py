@@ -1,10 +1,10 @@
-"""Probes: what a layer's vectors can do, measured without the user's labels.
+"""Probes: small tests of a layer's vectors that need no user labels.
 
 Two kinds. On the user's own texts: the halves of a passage find each other, and a perturbed text finds its original.
-On a small set that was written for this project (proxy.tsv): similar sentences come out as similar, a paraphrase is
-found among decoys, and a topic is told by its neighbours and by a linear classifier.
+On a small set that was written for this project (proxy.tsv): similar sentences get similar vectors, a paraphrase is
+found among decoys, and a topic is recognised from its neighbours and by a linear classifier.
 
-Every probe gives a number a unit (a passage, a sentence of the set), larger is better, so that two recipes can be
+Every probe gives one number per unit (a passage, a sentence of the set); higher is better. So two recipes can be
 compared unit by unit.
 """
 
@@ -21,44 +21,50 @@ from numpy.typing import NDArray
 from layerwise.inputs.perturbations.text import make_view
 
 Floats = NDArray[np.float64]
-LABELS = "labels"  # how the names of probes begin that are made of the user's labels
-GRADES = {"paraphrase": 3, "twist": 2, "related": 1}  # beside 0 for a sentence of another topic
+LABELS = "labels"  # the names of probes made from the user's labels begin with this
+MEANINGS = {
+    "pairs": "how often sentences closer in meaning have closer vectors (chance: 50)",
+    "paraphrase": "how high a paraphrase ranks among 144 sentences (always first: 100)",
+    LABELS: "your labels, cross-validated",
+}
+GRADES = {"paraphrase": 3, "twist": 2, "related": 1}  # and 0 for a sentence of another topic
 NEIGHBOURS = 5
-RIDGE = 0.1  # of the mean variance
-SHORTEST_PASSAGE = 12  # words: shorter texts have no halves worth the name
-PASSAGES_AT_MOST = 256
+RIDGE = 0.1  # times the mean variance
+MIN_PASSAGE_WORDS = 12  # words: the halves of shorter texts say too little
+MAX_PASSAGES = 256
 
 
 @dataclass(frozen=True)
 class Probe:
-    """The texts it needs, and what it makes of their vectors: (texts, D) -> (units,)."""
+    """The texts it needs, and the scores of their vectors: (texts, D) -> (units,)."""
 
     name: str
     texts: tuple[str, ...]
     score: Callable[[Floats], Floats]
+    units: int = 0  # how many scores it gives, where that decides its weight
 
 
 @cache
 def proxy_items() -> tuple[Mapping[str, str], ...]:
-    """The bundled set: a sentence, its paraphrase, a twist in its own words, a related one, and the topic of all."""
+    """The bundled set: a sentence, its paraphrase, a decoy with the same words, a related sentence, and their topic."""
     text = (files("layerwise.selection") / "proxy.tsv").read_text(encoding="utf-8")
     return tuple(csv.DictReader(text.splitlines(), delimiter="\t"))
 
 
 def proxy_probes() -> list[Probe]:
-    """The probes on the bundled set; its units are the 72 sentences."""
+    """The probes on the bundled set; their units are the 72 sentences."""
     items = proxy_items()
     count = len(items)
     sentences, paraphrases, twists, related = (
         tuple(item[column] for item in items) for column in ("sentence", "paraphrase", "twist", "related")
     )
     topics = np.array([item["topic"] for item in items])
-    # A sentence of another topic: half the set further on.
+    # A sentence of another topic: shifted by half the set.
     unrelated = np.roll(np.arange(count), count // 2 + 1)
     grades = np.repeat([*GRADES.values(), 0], count)
 
     def pairs(rows: Floats) -> Floats:
-        """How often a pair of sentences comes out on the right side of a pair of another grade."""
+        """How often a pair of sentences is ranked correctly against a pair of another grade."""
         first, *others = np.split(unit_rows(rows), 4)
         second = np.concatenate([*others, first[unrelated]])
         return of_units(concordance((np.tile(first, (4, 1)) * second).sum(axis=1), grades), count, projection=True)
@@ -69,20 +75,20 @@ def proxy_probes() -> list[Probe]:
         return reciprocal_ranks(first @ np.concatenate([para, twist]).T, np.arange(count))
 
     def neighbours(rows: Floats) -> Floats:
-        """Share of the five nearest sentences, but those of the same item, that are on the same topic."""
+        """Share of the five nearest sentences of other items that are on the same topic."""
         rows = unit_rows(rows)
-        near = rows @ rows.T
+        similarity = rows @ rows.T
         item = np.tile(np.arange(count), 3)
-        near[item[:, None] == item] = -np.inf
-        nearest = np.argsort(-near, axis=1, kind="stable")[:, :NEIGHBOURS]
+        similarity[item[:, None] == item] = -np.inf
+        nearest = np.argsort(-similarity, axis=1, kind="stable")[:, :NEIGHBOURS]
         same = np.tile(topics, 3)[nearest] == np.tile(topics, 3)[:, None]
         return of_units(same.mean(axis=1), count)
 
     def classifier(rows: Floats) -> Floats:
-        """Accuracy of a ridge classifier of topics, each sixth of the items left out in turn."""
+        """Accuracy of a ridge classifier of topics, with six-fold cross-validation over items."""
         item = np.tile(np.arange(count), 3)
-        right = ridge_accuracy(rows, np.tile(topics, 3), folds=item % 6)
-        return of_units(right, count)
+        correct = ridge_accuracy(rows, np.tile(topics, 3), folds=item % 6)
+        return of_units(correct, count)
 
     return [
         Probe("pairs", sentences + paraphrases + twists + related, pairs),
@@ -93,8 +99,8 @@ def proxy_probes() -> list[Probe]:
 
 
 def own_probes(texts: Sequence[str], seed: int = 0) -> list[Probe]:
-    """The probes on the user's own texts; its units are passages that are long enough to have halves."""
-    passages = [text for text in dict.fromkeys(texts) if len(text.split()) >= SHORTEST_PASSAGE][:PASSAGES_AT_MOST]
+    """The probes on the user's own texts; their units are passages that are long enough to be halved."""
+    passages = [text for text in dict.fromkeys(texts) if len(text.split()) >= MIN_PASSAGE_WORDS][:MAX_PASSAGES]
     if len(passages) < 2:
         return []
     count = len(passages)
@@ -120,7 +126,7 @@ def unit_rows(rows: Floats) -> Floats:
 
 
 def concordance(values: Floats, grades: NDArray[Any]) -> Floats:
-    """For each value, the share of values of other grades that lie on the right side of it; ties count half."""
+    """For each value, the share of values of other grades that it is ordered correctly against; ties count half."""
     higher = np.sign(grades[:, None] - grades)
     agree = np.sign(values[:, None] - values) * higher
     other = higher != 0
@@ -128,28 +134,28 @@ def concordance(values: Floats, grades: NDArray[Any]) -> Floats:
 
 
 def of_units(values: Floats, count: int, *, projection: bool = False) -> Floats:
-    """Means over the repeats of each unit. `projection`: the spread of a mean over pairs of units is twice as wide."""
+    """Means over the repeats of each unit. `projection` doubles the deviations, for means over pairs of units."""
     units = values.reshape(-1, count).mean(axis=0)
     return np.asarray(units.mean() + 2 * (units - units.mean()) if projection else units)
 
 
 def reciprocal_ranks(near: Floats, right: NDArray[np.int64]) -> Floats:
-    """1 / rank of the right column in each row; those as near as the right one count as nearer."""
-    at = near[np.arange(len(near)), right]
-    return np.asarray(1 / (near >= at[:, None]).sum(axis=1))
+    """1 / rank of the right column in each row; ties count against it."""
+    target_similarity = near[np.arange(len(near)), right]
+    return np.asarray(1 / (near >= target_similarity[:, None]).sum(axis=1))
 
 
 def ridge_accuracy(rows: Floats, labels: NDArray[np.str_], folds: NDArray[np.int64]) -> Floats:
-    """1 where a one-against-all ridge regression, fitted on the other folds, gives the label, else 0."""
+    """1 if a one-vs-rest ridge regression fitted on the other folds predicts the label, otherwise 0."""
     names, codes = np.unique(labels, return_inverse=True)
-    right = np.empty(len(rows))
+    correct = np.empty(len(rows))
     for fold in np.unique(folds):
-        out = folds == fold
-        mean = rows[~out].mean(axis=0)
-        x, held = rows[~out] - mean, rows[out] - mean
+        held_out = folds == fold
+        mean = rows[~held_out].mean(axis=0)
+        x, held_out_rows = rows[~held_out] - mean, rows[held_out] - mean
         gram = x @ x.T  # fewer rows than dimensions
         strength = RIDGE * np.trace(gram) / len(gram) + 1e-12
-        y = 2.0 * (codes[~out][:, None] == np.arange(len(names))) - 1
-        scores = held @ x.T @ np.linalg.solve(gram + strength * np.eye(len(gram)), y)
-        right[out] = scores.argmax(axis=1) == codes[out]
-    return right
+        y = 2.0 * (codes[~held_out][:, None] == np.arange(len(names))) - 1
+        scores = held_out_rows @ x.T @ np.linalg.solve(gram + strength * np.eye(len(gram)), y)
+        correct[held_out] = scores.argmax(axis=1) == codes[held_out]
+    return correct

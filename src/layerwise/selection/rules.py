@@ -1,6 +1,6 @@
-"""Rules: plain objects that choose a layer from curves over layers, by a word such as `depth:80%` or `min:dime`.
+"""Rules: plain objects that choose a layer from curves over layers, named by a word such as `depth:80%` or `min:dime`.
 
-A curve has one number a layer, 0 to the last; nan where it is not known. Direction is always part of the word.
+A curve has one number per layer, 0 to the last; nan where it is not known. The word always says min or max.
 """
 
 import json
@@ -15,88 +15,119 @@ from layerwise.core.errors import InputError
 from layerwise.models.layers import layer_at, share_of
 
 Curves = Mapping[str, Sequence[float]]
-WORDS = "last, second_to_last, depth:80%, min:METRIC, max:METRIC@20%-90%, ranks:min:METRIC+max:METRIC, a ranker's .json"
+RULE_FORMS = (
+    "last, second_to_last, depth:80%, min:METRIC, max:METRIC@20%-90%, ranks:min:METRIC+max:METRIC, a ranker's .json"
+)
 
 
 @dataclass(frozen=True)
 class Rule:
-    """`choose(curves, depth)` gives a layer from 0 to depth. Where its curves are missing, it keeps the last."""
+    """A rule that chooses a layer from the curves of metrics over layers, for `pick(run, rule=...)` and `audit`.
+
+    Attributes:
+        name: what tables and messages call it.
+        choose: a function of the curves and the depth that returns a layer from 0 to depth. The curves are a mapping
+            from the name of a metric to one number per layer, nan where it is not known.
+        needs: the metrics that it reads; a table without them is refused.
+
+    Example:
+        >>> middle = layerwise.Rule("middle", lambda curves, depth: depth // 2)
+        >>> middle({}, 12)
+        6
+    """
 
     name: str
     choose: Callable[[Curves, int], int]
-    needs: frozenset[str] = frozenset()  # the curves that it looks at
+    needs: frozenset[str] = frozenset()
 
     def __call__(self, curves: Curves, depth: int) -> int:
+        """The layer that it chooses.
+
+        Args:
+            curves: from the name of a metric to one number per layer.
+            depth: the number of the last layer.
+
+        Returns:
+            A layer from 0 to depth.
+        """
         return self.choose(curves, depth)
 
     def require_metrics(self, known: Collection[str], where: str) -> None:
-        """Raises where the rule looks at a metric that is not among the known ones: it could only keep the last."""
-        if lacking := sorted(self.needs - set(known)):
-            has = f"{where} has {', '.join(sorted(known)) or 'none'}"
-            raise InputError(f"rule {self.name}: no metric {lacking[0]!r}; {has}{suggestion(lacking[0], known)}")
+        """Raises if the rule reads a metric that is not there: it could only keep the last layer.
+
+        Args:
+            known: the names of the metrics that are there.
+            where: what the message calls the table.
+
+        Raises:
+            InputError: if one is missing; it names the missing metric and those that are there.
+        """
+        if missing := sorted(self.needs - set(known)):
+            listing = f"{where} has {', '.join(sorted(known)) or 'none'}"
+            raise InputError(f"rule {self.name}: no metric {missing[0]!r}; {listing}{suggestion(missing[0], known)}")
 
 
 def parse_rule(word: str | Rule) -> Rule:
-    """The rule that a word means; a rule of one's own is taken as it is."""
+    """The rule that a word names; a Rule is returned as it is."""
     if isinstance(word, Rule):
         return word
     if word == "last":
         return Rule(word, lambda curves, depth: depth)
     if word == "second_to_last":
         return Rule(word, lambda curves, depth: max(0, depth - 1))
-    if found := re.fullmatch(r"depth:(\d+(?:\.\d+)?)%", word):
-        share = share_of(found[1])
-        return Rule(word, lambda curves, depth: layer_at(share, depth))
-    if re.fullmatch(ONE, word):
-        one = parse_extreme(word)
-        return Rule(word, lambda curves, depth: best_of(one.values(curves, depth)), frozenset([one.metric]))
+    if match := re.fullmatch(r"depth:(\d+(?:\.\d+)?)%", word):
+        fraction = share_of(match[1])
+        return Rule(word, lambda curves, depth: layer_at(fraction, depth))
+    if re.fullmatch(EXTREME_PATTERN, word):
+        extreme = parse_extreme(word)
+        return Rule(word, lambda curves, depth: best_layer(extreme.values(curves, depth)), frozenset([extreme.metric]))
     if word.startswith("ranks:"):
         parts = [parse_extreme(part) for part in word.removeprefix("ranks:").split("+")]
         needs = frozenset(part.metric for part in parts)
-        return Rule(word, lambda curves, depth: best_of(mean_ranks([p.values(curves, depth) for p in parts])), needs)
+        return Rule(word, lambda curves, depth: best_layer(mean_ranks([p.values(curves, depth) for p in parts])), needs)
     if word.endswith(".json"):
         return Ranker.load(word).rule(word)
-    near = suggestion(word, ["last", "second_to_last"])
-    raise InputError(f"rule {word!r} is not one of {WORDS}{near}")
+    hint = suggestion(word, ["last", "second_to_last"])
+    raise InputError(f"rule {word!r} is not one of {RULE_FORMS}{hint}")
 
 
-ONE = r"(min|max):([^@+]+)(?:@(\d+)%-(\d+)%)?"
+EXTREME_PATTERN = r"(min|max):([^@+]+)(?:@(\d+)%-(\d+)%)?"
 
 
 @dataclass(frozen=True)
 class Extreme:
-    """The least or the most of a metric, within a window of depth."""
+    """The minimum or maximum of a metric, within a window of depth."""
 
     want: str
     metric: str
     window: tuple[float, float] = (0.0, 1.0)
 
     def values(self, curves: Curves, depth: int) -> list[float]:
-        """What is to be largest, a number a layer; minus infinity outside the window and where nothing is known."""
+        """One number per layer, of which the largest wins; minus infinity outside the window or if not known."""
         curve = curves.get(self.metric, [math.nan] * (depth + 1))
         sign = 1.0 if self.want == "max" else -1.0
-        low, high = (round(share * depth, 9) for share in self.window)  # layers whose own depth lies in the window
+        low, high = (round(fraction * depth, 9) for fraction in self.window)  # layers whose depth is within the window
         return [sign * v if math.isfinite(v) and low <= k <= high else -math.inf for k, v in enumerate(curve)]
 
 
 def parse_extreme(word: str) -> Extreme:
-    found = re.fullmatch(ONE, word)
-    if found is None:
-        raise InputError(f"{word!r} is not min:METRIC or max:METRIC, with a window such as @20%-90% if wanted")
-    window = (share_of(found[3]), share_of(found[4])) if found[3] else (0.0, 1.0)
+    match = re.fullmatch(EXTREME_PATTERN, word)
+    if match is None:
+        raise InputError(f"{word!r} is not min:METRIC or max:METRIC, optionally with a window such as @20%-90%")
+    window = (share_of(match[3]), share_of(match[4])) if match[3] else (0.0, 1.0)
     if window[0] > window[1]:
-        raise InputError(f"{word!r}: the window goes from the shallower depth to the deeper one, such as @20%-90%")
-    return Extreme(found[1], found[2], window)
+        raise InputError(f"{word!r}: the window must go from a shallower to a deeper layer, such as @20%-90%")
+    return Extreme(match[1], match[2], window)
 
 
-def best_of(values: Sequence[float]) -> int:
-    """The first layer with the largest value; the last layer where none is known."""
+def best_layer(values: Sequence[float]) -> int:
+    """The first layer with the largest value; the last layer if all are unknown."""
     most = max(values)
     return len(values) - 1 if most == -math.inf else values.index(most)
 
 
 def mean_ranks(parts: Sequence[Sequence[float]]) -> list[float]:
-    """Mean rank of each layer over the parts that know it, larger is better; ties share their mean rank."""
+    """Mean rank of each layer over the parts that have it, larger is better; ties share their mean rank."""
     ranked = [ranks(part) for part in parts if any(math.isfinite(v) for v in part)]
     if not ranked:
         return [-math.inf] * len(parts[0])
@@ -110,7 +141,7 @@ def ranks(values: Sequence[float]) -> list[float]:
 
 @dataclass(frozen=True)
 class Ranker:
-    """A linear ranker: the sum over metrics of weight times the metric, standardised over the layers of a model."""
+    """A linear ranker: a weighted sum of metrics, each standardised over the layers of a model."""
 
     weights: Mapping[str, float]  # of metrics, and of `depth` and `depth_squared`
     fitted_on: Sequence[str] = ()
@@ -124,7 +155,7 @@ class Ranker:
 
     def rule(self, name: str) -> Rule:
         needs = frozenset(self.weights) - {"depth", "depth_squared"}
-        return Rule(name, lambda curves, depth: best_of(self.values(curves, depth)), needs)
+        return Rule(name, lambda curves, depth: best_layer(self.values(curves, depth)), needs)
 
     def to_json(self) -> str:
         return json.dumps({"weights": dict(self.weights), "fitted_on": list(self.fitted_on)}, indent=1)
@@ -134,16 +165,16 @@ class Ranker:
         try:
             return cls(**json.loads(Path(path).read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError) as error:
-            raise InputError(f"{path} is no ranker ({error}); it has weights and fitted_on") from None
+            raise InputError(f"{path} is not a ranker ({error}); expected JSON with weights and fitted_on") from None
 
 
 def feature(name: str, curves: Curves, depth: int) -> list[float]:
-    """A curve standardised over layers; 0 where it is unknown, and everywhere if the curve is missing or flat."""
+    """A curve standardised over layers; 0 for unknown values, and everywhere if the curve is missing or constant."""
     if name in ("depth", "depth_squared"):
         power = 1 if name == "depth" else 2
         return [(layer / max(1, depth)) ** power for layer in range(depth + 1)]
     curve = curves.get(name, [math.nan] * (depth + 1))
-    known = [v for v in curve if math.isfinite(v)]
-    mean = sum(known) / max(1, len(known))
-    spread = math.sqrt(sum((v - mean) ** 2 for v in known) / max(1, len(known)))
-    return [(v - mean) / spread if math.isfinite(v) and spread > 0 else 0.0 for v in curve]
+    finite = [v for v in curve if math.isfinite(v)]
+    mean = sum(finite) / max(1, len(finite))
+    deviation = math.sqrt(sum((v - mean) ** 2 for v in finite) / max(1, len(finite)))
+    return [(v - mean) / deviation if math.isfinite(v) and deviation > 0 else 0.0 for v in curve]

@@ -1,7 +1,7 @@
-"""One pick from its texts to its answer: the rulebook, the probes, the decision, and why."""
+"""One pick from its texts to its answer: the rulebook, the probes, the decision, and the evidence."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from importlib.resources import files
@@ -12,6 +12,8 @@ from layerwise.core.recipe import Recipe
 from layerwise.maps.fitted import FittedOn, FittedRecipe, fingerprint_of_texts
 from layerwise.models.network import Network
 from layerwise.models.readouts import baseline_recipe
+from layerwise.options.pick import Prefer
+from layerwise.passes.layer_times import relative_layer_times
 from layerwise.runs.identity import ModelRef
 from layerwise.runs.table import LayerTable
 from layerwise.selection import cases
@@ -23,30 +25,31 @@ from layerwise.selection.candidates import (
     score_candidates,
 )
 from layerwise.selection.cases import curves_of, model_depth
-from layerwise.selection.labels import label_probe
-from layerwise.selection.pick import Pick, decide
-from layerwise.selection.probes import LABELS, Probe, own_probes, proxy_probes
+from layerwise.selection.decision import Decision, decide, points, signed
+from layerwise.selection.pick import Pick
+from layerwise.selection.picked_layers import picked_layers
+from layerwise.selection.probes import Probe, own_probes, proxy_items, proxy_probes
 from layerwise.selection.rules import Rule, parse_rule
 
-LABELS_FOR_HALF = 32  # so many labelled texts weigh as much as all other probes together
+LABELS_FOR_HALF = 32  # this many labelled texts weigh as much as all other probes together
 
 
 @dataclass(frozen=True)
 class Rulebook:
-    """The frozen rule: which probes count how much, which maps are tried, and how it did on models it never saw."""
+    """The shipped rule: how much each probe counts, which maps are tried, and how it did on the models we tested."""
 
     name: str
     weights: Mapping[str, float]
     transforms: Sequence[str]
     margin: float
-    static: bool = False  # token embeddings stand beside the layer that a map was chosen for
+    static: bool = False  # token embeddings are put beside a layer that has a map
     chosen_on: Sequence[str] = ()
     audit: Mapping[str, Any] = field(default_factory=dict)
 
 
 @cache
 def rulebook() -> Rulebook:
-    """The rule that is shipped."""
+    """The shipped rule, from rulebook.json."""
     return Rulebook(**json.loads((files("layerwise.selection") / "rulebook.json").read_text(encoding="utf-8")))
 
 
@@ -54,103 +57,140 @@ def pick_recipe(
     network: Network,
     texts: Sequence[str],
     *,
-    labels: Any = None,
+    labels: Probe | None = None,
+    prefer: Prefer = "quality",
     layer_only: bool = False,
     static: bool = True,
     max_length: int,
     name: str = "",
     book: Rulebook | None = None,
     seed: int = 0,
+    progress: bool = False,
 ) -> Pick:
-    """The recipe that the probes prefer, or the last layer where they do not prefer another by the rulebook's margin.
+    """The recipe with the best probe score, or the last layer if no other is better by the rulebook's margin.
 
-    `texts` are the user's own, without labels: maps are fitted on them, and probes made of them where the rulebook
-    has such; `name` says where they come from. `labels` is a table of a few labelled ones. With `layer_only`, no map
-    is tried; without `static`, token embeddings never stand beside the layer.
+    `texts` are the user's own, without labels: maps are fitted on them, and probes made from them where the rulebook
+    has such; `name` says where they come from. `labels` is the probe made from a few labelled ones. With `layer_only`,
+    no map is tried; without `static`, token embeddings are never put beside the layer.
     """
     book = book or rulebook()
     probes, weights = weighted_probes(texts, labels, book, seed)
-    last = baseline_recipe(network)
     transforms = ("none",) if layer_only else tuple(book.transforms)
     candidates = layer_candidates(network, transforms=transforms)
-    trial = run_trial(network, (candidate.readout for candidate in candidates), probes, texts, max_length=max_length)
-    scored = score_candidates(trial, candidates)
+    fit = [] if transforms == ("none",) else texts
+    readouts = [candidate.readout for candidate in candidates]
+    probe_vectors = run_trial(network, readouts, probes, fit, max_length=max_length, progress=progress)
+    times = relative_layer_times(network, texts or probes[0].texts)
+    scored = score_candidates(probe_vectors, candidates, progress=progress)
     static = static and book.static and network.family.first_hidden_state == 0
-    deployed = partial(beside_static, trial) if static else lambda plain: plain
-    best, gain, alike = decide(scored, last, weights, margin=book.margin, deployed=deployed)
-    usual = next(s for s in scored if s.recipe == last)
-    why = [f"{name}: {100 * best.mean(name):.1f}, last layer {100 * usual.mean(name):.1f}" for name in weights]
-    keep = best.recipe == last
-    if keep:
-        why.append(f"no candidate is better than the last layer by more than {book.margin:g} points")
-    if best.recipe.static:
-        told_width = f"{2 * network.width:,} numbers a text instead of {network.width:,}"
-        why.append("token embeddings, whitened, stand beside it: two models gained by them on labelled tasks")
-        why.append(f"width: {told_width}; --no-static leaves token embeddings out")
-    told = book.audit.get("layer" if layer_only else "static" if best.recipe.static else "recipe", {})
-    recipe = Recipe(**vars(best.recipe) | {"max_length": max_length})
+    finalize = partial(beside_static, probe_vectors) if static else lambda plain: plain
+    last = baseline_recipe(network)
+    decision = decide(scored, last, weights, margin=book.margin, deployed=finalize, prefer=prefer)
+    found = decision.answer.recipe
+    keeps_last = found == last
+    form = "layer" if layer_only else "static" if found.static else "recipe"
+    audited = {} if keeps_last or decision.chosen is not decision.quality else book.audit.get(form, {})
+    recipe = replace(found, max_length=max_length)
     return Pick(
-        network.identity(), recipe, last, book.name, tuple(why), alike, gain,
-        {} if keep else told.get("gain", {}), 1 - recipe.layer / network.depth,
-        None if recipe.transform == "none" else fitted_recipe(network, recipe, trial, name),
+        network.identity(), recipe, last, book.name, tuple(reasons(decision, book, network, fit, name, prefer)),
+        decision.layers_alike, decision.gain, audited.get("gain", {}), prefer, judged_on(labels),
+        picked_layers(decision, scored, times),
+        None if recipe.transform == "none" else fitted_recipe(network, recipe, probe_vectors, name),
     )  # fmt: skip
 
 
+def judged_on(labels: Probe | None) -> str:
+    """What the probes were scored on."""
+    return f"{len(proxy_items())} bundled test sentences" + (f" and {labels.units} labels of yours" if labels else "")
+
+
+def reasons(
+    decision: Decision, book: Rulebook, network: Network, fit: Sequence[str], name: str, prefer: Prefer
+) -> Iterator[str]:
+    """Sentences about the choice: why this one, what the evidence is worth, and what the texts were used for."""
+    chosen, quality = decision.chosen.recipe, decision.quality.recipe
+    if decision.quality is decision.last:
+        sentences = f"{len(proxy_items())} bundled test sentences"
+        yield f"on {sentences}, nothing scores more than {book.margin:g} points above the last layer"
+        yield "the table shows what each lower layer would lose"
+    if prefer == "fast" and decision.chosen is decision.quality:
+        yield f"no lower layer scores the same within noise as layer {chosen.layer}, so there is no faster choice"
+    elif prefer == "fast":
+        loss = decision.cost_of_speed
+        interval = f"95 %: {points(loss.low)} to {points(loss.high)}"
+        yield (
+            f"prefer fast: layer {chosen.layer} is the lowest that scores the same within noise as layer "
+            f"{quality.layer}, the best ({signed(loss.mean)} points, {interval})"
+        )
+        yield f"{len(proxy_items())} sentences cannot show small losses: compare both layers on your task with eval"
+    if decision.answer.recipe.static:
+        yield (
+            "whitened token embeddings are put beside the layer: two models we tested gained by them on labelled "
+            f"tasks. Vectors have {2 * network.width:,} numbers per text instead of {network.width:,}; --no-static "
+            "leaves them out"
+        )
+    if fit:
+        yield f"linear maps were fitted on {len(fit):,} texts ({name or 'yours'}); those texts do not score the layers"
+
+
 def fitted_recipe(network: Network, recipe: Recipe, trial: Trial, name: str) -> FittedRecipe:
-    """The recipe with the map that the trial fitted, on texts of that name."""
+    """The recipe with its fitted map; `name` is the source of the texts."""
     fitted_on = FittedOn("texts", name, fingerprint_of_texts(trial.fit), len(trial.fit))
     return FittedRecipe(recipe, network.identity(), trial.maps(recipe), fitted_on)
 
 
 def weighted_probes(
-    texts: Sequence[str], labels: Any, book: Rulebook, seed: int
+    texts: Sequence[str], labels: Probe | None, book: Rulebook, seed: int
 ) -> tuple[list[Probe], dict[str, float]]:
-    """The probes that can be made of these texts and labels, and how much each counts."""
+    """The probes that can be made from these texts, with that of the labels, and how much each counts."""
     probes = [probe for probe in (*proxy_probes(), *own_probes(texts, seed)) if book.weights.get(probe.name)]
     weights = {probe.name: book.weights[probe.name] for probe in probes}
     if labels is not None:
-        probes.append(label_probe(labels, seed))
-        weights[LABELS] = sum(weights.values()) * len(labels) / LABELS_FOR_HALF
+        probes.append(labels)
+        weights[labels.name] = sum(weights.values()) * labels.units / LABELS_FOR_HALF
     return probes, weights
 
 
 def pick_by_rule(table: LayerTable, word: str | Rule) -> Pick:
-    """What a rule over a scan's table chooses; no model is run.
+    """The choice of a rule on a scan's table; runs no model.
 
-    The recipe has the tokens, the pooling and the map of the rows that the rule looked at.
+    The recipe has the tokens, the pooling and the map of the rows that the rule reads.
     """
     rule = parse_rule(word)
     rule.require_metrics({row.metric for row in table}, "this table")
     depth, measured = model_depth(table), sorted({row.layer for row in table})
     if depth not in measured:
         raise InputError(
-            f"the last layer, {depth}, is not in this table (it has {', '.join(map(str, measured))}), and a choice is "
-            f"held against it: scan it as well, such as --layers {','.join(map(str, measured))},last"
+            f"the last layer, {depth}, is not in this table (it has {', '.join(map(str, measured))}), and every choice "
+            f"is compared with it: scan it as well, such as --layers {','.join(map(str, measured))},last"
         )
-    setting = setting_of(table, rule)
+    setting = rule_setting(table, rule)
     normed = any(row.norm == "normed" and row.layer == depth for row in table)
     last = replace(setting, layer=depth, norm="normed" if normed else "raw")
     layer = rule(curves_of(table), depth)
-    why = [f"rule {rule.name}, on the table alone; rules over metrics fail on some families (docs/pick.md)"]
+    reasons = [f"rule {rule.name}, from the table alone; rules over metrics fail on some model families (docs/pick.md)"]
     if rule.needs and len(measured) <= depth:
-        why.append(f"only these of {depth + 1} layers are in the table: {', '.join(map(str, measured))}")
-    why += [f"{metric} has {count} settings in this table; the first counts" for metric, count in several(table, rule)]
+        reasons.append(f"only these of {depth + 1} layers are in the table: {', '.join(map(str, measured))}")
+    reasons += [
+        f"{metric} has {count} settings in this table; the first is used"
+        for metric, count in metrics_with_several_settings(table, rule)
+    ]
     recipe = last if layer == depth else replace(setting, layer=layer)
     model = table.model or ModelRef(next(iter(table)).model)
-    return Pick(model, recipe, last, rule.name, tuple(why), saving=1 - layer / depth)
+    return Pick(model, recipe, last, rule.name, tuple(reasons))
 
 
-def several(table: LayerTable, rule: Rule) -> list[tuple[str, int]]:
-    """The metrics that the rule looks at and of which the table has several curves, with their number."""
+def metrics_with_several_settings(table: LayerTable, rule: Rule) -> list[tuple[str, int]]:
+    """The metrics that the rule reads and of which the table has several curves, with their number."""
     found = {name: {cases.curve_setting(row) for row in table if row.metric == name} for name in sorted(rule.needs)}
     return [(name, len(settings)) for name, settings in found.items() if len(settings) > 1]
 
 
-def setting_of(table: LayerTable, rule: Rule) -> Recipe:
-    """Layer 0 with the tokens, pooling and map of the first row that the rule looks at."""
+def rule_setting(table: LayerTable, rule: Rule) -> Recipe:
+    """Layer 0 with the tokens, pooling and map of the first row that the rule reads."""
     rows = [row for row in table if row.metric in rule.needs] or list(table)
     alike = [row for row in table if (row.tokens, row.transform) == (rows[0].tokens, rows[0].transform)]
-    # A metric of tokens has no pooling of its own: that of its neighbours counts, and mean where they have none either.
+    # A metric of tokens has no pooling of its own: use that of similar rows, and mean where they have none either.
     pooling = next((row.pooling for row in (rows[0], *alike) if row.pooling != "-"), "mean")
-    words: Any = {"tokens": rows[0].tokens, "pooling": pooling, "transform": rows[0].transform}  # checked when made
+    words: Any = {"tokens": rows[0].tokens, "pooling": pooling, "transform": rows[0].transform}  # checked by Recipe
     return Recipe(0, "raw", **words)
