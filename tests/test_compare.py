@@ -154,9 +154,9 @@ def test_the_command_prints_words_or_json_and_writes_a_page(two_runs, tmp_path, 
     runs, page = [str(run) for run in two_runs], tmp_path / "c.html"
     assert main(["compare", *runs, "--html", str(page)]) == 0
     printed = capsys.readouterr()
-    assert "CKA at equal depth over 28 examples" in printed.out and "paired over 28 prompts" in printed.out
+    assert "CKA at equal depth over 28 texts" in printed.out and "28 texts" in printed.out
     text = page.read_text()
-    assert all(f'<section id="{name}"' in text for name in ("told", "changes", "cka"))
+    assert all(f'<section id="{name}"' in text for name in ("compared", "changes", "cka"))
     assert main(["compare", *runs, "--json", "--rows", "raw"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert {row["rows"] for row in told["pairs"][0]["changes"]} == {"raw"}

@@ -15,7 +15,8 @@ from layerwise.inputs.text import open_texts
 from layerwise.options.record import flag_words
 from layerwise.options.texts import TextOptions
 from layerwise.reporter.content import content, run_labels
-from layerwise.reporter.page import best_and_last, safe_json
+from layerwise.reporter.markup import safe_json
+from layerwise.reporter.overview import best_and_last
 from layerwise.reporter.palette import DIVERGING, LINES, LINES_ON_DARK, RAMP, along
 from layerwise.reporter.provenance import command
 from layerwise.runs.folder import Run
@@ -25,12 +26,25 @@ from layerwise.runs.table import LayerTable
 PICK = {
     "recipe": {"layer": 3, "norm": "raw", "pooling": "mean", "transform": "none"},
     "keep_last": False,
-    "rule": "proxy",
+    "last": {"layer": 5, "norm": "normed"},
+    "rule": "probes-3",
     "why": ["layer 3 leads on <b>two</b> tasks"],
-    "layers_alike": [2, 3, 4],
+    "layers_alike": [2, 4],
+    "gain": {"mean": 3.0, "low": 1.0, "high": 5.0},
+    "judged_on": "72 bundled test sentences",
     "expected_gain": {"mean": 1.25, "low": 0.5, "high": 2.0},
-    "saving": {"parameters": "40 %"},
 }
+PICKED_LAYERS = [
+    {
+        "layer": k,
+        "transform": "none",
+        "scores": {"pairs": 70.0 + k, "paraphrase": 50.0},
+        "gain": {"mean": k - 2.0, "low": k - 3.0, "high": k - 1.0},
+        "relative_time": k / 5,
+        "same_within_noise": k in (2, 4),
+    }
+    for k in range(6)
+]
 TRADEOFF = {
     "units": {"score": "points", "latency": "ms a text"},
     "layers": [
@@ -71,7 +85,9 @@ def test_a_folder_shows_the_pick_and_the_front_that_lie_in_it(tmp_path):
     (tmp_path / "run" / "pick.json").write_text(json.dumps(PICK))
     (tmp_path / "run" / "tradeoff.json").write_text(json.dumps(TRADEOFF))
     page = layerwise.report(tmp_path / "run", html=tmp_path / "p.html").read_text()
-    assert "m: Use layer 3." in page and "+1.25 points, between +0.50 and +2.00" in page
+    assert "m: use layer 3 of 5." in page
+    assert "On 72 bundled test sentences: +3.0 points (95 %: +1.0 to +5.0) against the last layer." in page
+    assert "2 of 5 blocks need not run. A portable export keeps one block more and removes 1" in page
     assert "layer 3 leads on &lt;b&gt;two&lt;/b&gt; tasks" in page
     assert [row["layer"] for row in data_of(page)["tradeoff"][0]["rows"] if row["pareto"]] == [0, 1, 3]
     (tmp_path / "run" / "pick.json").write_text("{")
@@ -82,7 +98,7 @@ def test_a_folder_shows_the_pick_and_the_front_that_lie_in_it(tmp_path):
 def test_keeping_the_last_layer_is_an_answer(tmp_path):
     scan_table().save(tmp_path)
     (tmp_path / "pick.json").write_text(json.dumps({"keep_last": True, "why": []}))
-    assert "m: Keep the last layer." in layerwise.report(tmp_path, html=tmp_path / "p.html").read_text()
+    assert "m: keep the last layer." in layerwise.report(tmp_path, html=tmp_path / "p.html").read_text()
 
 
 def test_curves_carry_intervals_the_normed_last_layer_and_the_depth():
@@ -99,11 +115,12 @@ def test_stress_runs_keep_condition_and_level():
 
 def test_best_and_last_are_means_over_tasks_and_the_last_is_the_normed_one():
     (layer, best), last = best_and_last(eval_table(depth=3))
-    assert (layer, best) == (2, pytest.approx(60.5)) and last == pytest.approx(51.5)
-    assert best_and_last(LayerTable(())) == ((None, 0.0), None)
+    assert (layer, best.value) == (2, pytest.approx(60.5)) and last.value == pytest.approx(51.5)
+    assert best_and_last(LayerTable(())) == (None, None)
     mapped = tuple(replace(s, transform="whiten", value=99.0) for s in eval_table(depth=3))
     both = LayerTable(eval_table(depth=3).scores + mapped, eval_table(depth=3).run)
-    assert best_and_last(both) == ((layer, best), last), "a linear map is another recipe"
+    (again, mean), end = best_and_last(both)
+    assert (again, mean.value, end.value) == (layer, best.value, last.value), "a linear map is another recipe"
     tokens = {line["tokens"] for line in content([Run.open(both)])["eval"]}
     assert {t.partition(" + ")[2] for t in tokens} == {"", "whiten"}
 
@@ -133,8 +150,7 @@ def test_the_page_asks_nothing_of_the_network(tmp_path):
 
 def test_the_recorded_command_is_given_or_put_together(tmp_path):
     table = scan_table("hub/x", rows=("raw",))
-    told = shlex.split(command(table, "run"))
-    args = build_parser().parse_args(told[1:])
+    args = build_parser().parse_args(shlex.split(command(table, "run"))[1:])
     assert (args.verb, args.model, args.data, args.limit) == ("scan", "hub/x", "texts.txt", 7)
     assert (args.max_length, args.out, args.metrics) == (64, "run", "prompt_entropy,curvature,dataset_entropy")
     typed = LayerTable(table.scores, {**table.run, "environment": {"command": "layerwise scan y"}})

@@ -82,7 +82,7 @@ def open_page(chromium, tmp_path):
 def everything(first="alpha", second="beta"):
     runs = [Run.open(scan_table(first)), Run.open(scan_table(second, depth=8)), Run.open(stress_table(first))]
     runs.append(Run(eval_table(first), records={"pick.json": PICK, "tradeoff.json": TRADEOFF}))
-    return page_of(runs, correlated=list(correlated_pairs(runs)), told="what changed")
+    return page_of(runs, correlated=list(correlated_pairs(runs)), comparison_text="what changed")
 
 
 def overflow(opened):
@@ -129,7 +129,7 @@ def test_choices_redraw_the_curves(open_page):
     assert curve.get_attribute("d") != raw
     opened.get_by_label("rows").select_option("raw")
     assert curve.get_attribute("d") == raw
-    opened.get_by_label("across").select_option("layer")
+    opened.get_by_label("horizontal axis").select_option("layer")
     assert "layer" in opened.locator("#curves .card").first.locator("svg").text_content()
 
 
@@ -146,14 +146,14 @@ def test_keys_read_a_chart_aloud_and_a_button_shows_it_as_a_table(open_page):
     opened.locator("#curves .plot").first.focus()
     opened.keyboard.press("ArrowRight")
     opened.keyboard.press("ArrowRight")
-    said = opened.locator("#said").text_content()
+    said = opened.locator("#announcer").text_content()
     assert "alpha layer" in said and "beta layer 1" in said
     opened.get_by_role("button", name="prompt entropy: show as a table").first.click()
     table = opened.locator("#curves .card").first.locator("table")
     assert "alpha" in table.inner_text() and table.locator("tbody tr").count() == 8 + 2  # layers 0 to 8, and normed
     opened.locator("#heat .plot").first.focus()
     opened.keyboard.press("ArrowRight")
-    assert "layer 0" in opened.locator("#said").text_content()
+    assert "layer 0" in opened.locator("#announcer").text_content()
 
 
 def test_scores_mark_best_and_last_and_correlations_have_values(open_page):
@@ -179,7 +179,7 @@ def test_hostile_names_show_as_text(open_page, width):
     pick = {"recipe": {"layer": HOSTILE[0]}, "rule": HOSTILE[1], "why": list(HOSTILE), "saving": {LONG: LONG}}
     records = {"pick.json": pick, "tradeoff.json": {**TRADEOFF, "units": {"score": LONG}}}
     runs.append(Run(eval_table(HOSTILE[0], tasks=HOSTILE), records=records))
-    opened = open_page(page_of(runs, title=HOSTILE[0] + LONG, told=HOSTILE[0]), width=width)
+    opened = open_page(page_of(runs, title=HOSTILE[0] + LONG, comparison_text=HOSTILE[0]), width=width)
     see_all(opened)
     opened.locator("#curves svg").first.hover()
     for flip in opened.locator(".card > header > button").all():
@@ -205,14 +205,15 @@ def test_no_width_overflows_and_no_label_leaves_its_picture(open_page, width, th
 def test_a_comparison_says_it_first_and_draws_training_differences_and_cka(open_page, width):
     tables = [scan_table(f"x/step{step}", shift=step / 9) for step in (1, 4, 9)]
     compared = layerwise.compare(*tables)
-    told = compared.to_dict()
+    data = compared.to_dict()
     layers = list(range(6))
     grid = [[1 - abs(i - j) / 9 for j in layers] for i in layers]
-    for pair in told["pairs"]:
+    for pair in data["pairs"]:
         pair["cka"] = {"first_layers": layers, "second_layers": layers, "values": grid, "n": 7, "tokens": "all"}
-    opened = open_page(page_of([Run.open(t) for t in tables], compared=told, told=str(compared)), width=width)
+    text = page_of([Run.open(t) for t in tables], compared=data, comparison_text=str(compared))
+    opened = open_page(text, width=width)
     see_all(opened)
-    assert "x/step1 → x/step9" in opened.locator("#told").inner_text()
+    assert "x/step1 → x/step9" in opened.locator("#compared").inner_text()
     assert opened.locator("#training .card").count() == opened.locator("#changes .card").count() == 3
     assert opened.locator("#training .card").first.locator("rect:not(.frame)").count() == 3 * 6 + 24  # and its scale
     assert opened.locator("#cka .card").count() == 2

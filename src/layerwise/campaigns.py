@@ -71,11 +71,12 @@ class Campaign:
     cells: tuple[Cell, ...]
     engine: EngineWord | Cluster = "local"
     allow_missing: int = 0
+    file: str = ""  # where it was read from
 
     @classmethod
     def load(cls, path: str | Path) -> "Campaign":
         """From a YAML file; everything that is wrong with it is reported at once."""
-        return cls.parse(read_yaml(Path(path)), str(path))
+        return replace(cls.parse(read_yaml(Path(path)), str(path)), file=str(path))
 
     @classmethod
     def parse(cls, content: Any, where: str) -> "Campaign":
@@ -302,7 +303,7 @@ def run_cell(plan: Campaign, cell: Cell, opened: Any, on_event: OnEvent) -> None
         source,
         out=folder,
         allow_missing=plan.allow_missing,
-        options=asked("scan", options, model=cell.model, data=source.options),
+        options=asked("scan", options, model=cell.model, data=source.options) | {"campaign": plan.file},
         on_batch=lambda prompts, tokens: on_event(Event(cell, "running", prompts, tokens)),
     )
 

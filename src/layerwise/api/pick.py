@@ -12,6 +12,7 @@ from layerwise.inputs.tables import read_table
 from layerwise.models.load import LONGEST_DEFAULT
 from layerwise.models.opening import longest, network_of_run, open_network
 from layerwise.options.pick import PickOptions
+from layerwise.options.record import pick_record
 from layerwise.runs.folder import Run, is_run
 from layerwise.selection.labels import label_probe
 from layerwise.selection.pick import Pick
@@ -41,14 +42,15 @@ def pick(
     these, the last layer is kept.
     A recipe with a map has whitened token embeddings beside its layer, which doubles its width, unless `static` is off.
     """
-    PickOptions(
+    options = PickOptions(
         labels=labels, rule=rule, layer_only=layer_only, static=static, model=model, max_length=max_length, seed=seed
     )
     opened = Run.open(run) if is_run(run) else None
     if rule is not None or (data is None and labels is None):
         if opened is None:
             raise InputError("a rule needs a run of scan to look at; to use a model's probes, pass data= (--data FILE)")
-        return pick_by_rule(opened.table, rule or "last")
+        found = pick_by_rule(opened.table, rule or "last")
+        return replace(found, options=pick_record(options, run=run, data=None))
     source = open_source(data if data is not None else "demo")
     # A fair sample, but of what would have to be downloaded whole for it.
     chosen = islice(source, PICKED_ON) if source.remote else source.sample(PICKED_ON)
@@ -68,4 +70,5 @@ def pick(
     )  # fmt: skip
     if max_length is None and found.keep_last:  # as shipped, at the length it was shipped with
         found = replace(found, recipe=replace(found.recipe, max_length=None))
+    found = replace(found, options=pick_record(options, run=run, data=None if data is None else source.options))
     return found if data is not None else replace(found, fitted=None)  # a map fitted on bundled texts is not yours

@@ -11,6 +11,7 @@ from layerwise.core.preprocessors import require_tokenizer
 from layerwise.exporter.tradeoff import front, tradeoffs
 from layerwise.inputs.modalities import open_source
 from layerwise.models.opening import network_of_run
+from layerwise.options.record import tradeoff_record
 from layerwise.options.tradeoff import TradeoffOptions
 from layerwise.runs.folder import Run, require_place_for, write_record
 from layerwise.runs.records import TRADEOFF
@@ -34,7 +35,7 @@ def tradeoff(
     model is loaded to be timed; pass it where the run's own name no longer leads to it. `report` and `plot` show what
     this leaves in the run's folder.
     """
-    TradeoffOptions(score=score, model=model, data=data, mode=mode, repeats=repeats)
+    options = TradeoffOptions(score=score, model=model, data=data, mode=mode, repeats=repeats)
     opened = Run.open(run)
     place = run if isinstance(run, str | Path) else None
     if place is not None:
@@ -44,5 +45,6 @@ def tradeoff(
     batch = [example.text for example in islice(open_source(data), TIMED_TEXTS)]
     frame = tradeoffs(opened.table, network, batch, score=score, mode=mode, repeats=repeats)
     if place is not None:
-        write_record(place, TRADEOFF, front(frame, score) | {"model": network.identity().to_record()})
+        made = {"model": network.identity().to_record(), "options": tradeoff_record(options)}
+        write_record(place, TRADEOFF, front(frame, score) | made)
     return frame

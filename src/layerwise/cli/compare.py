@@ -1,4 +1,4 @@
-"""`layerwise compare`: what differs between runs, layer by layer: a plain-text summary, and pictures with --html."""
+"""`layerwise compare`: what differs between runs, layer by layer, as a plain-text summary; --html adds pictures."""
 
 import sys
 from argparse import ArgumentParser, Namespace
@@ -22,5 +22,5 @@ def run(args: Namespace) -> int:
     compared = compare(*args.runs, **chosen(args, CompareOptions))
     print(compared.to_json() if args.json else compared)
     if args.html:
-        print(f"pictures in {args.html}", file=sys.stderr)
+        print(f"wrote {args.html}; open it in a browser", file=sys.stderr)
     return 0

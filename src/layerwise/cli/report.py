@@ -18,5 +18,5 @@ def run(args: Namespace) -> int:
     from layerwise.api.report import report
 
     path = report(*args.runs, **chosen(args, ReportOptions))
-    print(f"{path}: {path.stat().st_size / 1000:,.0f} kB; open it in a browser", file=sys.stderr)
+    print(f"wrote {path} ({path.stat().st_size / 1000:,.0f} kB); open it in a browser", file=sys.stderr)
     return 0

@@ -89,7 +89,8 @@ RUN = Schema(
         "model": MODEL_SHAPE,
         "data": DATA,
         "plan": {"max_length": int, "metrics": list, "stress": {"kind": str, "level": NUMBER}},
-        "options": {"verb": str, "model": (dict, NoneType), "data": (dict, NoneType)},
+        "options": {"verb": str, "model": (dict, NoneType), "data": (dict, NoneType), "campaign": str},
+        "metrics": dict,
         "environment": dict,
         "tasks": dict,
         "failed": dict,
@@ -105,7 +106,7 @@ PICK = Schema(
     {
         "model": MODEL_SHAPE, "recipe": {"layer": int}, "last": {"layer": int}, "rule": str, "why": [str],
         "layers_alike": [int], "saving": dict, "gain": (dict, NoneType), "expected_gain": dict,
-        "fitted": (str, NoneType),
+        "fitted": (str, NoneType), "options": dict,
     },
     ("model", "recipe", "last", "rule"),
     {1: first_pick},
@@ -120,6 +121,7 @@ TRADEOFF = Schema(
         }],
         "units": dict,
         "model": MODEL_SHAPE,
+        "options": dict,
     },
     ("layers", "units"),
 )  # fmt: skip

@@ -68,6 +68,7 @@ class Pick:
     expected_gain: Mapping[str, float] = field(default_factory=dict)  # in points of labelled tasks, from the audit
     saving: float = 0.0  # share of the blocks that need not run
     fitted: FittedRecipe | None = field(default=None, compare=False)  # with the weights of its map, if it has one
+    options: Mapping[str, Any] = field(default_factory=dict, compare=False)  # how pick was called, as JSON
 
     def deployed(self, network: Network) -> AnyRecipe:
         """The recipe for that model, with its map if it has one; raises where this answer was found on another model.
@@ -126,7 +127,8 @@ class Pick:
         recipe, last = (Recipe.from_record(record[name], f"{where}: {name}") for name in ("recipe", "last"))
         fitted = load_fitted(place, record.get("fitted"))
         model = ModelRef.from_record(record["model"], f"{where}: model")
-        return cls(model, recipe, last, record["rule"], tuple(record["why"]), fitted=fitted)
+        options = record.get("options", {})
+        return cls(model, recipe, last, record["rule"], tuple(record["why"]), fitted=fitted, options=options)
 
     def __repr__(self) -> str:
         (model, answer), *rest = self.rows()

@@ -1,7 +1,7 @@
 // Heat maps: rows of cells with marks, read by pointer and arrow keys.
 //
-// rows: [{label, note, cells: [{share, text, full, told, mark}]}], columns: [label]. `share` is the place of a value on
-// the colour scale, `text` stands in the cell where there is room, `full` in the table, `told` in the tip.
+// rows: [{label, note, cells: [{share, text, full, tipLines, mark}]}], columns: [label]. `share` is the place of a value on
+// the colour scale, `text` stands in the cell where there is room, `full` in the table, `tipLines` in the tip.
 
 const COLUMN_LABEL = 28; // letters of a slanted label
 
@@ -100,7 +100,7 @@ const readableCells = (plot, svg, rows, { fx, tops, heights, wide, width }) => {
   const frame = v("rect", { class: "frame", visibility: "hidden" });
   svg.append(frame);
   let at = null;
-  const show = (r, c, aloud) => {
+  const show = (r, c, announced) => {
     at = [Math.max(0, Math.min(rows.length - 1, r)), 0];
     const row = rows[at[0]];
     at[1] = Math.max(0, Math.min(row.cells.length - 1, c));
@@ -114,8 +114,8 @@ const readableCells = (plot, svg, rows, { fx, tops, heights, wide, width }) => {
     }))
       frame.setAttribute(name, value);
     const box = svg.getBoundingClientRect();
-    showTip(row.label, cell.told, box, fx(at[1]) + wide / 2, tops[at[0]] + heights[at[0]] / 2);
-    if (aloud) say(row.label, cell.told);
+    showTip(row.label, cell.tipLines, box, fx(at[1]) + wide / 2, tops[at[0]] + heights[at[0]] / 2);
+    if (announced) announce(row.label, cell.tipLines);
   };
   const hide = () => {
     frame.setAttribute("visibility", "hidden");
