@@ -80,7 +80,7 @@ def test_scans_that_differ_in_anything_have_folders_of_their_own(file, tiny_bert
     change(file, models=[tiny_bert, {"name": tiny_bert, "dtype": "float64"}])
     assert len({cell.name for cell in Campaign.load(file).cells}) == 8
     change(file, models=[tiny_bert, tiny_bert, {"name": "x", "revisions": "step1000"}])
-    with pytest.raises(InputError, match="asked for 2 times.*|revisions must be a list"):
+    with pytest.raises(InputError, match="listed 2 times.*|revisions must be a list"):
         Campaign.load(file)
 
 
@@ -151,3 +151,11 @@ def test_every_revision_is_a_model_of_its_own(file):
     change(file, models=[{"name": "org/model", "revisions": ["step1", "step2"]}])
     cells = Campaign.load(file).cells
     assert {cell.model.revision for cell in cells} == {"step1", "step2"} and len({cell.name for cell in cells}) == 8
+
+
+def test_a_page_of_a_campaign_names_its_file(file, tmp_path):
+    change(file, models=yaml.safe_load(file.read_text())["models"][:2], settings={"one": {"metrics": "curvature"}})
+    layerwise.campaign(file)
+    page = layerwise.report(tmp_path / "out", html=tmp_path / "p.html").read_text()
+    commands = re.search(r'<pre id="commands" tabindex="0">(.*?)</pre>', page, re.DOTALL).group(1).splitlines()
+    assert commands == [f"layerwise campaign {file}", f"layerwise report {tmp_path}/out --html {tmp_path}/p.html"]

@@ -11,6 +11,7 @@ from runs import eval_table, scan_table, stress_table
 
 import layerwise
 from layerwise.cli.main import main
+from layerwise.core.columns import in_columns, short_number
 from layerwise.core.errors import InputError, RunError
 from layerwise.metrics.linear_cka import cka_matrix, linear_cka
 from layerwise.runs.folder import Run
@@ -162,3 +163,19 @@ def test_the_command_prints_words_or_json_and_writes_a_page(two_runs, tmp_path, 
     assert {row["rows"] for row in told["pairs"][0]["changes"]} == {"raw"}
     assert len(told["pairs"][0]["cka"]["values"]) == DEPTH + 1
     assert main(["compare", runs[0]]) == 2
+
+
+def test_a_comparison_prints_within_eighty_columns_and_cuts_no_number():
+    long = ("m" * 60, "prompt_entropy_normalized", "t" * 90)
+    tables = [scan_table(f"{'very-' * 12}long/{'name' * 9}{i}", metrics=long, shift=i * 12345.678) for i in range(3)]
+    text = str(layerwise.compare(*tables))
+    assert max(map(len, text.splitlines())) <= 80
+    assert "+12,346 [12,346, 12,346]" in text and "largest change" in text
+
+
+def test_columns_are_shortened_in_their_text_and_never_in_their_numbers():
+    rows = [("a" * 100, "b", "1" * 30), ("c", "d" * 50, "2")]
+    lines = in_columns(rows, texts=2)
+    assert max(map(len, lines)) <= 80 and "1" * 30 in lines[0] and "a…" in lines[0]
+    assert in_columns([("x", "1" * 99)], texts=1) == ["x  " + "1" * 99]
+    assert [short_number(x) for x in (0.123456, 999.4, 1234.5, 2e7)] == ["0.123", "999", "1,234", "2e+07"]

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 import pytest
 from conftest import missing
 from runs import eval_table, scan_table, stress_table
-from test_report import PICK, TRADEOFF
+from test_report import PICK, TRADEOFF, with_ring
 
 import layerwise
 from layerwise.api.report import correlated_pairs
@@ -270,3 +270,38 @@ def test_correlations_of_several_poolings_and_maps_are_chosen_by_a_menu(open_pag
     assert section.locator("rect").count() >= 2 * 3
     section.get_by_role("button", name="show as a table").click()
     assert "bends" in section.locator("table").inner_text()
+
+
+def test_the_best_layer_and_the_gain_are_on_a_narrow_screen(open_page):
+    opened = open_page(everything(), width=390)
+    for name in ("best layer", "gain", "number of texts"):
+        box = opened.locator(f'#summary table.stacked td[data-name="{name}"]').first.bounding_box()
+        assert box["x"] >= 0 and box["x"] + box["width"] <= 390, name
+    assert overflow(opened) <= 0
+    wide = open_page(everything(), width=1280)
+    assert wide.locator("#summary thead th").first.is_visible()
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_far_ring_stands_at_the_edge_with_its_value(open_page, width):
+    tables = [with_ring(scan_table("a"), 999.0), with_ring(scan_table("b"), 777.0), scan_table("c")]
+    opened = open_page(page_of([Run.open(table) for table in tables]), width=width)
+    see_all(opened)
+    first = opened.locator("#curves .card").first
+    assert first.locator("path.edge").count() == 2 and {"999.0", "777.0"} <= {
+        *first.locator("text").all_text_contents()
+    }
+    ticks = [float(t) for t in first.locator("text[text-anchor=end]:not(.strong)").all_text_contents()]
+    assert max(ticks) < 10, "the axis is that of the curves"
+    assert opened.evaluate(LABELS_OUTSIDE) == [] and opened.evaluate(LABELS_TOUCHING) == []
+
+
+def test_intervals_of_scores_are_drawn_and_listed(open_page):
+    scored = eval_table("m")
+    sure = LayerTable(tuple(replace(s, ci_low=s.value - 3, ci_high=s.value + 4) for s in scored), scored.run)
+    opened = open_page(page_of([Run.open(sure)]))
+    see_all(opened)
+    first, second = (opened.locator("#scores .card").nth(i) for i in (0, 1))
+    assert first.locator("path[fill-opacity]").count() == 1 and "95 % intervals" in first.inner_text()
+    second.get_by_role("button", name="show as a table").click()
+    assert "[" in second.locator("table td").first.inner_text()

@@ -1,4 +1,4 @@
-"""Campaigns: models x revisions x data x settings as one resumable undertaking, from a small file to one table."""
+"""Campaigns: scans of models x revisions x data x settings from one file, resumable, into one table."""
 
 import json
 from collections import Counter
@@ -65,7 +65,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Campaign:
-    """What a campaign file says: every model in every revision, on all data, with all settings."""
+    """A campaign file that was read and checked: every model and revision, on all data, with all settings."""
 
     out: str
     cells: tuple[Cell, ...]
@@ -90,19 +90,19 @@ class Campaign:
         settings = checked.named(content.get("settings", {"default": {}}), "settings", SETTINGS, ScanOptions)
         engine = checked.engine(content.get("engine", "local"))
         if not isinstance(content.get("out"), str) or not content["out"].strip():
-            checked.problems.append("out: name the folder or url that the campaign is kept in")
+            checked.problems.append("out: name a folder or url for the results")
         cells = tuple(Cell(m, d, data[d], s, settings[s]) for m in models for d in data for s in settings)
         for name, times in Counter(cell.name for cell in cells).items():
             if not name.isprintable() or max(map(len, name.encode().split(b"/"))) > LONGEST_NAME:
                 checked.problems.append(f"{name[:80]!r} cannot be the name of a folder")
             if times > 1:
-                checked.problems.append(f"{name} is asked for {times} times")
+                checked.problems.append(f"{name} is listed {times} times")
         checked.finish()
         return cls(content["out"], cells, engine, content.get("allow_missing", 0))
 
 
 def read_yaml(path: Path) -> Any:
-    """What a YAML file says. Aliases are refused: a few lines of them stand for more than any memory holds."""
+    """The content of a YAML file. Aliases are refused: a few lines of them can fill any memory."""
     import yaml
 
     class PlainLoader(yaml.SafeLoader):  # type: ignore[misc]
@@ -115,7 +115,7 @@ def read_yaml(path: Path) -> Any:
             if self.check_event(yaml.AliasEvent):
                 alias = self.peek_event()
                 raise InputError(
-                    f"{path}, line {alias.start_mark.line + 1}: aliases such as *{alias.anchor} are not read in a "
+                    f"{path}, line {alias.start_mark.line + 1}: aliases such as *{alias.anchor} are not allowed in a "
                     "campaign; write the value out"
                 )
             node = super().compose_node(parent, index)
@@ -142,7 +142,7 @@ class Checked:
     problems: list[str] = field(default_factory=list)
 
     def known(self, given: Mapping[str, Any], names: tuple[str, ...], what: str, options: type) -> bool:
-        """True if all names are known and all values are such as the options take."""
+        """True if all names are known and the options accept all values."""
         found = unknown_names(given, names, what)
         found += [f"{what}: {problem}" for problem in problems_in(options, given)]
         self.problems += found
@@ -201,7 +201,15 @@ class Checked:
 
 @dataclass(frozen=True)
 class Event:
-    """Something happened to a cell: waiting, running, done or failed; so many prompts and tokens more; and why."""
+    """Progress of one scan of a campaign.
+
+    Attributes:
+        cell: which scan.
+        status: waiting, running, done or failed.
+        prompts: texts that were read since the last event.
+        tokens: tokens that were read since the last event.
+        why: the reason, if it failed.
+    """
 
     cell: Cell
     status: str
@@ -214,10 +222,28 @@ OnEvent = Callable[[Event], None]
 
 
 def campaign(file: "str | Path | Campaign", on_event: OnEvent = lambda event: None) -> LayerTable:
-    """Runs what is not done yet of a campaign, and joins everything into one table in its folder.
+    """Runs the scans of a campaign that are not done yet, and joins all of them into one table in its folder.
 
-    A model is loaded once for all its data and settings. On Ray, as many models are at work as there are workers; where
-    there are fewer, they share the workers evenly. A cell that fails does not stop the others; it is reported last.
+    Each model is loaded once for all its data and settings. On Ray, several models run at the same time and share the
+    workers evenly. A scan that fails does not stop the others; failures are reported at the end.
+
+    Args:
+        file: A YAML file with the keys out, models, data, settings, engine and allow_missing (docs/scale.md), or a
+            loaded Campaign.
+        on_event: Called with an Event when a scan waits, runs, is done or fails. By default nothing is called.
+
+    Returns:
+        The rows of all finished scans. The same table is saved in the campaign's folder.
+
+    Raises:
+        InputError: The file cannot be used; the message lists every problem.
+        RunError: Some scans failed, or a folder holds a scan with other settings.
+
+    Example:
+        >>> plan = {"out": str(folder / "out"), "models": [model], "settings": {"one": {"metrics": "curvature"}}}
+        >>> _ = (folder / "plan.yaml").write_text(str(plan))
+        >>> len(layerwise.campaign(folder / "plan.yaml")) > 0
+        True
     """
     plan = file if isinstance(file, Campaign) else Campaign.load(file)
     claim(open_folder(plan.out), "campaign")
@@ -238,7 +264,7 @@ def campaign(file: "str | Path | Campaign", on_event: OnEvent = lambda event: No
     return table
 
 
-Failures = list[tuple[ModelSpec, str]]  # one a scan, and why
+Failures = list[tuple[ModelSpec, str]]  # one per scan, with the reason
 
 
 def run_here(plan: Campaign, waiting: Mapping[ModelSpec, Sequence[Cell]], on_event: OnEvent) -> Failures:
@@ -248,7 +274,7 @@ def run_here(plan: Campaign, waiting: Mapping[ModelSpec, Sequence[Cell]], on_eve
 def run_on_ray(plan: Campaign, waiting: Mapping[ModelSpec, Sequence[Cell]], on_event: OnEvent) -> Failures:
     """Many models at once, each with its share of the workers."""
     cluster = as_cluster(plan.engine)
-    # Threads are set once for this process: the models below share it, and each would give back what it found.
+    # Threads are set once for this process: the models below share it, and each would restore what it found.
     with joined(cluster), threads(threads_of(cluster)):
         workers = workers_of(cluster)
         at_once = max(1, min(len(waiting), workers))
@@ -257,7 +283,7 @@ def run_on_ray(plan: Campaign, waiting: Mapping[ModelSpec, Sequence[Cell]], on_e
             jobs = [pool.submit(run_model, plan, share, cells, on_event) for cells in waiting.values()]
             try:
                 return [failure for job in jobs for failure in job.result()]
-            except BaseException:  # an interrupt: models that have not begun do not begin
+            except BaseException:  # an interrupt: models that have not started do not start
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
 
@@ -277,7 +303,7 @@ def run_model(plan: Campaign, engine: EngineWord | Cluster, cells: Sequence[Cell
                 try:
                     run_cell(plan, cell, opened, on_event)
                     on_event(Event(cell, "done"))
-                except Exception as error:  # of whatever kind: the other scans have nothing to do with it
+                except Exception as error:  # of any kind: the other scans do not depend on it
                     fail(cell, error)
     except Exception as error:  # the model cannot be loaded
         for cell in cells:
@@ -313,7 +339,7 @@ def folder_of(plan: Campaign, cell: Cell) -> Folder:
 
 
 def is_done(plan: Campaign, cell: Cell) -> bool:
-    """True if the cell's table is there; raises where the folder holds another scan, or one of an earlier data file."""
+    """True if the cell has a table; raises where the folder holds another scan, or its data file has changed."""
     folder = folder_of(plan, cell)
     data = folder.read(CELL.file)
     if data is None:
@@ -333,7 +359,7 @@ def is_done(plan: Campaign, cell: Cell) -> bool:
 
 
 def hash_of_model(cell: Cell) -> str:
-    """A hash of the files of a model that is a folder here; "" for one of the hub, whose revision says which it is."""
+    """A hash of the files of a model in a local folder; "" for a model of the hub, which its revision identifies."""
     folder = Path(cell.model.name)
     if not folder.is_dir():
         return ""
@@ -343,7 +369,7 @@ def hash_of_model(cell: Cell) -> str:
 
 
 def hash_of_data(cell: Cell) -> str:
-    """A hash of the bytes of a cell's data file; "" where the texts are no file here."""
+    """A hash of the bytes of a cell's data file; "" where the texts are not in a local file."""
     path = Path(str(cell.data["data"]))
     if path.suffix not in SUFFIXES or not path.is_file():
         return ""
