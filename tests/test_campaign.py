@@ -72,7 +72,7 @@ def test_what_is_done_is_not_done_again_and_a_failure_stops_no_other(file, tmp_p
 def test_a_cell_that_changed_under_its_name_is_refused(file):
     layerwise.campaign(file)
     change(file, settings={"fast": {"metrics": "curvature"}})
-    with pytest.raises(RunError, match="give the data or the settings another name"):
+    with pytest.raises(RunError, match="rename the data or the settings"):
         layerwise.campaign(file)
 
 
@@ -106,11 +106,11 @@ def test_everything_that_is_wrong_with_a_file_is_told_at_once(file, tmp_path):
         Campaign.load(file)
     for part in (
         "has no 'colour'",
-        "a model is a name",
+        "a model must be a name",
         "did you mean dtype?",
-        "letters, digits",
+        "only letters, digits",
         "did you mean limit?",
-        "say which",
+        "add the file or data set",
         "'spark' is not one of",
         "did you mean metrics?",
     ):

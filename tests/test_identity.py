@@ -83,7 +83,7 @@ def test_a_changed_data_file_under_a_finished_cell_is_not_done(tiny_llama, word_
     campaign(plan, events.append)
     assert [event.status for event in events] == ["done"] and len(first)
     texts.write_text("\n".join(word_texts[5:10]))
-    with pytest.raises(RunError, match=r"texts.txt has changed since .* was scanned; give the changed data another"):
+    with pytest.raises(RunError, match=r"texts.txt has changed since .* was scanned; rename the changed data"):
         campaign(plan)
 
 

@@ -92,15 +92,15 @@ def test_tradeoff_and_cka_are_read_from_folders(tmp_path, tiny_llama, word_texts
     ("runs", "options", "said"),
     [
         ([scan_table()], {"figure": "pie"}, "not one of depth, heatmap"),
-        ([], {}, "no run is named"),
-        ([scan_table()], {"metric": "beauty"}, "no metric 'beauty' to draw; there are prompt_entropy"),
-        ([scan_table()], {"rows": "unit"}, "no rows 'unit' here; it has raw, centered_unit"),
-        ([scan_table()], {"cost": "latency"}, "figure depth takes no cost"),
+        ([], {}, "no run given"),
+        ([scan_table()], {"metric": "beauty"}, "no metric 'beauty' in this run; choose from prompt_entropy"),
+        ([scan_table()], {"rows": "unit"}, "no rows 'unit'; choose from raw, centered_unit"),
+        ([scan_table()], {"cost": "latency"}, "figure depth has no option cost"),
         ([scan_table("a"), scan_table("b")], {"figure": "heatmap"}, "shows one model, not 2"),
         ([scan_table("a"), scan_table("b")], {"figure": "checkpoints"}, "names end with a step"),
-        ([scan_table()], {"figure": "stress"}, "none of these runs is one"),
-        ([scan_table()], {"figure": "tradeoff"}, "tradeoff.json is needed"),
-        ([scan_table("a"), scan_table("b")], {"figure": "cka"}, "no pooled rows"),
+        ([scan_table()], {"figure": "stress"}, "none was passed"),
+        ([scan_table()], {"figure": "tradeoff"}, "a run folder with tradeoff.json"),
+        ([scan_table("a"), scan_table("b")], {"figure": "cka"}, "no stored rows of the same texts"),
     ],
 )
 def test_mistakes_say_what_to_pass(runs, options, said):

@@ -189,7 +189,7 @@ def test_the_command_line_writes_the_file_and_says_how_large_it_is(tmp_path, cap
     assert '<h1 dir="auto">&lt;Mine&gt;</h1>' in (tmp_path / "r.html").read_text()
     assert main(["report", str(tmp_path / "nothing"), "--html", str(tmp_path / "r.html")]) == 2
     assert "no finished run" in capsys.readouterr().err
-    with pytest.raises(InputError, match="no run is named"):
+    with pytest.raises(InputError, match="no run given"):
         layerwise.report(html=tmp_path / "r.html")
 
 

@@ -129,7 +129,7 @@ def test_choices_redraw_the_curves(open_page):
     assert curve.get_attribute("d") != raw
     opened.get_by_label("rows").select_option("raw")
     assert curve.get_attribute("d") == raw
-    opened.get_by_label("horizontal axis").select_option("layer")
+    opened.get_by_label("x axis").select_option("layer")
     assert "layer" in opened.locator("#curves .card").first.locator("svg").text_content()
 
 
@@ -266,7 +266,7 @@ def test_correlations_of_several_poolings_and_maps_are_chosen_by_a_menu(open_pag
     section = opened.locator("#correlation")
     assert "description without a p-value" in section.inner_text() and "circular" not in section.inner_text()
     assert section.locator("rect").count() >= 2 * 3
-    section.get_by_label("scores with pooling, map").select_option("mean + whiten")
+    section.get_by_label("pooling and map of the scores").select_option("mean + whiten")
     assert section.locator("rect").count() >= 2 * 3
     section.get_by_role("button", name="show as a table").click()
     assert "bends" in section.locator("table").inner_text()

@@ -33,15 +33,15 @@ from layerwise.runs.table import RUN_FILE, LayerTable
 from layerwise.sweep.prepare import forecast_of, prepare
 from layerwise.sweep.run import run_scan
 
-LONGEST_NAME = 200  # bytes; file systems take 255
-YAML_BYTES_AT_MOST = 256_000  # some thousand models
+LONGEST_NAME = 200  # bytes; file systems allow 255
+YAML_BYTES_AT_MOST = 256_000  # enough for thousands of models
 YAML_LEVELS_AT_MOST = 20
-OUTLINING = Lock()  # transformers sets the default type of the whole process while it builds a model
+OUTLINING = Lock()  # building a model with transformers changes the default dtype of the whole process
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One scan of a campaign: a model, some data, some settings, and the folder below the campaign's."""
+    """One scan of a campaign: a model, data and settings."""
 
     model: ModelSpec
     data_name: str
@@ -51,7 +51,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Everything that tells two scans of a campaign apart, so that each has a folder of its own."""
+        """A unique name for each scan of a campaign, used as its folder."""
         usual = ModelSpec("")
         model = f"{self.model.name.strip('/')}@{self.model.revision or 'main'}"
         for part in ("dtype", "adapter", "part"):
@@ -75,13 +75,13 @@ class Campaign:
 
     @classmethod
     def load(cls, path: str | Path) -> "Campaign":
-        """From a YAML file; everything that is wrong with it is reported at once."""
+        """Loads a YAML file; reports all problems at once."""
         return replace(cls.parse(read_yaml(Path(path)), str(path)), file=str(path))
 
     @classmethod
     def parse(cls, content: Any, where: str) -> "Campaign":
         if not isinstance(content, dict):
-            raise InputError(f"{where} must hold the keys out, models, data and settings")
+            raise InputError(f"{where} must have the keys out, models, data and settings")
         checked = Checked(where)
         checked.known(content, flag_names(CampaignOptions), "the campaign", CampaignOptions)
         models = [m for given in checked.items(content, "models") for m in checked.models(given)]
@@ -94,7 +94,7 @@ class Campaign:
         cells = tuple(Cell(m, d, data[d], s, settings[s]) for m in models for d in data for s in settings)
         for name, times in Counter(cell.name for cell in cells).items():
             if not name.isprintable() or max(map(len, name.encode().split(b"/"))) > LONGEST_NAME:
-                checked.problems.append(f"{name[:80]!r} cannot be the name of a folder")
+                checked.problems.append(f"{name[:80]!r} cannot be used as a folder name")
             if times > 1:
                 checked.problems.append(f"{name} is listed {times} times")
         checked.finish()
@@ -111,7 +111,7 @@ def read_yaml(path: Path) -> Any:
         def compose_node(self, parent: Any, index: Any) -> Any:
             self.depth += 1
             if self.depth > YAML_LEVELS_AT_MOST:
-                raise InputError(f"{path} is nested too deeply to be a campaign")
+                raise InputError(f"{path} is nested too deeply for a campaign file")
             if self.check_event(yaml.AliasEvent):
                 alias = self.peek_event()
                 raise InputError(
@@ -136,7 +136,7 @@ def read_yaml(path: Path) -> Any:
 
 @dataclass
 class Checked:
-    """Reads the parts of a campaign file and collects what is wrong with them."""
+    """Parses a campaign file and collects all problems."""
 
     where: str
     problems: list[str] = field(default_factory=list)
@@ -151,7 +151,7 @@ class Checked:
     def items(self, content: Mapping[str, Any], name: str) -> list[Any]:
         found = content.get(name)
         if not isinstance(found, list) or not found:
-            self.problems.append(f"{name}: give a list of at least one")
+            self.problems.append(f"{name}: give a non-empty list")
             return []
         return found
 
@@ -159,7 +159,7 @@ class Checked:
         """A name, or a name with options and `revisions`."""
         given = {"name": given} if isinstance(given, str) else given
         if not isinstance(given, dict) or not isinstance(given.get("name"), str):
-            self.problems.append(f"a model is a name, or name: with options, not {given!r}")
+            self.problems.append(f"a model must be a name, or a mapping with name: and options, not {given!r}")
             return
         names = flag_names(ModelSpec)
         if not self.known(given, (*names, "revisions"), f"model {given['name']}", ModelSpec):
@@ -173,16 +173,16 @@ class Checked:
             yield ModelSpec(**options | {"revision": None if revision is None else str(revision)})
 
     def named(self, given: Any, what: str, names: tuple[str, ...], options: type) -> dict[str, dict[str, Any]]:
-        """A name for each choice, and its options."""
+        """Parses named groups of options."""
         if not isinstance(given, dict) or not given or not all(isinstance(v, dict) for v in given.values()):
-            self.problems.append(f"{what}: give each a name and options, such as wiki: {{{names[0]}: ...}}")
+            self.problems.append(f"{what}: give a mapping from names to options, such as wiki: {{{names[0]}: ...}}")
             return {}
         for name, values in given.items():
             if not str(name).replace("-", "").replace("_", "").isalnum():
-                self.problems.append(f"{what} {name!r}: a name has letters, digits, - and _ only")
+                self.problems.append(f"{what} {name!r}: use only letters, digits, - and _ in names")
             self.known(values, names, f"{what} {name}", options)
             if what == "data" and "data" not in values:
-                self.problems.append(f"data {name}: say which, such as data: texts.parquet")
+                self.problems.append(f"data {name}: add the file or data set, such as data: texts.parquet")
         return {str(name): values for name, values in given.items()}
 
     def engine(self, given: Any) -> EngineWord | Cluster:
@@ -259,8 +259,8 @@ def campaign(file: "str | Path | Campaign", on_event: OnEvent = lambda event: No
     table.save(plan.out)
     if failed:
         reasons = "; ".join(dict.fromkeys(f"{model.name}: {why}" for model, why in failed))
-        message = f"{len(failed)} of {len(plan.cells)} scans failed, the others are in the table: {reasons}"
-        raise RunError(f"{message}. Run the same command to try them again")
+        message = f"{len(failed)} of {len(plan.cells)} scans failed; the others are in the table. {reasons}"
+        raise RunError(f"{message}. Run the same command again to retry")
     return table
 
 
@@ -272,7 +272,7 @@ def run_here(plan: Campaign, waiting: Mapping[ModelSpec, Sequence[Cell]], on_eve
 
 
 def run_on_ray(plan: Campaign, waiting: Mapping[ModelSpec, Sequence[Cell]], on_event: OnEvent) -> Failures:
-    """Many models at once, each with its share of the workers."""
+    """Runs several models at once, each with a share of the workers."""
     cluster = as_cluster(plan.engine)
     # Threads are set once for this process: the models below share it, and each would restore what it found.
     with joined(cluster), threads(threads_of(cluster)):
@@ -289,7 +289,7 @@ def run_on_ray(plan: Campaign, waiting: Mapping[ModelSpec, Sequence[Cell]], on_e
 
 
 def run_model(plan: Campaign, engine: EngineWord | Cluster, cells: Sequence[Cell], on_event: OnEvent) -> Failures:
-    """The scans of one model, one after the other; what failed is returned, not raised."""
+    """Runs the scans of one model one by one; failures are returned, not raised."""
     failed: Failures = []
 
     def fail(cell: Cell, error: Exception) -> None:
@@ -345,16 +345,18 @@ def is_done(plan: Campaign, cell: Cell) -> bool:
     if data is None:
         return False
     record = CELL.parse(data, f"{folder}/{CELL.file}")
-    recorded_hash = record.pop("data_hash", None)  # earlier versions recorded none
+    recorded_hash = record.pop("data_hash", None)  # not recorded by earlier versions
     recorded_model = record.pop("model_hash", None)
     if record != json.loads(record_bytes(cell.record())):
-        raise RunError(f"{folder} holds a scan with other settings; give the data or the settings another name")
+        raise RunError(
+            f"{folder} contains a scan with other settings; rename the data or the settings in the campaign file"
+        )
     if recorded_hash is not None and recorded_hash != hash_of_data(cell):
         changed = f"{cell.data['data']} has changed since {folder} was scanned"
-        raise RunError(f"{changed}; give the changed data another name, or delete that folder")
+        raise RunError(f"{changed}; rename the changed data in the campaign file, or delete that folder")
     if recorded_model is not None and recorded_model != hash_of_model(cell):
         changed = f"the files of {cell.model.name} have changed since {folder} was scanned"
-        raise RunError(f"{changed}; put the changed model elsewhere, or delete that folder")
+        raise RunError(f"{changed}; move the changed model to another path, or delete that folder")
     return folder.read(RUN_FILE) is not None
 
 

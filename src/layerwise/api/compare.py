@@ -1,4 +1,4 @@
-"""compare: what differs between runs."""
+"""compare: differences between runs."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""plot: one figure for a paper."""
+"""plot: draw one figure for a paper."""
 
 from pathlib import Path
 from typing import Any
@@ -78,7 +78,7 @@ def plot(
     ).of_figure()
     require_figure(figure, options)
     if not runs:
-        raise InputError("no run is named; pass folders that scan, stress or eval wrote")
+        raise InputError("no run given; pass folders written by scan, stress or eval")
     path = None if out is None else require_new_file(out, overwrite=overwrite)
     if path is not None:
         require_suffix(path)

@@ -1,4 +1,4 @@
-"""report: runs as one HTML file."""
+"""report: show runs in one HTML file."""
 
 import warnings
 from collections.abc import Iterator, Sequence
@@ -46,7 +46,7 @@ def report(*runs: Run | LayerTable | str | Path, html: str | Path, title: str = 
     """
     options = ReportOptions(html=html, title=title, overwrite=overwrite)
     if not runs:
-        raise InputError("no run is named; pass folders that scan, stress or eval wrote")
+        raise InputError("no run given; pass folders written by scan, stress or eval")
     require_new_file(html, overwrite=overwrite, ours=is_page)
     opened = [part for run in runs for part in Run.open(run).each_model()]
     places = dict.fromkeys(run.name or NO_PLACE for run in opened)  # a campaign is one place with several models
@@ -60,7 +60,7 @@ def write_page(path: str | Path, text: str) -> Path:
 
 
 def correlated_pairs(runs: Sequence[Run]) -> Iterator[tuple[int, pd.DataFrame]]:
-    """The number of a scan, and its correlations with each eval of the same weights that shares layers with it."""
+    """The index of each scan, with its correlations with each eval of the same model."""
     scans = [(number, run, run.table.model) for number, run in enumerate(runs) if run.kind == "scan"]
     evals = [(run, run.table.model) for run in runs if run.kind == "eval"]
     for number, scanned, scanned_model in scans:
@@ -73,11 +73,11 @@ def correlated_pairs(runs: Sequence[Run]) -> Iterator[tuple[int, pd.DataFrame]]:
                     try:
                         yield number, correlations(scanned.table, table)
                         break
-                    except InputError:  # several prompts or lengths: the first alone; no four layers: nothing to show
+                    except InputError:  # several prompts or lengths: try only the first; under four layers: nothing
                         continue
 
 
 def of_one_recipe(scored: LayerTable) -> LayerTable:
-    """The scores of bare layers, or of the first map where there are none: one score per layer and readout."""
+    """The scores of plain layers, or of the first map if there are none: one score per layer and readout."""
     first = next((s for s in scored if s.transform == "none"), next(iter(scored)))
     return LayerTable(tuple(s for s in scored if s.recipe[3:] == first.recipe[3:]), scored.run)

@@ -7,7 +7,7 @@ from layerwise.cli.flags import add_options, chosen
 from layerwise.cli.shared import add_json
 from layerwise.options.compare import CompareOptions
 
-HELP = "what differs between runs: fine-tunes, sizes, checkpoints, architectures"
+HELP = "compare runs: fine-tunes, model sizes, checkpoints, architectures"
 
 
 def add_arguments(parser: ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""`layerwise plot`: one figure for a paper, as PDF, SVG or PNG."""
+"""`layerwise plot`: draw one figure for a paper, as PDF, SVG or PNG."""
 
 import sys
 from argparse import ArgumentParser, Namespace
@@ -8,7 +8,7 @@ from layerwise.cli.shared import short_warnings
 from layerwise.options.field import declared
 from layerwise.options.plot import PlotOptions
 
-HELP = "one figure for a paper, as PDF, SVG or PNG"
+HELP = "draw one figure for a paper, as PDF, SVG or PNG"
 
 
 def add_arguments(parser: ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""plot: one figure for a paper."""
+"""plot: draw one figure for a paper."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""report: runs as one HTML file."""
+"""report: show runs in one HTML file."""
 
 from dataclasses import dataclass
 from pathlib import Path

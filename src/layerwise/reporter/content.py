@@ -1,4 +1,4 @@
-"""What a page shows, as plain data: models, curves, scores, correlations, picks and trade-offs, ready for JSON."""
+"""The data of a page, ready for JSON: models, curves, scores, correlations and trade-offs."""
 
 import math
 from collections import Counter
@@ -14,12 +14,12 @@ from layerwise.runs.labels import model_labels, training_step
 from layerwise.runs.scores import LayerScore
 from layerwise.runs.table import LayerTable
 
-DIGITS = 5  # more than a picture can show, and half the bytes
+DIGITS = 5  # more than a chart can show, at half the size
 SETTING = ("metric", "rows", "tokens", "pooling", "norm")  # of the curves that one picture shows
 
 
 def run_labels(runs: Sequence[Run]) -> list[str]:
-    """The model's short name; where a model has two runs of one kind, also the folder or the place in the list."""
+    """The model's short name; if a model has several runs of one kind, also the folder name or number."""
     models = model_labels([run.table for run in runs])
     pairs = list(zip(models, (run.kind for run in runs), strict=True))
     several = Counter(pairs)
@@ -28,7 +28,7 @@ def run_labels(runs: Sequence[Run]) -> list[str]:
         f"{label} · {place}" if several[label, kind] > 1 else label
         for (label, kind), place in zip(pairs, where, strict=True)
     ]
-    named = Counter(zip(labels, (run.kind for run in runs), strict=True))  # two folders may share their last part
+    named = Counter(zip(labels, (run.kind for run in runs), strict=True))  # two folders may have the same name
     return [
         f"{label} · {number}" if named[label, run.kind] > 1 else label
         for number, (label, run) in enumerate(zip(labels, runs, strict=True), start=1)
@@ -136,7 +136,7 @@ def point(s: LayerScore) -> dict[str, Any]:
 
 
 def short(value: float) -> float | None:
-    """A number as JSON can hold it, in few digits; None where it is undefined."""
+    """A number rounded for JSON; None if it is not finite."""
     return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
 
 

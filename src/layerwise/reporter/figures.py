@@ -57,9 +57,9 @@ STYLE: Any = {
     "axes.grid": False,
     "figure.dpi": 150,
     "savefig.dpi": 300,
-    "pdf.fonttype": 42,  # text stays text
-    "svg.hashsalt": "layerwise",  # the same figure gives the same file
-    "text.parse_math": False,  # a dollar in a model's name is a dollar
+    "pdf.fonttype": 42,  # embeds fonts, so that text stays selectable
+    "svg.hashsalt": "layerwise",  # identical figures give identical files
+    "text.parse_math": False,  # a $ in a model name is not math mode
 }
 
 
@@ -67,7 +67,7 @@ STYLE: Any = {
 def canvas(ax: Any, height: float) -> Iterator[Any]:
     """The Axes to draw on, given or new, in the style of all figures."""
     if find_spec("matplotlib") is None:
-        raise MissingExtra("figures are drawn by matplotlib: pip install 'layerwise[plot]'")
+        raise MissingExtra("figures need matplotlib: pip install 'layerwise[plot]'")
     import matplotlib.pyplot as plt
 
     with plt.rc_context(STYLE):
@@ -97,7 +97,9 @@ def checkpoints(table: LayerTable, *, metric: str | None = None, ax: Any = None,
     chosen = [(training_step(label), curve) for label, curve, _ in chosen_curves(table, metric, **setting)]
     steps = sorted((step, curve) for step, curve in chosen if step is not None)
     if len(steps) < 2:
-        raise InputError("checkpoints need runs of at least two models whose names end with a step, such as .../step64")
+        raise InputError(
+            "the checkpoints figure needs runs of at least two models whose names end with a step, such as .../step64"
+        )
     layers = sorted({s.layer for _, curve in steps for s in curve})
     known = [{s.layer: s.value for s in curve} for _, curve in steps]
     values = [[row.get(layer, math.nan) for layer in layers] for row in known]
@@ -127,7 +129,7 @@ def heatmap(table: LayerTable, *, ax: Any = None, **setting: Any) -> Any:
         drawn = draw_grid(ax, values, RAMP, xs=layers, ys=[words(metric) for metric in metrics])
         ax.set(xlabel="layer")
         bar = ax.figure.colorbar(drawn, ax=ax, ticks=[0, 1], pad=0.02)
-        bar.ax.set_yticklabels(["smallest", "largest"])
+        bar.ax.set_yticklabels(["min", "max"])
     return ax
 
 
@@ -135,8 +137,8 @@ def stress(table: LayerTable, *, metric: str | None = None, ax: Any = None, **se
     """One metric by layer on stressed prompts, one line per level, from light to dark."""
     kinds = list(dict.fromkeys(s.condition for s in table if s.condition))
     if len(kinds) != 1:
-        has = f"these runs have {', '.join(kinds)}" if kinds else "none of these runs is one"
-        raise InputError(f"a stress figure shows one run of `layerwise stress`; {has}")
+        has = f"these runs have {', '.join(kinds)}" if kinds else "none was passed"
+        raise InputError(f"a stress figure shows a single run of `layerwise stress`; {has}")
     chosen = sorted(chosen_curves(table, metric, stressed=True, **setting), key=lambda found: found[1][0].level)
     with canvas(ax, 2.3) as ax:
         use_scale(ax, chosen)
@@ -178,19 +180,19 @@ def scored_alike(frame: pd.DataFrame, pooling: str | None, transform: str | None
     for name, option, word in (("task_pooling", "pooling", pooling), ("transform", "transform", transform)):
         has = list(frame[name].unique())
         if word is not None and word not in has:
-            raise InputError(f"no score with {option} {word!r}; there are {', '.join(has)}")
+            raise InputError(f"no score with {option} {word!r}; choose from {', '.join(has)}")
         if word is None and len(has) > 1:
-            hint = f"{option} {has[0]} is shown, not {', '.join(has[1:])}; choose with {option}=..."
+            hint = f"only {option} {has[0]} is shown, not {', '.join(has[1:])}; choose with {option}=..."
             warnings.warn(hint, stacklevel=3)
         frame = frame[frame[name] == (word or has[0])]
     return frame
 
 
 def tradeoff(record: Mapping[str, Any], *, cost: str = "latency", ax: Any = None) -> Any:
-    """The score of each layer by its cost; filled points are on the Pareto front, numbers are layers."""
+    """The score of each layer by its cost; filled points are Pareto-optimal, numbers are layers."""
     rows = [row for row in record.get("layers", []) if row.get("score") is not None and row.get(cost) is not None]
     if not rows:
-        raise InputError(f"no layer has both a score and a {cost}; a run folder with tradeoff.json is needed")
+        raise InputError(f"no layer has both a score and a {cost}; pass a run folder with tradeoff.json")
     front = sorted((row for row in rows if row.get("pareto")), key=lambda row: row[cost])
     units = record.get("units", {})
     with canvas(ax, 2.3) as ax:
@@ -217,7 +219,7 @@ def cka(pair: Mapping[str, Any], *, ax: Any = None) -> Any:
     """Linear CKA between the layers of two models on the same texts."""
     found = pair.get("cka")
     if not found:
-        raise InputError("the two runs keep no pooled rows of the same texts; scan both into folders on the same data")
+        raise InputError("the two runs have no stored rows of the same texts; scan both with --out on the same data")
     values = [[math.nan if v is None else v for v in line] for line in found["values"]]
     with canvas(ax, 2.7) as ax:
         drawn = draw_grid(ax, values, RAMP, xs=found["second_layers"], ys=found["first_layers"], low=0, high=1)
@@ -252,7 +254,7 @@ def require_figure(figure: str, options: Mapping[str, Any]) -> None:
     require_word("figure", figure, FIGURES)
     if unknown := set(options) - OPTIONS[figure]:
         taken = ", ".join(sorted(OPTIONS[figure]))
-        raise InputError(f"figure {figure} takes no {', '.join(sorted(unknown))}; it takes {taken}")
+        raise InputError(f"figure {figure} has no option {', '.join(sorted(unknown))}; it accepts {taken}")
 
 
 def require_suffix(path: Path) -> None:
@@ -276,7 +278,7 @@ def save(ax: Any, path: Path, *, close: bool = True) -> None:
 
 def require_unstressed(table: LayerTable) -> None:
     if all(s.condition for s in table):
-        raise InputError("this is a run of `layerwise stress`, which --figure stress draws")
+        raise InputError("this is a run of `layerwise stress`; use --figure stress")
 
 
 def chosen_curves(
@@ -292,11 +294,11 @@ def chosen_curves(
         has = list(dict.fromkeys(getattr(s, name) for s in wanted))
         word = setting.get(name) or next(iter(has), "")
         if has and word not in has and "-" not in has:
-            raise InputError(f"{metric} has no {name} {word!r} here; it has {', '.join(has)}")
+            raise InputError(f"{metric} has no {name} {word!r}; choose from {', '.join(has)}")
         wanted = [s for s in wanted if getattr(s, name) in (word, "-")]
     if not wanted:
         metrics = ", ".join(dict.fromkeys(s.metric for s in scores))
-        raise InputError(f"no metric {metric!r} to draw; there are {metrics or 'none'}")
+        raise InputError(f"no metric {metric!r} in this run; choose from {metrics or 'none'}")
     curves = LayerTable(tuple(wanted)).curves()
     norm = setting.get("norm") or wanted[0].norm
     return [

@@ -27,7 +27,7 @@ class Mean:
     @classmethod
     def of(cls, rows: Sequence[LayerScore]) -> "Mean":
         value = sum(s.value for s in rows) / len(rows)
-        # Tasks are independent data sets: half widths add up as squares, on each side.
+        # Tasks are independent data sets: half-widths add in quadrature, on each side.
         low = value - math.hypot(*(s.value - s.ci_low for s in rows)) / len(rows)
         high = value + math.hypot(*(s.ci_high - s.value for s in rows)) / len(rows)
         return cls(value, low, high)
@@ -79,14 +79,16 @@ def overview(label: str, runs: Sequence[Run], labels: Sequence[str]) -> dict[str
 
 
 def best_and_last(scored: LayerTable) -> tuple[tuple[int, Mean] | None, Mean | None]:
-    """The layer with the best mean score, and the mean score of the last layer as it is usually used."""
+    """The layer with the best mean score, and the mean score of the model's usual output."""
     first = next(iter(scored.scores), None)
     if first is None:
         return None, None
     tasks = {s.metric for s in scored}
     points: dict[tuple[int, str], list[LayerScore]] = {}
     for s in scored:
-        if s.recipe[1:] == first.recipe[1:] and s.value == s.value:  # as the first row, in either norm
+        if (
+            s.recipe[1:] == first.recipe[1:] and s.value == s.value
+        ):  # the same recipe as the first row, with either norm
             points.setdefault((s.layer, s.norm), []).append(s)
     means = {key: Mean.of(rows) for key, rows in points.items() if len(rows) == len(tasks)}
     raw = {layer: mean for (layer, norm), mean in means.items() if norm == first.norm}
@@ -100,7 +102,7 @@ def best_and_last(scored: LayerTable) -> tuple[tuple[int, Mean] | None, Mean | N
 
 
 def numbers(runs: Sequence[Run], labels: Sequence[str]) -> str:
-    """Every metric and task in its first setting, with 95 % intervals, as a table to unfold."""
+    """Every metric and task in its first setting, with 95 % intervals, as a collapsible table."""
     lines = [line for run, label in zip(runs, labels, strict=True) for line in lines_of(run, label)]
     if not lines:
         return ""
@@ -109,12 +111,12 @@ def numbers(runs: Sequence[Run], labels: Sequence[str]) -> str:
     words = ("model", "metric", "rows", "tokens", "pooling", "norm", "how")
     caption = "Every metric and task in its first setting; 95 % intervals in brackets"
     return (
-        f"<details><summary>All metrics in numbers</summary>{table(head, rows, words=words, caption=caption)}</details>"
+        f"<details><summary>All metrics as a table</summary>{table(head, rows, words=words, caption=caption)}</details>"
     )
 
 
 def lines_of(run: Run, label: str) -> list[dict[str, str]]:
-    """One line per curve of a scan or an eval: its ends, its smallest and largest value."""
+    """One line per curve of a scan or an eval: its ends, its minimum and maximum."""
     if run.kind == "stress":
         return []
     firsts: dict[str, tuple[str, str]] = {}
@@ -142,8 +144,8 @@ def lines_of(run: Run, label: str) -> list[dict[str, str]]:
                 "first layer": with_interval(curve[0]),
                 "last layer": with_interval(curve[-1]),
                 "last, normed": with_interval(normed[-1]) if normed and norm != "normed" else "",
-                "smallest": f"{least.value:.4g} at {least.layer}" if least else "",
-                "largest": f"{most.value:.4g} at {most.layer}" if most else "",
+                "minimum": f"{least.value:.4g} at {least.layer}" if least else "",
+                "maximum": f"{most.value:.4g} at {most.layer}" if most else "",
                 "by layer": sparkline([s.value for s in curve]),
             }
         )

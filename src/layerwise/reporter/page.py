@@ -1,6 +1,6 @@
-"""One HTML file that shows a set of runs: it works offline, makes no request, and treats all names as text.
+"""One HTML file that shows a set of runs: it works offline, loads nothing from the network, and escapes all names.
 
-Text and tables are written here; the scripts in assets/ draw the pictures from data in the page.
+Text and tables are written here; the scripts in assets/ draw the charts from data in the page.
 """
 
 import base64
@@ -23,30 +23,30 @@ HEADINGS = {
     "pick": ("Recommended layer", ""),
     "curves": (
         "Metrics by depth",
-        "Bands are 95 % intervals. A ring is the last layer after the final norm; if it lies outside the picture, an "
+        "Bands are 95 % intervals. A ring is the last layer after the final norm; if it lies outside the chart, an "
         "arrow at the edge shows its value. A metric describes a layer. Only labelled data can show whether the layer "
         "is useful for a task.",
     ),
-    "training": ("During training", "Each metric by layer and training step, on one scale."),
-    "changes": ("Differences by layer", "Second model minus first, at the same depth, with 95 % intervals."),
+    "training": ("During training", "Each metric by layer and training step, on a common scale."),
+    "changes": ("Differences by layer", "Second model minus first, at the same relative depth, with 95 % intervals."),
     "cka": (
         "Similarity of layers",
-        "Linear CKA of pooled vectors of the same texts: 1 means the same geometry up to rotation and scale.",
+        "Linear CKA of pooled vectors of the same texts: 1 means identical up to rotation and scale.",
     ),
     "heat": ("All metrics at a glance", ""),
     "scores": ("Task scores", ""),
     "correlation": (
-        "Metrics and scores",
+        "Correlation of metrics and scores",
         "Correlation over the layers of one model. It describes this model and tests nothing. Signs differ between "
         "model families, so do not use it as a rule for another model.",
     ),
     "tradeoff": ("Score and cost of each layer", ""),
-    "stress": ("Stress tests", "Metrics on prompts that are made more and more extreme, one line per level."),
-    "provenance": ("How this was made", ""),
+    "stress": ("Stress tests", "Increasingly extreme prompts, one line per level."),
+    "provenance": ("Provenance", ""),
 }
 SCRIPTS = ("tools.js", "cards.js", "lines.js", "heat.js", "scatter.js", "sections.js")
 GENERATOR = '<meta name="generator" content="layerwise">'
-WITHOUT_SCRIPT = "The pictures need JavaScript. The summary, the numbers and the commands on this page do not."
+WITHOUT_SCRIPT = "The charts need JavaScript. The summary, the numbers and the provenance do not."
 PLACEHOLDERS = ("TEXTS.txt", "RUN", "ROOT", "MODEL", "RECIPE1.json", "FIT", "LABELS")
 FILL_IN = "Replace words in capitals: they stand for objects that were passed from Python, or were not recorded."
 
@@ -100,7 +100,7 @@ def document(title: str, made_of: str, parts: Mapping[str, str], data: Mapping[s
     sections = "".join(section(name, inner) for name, inner in parts.items())
     # The controls come before the first section that they control.
     first = next((name for name in ("curves", "scores", "stress") if name in parts), "provenance")
-    bar = '<div id="controls" class="bar" role="toolbar" aria-label="What is shown" hidden></div>'
+    bar = '<div id="controls" class="bar" role="toolbar" aria-label="Display settings" hidden></div>'
     sections = sections.replace(f'<section id="{first}"', f'{bar}<section id="{first}"', 1)
     return f"""<!doctype html>
 <html lang="en" data-theme="light">
@@ -113,7 +113,7 @@ def document(title: str, made_of: str, parts: Mapping[str, str], data: Mapping[s
 <style>{style}</style>
 </head>
 <body>
-<a class="skip" href="#summary">Skip to the summary</a>
+<a class="skip" href="#summary">Skip to summary</a>
 <div class="wrap">
 <header class="top"><div>
 <p class="kicker">layerwise report</p><h1 dir="auto">{escape(title)}</h1><p class="quiet">{escape(made_of)}</p>
@@ -121,7 +121,7 @@ def document(title: str, made_of: str, parts: Mapping[str, str], data: Mapping[s
 <nav aria-label="Sections"><ul>{links}</ul></nav>
 <noscript><p>{WITHOUT_SCRIPT}</p></noscript>
 <main>{sections}</main>
-<footer>Made by layerwise. This file is complete and needs no network.</footer>
+<footer>Made with layerwise. This file is self-contained and works offline.</footer>
 </div>
 <div id="tip" aria-hidden="true" hidden></div>
 <div id="announcer" class="visually-hidden" aria-live="polite"></div>
@@ -137,7 +137,7 @@ def source(name: str) -> str:
 
 
 def digest(text: str) -> str:
-    """The name by which a Content-Security-Policy allows one inline script or style, and no other."""
+    """The hash with which a Content-Security-Policy allows exactly one inline script or style."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
@@ -149,7 +149,7 @@ def section(name: str, inner: str) -> str:
 
 
 def cards(there: Any, *, wide: bool = False) -> str:
-    """An empty place that the script fills with cards; nothing where there is nothing to draw."""
+    """An empty container that the script fills with cards; an empty string if there is nothing to draw."""
     return f'<div class="cards{" wide" if wide else ""}"></div>' if there else ""
 
 
@@ -177,7 +177,7 @@ def provenance_section(runs: Sequence[Run], labels: Sequence[str], made_by: Sequ
     fill_in = f'<p class="quiet">{escape(FILL_IN)}</p>' if blanks else ""
     copy = '<button type="button" data-copies="commands" hidden>Copy</button>'
     return (
-        "<p>These commands make the runs and this page again:</p>"
+        "<p>These commands reproduce the runs and this page:</p>"
         f'<div class="command"><pre id="commands" tabindex="0">{escape(chr(10).join(lines))}</pre>{copy}</div>'
         f"{fill_in}{details}"
     )

@@ -33,7 +33,7 @@ def facts(table: LayerTable) -> Facts:
         "hash of the model's files": model.get("fingerprint", ""),
         "family": model.get("family", ""),
         "layers x width": size,
-        "computed in": " on ".join(str(model[k]) for k in ("dtype", "device") if k in model),
+        "dtype and device": " on ".join(str(model[k]) for k in ("dtype", "device") if k in model),
         "texts": data.get("name", ""),
         "number of texts": counted(first) if data else "",
         "hash of the texts": data.get("fingerprint", ""),
@@ -48,7 +48,7 @@ def facts(table: LayerTable) -> Facts:
 
 
 def first_run(table: LayerTable) -> Mapping[str, Any]:
-    """The run itself; of a joined table, such as that of a stress test, the first of its runs."""
+    """The run record; for a joined table, such as a stress test, that of its first run."""
     runs = table.run.get("runs") or [table.run]
     return dict(runs[0])
 
@@ -88,7 +88,7 @@ def commands(runs: Sequence[Run], page_words: Sequence[str] = ()) -> list[str]:
 
 
 def command(table: LayerTable, out: str) -> str:
-    """The command that makes the run again: as it was typed, else put together from what the run recorded."""
+    """The command that reproduces the run: as typed, or reconstructed from the record."""
     first = first_run(table)
     if words := typed_words(first.get("environment", {}).get("command")):
         return shlex.join(words)

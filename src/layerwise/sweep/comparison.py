@@ -1,4 +1,4 @@
-"""What differs between runs, layer by layer: base and fine-tune, sizes of a family, checkpoints, architectures.
+"""Differences between runs by layer: base and fine-tune, model sizes, checkpoints, architectures.
 
 Layers are compared at the same depth: layer k of L with the layer nearest to k / L of the other model, ties to the
 shallower. If both runs kept the values of single texts, differences are paired by text.
@@ -160,7 +160,7 @@ def require_one_model(run: Run) -> None:
     models = sorted({f"{s.model} @ {s.revision} {s.model_hash[:14]}".strip() for s in run.table})
     if len(models) > 1:
         listed = ", ".join(models[:3]) + (", ..." if len(models) > 3 else "")
-        raise InputError(f"{run.place} holds runs of {len(models)} models ({listed}); pass the folder of each run")
+        raise InputError(f"{run.place} contains runs of {len(models)} models ({listed}); pass the folder of each run")
 
 
 def differing_settings(first: LayerTable, second: LayerTable) -> tuple[str, ...]:
@@ -177,10 +177,10 @@ def differing_settings(first: LayerTable, second: LayerTable) -> tuple[str, ...]
 def with_prompts(pair: Pair, first: Run, second: Run) -> Pair:
     """The pair, with differences paired over the texts that both runs read; a note where there are none."""
     if lacking := [run for run in (first, second) if not run.keeps_prompts]:
-        older = "" if lacking[0].has_marker else " that carry a checksum"
+        older = "" if lacking[0].has_marker else " with a checksum"
         note = f"{lacking[0].place} keeps no values of single texts{older} (scan with --keep-prompts all)"
     else:
-        opened = Prompts.open(first), Prompts.open(second)  # raises where a file is damaged
+        opened = Prompts.open(first), Prompts.open(second)  # raises if a file is damaged
         try:
             return replace(pair, changes=with_pairs(pair.changes, *opened))
         except InputError as error:
@@ -189,8 +189,8 @@ def with_prompts(pair: Pair, first: Run, second: Run) -> Pair:
 
 
 def with_cka(pair: Pair, first: Run, second: Run, tokens: str) -> Pair:
-    """The pair, with CKA in that token choice; a note where the runs keep no rows of the same examples."""
-    states = [samples_of(run) for run in (first, second)]  # raises where a file is damaged
+    """The pair with CKA for that token choice, or with a note if the runs stored no rows of common examples."""
+    states = [samples_of(run) for run in (first, second)]  # raises if a file is damaged
     try:
         return replace(pair, cka=align((first, second), states, tokens))
     except NotComparable as error:
@@ -211,7 +211,9 @@ def changes_between(first: LayerTable, second: LayerTable) -> pd.DataFrame:
     one, two = by_setting(first), by_setting(second)
     found = [row for setting in one if setting in two for row in changes_of_curve(setting, one[setting], two[setting])]
     if not found:
-        raise InputError("the runs share no metric with the same rows, tokens, pooling and norm; scan them alike")
+        raise InputError(
+            "the runs share no metric with the same rows, tokens, pooling and norm; scan them with the same options"
+        )
     return pd.DataFrame(found)
 
 
@@ -226,7 +228,7 @@ def changes_of_curve(setting: tuple[str, ...], one: list[LayerScore], two: list[
     for s in one:
         other = min(two, key=lambda t: (round(abs(t.depth - s.depth), 9), t.layer))
         apart = other.value - s.value
-        # Two independent samples: halves of the intervals add up as squares. Too wide if the examples are the same.
+        # Independent samples: half-widths add in quadrature. Too wide if the examples are the same.
         half = math.hypot(s.ci_high - s.ci_low, other.ci_high - other.ci_low) / 2
         rows.append(
             {
@@ -266,7 +268,7 @@ def with_pairs(changes: pd.DataFrame, first: Prompts, second: Prompts) -> pd.Dat
 
 
 def first_setting(changes: pd.DataFrame) -> pd.DataFrame:
-    """Raw curves of each metric in the first row treatment, token choice and pooling that it has."""
+    """The curves of each metric with its first norm, row treatment, token choice and pooling."""
     raw = changes[changes.norm == changes.norm.iloc[0]]
     names = ["condition", "rows", "tokens", "pooling"]
     firsts = raw.groupby("metric", sort=False)[names].transform("first")
@@ -317,7 +319,7 @@ def cka_text(cka: Alignment) -> str:
 
 
 def range_text(table: LayerTable) -> str:
-    """The smallest and largest value of each metric in each run, with the layer, in its first setting."""
+    """The minimum and maximum of each metric in each run, with the layer, in its first setting."""
     found: dict[tuple[str, str], tuple[str, ...]] = {}
     for (model, condition, metric, *_), curve in table.curves().items():
         known = [s for s in curve if math.isfinite(s.value)]
@@ -326,7 +328,7 @@ def range_text(table: LayerTable) -> str:
         ends = [f(known, key=lambda s: s.value) for f in (min, max)]
         found.setdefault((metric, model), tuple(f"{short_number(s.value)} at {s.layer}" for s in ends))
     metrics = list(dict.fromkeys(metric for metric, _ in found))
-    rows: list[tuple[str, ...]] = [("metric", "run", "smallest", "largest")]
+    rows: list[tuple[str, ...]] = [("metric", "run", "minimum", "maximum")]
     rows += [(metric, *key[1:], *found[key]) for metric in metrics for key in found if key[0] == metric]
     return "\n".join(in_columns(rows, texts=2))
 

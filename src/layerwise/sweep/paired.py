@@ -40,7 +40,7 @@ class Difference:
 
     def __str__(self) -> str:
         numbers = f"{self.mean:+.4g} [{self.ci_low:.4g}, {self.ci_high:.4g}] over {self.n} texts, p = {self.p:.2g}"
-        return f"{numbers}: {'the layers differ' if self.clear else 'no clear difference'}"
+        return f"{numbers}: {'the layers differ' if self.clear else 'no significant difference'}"
 
     __repr__ = __str__
 
@@ -133,7 +133,7 @@ class Prompts:
             if "value" not in table.column_names:  # no metric of the run has a value per text
                 continue
             if lacking := set(COLUMNS) - set(table.column_names):
-                raise RunError(f"{where} has no column {', '.join(sorted(lacking))}; scan again into another folder")
+                raise RunError(f"{where} has no column {', '.join(sorted(lacking))}; repeat the scan in another folder")
             for name, word in wanted.items():
                 table = table.filter(pc.equal(table[name], word))
             parts.append(table.to_pandas())

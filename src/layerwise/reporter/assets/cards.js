@@ -154,7 +154,7 @@ const drawControls = () => {
   if (curves.length || D.eval.length) {
     bar.append(
       select(
-        "horizontal axis",
+        "x axis",
         [
           ["depth", "relative depth"],
           ["layer", "layer number"],

@@ -3,7 +3,7 @@
 // rows: [{label, note, cells: [{share, text, full, tipLines, mark}]}], columns: [label]. `share` is the place of a value on
 // the colour scale, `text` stands in the cell where there is room, `full` in the table, `tipLines` in the tip.
 
-const COLUMN_LABEL = 28; // letters of a slanted label
+const COLUMN_LABEL = 28; // maximum letters of a slanted label
 
 const heatLayout = (width, { rows, columns, slanted, gapBefore, low }) => {
   const narrow = width < 560;
@@ -16,7 +16,7 @@ const heatLayout = (width, { rows, columns, slanted, gapBefore, low }) => {
   const lengths = columns.map((label) => length(clip(String(label), COLUMN_LABEL)));
   const top = slanted ? Math.max(...lengths) * 4.9 + 14 : 6;
   const step = (width - left - notes) / columns.length;
-  const beyond = lengths.map((letters, c) => letters * 4 - (columns.length - c - 0.5) * step); // a slanted label leans out
+  const beyond = lengths.map((letters, c) => letters * 4 - (columns.length - c - 0.5) * step); // a slanted label may extend beyond the edge
   const right = slanted ? Math.max(8, ...beyond) : 8;
   const gap = gapBefore >= 0 ? 6 : 0;
   const wide = Math.min((width - left - notes - right - gap) / columns.length, slanted ? 74 : 60);
@@ -73,7 +73,7 @@ const drawSlantedLabels = (svg, columns, { fx, wide, top }) => {
   });
 };
 
-// As many layer numbers as there is room for; the column behind the gap always has its label.
+// As many layer numbers as fit; the column after the gap always has its label.
 const drawLayerLabels = (svg, columns, { fx, wide, left, bottom }, axis, gapBefore) => {
   const every = [1, 2, 5, 10, 20, 25, 50].find((n) => n * wide >= 24) || 100;
   columns.forEach((label, c) => {

@@ -66,7 +66,7 @@ const scatter = (plot, rows, cost, unit, model) => {
         { name: unit(cost), cells: [number(r[cost])] },
       ];
     showTip(
-      `layer ${r.layer}${r.pareto ? ", on the Pareto front" : ""}`,
+      `layer ${r.layer}${r.pareto ? ", Pareto-optimal" : ""}`,
       tipLines,
       svg.getBoundingClientRect(),
       fx(r[cost]),

@@ -57,8 +57,8 @@ const sections = {
       });
       return {
         title: D.models[model].label,
-        note: "Each row has its own scale, from its smallest to its largest value.",
-        key: [scaleKey("smallest", "largest")],
+        note: "Each row has its own scale, from its minimum to its maximum.",
+        key: [scaleKey("min", "max")],
         picture: (plot) => heatMap(plot, { rows, columns: layers }),
         table: () => heatTable(`${D.models[model].label}: metrics by layer`, { rows, columns: layers }),
       };
@@ -183,8 +183,8 @@ const sections = {
         .reverse();
       card(inside("cka"), () => ({
         title: pair.name,
-        note: `Rows are layers of ${clip(pair.first, 60)}. ${pair.cka.n} texts, tokens ${pair.cka.tokens}, mean pooled.`,
-        key: [scaleKey("0 unrelated", "1 same geometry")],
+        note: `Rows are layers of ${clip(pair.first, 60)}. Based on ${pair.cka.n} texts, tokens ${pair.cka.tokens}, mean pooling.`,
+        key: [scaleKey("0 (unrelated)", "1 (identical up to rotation)")],
         picture: (plot) =>
           heatMap(plot, { rows, columns: pair.cka.second_layers, axis: `layer of ${clip(pair.second, 40)}` }),
         table: () => heatTable(`Linear CKA: ${pair.name}`, { rows, columns: pair.cka.second_layers }),
@@ -230,7 +230,7 @@ const drawScores = () => {
     );
     return {
       title: tasks.length > 1 ? `Mean of ${tasks.length} tasks` : tasks[0],
-      note: "Points from 0 to 100. A ring is the last layer after the final norm, which is what is usually used." +
+      note: "Points from 0 to 100. A ring is the last layer after the final norm, the model's usual output." +
         (lines.some((line) => line.low) ? " Bands are 95 % intervals." : ""),
       picture: (plot) => lineChart(plot, lines, { unit: "points", tall: TALL }),
       table: () => lineTable("Mean score by layer", lines),
@@ -244,7 +244,7 @@ const drawScores = () => {
     const columns = normed ? [...layers, "norm"] : layers;
     return {
       title: D.models[model].label,
-      note: "Each task has its own scale. Diamond: best layer. Ring: last layer as usually used. Right: best | last.",
+      note: "Each task has its own scale. Diamond: best layer. Ring: the model's usual output. Right: best | last score.",
       key: [scaleKey("worst layer", "best layer")],
       picture: (plot) => heatMap(plot, { rows, columns, gapBefore: normed ? layers.length : -1 }),
       table: () => heatTable(`${D.models[model].label}: points by task and layer`, { rows, columns }),
@@ -314,7 +314,7 @@ const scoreRow = (line, layers, normed) => {
 };
 
 // ---- correlation ----------------------------------------------------------------------------------------------
-// A correlation has a metric's rows, tokens and pooling, and no norm of its own.
+// A correlation has the rows, tokens and pooling of its metric, but no norm.
 const settled = (rows) => fitting(rows.map((row) => ({ ...row, norm: "-" })));
 const scoredAs = (row) => (row.transform === "none" ? row.task_pooling : `${row.task_pooling} + ${row.transform}`);
 const drawCorrelation = () => {
@@ -333,7 +333,7 @@ const drawCorrelation = () => {
   if (scored.length > 1)
     chooser(
       "correlation",
-      "scores with pooling, map",
+      "pooling and map of the scores",
       scored.map((w) => [w, w]),
       (w) => {
         as = w;
@@ -355,7 +355,7 @@ const drawCorrelation = () => {
           const row = mine.find((r) => r.task === task),
             y = row ? row[measure] : null,
             p = row ? row[`${measure}_bends_p`] : null;
-          const bends = p === null ? "bends not tested" : `bends ${number(row[`${measure}_bends`])}, p ${number(p)}`;
+          const bends = p === null ? "bends: not tested" : `bends ${number(row[`${measure}_bends`])}, p ${number(p)}`;
           const text = y === null ? "" : y.toFixed(2).replace("-", "−").replace("0.", ".");
           return {
             share: y === null ? null : (y + 1) / 2,
@@ -373,7 +373,7 @@ const drawCorrelation = () => {
           "anyway. The p-value in the text of each cell tests the bends: whether the curves turn at the same layers.",
         key: [scaleKey(measure === "distance" ? "(no sign)" : "−1", "1", diverging)],
         picture: (plot) => heatMap(plot, { rows, columns: metrics.map(words), colour: diverging, slanted: true }),
-        table: () => heatTable(`${measure} of metrics with scores over layers`, { rows, columns: metrics.map(words) }),
+        table: () => heatTable(`${measure} correlation of metrics and scores over layers`, { rows, columns: metrics.map(words) }),
       };
     });
   }
@@ -399,7 +399,7 @@ const drawTradeOff = () => {
     const unit = (name) => (front.units[name] ? `${name}, ${clip(String(front.units[name]), 24)}` : name);
     card(inside("tradeoff"), () => ({
       title: D.models[front.model].label,
-      note: "Filled: no other layer is both better and cheaper (the Pareto front). Numbers are layers.",
+      note: "Filled points are Pareto-optimal: no other layer is both better and cheaper. Numbers are layers.",
       picture: (plot) =>
         scatter(
           plot,
@@ -410,7 +410,7 @@ const drawTradeOff = () => {
         ),
       table: () => ({
         caption: "Score and cost by layer",
-        head: ["layer", unit("score"), ...costs.map(unit), "on the Pareto front"],
+        head: ["layer", unit("score"), ...costs.map(unit), "Pareto-optimal"],
         rows: front.rows.map((r) => [
           r.layer,
           number(r.score),
@@ -433,11 +433,11 @@ addEventListener("resize", () => {
     redrawAll();
   }
 });
-let onScreen = null; // the theme to go back to after printing
+let onScreen = null; // the theme to restore after printing
 addEventListener("beforeprint", () => {
   hideTip();
   onScreen ??= theme;
-  setTheme("light"); // paper is white
+  setTheme("light"); // print in the light theme
   for (const one of cards) one.redraw(true);
   for (const more of document.querySelectorAll("details")) more.open = true;
 });
@@ -462,7 +462,7 @@ for (const button of document.querySelectorAll("button[data-copies]")) {
     }, 1500);
   });
 }
-// Ready is when the first pictures are on the screen.
+// The page is ready once the first charts are on the screen.
 requestAnimationFrame(() =>
   setTimeout(() => {
     performance.mark("drawn");

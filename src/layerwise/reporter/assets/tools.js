@@ -37,7 +37,7 @@ const tickText = (x) =>
   x !== 0 && (Math.abs(x) >= 1e5 || Math.abs(x) < 1e-3) ? x.toExponential(0) : String(Number(x.toPrecision(6)));
 const interval = (low, high) => (low === null || low === undefined ? "" : `[${number(low)}, ${number(high)}]`);
 
-// A label of at most so many lines, broken at spaces, underscores, or the capitals of CamelCase.
+// Wraps a label to at most `lines` lines, at spaces, underscores or CamelCase capitals.
 const wrap = (text, most, lines = 2) => {
   const parts = clip(text, 120).split(/(?<=[ _/·-])|(?<=[a-z0-9])(?=[A-Z])/u);
   const wrapped = [""];
@@ -76,7 +76,7 @@ const colourOf = (model) => {
 };
 const dashOf = (model) => (ordered ? null : [null, "6 3", "2 3"][Math.floor(model / colours().lines.length) % 3]);
 
-// ---- what is chosen -------------------------------------------------------------------------------------------
+// ---- current settings -------------------------------------------------------------------------------------------
 const curves = [...D.scan, ...D.stress];
 const options = (name, of = curves) => unique(of.map((line) => line[name])).filter((word) => word !== "-");
 const sameDepth = unique([...curves, ...D.eval].map((line) => line.depth)).length === 1;
