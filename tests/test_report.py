@@ -265,8 +265,11 @@ def test_the_pick_card_explains_its_probes_and_lists_all_layers_if_it_has_them()
     assert "<table" not in card
     card = pick_card("m", PICK | {"layers": PICKED_LAYERS})
     rows = re.findall(r"<tr>(.*?)</tr>", card)[1:]
-    assert len(rows) == 6 and "chosen" in rows[3] and "same within noise" in rows[2] and "0.60" in rows[3]
-    assert "+1.0 points (95 %: +0.0 to +2.0)" in rows[3] and "73.0" in rows[3]
+    assert len(rows) == 6 and "3, chosen" in rows[3] and "2, same" in rows[2] and "0.60" in rows[3]
+    assert "+1.0 [+0.0, +2.0]" in rows[3] and "73.0" in rows[3]
+    bare = {**PICKED_LAYERS[5], "gain": {"mean": 0, "low": 0, "high": 0}}
+    mapped = PICK | {"recipe": {**PICK["recipe"], "transform": "whiten+static"}, "layers": [bare]}
+    assert "5, no map" in pick_card("m", mapped) and ">0.0<" in pick_card("m", mapped)
     assert pick_card("m", {}) and "probes" not in pick_card("m", {"rule": "last", "keep_last": True}).lower()
 
 

@@ -14,6 +14,11 @@ PROBES = {
     "labels": "accuracy or rank correlation on your labels, cross-validated",
 }
 
+COLUMNS_EXPLAINED = (
+    "difference: points from the last layer. time: until that layer is computed; 1.00 is the whole forward pass. "
+    "same: scores the same as the best layer within noise."
+)
+
 
 def pick_cards(picks: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
     """A card for each pair of a model's label and its pick; the same pick in two folders is shown once."""
@@ -116,37 +121,46 @@ def probes_explained(pick: Mapping[str, Any]) -> str:
 
 
 def layer_table(pick: Mapping[str, Any]) -> str:
-    """All layers that were compared: probes, difference from the last layer, time; "" where the pick has none."""
+    """All layers that were compared: probes, difference from the last layer, time; "" if the pick has none."""
     rows = [row for row in pick.get("layers") or [] if isinstance(row, Mapping)]
     if not rows:
         return ""
     probes = list(dict.fromkeys(name for row in rows for name in row.get("scores") or {}))
-    chosen = pick.get("recipe") or {}
-    plain = str(chosen.get("transform", "none")).removesuffix(STATIC)
-    head = ["layer", "map", *probes, "against the last layer", "time", ""]
+    recipe = pick.get("recipe") or {}
+    head = ["layer", "difference (95 %)", *probes, "time"]  # a narrow screen shows the first columns
     body = [
         [
-            str(row.get("layer", "")),
-            str(row.get("transform", "none")),
+            layer_cell(row, recipe),
+            difference_cell(row.get("gain")),
             *(number((row.get("scores") or {}).get(name), ".1f") for name in probes),
-            interval(row.get("gain"), "+"),
             number(row.get("relative_time"), ".2f"),
-            note_of(row, chosen.get("layer"), plain),
         ]
         for row in rows
     ]
-    kept = [i for i, name in enumerate(head) if any(line[i] not in ("", "none") for line in body)]
-    caption = "Layers that were compared. time: until that layer is computed; 1.00 is the whole forward pass"
-    inner = table(
-        [head[i] or "note" for i in kept], [[line[i] for i in kept] for line in body], words=("map",), caption=caption
-    )
-    return f"<details open><summary>All layers</summary>{inner}</details>"
+    inner = table(head, body, words=(), caption="Layers that were compared")
+    note = f'<p class="quiet">{escape(COLUMNS_EXPLAINED)}</p>'
+    return f"<details open><summary>All layers</summary>{inner}{note}</details>"
 
 
-def note_of(row: Mapping[str, Any], layer: Any, plain: str) -> str:
-    if row.get("layer") == layer and row.get("transform", "none") == plain:
-        return "chosen"
-    return "same within noise" if row.get("same_within_noise") else ""
+def layer_cell(row: Mapping[str, Any], recipe: Mapping[str, Any]) -> str:
+    """The number of a layer, and what is special about it: chosen, the same within noise, or with another map."""
+    chosen_map = str(recipe.get("transform", "none")).removesuffix(STATIC)
+    transform = str(row.get("transform", "none"))
+    notes = [] if transform == chosen_map else ["no map" if transform == "none" else transform]
+    if row.get("layer") == recipe.get("layer") and transform == chosen_map:
+        notes.append("chosen")
+    elif row.get("same_within_noise"):
+        notes.append("same")
+    return ", ".join([str(row.get("layer", "")), *notes])
+
+
+def difference_cell(gain: Any) -> str:
+    """A difference with its interval, in as few characters as possible; 0 for the last layer itself."""
+    known = [number(gain.get(name), "+.1f") for name in ("mean", "low", "high")] if isinstance(gain, Mapping) else []
+    if len(known) < 3 or not all(known):
+        return known[0] if known else ""
+    mean, low, high = known
+    return "0.0" if low == high else f"{mean} [{low}, {high}]"
 
 
 def number(value: Any, form: str) -> str:
