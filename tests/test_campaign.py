@@ -72,7 +72,7 @@ def test_what_is_done_is_not_done_again_and_a_failure_stops_no_other(file, tmp_p
 def test_a_cell_that_changed_under_its_name_is_refused(file):
     layerwise.campaign(file)
     change(file, settings={"fast": {"metrics": "curvature"}})
-    with pytest.raises(RunError, match="give the data or the settings another name"):
+    with pytest.raises(RunError, match="rename the data or the settings"):
         layerwise.campaign(file)
 
 
@@ -80,7 +80,7 @@ def test_scans_that_differ_in_anything_have_folders_of_their_own(file, tiny_bert
     change(file, models=[tiny_bert, {"name": tiny_bert, "dtype": "float64"}])
     assert len({cell.name for cell in Campaign.load(file).cells}) == 8
     change(file, models=[tiny_bert, tiny_bert, {"name": "x", "revisions": "step1000"}])
-    with pytest.raises(InputError, match="asked for 2 times.*|revisions must be a list"):
+    with pytest.raises(InputError, match="listed 2 times.*|revisions must be a list"):
         Campaign.load(file)
 
 
@@ -106,11 +106,11 @@ def test_everything_that_is_wrong_with_a_file_is_told_at_once(file, tmp_path):
         Campaign.load(file)
     for part in (
         "has no 'colour'",
-        "a model is a name",
+        "a model must be a name",
         "did you mean dtype?",
-        "letters, digits",
+        "only letters, digits",
         "did you mean limit?",
-        "say which",
+        "add the file or data set",
         "'spark' is not one of",
         "did you mean metrics?",
     ):
@@ -151,3 +151,11 @@ def test_every_revision_is_a_model_of_its_own(file):
     change(file, models=[{"name": "org/model", "revisions": ["step1", "step2"]}])
     cells = Campaign.load(file).cells
     assert {cell.model.revision for cell in cells} == {"step1", "step2"} and len({cell.name for cell in cells}) == 8
+
+
+def test_a_page_of_a_campaign_names_its_file(file, tmp_path):
+    change(file, models=yaml.safe_load(file.read_text())["models"][:2], settings={"one": {"metrics": "curvature"}})
+    layerwise.campaign(file)
+    page = layerwise.report(tmp_path / "out", html=tmp_path / "p.html").read_text()
+    commands = re.search(r'<pre id="commands" tabindex="0">(.*?)</pre>', page, re.DOTALL).group(1).splitlines()
+    assert commands == [f"layerwise campaign {file}", f"layerwise report {tmp_path}/out --html {tmp_path}/p.html"]

@@ -11,6 +11,7 @@ from runs import eval_table, scan_table, stress_table
 
 import layerwise
 from layerwise.cli.main import main
+from layerwise.core.columns import in_columns, short_number
 from layerwise.core.errors import InputError, RunError
 from layerwise.metrics.linear_cka import cka_matrix, linear_cka
 from layerwise.runs.folder import Run
@@ -154,11 +155,27 @@ def test_the_command_prints_words_or_json_and_writes_a_page(two_runs, tmp_path, 
     runs, page = [str(run) for run in two_runs], tmp_path / "c.html"
     assert main(["compare", *runs, "--html", str(page)]) == 0
     printed = capsys.readouterr()
-    assert "CKA at equal depth over 28 examples" in printed.out and "paired over 28 prompts" in printed.out
+    assert "CKA at equal depth over 28 texts" in printed.out and "28 texts" in printed.out
     text = page.read_text()
-    assert all(f'<section id="{name}"' in text for name in ("told", "changes", "cka"))
+    assert all(f'<section id="{name}"' in text for name in ("compared", "changes", "cka"))
     assert main(["compare", *runs, "--json", "--rows", "raw"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert {row["rows"] for row in told["pairs"][0]["changes"]} == {"raw"}
     assert len(told["pairs"][0]["cka"]["values"]) == DEPTH + 1
     assert main(["compare", runs[0]]) == 2
+
+
+def test_a_comparison_prints_within_eighty_columns_and_cuts_no_number():
+    long = ("m" * 60, "prompt_entropy_normalized", "t" * 90)
+    tables = [scan_table(f"{'very-' * 12}long/{'name' * 9}{i}", metrics=long, shift=i * 12345.678) for i in range(3)]
+    text = str(layerwise.compare(*tables))
+    assert max(map(len, text.splitlines())) <= 80
+    assert "+12,346 [12,346, 12,346]" in text and "largest change" in text
+
+
+def test_columns_are_shortened_in_their_text_and_never_in_their_numbers():
+    rows = [("a" * 100, "b", "1" * 30), ("c", "d" * 50, "2")]
+    lines = in_columns(rows, texts=2)
+    assert max(map(len, lines)) <= 80 and "1" * 30 in lines[0] and "a…" in lines[0]
+    assert in_columns([("x", "1" * 99)], texts=1) == ["x  " + "1" * 99]
+    assert [short_number(x) for x in (0.123456, 999.4, 1234.5, 2e7)] == ["0.123", "999", "1,234", "2e+07"]

@@ -22,7 +22,7 @@ from layerwise.core.files import open_folder, safe_name
 from layerwise.downstream.data_root import read_root, write_task
 from layerwise.downstream.encoder import model_name, one_part
 from layerwise.models.opening import open_network
-from layerwise.reporter.page import best_and_last
+from layerwise.reporter.overview import best_and_last
 
 THREADS = """
 import os, sys

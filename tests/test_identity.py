@@ -60,13 +60,13 @@ def test_texts_are_paired_by_id_and_content(tiny_llama, word_texts, tmp_path):
     for name, texts in (("a", word_texts), ("b", turned(word_texts)), ("half", half)):
         layerwise.scan(tiny_llama, write_jsonl(tmp_path / f"{name}.jsonl", texts), out=tmp_path / name, **METRICS)
     a, b, half_run = tmp_path / "a", tmp_path / "b", tmp_path / "half"
-    with pytest.raises(InputError, match="43 ids are in both runs, but with other content"):
+    with pytest.raises(InputError, match="43 ids are in both runs but with other content"):
         layerwise.difference(a, "prompt_entropy", 1, 1, other_run=b)
     with pytest.raises(RunError, match="share 0 examples; 43 ids are in both, but with other content"):
         alignment(a, b)
     (pair,) = layerwise.compare(a, b).pairs
     assert not pair.changes.paired.any() and pair.cka is None and len(pair.notes) == 2
-    assert "not paired over prompts: 43 ids" in str(layerwise.compare(a, b))
+    assert "not paired by text: 43 ids" in str(layerwise.compare(a, b))
     assert layerwise.difference(a, "prompt_entropy", 1, 1, other_run=half_run).n == 21
     assert alignment(a, half_run).n == 21
     (pair,) = layerwise.compare(a, half_run).pairs
@@ -83,7 +83,7 @@ def test_a_changed_data_file_under_a_finished_cell_is_not_done(tiny_llama, word_
     campaign(plan, events.append)
     assert [event.status for event in events] == ["done"] and len(first)
     texts.write_text("\n".join(word_texts[5:10]))
-    with pytest.raises(RunError, match=r"texts.txt has changed since .* was scanned; give the changed data another"):
+    with pytest.raises(RunError, match=r"texts.txt has changed since .* was scanned; rename the changed data"):
         campaign(plan)
 
 

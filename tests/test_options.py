@@ -51,7 +51,7 @@ LIBRARY = [
     (layerwise.export, ExportOptions, ["model", "layer", "out"]),
     (layerwise.pick, PickOptions, ["run", "data"]),
     (layerwise.tradeoff, TradeoffOptions, ["run"]),
-    (layerwise.correlate, CorrelateOptions, ["scan_table", "eval_table"]),
+    (layerwise.correlate, CorrelateOptions, ["scan", "eval"]),
     (layerwise.report, ReportOptions, ["runs"]),
     (layerwise.compare, CompareOptions, ["runs"]),
     (layerwise.plot, PlotOptions, ["runs"]),

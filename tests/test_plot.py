@@ -1,20 +1,24 @@
-"""plot: every figure draws what it should on one Axes, and mistakes are told in words."""
+"""plot: every figure draws what it should on one Axes, and mistakes have clear messages."""
 
 import json
 import sys
+from dataclasses import replace
 from typing import get_args
 
 import matplotlib
 import numpy as np
 import pytest
 from runs import eval_table, scan_table, stress_table
-from test_report import TRADEOFF
+from test_report import TRADEOFF, with_ring
 
 import layerwise
 from layerwise.cli.main import main
 from layerwise.core.errors import InputError, MissingExtra
 from layerwise.options.plot import FigureName
+from layerwise.reporter.content import content
 from layerwise.reporter.figures import FIGURES, LINES, line_colours
+from layerwise.runs.folder import Run
+from layerwise.runs.table import LayerTable
 
 matplotlib.use("Agg")
 
@@ -88,15 +92,15 @@ def test_tradeoff_and_cka_are_read_from_folders(tmp_path, tiny_llama, word_texts
     ("runs", "options", "said"),
     [
         ([scan_table()], {"figure": "pie"}, "not one of depth, heatmap"),
-        ([], {}, "no run is named"),
-        ([scan_table()], {"metric": "beauty"}, "no metric 'beauty' to draw; there are prompt_entropy"),
-        ([scan_table()], {"rows": "unit"}, "no rows 'unit' here; it has raw, centered_unit"),
-        ([scan_table()], {"cost": "latency"}, "figure depth takes no cost"),
+        ([], {}, "no run given"),
+        ([scan_table()], {"metric": "beauty"}, "no metric 'beauty' in this run; choose from prompt_entropy"),
+        ([scan_table()], {"rows": "unit"}, "no rows 'unit'; choose from raw, centered_unit"),
+        ([scan_table()], {"cost": "latency"}, "figure depth has no option cost"),
         ([scan_table("a"), scan_table("b")], {"figure": "heatmap"}, "shows one model, not 2"),
         ([scan_table("a"), scan_table("b")], {"figure": "checkpoints"}, "names end with a step"),
-        ([scan_table()], {"figure": "stress"}, "none of these runs is one"),
-        ([scan_table()], {"figure": "tradeoff"}, "tradeoff.json is needed"),
-        ([scan_table("a"), scan_table("b")], {"figure": "cka"}, "no pooled rows"),
+        ([scan_table()], {"figure": "stress"}, "none was passed"),
+        ([scan_table()], {"figure": "tradeoff"}, "a run folder with tradeoff.json"),
+        ([scan_table("a"), scan_table("b")], {"figure": "cka"}, "no stored rows of the same texts"),
     ],
 )
 def test_mistakes_say_what_to_pass(runs, options, said):
@@ -123,7 +127,7 @@ def test_the_command_offers_every_figure_there_is():
     assert tuple(FIGURES) == get_args(FigureName)
 
 
-def test_without_matplotlib_the_mend_is_told(monkeypatch):
+def test_without_matplotlib_the_message_names_the_command_to_install_it(monkeypatch):
     monkeypatch.setattr("layerwise.reporter.figures.find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"pip install 'layerwise\[plot\]'"):
         layerwise.plot(scan_table())
@@ -134,3 +138,33 @@ def test_the_verbs_load_no_matplotlib():
 
     code = "import sys, layerwise.api.plot; print('matplotlib' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "False"
+
+
+def test_the_library_writes_the_file_and_replaces_one_only_with_overwrite(tmp_path):
+    path = tmp_path / "f.svg"
+    ax = layerwise.plot(scan_table(), out=path)
+    assert path.read_bytes().startswith(b"<?xml") and not matplotlib.pyplot.fignum_exists(ax.figure.number)
+    with pytest.raises(InputError, match="exists already; pass --overwrite"):
+        layerwise.plot(scan_table("other"), out=path)
+    before = path.read_bytes()
+    layerwise.plot(scan_table("other"), out=path, overwrite=True)
+    assert path.read_bytes() != before
+    with pytest.raises(InputError, match=r"f.gif.*a figure is a .pdf, .svg, .png file"):
+        layerwise.plot(scan_table(), out=tmp_path / "f.gif")
+    _, mine = matplotlib.pyplot.subplots()
+    layerwise.plot(scan_table(), ax=mine, out=tmp_path / "mine.png")
+    assert matplotlib.pyplot.fignum_exists(mine.figure.number), "an Axes of the caller stays open"
+
+
+def test_figures_use_the_scale_of_the_page_and_a_far_ring_stands_at_the_edge():
+    steep = LayerTable(tuple(replace(s, value=s.value * 1000**s.depth) for s in scan_table()), scan_table().run)
+    for table in (steep, scan_table()):
+        line = content([Run.open(table)])["scan"][0]
+        assert layerwise.plot(table).get_yscale() == ("log" if line["log"] else "linear")
+    far = with_ring(scan_table(), 999.0)
+    ax = layerwise.plot(far)
+    assert ax.get_ylim()[1] < 10 and [text.get_text() for text in ax.texts] == ["999"]
+    assert ax.lines[-1].get_marker() == "^"
+    assert layerwise.plot(scan_table()).lines[-1].get_marker() == "o"
+    scores = LayerTable(tuple(replace(s, value=0.1 + 80 * s.depth) for s in eval_table()), eval_table().run)
+    assert layerwise.plot(scores).get_yscale() == "linear", "scores of tasks run from 0 to 100"

@@ -1,23 +1,36 @@
 """The report: what it shows of which runs, that it holds all it needs, and that names stay text."""
 
+import html
 import json
+import math
 import re
 import shlex
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from runs import eval_table, scan_table, stress_table
+from snapshots import TEXTS, write_root
 
 import layerwise
 from layerwise.cli.main import build_parser, main
 from layerwise.core.errors import InputError, RunError
+from layerwise.engines.local import local_processes
 from layerwise.inputs.text import open_texts
+from layerwise.metrics.readings import mean_over_prompts
+from layerwise.metrics.scores import mean_of
 from layerwise.options.record import flag_words
 from layerwise.options.texts import TextOptions
+from layerwise.reporter.captions import captions
 from layerwise.reporter.content import content, run_labels
-from layerwise.reporter.page import best_and_last, safe_json
+from layerwise.reporter.drawing import axis_label
+from layerwise.reporter.markup import safe_json
+from layerwise.reporter.overview import best_and_last
 from layerwise.reporter.palette import DIVERGING, LINES, LINES_ON_DARK, RAMP, along
-from layerwise.reporter.provenance import command
+from layerwise.reporter.pick_card import pick_card, pick_cards
+from layerwise.reporter.provenance import command, pick_command
+from layerwise.reporter.scales import is_log, place_of_ring
 from layerwise.runs.folder import Run
 from layerwise.runs.labels import model_labels
 from layerwise.runs.table import LayerTable
@@ -25,12 +38,25 @@ from layerwise.runs.table import LayerTable
 PICK = {
     "recipe": {"layer": 3, "norm": "raw", "pooling": "mean", "transform": "none"},
     "keep_last": False,
-    "rule": "proxy",
+    "last": {"layer": 5, "norm": "normed"},
+    "rule": "probes-3",
     "why": ["layer 3 leads on <b>two</b> tasks"],
-    "layers_alike": [2, 3, 4],
+    "layers_alike": [2, 4],
+    "gain": {"mean": 3.0, "low": 1.0, "high": 5.0},
+    "judged_on": "72 bundled test sentences",
     "expected_gain": {"mean": 1.25, "low": 0.5, "high": 2.0},
-    "saving": {"parameters": "40 %"},
 }
+PICKED_LAYERS = [
+    {
+        "layer": k,
+        "transform": "none",
+        "scores": {"pairs": 70.0 + k, "paraphrase": 50.0},
+        "gain": {"mean": k - 2.0, "low": k - 3.0, "high": k - 1.0},
+        "relative_time": k / 5,
+        "same_within_noise": k in (2, 4),
+    }
+    for k in range(6)
+]
 TRADEOFF = {
     "units": {"score": "points", "latency": "ms a text"},
     "layers": [
@@ -71,7 +97,9 @@ def test_a_folder_shows_the_pick_and_the_front_that_lie_in_it(tmp_path):
     (tmp_path / "run" / "pick.json").write_text(json.dumps(PICK))
     (tmp_path / "run" / "tradeoff.json").write_text(json.dumps(TRADEOFF))
     page = layerwise.report(tmp_path / "run", html=tmp_path / "p.html").read_text()
-    assert "m: Use layer 3." in page and "+1.25 points, between +0.50 and +2.00" in page
+    assert "m: use layer 3 of 5." in page
+    assert "On 72 bundled test sentences: +3.0 points (95 %: +1.0 to +5.0) against the last layer." in page
+    assert "2 of 5 blocks need not run. A portable export keeps one block more and removes 1" in page
     assert "layer 3 leads on &lt;b&gt;two&lt;/b&gt; tasks" in page
     assert [row["layer"] for row in data_of(page)["tradeoff"][0]["rows"] if row["pareto"]] == [0, 1, 3]
     (tmp_path / "run" / "pick.json").write_text("{")
@@ -82,7 +110,7 @@ def test_a_folder_shows_the_pick_and_the_front_that_lie_in_it(tmp_path):
 def test_keeping_the_last_layer_is_an_answer(tmp_path):
     scan_table().save(tmp_path)
     (tmp_path / "pick.json").write_text(json.dumps({"keep_last": True, "why": []}))
-    assert "m: Keep the last layer." in layerwise.report(tmp_path, html=tmp_path / "p.html").read_text()
+    assert "m: keep the last layer." in layerwise.report(tmp_path, html=tmp_path / "p.html").read_text()
 
 
 def test_curves_carry_intervals_the_normed_last_layer_and_the_depth():
@@ -99,11 +127,12 @@ def test_stress_runs_keep_condition_and_level():
 
 def test_best_and_last_are_means_over_tasks_and_the_last_is_the_normed_one():
     (layer, best), last = best_and_last(eval_table(depth=3))
-    assert (layer, best) == (2, pytest.approx(60.5)) and last == pytest.approx(51.5)
-    assert best_and_last(LayerTable(())) == ((None, 0.0), None)
+    assert (layer, best.value) == (2, pytest.approx(60.5)) and last.value == pytest.approx(51.5)
+    assert best_and_last(LayerTable(())) == (None, None)
     mapped = tuple(replace(s, transform="whiten", value=99.0) for s in eval_table(depth=3))
     both = LayerTable(eval_table(depth=3).scores + mapped, eval_table(depth=3).run)
-    assert best_and_last(both) == ((layer, best), last), "a linear map is another recipe"
+    (again, mean), end = best_and_last(both)
+    assert (again, mean.value, end.value) == (layer, best.value, last.value), "a linear map is another recipe"
     tokens = {line["tokens"] for line in content([Run.open(both)])["eval"]}
     assert {t.partition(" + ")[2] for t in tokens} == {"", "whiten"}
 
@@ -133,8 +162,7 @@ def test_the_page_asks_nothing_of_the_network(tmp_path):
 
 def test_the_recorded_command_is_given_or_put_together(tmp_path):
     table = scan_table("hub/x", rows=("raw",))
-    told = shlex.split(command(table, "run"))
-    args = build_parser().parse_args(told[1:])
+    args = build_parser().parse_args(shlex.split(command(table, "run"))[1:])
     assert (args.verb, args.model, args.data, args.limit) == ("scan", "hub/x", "texts.txt", 7)
     assert (args.max_length, args.out, args.metrics) == (64, "run", "prompt_entropy,curvature,dataset_entropy")
     typed = LayerTable(table.scores, {**table.run, "environment": {"command": "layerwise scan y"}})
@@ -161,7 +189,7 @@ def test_the_command_line_writes_the_file_and_says_how_large_it_is(tmp_path, cap
     assert '<h1 dir="auto">&lt;Mine&gt;</h1>' in (tmp_path / "r.html").read_text()
     assert main(["report", str(tmp_path / "nothing"), "--html", str(tmp_path / "r.html")]) == 2
     assert "no finished run" in capsys.readouterr().err
-    with pytest.raises(InputError, match="no run is named"):
+    with pytest.raises(InputError, match="no run given"):
         layerwise.report(html=tmp_path / "r.html")
 
 
@@ -179,3 +207,145 @@ def test_lines_stand_out_from_the_ground_and_ramps_grow_evenly():
     steps = [luminance(along(RAMP, i / 20)) for i in range(21)]
     assert all(a > b for a, b in zip(steps, steps[1:], strict=False))
     assert along(DIVERGING, 0.5) == DIVERGING[2] and along(RAMP, 0) == RAMP[0] and along(RAMP, 2) == RAMP[-1]
+
+
+def test_the_commands_of_a_page_make_it_again(tiny_llama, tmp_path, monkeypatch):
+    """Every verb whose result a page shows, run again by the commands that the page lists."""
+    monkeypatch.chdir(tmp_path)
+    # One task is scored sooner than processes are started.
+    monkeypatch.setattr("layerwise.api.evaluate.local_processes", lambda workers: local_processes(0))
+    write_root(tmp_path / "root")
+    (tmp_path / "my texts.txt").write_text("\n".join(f"{text} w{i}" for i, text in enumerate(TEXTS * 3)))
+    data = ["--data", "my texts.txt"]
+    made = [
+        ["scan", tiny_llama, *data, "--limit", "20", "--metrics", "prompt_entropy,curvature", "--out", "scan"],
+        ["eval", tiny_llama, "--tasks", "all", "--data-root", "root", "--out", "scores"],
+        ["stress", tiny_llama, *data, "--kind", "random", "--levels", "0,1", "--out", "stress"],
+        ["pick", "scan", *data, "--layer-only", "--seed", "3", "--save", "scan"],
+        ["tradeoff", "scores", "--score", "Mine", "--repeats", "1"],
+        ["report", "scan", "scores", "stress", "--html", "page.html", "--title", "All of it"],
+    ]
+    for words in made:
+        assert main(words) == 0, words
+    first = Path("page.html").read_text()
+    listed = html.unescape(re.search(r'<pre id="commands" tabindex="0">(.*?)</pre>', first, re.DOTALL).group(1))
+    for name in ("scan", "scores", "stress"):
+        shutil.rmtree(name)
+    Path("page.html").unlink()
+    words = [shlex.split(line) for line in listed.splitlines()]
+    assert [line[1] for line in words] == [line[0] for line in (*made[:3], *made[3:])]
+    for line in words:
+        assert line[0] == "layerwise" and main(line[1:]) == 0, line
+    again = Path("page.html").read_text()
+    assert headings(again) == headings(first) and "pick" in headings(again) and "tradeoff" in headings(again)
+    assert data_of(again)["scan"] == data_of(first)["scan"] and data_of(again)["eval"] == data_of(first)["eval"]
+    assert json.loads(Path("scan/pick.json").read_text())["options"]["seed"] == 3
+
+
+def test_a_recorded_command_is_one_call_of_layerwise_or_it_is_not_shown():
+    table = scan_table("m")
+    for typed in ("layerwise scan m; rm -rf x", "layerwise scan 'm", "rm -rf x", 7):
+        shown = command(LayerTable(table.scores, {**table.run, "environment": {"command": typed}}), "run")
+        assert shown.startswith("layerwise scan ") and shlex.join(shlex.split(shown)) == shown, (
+            "nothing is left unquoted"
+        )
+
+
+def test_a_pick_from_python_is_shown_as_a_command_with_what_it_lacks():
+    record = {"verb": "pick", "run": None, "data": {"data": "t.txt", "limit": 5}, "labels": {"in_memory": "DataFrame"}}
+    shown = pick_command({"options": record}, "run")
+    assert shlex.split(shown, comments=True) == "layerwise pick run --data t.txt --labels LABELS --save run".split()
+    assert shown.endswith("# called from Python with texts opened with --limit 5")
+    assert pick_command({"rule": "min:dime", "gain": None}, "run") == "layerwise pick run --rule min:dime --save run"
+
+
+def test_the_pick_card_explains_its_probes_and_lists_all_layers_if_it_has_them():
+    card = pick_card("m", PICK)
+    assert "50 is chance" in card and "Layers that score the same within noise: 2, 4." in card
+    assert "<table" not in card
+    card = pick_card("m", PICK | {"layers": PICKED_LAYERS})
+    rows = re.findall(r"<tr>(.*?)</tr>", card)[1:]
+    assert len(rows) == 6 and "3, chosen" in rows[3] and "2, same" in rows[2] and "0.60" in rows[3]
+    assert "+1.0 [+0.0, +2.0]" in rows[3] and "73.0" in rows[3]
+    bare = {**PICKED_LAYERS[5], "gain": {"mean": 0, "low": 0, "high": 0}}
+    mapped = PICK | {"recipe": {**PICK["recipe"], "transform": "whiten+static"}, "layers": [bare]}
+    assert "5, no map" in pick_card("m", mapped) and ">0.0<" in pick_card("m", mapped)
+    assert pick_card("m", {}) and "probes" not in pick_card("m", {"rule": "last", "keep_last": True}).lower()
+
+
+def test_the_same_pick_in_two_folders_is_shown_once():
+    assert pick_cards([("m", PICK), ("m", dict(PICK))]).count('class="pick"') == 1
+    assert pick_cards([("m", PICK), ("m", PICK | {"rule": "other"})]).count('class="pick"') == 2
+
+
+def test_scores_have_intervals_and_texts_are_counted(tmp_path):
+    scored = eval_table(depth=3)
+    sure = LayerTable(tuple(replace(s, ci_low=s.value - 3, ci_high=s.value + 4) for s in scored), scored.run)
+    page = layerwise.report(scan_table(), sure, html=tmp_path / "p.html").read_text()
+    low, high = 60.5 - 3 / math.sqrt(2), 60.5 + 4 / math.sqrt(2)  # two independent tasks
+    assert f"2 (60.5 [{low:.1f}, {high:.1f}])" in page
+    assert "7 texts, 70 tokens, 1 cut at 64 tokens" in page
+    assert "[" not in re.search(r'data-name="best layer">(.*?)<', report_text(scored, tmp_path)).group(1)
+
+
+def report_text(table, folder):
+    return layerwise.report(table, html=folder / "other.html").read_text()
+
+
+def own_metric(name="my_metric"):
+    def size(tokens, mask):
+        return tokens.abs().mean(dim=(1, 2))
+
+    return layerwise.Metric(
+        name=name,
+        perspective="scale",
+        larger_means="larger numbers <of mine>",
+        reading=mean_over_prompts(name, size),
+        score=mean_of(),
+        cite="",
+        unit="bananas",
+    )
+
+
+def test_a_metric_of_ones_own_keeps_its_caption(tiny_llama, tmp_path):
+    layerwise.scan(tiny_llama, TEXTS, metrics=[own_metric(), "curvature"], out=tmp_path / "run")
+    run = Run.open(tmp_path / "run")
+    assert list(run.table.run["metrics"]) == ["my_metric"], "the catalog need not be recorded"
+    found = content([run])["metrics"]
+    assert found["my_metric"] == {"unit": "bananas", "larger": "larger numbers <of mine>"}
+    assert found["curvature"]["unit"] == "radians"
+    joined = LayerTable.join([LayerTable.join([run.table])])
+    assert captions([joined])["my_metric"].unit == "bananas"
+    assert axis_label(joined, "my_metric") == "my metric (bananas)"
+
+
+@pytest.mark.parametrize(
+    ("values", "ring", "log", "place"),
+    [
+        ([1.0, 5.0, 99.0], 150.0, False, "inside"),
+        ([1.0, 5.0, 12.0], 124.0, False, "above"),
+        ([10.0, 11.0, 12.0], 2.0, False, "below"),
+        ([1.0, 500.0, math.nan], 3000.0, True, "inside"),
+        ([1.0, 500.0], 1e9, True, "above"),
+        ([1.0, 500.0], -1.0, True, "below"),
+        ([0.0, 500.0], 400.0, False, "inside"),
+        ([3.0, 3.0], 4.0, False, "inside"),
+        ([], 4.0, False, "inside"),
+    ],
+)
+def test_a_ring_that_would_flatten_the_curve_stands_at_the_edge(values, ring, log, place):
+    assert is_log(values) == log
+    assert place_of_ring(values, ring, log=log) == place
+
+
+def with_ring(table, value):
+    return LayerTable(tuple(replace(s, value=value) if s.norm == "normed" else s for s in table), table.run)
+
+
+def test_the_page_marks_the_scale_of_each_picture_and_scores_are_linear():
+    steep = LayerTable(tuple(replace(s, value=s.value * 1000**s.depth) for s in scan_table()), scan_table().run)
+    lines = content([Run.open(steep), Run.open(scan_table("flat"))])["scan"]
+    assert {line["log"] for line in lines} == {True}, "all lines of a picture share its scale"
+    assert not any(line["log"] for line in content([Run.open(scan_table())])["scan"])
+    assert content([Run.open(with_ring(scan_table(), 999.0))])["scan"][0]["normed"]["edge"] == "above"
+    assert "log" not in content([Run.open(eval_table())])["eval"][0]

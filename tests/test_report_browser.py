@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 import pytest
 from runs import eval_table, scan_table, stress_table
-from test_report import PICK, TRADEOFF
+from test_report import PICK, TRADEOFF, with_ring
 
 import layerwise
 from layerwise.api.report import correlated_pairs
@@ -81,7 +81,7 @@ def open_page(chromium, tmp_path):
 def everything(first="alpha", second="beta"):
     runs = [Run.open(scan_table(first)), Run.open(scan_table(second, depth=8)), Run.open(stress_table(first))]
     runs.append(Run(eval_table(first), records={"pick.json": PICK, "tradeoff.json": TRADEOFF}))
-    return page_of(runs, correlated=list(correlated_pairs(runs)), told="what changed")
+    return page_of(runs, correlated=list(correlated_pairs(runs)), comparison_text="what changed")
 
 
 def overflow(opened):
@@ -128,7 +128,7 @@ def test_choices_redraw_the_curves(open_page):
     assert curve.get_attribute("d") != raw
     opened.get_by_label("rows").select_option("raw")
     assert curve.get_attribute("d") == raw
-    opened.get_by_label("across").select_option("layer")
+    opened.get_by_label("x axis").select_option("layer")
     assert "layer" in opened.locator("#curves .card").first.locator("svg").text_content()
 
 
@@ -145,14 +145,14 @@ def test_keys_read_a_chart_aloud_and_a_button_shows_it_as_a_table(open_page):
     opened.locator("#curves .plot").first.focus()
     opened.keyboard.press("ArrowRight")
     opened.keyboard.press("ArrowRight")
-    said = opened.locator("#said").text_content()
+    said = opened.locator("#announcer").text_content()
     assert "alpha layer" in said and "beta layer 1" in said
     opened.get_by_role("button", name="prompt entropy: show as a table").first.click()
     table = opened.locator("#curves .card").first.locator("table")
     assert "alpha" in table.inner_text() and table.locator("tbody tr").count() == 8 + 2  # layers 0 to 8, and normed
     opened.locator("#heat .plot").first.focus()
     opened.keyboard.press("ArrowRight")
-    assert "layer 0" in opened.locator("#said").text_content()
+    assert "layer 0" in opened.locator("#announcer").text_content()
 
 
 def test_scores_mark_best_and_last_and_correlations_have_values(open_page):
@@ -178,7 +178,7 @@ def test_hostile_names_show_as_text(open_page, width):
     pick = {"recipe": {"layer": HOSTILE[0]}, "rule": HOSTILE[1], "why": list(HOSTILE), "saving": {LONG: LONG}}
     records = {"pick.json": pick, "tradeoff.json": {**TRADEOFF, "units": {"score": LONG}}}
     runs.append(Run(eval_table(HOSTILE[0], tasks=HOSTILE), records=records))
-    opened = open_page(page_of(runs, title=HOSTILE[0] + LONG, told=HOSTILE[0]), width=width)
+    opened = open_page(page_of(runs, title=HOSTILE[0] + LONG, comparison_text=HOSTILE[0]), width=width)
     see_all(opened)
     opened.locator("#curves svg").first.hover()
     for flip in opened.locator(".card > header > button").all():
@@ -204,14 +204,15 @@ def test_no_width_overflows_and_no_label_leaves_its_picture(open_page, width, th
 def test_a_comparison_says_it_first_and_draws_training_differences_and_cka(open_page, width):
     tables = [scan_table(f"x/step{step}", shift=step / 9) for step in (1, 4, 9)]
     compared = layerwise.compare(*tables)
-    told = compared.to_dict()
+    data = compared.to_dict()
     layers = list(range(6))
     grid = [[1 - abs(i - j) / 9 for j in layers] for i in layers]
-    for pair in told["pairs"]:
+    for pair in data["pairs"]:
         pair["cka"] = {"first_layers": layers, "second_layers": layers, "values": grid, "n": 7, "tokens": "all"}
-    opened = open_page(page_of([Run.open(t) for t in tables], compared=told, told=str(compared)), width=width)
+    text = page_of([Run.open(t) for t in tables], compared=data, comparison_text=str(compared))
+    opened = open_page(text, width=width)
     see_all(opened)
-    assert "x/step1 → x/step9" in opened.locator("#told").inner_text()
+    assert "x/step1 → x/step9" in opened.locator("#compared").inner_text()
     assert opened.locator("#training .card").count() == opened.locator("#changes .card").count() == 3
     assert opened.locator("#training .card").first.locator("rect:not(.frame)").count() == 3 * 6 + 24  # and its scale
     assert opened.locator("#cka .card").count() == 2
@@ -264,7 +265,42 @@ def test_correlations_of_several_poolings_and_maps_are_chosen_by_a_menu(open_pag
     section = opened.locator("#correlation")
     assert "description without a p-value" in section.inner_text() and "circular" not in section.inner_text()
     assert section.locator("rect").count() >= 2 * 3
-    section.get_by_label("scores with pooling, map").select_option("mean + whiten")
+    section.get_by_label("pooling and map of the scores").select_option("mean + whiten")
     assert section.locator("rect").count() >= 2 * 3
     section.get_by_role("button", name="show as a table").click()
     assert "bends" in section.locator("table").inner_text()
+
+
+def test_the_best_layer_and_the_gain_are_on_a_narrow_screen(open_page):
+    opened = open_page(everything(), width=390)
+    for name in ("best layer", "gain", "number of texts"):
+        box = opened.locator(f'#summary table.stacked td[data-name="{name}"]').first.bounding_box()
+        assert box["x"] >= 0 and box["x"] + box["width"] <= 390, name
+    assert overflow(opened) <= 0
+    wide = open_page(everything(), width=1280)
+    assert wide.locator("#summary thead th").first.is_visible()
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_far_ring_stands_at_the_edge_with_its_value(open_page, width):
+    tables = [with_ring(scan_table("a"), 999.0), with_ring(scan_table("b"), 777.0), scan_table("c")]
+    opened = open_page(page_of([Run.open(table) for table in tables]), width=width)
+    see_all(opened)
+    first = opened.locator("#curves .card").first
+    assert first.locator("path.edge").count() == 2 and {"999.0", "777.0"} <= {
+        *first.locator("text").all_text_contents()
+    }
+    ticks = [float(t) for t in first.locator("text[text-anchor=end]:not(.strong)").all_text_contents()]
+    assert max(ticks) < 10, "the axis is that of the curves"
+    assert opened.evaluate(LABELS_OUTSIDE) == [] and opened.evaluate(LABELS_TOUCHING) == []
+
+
+def test_intervals_of_scores_are_drawn_and_listed(open_page):
+    scored = eval_table("m")
+    sure = LayerTable(tuple(replace(s, ci_low=s.value - 3, ci_high=s.value + 4) for s in scored), scored.run)
+    opened = open_page(page_of([Run.open(sure)]))
+    see_all(opened)
+    first, second = (opened.locator("#scores .card").nth(i) for i in (0, 1))
+    assert first.locator("path[fill-opacity]").count() == 1 and "95 % intervals" in first.inner_text()
+    second.get_by_role("button", name="show as a table").click()
+    assert "[" in second.locator("table td").first.inner_text()

@@ -127,7 +127,7 @@ def test_a_model_that_was_retrained_under_its_name_is_another_one():
     two = LayerTable(tuple(replace(row, model_hash="files-2") for row in one), one.run)
     both = LayerTable.join([one, two])
     assert len(Run(both).each_model()) == 2 and len(set(run_labels(Run(both).each_model()))) == 2
-    with pytest.raises(InputError, match="holds runs of 2 models"):
+    with pytest.raises(InputError, match="contains runs of 2 models"):
         compare_runs([both, one])
     with pytest.raises(InputError, match="expected the table of one model"):
         pick_by_rule(both, "last")

@@ -131,8 +131,8 @@ def test_two_layers_are_told_apart_prompt_by_prompt(tiny_llama, texts, tmp_path)
     assert (found.ci_low, found.ci_high) == pytest.approx(tuple(test.confidence_interval()))
     assert found.n == len(texts) and found.clear == (found.p < 0.05)
     same = layerwise.difference(tmp_path, "prompt_entropy", 2, 2)
-    assert not same.clear and "no clear difference" in str(same)
-    with pytest.raises(InputError, match="no prompt-level values for .*lidar"):
+    assert not same.clear and "no significant difference" in str(same)
+    with pytest.raises(InputError, match="no values of single texts for .*lidar"):
         layerwise.difference(tmp_path, "lidar", 0, 1)
     with pytest.raises(RunError, match="no finished run"):
         layerwise.difference(tmp_path / "prompts", "curvature", 0, 1)

@@ -1,4 +1,4 @@
-"""Campaigns: models x revisions x data x settings as one resumable undertaking, from a small file to one table."""
+"""Campaigns: scans of models x revisions x data x settings from one file, resumable, into one table."""
 
 import json
 from collections import Counter
@@ -33,15 +33,15 @@ from layerwise.runs.table import RUN_FILE, LayerTable
 from layerwise.sweep.prepare import forecast_of, prepare
 from layerwise.sweep.run import run_scan
 
-LONGEST_NAME = 200  # bytes; file systems take 255
-YAML_BYTES_AT_MOST = 256_000  # some thousand models
+LONGEST_NAME = 200  # bytes; file systems allow 255
+YAML_BYTES_AT_MOST = 256_000  # enough for thousands of models
 YAML_LEVELS_AT_MOST = 20
-OUTLINING = Lock()  # transformers sets the default type of the whole process while it builds a model
+OUTLINING = Lock()  # building a model with transformers changes the default dtype of the whole process
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One scan of a campaign: a model, some data, some settings, and the folder below the campaign's."""
+    """One scan of a campaign: a model, data and settings."""
 
     model: ModelSpec
     data_name: str
@@ -51,7 +51,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Everything that tells two scans of a campaign apart, so that each has a folder of its own."""
+        """A unique name for each scan of a campaign, used as its folder."""
         usual = ModelSpec("")
         model = f"{self.model.name.strip('/')}@{self.model.revision or 'main'}"
         for part in ("dtype", "adapter", "part"):
@@ -65,22 +65,23 @@ class Cell:
 
 @dataclass(frozen=True)
 class Campaign:
-    """What a campaign file says: every model in every revision, on all data, with all settings."""
+    """A campaign file that was read and checked: every model and revision, on all data, with all settings."""
 
     out: str
     cells: tuple[Cell, ...]
     engine: EngineWord | Cluster = "local"
     allow_missing: int = 0
+    file: str = ""  # where it was read from
 
     @classmethod
     def load(cls, path: str | Path) -> "Campaign":
-        """From a YAML file; everything that is wrong with it is reported at once."""
-        return cls.parse(read_yaml(Path(path)), str(path))
+        """Loads a YAML file; reports all problems at once."""
+        return replace(cls.parse(read_yaml(Path(path)), str(path)), file=str(path))
 
     @classmethod
     def parse(cls, content: Any, where: str) -> "Campaign":
         if not isinstance(content, dict):
-            raise InputError(f"{where} must hold the keys out, models, data and settings")
+            raise InputError(f"{where} must have the keys out, models, data and settings")
         checked = Checked(where)
         checked.known(content, flag_names(CampaignOptions), "the campaign", CampaignOptions)
         models = [m for given in checked.items(content, "models") for m in checked.models(given)]
@@ -89,19 +90,19 @@ class Campaign:
         settings = checked.named(content.get("settings", {"default": {}}), "settings", SETTINGS, ScanOptions)
         engine = checked.engine(content.get("engine", "local"))
         if not isinstance(content.get("out"), str) or not content["out"].strip():
-            checked.problems.append("out: name the folder or url that the campaign is kept in")
+            checked.problems.append("out: name a folder or url for the results")
         cells = tuple(Cell(m, d, data[d], s, settings[s]) for m in models for d in data for s in settings)
         for name, times in Counter(cell.name for cell in cells).items():
             if not name.isprintable() or max(map(len, name.encode().split(b"/"))) > LONGEST_NAME:
-                checked.problems.append(f"{name[:80]!r} cannot be the name of a folder")
+                checked.problems.append(f"{name[:80]!r} cannot be used as a folder name")
             if times > 1:
-                checked.problems.append(f"{name} is asked for {times} times")
+                checked.problems.append(f"{name} is listed {times} times")
         checked.finish()
         return cls(content["out"], cells, engine, content.get("allow_missing", 0))
 
 
 def read_yaml(path: Path) -> Any:
-    """What a YAML file says. Aliases are refused: a few lines of them stand for more than any memory holds."""
+    """The content of a YAML file. Aliases are refused: a few lines of them can fill any memory."""
     import yaml
 
     class PlainLoader(yaml.SafeLoader):  # type: ignore[misc]
@@ -110,11 +111,11 @@ def read_yaml(path: Path) -> Any:
         def compose_node(self, parent: Any, index: Any) -> Any:
             self.depth += 1
             if self.depth > YAML_LEVELS_AT_MOST:
-                raise InputError(f"{path} is nested too deeply to be a campaign")
+                raise InputError(f"{path} is nested too deeply for a campaign file")
             if self.check_event(yaml.AliasEvent):
                 alias = self.peek_event()
                 raise InputError(
-                    f"{path}, line {alias.start_mark.line + 1}: aliases such as *{alias.anchor} are not read in a "
+                    f"{path}, line {alias.start_mark.line + 1}: aliases such as *{alias.anchor} are not allowed in a "
                     "campaign; write the value out"
                 )
             node = super().compose_node(parent, index)
@@ -135,13 +136,13 @@ def read_yaml(path: Path) -> Any:
 
 @dataclass
 class Checked:
-    """Reads the parts of a campaign file and collects what is wrong with them."""
+    """Parses a campaign file and collects all problems."""
 
     where: str
     problems: list[str] = field(default_factory=list)
 
     def known(self, given: Mapping[str, Any], names: tuple[str, ...], what: str, options: type) -> bool:
-        """True if all names are known and all values are such as the options take."""
+        """True if all names are known and the options accept all values."""
         found = unknown_names(given, names, what)
         found += [f"{what}: {problem}" for problem in problems_in(options, given)]
         self.problems += found
@@ -150,7 +151,7 @@ class Checked:
     def items(self, content: Mapping[str, Any], name: str) -> list[Any]:
         found = content.get(name)
         if not isinstance(found, list) or not found:
-            self.problems.append(f"{name}: give a list of at least one")
+            self.problems.append(f"{name}: give a non-empty list")
             return []
         return found
 
@@ -158,7 +159,7 @@ class Checked:
         """A name, or a name with options and `revisions`."""
         given = {"name": given} if isinstance(given, str) else given
         if not isinstance(given, dict) or not isinstance(given.get("name"), str):
-            self.problems.append(f"a model is a name, or name: with options, not {given!r}")
+            self.problems.append(f"a model must be a name, or a mapping with name: and options, not {given!r}")
             return
         names = flag_names(ModelSpec)
         if not self.known(given, (*names, "revisions"), f"model {given['name']}", ModelSpec):
@@ -172,16 +173,16 @@ class Checked:
             yield ModelSpec(**options | {"revision": None if revision is None else str(revision)})
 
     def named(self, given: Any, what: str, names: tuple[str, ...], options: type) -> dict[str, dict[str, Any]]:
-        """A name for each choice, and its options."""
+        """Parses named groups of options."""
         if not isinstance(given, dict) or not given or not all(isinstance(v, dict) for v in given.values()):
-            self.problems.append(f"{what}: give each a name and options, such as wiki: {{{names[0]}: ...}}")
+            self.problems.append(f"{what}: give a mapping from names to options, such as wiki: {{{names[0]}: ...}}")
             return {}
         for name, values in given.items():
             if not str(name).replace("-", "").replace("_", "").isalnum():
-                self.problems.append(f"{what} {name!r}: a name has letters, digits, - and _ only")
+                self.problems.append(f"{what} {name!r}: use only letters, digits, - and _ in names")
             self.known(values, names, f"{what} {name}", options)
             if what == "data" and "data" not in values:
-                self.problems.append(f"data {name}: say which, such as data: texts.parquet")
+                self.problems.append(f"data {name}: add the file or data set, such as data: texts.parquet")
         return {str(name): values for name, values in given.items()}
 
     def engine(self, given: Any) -> EngineWord | Cluster:
@@ -200,7 +201,15 @@ class Checked:
 
 @dataclass(frozen=True)
 class Event:
-    """Something happened to a cell: waiting, running, done or failed; so many prompts and tokens more; and why."""
+    """Progress of one scan of a campaign.
+
+    Attributes:
+        cell: which scan.
+        status: waiting, running, done or failed.
+        prompts: texts that were read since the last event.
+        tokens: tokens that were read since the last event.
+        why: the reason, if it failed.
+    """
 
     cell: Cell
     status: str
@@ -213,10 +222,28 @@ OnEvent = Callable[[Event], None]
 
 
 def campaign(file: "str | Path | Campaign", on_event: OnEvent = lambda event: None) -> LayerTable:
-    """Runs what is not done yet of a campaign, and joins everything into one table in its folder.
+    """Runs the scans of a campaign that are not done yet, and joins all of them into one table in its folder.
 
-    A model is loaded once for all its data and settings. On Ray, as many models are at work as there are workers; where
-    there are fewer, they share the workers evenly. A cell that fails does not stop the others; it is reported last.
+    Each model is loaded once for all its data and settings. On Ray, several models run at the same time and share the
+    workers evenly. A scan that fails does not stop the others; failures are reported at the end.
+
+    Args:
+        file: A YAML file with the keys out, models, data, settings, engine and allow_missing (docs/scale.md), or a
+            loaded Campaign.
+        on_event: Called with an Event when a scan waits, runs, is done or fails. By default nothing is called.
+
+    Returns:
+        The rows of all finished scans. The same table is saved in the campaign's folder.
+
+    Raises:
+        InputError: The file cannot be used; the message lists every problem.
+        RunError: Some scans failed, or a folder holds a scan with other settings.
+
+    Example:
+        >>> plan = {"out": str(folder / "out"), "models": [model], "settings": {"one": {"metrics": "curvature"}}}
+        >>> _ = (folder / "plan.yaml").write_text(str(plan))
+        >>> len(layerwise.campaign(folder / "plan.yaml")) > 0
+        True
     """
     plan = file if isinstance(file, Campaign) else Campaign.load(file)
     claim(open_folder(plan.out), "campaign")
@@ -232,12 +259,12 @@ def campaign(file: "str | Path | Campaign", on_event: OnEvent = lambda event: No
     table.save(plan.out)
     if failed:
         reasons = "; ".join(dict.fromkeys(f"{model.name}: {why}" for model, why in failed))
-        message = f"{len(failed)} of {len(plan.cells)} scans failed, the others are in the table: {reasons}"
-        raise RunError(f"{message}. Run the same command to try them again")
+        message = f"{len(failed)} of {len(plan.cells)} scans failed; the others are in the table. {reasons}"
+        raise RunError(f"{message}. Run the same command again to retry")
     return table
 
 
-Failures = list[tuple[ModelSpec, str]]  # one a scan, and why
+Failures = list[tuple[ModelSpec, str]]  # one per scan, with the reason
 
 
 def run_here(plan: Campaign, waiting: Mapping[ModelSpec, Sequence[Cell]], on_event: OnEvent) -> Failures:
@@ -245,9 +272,9 @@ def run_here(plan: Campaign, waiting: Mapping[ModelSpec, Sequence[Cell]], on_eve
 
 
 def run_on_ray(plan: Campaign, waiting: Mapping[ModelSpec, Sequence[Cell]], on_event: OnEvent) -> Failures:
-    """Many models at once, each with its share of the workers."""
+    """Runs several models at once, each with a share of the workers."""
     cluster = as_cluster(plan.engine)
-    # Threads are set once for this process: the models below share it, and each would give back what it found.
+    # Threads are set once for this process: the models below share it, and each would restore what it found.
     with joined(cluster), threads(threads_of(cluster)):
         workers = workers_of(cluster)
         at_once = max(1, min(len(waiting), workers))
@@ -256,13 +283,13 @@ def run_on_ray(plan: Campaign, waiting: Mapping[ModelSpec, Sequence[Cell]], on_e
             jobs = [pool.submit(run_model, plan, share, cells, on_event) for cells in waiting.values()]
             try:
                 return [failure for job in jobs for failure in job.result()]
-            except BaseException:  # an interrupt: models that have not begun do not begin
+            except BaseException:  # an interrupt: models that have not started do not start
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
 
 
 def run_model(plan: Campaign, engine: EngineWord | Cluster, cells: Sequence[Cell], on_event: OnEvent) -> Failures:
-    """The scans of one model, one after the other; what failed is returned, not raised."""
+    """Runs the scans of one model one by one; failures are returned, not raised."""
     failed: Failures = []
 
     def fail(cell: Cell, error: Exception) -> None:
@@ -276,7 +303,7 @@ def run_model(plan: Campaign, engine: EngineWord | Cluster, cells: Sequence[Cell
                 try:
                     run_cell(plan, cell, opened, on_event)
                     on_event(Event(cell, "done"))
-                except Exception as error:  # of whatever kind: the other scans have nothing to do with it
+                except Exception as error:  # of any kind: the other scans do not depend on it
                     fail(cell, error)
     except Exception as error:  # the model cannot be loaded
         for cell in cells:
@@ -302,7 +329,7 @@ def run_cell(plan: Campaign, cell: Cell, opened: Any, on_event: OnEvent) -> None
         source,
         out=folder,
         allow_missing=plan.allow_missing,
-        options=asked("scan", options, model=cell.model, data=source.options),
+        options=asked("scan", options, model=cell.model, data=source.options) | {"campaign": plan.file},
         on_batch=lambda prompts, tokens: on_event(Event(cell, "running", prompts, tokens)),
     )
 
@@ -312,27 +339,29 @@ def folder_of(plan: Campaign, cell: Cell) -> Folder:
 
 
 def is_done(plan: Campaign, cell: Cell) -> bool:
-    """True if the cell's table is there; raises where the folder holds another scan, or one of an earlier data file."""
+    """True if the cell has a table; raises where the folder holds another scan, or its data file has changed."""
     folder = folder_of(plan, cell)
     data = folder.read(CELL.file)
     if data is None:
         return False
     record = CELL.parse(data, f"{folder}/{CELL.file}")
-    recorded_hash = record.pop("data_hash", None)  # earlier versions recorded none
+    recorded_hash = record.pop("data_hash", None)  # not recorded by earlier versions
     recorded_model = record.pop("model_hash", None)
     if record != json.loads(record_bytes(cell.record())):
-        raise RunError(f"{folder} holds a scan with other settings; give the data or the settings another name")
+        raise RunError(
+            f"{folder} contains a scan with other settings; rename the data or the settings in the campaign file"
+        )
     if recorded_hash is not None and recorded_hash != hash_of_data(cell):
         changed = f"{cell.data['data']} has changed since {folder} was scanned"
-        raise RunError(f"{changed}; give the changed data another name, or delete that folder")
+        raise RunError(f"{changed}; rename the changed data in the campaign file, or delete that folder")
     if recorded_model is not None and recorded_model != hash_of_model(cell):
         changed = f"the files of {cell.model.name} have changed since {folder} was scanned"
-        raise RunError(f"{changed}; put the changed model elsewhere, or delete that folder")
+        raise RunError(f"{changed}; move the changed model to another path, or delete that folder")
     return folder.read(RUN_FILE) is not None
 
 
 def hash_of_model(cell: Cell) -> str:
-    """A hash of the files of a model that is a folder here; "" for one of the hub, whose revision says which it is."""
+    """A hash of the files of a model in a local folder; "" for a model of the hub, which its revision identifies."""
     folder = Path(cell.model.name)
     if not folder.is_dir():
         return ""
@@ -342,7 +371,7 @@ def hash_of_model(cell: Cell) -> str:
 
 
 def hash_of_data(cell: Cell) -> str:
-    """A hash of the bytes of a cell's data file; "" where the texts are no file here."""
+    """A hash of the bytes of a cell's data file; "" where the texts are not in a local file."""
     path = Path(str(cell.data["data"]))
     if path.suffix not in SUFFIXES or not path.is_file():
         return ""

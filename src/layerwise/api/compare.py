@@ -1,7 +1,6 @@
-"""compare: what differs between runs."""
+"""compare: differences between runs."""
 
 from pathlib import Path
-from typing import Any
 
 from layerwise.api.report import write_page
 from layerwise.core.checks import RowTreatment, TokenChoice
@@ -9,23 +8,45 @@ from layerwise.core.outputs import require_new_file
 from layerwise.options.compare import Against, CompareOptions
 from layerwise.options.record import flag_words, plain_options
 from layerwise.reporter.page import is_page, page
+from layerwise.reporter.provenance import NO_PLACE
 from layerwise.runs.folder import Run
+from layerwise.runs.table import LayerTable
 from layerwise.sweep.comparison import Comparison, compare_runs
 
 
 def compare(
-    *runs: Any,
+    *runs: Run | LayerTable | str | Path,
     against: Against = "first",
     rows: RowTreatment | None = None,
     tokens: TokenChoice | None = None,
     html: str | Path | None = None,
     overwrite: bool = False,
 ) -> Comparison:
-    """What differs between runs, layer by layer: base and fine-tune, sizes, checkpoints, architectures.
+    """Shows what differs between runs, layer by layer: base and fine-tune, sizes, checkpoints, architectures.
 
-    Each run is held against the first, or the `previous` one. Differences are paired over prompts where the folders
-    keep their numbers; CKA is of the pooled rows that they keep. With `html`, all of it is also a page; an earlier
-    page of layerwise is replaced, any other file only with `overwrite`.
+    Layers are compared at the same relative depth. Differences are paired by text if the run folders keep values per
+    text; CKA is computed from the pooled vectors that the folders keep.
+
+    Args:
+        runs: Two or more run folders, urls or LayerTables, each of one model.
+        against: `first` compares each run with the first, `previous` with the one before it.
+        rows: Compare only this row treatment. By default all that the runs share.
+        tokens: Compare only this token choice. By default all that the runs share.
+        html: Also write a page with curves, heat maps and CKA to this file.
+        overwrite: Replace `html` even if layerwise did not write it. A page of layerwise is always replaced.
+
+    Returns:
+        A Comparison. `print` shows a summary; `pairs[0].changes` is a data frame of all differences.
+
+    Raises:
+        InputError: Fewer than two runs are given, they share no metric, or one holds several models.
+        RunError: A run is missing or damaged.
+
+    Example:
+        >>> base, tuned = (layerwise.scan(m, texts, metrics="curvature") for m in (model, encoder))
+        >>> compared = layerwise.compare(base, tuned)
+        >>> sorted(set(compared.pairs[0].changes.metric))
+        ['curvature']
     """
     options = CompareOptions(against=against, rows=rows, tokens=tokens, html=html, overwrite=overwrite)
     if html is not None:
@@ -33,7 +54,8 @@ def compare(
     opened = [Run.open(run) for run in runs]
     compared = compare_runs(opened, against=against, rows=rows, tokens=tokens)
     if html is not None:
-        folders = [run.name or "RUN" for run in opened]
+        folders = [run.name or NO_PLACE for run in opened]
         words = ["layerwise", "compare", *folders, *flag_words(CompareOptions, plain_options(options))]
-        write_page(html, page(opened, compared=compared.to_dict(), told=str(compared), made_by=words))
+        text = page(opened, compared=compared.to_dict(), comparison_text=str(compared), made_by=words)
+        write_page(html, text)
     return compared

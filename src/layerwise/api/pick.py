@@ -12,6 +12,7 @@ from layerwise.inputs.tables import read_table
 from layerwise.models.load import LONGEST_DEFAULT
 from layerwise.models.opening import longest, network_of_run, open_network
 from layerwise.options.pick import PickOptions, Prefer
+from layerwise.options.record import pick_record
 from layerwise.runs.folder import Run, is_run
 from layerwise.selection.labels import label_probe
 from layerwise.selection.pick import Pick
@@ -72,7 +73,7 @@ def pick(
         >>> faster.recipe.layer <= found.recipe.layer
         True
     """
-    PickOptions(
+    options = PickOptions(
         labels=labels, rule=rule, prefer=prefer, layer_only=layer_only, static=static, model=model,
         max_length=max_length, seed=seed, progress=progress,
     )  # fmt: skip
@@ -82,7 +83,8 @@ def pick(
             raise InputError("a rule needs a run of scan; to use a model's probes, pass data= (--data FILE)")
         if prefer == "fast":
             raise InputError("prefer fast compares layers by the probes: pass data= (--data FILE), and no rule")
-        return pick_by_rule(opened.table, rule or "last")
+        by_rule = pick_by_rule(opened.table, rule or "last")
+        return replace(by_rule, options=pick_record(options, run=run, data=None))
     source = open_source(data if data is not None else "demo")
     # A fair sample, unless the whole data set would have to be downloaded for it.
     chosen = islice(source, MAX_TEXTS) if source.remote else source.sample(MAX_TEXTS)
@@ -101,4 +103,5 @@ def pick(
     )  # fmt: skip
     if max_length is None and result.keep_last:  # the model as shipped, with its own max_length
         result = replace(result, recipe=replace(result.recipe, max_length=None))
+    result = replace(result, options=pick_record(options, run=run, data=None if data is None else source.options))
     return result if data is not None else replace(result, fitted=None)  # do not return a map fitted on the demo texts

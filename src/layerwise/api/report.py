@@ -1,9 +1,8 @@
-"""report: runs as one HTML file."""
+"""report: show runs in one HTML file."""
 
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -11,26 +10,48 @@ from layerwise.core.errors import InputError
 from layerwise.core.files import write_atomically
 from layerwise.core.outputs import require_new_file
 from layerwise.downstream.correlate import correlations
+from layerwise.options.record import flag_words, plain_options
 from layerwise.options.report import ReportOptions
 from layerwise.reporter.page import is_page, page
+from layerwise.reporter.provenance import NO_PLACE
 from layerwise.runs.folder import Run
 from layerwise.runs.identity import one_model
 from layerwise.runs.table import LayerTable
 
 
-def report(*runs: Any, html: str | Path, title: str = "", overwrite: bool = False) -> Path:
-    """One HTML file that shows runs of scan, stress and eval, of one model or several; it works offline.
+def report(*runs: Run | LayerTable | str | Path, html: str | Path, title: str = "", overwrite: bool = False) -> Path:
+    """Writes one HTML file that shows runs of `scan`, `stress` and `eval`, of one model or several. It works offline.
 
-    A run is a folder or a LayerTable. Where a scan and an eval are of one model, their correlations are shown; a
-    pick.json or tradeoff.json in a folder is shown as well. An earlier page of layerwise is replaced, any other file
-    only with `overwrite`.
+    If a scan and an eval are of the same model, the page shows how metrics and scores correlate. It also shows what
+    `pick` and `tradeoff` saved in a run folder, and the commands that make everything again.
+
+    Args:
+        runs: Run folders, urls such as s3://bucket/run, or LayerTables.
+        html: The file to write.
+        title: The heading of the page. By default the names of the models.
+        overwrite: Replace `html` even if layerwise did not write it. A page of layerwise is always replaced.
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        InputError: No run is given, or `html` exists and is not a page of layerwise.
+        RunError: A run is missing or damaged.
+
+    Example:
+        >>> table = layerwise.scan(model, texts, metrics="curvature")
+        >>> page = layerwise.report(table, html=folder / "report.html", title="My model")
+        >>> "My model" in page.read_text()
+        True
     """
-    ReportOptions(html=html, title=title, overwrite=overwrite)
+    options = ReportOptions(html=html, title=title, overwrite=overwrite)
     if not runs:
-        raise InputError("no run is named; pass folders that scan, stress or eval wrote")
+        raise InputError("no run given; pass folders written by scan, stress or eval")
     require_new_file(html, overwrite=overwrite, ours=is_page)
     opened = [part for run in runs for part in Run.open(run).each_model()]
-    return write_page(html, page(opened, title=title, correlated=list(correlated_pairs(opened))))
+    places = dict.fromkeys(run.name or NO_PLACE for run in opened)  # a campaign is one place with several models
+    words = ["layerwise", "report", *places, *flag_words(ReportOptions, plain_options(options))]
+    return write_page(html, page(opened, title=title, correlated=list(correlated_pairs(opened)), made_by=words))
 
 
 def write_page(path: str | Path, text: str) -> Path:
@@ -39,7 +60,7 @@ def write_page(path: str | Path, text: str) -> Path:
 
 
 def correlated_pairs(runs: Sequence[Run]) -> Iterator[tuple[int, pd.DataFrame]]:
-    """The number of a scan, and its correlations with each eval of the same weights that shares layers with it."""
+    """The index of each scan, with its correlations with each eval of the same model."""
     scans = [(number, run, run.table.model) for number, run in enumerate(runs) if run.kind == "scan"]
     evals = [(run, run.table.model) for run in runs if run.kind == "eval"]
     for number, scanned, scanned_model in scans:
@@ -47,16 +68,16 @@ def correlated_pairs(runs: Sequence[Run]) -> Iterator[tuple[int, pd.DataFrame]]:
             if not one_model(scanned_model, scored_model):
                 continue
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # the page itself says how many layers there are
+                warnings.simplefilter("ignore")  # the page itself shows how many layers there are
                 for table in (scored.table, of_one_recipe(scored.table)):
                     try:
                         yield number, correlations(scanned.table, table)
                         break
-                    except InputError:  # several prompts or lengths: the first alone; no four layers: nothing to show
+                    except InputError:  # several prompts or lengths: try only the first; under four layers: nothing
                         continue
 
 
 def of_one_recipe(scored: LayerTable) -> LayerTable:
-    """The scores of bare layers, or of the first map where there are none: one score per layer and readout."""
+    """The scores of plain layers, or of the first map if there are none: one score per layer and readout."""
     first = next((s for s in scored if s.transform == "none"), next(iter(scored)))
     return LayerTable(tuple(s for s in scored if s.recipe[3:] == first.recipe[3:]), scored.run)

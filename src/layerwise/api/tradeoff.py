@@ -15,6 +15,7 @@ from layerwise.exporter.summary import EXAMPLE_TASK
 from layerwise.exporter.tradeoff import pareto_front, tradeoffs
 from layerwise.inputs.modalities import open_source
 from layerwise.models.opening import network_of_run
+from layerwise.options.record import tradeoff_record
 from layerwise.options.tradeoff import TradeoffOptions
 from layerwise.runs.folder import Run, is_run, require_place_for, write_record
 from layerwise.runs.records import TRADEOFF
@@ -60,7 +61,7 @@ def tradeoff(
         >>> float(costs.parameters.max()) > float(costs.parameters.min())
         True
     """
-    TradeoffOptions(score=score, model=model, data=data, mode=mode, repeats=repeats, progress=progress)
+    options = TradeoffOptions(score=score, model=model, data=data, mode=mode, repeats=repeats, progress=progress)
     require_no_model(run)
     opened = Run.open(run)
     place = run if isinstance(run, str | Path) else None
@@ -73,7 +74,8 @@ def tradeoff(
     batch = [example.text for example in islice(open_source(data), TIMED_TEXTS)]
     frame = tradeoffs(opened.table, network, batch, score=score, mode=mode, repeats=repeats, progress=progress)
     if place is not None:
-        write_record(place, TRADEOFF, pareto_front(frame, score) | {"model": network.identity().to_record()})
+        made = {"model": network.identity().to_record(), "options": tradeoff_record(options)}
+        write_record(place, TRADEOFF, pareto_front(frame, score) | made)
     return frame
 
 

@@ -1,4 +1,4 @@
-"""`layerwise compare`: what differs between runs, layer by layer: a plain-text summary, and pictures with --html."""
+"""`layerwise compare`: what differs between runs, layer by layer, as a plain-text summary; --html adds pictures."""
 
 import sys
 from argparse import ArgumentParser, Namespace
@@ -7,7 +7,7 @@ from layerwise.cli.flags import add_options, chosen
 from layerwise.cli.shared import add_json
 from layerwise.options.compare import CompareOptions
 
-HELP = "what differs between runs: fine-tunes, sizes, checkpoints, architectures"
+HELP = "compare runs: fine-tunes, model sizes, checkpoints, architectures"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -22,5 +22,5 @@ def run(args: Namespace) -> int:
     compared = compare(*args.runs, **chosen(args, CompareOptions))
     print(compared.to_json() if args.json else compared)
     if args.html:
-        print(f"pictures in {args.html}", file=sys.stderr)
+        print(f"wrote {args.html}; open it in a browser", file=sys.stderr)
     return 0

@@ -1,12 +1,18 @@
-"""`layerwise correlate`: which metrics go with which task scores, over the layers of one model."""
+"""`layerwise correlate`: how metrics and task scores correlate over the layers of one model."""
 
+import textwrap
 from argparse import ArgumentParser, Namespace
+from typing import Any
 
 from layerwise.cli.flags import add_options, chosen
 from layerwise.cli.shared import add_json, short_warnings
+from layerwise.core.columns import WIDTH, in_columns
 from layerwise.options.correlate import CorrelateOptions
 
-HELP = "which metrics of a scan go with which scores of an eval, over the layers"
+HELP = "how the metrics of a scan correlate with the scores of an eval, over the layers"
+SETTING = ("rows", "tokens", "pooling", "task_pooling", "transform")
+NUMBERS = {"spearman": "spearman", "kendall": "kendall", "distance": "distance", "spearman_bends_p": "bends p"}
+NOTE = "bends p: p-value that both curves bend at the same layers; --json: all numbers"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -21,5 +27,19 @@ def run(args: Namespace) -> int:
 
     with short_warnings():
         table = correlate(args.scan, args.eval, **chosen(args, CorrelateOptions))
-    print(table.to_json(orient="records") if args.json else table.round(3).to_string(index=False))
+    print(table.to_json(orient="records") if args.json else "\n".join(lines_of(table)))
     return 0
+
+
+def lines_of(table: Any) -> list[str]:
+    """The table within 80 columns: settings only where they differ, and the three correlations."""
+    differing = [name for name in SETTING if table[name].nunique() > 1]
+    words = ["metric", "task", *differing]
+    rows = [[*words, *NUMBERS.values()]]
+    for row in table.to_dict(orient="records"):
+        numbers = ["" if row[name] != row[name] else f"{row[name]:.2f}" for name in NUMBERS]
+        rows.append([*(str(row[name]) for name in words), *numbers])
+    same = [f"{name} {table[name].iloc[0]}" for name in SETTING if name not in differing]
+    layers = sorted({int(count) for count in table.layers})
+    about = f"{' to '.join(map(str, {layers[0]: 0, layers[-1]: 0}))} layers; {', '.join(same)}"
+    return [*textwrap.wrap(about, WIDTH), *in_columns(rows, texts=len(words)), NOTE]

@@ -1,4 +1,4 @@
-"""`layerwise report`: runs of scan, stress and eval as one HTML file to look at."""
+"""`layerwise report`: show runs of scan, stress and eval in one HTML file."""
 
 import sys
 from argparse import ArgumentParser, Namespace
@@ -6,11 +6,13 @@ from argparse import ArgumentParser, Namespace
 from layerwise.cli.flags import add_options, chosen
 from layerwise.options.report import ReportOptions
 
-HELP = "runs of scan, stress and eval as one HTML file that works offline"
+HELP = "show runs of scan, stress and eval in one HTML file that works offline"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="run folders of scan, stress or eval, of any models")
+    parser.add_argument(
+        "runs", nargs="+", metavar="RUN", help="run folders of scan, stress or eval; several models are allowed"
+    )
     add_options(parser, ReportOptions)
 
 
@@ -18,5 +20,5 @@ def run(args: Namespace) -> int:
     from layerwise.api.report import report
 
     path = report(*args.runs, **chosen(args, ReportOptions))
-    print(f"{path}: {path.stat().st_size / 1000:,.0f} kB; open it in a browser", file=sys.stderr)
+    print(f"wrote {path} ({path.stat().st_size / 1000:,.0f} kB); open it in a browser", file=sys.stderr)
     return 0

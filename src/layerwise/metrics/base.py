@@ -44,6 +44,11 @@ class Metric:
     spread: Spread | None = None  # for scores whose interval does not come from what `reading` keeps
     rows: tuple[RowTreatment, ...] = ("raw",)
 
+    @property
+    def caption(self) -> dict[str, str]:
+        """What a page or figure says about the metric: unit, what a larger value means, and the perspective."""
+        return {"unit": self.unit, "larger_means": self.larger_means, "perspective": self.perspective}
+
     def __post_init__(self) -> None:
         if not self.name.isidentifier():
             raise InputError(f"metric name {self.name!r} must be a plain word, such as 'my_metric'")

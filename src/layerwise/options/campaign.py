@@ -1,4 +1,4 @@
-"""campaign: the keys of a campaign file. How models, data and settings are written is said in docs/scale.md."""
+"""campaign: the keys of a campaign file. docs/scale.md describes how to write models, data and settings."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ from layerwise.options.field import Option
 class CampaignOptions:
     """The keys of a campaign file."""
 
-    out: Annotated[str, Option("the folder or url that the campaign is kept in")]
-    models: Annotated[Sequence[Any], Option("names, or name: with options and revisions")]
-    data: Annotated[Mapping[str, Any] | None, Option("a name for each data set, and how it is opened")] = None
-    settings: Annotated[Mapping[str, Any] | None, Option("a name for each group of settings of a scan")] = None
+    out: Annotated[str, Option("folder or URL for the campaign's results")]
+    models: Annotated[Sequence[Any], Option("model names, or mappings with name:, options and revisions")]
+    data: Annotated[Mapping[str, Any] | None, Option("a name for each data set, and its options")] = None
+    settings: Annotated[Mapping[str, Any] | None, Option("a name for each group of scan settings")] = None
     engine: Annotated[Any, Option("local, ray, or the options of a Cluster")] = "local"
     allow_missing: AllowMissing = 0

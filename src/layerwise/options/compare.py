@@ -1,4 +1,4 @@
-"""compare: what differs between runs."""
+"""compare: differences between runs."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ Against = Literal["first", "previous"]
 class CompareOptions:
     """The options of `compare`."""
 
-    against: Annotated[Against, Option("the run to compare with")] = "first"
+    against: Annotated[Against, Option("which run to compare with: the first, or the previous one")] = "first"
     rows: Annotated[RowTreatment | None, Option("only this row treatment")] = None
     tokens: Annotated[TokenChoice | None, Option("only this token choice")] = None
     html: Annotated[str | Path | None, Option("also write a page with curves, heat maps and CKA", metavar="FILE")] = (

@@ -1,4 +1,4 @@
-"""correlate: which metrics go with which scores."""
+"""correlate: how metrics and scores correlate over the layers."""
 
 from dataclasses import dataclass
 

@@ -10,12 +10,15 @@ from layerwise.options.engine import Cluster
 from layerwise.options.evaluate import EvaluateOptions
 from layerwise.options.field import Declared, declared
 from layerwise.options.model import ModelSpec
+from layerwise.options.pick import PickOptions
 from layerwise.options.scan import ScanOptions
 from layerwise.options.stress import StressOptions
 from layerwise.options.texts import TextOptions
+from layerwise.options.tradeoff import TradeoffOptions
 
 IN_MEMORY = "in_memory"  # marks an object that no file or name leads to; its type is all that is recorded
 RECORDED: Mapping[str, type] = {"scan": ScanOptions, "stress": StressOptions, "eval": EvaluateOptions}
+TEXTS_OF_PICK = ("data", "column")  # how texts are opened that `layerwise pick` has flags for
 
 
 def asked(verb: str, options: object, *, model: Any, data: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -27,6 +30,23 @@ def asked(verb: str, options: object, *, model: Any, data: Mapping[str, Any] | N
     loaded = plain_options(spec) if isinstance(spec, ModelSpec) else None
     opened: dict[str, Any] = {} if data is None else {"data": redacted_record(data) or None}
     return {"verb": verb, "model": loaded, **opened, **plain_options(options)}
+
+
+def pick_record(options: PickOptions, *, run: Any, data: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The record of a call of pick: its options, what it was called on, and how the texts were opened.
+
+    `run` is the place of a run or the name of a model. It is recorded as None if it was passed as an object; so is
+    `data` if there were no texts.
+    """
+    place = run.name if isinstance(run, ModelSpec) else str(run) if isinstance(run, str | Path) else None
+    opened = None if data is None else redacted_record(data)
+    labels = {"labels": redacted_record(place_of_texts(options.labels))}  # a table in memory is not written out
+    return {"verb": "pick", "run": redacted_record(place), "data": opened, **plain_options(options), **labels}
+
+
+def tradeoff_record(options: TradeoffOptions) -> dict[str, Any]:
+    """The record of a call of tradeoff: its options."""
+    return {"verb": "tradeoff", **plain_options(options)}
 
 
 def plain_options(options: object) -> dict[str, Any]:
@@ -77,12 +97,30 @@ def command_words(record: Mapping[str, Any], *, model: str) -> list[str]:
     return words + flag_words(RECORDED[verb], record, but=["out"])
 
 
-def flag_words(options: type, given: Mapping[str, Any], but: Sequence[str] = ()) -> list[str]:
-    """The flags of those options whose value is not their default."""
+def pick_words(record: Mapping[str, Any], folder: str) -> list[str]:
+    """The words of the command that makes the pick in this folder again."""
+    opened = record.get("data")
+    known = opened if isinstance(opened, Mapping) and opened else {"data": "TEXTS.txt"}
+    texts = [] if opened is None else flag_words(TextOptions, known, only=TEXTS_OF_PICK)
+    words = ["layerwise", "pick", str(record.get("run") or folder), *texts]
+    return [*words, *flag_words(PickOptions, record), "--save", folder]
+
+
+def tradeoff_words(record: Mapping[str, Any], folder: str) -> list[str]:
+    """The words of the command that makes the trade-off in this folder again."""
+    return ["layerwise", "tradeoff", folder, *flag_words(TradeoffOptions, record)]
+
+
+def flag_words(
+    options: type, given: Mapping[str, Any], but: Sequence[str] = (), only: Sequence[str] | None = None
+) -> list[str]:
+    """The flags of those options whose value is not their default; `but` and `only` choose among them."""
     words = []
     for one in declared(options):
         value = given.get(one.name)
-        if value is None or one.name in but or one.option.library_only or as_text(value) == as_text(one.default):
+        if value is None or one.name in but or (only is not None and one.name not in only):
+            continue
+        if one.option.library_only or as_text(value) == as_text(one.default):
             continue
         words += words_of(one, value)
     return words

@@ -1,4 +1,4 @@
-"""report: runs as one HTML file."""
+"""report: show runs in one HTML file."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Annotated
 from layerwise.options.field import Option, require_valid
 
 OverwritePage = Annotated[
-    bool, Option("replace an existing file that is not a page of layerwise; such a page is replaced anyway")
+    bool, Option("replace an existing file that layerwise did not write; a page of layerwise is always replaced")
 ]
 
 
@@ -16,7 +16,7 @@ class ReportOptions:
     """The options of `report`."""
 
     html: Annotated[str | Path, Option("file to write", metavar="FILE")]
-    title: Annotated[str, Option("heading of the page; default: the models")] = ""
+    title: Annotated[str, Option("heading of the page; default: the names of the models")] = ""
     overwrite: OverwritePage = False
 
     def __post_init__(self) -> None:

@@ -1,1 +1,1 @@
-"""What people look at: one HTML page of a set of runs, and figures for papers."""
+"""Output for people: one HTML page for a set of runs, and figures for papers."""

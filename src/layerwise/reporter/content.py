@@ -1,4 +1,4 @@
-"""What a page shows, as plain data: models, curves, scores, correlations, picks and trade-offs, ready for JSON."""
+"""The data of a page, ready for JSON: models, curves, scores, correlations and trade-offs."""
 
 import math
 from collections import Counter
@@ -6,18 +6,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from layerwise.core.files import last_part
-from layerwise.metrics.catalog import CATALOG
+from layerwise.reporter.captions import captions
 from layerwise.reporter.palette import colours
+from layerwise.reporter.scales import is_log, place_of_ring
 from layerwise.runs.folder import Run
 from layerwise.runs.labels import model_labels, training_step
 from layerwise.runs.scores import LayerScore
 from layerwise.runs.table import LayerTable
 
-DIGITS = 5  # more than a picture can show, and half the bytes
+DIGITS = 5  # more than a chart can show, at half the size
+SETTING = ("metric", "rows", "tokens", "pooling", "norm")  # of the curves that one picture shows
 
 
 def run_labels(runs: Sequence[Run]) -> list[str]:
-    """The model's short name; where a model has two runs of one kind, also the folder or the place in the list."""
+    """The model's short name; if a model has several runs of one kind, also the folder name or number."""
     models = model_labels([run.table for run in runs])
     pairs = list(zip(models, (run.kind for run in runs), strict=True))
     several = Counter(pairs)
@@ -26,7 +28,7 @@ def run_labels(runs: Sequence[Run]) -> list[str]:
         f"{label} · {place}" if several[label, kind] > 1 else label
         for (label, kind), place in zip(pairs, where, strict=True)
     ]
-    named = Counter(zip(labels, (run.kind for run in runs), strict=True))  # two folders may share their last part
+    named = Counter(zip(labels, (run.kind for run in runs), strict=True))  # two folders may have the same name
     return [
         f"{label} · {number}" if named[label, run.kind] > 1 else label
         for number, (label, run) in enumerate(zip(labels, runs, strict=True), start=1)
@@ -38,20 +40,26 @@ def content(
     correlated: Iterable[tuple[int, Any]] = (),
     compared: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Everything the page's script draws. `correlated` pairs a run's number with its correlations as a data frame;
+    """Everything that the page's script draws. `correlated` pairs a run's number with its correlations as a data frame;
     `compared` is a comparison as plain data.
     """
     labels = run_labels(runs)
     models = list(dict.fromkeys(labels))
     place = {label: number for number, label in enumerate(models)}
-    known = {m.name: {"unit": m.unit, "larger": m.larger_means, "of": m.perspective} for m in CATALOG}
+    known = captions(run.table for run in runs)
     shown: dict[str, list[Any]] = {"scan": [], "stress": [], "eval": []}
     for run, label in zip(runs, labels, strict=True):
         shown.get(run.kind, shown["scan"]).extend(series(run.table, place[label]))
+    mark_scales(shown["scan"], by=SETTING)
+    mark_scales(shown["stress"], by=(*SETTING, "condition", "model"))
     names = {s["metric"] for kind in ("scan", "stress") for s in shown[kind]}
     return {
         "models": [described(label, full_name(runs[labels.index(label)].table)) for label in models],
-        "metrics": {name: known[name] for name in known if name in names},
+        "metrics": {
+            name: {"unit": caption.unit, "larger": caption.larger_means}
+            for name, caption in known.items()
+            if name in names
+        },
         **shown,
         "correlation": [correlation(frame, place[labels[number]]) for number, frame in correlated],
         "tradeoff": [
@@ -74,7 +82,7 @@ def full_name(table: LayerTable) -> str:
 
 
 def series(table: LayerTable, model: int) -> list[dict[str, Any]]:
-    """One line a curve; the normed last layer is a single point, kept with the raw curve it belongs to."""
+    """One line per curve; the normed last layer is a single point, kept with the raw curve it belongs to."""
     lines, curves = [], table.curves()
     for (*setting, made, norm), curve in curves.items():
         setting.append(made)
@@ -108,12 +116,27 @@ def series(table: LayerTable, model: int) -> list[dict[str, Any]]:
     return lines
 
 
+def mark_scales(lines: Iterable[dict[str, Any]], *, by: Sequence[str]) -> None:
+    """Adds the scale to the lines that share a picture: `log`, and `edge` for a ring outside the picture."""
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for line in lines:
+        groups.setdefault(tuple(line.get(name) for name in by), []).append(line)
+    for group in groups.values():
+        values = [value for line in group for value in line["value"] if value is not None]
+        log = is_log(values)
+        for line in group:
+            line["log"] = log
+            ring = line.get("normed", {}).get("value")
+            if ring is not None and (place := place_of_ring(values, ring, log=log)) != "inside":
+                line["normed"]["edge"] = place
+
+
 def point(s: LayerScore) -> dict[str, Any]:
     return {"layer": s.layer, "value": short(s.value), "low": short(s.ci_low), "high": short(s.ci_high)}
 
 
 def short(value: float) -> float | None:
-    """A number as JSON can hold it, in few digits; None where it is undefined."""
+    """A number rounded for JSON; None if it is not finite."""
     return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
 
 
@@ -131,18 +154,18 @@ def correlation(frame: Any, model: int) -> dict[str, Any]:
     return {"model": model, "rows": rows}
 
 
-def trade_off(told: Mapping[str, Any], model: int) -> dict[str, Any]:
-    """The front of one model: a row a layer with score, latency, parameters, memory and pareto, and their units."""
+def trade_off(record: Mapping[str, Any], model: int) -> dict[str, Any]:
+    """The front of one model: one row per layer with score, latency, parameters, memory and pareto, and their units."""
     names = ("layer", "score", "latency", "parameters", "memory", "pareto")
-    rows = [{name: finite(row.get(name)) for name in names} for row in told["layers"]]
-    return {"model": model, "units": dict(told.get("units", {})), "rows": rows}
+    rows = [{name: finite(row.get(name)) for name in names} for row in record["layers"]]
+    return {"model": model, "units": dict(record.get("units", {})), "rows": rows}
 
 
-def pair_of_runs(told: Mapping[str, Any]) -> dict[str, Any]:
-    """A pair of a comparison: a line a metric and setting with the difference by layer, and CKA."""
+def pair_of_runs(pair: Mapping[str, Any]) -> dict[str, Any]:
+    """A pair of a comparison: one line per metric and setting with the difference by layer, and CKA."""
     names = ("condition", "metric", "rows", "tokens", "pooling", "norm")
     lines: dict[tuple[str, ...], dict[str, Any]] = {}
-    for row in told["changes"]:
+    for row in pair["changes"]:
         setting = {name: row[name] for name in names}
         line = lines.setdefault(tuple(setting.values()), setting | {"paired": row["paired"], "depth": 1, "layers": []})
         line["layers"].append(row["layer"])
@@ -150,5 +173,5 @@ def pair_of_runs(told: Mapping[str, Any]) -> dict[str, Any]:
         for name, column in (("value", "difference"), ("low", "ci_low"), ("high", "ci_high")):
             line.setdefault(name, []).append(None if row[column] is None else short(row[column]))
     curves = [line for line in lines.values() if len(line["layers"]) > 1 and not line["condition"]]
-    name = f"{told['first']} → {told['second']}"
-    return {"name": name, "first": told["first"], "second": told["second"], "changes": curves, "cka": told["cka"]}
+    name = f"{pair['first']} → {pair['second']}"
+    return {"name": name, "first": pair["first"], "second": pair["second"], "changes": curves, "cka": pair["cka"]}

@@ -1,6 +1,7 @@
-"""Figures for papers: at column width, in colours that everyone can tell apart, drawn by matplotlib, imported late.
+"""Figures for papers: one column wide, in colours that colour-blind readers can distinguish, drawn by matplotlib.
 
-Every figure draws on one Axes, its own or one that is given, so that papers can put several side by side.
+Every figure draws on one Axes, a new one or one that is given, so that papers can put several side by side.
+matplotlib is imported late.
 """
 
 import io
@@ -18,13 +19,29 @@ from layerwise.core.checks import require_word
 from layerwise.core.errors import InputError, MissingExtra
 from layerwise.core.files import write_atomically
 from layerwise.metrics.catalog import CATALOG
-from layerwise.reporter.palette import DIVERGING, LINES, RAMP, along
+from layerwise.reporter.drawing import (
+    Curve,
+    axis_label,
+    draw_curve,
+    draw_grid,
+    draw_ring,
+    finish_lines,
+    in_order,
+    line_colours,
+    shortened,
+    use_scale,
+    with_unit,
+    words,
+)
+from layerwise.reporter.palette import DIVERGING, LINES, RAMP
+from layerwise.reporter.scales import place_of_ring
 from layerwise.runs.labels import training_step
 from layerwise.runs.scores import LayerScore
 from layerwise.runs.table import LayerTable
 
 COLUMN_WIDTH = 3.35  # inches: one column of a two-column paper
-MARKERS = "osD^vPX<>*"  # with the colours: lines are told apart in grey, too
+MARKERS = "osD^vPX<>*"  # beside the colours, so that lines also differ in grey
+SUFFIXES = (".pdf", ".svg", ".png")
 STYLE: Any = {
     "font.size": 8,
     "axes.titlesize": 8,
@@ -40,18 +57,17 @@ STYLE: Any = {
     "axes.grid": False,
     "figure.dpi": 150,
     "savefig.dpi": 300,
-    "pdf.fonttype": 42,  # text stays text
-    "svg.hashsalt": "layerwise",  # the same figure gives the same file
-    "text.parse_math": False,  # a dollar in a model's name is a dollar
+    "pdf.fonttype": 42,  # embeds fonts, so that text stays selectable
+    "svg.hashsalt": "layerwise",  # identical figures give identical files
+    "text.parse_math": False,  # a $ in a model name is not math mode
 }
-Curve = Sequence[LayerScore]
 
 
 @contextmanager
 def canvas(ax: Any, height: float) -> Iterator[Any]:
-    """The Axes to draw on, given or new, in the house style."""
+    """The Axes to draw on, given or new, in the style of all figures."""
     if find_spec("matplotlib") is None:
-        raise MissingExtra("figures are drawn by matplotlib: pip install 'layerwise[plot]'")
+        raise MissingExtra("figures need matplotlib: pip install 'layerwise[plot]'")
     import matplotlib.pyplot as plt
 
     with plt.rc_context(STYLE):
@@ -61,14 +77,18 @@ def canvas(ax: Any, height: float) -> Iterator[Any]:
 
 
 def depth(table: LayerTable, *, metric: str | None = None, ax: Any = None, **setting: Any) -> Any:
-    """One metric against relative depth, a line a model, with 95 % bands; a ring is the normed last layer."""
+    """One metric by relative depth, one line per model, with 95 % bands; a ring is the normed last layer."""
     chosen = chosen_curves(table, metric, **setting)
     with canvas(ax, 2.3) as ax:
         colours = line_colours([label for label, *_ in chosen])
+        values = [s.value for _, curve, _ in chosen for s in curve]
+        log = use_scale(ax, chosen)
         for place, (label, curve, normed) in enumerate(chosen):
             mark = MARKERS[place % len(MARKERS)]
-            draw_curve(ax, curve, label=label, color=colours[place], marker=mark, normed=normed)
-        finish_lines(ax, chosen[0][1][0].metric, "depth (%)")
+            draw_curve(ax, curve, label=label, color=colours[place], marker=mark)
+            if normed is not None:
+                draw_ring(ax, normed, colours[place], place_of_ring(values, normed.value, log=log))
+        finish_lines(ax, axis_label(table, chosen[0][1][0].metric), "depth (%)")
     return ax
 
 
@@ -77,19 +97,21 @@ def checkpoints(table: LayerTable, *, metric: str | None = None, ax: Any = None,
     chosen = [(training_step(label), curve) for label, curve, _ in chosen_curves(table, metric, **setting)]
     steps = sorted((step, curve) for step, curve in chosen if step is not None)
     if len(steps) < 2:
-        raise InputError("checkpoints need runs of at least two models whose names end with a step, such as .../step64")
+        raise InputError(
+            "the checkpoints figure needs runs of at least two models whose names end with a step, such as .../step64"
+        )
     layers = sorted({s.layer for _, curve in steps for s in curve})
     known = [{s.layer: s.value for s in curve} for _, curve in steps]
     values = [[row.get(layer, math.nan) for layer in layers] for row in known]
     with canvas(ax, 0.55 + 0.16 * len(steps) + 0.6) as ax:
         drawn = draw_grid(ax, values, RAMP, xs=layers, ys=[f"{step:,}" for step, _ in steps])
         ax.set(xlabel="layer", ylabel="training step")
-        ax.figure.colorbar(drawn, ax=ax, label=axis_label(steps[0][1][0].metric), pad=0.02)
+        ax.figure.colorbar(drawn, ax=ax, label=axis_label(table, steps[0][1][0].metric), pad=0.02)
     return ax
 
 
 def heatmap(table: LayerTable, *, ax: Any = None, **setting: Any) -> Any:
-    """Every metric by layer for one model, each scaled by itself from its least to its greatest value."""
+    """Every metric by layer for one model, each on its own scale from its smallest to its largest value."""
     models = list(dict.fromkeys(s.model for s in table))
     if len(models) != 1:
         raise InputError(f"a heat map shows one model, not {len(models)} ({', '.join(models[:4])}); pass one run")
@@ -107,27 +129,28 @@ def heatmap(table: LayerTable, *, ax: Any = None, **setting: Any) -> Any:
         drawn = draw_grid(ax, values, RAMP, xs=layers, ys=[words(metric) for metric in metrics])
         ax.set(xlabel="layer")
         bar = ax.figure.colorbar(drawn, ax=ax, ticks=[0, 1], pad=0.02)
-        bar.ax.set_yticklabels(["least", "most"])
+        bar.ax.set_yticklabels(["min", "max"])
     return ax
 
 
 def stress(table: LayerTable, *, metric: str | None = None, ax: Any = None, **setting: Any) -> Any:
-    """One metric against layer on stressed prompts, a line a level, from light to dark."""
+    """One metric by layer on stressed prompts, one line per level, from light to dark."""
     kinds = list(dict.fromkeys(s.condition for s in table if s.condition))
     if len(kinds) != 1:
-        has = f"these runs have {', '.join(kinds)}" if kinds else "none of these runs is one"
-        raise InputError(f"a stress figure shows one run of `layerwise stress`; {has}")
+        has = f"these runs have {', '.join(kinds)}" if kinds else "none was passed"
+        raise InputError(f"a stress figure shows a single run of `layerwise stress`; {has}")
     chosen = sorted(chosen_curves(table, metric, stressed=True, **setting), key=lambda found: found[1][0].level)
     with canvas(ax, 2.3) as ax:
+        use_scale(ax, chosen)
         for place, (_, curve, _) in enumerate(chosen):
             colour = in_order(place, len(chosen))
             draw_curve(ax, curve, label=f"{curve[0].level:g}", color=colour, marker="", by="layer")
-        finish_lines(ax, chosen[0][1][0].metric, "layer", title=words(kinds[0]))
+        finish_lines(ax, axis_label(table, chosen[0][1][0].metric), "layer", title=words(kinds[0]))
     return ax
 
 
 def correlation(frame: pd.DataFrame, *, measure: str = "spearman", ax: Any = None, **setting: Any) -> Any:
-    """Task by metric: how the scores of layers go with a metric over the layers of one model. A description."""
+    """Task by metric: how scores correlate with metrics over the layers of one model. A description, not a test."""
     frame = scored_alike(frame, setting.get("pooling"), setting.get("transform"))
     for name in ("rows", "tokens"):
         has = frame.groupby("metric")[name].unique()
@@ -153,25 +176,25 @@ def correlation(frame: pd.DataFrame, *, measure: str = "spearman", ax: Any = Non
 
 
 def scored_alike(frame: pd.DataFrame, pooling: str | None, transform: str | None) -> pd.DataFrame:
-    """The correlations with scores of one pooling and map, those asked for or the first; warns of what is not shown."""
+    """The correlations with scores of one pooling and map, as given or the first; warns about what is not shown."""
     for name, option, word in (("task_pooling", "pooling", pooling), ("transform", "transform", transform)):
         has = list(frame[name].unique())
         if word is not None and word not in has:
-            raise InputError(f"no score with {option} {word!r}; there are {', '.join(has)}")
+            raise InputError(f"no score with {option} {word!r}; choose from {', '.join(has)}")
         if word is None and len(has) > 1:
-            hint = f"{option} {has[0]} is shown, not {', '.join(has[1:])}; choose with {option}=..."
+            hint = f"only {option} {has[0]} is shown, not {', '.join(has[1:])}; choose with {option}=..."
             warnings.warn(hint, stacklevel=3)
         frame = frame[frame[name] == (word or has[0])]
     return frame
 
 
-def tradeoff(told: Mapping[str, Any], *, cost: str = "latency", ax: Any = None) -> Any:
-    """Score against what a layer costs; filled points are on the front, numbers are layers."""
-    rows = [row for row in told.get("layers", []) if row.get("score") is not None and row.get(cost) is not None]
+def tradeoff(record: Mapping[str, Any], *, cost: str = "latency", ax: Any = None) -> Any:
+    """The score of each layer by its cost; filled points are Pareto-optimal, numbers are layers."""
+    rows = [row for row in record.get("layers", []) if row.get("score") is not None and row.get(cost) is not None]
     if not rows:
-        raise InputError(f"no layer has both a score and a {cost}; a run folder with tradeoff.json is needed")
+        raise InputError(f"no layer has both a score and a {cost}; pass a run folder with tradeoff.json")
     front = sorted((row for row in rows if row.get("pareto")), key=lambda row: row[cost])
-    units = told.get("units", {})
+    units = record.get("units", {})
     with canvas(ax, 2.3) as ax:
         ax.plot([row[cost] for row in front], [row["score"] for row in front], color=LINES[0], linewidth=1)
         for row in rows:
@@ -196,7 +219,7 @@ def cka(pair: Mapping[str, Any], *, ax: Any = None) -> Any:
     """Linear CKA between the layers of two models on the same texts."""
     found = pair.get("cka")
     if not found:
-        raise InputError("the two runs keep no pooled rows of the same texts; scan both into folders on the same data")
+        raise InputError("the two runs have no stored rows of the same texts; scan both with --out on the same data")
     values = [[math.nan if v is None else v for v in line] for line in found["values"]]
     with canvas(ax, 2.7) as ax:
         drawn = draw_grid(ax, values, RAMP, xs=found["second_layers"], ys=found["first_layers"], low=0, high=1)
@@ -216,7 +239,7 @@ FIGURES: dict[str, Callable[..., Any]] = {
     "cka": cka,
 }
 SETTING = {"rows", "tokens", "pooling", "norm"}
-OPTIONS = {  # what each figure can be told
+OPTIONS = {  # which options each figure takes
     "depth": {"metric", *SETTING},
     "heatmap": SETTING,
     "correlation": {"measure", "rows", "tokens", "pooling", "transform"},
@@ -231,11 +254,16 @@ def require_figure(figure: str, options: Mapping[str, Any]) -> None:
     require_word("figure", figure, FIGURES)
     if unknown := set(options) - OPTIONS[figure]:
         taken = ", ".join(sorted(OPTIONS[figure]))
-        raise InputError(f"figure {figure} takes no {', '.join(sorted(unknown))}; it takes {taken}")
+        raise InputError(f"figure {figure} has no option {', '.join(sorted(unknown))}; it accepts {taken}")
 
 
-def save(ax: Any, path: Path) -> None:
-    """Writes the figure of an Axes as .pdf, .svg or .png and closes it; the same figure gives the same bytes."""
+def require_suffix(path: Path) -> None:
+    if path.suffix not in SUFFIXES:
+        raise InputError(f"cannot write {str(path)!r}; a figure is a {', '.join(SUFFIXES)} file")
+
+
+def save(ax: Any, path: Path, *, close: bool = True) -> None:
+    """Writes the figure of an Axes as .pdf, .svg or .png; the same figure gives the same bytes."""
     import matplotlib.pyplot as plt
 
     kind = path.suffix.removeprefix(".")
@@ -243,19 +271,20 @@ def save(ax: Any, path: Path) -> None:
     with plt.rc_context(STYLE):
         undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(kind, {})
         ax.figure.savefig(buffer, format=kind, metadata=undated)
-    plt.close(ax.figure)
+    if close:
+        plt.close(ax.figure)
     write_atomically(path, buffer.getvalue())
 
 
 def require_unstressed(table: LayerTable) -> None:
     if all(s.condition for s in table):
-        raise InputError("this is a run of `layerwise stress`, which --figure stress draws")
+        raise InputError("this is a run of `layerwise stress`; use --figure stress")
 
 
 def chosen_curves(
     table: LayerTable, metric: str | None, *, stressed: bool = False, **setting: Any
 ) -> list[tuple[str, Curve, LayerScore | None]]:
-    """A label, a curve and its normed last layer for each model, in the setting asked for, else the first there is."""
+    """A label, a curve and its normed last layer for each model, in the given setting, else the first there is."""
     if not stressed:
         require_unstressed(table)
     scores = [s for s in table if bool(s.condition) == stressed]
@@ -265,11 +294,11 @@ def chosen_curves(
         has = list(dict.fromkeys(getattr(s, name) for s in wanted))
         word = setting.get(name) or next(iter(has), "")
         if has and word not in has and "-" not in has:
-            raise InputError(f"{metric} has no {name} {word!r} here; it has {', '.join(has)}")
+            raise InputError(f"{metric} has no {name} {word!r}; choose from {', '.join(has)}")
         wanted = [s for s in wanted if getattr(s, name) in (word, "-")]
     if not wanted:
         metrics = ", ".join(dict.fromkeys(s.metric for s in scores))
-        raise InputError(f"no metric {metric!r} to draw; there are {metrics or 'none'}")
+        raise InputError(f"no metric {metric!r} in this run; choose from {metrics or 'none'}")
     curves = LayerTable(tuple(wanted)).curves()
     norm = setting.get("norm") or wanted[0].norm
     return [
@@ -279,115 +308,6 @@ def chosen_curves(
     ]
 
 
-def line_colours(labels: Sequence[str]) -> list[str]:
-    """One colour a model; checkpoints of a training from light to dark, in the order of their steps."""
-    steps = [training_step(label) for label in labels]
-    if len(labels) > 1 and None not in steps:
-        order = sorted(steps, key=lambda step: step or 0)
-        return [in_order(order.index(step), len(steps)) for step in steps]
-    return [LINES[place % len(LINES)] for place in range(len(labels))]
-
-
-def in_order(place: int, count: int) -> str:
-    return along(RAMP, 0.36 + 0.64 * place / max(1, count - 1))
-
-
-def draw_curve(
-    ax: Any, curve: Curve, *, label: str, color: str, marker: str, normed: LayerScore | None = None, by: str = "depth"
-) -> None:
-    scale = 100.0 if by == "depth" else 1.0
-    xs = [scale * getattr(s, by) for s in curve]
-    ax.fill_between(xs, [s.ci_low for s in curve], [s.ci_high for s in curve], color=color, alpha=0.18, linewidth=0)
-    ax.plot(
-        xs,
-        [s.value for s in curve],
-        color=color,
-        linewidth=1.2,
-        marker=marker,
-        markersize=3,
-        markevery=max(1, len(xs) // 8),
-        label=shortened(label),
-    )
-    if normed is not None:
-        ring = {"markersize": 5, "markerfacecolor": "none", "markeredgecolor": color, "clip_on": False}
-        ax.plot(scale * getattr(normed, by), normed.value, "o", **ring)
-
-
-def finish_lines(ax: Any, metric: str, xlabel: str, title: str = "") -> None:
-    """Axis labels, faint lines at the ticks, and a legend above, where no curve can be."""
-    ax.set(xlabel=xlabel, ylabel=axis_label(metric))
-    ax.grid(axis="y", color="#E4E8EB", linewidth=0.6)
-    ax.set_axisbelow(True)
-    ax.margins(x=0.02)
-    handles, labels = ax.get_legend_handles_labels()
-    longest = max(map(len, labels))
-    columns = max(1, min(len(labels), 44 // (longest + 5)))
-    ax.legend(
-        handles,
-        labels,
-        loc="lower left",
-        bbox_to_anchor=(0, 1.0),
-        ncols=columns,
-        frameon=False,
-        borderaxespad=0.2,
-        columnspacing=1.2,
-        handlelength=1.8,
-        title=title or None,
-        alignment="left",
-    )
-
-
-def draw_grid(
-    ax: Any,
-    values: Any,
-    ramp: Sequence[str],
-    *,
-    xs: Sequence[Any],
-    ys: Sequence[Any],
-    low: float | None = None,
-    high: float | None = None,
-    slanted: bool = False,
-) -> Any:
-    """A grid of colours with as many labels as there is room for."""
-    from matplotlib.colors import LinearSegmentedColormap
-
-    colours = LinearSegmentedColormap.from_list("layerwise", list(ramp)).with_extremes(bad="#FFFFFF")
-    drawn = ax.imshow(values, cmap=colours, vmin=low, vmax=high, aspect="auto", interpolation="nearest")
-    for axis, labels, most in ((ax.xaxis, xs, 99 if slanted else 10), (ax.yaxis, ys, 40)):
-        every = next(n for n in (1, 2, 3, 5, 10, 20, 25, 50, 100, 1000) if len(labels) <= n * most)
-        places = list(range(0, len(labels), every))
-        axis.set_ticks(places, [shortened(str(labels[place])) for place in places])
-    ax.tick_params(length=0)
-    if slanted:
-        ax.set_xticks(
-            ax.get_xticks(),
-            [text.get_text() for text in ax.get_xticklabels()],
-            rotation=60,
-            ha="right",
-            rotation_mode="anchor",
-        )
-    ax.spines[:].set_visible(False)
-    return drawn
-
-
 def pick_word(has: Sequence[str], word: str | None) -> str:
-    """The word asked for where a metric has it, else the first it has."""
+    """The given word if a metric has it, else the first that it has."""
     return word if word is not None and word in has else has[0]
-
-
-def axis_label(metric: str) -> str:
-    return with_unit(words(metric), next((m.unit for m in CATALOG if m.name == metric), ""))
-
-
-def with_unit(name: str, unit: Any) -> str:
-    return f"{name} ({shortened(str(unit))})" if unit else name
-
-
-def words(name: str) -> str:
-    return shortened(name.replace("_", " "))
-
-
-def shortened(text: str, most: int = 40) -> str:
-    """At most so many characters; a leading underscore would hide a label from matplotlib's legend."""
-    text = text.lstrip("_")
-    return text if len(text) <= most else text[: most - 1] + "…"

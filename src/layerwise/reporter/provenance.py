@@ -1,32 +1,42 @@
-"""Where numbers come from: the facts of a run in words, and the command that makes it again."""
+"""Where numbers come from: the facts of a run as text, and the commands that make everything on a page again."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from layerwise.core.checks import SHIPPED
-from layerwise.options.record import RECORDED, command_words
+from layerwise.options.record import (
+    RECORDED,
+    TEXTS_OF_PICK,
+    command_words,
+    flag_words,
+    pick_words,
+    tradeoff_words,
+)
+from layerwise.options.texts import TextOptions
+from layerwise.runs.folder import Run
 from layerwise.runs.table import LayerTable
 from layerwise.runs.tasks import task_sizes
 
-Words = list[tuple[str, str]]
+Facts = list[tuple[str, str]]
+NO_PLACE = "RUN"  # stands for the folder of a table that was passed from Python
 
 
-def facts(table: LayerTable) -> Words:
-    """What a reader must know to believe a run: model, texts, settings, versions; only what the run says."""
+def facts(table: LayerTable) -> Facts:
+    """Model, texts, settings and versions, as names with values; only what the run recorded."""
     first = first_run(table)
     model, data, environment = (first.get(name, {}) for name in ("model", "data", "environment"))
     size = " x ".join(str(model[k]) for k in ("depth", "width") if k in model)
     found = {
         "model": model.get("name") or next((s.model for s in table.scores), ""),
         "revision": model.get("revision", ""),
-        "weights and tokenizer": model.get("fingerprint", ""),
+        "hash of the model's files": model.get("fingerprint", ""),
         "family": model.get("family", ""),
         "layers x width": size,
-        "computed in": " on ".join(str(model[k]) for k in ("dtype", "device") if k in model),
+        "dtype and device": " on ".join(str(model[k]) for k in ("dtype", "device") if k in model),
         "texts": data.get("name", ""),
-        "how many": counted(data) if data else "",
-        "texts' fingerprint": data.get("fingerprint", ""),
+        "number of texts": counted(first) if data else "",
+        "hash of the texts": data.get("fingerprint", ""),
         "tasks": ", ".join(f"{name} ({size})" for name, size in task_sizes(first).items()),
         "settings": "; ".join(f"{k} {plain(v)}" for k, v in first.get("plan", {}).items() if k != "layers"),
         "versions": ", ".join(f"{k} {v}" for k, v in environment.items() if k not in ("command", "machine")),
@@ -38,45 +48,104 @@ def facts(table: LayerTable) -> Words:
 
 
 def first_run(table: LayerTable) -> Mapping[str, Any]:
-    """The run itself; of a joined table, such as that of a stress test, the first of its runs."""
+    """The run record; for a joined table, such as a stress test, that of its first run."""
     runs = table.run.get("runs") or [table.run]
     return dict(runs[0])
 
 
-def counted(data: Mapping[str, Any]) -> str:
-    cut = f", {data['cut']} of them cut at the longest length" if data.get("cut") else ""
-    return f"{data.get('prompts', '?')} texts, {data.get('tokens', '?')} tokens{cut}"
+def counted(run: Mapping[str, Any]) -> str:
+    """How many texts and tokens a run read, and how many texts it cut at which length."""
+    data = run.get("data", {})
+    parts = [f"{data['prompts']:,} texts"] if "prompts" in data else []
+    if "tokens" in data:
+        parts.append(f"{data['tokens']:,} tokens")
+    if "cut" in data:
+        longest = run.get("plan", {}).get("max_length") or run.get("max_length")
+        at = f" at {longest:,} tokens" if longest else " at the maximum length"
+        parts.append(f"{data['cut']:,} cut{at}")
+    if data.get("missing"):
+        parts.append(f"{len(data['missing']):,} left out because they could not be computed")
+    return ", ".join(parts)
 
 
 def plain(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
+def commands(runs: Sequence[Run], page_words: Sequence[str] = ()) -> list[str]:
+    """The commands that make these runs, what lies beside them, and the page again, in an order that works.
+
+    `page_words` are the words of the command for the page itself.
+    """
+    places = [run.name or NO_PLACE for run in runs]
+    lines = [command(run.table, place) for run, place in zip(runs, places, strict=True)]
+    lines += [pick_command(run.pick, place) for run, place in zip(runs, places, strict=True) if run.pick]
+    for run, place in zip(runs, places, strict=True):
+        if run.tradeoff:
+            lines.append(shlex.join(tradeoff_words(options_of(run.tradeoff), place)))
+    this_page = ["layerwise", "report", *dict.fromkeys(places), "--html", "report.html"]
+    return list(dict.fromkeys([*lines, shlex.join(page_words or this_page)]))
+
+
 def command(table: LayerTable, out: str) -> str:
-    """The command that makes the run again: as it was typed, else put together from what the run recorded."""
+    """The command that reproduces the run: as typed, or reconstructed from the record."""
     first = first_run(table)
-    if typed := first.get("environment", {}).get("command"):
-        return str(typed)
+    if words := typed_words(first.get("environment", {}).get("command")):
+        return shlex.join(words)
     record = first.get("options", {})
+    if record.get("campaign"):
+        return shlex.join(["layerwise", "campaign", record["campaign"]])
     if record.get("verb") not in RECORDED:
         record = record_of_plan(table, first)
     words = command_words(record, model=str(first.get("model", {}).get("name", "MODEL")))
     return shlex.join([*words, "--out", out])
 
 
-def words_used(table: LayerTable, column: str) -> list[str]:
-    """The words of a column that can be asked for; the model's own pooling has none."""
+def typed_words(typed: Any) -> list[str]:
+    """The words of a recorded command. Anything but one call of layerwise is left out: a reader may paste it."""
+    try:
+        words = shlex.split(typed) if isinstance(typed, str) else []
+    except ValueError:  # an open quote
+        return []
+    return words if words[:1] == ["layerwise"] else []
+
+
+def pick_command(pick: Mapping[str, Any], folder: str) -> str:
+    """The command that makes a saved pick again, with a comment where it lacks an option of the library."""
+    record = options_of(pick)
+    words = shlex.join(pick_words(record or rule_record(pick), folder))
+    opened = record.get("data")
+    extra = flag_words(TextOptions, opened, but=TEXTS_OF_PICK) if isinstance(opened, Mapping) else []
+    return f"{words}  # called from Python with texts opened with {shlex.join(extra)}" if extra else words
+
+
+def rule_record(pick: Mapping[str, Any]) -> dict[str, Any]:
+    """The call behind a pick of an earlier version, which did not record it: a rule over the table, or probes."""
+    rule = str(pick.get("rule", ""))
+    if not pick.get("gain"):
+        return {"rule": rule, "data": None}
+    return {"data": {}}
+
+
+def options_of(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """How the verb was called that wrote this record; {} for records of earlier versions."""
+    found = record.get("options")
+    return found if isinstance(found, Mapping) else {}
+
+
+def used_words(table: LayerTable, column: str) -> list[str]:
+    """The words of a column that an option accepts; the model's own pooling has none."""
     return list(dict.fromkeys(word for s in table.scores if (word := getattr(s, column)) != SHIPPED))
 
 
 def record_of_plan(table: LayerTable, first: Mapping[str, Any]) -> dict[str, Any]:
-    """What was asked, as far as the plan of a run tells that was made before runs recorded it."""
+    """The options of a run that was made before runs recorded them, as far as its plan shows them."""
     plan = first.get("plan") or {"max_length": first.get("max_length")}
     model = {name: value for name, value in first.get("model", {}).items() if name in ("name", "dtype")}
     if first.get("kind") == "eval":
         tasks = first.get("tasks", {})
         root = "ROOT" if any(size != "hub" for size in tasks.values()) else None
-        read = {name: words_used(table, name) for name in ("tokens", "pooling")}
+        read = {name: used_words(table, name) for name in ("tokens", "pooling")}
         return {**plan, **read, "verb": "eval", "model": model, "tasks": list(tasks), "data_root": root}
     record = {**plan, "verb": "scan", "model": model, "data": first.get("data", {}).get("options")}
     stressed = [run["plan"]["stress"] for run in table.run.get("runs", []) if run.get("plan", {}).get("stress")]

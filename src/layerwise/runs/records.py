@@ -89,7 +89,8 @@ RUN = Schema(
         "model": MODEL_SHAPE,
         "data": DATA,
         "plan": {"max_length": int, "metrics": list, "stress": {"kind": str, "level": NUMBER}},
-        "options": {"verb": str, "model": (dict, NoneType), "data": (dict, NoneType)},
+        "options": {"verb": str, "model": (dict, NoneType), "data": (dict, NoneType), "campaign": str},
+        "metrics": dict,
         "environment": dict,
         "tasks": dict,
         "failed": dict,
@@ -106,7 +107,7 @@ PICK = Schema(
     {
         "model": MODEL_SHAPE, "recipe": {"layer": int}, "last": {"layer": int}, "rule": str, "why": [str],
         "layers_alike": [int], "saving": dict, "gain": (dict, NoneType), "expected_gain": GAIN,
-        "fitted": (str, NoneType), "prefer": str, "judged_on": str,
+        "fitted": (str, NoneType), "prefer": str, "judged_on": str, "options": dict,
         "layers": [{
             "layer": int, "transform": str, "scores": dict, "gain": GAIN, "relative_time": OPTIONAL_NUMBER,
             "same_within_noise": bool,
@@ -125,6 +126,7 @@ TRADEOFF = Schema(
         }],
         "units": dict,
         "model": MODEL_SHAPE,
+        "options": dict,
     },
     ("layers", "units"),
 )  # fmt: skip

@@ -46,6 +46,7 @@ class Pick:
         judged_on: what the probes were scored on, such as `72 bundled test sentences`.
         layers: the table of all layers, with the same linear map; empty where no probe was run.
         fitted: the recipe with the weights of its map; None where it has no map, or none fitted on your texts.
+        options: how pick was called, as JSON values.
 
     Example:
         >>> found = layerwise.pick(model, texts, max_length=32)
@@ -67,6 +68,7 @@ class Pick:
     judged_on: str = ""
     layers: tuple[PickedLayer, ...] = ()
     fitted: FittedRecipe | None = field(default=None, compare=False)
+    options: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     def deployed(self, network: Network) -> AnyRecipe:
         """The recipe for that model, with its map if it has one.
@@ -175,7 +177,7 @@ class Pick:
             None if gain is None else gain_from_record(gain, f"{where}: gain"),
             record.get("expected_gain", {}), prefer, record.get("judged_on", ""),
             tuple(PickedLayer.from_record(row, f"{where}: layers[{i}]") for i, row in enumerate(rows)),
-            load_fitted(location, record.get("fitted")),
+            load_fitted(location, record.get("fitted")), record.get("options", {}),
         )  # fmt: skip
 
     def __repr__(self) -> str:

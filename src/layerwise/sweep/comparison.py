@@ -1,12 +1,13 @@
-"""What differs between runs, layer by layer: base and fine-tune, sizes of a family, checkpoints, architectures.
+"""Differences between runs by layer: base and fine-tune, model sizes, checkpoints, architectures.
 
-Layers are held against each other at the same depth: layer k of L against the layer nearest to k / L of the other
-model, ties to the shallower. Where both runs kept the numbers of single prompts, differences are paired over them.
+Layers are compared at the same depth: layer k of L with the layer nearest to k / L of the other model, ties to the
+shallower. If both runs kept the values of single texts, differences are paired by text.
 """
 
 import html
 import json
 import math
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any, get_args
 import pandas as pd
 
 from layerwise.core.checks import require_word
+from layerwise.core.columns import WIDTH, in_columns, short_number
 from layerwise.core.display import printable, redacted
 from layerwise.core.errors import InputError
 from layerwise.core.files import last_part
@@ -22,7 +24,6 @@ from layerwise.options.compare import Against
 from layerwise.runs.folder import Run
 from layerwise.runs.labels import model_labels
 from layerwise.runs.scores import LayerScore
-from layerwise.runs.summary import aligned
 from layerwise.runs.table import LayerTable
 from layerwise.sweep.alignment import Alignment, NotComparable, align, samples_of
 from layerwise.sweep.paired import Prompts, difference_of_pairs, same_examples
@@ -33,55 +34,92 @@ PROMPT_SETTING = ["metric", "rows", "tokens", "norm"]
 
 @dataclass(frozen=True)
 class Pair:
-    """A first and a second run: a row of `changes` a metric, setting and layer; CKA where both kept rows."""
+    """A first and a second run, and how they differ.
+
+    Attributes:
+        first: the label of the first run.
+        second: the label of the second run.
+        changes: one row per metric, setting and layer: before, after, difference with its 95 % interval, p and n.
+        cka: the similarity of all pairs of layers; None where the runs keep no vectors of the same texts.
+        notes: what could not be compared, and why.
+    """
 
     first: str
     second: str
     changes: pd.DataFrame
     cka: Alignment | None = None
-    notes: tuple[str, ...] = ()  # what could not be compared, and why
+    notes: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
         return f"{self.first} → {self.second}"
 
     def by_layer(self) -> "pd.Series[float]":
-        """How far each layer moved, on average over metrics in their first setting, as a share of a metric's range."""
+        """How much each layer changed: the mean over metrics of |difference| / range, in each metric's first setting.
+
+        Returns:
+            A series of shares by layer.
+        """
         moved: pd.Series[float] = first_setting(self.changes).groupby("layer")["share"].mean()
         return moved
 
     def largest(self) -> pd.DataFrame:
-        """The layer that moved most, for each metric in its first setting."""
+        """The layer that changed most, for each metric in its first setting.
+
+        Returns:
+            The rows of `changes` for these layers.
+        """
         known = first_setting(self.changes).dropna(subset=["share"])
         return known.loc[known.groupby("metric", sort=False)["share"].idxmax()]
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Several runs held against each other. Prints as a summary; `table` has all rows, `pairs` all differences."""
+    """What `compare` returns. `print` shows a summary, and a notebook shows a table.
+
+    Attributes:
+        labels: a short name for each run.
+        table: all rows of all runs, under these names.
+        pairs: the differences between two runs each.
+
+    Example:
+        >>> base, tuned = (layerwise.scan(m, texts, metrics="curvature") for m in (model, encoder))
+        >>> compared = layerwise.compare(base, tuned)
+        >>> len(compared.labels), len(compared.pairs)
+        (2, 1)
+    """
 
     labels: tuple[str, ...]
     table: LayerTable
     pairs: tuple[Pair, ...]
 
     def __str__(self) -> str:
-        return printable("\n\n".join([turns_told(self.table), *(pair_told(pair) for pair in self.pairs)]))
+        return printable("\n\n".join([range_text(self.table), *(pair_text(pair) for pair in self.pairs)]))
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        told = []
+        parts = []
         for pair in self.pairs:
             shown = pair.largest()[["metric", "layer", "before", "after", "difference", "ci_low", "ci_high", "paired"]]
             rows = shown.to_html(index=False, escape=True, float_format="{:.4g}".format, border=0)
-            told.append(f"<p><b>{html.escape(pair.name)}</b>: {html.escape(moved_told(pair))}</p>{rows}")
-        return "".join(told)
+            parts.append(f"<p><b>{html.escape(pair.name)}</b>: {html.escape(changed_text(pair))}</p>{rows}")
+        return "".join(parts)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain data; undefined numbers are None."""
+        """Everything as plain data.
+
+        Returns:
+            `runs` (the labels) and `pairs`; undefined numbers are None.
+        """
         return {"runs": list(self.labels), "pairs": [pair_as_data(pair) for pair in self.pairs]}
 
     def to_json(self) -> str:
+        """The same as JSON text.
+
+        Returns:
+            One JSON object.
+        """
         return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
 
 
@@ -92,7 +130,7 @@ def compare_runs(
     rows: str | None = None,
     tokens: str | None = None,
 ) -> Comparison:
-    """Every run against the first, or against the one before it; `rows` and `tokens` leave only that setting."""
+    """Compares every run with the first, or with the one before it; `rows` and `tokens` select a setting."""
     if len(runs) < 2:
         raise InputError("a comparison needs at least two runs")
     require_word("against", against, get_args(Against))
@@ -118,15 +156,15 @@ def compare_runs(
 
 
 def require_one_model(run: Run) -> None:
-    """Raises for the table of a campaign, say: its curves are of several models and would hide each other."""
+    """Raises for a table of several models, such as that of a campaign: their curves cannot be told apart."""
     models = sorted({f"{s.model} @ {s.revision} {s.model_hash[:14]}".strip() for s in run.table})
     if len(models) > 1:
         listed = ", ".join(models[:3]) + (", ..." if len(models) > 3 else "")
-        raise InputError(f"{run.place} holds runs of {len(models)} models ({listed}); pass the folder of each run")
+        raise InputError(f"{run.place} contains runs of {len(models)} models ({listed}); pass the folder of each run")
 
 
 def differing_settings(first: LayerTable, second: LayerTable) -> tuple[str, ...]:
-    """What the runs were made with that is not the same in both, beside the model: a difference may come from that."""
+    """Settings besides the model that differ between the runs: a difference may come from them."""
     notes = []
     for name in ("max_length", "dtype"):
         one, two = ({getattr(s, name) for s in table} - {0} for table in (first, second))
@@ -137,22 +175,22 @@ def differing_settings(first: LayerTable, second: LayerTable) -> tuple[str, ...]
 
 
 def with_prompts(pair: Pair, first: Run, second: Run) -> Pair:
-    """The pair, with differences over the prompts that both runs saw; a note where there are none."""
+    """The pair, with differences paired over the texts that both runs read; a note where there are none."""
     if lacking := [run for run in (first, second) if not run.keeps_prompts]:
-        older = "" if lacking[0].has_marker else " that carry a checksum"
-        note = f"{lacking[0].place} keeps no numbers of single prompts{older} (scan with --keep-prompts all)"
+        older = "" if lacking[0].has_marker else " with a checksum"
+        note = f"{lacking[0].place} keeps no values of single texts{older} (scan with --keep-prompts all)"
     else:
-        opened = Prompts.open(first), Prompts.open(second)  # raises where a file is damaged
+        opened = Prompts.open(first), Prompts.open(second)  # raises if a file is damaged
         try:
             return replace(pair, changes=with_pairs(pair.changes, *opened))
         except InputError as error:
             note = str(error)
-    return replace(pair, notes=(*pair.notes, redacted(f"not paired over prompts: {note}")))
+    return replace(pair, notes=(*pair.notes, redacted(f"not paired by text: {note}")))
 
 
 def with_cka(pair: Pair, first: Run, second: Run, tokens: str) -> Pair:
-    """The pair, with CKA in that token choice; a note where the runs keep no rows of the same examples."""
-    states = [samples_of(run) for run in (first, second)]  # raises where a file is damaged
+    """The pair with CKA for that token choice, or with a note if the runs stored no rows of common examples."""
+    states = [samples_of(run) for run in (first, second)]  # raises if a file is damaged
     try:
         return replace(pair, cka=align((first, second), states, tokens))
     except NotComparable as error:
@@ -160,20 +198,22 @@ def with_cka(pair: Pair, first: Run, second: Run, tokens: str) -> Pair:
 
 
 def distinct(labels: list[str], runs: Sequence[Run]) -> list[str]:
-    """Labels that no two runs share: two runs of one model are told apart by folder, or by number."""
+    """Labels that no two runs share: two runs of one model get the folder or a number added."""
     if len(set(labels)) == len(labels):
         return labels
     where = [last_part(run.name) or str(i) for i, run in enumerate(runs, start=1)]
-    told = [f"{label} · {place}" for label, place in zip(labels, where, strict=True)]
-    return told if len(set(told)) == len(told) else [f"{label} · {i}" for i, label in enumerate(labels, start=1)]
+    longer = [f"{label} · {place}" for label, place in zip(labels, where, strict=True)]
+    return longer if len(set(longer)) == len(longer) else [f"{label} · {i}" for i, label in enumerate(labels, start=1)]
 
 
 def changes_between(first: LayerTable, second: LayerTable) -> pd.DataFrame:
-    """A row for each metric, setting and layer that both have: before, after, difference with its interval."""
+    """One row per metric, setting and layer that both have: before, after, difference with its interval."""
     one, two = by_setting(first), by_setting(second)
     found = [row for setting in one if setting in two for row in changes_of_curve(setting, one[setting], two[setting])]
     if not found:
-        raise InputError("the runs share no metric with the same rows, tokens, pooling and norm; scan them alike")
+        raise InputError(
+            "the runs share no metric with the same rows, tokens, pooling and norm; scan them with the same options"
+        )
     return pd.DataFrame(found)
 
 
@@ -188,7 +228,7 @@ def changes_of_curve(setting: tuple[str, ...], one: list[LayerScore], two: list[
     for s in one:
         other = min(two, key=lambda t: (round(abs(t.depth - s.depth), 9), t.layer))
         apart = other.value - s.value
-        # Two independent samples: halves of the intervals add up as squares. Too wide if the examples are the same.
+        # Independent samples: half-widths add in quadrature. Too wide if the examples are the same.
         half = math.hypot(s.ci_high - s.ci_low, other.ci_high - other.ci_low) / 2
         rows.append(
             {
@@ -211,7 +251,7 @@ def changes_of_curve(setting: tuple[str, ...], one: list[LayerScore], two: list[
 
 
 def with_pairs(changes: pd.DataFrame, first: Prompts, second: Prompts) -> pd.DataFrame:
-    """The changes, with intervals over the prompts that both runs saw where their own numbers were kept."""
+    """The changes, with paired intervals over the texts that both runs read, for metrics that have values per text."""
     changes = changes.copy()
     for (layer, other), part in changes.groupby(["layer", "other_layer"]):
         both = same_examples(first.rows(layer=layer), second.rows(layer=other), PROMPT_SETTING)
@@ -222,45 +262,49 @@ def with_pairs(changes: pd.DataFrame, first: Prompts, second: Prompts) -> pd.Dat
             values = known.get(tuple(row[name] for name in PROMPT_SETTING))
             if values is not None and not row["condition"]:
                 d = difference_of_pairs(values.to_numpy())
-                told = {"difference": d.mean, "ci_low": d.ci_low, "ci_high": d.ci_high, "p": d.p, "n": d.n}
-                changes.loc[index, [*told, "paired"]] = [*told.values(), True]
+                paired = {"difference": d.mean, "ci_low": d.ci_low, "ci_high": d.ci_high, "p": d.p, "n": d.n}
+                changes.loc[index, [*paired, "paired"]] = [*paired.values(), True]
     return changes
 
 
 def first_setting(changes: pd.DataFrame) -> pd.DataFrame:
-    """Raw curves of each metric in the first row treatment, token choice and pooling that it has."""
+    """The curves of each metric with its first norm, row treatment, token choice and pooling."""
     raw = changes[changes.norm == changes.norm.iloc[0]]
     names = ["condition", "rows", "tokens", "pooling"]
     firsts = raw.groupby("metric", sort=False)[names].transform("first")
     return raw[(raw[names] == firsts).all(axis=1)]
 
 
-def moved_told(pair: Pair) -> str:
-    """Which layers changed most and least, in words."""
+def changed_text(pair: Pair) -> str:
+    """Which layers changed most and least."""
     moved = pair.by_layer().dropna().sort_values(ascending=False)
     if moved.empty:
-        return "nothing is defined in both"
+        return "no value is defined in both runs"
     most = ", ".join(f"{layer} ({share:.0%})" for layer, share in moved.head(3).items())
-    return f"layers that changed most: {most} of a metric's range; least: {moved.index[-1]} ({moved.iloc[-1]:.0%})"
+    least = f"least: {moved.index[-1]} ({moved.iloc[-1]:.0%})"
+    return f"layers that changed most: {most}; {least} (mean over metrics, in % of each metric's range)"
 
 
-def pair_told(pair: Pair) -> str:
-    lines = [pair.name, f"  {moved_told(pair)}"]
-    if pair.cka is not None:
-        lines.append(f"  {cka_told(pair.cka)}")
-    lines += [f"  {note}" for note in pair.notes]
-    rows = [("metric", "at layer", "before", "after", "difference", "")]
+def pair_text(pair: Pair) -> str:
+    """One pair within 80 columns: which layers changed, CKA, notes, and the largest change of each metric."""
+    sentences = [changed_text(pair), *([] if pair.cka is None else [cka_text(pair.cka)]), *pair.notes]
+    lines = textwrap.wrap(pair.name, WIDTH)
+    for sentence in sentences:
+        lines += textwrap.wrap(sentence, WIDTH, initial_indent="  ", subsequent_indent="    ")
+    rows = [("largest change", "layer", "before", "after", "difference (95 %)", "texts")]
     for row in pair.largest().itertuples():
-        interval = f" [{row.ci_low:.4g}, {row.ci_high:.4g}]" if math.isfinite(row.ci_low) else ""
+        bounds = f" [{short_number(row.ci_low)}, {short_number(row.ci_high)}]" if math.isfinite(row.ci_low) else ""
         where = str(row.layer) if row.layer == row.other_layer else f"{row.layer} | {row.other_layer}"
-        how = f"paired over {row.n} prompts" if row.paired else ""
-        ends = (f"{row.before:.4g}", f"{row.after:.4g}")
-        rows.append((row.metric, where, *ends, f"{row.difference:+.4g}{interval}", how))
-    return "\n".join([*lines, *aligned(rows, indent="  ")])
+        ends = (short_number(row.before), short_number(row.after))
+        paired = str(row.n) if row.paired else ""
+        rows.append((row.metric, where, *ends, short_number(row.difference, "+") + bounds, paired))
+    if pair.changes.paired.any():
+        lines.append("  texts: how many the difference is paired over; empty if it is not paired")
+    return "\n".join([*lines, *in_columns(rows, texts=1)])
 
 
-def cka_told(cka: Alignment) -> str:
-    """How alike the two models are at equal depth."""
+def cka_text(cka: Alignment) -> str:
+    """How similar the two models are at equal depth."""
     last = (cka.first_layers[-1] or 1, cka.second_layers[-1] or 1)
     same = {
         k: cka.at(k, min(cka.second_layers, key=lambda j: (round(abs(j / last[1] - k / last[0]), 9), j)))
@@ -268,26 +312,25 @@ def cka_told(cka: Alignment) -> str:
     }
     known = {k: value for k, value in same.items() if value == value}
     if not known:
-        return "CKA is undefined: a layer has no spread"
+        return "CKA is undefined: all vectors of a layer are equal"
     least, most = min(known, key=lambda k: known[k]), max(known, key=lambda k: known[k])
-    told = f"most alike at layer {most} ({known[most]:.2f}), least at layer {least} ({known[least]:.2f})"
-    return f"CKA at equal depth over {cka.n} examples: {told}"
+    ends = f"most similar at layer {most} ({known[most]:.2f}), least at layer {least} ({known[least]:.2f})"
+    return f"CKA at equal depth over {cka.n} texts: {ends}"
 
 
-def turns_told(table: LayerTable) -> str:
-    """Where each metric is least and most in each run: the shape of the curves in one table."""
-    curves: dict[str, dict[str, str]] = {}
+def range_text(table: LayerTable) -> str:
+    """The minimum and maximum of each metric in each run, with the layer, in its first setting."""
+    found: dict[tuple[str, str], tuple[str, ...]] = {}
     for (model, condition, metric, *_), curve in table.curves().items():
         known = [s for s in curve if math.isfinite(s.value)]
         if condition or len(known) < 2:
             continue
         ends = [f(known, key=lambda s: s.value) for f in (min, max)]
-        told = " to ".join(f"{s.value:.3g} at {s.layer}" for s in ends)
-        curves.setdefault(metric, {}).setdefault(model, told)
-    models = list(dict.fromkeys(model for told in curves.values() for model in told))
-    rows = [("least to most", *models)]
-    rows += [(metric, *(told.get(model, "") for model in models)) for metric, told in curves.items()]
-    return "\n".join(aligned(rows))
+        found.setdefault((metric, model), tuple(f"{short_number(s.value)} at {s.layer}" for s in ends))
+    metrics = list(dict.fromkeys(metric for metric, _ in found))
+    rows: list[tuple[str, ...]] = [("metric", "run", "minimum", "maximum")]
+    rows += [(metric, *key[1:], *found[key]) for metric in metrics for key in found if key[0] == metric]
+    return "\n".join(in_columns(rows, texts=2))
 
 
 def pair_as_data(pair: Pair) -> dict[str, Any]:

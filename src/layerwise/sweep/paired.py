@@ -1,4 +1,4 @@
-"""Do two layers differ? Paired over the prompts that both saw, from the numbers kept prompt by prompt."""
+"""Do two layers differ? Paired by text, from the values that runs keep of single texts."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,12 +12,20 @@ from layerwise.metrics.intervals import interval
 from layerwise.runs.folder import Run
 from layerwise.runs.table import with_norm_column
 
-COLUMNS = ("id", "digest", "layer", "norm", "tokens", "rows", "metric", "value")  # of the numbers of single prompts
+COLUMNS = ("id", "digest", "layer", "norm", "tokens", "rows", "metric", "value")  # of the values of single texts
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Mean over prompts of (second - first), its 95 % interval, and the p-value of no difference."""
+    """What `difference` returns: how much two layers differ, paired by text.
+
+    Attributes:
+        mean: mean over texts of second minus first.
+        ci_low: lower end of its 95 % interval.
+        ci_high: upper end of its 95 % interval.
+        p: p-value of a paired t-test that there is no difference.
+        n: number of texts.
+    """
 
     mean: float
     ci_low: float
@@ -27,12 +35,17 @@ class Difference:
 
     @property
     def clear(self) -> bool:
-        """True if the interval leaves out zero."""
+        """True if the 95 % interval does not contain zero."""
         return self.ci_low > 0 or self.ci_high < 0
 
     def __str__(self) -> str:
-        told = f"{self.mean:+.4g} [{self.ci_low:.4g}, {self.ci_high:.4g}] over {self.n} prompts, p = {self.p:.2g}"
-        return f"{told}: {'the layers differ' if self.clear else 'no clear difference'}"
+        numbers = f"{self.mean:+.4g} [{self.ci_low:.4g}, {self.ci_high:.4g}] over {self.n} texts, p = {self.p:.2g}"
+        return f"{numbers}: {'the layers differ' if self.clear else 'no significant difference'}"
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return f"<p>{self}</p>"  # numbers and fixed words only
 
 
 def difference(
@@ -46,9 +59,31 @@ def difference(
     tokens: str = "all",
     rows: str = "raw",
 ) -> Difference:
-    """How much layer `second` exceeds layer `first` in a prompt-level metric, prompt by prompt.
+    """How much layer `second` exceeds layer `first` in a metric that has a value per text, paired by text.
 
-    With `other_run`, `second` is a layer of that run on the same prompts: another model, checkpoint or fine-tune.
+    Args:
+        run: The run folder or url of a scan that keeps values of single texts (`keep_prompts`).
+        metric: A metric with a value per text: prompt_entropy, prompt_entropy_normalized, curvature, mean_norm, or
+            one of your own.
+        first: The number of a layer of `run`.
+        second: The number of a layer of `run`, or of `other_run`.
+        other_run: Another scan of the same texts, such as that of a fine-tune. By default both layers are of `run`.
+        norm: `raw` or `normed`.
+        tokens: The token choice.
+        rows: The row treatment.
+
+    Returns:
+        The mean difference with its 95 % interval and p-value.
+
+    Raises:
+        InputError: A run has no values for this setting, or the runs share fewer than two texts.
+        RunError: A run is missing or damaged, or keeps no values of single texts.
+
+    Example:
+        >>> table = layerwise.scan(model, texts, metrics="curvature", out=folder / "run")
+        >>> found = layerwise.difference(folder / "run", "curvature", 0, 2)
+        >>> found.n
+        40
     """
     setting = {"norm": norm, "tokens": tokens, "rows": rows, "metric": metric}
     prompts = Prompts.open(run)
@@ -57,7 +92,7 @@ def difference(
         found.append(opened.rows(layer=layer, **setting))
         if found[-1].empty:
             words = ", ".join(f"{name}={word}" for name, word in {"layer": layer, **setting}.items())
-            raise InputError(f"{opened.run} has no prompt-level values for {words}")
+            raise InputError(f"{opened.run} keeps no values of single texts for {words}")
     both = same_examples(*found).dropna(subset=["value", "value_after"])
     return difference_of_pairs((both.value_after - both.value).to_numpy())
 
@@ -68,7 +103,7 @@ def difference_of_pairs(apart: Any) -> Difference:
 
     n = len(apart)
     if n < 2:
-        raise InputError(f"{n} prompts have a value on both sides; at least 2 are needed to tell a difference")
+        raise InputError(f"{n} texts have a value on both sides; at least 2 are needed")
     mean, error = float(apart.mean()), float(apart.std(ddof=1)) / math.sqrt(n)
     p = 2 * float(stdtr(n - 1, -abs(mean) / error)) if error > 0 else float(mean == 0)
     return Difference(mean, *interval(mean, error, n - 1), p, n)
@@ -76,14 +111,14 @@ def difference_of_pairs(apart: Any) -> Difference:
 
 @dataclass(frozen=True)
 class Prompts:
-    """The numbers of single prompts that a run kept, as they lie in its folder: files of a shard each."""
+    """The values of single texts that a run kept: the files in its folder, one per shard."""
 
     run: str
     files: Mapping[str, bytes]
 
     @classmethod
     def open(cls, run: Run | str | Path) -> Self:
-        """Reads all files and checks that they are as they were written."""
+        """Reads all files and checks their checksums."""
         opened = Run.open(run)
         return cls(opened.place, opened.prompts())
 
@@ -95,10 +130,10 @@ class Prompts:
         parts = []
         for where, data in self.files.items():
             table = with_norm_column(read_parquet(data, where))
-            if "value" not in table.column_names:  # no metric of the run is one of single prompts
+            if "value" not in table.column_names:  # no metric of the run has a value per text
                 continue
             if lacking := set(COLUMNS) - set(table.column_names):
-                raise RunError(f"{where} has no column {', '.join(sorted(lacking))}; scan again into another folder")
+                raise RunError(f"{where} has no column {', '.join(sorted(lacking))}; repeat the scan in another folder")
             for name, word in wanted.items():
                 table = table.filter(pc.equal(table[name], word))
             parts.append(table.to_pandas())
@@ -106,8 +141,8 @@ class Prompts:
 
 
 def same_examples(one: Any, two: Any, on: Sequence[str] = ()) -> Any:
-    """Rows of two runs side by side, for prompts of the same id and the same content; raises where only ids agree."""
+    """Rows of two runs side by side, for texts with the same id and content; raises where only ids agree."""
     both = one.merge(two, on=["id", "digest", *on], suffixes=("", "_after"))
     if both.empty and (shared := len(set(one.id) & set(two.id))):
-        raise InputError(f"{shared} ids are in both runs, but with other content; only the same examples can be paired")
+        raise InputError(f"{shared} ids are in both runs but with other content; only the same texts can be paired")
     return both

@@ -12,6 +12,7 @@ from layerwise.core.errors import RunError
 from layerwise.core.files import Folder
 from layerwise.engines.shards import Checkpoint, Engine, threads
 from layerwise.inputs.source import Example, Source, shards
+from layerwise.metrics.catalog import CATALOG
 from layerwise.models.network import Network
 from layerwise.options.scan import KeepPrompts
 from layerwise.runs.claims import claim
@@ -114,11 +115,13 @@ def claim_plan(out: Folder, plan: dict[str, Any]) -> None:
 def provenance(network: ModelRef, plan: ScanPlan, data: DataRef, state: ScanState, blank_rows: int) -> dict[str, Any]:
     """Everything needed to know what a table says and to make it again."""
     facts = state.facts
+    own = {m.name: m.caption for m in plan.metrics if m not in CATALOG}
     return {
         "kind": "scan",
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "environment": environment(),
         "plan": plan.settings(),
+        **({"metrics": own} if own else {}),  # what a report says about metrics that it cannot look up
         "model": network.to_record(),
         "data": {
             **data.to_record(),

@@ -1,6 +1,6 @@
-// A card: a picture, its words, and the same as a table. Drawn when it comes near the screen, and after a choice.
+// A card: a picture, its caption, and the same numbers as a table. Drawn when it comes near the screen, and after a choice.
 
-// ---- cards: a picture, its words, and its table ---------------------------------------------------------------
+// ---- cards: a picture, its caption, and its table ---------------------------------------------------------------
 const cards = [];
 const nearby = new IntersectionObserver(
   (entries) => {
@@ -9,7 +9,7 @@ const nearby = new IntersectionObserver(
   { rootMargin: "300px" },
 );
 
-// `make` gives {title, note, key, picture(plot), table() -> {caption, head, rows}} for what is chosen now.
+// `make` gives {title, note, key, picture(plot), table() -> {caption, head, rows}} for the current choices.
 const card = (parent, make) => {
   const title = h("h3"),
     note = h("p", { class: "note" }),
@@ -52,7 +52,7 @@ const card = (parent, make) => {
       tabindex: 0,
       role: "application",
       "aria-roledescription": "chart",
-      "aria-label": `${clip(made.title, 80)}. Arrow keys read the values; the button before it shows a table.`,
+      "aria-label": `${clip(made.title, 80)}. Use the arrow keys to read the values, or the button before it to show a table.`,
     });
     body.replaceChildren(plot);
     made.picture(plot);
@@ -154,7 +154,7 @@ const drawControls = () => {
   if (curves.length || D.eval.length) {
     bar.append(
       select(
-        "across",
+        "x axis",
         [
           ["depth", "relative depth"],
           ["layer", "layer number"],

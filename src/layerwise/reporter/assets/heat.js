@@ -1,9 +1,9 @@
 // Heat maps: rows of cells with marks, read by pointer and arrow keys.
 //
-// rows: [{label, note, cells: [{share, text, full, told, mark}]}], columns: [label]. `share` is the place of a value on
-// the colour scale, `text` stands in the cell where there is room, `full` in the table, `told` in the tip.
+// rows: [{label, note, cells: [{share, text, full, tipLines, mark}]}], columns: [label]. `share` is the place of a value on
+// the colour scale, `text` stands in the cell where there is room, `full` in the table, `tipLines` in the tip.
 
-const COLUMN_LABEL = 28; // letters of a slanted label
+const COLUMN_LABEL = 28; // maximum letters of a slanted label
 
 const heatLayout = (width, { rows, columns, slanted, gapBefore, low }) => {
   const narrow = width < 560;
@@ -16,7 +16,7 @@ const heatLayout = (width, { rows, columns, slanted, gapBefore, low }) => {
   const lengths = columns.map((label) => length(clip(String(label), COLUMN_LABEL)));
   const top = slanted ? Math.max(...lengths) * 4.9 + 14 : 6;
   const step = (width - left - notes) / columns.length;
-  const beyond = lengths.map((letters, c) => letters * 4 - (columns.length - c - 0.5) * step); // a slanted label leans out
+  const beyond = lengths.map((letters, c) => letters * 4 - (columns.length - c - 0.5) * step); // a slanted label may extend beyond the edge
   const right = slanted ? Math.max(8, ...beyond) : 8;
   const gap = gapBefore >= 0 ? 6 : 0;
   const wide = Math.min((width - left - notes - right - gap) / columns.length, slanted ? 74 : 60);
@@ -73,7 +73,7 @@ const drawSlantedLabels = (svg, columns, { fx, wide, top }) => {
   });
 };
 
-// As many layer numbers as there is room for; the column behind the gap always has its label.
+// As many layer numbers as fit; the column after the gap always has its label.
 const drawLayerLabels = (svg, columns, { fx, wide, left, bottom }, axis, gapBefore) => {
   const every = [1, 2, 5, 10, 20, 25, 50].find((n) => n * wide >= 24) || 100;
   columns.forEach((label, c) => {
@@ -100,7 +100,7 @@ const readableCells = (plot, svg, rows, { fx, tops, heights, wide, width }) => {
   const frame = v("rect", { class: "frame", visibility: "hidden" });
   svg.append(frame);
   let at = null;
-  const show = (r, c, aloud) => {
+  const show = (r, c, announced) => {
     at = [Math.max(0, Math.min(rows.length - 1, r)), 0];
     const row = rows[at[0]];
     at[1] = Math.max(0, Math.min(row.cells.length - 1, c));
@@ -114,8 +114,8 @@ const readableCells = (plot, svg, rows, { fx, tops, heights, wide, width }) => {
     }))
       frame.setAttribute(name, value);
     const box = svg.getBoundingClientRect();
-    showTip(row.label, cell.told, box, fx(at[1]) + wide / 2, tops[at[0]] + heights[at[0]] / 2);
-    if (aloud) say(row.label, cell.told);
+    showTip(row.label, cell.tipLines, box, fx(at[1]) + wide / 2, tops[at[0]] + heights[at[0]] / 2);
+    if (announced) announce(row.label, cell.tipLines);
   };
   const hide = () => {
     frame.setAttribute("visibility", "hidden");

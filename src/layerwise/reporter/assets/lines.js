@@ -1,4 +1,5 @@
-// Line charts: curves with bands against depth or layer, read by pointer and arrow keys.
+// Line charts: curves with bands by depth or layer, read by pointer and arrow keys. The data say which scale to use
+// and whether the ring of the normed last layer fits (reporter/scales.py).
 
 const ticks = (low, high, count) => {
   const raw = (high - low) / count || 1,
@@ -38,10 +39,10 @@ const lineChart = (plot, lines, { unit = "", zero = false, tall = LINE_HEIGHT } 
   const values = points
     .flat()
     .flatMap((p) => [p.y, p.low, p.high])
-    .concat(lines.map((l) => (l.normed ? l.normed.value : null)))
+    .concat(lines.map((l) => (l.normed && !l.normed.edge ? l.normed.value : null)))
     .filter((y) => y !== null && y !== undefined);
   if (!values.length) {
-    plot.replaceChildren(h("div", { class: "empty" }, "Nothing to show: all models are switched off."));
+    plot.replaceChildren(h("div", { class: "empty" }, "All models are hidden. Choose one above."));
     return;
   }
   let [low, high] = [Math.min(...values), Math.max(...values)];
@@ -49,9 +50,8 @@ const lineChart = (plot, lines, { unit = "", zero = false, tall = LINE_HEIGHT } 
     .flat()
     .map((p) => p.y)
     .filter((y) => y !== null);
-  const least = Math.min(...heights);
-  const log = !zero && least > 0 && Math.max(...heights) / least > 100;
-  if (log) low = Math.max(low, least / 2);
+  const log = lines.some((line) => line.log);
+  if (log) low = Math.max(low, Math.min(...heights) / 2);
   if (zero) [low, high] = [Math.min(low, 0), Math.max(high, 0)];
   if (low === high) [low, high] = [low - Math.abs(low) * 0.05 - 0.01, high + Math.abs(high) * 0.05 + 0.01];
   const yTicks = log ? logTicks(low, high) : ticks(low, high, 4);
@@ -100,6 +100,7 @@ const lineChart = (plot, lines, { unit = "", zero = false, tall = LINE_HEIGHT } 
     v("text", { x: 0, y: 9 }, [unit, log ? "log scale" : ""].filter(Boolean).join(", ")),
   );
   lines.forEach((line, i) => drawLine(svg, line, points[i], fx, fy, inner.w / Math.max(1, points[i].length)));
+  drawEdges(svg, lines, fx, { above: pad.top, below: tall - pad.bottom });
   plot.replaceChildren(svg);
   readable(plot, svg, lines, points, fx, fy, { tall, pad, width });
 };
@@ -138,7 +139,7 @@ const drawLine = (svg, line, points, fx, fy, room) => {
       for (const p of run)
         svg.append(v("circle", { cx: fx(p.x).toFixed(1), cy: fy(p.y).toFixed(1), r: 2, fill: line.colour }));
   }
-  if (line.normed && line.normed.value !== null) {
+  if (line.normed && line.normed.value !== null && !line.normed.edge) {
     svg.append(
       v("circle", {
         cx: fx(xOf(line.normed.layer, line.depth)),
@@ -152,16 +153,33 @@ const drawLine = (svg, line, points, fx, fy, room) => {
   }
 };
 
-// Pointer and arrow keys move a cursor over the layers; the tip tells what every line has there.
+// Rings outside the picture: an arrow at the edge with the value; values of several models stand side by side.
+const drawEdges = (svg, lines, fx, edges) => {
+  for (const [edge, y] of Object.entries(edges)) {
+    let right = null;
+    for (const line of lines.filter((l) => l.normed && l.normed.edge === edge)) {
+      const x = right ?? fx(xOf(line.normed.layer, line.depth));
+      const tip = edge === "above" ? y - 6 : y + 6;
+      const text = number(line.normed.value);
+      svg.append(
+        v("path", { class: "edge", d: `M${x - 4} ${y}L${x + 4} ${y}L${x} ${tip}Z`, fill: "none", stroke: line.colour, "stroke-width": 1.6 }),
+        v("text", { class: "strong", x: x - 8, y: edge === "above" ? y + 1 : y - 4, "text-anchor": "end" }, text),
+      );
+      right = x - 16 - 6.6 * text.length;
+    }
+  }
+};
+
+// Pointer and arrow keys move a cursor over the layers; the tooltip shows the value of every line there.
 const readable = (plot, svg, lines, points, fx, fy, { tall, pad, width }) => {
   const stops = unique(points.flat().map((p) => p.x)).sort((a, b) => a - b);
   const cursor = v("g", { visibility: "hidden" });
   svg.append(cursor);
   let at = -1;
-  const show = (index, aloud) => {
+  const show = (index, announced) => {
     at = Math.max(0, Math.min(stops.length - 1, index));
     const x = stops[at];
-    const told = [];
+    const tipLines = [];
     cursor.replaceChildren(v("line", { class: "cursor", x1: fx(x), x2: fx(x), y1: pad.top, y2: tall - pad.bottom }));
     lines.forEach((line, i) => {
       const near = points[i].reduce((a, b) => (Math.abs(b.x - x) < Math.abs(a.x - x) ? b : a));
@@ -177,14 +195,14 @@ const readable = (plot, svg, lines, points, fx, fy, { tall, pad, width }) => {
             "stroke-width": 1.5,
           }),
         );
-      told.push({
+      tipLines.push({
         name: line.name,
         colour: line.colour,
         dash: line.dash,
         cells: [`layer ${near.layer}`, number(near.y), interval(near.low, near.high)],
       });
       if (line.normed && line.normed.layer === near.layer) {
-        told.push({
+        tipLines.push({
           name: "after the final norm",
           cells: ["", number(line.normed.value), interval(line.normed.low, line.normed.high)],
         });
@@ -192,8 +210,8 @@ const readable = (plot, svg, lines, points, fx, fy, { tall, pad, width }) => {
     });
     const title = chosen.x === "depth" ? `depth ${Math.round(x * 100)}%` : `layer ${x}`;
     cursor.setAttribute("visibility", "visible");
-    showTip(title, told, svg.getBoundingClientRect(), fx(x), tall / 2);
-    if (aloud) say(title, told);
+    showTip(title, tipLines, svg.getBoundingClientRect(), fx(x), tall / 2);
+    if (announced) announce(title, tipLines);
   };
   const hide = () => {
     cursor.setAttribute("visibility", "hidden");
@@ -229,7 +247,7 @@ const lineTable = (caption, lines) => {
   const rows = layers.map((layer) => [layer, ...lines.map((line) => cell(line, layer))]);
   if (lines.some((line) => line.normed)) {
     rows.push([
-      "last, normed",
+      "last layer, normed",
       ...lines.map((l) => (l.normed ? `${number(l.normed.value)} ${interval(l.normed.low, l.normed.high)}` : "")),
     ]);
   }

@@ -1,4 +1,4 @@
-// Scatter plots: what a layer scores against what it costs, the front joined by a line.
+// Scatter plots: the score of each layer by its cost, with a line through the Pareto front.
 
 const scatter = (plot, rows, cost, unit, model) => {
   const width = Math.max(plot.clientWidth, 220),
@@ -58,21 +58,21 @@ const scatter = (plot, rows, cost, unit, model) => {
   }
   plot.replaceChildren(svg);
   let at = -1;
-  const show = (i, aloud) => {
+  const show = (i, announced) => {
     at = Math.max(0, Math.min(rows.length - 1, i));
     const r = rows[at],
-      told = [
+      tipLines = [
         { name: unit("score"), cells: [number(r.score)] },
         { name: unit(cost), cells: [number(r[cost])] },
       ];
     showTip(
-      `layer ${r.layer}${r.pareto ? ", on the front" : ""}`,
-      told,
+      `layer ${r.layer}${r.pareto ? ", Pareto-optimal" : ""}`,
+      tipLines,
       svg.getBoundingClientRect(),
       fx(r[cost]),
       fy(r.score),
     );
-    if (aloud) say(`layer ${r.layer}`, told);
+    if (announced) announce(`layer ${r.layer}`, tipLines);
   };
   svg.addEventListener("pointermove", (event) => {
     const box = svg.getBoundingClientRect(),

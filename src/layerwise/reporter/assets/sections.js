@@ -1,4 +1,4 @@
-// The sections of the page, each drawn where its place is on the page; then the page itself comes alive.
+// The sections of the page, each drawn in its place; then the controls, the theme, printing and copying.
 
 // ---- sections -------------------------------------------------------------------------------------------------
 const sections = {
@@ -11,7 +11,9 @@ const sections = {
         const setting = lines.length ? settingOf(lines[0], all) : "";
         return {
           title: words(metric),
-          note: [larger ? `Larger: ${larger}.` : "", setting ? `Here: ${setting}.` : ""].filter(Boolean).join(" "),
+          note: [larger ? `Larger means: ${larger}.` : "", setting ? `Shown: ${setting}.` : "", countOf(lines)]
+            .filter(Boolean)
+            .join(" "),
           picture: (plot) => lineChart(plot, lines, { unit }),
           table: () => lineTable(`${words(metric)}${unit ? `, ${unit}` : ""}; 95 % intervals in brackets`, lines),
         };
@@ -48,15 +50,15 @@ const sections = {
             return {
               share: share(y, low, high),
               full: number(y),
-              told: [{ name: `layer ${layer}`, cells: [number(y), bounds, about(line.metric).unit] }],
+              tipLines: [{ name: `layer ${layer}`, cells: [number(y), bounds, about(line.metric).unit] }],
             };
           }),
         };
       });
       return {
         title: D.models[model].label,
-        note: "Every row is scaled by itself, from its least to its greatest value.",
-        key: [scaleKey("least", "greatest")],
+        note: "Each row has its own scale, from its minimum to its maximum.",
+        key: [scaleKey("min", "max")],
         picture: (plot) => heatMap(plot, { rows, columns: layers }),
         table: () => heatTable(`${D.models[model].label}: metrics by layer`, { rows, columns: layers }),
       };
@@ -117,7 +119,7 @@ const sections = {
             return {
               share: share(y, low, high),
               full: number(y),
-              told: [{ name: `layer ${layer}`, cells: [number(y), about(metric).unit] }],
+              tipLines: [{ name: `layer ${layer}`, cells: [number(y), about(metric).unit] }],
             };
           }),
         }));
@@ -128,7 +130,7 @@ const sections = {
           picture: (plot) =>
             rows.length
               ? heatMap(plot, { rows, columns: layers })
-              : plot.replaceChildren(h("div", { class: "empty" }, "All models are switched off.")),
+              : plot.replaceChildren(h("div", { class: "empty" }, "All models are hidden. Choose one above.")),
           table: () => heatTable(`${words(metric)} by layer and training step`, { rows, columns: layers }),
         };
       });
@@ -156,7 +158,7 @@ const sections = {
           note: [
             pairs[pair].name,
             lines.length ? settingOf(lines[0], all) : "",
-            lines.length && lines[0].paired ? "paired over prompts" : "not paired",
+            lines.length && lines[0].paired ? "paired by text" : "not paired",
           ]
             .filter(Boolean)
             .join(", "),
@@ -175,14 +177,14 @@ const sections = {
             share: y,
             full: number(y),
             text: y === null ? "" : y.toFixed(2).replace("0.", "."),
-            told: [{ name: `layer ${pair.cka.second_layers[j]} of ${pair.second}`, cells: [number(y)] }],
+            tipLines: [{ name: `layer ${pair.cka.second_layers[j]} of ${pair.second}`, cells: [number(y)] }],
           })),
         }))
         .reverse();
       card(inside("cka"), () => ({
         title: pair.name,
-        note: `Rows are layers of ${clip(pair.first, 60)}. ${pair.cka.n} texts, tokens ${pair.cka.tokens}, mean pooled.`,
-        key: [scaleKey("0 unrelated", "1 same shape")],
+        note: `Rows are layers of ${clip(pair.first, 60)}. Based on ${pair.cka.n} texts, tokens ${pair.cka.tokens}, mean pooling.`,
+        key: [scaleKey("0 (unrelated)", "1 (identical up to rotation)")],
         picture: (plot) =>
           heatMap(plot, { rows, columns: pair.cka.second_layers, axis: `layer of ${clip(pair.second, 40)}` }),
         table: () => heatTable(`Linear CKA: ${pair.name}`, { rows, columns: pair.cka.second_layers }),
@@ -228,7 +230,8 @@ const drawScores = () => {
     );
     return {
       title: tasks.length > 1 ? `Mean of ${tasks.length} tasks` : tasks[0],
-      note: "Points from 0 to 100. A ring is the last layer after the final norm: what is usually used.",
+      note: "Points from 0 to 100. A ring is the last layer after the final norm, the model's usual output." +
+        (lines.some((line) => line.low) ? " Bands are 95 % intervals." : ""),
       picture: (plot) => lineChart(plot, lines, { unit: "points", tall: TALL }),
       table: () => lineTable("Mean score by layer", lines),
     };
@@ -241,7 +244,7 @@ const drawScores = () => {
     const columns = normed ? [...layers, "norm"] : layers;
     return {
       title: D.models[model].label,
-      note: "Every task is scaled by itself. Diamond: best. Ring: last layer as usually used. At the right: best | last.",
+      note: "Each task has its own scale. Diamond: best layer. Ring: the model's usual output. Right: best | last score.",
       key: [scaleKey("worst layer", "best layer")],
       picture: (plot) => heatMap(plot, { rows, columns, gapBefore: normed ? layers.length : -1 }),
       table: () => heatTable(`${D.models[model].label}: points by task and layer`, { rows, columns }),
@@ -261,10 +264,24 @@ const meanLine = (lines) => {
     ...lines[0],
     layers,
     value: layers.map((layer) => mean(lines.map((l) => l.value[l.layers.indexOf(layer)]))),
-    low: undefined,
-    high: undefined,
+    ...meanInterval(lines, layers),
     normed,
   };
+};
+// Tasks are independent data sets: half widths of their intervals add up as squares. Shown if every task has one.
+const meanInterval = (lines, layers) => {
+  if (!lines.every((l) => l.low)) return { low: undefined, high: undefined };
+  const bound = (name, sign) =>
+    layers.map((layer) => {
+      const halves = lines.map((l) => {
+        const i = l.layers.indexOf(layer);
+        return l[name][i] === null ? NaN : l[name][i] - l.value[i];
+      });
+      const mean = lines.reduce((sum, l) => sum + l.value[l.layers.indexOf(layer)], 0) / lines.length;
+      const y = mean + (sign * Math.hypot(...halves)) / lines.length;
+      return Number.isFinite(y) ? y : null;
+    });
+  return { low: bound("low", -1), high: bound("high", 1) };
 };
 const scoreRow = (line, layers, normed) => {
   const all = layers.map((layer) => line.value[line.layers.indexOf(layer)] ?? null);
@@ -273,18 +290,23 @@ const scoreRow = (line, layers, normed) => {
   const [low, high] = [Math.min(...known), Math.max(...known)];
   const lastAt = normed && all.at(-1) !== null ? all.length - 1 : layers.length - 1,
     bestAt = all.indexOf(high);
+  const bounds = layers.map((layer) => {
+    const i = line.layers.indexOf(layer);
+    return line.low && i >= 0 ? interval(line.low[i], line.high[i]) : "";
+  });
+  if (normed) bounds.push(line.normed ? interval(line.normed.low, line.normed.high) : "");
   const cells = all.map((y, i) => {
     const mark = i === bestAt ? "best" : i === lastAt ? "last" : null;
-    const place = i < layers.length ? `layer ${layers[i]}` : "last, normed";
+    const place = i < layers.length ? `layer ${layers[i]}` : "last layer, normed";
     const gain =
       y !== null && all[lastAt] !== null
-        ? `${y >= all[lastAt] ? "+" : "−"}${Math.abs(y - all[lastAt]).toFixed(1)} to last`
+        ? `${y >= all[lastAt] ? "+" : "−"}${Math.abs(y - all[lastAt]).toFixed(1)} from the last`
         : "";
     return {
       share: share(y, low, high),
-      full: y === null ? "" : y.toFixed(2),
+      full: y === null ? "" : `${y.toFixed(2)} ${bounds[i]}`.trim(),
       mark,
-      told: [{ name: place, cells: [y === null ? "–" : y.toFixed(2), gain, mark || ""] }],
+      tipLines: [{ name: place, cells: [y === null ? "–" : y.toFixed(2), bounds[i], gain, mark || ""] }],
     };
   });
   const note = known.length && all[lastAt] !== null ? `${high.toFixed(1)} | ${all[lastAt].toFixed(1)}` : "";
@@ -292,7 +314,7 @@ const scoreRow = (line, layers, normed) => {
 };
 
 // ---- correlation ----------------------------------------------------------------------------------------------
-// A correlation has a metric's rows, tokens and pooling, and no norm of its own.
+// A correlation has the rows, tokens and pooling of its metric, but no norm.
 const settled = (rows) => fitting(rows.map((row) => ({ ...row, norm: "-" })));
 const scoredAs = (row) => (row.transform === "none" ? row.task_pooling : `${row.task_pooling} + ${row.transform}`);
 const drawCorrelation = () => {
@@ -311,7 +333,7 @@ const drawCorrelation = () => {
   if (scored.length > 1)
     chooser(
       "correlation",
-      "scores with pooling, map",
+      "pooling and map of the scores",
       scored.map((w) => [w, w]),
       (w) => {
         as = w;
@@ -333,25 +355,25 @@ const drawCorrelation = () => {
           const row = mine.find((r) => r.task === task),
             y = row ? row[measure] : null,
             p = row ? row[`${measure}_bends_p`] : null;
-          const bends = p === null ? "bends not tested" : `bends ${number(row[`${measure}_bends`])}, p ${number(p)}`;
+          const bends = p === null ? "bends: not tested" : `bends ${number(row[`${measure}_bends`])}, p ${number(p)}`;
           const text = y === null ? "" : y.toFixed(2).replace("-", "−").replace("0.", ".");
           return {
             share: y === null ? null : (y + 1) / 2,
             text,
             full: y === null ? "" : `${y.toFixed(2)} (${bends})`,
-            told: [{ name: words(metric), cells: [number(y), row ? bends : "", row ? `${row.layers} layers` : ""] }],
+            tipLines: [{ name: words(metric), cells: [number(y), row ? bends : "", row ? `${row.layers} layers` : ""] }],
           };
         }),
       }));
       return {
         title: D.models[found.model].label,
         note:
-          (shown.length ? `${shown[0].layers} layers. ` : "No pair with these scores. ") +
-          "A description without a p-value: two curves that both rise or fall with depth correlate anyway. " +
-          "The p-value in each cell's text is of the bends: whether the curves turn at the same layers.",
+          (shown.length ? `${shown[0].layers} layers. ` : "No metric goes with these scores. ") +
+          "The correlation is a description without a p-value: two curves that both rise or fall with depth correlate " +
+          "anyway. The p-value in the text of each cell tests the bends: whether the curves turn at the same layers.",
         key: [scaleKey(measure === "distance" ? "(no sign)" : "−1", "1", diverging)],
         picture: (plot) => heatMap(plot, { rows, columns: metrics.map(words), colour: diverging, slanted: true }),
-        table: () => heatTable(`${measure} of metrics with scores over layers`, { rows, columns: metrics.map(words) }),
+        table: () => heatTable(`${measure} correlation of metrics and scores over layers`, { rows, columns: metrics.map(words) }),
       };
     });
   }
@@ -377,7 +399,7 @@ const drawTradeOff = () => {
     const unit = (name) => (front.units[name] ? `${name}, ${clip(String(front.units[name]), 24)}` : name);
     card(inside("tradeoff"), () => ({
       title: D.models[front.model].label,
-      note: "Filled: no other layer is both better and cheaper. Numbers are layers.",
+      note: "Filled points are Pareto-optimal: no other layer is both better and cheaper. Numbers are layers.",
       picture: (plot) =>
         scatter(
           plot,
@@ -388,7 +410,7 @@ const drawTradeOff = () => {
         ),
       table: () => ({
         caption: "Score and cost by layer",
-        head: ["layer", unit("score"), ...costs.map(unit), "on the front"],
+        head: ["layer", unit("score"), ...costs.map(unit), "Pareto-optimal"],
         rows: front.rows.map((r) => [
           r.layer,
           number(r.score),
@@ -400,7 +422,7 @@ const drawTradeOff = () => {
   }
 };
 
-// ---- go -------------------------------------------------------------------------------------------------------
+// ---- start -------------------------------------------------------------------------------------------------------
 setTheme(theme);
 drawControls();
 for (const [id, draw] of Object.entries(sections)) if (document.getElementById(id)) draw();
@@ -411,11 +433,11 @@ addEventListener("resize", () => {
     redrawAll();
   }
 });
-let onScreen = null; // the theme to go back to after printing
+let onScreen = null; // the theme to restore after printing
 addEventListener("beforeprint", () => {
   hideTip();
   onScreen ??= theme;
-  setTheme("light"); // paper is white
+  setTheme("light"); // print in the light theme
   for (const one of cards) one.redraw(true);
   for (const more of document.querySelectorAll("details")) more.open = true;
 });
@@ -440,7 +462,7 @@ for (const button of document.querySelectorAll("button[data-copies]")) {
     }, 1500);
   });
 }
-// Ready is when the first pictures are on the screen.
+// The page is ready once the first charts are on the screen.
 requestAnimationFrame(() =>
   setTimeout(() => {
     performance.mark("drawn");

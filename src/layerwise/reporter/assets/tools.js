@@ -1,9 +1,9 @@
-// What every picture needs: elements made of text nodes, numbers in words, colours, what is chosen, the tip.
+// What every picture needs: elements made of text nodes, numbers as text, colours, the current choices, the tooltip.
 
 const D = JSON.parse(document.getElementById("data").textContent);
 const root = document.documentElement;
 const tip = document.getElementById("tip");
-const said = document.getElementById("said");
+const announcer = document.getElementById("announcer");
 const SVG = "http://www.w3.org/2000/svg";
 const LINE_HEIGHT = 200,
   TALL = 260;
@@ -37,7 +37,7 @@ const tickText = (x) =>
   x !== 0 && (Math.abs(x) >= 1e5 || Math.abs(x) < 1e-3) ? x.toExponential(0) : String(Number(x.toPrecision(6)));
 const interval = (low, high) => (low === null || low === undefined ? "" : `[${number(low)}, ${number(high)}]`);
 
-// A label of at most so many lines, broken at spaces, underscores, or the capitals of CamelCase.
+// Wraps a label to at most `lines` lines, at spaces, underscores or CamelCase capitals.
 const wrap = (text, most, lines = 2) => {
   const parts = clip(text, 120).split(/(?<=[ _/·-])|(?<=[a-z0-9])(?=[A-Z])/u);
   const wrapped = [""];
@@ -61,7 +61,7 @@ const mix = (ramp, share) => {
   return `rgb(${a.map((x, i) => Math.round(x + (b[i] - x) * (place - left))).join(" ")})`;
 };
 const ramp = (share) => mix(colours().ramp, share);
-const inOrder = (place, count) => ramp(0.36 + 0.64 * (place / Math.max(1, count - 1))); // the first must be seen, too
+const inOrder = (place, count) => ramp(0.36 + 0.64 * (place / Math.max(1, count - 1))); // the first colour must be visible, too
 const diverging = (share) => mix(colours().diverging, share);
 const onColour = (colour) => {
   if (colour === "none") return theme === "dark" ? "#ffffff" : "#14181c";
@@ -76,7 +76,7 @@ const colourOf = (model) => {
 };
 const dashOf = (model) => (ordered ? null : [null, "6 3", "2 3"][Math.floor(model / colours().lines.length) % 3]);
 
-// ---- what is chosen -------------------------------------------------------------------------------------------
+// ---- current settings -------------------------------------------------------------------------------------------
 const curves = [...D.scan, ...D.stress];
 const options = (name, of = curves) => unique(of.map((line) => line[name])).filter((word) => word !== "-");
 const sameDepth = unique([...curves, ...D.eval].map((line) => line.depth)).length === 1;
@@ -84,7 +84,7 @@ const chosen = { x: sameDepth ? "layer" : "depth", hidden: new Set() };
 for (const name of ["rows", "tokens", "pooling", "norm"]) chosen[name] = options(name)[0];
 const seen = (line) => !chosen.hidden.has(line.model);
 
-// The lines that fit what is chosen; a metric that lacks a choice shows the first one that it has.
+// The lines of the current setting; a metric without that setting shows the first one that it has.
 const fitting = (lines) => {
   let kept = lines;
   for (const name of ["rows", "tokens", "pooling", "norm"]) {
@@ -94,13 +94,18 @@ const fitting = (lines) => {
   }
   return kept;
 };
+// How many texts the lines were computed on, if they all agree.
+const countOf = (lines) => {
+  const counts = unique(lines.map((line) => line.n));
+  return counts.length === 1 && counts[0] ? `${counts[0]} texts.` : "";
+};
 const settingOf = (line, lines) =>
   ["rows", "tokens", "pooling", "norm"]
     .filter((name) => line[name] !== "-" && options(name, lines).length > 1)
     .map((name) => `${name} ${line[name]}`)
     .join(", ");
 
-// ---- the tip and the voice ------------------------------------------------------------------------------------
+// ---- the tooltip, and the text for screen readers ------------------------------------------------------------------------------------
 const showTip = (title, lines, box, x, y) => {
   tip.replaceChildren(
     h("b", {}, clip(title, 80)),
@@ -129,8 +134,8 @@ const showTip = (title, lines, box, x, y) => {
 const hideTip = () => {
   tip.hidden = true;
 };
-const say = (title, lines) => {
-  said.textContent = `${clip(title, 80)}. ${lines.map((l) => `${clip(l.name, 60)} ${l.cells.join(" ")}`).join("; ")}`;
+const announce = (title, lines) => {
+  announcer.textContent = `${clip(title, 80)}. ${lines.map((l) => `${clip(l.name, 60)} ${l.cells.join(" ")}`).join("; ")}`;
 };
 const swatch = (colour, dash) =>
   v(

@@ -1,0 +1,32 @@
+"""Columns: rows of text in columns that fit the width of a terminal."""
+
+from collections.abc import Sequence
+
+from layerwise.core.display import printable
+
+WIDTH = 80  # columns of a terminal
+NARROWEST = 8  # characters that a shortened column keeps
+GAP = "  "
+
+
+def in_columns(rows: Sequence[Sequence[str]], *, texts: int, width: int = WIDTH) -> list[str]:
+    """The rows as lines, each column as wide as its widest cell; control characters are written out.
+
+    Where the lines would be wider than `width`, the widest of the first `texts` columns are shortened, and cut cells
+    end with `…`. The others hold numbers, which are never cut.
+    """
+    cells = [[printable(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    room = width - len(GAP) * (len(widths) - 1)
+    while sum(widths) > room and max(widths[:texts], default=0) > NARROWEST:
+        widths[widths.index(max(widths[:texts]))] -= 1
+    return [GAP.join(cut(c, w).ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells]
+
+
+def short_number(value: float, sign: str = "") -> str:
+    """Three digits, and thousands without an exponent; `sign` is that of a format, such as +."""
+    return format(value, f"{sign},.0f" if 1000 <= abs(value) < 1e6 else f"{sign}.3g")
+
+
+def cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
