@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import re
+from importlib.metadata import version
 
 import numpy as np
 import pandas as pd
@@ -383,7 +384,7 @@ def test_provenance_says_how_the_table_was_made(tiny_llama, word_texts, tmp_path
     layerwise.scan(tiny_llama, word_texts, out=tmp_path, seed=3)
     run = json.loads((tmp_path / "run.json").read_text())
     assert run["plan"]["seed"] == 3 and run["plan"]["max_length"] == 64
-    assert run["environment"]["torch"] == torch.__version__
+    assert run["environment"]["torch"] == version("torch")
     assert run["data"]["prompts"] == len(word_texts) and run["data"]["fingerprint"].startswith("43-")
     assert run["model"]["depth"] == DEPTH and re.fullmatch("files-[0-9a-f]{32}", run["model"]["fingerprint"])
 
