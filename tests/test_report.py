@@ -9,7 +9,8 @@ import pytest
 from runs import eval_table, scan_table, stress_table
 
 import layerwise
-from layerwise.cli.main import build_parser, main
+from layerwise.cli.main import main
+from layerwise.cli.parser import build_parser
 from layerwise.core.errors import InputError, RunError
 from layerwise.inputs.text import open_texts
 from layerwise.options.record import flag_words

@@ -5,20 +5,25 @@ from pathlib import Path
 from typing import Any
 
 from layerwise.core.checks import Words
-from layerwise.core.files import open_folder
-from layerwise.core.progress import progress_bar
+from layerwise.core.files import Folder, open_folder
+from layerwise.core.progress import announce, announcements, progress_bar
 from layerwise.engines.opening import open_engine, threads_of
+from layerwise.inputs.source import Source
 from layerwise.metrics.base import Metric
+from layerwise.models.load import identity_from_files
+from layerwise.models.opening import as_spec
 from layerwise.options.engine import Cluster, EngineWord
+from layerwise.options.model import ModelSpec
 from layerwise.options.reading import LayerChoice
 from layerwise.options.record import asked
 from layerwise.options.scan import KeepPrompts, ScanOptions
 from layerwise.options.views import STRENGTH
 from layerwise.runs.claims import require_usable
-from layerwise.runs.table import LayerTable
+from layerwise.runs.table import RUN_FILE, LayerTable
 from layerwise.sweep.forecast import Forecast
-from layerwise.sweep.prepare import forecast_of, prepare
-from layerwise.sweep.run import run_scan
+from layerwise.sweep.plan import ScanPlan
+from layerwise.sweep.prepare import COUNTED_FOR_BAR, forecast_of, how_many, prepare
+from layerwise.sweep.run import finished_table, run_scan
 
 
 def scan(
@@ -73,22 +78,45 @@ def scan(
         allow_missing=allow_missing,
         progress=progress,
     )
-    scan_plan, source, outline = prepare(model, data, options, threads=threads or threads_of(engine))
+    with announcements(progress):
+        return scanned(model, data, options)
+
+
+def scanned(model: Any, data: Any, options: ScanOptions) -> LayerTable:
+    """The table of a scan: read from its folder where it is complete there, else computed."""
+    engine, out = options.engine, options.out
+    scan_plan, source, outline = prepare(model, data, options, threads=options.threads or threads_of(engine))
     folder = None if out is None else open_folder(out)
-    if folder is not None:
-        require_usable(folder, "scan")
-    forecast_of(model, scan_plan, source, outline, loaded=engine != "local").require_fit()
-    with open_engine(engine, model, out) as opened, progress_bar(progress) as on_batch:
-        return run_scan(
-            opened,
-            scan_plan,
-            source,
-            out=folder,
-            keep_prompts=keep_prompts,
-            allow_missing=allow_missing,
-            options=asked("scan", options, model=model, data=source.options),
-            on_batch=on_batch,
-        )
+    if folder is not None and require_usable(folder, "scan"):
+        if (done := finished(folder, model, scan_plan, source, options.allow_missing)) is not None:
+            announce(f"already complete, read from {out}")
+            return done
+    forecast = forecast_of(model, scan_plan, source, outline, loaded=engine != "local")
+    forecast.require_fit()
+    count, is_all = source.count(COUNTED_FOR_BAR) if options.progress else (0, False)
+    with open_engine(engine, model, out) as opened:
+        announce(f"reading {how_many(count, is_all)}{source.unit}s of {source.name}")
+        with progress_bar(options.progress, count if is_all else None, f"{source.unit}s") as on_batch:
+            return run_scan(
+                opened,
+                scan_plan,
+                source,
+                out=folder,
+                keep_prompts=options.keep_prompts,
+                allow_missing=options.allow_missing,
+                options=asked("scan", options, model=model, data=source.options),
+                on_batch=on_batch,
+            )
+
+
+def finished(folder: Folder, model: Any, scan_plan: ScanPlan, source: Source, allow_missing: int) -> LayerTable | None:
+    """The table of a complete scan, without loading the model; None where there is none, or only loading can tell."""
+    if not isinstance(model, str | Path | ModelSpec) or folder.read(RUN_FILE) is None:
+        return None
+    identity = identity_from_files(as_spec(model))
+    return (
+        None if identity is None else finished_table(folder, scan_plan, source, identity, allow_missing=allow_missing)
+    )
 
 
 def plan(

@@ -9,7 +9,7 @@ from typing import Any
 from layerwise.core.checks import Words
 from layerwise.core.errors import InputError
 from layerwise.core.files import open_folder
-from layerwise.core.progress import progress_bar
+from layerwise.core.progress import GO_ON, announce, announcements, progress_bar
 from layerwise.engines.opening import open_engine, threads_of
 from layerwise.inputs.modalities import open_source, processor_for
 from layerwise.inputs.perturbations.stress import KINDS, Stress
@@ -23,7 +23,7 @@ from layerwise.options.record import asked
 from layerwise.options.stress import Levels, StressKind, StressOptions, numbers_of
 from layerwise.runs.claims import claim, require_usable
 from layerwise.runs.table import LayerTable
-from layerwise.sweep.prepare import prepare
+from layerwise.sweep.prepare import COUNTED_FOR_BAR, how_many, prepare
 from layerwise.sweep.run import run_scan
 
 
@@ -76,7 +76,8 @@ def stress(
         allow_missing=allow_missing,
         progress=progress,
     )
-    return stressed(model, data, options)
+    with announcements(progress):
+        return stressed(model, data, options)
 
 
 def stressed(model: Any, data: Any, options: StressOptions) -> LayerTable:
@@ -84,28 +85,30 @@ def stressed(model: Any, data: Any, options: StressOptions) -> LayerTable:
     kind, engine, out = options.kind, options.engine, options.out
     (outline, _), source = outline_and_dtype(model), open_source(data)
     chosen, share = numbers_of("levels", options.levels), KINDS[kind].of == "share"
-    tried = tuple(chosen or [x for x in KINDS[kind].levels if share or x <= outline.max_length])
+    levels = tuple(chosen or [x for x in KINDS[kind].levels if share or x <= outline.max_length])
     if kind == "length":
-        tried, source = lengths_that_fit(processor_for(outline.preprocessor), source, tried, asked=bool(chosen))
+        levels, source = lengths_that_fit(processor_for(outline.preprocessor), source, levels, asked=bool(chosen))
     settings = options.scan_options()
     if not share:
-        settings = replace(settings, max_length=longest(int(max(tried)), outline))
+        settings = replace(settings, max_length=longest(int(max(levels)), outline))
     record = asked("stress", options, model=model, data=source.options)
-    tables = []
+    tables: list[LayerTable] = []
+    count, is_all = source.count(COUNTED_FOR_BAR) if options.progress else (0, False)
     place = None if out is None else open_folder(out)
     if place is not None:
         require_usable(place, "stress", stress=kind)
     with open_engine(engine, model, out) as opened:
         if place is not None:
             claim(place, "stress", stress=kind, model=opened.identity.fingerprint)
-        for level in tried:
+        for level in levels:
+            announce(f"reading {how_many(count, is_all)}{source.unit}s of {source.name}: {kind} {level:g}")
             scan_plan, source, _ = prepare(
                 model, source, settings, threads=options.threads or threads_of(engine), stress=Stress(kind, level)
             )
             folder = None if out is None else open_folder(out, f"{kind}-{level:g}")
-            with progress_bar(options.progress) as on_batch:
-                tables.append(
-                    run_scan(
+            with progress_bar(options.progress, count if is_all else None, f"{source.unit}s") as on_batch:
+                try:
+                    table = run_scan(
                         opened,
                         scan_plan,
                         source,
@@ -114,7 +117,11 @@ def stressed(model: Any, data: Any, options: StressOptions) -> LayerTable:
                         options=record,
                         on_batch=on_batch,
                     )
-                )
+                except KeyboardInterrupt as stopped:
+                    if tables and out is not None:  # earlier levels are kept, whatever became of this one
+                        stopped.add_note(GO_ON)
+                    raise
+            tables.append(table)
     table = LayerTable.join(tables)
     if place is not None:
         table.save(place)

@@ -9,6 +9,7 @@ from typing import Any
 
 from layerwise.cli.shared import add_json
 from layerwise.core.display import printable, redacted
+from layerwise.core.progress import announcements
 
 HELP = "many models, revisions, data sets and settings from one file, into one table"
 
@@ -26,7 +27,8 @@ def run(args: Namespace) -> int:
     if args.dry_run:
         print("\n".join(cell.name for cell in plan.cells))
         return 0
-    table = campaign(plan, Board(live=sys.stderr.isatty()))
+    with announcements(False):  # the board shows which model is at work
+        table = campaign(plan, Board(live=sys.stderr.isatty()))
     print(table.to_json() if args.json else table)
     print(f"saved in {redacted(plan.out)}", file=sys.stderr)
     return 0
@@ -34,7 +36,7 @@ def run(args: Namespace) -> int:
 
 @dataclass
 class Board:
-    """A table of all scans on standard error, drawn anew as they go on; where nobody watches, a line a change."""
+    """A table of all scans on standard error, redrawn as they proceed; where it is no terminal, one line per change."""
 
     live: bool
     lines: dict[str, list[Any]] = field(default_factory=dict)  # status, prompts, tokens, when it began
@@ -58,10 +60,10 @@ class Board:
     def line_of(self, name: str) -> str:
         status, prompts, tokens, began = self.lines[name]
         pace = tokens / max(1e-9, time.monotonic() - began)
-        return f"{status:8} {prompts:>10,} prompts {pace:>10,.0f} tokens/s  {printable(redacted(name))}"
+        return f"{status:8}{prompts:>9,} texts{pace:>9,.0f} tokens/s  {printable(redacted(name))}"
 
     def draw(self) -> None:
-        """Those at work, and how many wait, are done or failed: a screen holds no more."""
+        """The scans that run, and how many wait, are done or have failed."""
         shown = [self.line_of(name) for name, line in self.lines.items() if line[0] == "running"]
         counts = {word: sum(line[0] == word for line in self.lines.values()) for word in ("waiting", "done", "failed")}
         shown.append(", ".join(f"{count} {word}" for word, count in counts.items()))

@@ -14,19 +14,22 @@ def add_options(
     *,
     only: Collection[str] | None = None,
     but: Collection[str] = (),
+    common: Collection[str] = (),
     defaults: Mapping[str, Any] | None = None,
     helps: Mapping[str, str] | None = None,
 ) -> None:
     """Adds a flag for each option, under the heading of its group.
 
-    `only` and `but` choose among them. `defaults` and `helps` say where the command line differs from the library.
+    `only` and `but` choose among them. Those in `common` are listed first, under no heading. `defaults` and `helps`
+    say where the command line differs from the library.
     """
     for one in declared(options):
         if one.option.library_only or one.name in but or (only is not None and one.name not in only):
             continue
         default = (defaults or {}).get(one.name, one.default)
         text = (helps or {}).get(one.name, one.option.help)
-        heading(parser, one.option.group).add_argument(
+        group = "" if one.name in common else one.option.group
+        heading(parser, group).add_argument(
             one.flag, dest=one.name, help=help_text(text, default), **how_to_parse(one, default)
         )
 

@@ -32,12 +32,16 @@ class LocalEngine:
     ) -> StateT:
         """The merged state of all shards, merged in their order: the same plan gives the same bits, resumed or not."""
         prefix = Prefix(checkpoint, allow_missing)
-        for number, shard in prefix.remaining(shards):
-            state, files = (
-                self._without_poison(work, number, shard, report, prefix.missing, allow_missing)
-                if allow_missing
-                else work(self.tool, number, shard, report)
-            )
+        for number, shard in prefix.remaining(shards, report):
+            try:
+                state, files = (
+                    self._without_poison(work, number, shard, report, prefix.missing, allow_missing)
+                    if allow_missing
+                    else work(self.tool, number, shard, report)
+                )
+            except KeyboardInterrupt:
+                prefix.save()  # the shards before this one are whole
+                raise
             if checkpoint.folder is not None:
                 for name, data in files.items():
                     checkpoint.folder.write(name, data)

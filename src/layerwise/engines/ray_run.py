@@ -35,7 +35,7 @@ class ShardRun(Generic[StateT, ItemT]):
     done: set[int] = field(default_factory=set)
 
     def go(self, shards: Iterable[Sequence[ItemT]]) -> StateT:
-        waiting = self.unfinished(self.prefix.remaining(shards))
+        waiting = self.unfinished(self.prefix.remaining(shards, self.report))
         while True:
             self.assign_shards(waiting)
             self.merge()
@@ -55,6 +55,7 @@ class ShardRun(Generic[StateT, ItemT]):
         for number, items in remaining:
             if shard_file(number).partition("/")[2] in there and self.is_whole(number, items):
                 self.done.add(number)
+                self.report(len(items), 0)
                 self.merge()
                 continue
             self.items[number] = items

@@ -1,6 +1,6 @@
 """What an option is: a field of a frozen dataclass whose annotation carries its help text and its check.
 
-    Layers = Annotated[str | int, Option("which layers", group="reading")]
+    Layers = Annotated[str | int, Option("which layers", group="what to measure")]
 
     @dataclass(frozen=True, kw_only=True)
     class PeekOptions:

@@ -15,7 +15,7 @@ from layerwise.runs.claims import MARKER
 from layerwise.runs.identity import DataRef, ModelRef
 from layerwise.runs.records import RUN, parse_run
 from layerwise.runs.scores import COLUMNS, NEEDED, LayerScore, curves
-from layerwise.runs.summary import SUMMARY_COLUMNS, summary, summary_lines
+from layerwise.runs.summary import shown, summary
 
 TABLE_FILE, RUN_FILE = "table.parquet", RUN.file
 DEEPEST = 100_000  # no model has more layers; a larger number is damage, and takes memory by the layer
@@ -128,13 +128,15 @@ class LayerTable:
         return found
 
     def __repr__(self) -> str:
-        return f"LayerTable of {len(self.scores)} scores\n{summary(self.scores)}"
+        return summary(self.scores, self.run) if self.scores else "LayerTable without scores"
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{name}</th>" for name in SUMMARY_COLUMNS)
-        lines = ["".join(f"<td>{html.escape(cell)}</td>" for cell in line) for line in summary_lines(self.scores)]
+        made = shown(self.scores, self.run)
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in made.columns)
+        lines = ["".join(f"<td>{html.escape(cell)}</td>" for cell in line) for line in made.lines]
         body = "".join(f"<tr>{line}</tr>" for line in lines)
-        return f"<table><caption>{len(self.scores)} scores</caption><tr>{head}</tr>{body}</table>"
+        caption = "<br>".join(html.escape(line) for line in made.caption if line)
+        return f"<table><caption>{caption}</caption><tr>{head}</tr>{body}</table>"
 
 
 def require_no_other_table(place: Folder) -> None:

@@ -24,6 +24,7 @@ from layerwise.sweep.forecast import Forecast, make_forecast
 from layerwise.sweep.plan import ScanPlan, choose_metrics, with_state
 
 COUNTED_AT_MOST = 20_000  # examples that a forecast counts: no state grows beyond so many
+COUNTED_FOR_BAR = 1_000_000  # examples that are counted for a progress bar; beyond that it has no total
 PEEKED_AT = 64  # examples that lengths are guessed from
 
 
@@ -60,6 +61,11 @@ def prepare(
     source = open_source(data)
     planned = with_state(scan_plan, options.state, outline.width, lambda: source.count(COUNTED_AT_MOST)[0])
     return planned, source, outline
+
+
+def how_many(count: int, is_all: bool) -> str:
+    """The number of examples for a line such as `reading 400 texts`; "" where it is not known."""
+    return f"{count:,} " if is_all else ""
 
 
 def require_stress(processor: Processor[Any], stress: Stress | None) -> None:

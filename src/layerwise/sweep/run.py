@@ -5,17 +5,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from importlib.metadata import version
 from typing import Any
 
 from layerwise.accumulators.base import require_same_settings
-from layerwise.core.errors import RunError
+from layerwise.core.errors import InputError, RunError
 from layerwise.core.files import Folder
+from layerwise.core.progress import GO_ON
 from layerwise.engines.shards import Checkpoint, Engine, threads
 from layerwise.inputs.source import Example, Source, shards
 from layerwise.models.network import Network
 from layerwise.options.scan import KeepPrompts
 from layerwise.runs.claims import claim
-from layerwise.runs.folder import prompts_file
+from layerwise.runs.folder import SHARDS, prompts_file, state_files
 from layerwise.runs.identity import DataRef, ModelRef
 from layerwise.runs.records import PLAN, environment
 from layerwise.runs.table import LayerTable
@@ -63,7 +65,7 @@ def run_scan(
     """
     began = time.monotonic()
     network: ModelRef = engine.identity
-    origin = {"plan": plan.fingerprint(), "model": network.fingerprint, "dtype": network.dtype}
+    origin = origin_of(plan, network)
     if out is not None:
         claim(out, "scan")
         named = {"name": source.name, "options": dict(source.options)}
@@ -76,13 +78,17 @@ def run_scan(
         blank_rows += 1
 
     with threads(plan.threads):  # merging and scoring, too: the table's bits belong to the plan
-        state = engine.run_shards(
-            shards(source.examples(on_blank), plan.shard_size),
-            ScanWork(plan, origin, most),
-            Checkpoint(out, partial(parse_own, origin), SECONDS_BETWEEN_CHECKPOINTS),
-            allow_missing=allow_missing,
-            report=on_batch,
-        )
+        try:
+            state = engine.run_shards(
+                shards(source.examples(on_blank), plan.shard_size),
+                ScanWork(plan, origin, most),
+                Checkpoint(out, partial(parse_own, origin), SECONDS_BETWEEN_CHECKPOINTS),
+                allow_missing=allow_missing,
+                report=on_batch,
+            )
+        except KeyboardInterrupt as stopped:
+            stopped.add_note(what_was_kept(out))
+            raise
         data = DataRef(source.name, state.facts.data_fingerprint, source.options)
         scores = [s for layer in plan.layers for s in layer_scores(network, plan, state, data, layer)]
     run = provenance(network, plan, data, state, blank_rows) | {"seconds": round(time.monotonic() - began, 3)}
@@ -91,6 +97,46 @@ def run_scan(
     if out is not None:
         table.save(out)
     return table
+
+
+def origin_of(plan: ScanPlan, model: ModelRef) -> dict[str, Any]:
+    """What the states of a scan must agree in before they are merged."""
+    return {"plan": plan.fingerprint(), "model": model.fingerprint, "dtype": model.dtype}
+
+
+def what_was_kept(out: Folder | None) -> str:
+    """What an interrupted scan left behind, and what to do now."""
+    if out is None:
+        return "no --out was given, so nothing was kept"
+    if state_files(out) or out.names(SHARDS):
+        return GO_ON
+    return "nothing was kept (the first shard was not finished)"
+
+
+def finished_table(
+    out: Folder, plan: ScanPlan, source: Source, model: ModelRef, *, allow_missing: int = 0
+) -> LayerTable | None:
+    """The table of a folder that holds exactly this scan, complete and undamaged; None in every other case.
+
+    It compares the plan, the model's fingerprint and type, and the content of every example, and checks the hashes of
+    state and table. After None, `run_scan` computes what is missing, or raises an error that says what differs.
+    """
+    origin = origin_of(plan, model)
+    try:
+        table = LayerTable.load(out)
+        state, _ = Checkpoint(out, partial(parse_own, origin), float("inf")).latest()
+    except (RunError, InputError):
+        return None
+    made_by = table.run.get("environment", {}).get("layerwise")
+    if state is None or made_by != version("layerwise") or table.run.get("plan") != plan.settings():
+        return None
+    count = digests = 0
+    for example in source:
+        count, digests = count + 1, digests + example.digest
+    known = table.model is not None and table.model.same_as(model) and table.data is not None
+    if not known or not state.holds(count, digests) or len(state.missing) > allow_missing:
+        return None
+    return table if table.run["data"]["fingerprint"] == state.facts.data_fingerprint else None
 
 
 def parse_own(origin: Mapping[str, Any], data: bytes) -> ScanState:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from layerwise.core.errors import MissingExtra
+from layerwise.core.quiet import quiet_libraries
 from layerwise.core.recipe import Recipe
 from layerwise.exporter.backends.backend import Job, Saved
 from layerwise.exporter.backends.sentence_transformers.left_out import LeftOut, choose_left_out
@@ -85,4 +86,5 @@ class SentenceTransformersBackend:
     def load(self, folder: Path, device: torch.device) -> LoadedModel:
         from sentence_transformers import SentenceTransformer
 
-        return LoadedModel(SentenceTransformer(str(folder), device=str(device)))
+        with quiet_libraries():
+            return LoadedModel(SentenceTransformer(str(folder), device=str(device)))
