@@ -50,11 +50,47 @@ def stress(
     allow_missing: int = 0,
     progress: bool = False,
 ) -> LayerTable:
-    """Every layer on prompts made more and more extreme, token by token: repetition, random tokens, length.
+    """Measures every layer on texts that are made more and more extreme, token by token.
 
-    `kind` is repeat_one, repeat_any, random, length (the first tokens of texts that are long enough for every
-    level) or random_length. The rows say kind and level in `condition` and `level`. The kinds that set a length
-    set max_length as well. All other options are those of `scan`.
+    Args:
+        model: a hub id, a folder, a ModelSpec (which also sets dtype, device and revision), a transformers model, a
+            SentenceTransformer, or a pair (module, tokenizer).
+        data: a list of texts, a .txt, .jsonl, .csv or .parquet file, a hub data set, `texts(...)` with options, or
+            `demo`, 200 bundled texts.
+        kind: repeat_one (one token repeated), repeat_any (tokens of the text), random (random tokens), length (the
+            first tokens of texts that are long enough for every level) or random_length (random tokens only).
+        levels: shares such as "0,0.5,1", or lengths in tokens such as "16,64,256"; also a list of numbers. None for
+            those of the paper that the model takes.
+        out: a folder or url for one run per level and the joined table; the same call resumes it. None saves nothing.
+        metrics: names with commas, or Metric objects; those that need views are refused.
+        rows: what is done to rows before a metric: raw, unit, centered, centered_unit, or several with commas.
+        layers: `all`, numbers such as "0,6,12", depths such as "25%,50%", or `last`.
+        norm: raw (hidden states as they are) or normed (after the final norm). The last layer is read both ways.
+        tokens: which tokens count: all, no_first, no_special or no_sinks.
+        pooling: how tokens become one vector per text: mean, last, first or max.
+        max_length: longest input in tokens; the kinds that set a length set it themselves.
+        batch_tokens: tokens in a batch, padding included. Larger is faster and needs more memory.
+        shard_size: texts in a shard. An interrupted run resumes after its last whole shard.
+        seed: seed of samples and views.
+        state: how sums over all texts are kept: exact, float32, sketch:512, or auto, the most exact that takes no more
+            than eight gigabytes.
+        engine: local, or ray for many processes or nodes; also a Cluster with its size. The numbers are the same.
+        threads: threads per process; None for as many as torch uses. Sums depend on them in the last bits.
+        allow_missing: how many texts that cannot be computed may be left out; every row says how many were.
+        progress: show a progress bar and what is being done, on standard error.
+
+    Returns:
+        A LayerTable whose rows name the kind in `condition` and the level in `level`.
+
+    Raises:
+        InputError: an option or the data cannot be used, such as a level that no text is long enough for.
+        ModelError: the model cannot be loaded, or its layers cannot be found.
+        RunError: `out` holds another run.
+
+    Example:
+        >>> table = layerwise.stress(model, texts, kind="repeat_one", levels=[0, 1])
+        >>> sorted({row.level for row in table})
+        [0.0, 1.0]
     """
     options = StressOptions(
         kind=kind,

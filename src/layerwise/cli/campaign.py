@@ -7,10 +7,11 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass, field
 from typing import Any
 
-from layerwise.cli.shared import add_json
+from layerwise.cli.shared import add_json, next_steps, say
 from layerwise.core.display import printable, redacted
 from layerwise.core.progress import announcements
 
+EXAMPLE = "layerwise campaign campaign.yaml --dry-run"
 HELP = "many models, revisions, data sets and settings from one file, into one table"
 
 
@@ -30,7 +31,8 @@ def run(args: Namespace) -> int:
     with announcements(False):  # the board shows which model is at work
         table = campaign(plan, Board(live=sys.stderr.isatty()))
     print(table.to_json() if args.json else table)
-    print(f"saved in {redacted(plan.out)}", file=sys.stderr)
+    say(f"saved in {plan.out}")
+    next_steps(["layerwise", "report", str(plan.out), "--html", "report.html"])
     return 0
 
 
