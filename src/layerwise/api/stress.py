@@ -120,22 +120,24 @@ def stressed(model: Any, data: Any, options: StressOptions) -> LayerTable:
     """One scan per level, and their tables joined."""
     kind, engine, out = options.kind, options.engine, options.out
     (outline, _), source = outline_and_dtype(model), open_source(data)
-    chosen, share = numbers_of("levels", options.levels), KINDS[kind].of == "share"
-    levels = tuple(chosen or [x for x in KINDS[kind].levels if share or x <= outline.max_length])
+    requested_levels, is_share = numbers_of("levels", options.levels), KINDS[kind].of == "share"
+    levels = tuple(requested_levels or [x for x in KINDS[kind].levels if is_share or x <= outline.max_length])
     if kind == "length":
-        levels, source = lengths_that_fit(processor_for(outline.preprocessor), source, levels, asked=bool(chosen))
+        levels, source = lengths_that_fit(
+            processor_for(outline.preprocessor), source, levels, asked=bool(requested_levels)
+        )
     settings = options.scan_options()
-    if not share:
+    if not is_share:
         settings = replace(settings, max_length=longest(int(max(levels)), outline))
     record = asked("stress", options, model=model, data=source.options)
     tables: list[LayerTable] = []
     count, is_all = source.count(COUNTED_FOR_BAR) if options.progress else (0, False)
-    place = None if out is None else open_folder(out)
-    if place is not None:
-        require_usable(place, "stress", stress=kind)
+    out_folder = None if out is None else open_folder(out)
+    if out_folder is not None:
+        require_usable(out_folder, "stress", stress=kind)
     with open_engine(engine, model, out) as opened:
-        if place is not None:
-            claim(place, "stress", stress=kind, model=opened.identity.fingerprint)
+        if out_folder is not None:
+            claim(out_folder, "stress", stress=kind, model=opened.identity.fingerprint)
         for level in levels:
             announce(f"reading {how_many(count, is_all)}{source.unit}s of {source.name}: {kind} {level:g}")
             scan_plan, source, _ = prepare(
@@ -159,8 +161,8 @@ def stressed(model: Any, data: Any, options: StressOptions) -> LayerTable:
                     raise
             tables.append(table)
     table = LayerTable.join(tables)
-    if place is not None:
-        table.save(place)
+    if out_folder is not None:
+        table.save(out_folder)
     return table
 
 
@@ -173,5 +175,5 @@ def lengths_that_fit(
         levels = [level for level in levels if level <= lengths[len(lengths) // 2]]
     if not levels or max(levels) > lengths[-1]:
         raise InputError(f"no {source.unit} is that long: the longest has {lengths[-1]} tokens; pass shorter --levels")
-    most = max(levels)
-    return tuple(levels), source.where(lambda payload: processor.size(payload) >= most, f">= {most:g} tokens")
+    max_level = max(levels)
+    return tuple(levels), source.where(lambda payload: processor.size(payload) >= max_level, f">= {max_level:g} tokens")

@@ -54,20 +54,22 @@ class Board:
             if changed and event.status == "running":
                 line[3] = time.monotonic()
             if not self.live and changed and event.status != "waiting":
-                why = printable(redacted(f"  {event.why}" if event.why else ""))
-                print(self.line_of(event.cell.name) + why, file=sys.stderr)
+                reason = printable(redacted(f"  {event.why}" if event.why else ""))
+                print(self.line_of(event.cell.name) + reason, file=sys.stderr)
             elif self.live and (changed or time.monotonic() - self.drawn_at > 0.5):
                 self.draw()
 
     def line_of(self, name: str) -> str:
-        status, prompts, tokens, began = self.lines[name]
-        pace = tokens / max(1e-9, time.monotonic() - began)
-        return f"{status:8}{prompts:>9,} texts{pace:>9,.0f} tokens/s  {printable(redacted(name))}"
+        status, prompts, tokens, start_time = self.lines[name]
+        tokens_per_second = tokens / max(1e-9, time.monotonic() - start_time)
+        return f"{status:8}{prompts:>9,} texts{tokens_per_second:>9,.0f} tokens/s  {printable(redacted(name))}"
 
     def draw(self) -> None:
         """The scans that run, and how many wait, are done or have failed."""
-        shown = [self.line_of(name) for name, line in self.lines.items() if line[0] == "running"]
-        counts = {word: sum(line[0] == word for line in self.lines.values()) for word in ("waiting", "done", "failed")}
-        shown.append(", ".join(f"{count} {word}" for word, count in counts.items()))
-        print((f"\x1b[{self.drawn}A" if self.drawn else "") + "\x1b[J" + "\n".join(shown), file=sys.stderr)
-        self.drawn, self.drawn_at = len(shown), time.monotonic()
+        lines = [self.line_of(name) for name, line in self.lines.items() if line[0] == "running"]
+        counts = {
+            status: sum(line[0] == status for line in self.lines.values()) for status in ("waiting", "done", "failed")
+        }
+        lines.append(", ".join(f"{count} {status}" for status, count in counts.items()))
+        print((f"\x1b[{self.drawn}A" if self.drawn else "") + "\x1b[J" + "\n".join(lines), file=sys.stderr)
+        self.drawn, self.drawn_at = len(lines), time.monotonic()

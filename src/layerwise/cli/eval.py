@@ -34,8 +34,10 @@ def run(args: Namespace) -> int:
 
     model, options = model_spec(args), chosen(args, EvaluateOptions)
     if args.dry_run:
-        known = signature(plan_evaluation).parameters
-        print("\n".join(plan_evaluation(model, **{name: value for name, value in options.items() if name in known})))
+        parameters = signature(plan_evaluation).parameters
+        print(
+            "\n".join(plan_evaluation(model, **{name: value for name, value in options.items() if name in parameters}))
+        )
         return 0
     if args.out is None:
         raise InputError("eval needs --out DIR, where scores are kept as they come")

@@ -33,13 +33,13 @@ def termination_unwinds() -> Iterator[None]:
     def stop(number: int, frame: Any) -> None:
         raise Terminated
 
-    ours = current_thread() is main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    if ours:  # in an application with a handler of its own, that one stays
+    install_handler = current_thread() is main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if install_handler:  # in an application with a handler of its own, that one stays
         signal.signal(signal.SIGTERM, stop)
     try:
         yield
     finally:
-        if ours:
+        if install_handler:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 

@@ -26,7 +26,7 @@ PACKAGE = Path(__file__).resolve().parent.parent
 
 def add_model(parser: ArgumentParser) -> None:
     """The model as a positional argument, and how it is loaded."""
-    name = next(one for one in declared(ModelSpec) if one.name == "name")
+    name = next(spec for spec in declared(ModelSpec) if spec.name == "name")
     parser.add_argument("model", help=name.option.help)
     add_options(parser, ModelSpec, but=["name"])
 

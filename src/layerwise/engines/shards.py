@@ -56,12 +56,12 @@ def silent(items: int, tokens: int) -> None:
 @contextmanager
 def threads(number: int) -> Iterator[None]:
     """Tensors are worked on by so many threads; afterwards by as many as before."""
-    before = torch.get_num_threads()
+    previous = torch.get_num_threads()
     torch.set_num_threads(number)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(previous)
 
 
 class Engine(Protocol):
@@ -203,8 +203,8 @@ class Prefix(Generic[StateT]):
 
     def _require_no_more_missing(self) -> None:
         if self.merged is not None and len(missing := self.merged.missing) > self.allow_missing:
-            named = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
+            shown = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
             raise InputError(
-                f"{len(missing)} examples could not be computed and were left out ({named}); {self.allow_missing} may "
+                f"{len(missing)} examples could not be computed and were left out ({shown}); {self.allow_missing} may "
                 f"be. Pass --allow-missing {len(missing)}, or use another folder"
             )

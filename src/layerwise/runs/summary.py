@@ -62,9 +62,9 @@ def summary_lines(scores: Iterable[LayerScore]) -> list[tuple[str, ...]]:
     """The cells of each curve in the order of SUMMARY_COLUMNS, without intervals."""
     lines = []
     for curve in curve_lines(scores):
-        ends = [f"{s.value:.4g}" if s else "" for s in (curve.rows[0], curve.rows[-1], curve.normed)]
+        endpoints = [f"{s.value:.4g}" if s else "" for s in (curve.rows[0], curve.rows[-1], curve.normed)]
         at = [f"at {layer}" if layer else "" for layer in curve.extremes]
-        lines.append((*curve.settings, *ends, *at, sparkline([s.value for s in curve.rows])))
+        lines.append((*curve.settings, *endpoints, *at, sparkline([s.value for s in curve.rows])))
     return lines
 
 
@@ -217,8 +217,8 @@ def sparkline(values: Sequence[float], width: int | None = None) -> str:
     if width is not None and 0 < width < len(values):
         edges = [place * len(values) // width for place in range(width + 1)]
         values = [mean_of(values[a:b]) for a, b in zip(edges, edges[1:], strict=False)]
-    known = [v for v in values if math.isfinite(v)]
-    low, span = min(known, default=0.0), (max(known, default=0.0) - min(known, default=0.0)) or 1.0
+    finite = [v for v in values if math.isfinite(v)]
+    low, span = min(finite, default=0.0), (max(finite, default=0.0) - min(finite, default=0.0)) or 1.0
     return "".join(BARS[round((v - low) / span * (len(BARS) - 1))] if math.isfinite(v) else "·" for v in values)
 
 

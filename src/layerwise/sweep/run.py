@@ -42,8 +42,8 @@ class ScanWork:
         self, network: Network, number: int, examples: Sequence[Example], on_batch: OnBatch
     ) -> tuple[ScanState, dict[str, bytes]]:
         state, prompts = scan_shard(network, self.plan, self.origin, examples, on_batch)
-        within = (number + 1) * self.plan.shard_size <= max(self.prompts_at_most, self.plan.shard_size)
-        if not (self.prompts_at_most and within):
+        is_within_limit = (number + 1) * self.plan.shard_size <= max(self.prompts_at_most, self.plan.shard_size)
+        if not (self.prompts_at_most and is_within_limit):
             return state, {}
         return state, {prompts_file(number): prompt_table(self.plan, prompts)}
 
@@ -63,14 +63,16 @@ def run_scan(
 
     `options` is what was asked for, as plain JSON; it goes into the record.
     """
-    began = time.monotonic()
-    network: ModelRef = engine.identity
-    origin = origin_of(plan, network)
+    start_time = time.monotonic()
+    model: ModelRef = engine.identity
+    origin = origin_of(plan, model)
     if out is not None:
         claim(out, "scan")
-        named = {"name": source.name, "options": dict(source.options)}
-        claim_plan(out, {"origin": origin, "settings": plan.settings(), "model": network.to_record(), "data": named})
-    most = {"auto": PROMPTS_AT_MOST, "all": float("inf"), "none": 0}[keep_prompts] if out is not None else 0
+        data_record = {"name": source.name, "options": dict(source.options)}
+        claim_plan(
+            out, {"origin": origin, "settings": plan.settings(), "model": model.to_record(), "data": data_record}
+        )
+    max_prompts = {"auto": PROMPTS_AT_MOST, "all": float("inf"), "none": 0}[keep_prompts] if out is not None else 0
     blank_rows = 0
 
     def on_blank() -> None:
@@ -81,7 +83,7 @@ def run_scan(
         try:
             state = engine.run_shards(
                 shards(source.examples(on_blank), plan.shard_size),
-                ScanWork(plan, origin, most),
+                ScanWork(plan, origin, max_prompts),
                 Checkpoint(out, partial(parse_own, origin), SECONDS_BETWEEN_CHECKPOINTS),
                 allow_missing=allow_missing,
                 report=on_batch,
@@ -90,8 +92,8 @@ def run_scan(
             stopped.add_note(what_was_kept(out))
             raise
         data = DataRef(source.name, state.facts.data_fingerprint, source.options)
-        scores = [s for layer in plan.layers for s in layer_scores(network, plan, state, data, layer)]
-    run = provenance(network, plan, data, state, blank_rows) | {"seconds": round(time.monotonic() - began, 3)}
+        scores = [s for layer in plan.layers for s in layer_scores(model, plan, state, data, layer)]
+    run = provenance(model, plan, data, state, blank_rows) | {"seconds": round(time.monotonic() - start_time, 3)}
     run |= {} if options is None else {"options": dict(options)}
     table = LayerTable(tuple(scores), run)
     if out is not None:
@@ -150,9 +152,13 @@ def claim_plan(out: Folder, plan: dict[str, Any]) -> None:
     """Writes the plan into the folder, or compares it with the one there; raises where they differ."""
     if out.create(PLAN.file, PLAN.dump(plan)):
         return
-    found = PLAN.parse(out.read(PLAN.file) or b"", f"{out}/{PLAN.file}")
-    mine, theirs = ({**p.get("settings", {}), **p.get("origin", {})} for p in (plan, found))
-    differing = [f"{k}: {theirs.get(k)!r} there, {mine[k]!r} asked for" for k in mine if theirs.get(k) != mine[k]]
+    existing = PLAN.parse(out.read(PLAN.file) or b"", f"{out}/{PLAN.file}")
+    requested, recorded = ({**p.get("settings", {}), **p.get("origin", {})} for p in (plan, existing))
+    differing = [
+        f"{k}: {recorded.get(k)!r} there, {requested[k]!r} asked for"
+        for k in requested
+        if recorded.get(k) != requested[k]
+    ]
     if differing:
         raise RunError(f"{out} holds another scan ({'; '.join(differing)}); use another folder")
 
