@@ -49,7 +49,9 @@ def test_embed_writes_vectors(tiny_llama, tmp_path, capsys):
 
 def test_metrics_lists_them(capsys):
     assert main(["metrics"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == len(layerwise.CATALOG)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines if not line.startswith(" ")] == [m.name for m in layerwise.CATALOG]
+    assert max(map(len, lines)) <= 80
     assert main(["metrics", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["name"] == "prompt_entropy"
 

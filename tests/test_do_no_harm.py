@@ -14,7 +14,8 @@ import snapshots
 from snapshots import DECOYS, SCAN, TEXTS, campaign_file, ours_in, put_decoys, snapshot
 
 import layerwise
-from layerwise.cli.main import VERBS, main
+from layerwise.cli.main import main
+from layerwise.cli.parser import VERBS
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.files import DiskFolder
 from layerwise.engines.shards import Checkpoint

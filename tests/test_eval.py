@@ -15,6 +15,7 @@ import layerwise
 from layerwise.cli.main import main
 from layerwise.core.errors import InputError, LayerwiseError, RunError
 from layerwise.core.files import write_atomically
+from layerwise.core.quiet import quiet_libraries
 from layerwise.core.recipe import Readout, Recipe
 from layerwise.downstream import encoding, scoring
 from layerwise.downstream.correlate import correlations
@@ -230,7 +231,7 @@ def test_a_recipe_is_scored_as_its_exported_folder(tiny_llama, root, word_texts,
     table = layerwise.evaluate(tiny_llama, "all", data_root=root, out=tmp_path / "e", recipes=recipe, fit=word_texts)
     model = layerwise.export(tiny_llama, recipe, tmp_path / "m", fit=word_texts)
     for choice in choose_tasks("all", root):
-        with scoring.quiet():
+        with quiet_libraries():
             result = mteb.evaluate(model, scoring.loaded_task(choice), cache=None, show_progress_bar=False)
         assert table.where(metric=choice.name).scores[0].value == pytest.approx(
             100 * result.task_results[0].get_score(), abs=0.5 if choice.type == "Classification" else 1e-3

@@ -13,7 +13,7 @@ from runs import eval_table
 import layerwise
 from layerwise.api.evaluate import plan_evaluation
 from layerwise.cli.flags import add_options, chosen
-from layerwise.cli.main import VERBS, build_parser
+from layerwise.cli.parser import VERBS, build_parser
 from layerwise.core.checks import require_count
 from layerwise.core.errors import InputError
 from layerwise.core.recipe import Recipe
@@ -143,7 +143,7 @@ def test_help_groups_flags_and_shows_defaults(capsys, monkeypatch):
     with pytest.raises(SystemExit):
         build_parser().parse_args(["scan", "--help"])
     printed = capsys.readouterr().out
-    for heading in ("model:", "texts:", "reading:", "engine:"):
+    for heading in ("the model:", "the texts:", "what to measure:", "how it runs:"):
         assert f"\n{heading}\n" in printed
     for line in ("(default: 4096)", "25%,50%", "(default: float32)", "default: 512 or the model's limit"):
         assert line in printed

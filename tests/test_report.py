@@ -14,7 +14,8 @@ from runs import eval_table, scan_table, stress_table
 from snapshots import TEXTS, write_root
 
 import layerwise
-from layerwise.cli.main import build_parser, main
+from layerwise.cli.main import main
+from layerwise.cli.parser import build_parser
 from layerwise.core.errors import InputError, RunError
 from layerwise.engines.local import local_processes
 from layerwise.inputs.text import open_texts

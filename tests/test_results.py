@@ -2,13 +2,14 @@
 
 import json
 import math
+import re
 
 import pytest
 
 from layerwise.core.errors import InputError, RunError
 from layerwise.runs.records import environment
 from layerwise.runs.scores import LayerScore
-from layerwise.runs.summary import sparkline, summary
+from layerwise.runs.summary import sparkline, summary, with_interval
 from layerwise.runs.table import LayerTable
 
 
@@ -46,10 +47,78 @@ def test_rows_are_found_by_their_columns():
         TABLE.where(layers=1)
 
 
-def test_the_summary_is_one_line_a_curve_with_the_normed_last_layer_in_it():
-    head, line = summary(TABLE.scores).splitlines()
-    assert line.split() == "m curvature raw all - raw 1.5 0.5 0.7 at 2 at 0 █·▁".split()
-    assert head.split()[:3] == ["model", "metric", "rows"]
+def test_the_summary_is_one_line_per_curve_with_the_normed_last_layer_in_it():
+    facts, settings, head, line = summary(TABLE.scores).splitlines()
+    assert (facts, settings) == ("m, 3 layers", "rows raw, all tokens, norm raw")
+    assert line.split() == "curvature 1.5 0.5 0.7 2 0 █·▁".split()
+    assert head.split() == "metric first last normed min at max at by layer".split()
+
+
+def test_settings_that_differ_are_columns_and_the_others_are_in_the_caption():
+    rows = [score(layer, float(layer), rows=word) for layer in range(3) for word in ("raw", "unit")]
+    _, settings, head, *lines = summary(rows).splitlines()
+    assert settings == "all tokens, norm raw"
+    assert head.split()[:2] == ["metric", "rows"] and [line.split()[1] for line in lines] == ["raw", "unit"]
+
+
+def test_the_caption_counts_texts_cut_and_left_out():
+    run = {"data": {"prompts": 1400, "cut": 12, "missing": ["a"]}}
+    assert repr(LayerTable(TABLE.scores, run)).splitlines()[0] == "m, 1,400 texts (12 cut, 1 left out), 3 layers"
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "said"),
+    [
+        (0.7317, 0.72, 0.743, "0.732 ±0.012"),
+        (42.06, 41.6, 42.5, "42.1 ±0.5"),
+        (1.5, 1.4, 1.9, "1.5 ±0.4"),  # not symmetric: the larger side
+        (9741.2, 9600.0, 9880.0, "9741 ±141"),
+        (2.07654, 2.0765, 2.0766, "2.077 ±6e-05"),
+        (0.0, -7e-16, 7e-16, "0 ±7e-16"),
+        (1234567.0, math.nan, math.nan, "1.235e+06"),
+        (math.nan, math.nan, math.nan, "nan"),
+    ],
+)
+def test_a_value_is_rounded_as_its_interval_allows(value, low, high, said):
+    assert with_interval(score(0, value, ci_low=low, ci_high=high)) == said
+
+
+@pytest.mark.parametrize("layers", [1, 5, 49, 200])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"metric": "prompt_entropy_normalized"},
+        {"metric": "AmazonCounterfactualClassificationOfVeryLongNames" * 2, "rows": "-", "pooling": "mean"},
+        {"transform": "whiten:0.1:128", "prompt": "query: ", "normalize": True, "max_length": 512},
+    ],
+)
+def test_a_table_fits_80_columns_and_no_number_is_broken(layers, more):
+    last = {"ci_low": -12345.6, "ci_high": 12345.6}
+    rows = [score(layer, 1000 * math.sin(layer), depth=layer / 200, **last | more) for layer in range(layers)]
+    rows += [score(layer, 0.5, depth=layer / 200, tokens="no_first", **more) for layer in range(layers)]
+    rows += [score(layers - 1, 0.123456, norm="normed", depth=1.0, **last | more)]
+    lines = repr(LayerTable(tuple(rows))).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [line for line in lines if "±12346" in line], "the last value and its interval stand in one line"
+
+
+def test_a_notebook_shows_what_the_terminal_shows():
+    rows = [
+        score(layer, layer / 7, ci_low=0.0, ci_high=1.0, rows=word) for layer in range(5) for word in ("raw", "unit")
+    ]
+    table = LayerTable(tuple(rows))
+    page = table._repr_html_()
+    for line in repr(table).splitlines()[3:]:
+        for cell in re.split(r"  +", line):
+            assert f"<td>{cell}</td>" in page
+    assert "all tokens, norm raw; ±: 95 % interval</caption>" in page
+
+
+def test_a_picture_of_many_layers_is_made_narrower():
+    assert sparkline([0, 0, 4, 4, 8, 8], 3) == "▁▅█"
+    assert len(sparkline(list(range(49)), 12)) == 12
+    assert sparkline([1, 2], 5) == "▁█", "never wider than there are layers"
 
 
 def test_html_escapes_what_it_shows():

@@ -13,6 +13,7 @@ from layerwise.core.errors import InputError, LayerwiseError, RunError
 from layerwise.core.files import Folder, open_folder
 from layerwise.core.formats import record_bytes
 from layerwise.core.hashes import file_hash
+from layerwise.core.progress import GO_ON
 from layerwise.engines.opening import as_cluster, open_engine, threads_of
 from layerwise.engines.ray_cluster import joined, workers_of
 from layerwise.engines.shards import threads
@@ -253,7 +254,12 @@ def campaign(file: "str | Path | Campaign", on_event: OnEvent = lambda event: No
         on_event(Event(cell, status))
         if status == "waiting":
             waiting.setdefault(cell.model, []).append(cell)
-    failed = run_here(plan, waiting, on_event) if plan.engine == "local" else run_on_ray(plan, waiting, on_event)
+    try:
+        failed = run_here(plan, waiting, on_event) if plan.engine == "local" else run_on_ray(plan, waiting, on_event)
+    except KeyboardInterrupt as stopped:
+        if done := sum(is_done(plan, cell) for cell in plan.cells):
+            stopped.add_note(f"{done} of {len(plan.cells)} scans are done; {GO_ON}")
+        raise
     tables = [LayerTable.load(folder_of(plan, cell)) for cell in plan.cells if is_done(plan, cell)]
     table = LayerTable.join(tables)
     table.save(plan.out)

@@ -21,9 +21,10 @@ from torch import Tensor
 
 import layerwise
 from layerwise.accumulators.second_moment import moments_of_rows
+from layerwise.core.quiet import quiet_libraries
 from layerwise.core.recipe import Readout, Recipe
 from layerwise.downstream.encoder import make_encoder
-from layerwise.downstream.scoring import cache_of_its_own, columns_as_lists, loaded_task, quiet
+from layerwise.downstream.scoring import cache_of_its_own, columns_as_lists, loaded_task
 from layerwise.downstream.tasks import choose_tasks, texts_of
 from layerwise.downstream.vectors import VectorStore, kinds_in
 from layerwise.maps.linear import fit_map, fit_maps, side_by_side
@@ -113,7 +114,7 @@ def main(model_file: Path, texts_file: Path, root: Path, out: Path, fitted_on: s
         fit = given if fitted_on == "texts" else list(texts_of(task))
         for idea in ideas:
             encoder = make_encoder(Vectors(idea_rows(model, idea, fit)), name="idea", revision="", prompts={})  # type: ignore[arg-type]
-            with quiet(), columns_as_lists(), cache_of_its_own(task, model.folder / "datasets"):
+            with quiet_libraries(), columns_as_lists(), cache_of_its_own(task, model.folder / "datasets"):
                 found = mteb.evaluate(encoder, loaded_task(task), cache=None, show_progress_bar=False)
             told = {"model": model.entry["name"], "idea": idea, "fitted_on": fitted_on, "task": task.name}
             rows.append(told | {"type": task.type, "score": round(100 * found.task_results[0].get_score(), 3)})

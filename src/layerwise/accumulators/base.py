@@ -40,8 +40,8 @@ def require_same_settings(mine: Mapping[str, Any], theirs: Mapping[str, Any]) ->
     """Raises MergeError naming every setting that differs."""
     differing = [name for name in sorted({*mine, *theirs}) if mine.get(name) != theirs.get(name)]
     if differing:
-        told = "; ".join(f"{name}: {mine.get(name)!r} here, {theirs.get(name)!r} there" for name in differing)
-        raise MergeError(f"these states do not belong together ({told}); merge only states of one plan")
+        differences = "; ".join(f"{name}: {mine.get(name)!r} here, {theirs.get(name)!r} there" for name in differing)
+        raise MergeError(f"these states do not belong together ({differences}); merge only states of one plan")
 
 
 def dump_states(states: Mapping[str, State]) -> bytes:
@@ -58,8 +58,8 @@ def dump_states(states: Mapping[str, State]) -> bytes:
 def parse_states(data: bytes) -> dict[str, State]:
     """The inverse of dump_states; raises InputError where the bytes are not a whole state file."""
     try:
-        words, tensors = parse_tensors(STATES_KEY, data)
-        settings = json.loads(words)
+        metadata, tensors = parse_tensors(STATES_KEY, data)
+        settings = json.loads(metadata)
     except (ValueError, RecursionError) as error:
         raise InputError(f"not a layerwise state file, or a damaged one ({error}); delete it and run again") from error
     parts: dict[str, dict[str, Tensor]] = {name: {} for name in settings}
@@ -74,8 +74,8 @@ def known_rows(rows: Tensor, width: int) -> tuple[Tensor, int]:
     if rows.shape[-1] != width:
         raise InputError(f"rows of width {rows.shape[-1]} given to a state of width {width}")
     rows = to_cpu_float64(rows).reshape(-1, width)
-    known = ~rows.isnan().any(dim=-1)
-    return rows[known], int((~known).sum())
+    defined = ~rows.isnan().any(dim=-1)
+    return rows[defined], int((~defined).sum())
 
 
 def to_cpu_float64(x: Tensor) -> Tensor:

@@ -26,12 +26,12 @@ class ClassScatter:
     def update(self, rows: Tensor) -> None:
         """rows (B, V, D): all V views of each prompt; a prompt with a nan in any view is counted as skipped."""
         if rows.shape[1:] != (self.views, self.width):
-            wanted = f"(B, {self.views}, {self.width})"
-            raise InputError(f"expected {wanted}, got {tuple(rows.shape)}; all views of a prompt come together")
+            expected = f"(B, {self.views}, {self.width})"
+            raise InputError(f"expected {expected}, got {tuple(rows.shape)}; all views of a prompt come together")
         rows = to_cpu_float64(rows)
-        known = ~rows.isnan().any(dim=-1).any(dim=-1)
-        self.between.skipped += int((~known).sum())
-        rows = rows[known]
+        defined = ~rows.isnan().any(dim=-1).any(dim=-1)
+        self.between.skipped += int((~defined).sum())
+        rows = rows[defined]
         means = rows.mean(dim=1, keepdim=True)
         self.between.update(means.squeeze(1))
         self.within.update((rows - means).reshape(-1, self.width))
@@ -56,9 +56,9 @@ class ClassScatter:
 
     @classmethod
     def from_state(cls, state: State) -> Self:
-        kept = cls(int(state.settings["width"]), int(state.settings["views"]), state.settings["precision"])
-        settings = {"width": kept.width, "precision": kept.precision}
+        scatter = cls(int(state.settings["width"]), int(state.settings["views"]), state.settings["precision"])
+        settings = {"width": scatter.width, "precision": scatter.precision}
         for name in ("between", "within"):
             tensors = {k.removeprefix(f"{name}."): v for k, v in state.tensors.items() if k.startswith(f"{name}.")}
-            setattr(kept, name, SecondMoment.from_state(State(settings, tensors)))
-        return kept
+            setattr(scatter, name, SecondMoment.from_state(State(settings, tensors)))
+        return scatter

@@ -35,10 +35,10 @@ class FrequentDirections:
 
     def update(self, rows: Tensor) -> None:
         """rows (B, D); a row with a nan is counted as skipped."""
-        rows, unknown = known_rows(rows, self.width)
-        self.skipped += unknown
-        for part in torch.split(rows, self.size):  # never more than three times `size` rows in memory
-            self._add(len(part), part.mean(dim=0) if len(part) else self.mean, float((part**2).sum()), part)
+        rows, dropped = known_rows(rows, self.width)
+        self.skipped += dropped
+        for chunk in torch.split(rows, self.size):  # never more than three times `size` rows in memory
+            self._add(len(chunk), chunk.mean(dim=0) if len(chunk) else self.mean, float((chunk**2).sum()), chunk)
 
     def merge(self, other: Self) -> None:
         require_same_settings(self.to_state().settings, other.to_state().settings)
@@ -58,11 +58,13 @@ class FrequentDirections:
         """The `size` longest directions, all shortened by the next one's square."""
         values, vectors = torch.linalg.eigh(self.kept @ self.kept.mT)
         values, vectors = values.flip(0).clamp(min=0), vectors.flip(1)[:, : self.size]
-        cut = values[self.size]
+        threshold = values[self.size]
         longest = values[: self.size]
-        scale = torch.where(longest > cut, (1 - cut / longest.clamp(min=cut)).clamp(min=0), 0.0).sqrt()
+        scale = torch.where(
+            longest > threshold, (1 - threshold / longest.clamp(min=threshold)).clamp(min=0), 0.0
+        ).sqrt()
         self.kept = scale[:, None] * (vectors.mT @ self.kept)
-        self.lost += float(cut)
+        self.lost += float(threshold)
 
     def rows(self) -> Tensor | None:
         """All rows seen, (N, D), while none was merged into others; else None."""
@@ -91,8 +93,8 @@ class FrequentDirections:
 
     @classmethod
     def from_state(cls, state: State) -> Self:
-        sketch = cls(int(state.settings["width"]), int(state.settings["size"]))
-        sketch.kept, sketch.mean = state.tensors["kept"], state.tensors["mean"]
-        sketch.lost, sketch.squares = state.tensors["numbers"].tolist()
-        sketch.count, sketch.skipped = state.tensors["counts"].tolist()
-        return sketch
+        accumulator = cls(int(state.settings["width"]), int(state.settings["size"]))
+        accumulator.kept, accumulator.mean = state.tensors["kept"], state.tensors["mean"]
+        accumulator.lost, accumulator.squares = state.tensors["numbers"].tolist()
+        accumulator.count, accumulator.skipped = state.tensors["counts"].tolist()
+        return accumulator

@@ -41,11 +41,11 @@ class RowSample:
         if rows.shape[1:] != (self.views, self.width):
             raise InputError(f"expected rows (B, {self.views}, {self.width}), got {tuple(rows.shape)}")
         rows, keys = rows.detach().cpu(), keys.cpu()
-        known = ~rows.isnan().any(dim=-1).any(dim=-1)
-        self.seen += int(known.sum())
-        self.without_value += int((~known).sum())
-        self._keep(keys[known], rows[known])
-        self._keep_undefined(keys[~known])
+        defined = ~rows.isnan().any(dim=-1).any(dim=-1)
+        self.seen += int(defined.sum())
+        self.without_value += int((~defined).sum())
+        self._keep(keys[defined], rows[defined])
+        self._keep_undefined(keys[~defined])
 
     def merge(self, other: Self) -> None:
         require_same_settings(self.to_state().settings, other.to_state().settings)
@@ -67,8 +67,8 @@ class RowSample:
 
     def _keep(self, keys: Tensor, rows: Tensor) -> None:
         if len(self.keys) == self.size and len(keys):  # most rows of a long stream are turned away here, uncopied
-            near = keys < self.keys[-1]
-            keys, rows = keys[near], rows[near]
+            is_smaller = keys < self.keys[-1]
+            keys, rows = keys[is_smaller], rows[is_smaller]
         if not len(keys):
             return
         keys = torch.cat([self.keys, keys])

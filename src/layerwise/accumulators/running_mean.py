@@ -25,11 +25,11 @@ class RunningMean:
     def update(self, values: Tensor) -> None:
         """values (B, width); a nan is counted as skipped in its column."""
         values = to_cpu_float64(values).reshape(-1, self.width)
-        known = ~values.isnan()
-        count = known.sum(dim=0).double()
-        mean = torch.where(known, values, 0.0).sum(dim=0) / count.clamp(min=1)
-        deviations = (torch.where(known, values - mean, 0.0) ** 2).sum(dim=0)
-        self._add(count, mean, deviations, (~known).sum(dim=0).double())
+        defined = ~values.isnan()
+        count = defined.sum(dim=0).double()
+        mean = torch.where(defined, values, 0.0).sum(dim=0) / count.clamp(min=1)
+        deviations = (torch.where(defined, values - mean, 0.0) ** 2).sum(dim=0)
+        self._add(count, mean, deviations, (~defined).sum(dim=0).double())
 
     def merge(self, other: Self) -> None:
         require_same_settings(self.to_state().settings, other.to_state().settings)
@@ -53,7 +53,7 @@ class RunningMean:
 
     @classmethod
     def from_state(cls, state: State) -> Self:
-        kept = cls(int(state.settings["width"]))
-        kept.count, kept.mean = state.tensors["count"], state.tensors["mean"]
-        kept.deviations, kept.skipped = state.tensors["deviations"], state.tensors["skipped"]
-        return kept
+        accumulator = cls(int(state.settings["width"]))
+        accumulator.count, accumulator.mean = state.tensors["count"], state.tensors["mean"]
+        accumulator.deviations, accumulator.skipped = state.tensors["deviations"], state.tensors["skipped"]
+        return accumulator

@@ -41,8 +41,8 @@ class SecondMoment:
 
     def update(self, rows: Tensor) -> None:
         """rows (B, D); a row with a nan is counted as skipped."""
-        rows, unknown = known_rows(rows, self.width)
-        self.skipped += unknown
+        rows, dropped = known_rows(rows, self.width)
+        self.skipped += dropped
         self._wait(rows)
 
     def merge(self, other: Self) -> None:
@@ -70,9 +70,9 @@ class SecondMoment:
         """Chan's update for matrices: exact for any split."""
         total = self.count + count
         shift = mean - self.mean
-        known = to_cpu_float64(scatter) if self.scatter is None else to_cpu_float64(self.scatter) + scatter
-        moved = known + torch.outer(shift, shift) * (self.count * count / total)
-        self.scatter, self.folds = moved.to(PRECISIONS[self.precision]), self.folds + 1
+        scatter_sum = to_cpu_float64(scatter) if self.scatter is None else to_cpu_float64(self.scatter) + scatter
+        corrected = scatter_sum + torch.outer(shift, shift) * (self.count * count / total)
+        self.scatter, self.folds = corrected.to(PRECISIONS[self.precision]), self.folds + 1
         self.mean = self.mean + shift * (count / total)
         self.count = total
 
@@ -82,13 +82,13 @@ class SecondMoment:
         A scatter that is only the rounding noise of a large mean comes out as zero.
         """
         scatter = None if self.scatter is None else to_cpu_float64(self.scatter)
-        whole = type(self)(self.width, count=self.count, scatter=scatter)
-        whole.mean, whole.waiting = self.mean, self.waiting
-        whole._fold_waiting()
-        noise = whole.count * (ROUNDING_STEPS * torch.finfo(torch.float64).eps * whole.mean.norm()) ** 2
-        if whole.scatter is None or whole.scatter.trace() <= noise:
-            whole.scatter = torch.zeros(self.width, self.width, dtype=torch.float64)
-        return whole.count, whole.mean, whole.scatter
+        total = type(self)(self.width, count=self.count, scatter=scatter)
+        total.mean, total.waiting = self.mean, self.waiting
+        total._fold_waiting()
+        noise = total.count * (ROUNDING_STEPS * torch.finfo(torch.float64).eps * total.mean.norm()) ** 2
+        if total.scatter is None or total.scatter.trace() <= noise:
+            total.scatter = torch.zeros(self.width, self.width, dtype=torch.float64)
+        return total.count, total.mean, total.scatter
 
     def rows(self) -> Tensor | None:
         """All rows seen, (N, D), while none has been folded; else None."""
@@ -124,15 +124,15 @@ class SecondMoment:
     @classmethod
     def from_state(cls, state: State) -> Self:
         count, skipped, folds = state.tensors["counts"].tolist()
-        kept = cls(int(state.settings["width"]), state.settings["precision"], folds, count, skipped=skipped)
-        kept.scatter = state.tensors.get("scatter")
-        kept.mean = state.tensors["mean"]
-        kept.waiting = [state.tensors["waiting"]]
-        return kept
+        accumulator = cls(int(state.settings["width"]), state.settings["precision"], folds, count, skipped=skipped)
+        accumulator.scatter = state.tensors.get("scatter")
+        accumulator.mean = state.tensors["mean"]
+        accumulator.waiting = [state.tensors["waiting"]]
+        return accumulator
 
 
 def moments_of_rows(rows: Tensor) -> tuple[int, Tensor, Tensor]:
     """Count, mean and scatter of the rows of a matrix (N, D)."""
-    kept = SecondMoment(rows.shape[1])
-    kept.update(rows)
-    return kept.summed()
+    accumulator = SecondMoment(rows.shape[1])
+    accumulator.update(rows)
+    return accumulator.summed()

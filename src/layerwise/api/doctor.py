@@ -7,5 +7,23 @@ from layerwise.models.opening import open_network
 
 
 def doctor(model: Any) -> list[Finding]:
-    """What was found on a very model: layer count, final norm, padding, batch size, finite numbers, tokenizer."""
+    """Checks that layerwise's assumptions hold for a model.
+
+    It looks at the number of layers, finite numbers, the final norm, padding, batch size, the tokenizer, and, for an
+    embedding model, whether its own output is reproduced.
+
+    Args:
+        model: a hub id, a folder, a ModelSpec (which also sets dtype, device and revision), a transformers model, a
+            SentenceTransformer, or a pair (module, tokenizer).
+
+    Returns:
+        A list of Finding: `verdict` (ok, note or wrong), `subject`, and `seen`, what was observed.
+
+    Raises:
+        ModelError: the model cannot be loaded, or its layers cannot be found.
+
+    Example:
+        >>> {finding.verdict for finding in layerwise.doctor(model)}
+        {'ok'}
+    """
     return list(examine(open_network(model)))

@@ -5,13 +5,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from tqdm.auto import tqdm
-
 from layerwise.api.reading import fitting_texts, ways_to_read
 from layerwise.core.checks import Precision, Words
 from layerwise.core.errors import InputError
 from layerwise.core.files import open_folder
 from layerwise.core.preprocessors import require_tokenizer
+from layerwise.core.progress import GO_ON, announce, announcements, progress_bar
 from layerwise.core.recipe import Recipe
 from layerwise.downstream.forecast import forecast_lines
 from layerwise.downstream.run import run_evaluation
@@ -29,6 +28,7 @@ from layerwise.options.evaluate import EvaluateOptions, StoredVectors
 from layerwise.options.field import require_values
 from layerwise.options.record import asked
 from layerwise.runs.claims import require_usable
+from layerwise.runs.summary import counted
 from layerwise.runs.table import LayerTable
 
 
@@ -103,31 +103,36 @@ def evaluate(
         raise InputError("eval keeps vectors that are mapped into memory: --out must be a folder on a disk")
     require_usable(open_folder(out), "eval")
     with ExitStack() as opened:
-        total = len(chosen) * len(scored)
-        bar = opened.enter_context(tqdm(total=total, unit=" scores", disable=None if progress else True))
-
-        def on_score(score: dict[str, Any]) -> None:
-            bar.set_postfix_str(score["task"], refresh=False)
-            bar.update()
-
+        opened.enter_context(announcements(progress))
         encoder = opened.enter_context(open_engine(engine, model, out))
+        announce(f"scoring {counted(len(scored), 'readout')} on {counted(len(chosen), 'task')}")
+        on_batch = opened.enter_context(progress_bar(progress, len(chosen) * len(scored), "scores"))
         processes = encoder if isinstance(encoder, RayEngine) else opened.enter_context(local_processes(workers))
-        return run_evaluation(
-            encoder,
-            processes,
-            chosen,
-            scored,
-            out=Path(out).absolute(),
-            threads=threads,
-            max_length=longest(max_length, outline),
-            fit=texts_to_fit,
-            batch_tokens=batch_tokens,
-            prompts=dict(prompts or {}),
-            precision=precision,
-            vectors=vectors,
-            options=asked("eval", options, model=model),
-            on_score=on_score,
-        )
+        try:
+            return run_evaluation(
+                encoder,
+                processes,
+                chosen,
+                scored,
+                out=Path(out).absolute(),
+                threads=threads,
+                max_length=longest(max_length, outline),
+                fit=texts_to_fit,
+                batch_tokens=batch_tokens,
+                prompts=dict(prompts or {}),
+                precision=precision,
+                vectors=vectors,
+                options=asked("eval", options, model=model),
+                on_score=lambda score: on_batch(1, 0),
+            )
+        except KeyboardInterrupt as stopped:
+            stopped.add_note(GO_ON if holds_scores(Path(out)) else "nothing was kept (no score was finished)")
+            raise
+
+
+def holds_scores(out: Path) -> bool:
+    """True if an earlier call left scores or vectors that a later one need not compute again."""
+    return any(True for name in ("scores/*/*.json", "segment-*.safetensors") for _ in out.rglob(name))
 
 
 def plan_evaluation(

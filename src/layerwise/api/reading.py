@@ -12,15 +12,15 @@ from layerwise.models.readouts import Ways
 
 def ways_to_read(norm: Words, tokens: Words, pooling: Words | None) -> Ways:
     """The ways to read a layer; no pooling means the model's own."""
-    given = {"norm": norm, "tokens": tokens, "pooling": pooling or ()}
-    words: Any = {name: split_words(name, several) for name, several in given.items()}  # checked where they are used
-    return Ways(**words)
+    values = {"norm": norm, "tokens": tokens, "pooling": pooling or ()}
+    choices: Any = {name: split_words(name, value) for name, value in values.items()}  # checked where they are used
+    return Ways(**choices)
 
 
 def fitting_texts(fit: Any, recipes: Sequence[Recipe]) -> tuple[str, ...] | Literal["task"]:
     """The texts of `fit`, or `task`; raises where a recipe has a map and there is nothing to fit it on."""
-    if fit is None and (mapped := [r.transform for r in recipes if r.transform != "none"]):
-        raise InputError(f"transform {mapped[0]} must be fitted on texts of your own kind: pass fit= (--fit FILE)")
+    if fit is None and (transforms := [r.transform for r in recipes if r.transform != "none"]):
+        raise InputError(f"transform {transforms[0]} must be fitted on texts of your own kind: pass fit= (--fit FILE)")
     if isinstance(fit, str) and fit == "task":
         return "task"
     return () if fit is None else tuple(example.text for example in open_source(fit))

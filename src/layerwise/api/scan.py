@@ -5,20 +5,25 @@ from pathlib import Path
 from typing import Any
 
 from layerwise.core.checks import Words
-from layerwise.core.files import open_folder
-from layerwise.core.progress import progress_bar
+from layerwise.core.files import Folder, open_folder
+from layerwise.core.progress import announce, announcements, progress_bar
 from layerwise.engines.opening import open_engine, threads_of
+from layerwise.inputs.source import Source
 from layerwise.metrics.base import Metric
+from layerwise.models.load import identity_from_files
+from layerwise.models.opening import as_spec
 from layerwise.options.engine import Cluster, EngineWord
+from layerwise.options.model import ModelSpec
 from layerwise.options.reading import LayerChoice
 from layerwise.options.record import asked
 from layerwise.options.scan import KeepPrompts, ScanOptions
 from layerwise.options.views import STRENGTH
 from layerwise.runs.claims import require_usable
-from layerwise.runs.table import LayerTable
+from layerwise.runs.table import RUN_FILE, LayerTable
 from layerwise.sweep.forecast import Forecast
-from layerwise.sweep.prepare import forecast_of, prepare
-from layerwise.sweep.run import run_scan
+from layerwise.sweep.plan import ScanPlan
+from layerwise.sweep.prepare import COUNTED_FOR_BAR, forecast_of, how_many, prepare
+from layerwise.sweep.run import finished_table, run_scan
 
 
 def scan(
@@ -44,14 +49,50 @@ def scan(
     allow_missing: int = 0,
     progress: bool = False,
 ) -> LayerTable:
-    """Every metric of every layer of a model on your texts, in one pass over them.
+    """Measures every layer of a model on your texts, in one pass over them.
 
-    `model` is a hub id, a folder, a ModelSpec, a transformers model, a SentenceTransformer or a pair (module,
-    tokenizer); `data` is a list of texts, a file, a hub data set, or `texts(...)` with options. With `out`, a folder or
-    a url such as s3://bucket/run, the run is kept there and taken up again where it stopped. `engine` is local, ray
-    (many processes or nodes; also a `Cluster` with its size): the same plan gives the same bits. Up to `allow_missing`
-    examples that cannot be computed are left out, and every row says how many. `state` says how sums over the data set
-    are kept: exact, float32, sketch:512, or auto, the most exact of them that takes no more than eight gigabytes.
+    Args:
+        model: a hub id, a folder, a ModelSpec (which also sets dtype, device and revision), a transformers model, a
+            SentenceTransformer, or a pair (module, tokenizer).
+        data: a list of texts, a .txt, .jsonl, .csv or .parquet file, a hub data set, `texts(...)` with options, or
+            `demo`, 200 bundled texts.
+        out: a folder or a url such as s3://bucket/run to save the run in. The same call resumes an interrupted run
+            there, and reads a finished one without loading the model. None saves nothing.
+        metrics: `fast` (those that need one pass per text), `all`, names with commas, or Metric objects.
+        rows: what is done to rows before a metric: raw, unit, centered, centered_unit, or several with commas.
+        layers: `all`, numbers such as "0,6,12", depths such as "25%,50%", or `last`.
+        norm: raw (hidden states as they are) or normed (after the final norm). The last layer is read both ways.
+        tokens: which tokens count: all, no_first, no_special or no_sinks.
+        pooling: how tokens become one vector per text: mean, last, first or max.
+        max_length: longest input in tokens; None for 512, or less where the model takes less.
+        batch_tokens: tokens in a batch, padding included. Larger is faster and needs more memory.
+        shard_size: texts in a shard. An interrupted run resumes after its last whole shard.
+        seed: seed of samples and views.
+        view_strength: share of words and letters that the views of a text change, above 0 and up to 1.
+        state: how sums over all texts are kept: exact, float32, sketch:512, or auto, the most exact that takes no more
+            than eight gigabytes.
+        keep_prompts: whose own numbers `out` keeps: auto (the first 100,000 texts), all or none.
+        engine: local, or ray for many processes or nodes; also a Cluster with its size. The numbers are the same.
+        threads: threads per process; None for as many as torch uses. Sums depend on them in the last bits.
+        allow_missing: how many texts that cannot be computed may be left out; every row says how many were.
+        progress: show a progress bar and what is being done, on standard error.
+
+    Returns:
+        A LayerTable with one row per layer, metric and setting. It prints as a summary; `to_pandas()` has all columns,
+        `run` the record of how it was made.
+
+    Raises:
+        InputError: an option or the data cannot be used.
+        ModelError: the model cannot be loaded, or its layers cannot be found.
+        RunError: `out` holds another run.
+        TooLarge: the scan would not fit into memory.
+
+    Example:
+        >>> table = layerwise.scan(model, texts, metrics="curvature", out=folder / "run")
+        >>> len(table.where(metric="curvature", norm="raw")) == table.model.depth + 1
+        True
+        >>> sorted(table.to_pandas().columns)[:3]
+        ['ci_high', 'ci_low', 'condition']
     """
     options = ScanOptions(
         out=out,
@@ -73,22 +114,45 @@ def scan(
         allow_missing=allow_missing,
         progress=progress,
     )
-    scan_plan, source, outline = prepare(model, data, options, threads=threads or threads_of(engine))
+    with announcements(progress):
+        return scanned(model, data, options)
+
+
+def scanned(model: Any, data: Any, options: ScanOptions) -> LayerTable:
+    """The table of a scan: read from its folder where it is complete there, else computed."""
+    engine, out = options.engine, options.out
+    scan_plan, source, outline = prepare(model, data, options, threads=options.threads or threads_of(engine))
     folder = None if out is None else open_folder(out)
-    if folder is not None:
-        require_usable(folder, "scan")
-    forecast_of(model, scan_plan, source, outline, loaded=engine != "local").require_fit()
-    with open_engine(engine, model, out) as opened, progress_bar(progress) as on_batch:
-        return run_scan(
-            opened,
-            scan_plan,
-            source,
-            out=folder,
-            keep_prompts=keep_prompts,
-            allow_missing=allow_missing,
-            options=asked("scan", options, model=model, data=source.options),
-            on_batch=on_batch,
-        )
+    if folder is not None and require_usable(folder, "scan"):
+        if (done := finished(folder, model, scan_plan, source, options.allow_missing)) is not None:
+            announce(f"already complete, read from {out}")
+            return done
+    forecast = forecast_of(model, scan_plan, source, outline, loaded=engine != "local")
+    forecast.require_fit()
+    count, is_all = source.count(COUNTED_FOR_BAR) if options.progress else (0, False)
+    with open_engine(engine, model, out) as opened:
+        announce(f"reading {how_many(count, is_all)}{source.unit}s of {source.name}")
+        with progress_bar(options.progress, count if is_all else None, f"{source.unit}s") as on_batch:
+            return run_scan(
+                opened,
+                scan_plan,
+                source,
+                out=folder,
+                keep_prompts=options.keep_prompts,
+                allow_missing=options.allow_missing,
+                options=asked("scan", options, model=model, data=source.options),
+                on_batch=on_batch,
+            )
+
+
+def finished(folder: Folder, model: Any, scan_plan: ScanPlan, source: Source, allow_missing: int) -> LayerTable | None:
+    """The table of a complete scan, without loading the model; None where there is none, or only loading can tell."""
+    if not isinstance(model, str | Path | ModelSpec) or folder.read(RUN_FILE) is None:
+        return None
+    identity = identity_from_files(as_spec(model))
+    return (
+        None if identity is None else finished_table(folder, scan_plan, source, identity, allow_missing=allow_missing)
+    )
 
 
 def plan(
@@ -108,7 +172,38 @@ def plan(
     view_strength: float = STRENGTH,
     state: str = "auto",
 ) -> Forecast:
-    """What `scan` with the same settings would take: passes, tokens, operations, memory. No weight is loaded."""
+    """Estimates what `scan` with the same settings would take. No weight is loaded.
+
+    Args:
+        model: a hub id, a folder, a ModelSpec (which also sets dtype, device and revision), a transformers model, a
+            SentenceTransformer, or a pair (module, tokenizer).
+        data: a list of texts, a .txt, .jsonl, .csv or .parquet file, a hub data set, `texts(...)` with options, or
+            `demo`, 200 bundled texts.
+        metrics: as in `scan`.
+        rows: what is done to rows before a metric: raw, unit, centered, centered_unit, or several with commas.
+        layers: `all`, numbers such as "0,6,12", depths such as "25%,50%", or `last`.
+        norm: raw (hidden states as they are) or normed (after the final norm). The last layer is read both ways.
+        tokens: which tokens count: all, no_first, no_special or no_sinks.
+        pooling: how tokens become one vector per text: mean, last, first or max.
+        max_length: longest input in tokens; None for 512, or less where the model takes less.
+        batch_tokens: tokens in a batch, padding included. Larger is faster and needs more memory.
+        shard_size: texts in a shard. An interrupted run resumes after its last whole shard.
+        seed: seed of samples and views.
+        view_strength: share of words and letters that the views of a text change.
+        state: how sums over all texts are kept: exact, float32, sketch:512, or auto, the most exact that takes no more
+            than eight gigabytes.
+
+    Returns:
+        A Forecast: prompts, forward passes, tokens, floating-point operations and bytes. `lines()` is its text.
+
+    Raises:
+        InputError: an option or the data cannot be used.
+        ModelError: the model's config or tokenizer cannot be loaded.
+
+    Example:
+        >>> layerwise.plan(model, texts).forwards
+        40
+    """
     options = ScanOptions(
         metrics=metrics,
         rows=rows,

@@ -9,7 +9,7 @@ from typing import Any
 from layerwise.core.checks import Words
 from layerwise.core.errors import InputError
 from layerwise.core.files import open_folder
-from layerwise.core.progress import progress_bar
+from layerwise.core.progress import GO_ON, announce, announcements, progress_bar
 from layerwise.engines.opening import open_engine, threads_of
 from layerwise.inputs.modalities import open_source, processor_for
 from layerwise.inputs.perturbations.stress import KINDS, Stress
@@ -23,7 +23,7 @@ from layerwise.options.record import asked
 from layerwise.options.stress import Levels, StressKind, StressOptions, numbers_of
 from layerwise.runs.claims import claim, require_usable
 from layerwise.runs.table import LayerTable
-from layerwise.sweep.prepare import prepare
+from layerwise.sweep.prepare import COUNTED_FOR_BAR, how_many, prepare
 from layerwise.sweep.run import run_scan
 
 
@@ -50,11 +50,47 @@ def stress(
     allow_missing: int = 0,
     progress: bool = False,
 ) -> LayerTable:
-    """Every layer on prompts made more and more extreme, token by token: repetition, random tokens, length.
+    """Measures every layer on texts that are made more and more extreme, token by token.
 
-    `kind` is repeat_one, repeat_any, random, length (the first tokens of texts that are long enough for every
-    level) or random_length. The rows say kind and level in `condition` and `level`. The kinds that set a length
-    set max_length as well. All other options are those of `scan`.
+    Args:
+        model: a hub id, a folder, a ModelSpec (which also sets dtype, device and revision), a transformers model, a
+            SentenceTransformer, or a pair (module, tokenizer).
+        data: a list of texts, a .txt, .jsonl, .csv or .parquet file, a hub data set, `texts(...)` with options, or
+            `demo`, 200 bundled texts.
+        kind: repeat_one (one token repeated), repeat_any (tokens of the text), random (random tokens), length (the
+            first tokens of texts that are long enough for every level) or random_length (random tokens only).
+        levels: shares such as "0,0.5,1", or lengths in tokens such as "16,64,256"; also a list of numbers. None for
+            those of the paper that the model takes.
+        out: a folder or url for one run per level and the joined table; the same call resumes it. None saves nothing.
+        metrics: names with commas, or Metric objects; those that need views are refused.
+        rows: what is done to rows before a metric: raw, unit, centered, centered_unit, or several with commas.
+        layers: `all`, numbers such as "0,6,12", depths such as "25%,50%", or `last`.
+        norm: raw (hidden states as they are) or normed (after the final norm). The last layer is read both ways.
+        tokens: which tokens count: all, no_first, no_special or no_sinks.
+        pooling: how tokens become one vector per text: mean, last, first or max.
+        max_length: longest input in tokens; the kinds that set a length set it themselves.
+        batch_tokens: tokens in a batch, padding included. Larger is faster and needs more memory.
+        shard_size: texts in a shard. An interrupted run resumes after its last whole shard.
+        seed: seed of samples and views.
+        state: how sums over all texts are kept: exact, float32, sketch:512, or auto, the most exact that takes no more
+            than eight gigabytes.
+        engine: local, or ray for many processes or nodes; also a Cluster with its size. The numbers are the same.
+        threads: threads per process; None for as many as torch uses. Sums depend on them in the last bits.
+        allow_missing: how many texts that cannot be computed may be left out; every row says how many were.
+        progress: show a progress bar and what is being done, on standard error.
+
+    Returns:
+        A LayerTable whose rows name the kind in `condition` and the level in `level`.
+
+    Raises:
+        InputError: an option or the data cannot be used, such as a level that no text is long enough for.
+        ModelError: the model cannot be loaded, or its layers cannot be found.
+        RunError: `out` holds another run.
+
+    Example:
+        >>> table = layerwise.stress(model, texts, kind="repeat_one", levels=[0, 1])
+        >>> sorted({row.level for row in table})
+        [0.0, 1.0]
     """
     options = StressOptions(
         kind=kind,
@@ -76,36 +112,41 @@ def stress(
         allow_missing=allow_missing,
         progress=progress,
     )
-    return stressed(model, data, options)
+    with announcements(progress):
+        return stressed(model, data, options)
 
 
 def stressed(model: Any, data: Any, options: StressOptions) -> LayerTable:
     """One scan per level, and their tables joined."""
     kind, engine, out = options.kind, options.engine, options.out
     (outline, _), source = outline_and_dtype(model), open_source(data)
-    chosen, share = numbers_of("levels", options.levels), KINDS[kind].of == "share"
-    tried = tuple(chosen or [x for x in KINDS[kind].levels if share or x <= outline.max_length])
+    requested_levels, is_share = numbers_of("levels", options.levels), KINDS[kind].of == "share"
+    levels = tuple(requested_levels or [x for x in KINDS[kind].levels if is_share or x <= outline.max_length])
     if kind == "length":
-        tried, source = lengths_that_fit(processor_for(outline.preprocessor), source, tried, asked=bool(chosen))
+        levels, source = lengths_that_fit(
+            processor_for(outline.preprocessor), source, levels, asked=bool(requested_levels)
+        )
     settings = options.scan_options()
-    if not share:
-        settings = replace(settings, max_length=longest(int(max(tried)), outline))
+    if not is_share:
+        settings = replace(settings, max_length=longest(int(max(levels)), outline))
     record = asked("stress", options, model=model, data=source.options)
-    tables = []
-    place = None if out is None else open_folder(out)
-    if place is not None:
-        require_usable(place, "stress", stress=kind)
+    tables: list[LayerTable] = []
+    count, is_all = source.count(COUNTED_FOR_BAR) if options.progress else (0, False)
+    out_folder = None if out is None else open_folder(out)
+    if out_folder is not None:
+        require_usable(out_folder, "stress", stress=kind)
     with open_engine(engine, model, out) as opened:
-        if place is not None:
-            claim(place, "stress", stress=kind, model=opened.identity.fingerprint)
-        for level in tried:
+        if out_folder is not None:
+            claim(out_folder, "stress", stress=kind, model=opened.identity.fingerprint)
+        for level in levels:
+            announce(f"reading {how_many(count, is_all)}{source.unit}s of {source.name}: {kind} {level:g}")
             scan_plan, source, _ = prepare(
                 model, source, settings, threads=options.threads or threads_of(engine), stress=Stress(kind, level)
             )
             folder = None if out is None else open_folder(out, f"{kind}-{level:g}")
-            with progress_bar(options.progress) as on_batch:
-                tables.append(
-                    run_scan(
+            with progress_bar(options.progress, count if is_all else None, f"{source.unit}s") as on_batch:
+                try:
+                    table = run_scan(
                         opened,
                         scan_plan,
                         source,
@@ -114,10 +155,14 @@ def stressed(model: Any, data: Any, options: StressOptions) -> LayerTable:
                         options=record,
                         on_batch=on_batch,
                     )
-                )
+                except KeyboardInterrupt as stopped:
+                    if tables and out is not None:  # earlier levels are kept, whatever became of this one
+                        stopped.add_note(GO_ON)
+                    raise
+            tables.append(table)
     table = LayerTable.join(tables)
-    if place is not None:
-        table.save(place)
+    if out_folder is not None:
+        table.save(out_folder)
     return table
 
 
@@ -130,5 +175,5 @@ def lengths_that_fit(
         levels = [level for level in levels if level <= lengths[len(lengths) // 2]]
     if not levels or max(levels) > lengths[-1]:
         raise InputError(f"no {source.unit} is that long: the longest has {lengths[-1]} tokens; pass shorter --levels")
-    most = max(levels)
-    return tuple(levels), source.where(lambda payload: processor.size(payload) >= most, f">= {most:g} tokens")
+    max_level = max(levels)
+    return tuple(levels), source.where(lambda payload: processor.size(payload) >= max_level, f">= {max_level:g} tokens")

@@ -20,7 +20,7 @@ def texts(
     limit: int | None = None,
     sample: int | None = None,
 ) -> Source:
-    """Texts with options, for every verb that takes data; filtered first and then cut.
+    """Opens texts with options, for every function that takes data. They are filtered first and then cut.
 
     Args:
         data: a list of texts, a .txt, .jsonl, .csv or .parquet file, `-` for standard input, a hub data set, or `demo`.
@@ -28,11 +28,23 @@ def texts(
         id_column: the column that names each text; without one, the id is a hash of the text.
         split: the split of a hub data set.
         config: the configuration of a hub data set.
-        only: "wikitext" drops headings and blanks, as the paper does.
-        min_tokens: drop texts that `tokenizer` makes shorter than this.
-        tokenizer: what counts the tokens; needed with `min_tokens`.
-        limit: keep the first texts, this many.
-        sample: keep a random sample of this many, chosen by hashed ids.
+        only: "wikitext" drops headings and blanks, as the paper does; None keeps everything.
+        min_tokens: drop texts that `tokenizer` makes shorter than this; 0 keeps all.
+        tokenizer: a transformers tokenizer that counts the tokens; needed with `min_tokens`.
+        limit: keep the first texts, this many; None keeps all.
+        sample: keep a random sample of this many, chosen by hashed ids; None keeps all.
+
+    Returns:
+        A Source that can be iterated again and again; each example has an `id` and a `text`.
+
+    Raises:
+        InputError: a file or column does not exist, or an option cannot be used.
+        MissingExtra: a hub data set needs the package datasets.
+
+    Example:
+        >>> source = layerwise.texts(texts, limit=3)
+        >>> [example.text for example in source] == texts[:3]
+        True
     """
     return open_texts(
         data,

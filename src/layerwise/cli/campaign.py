@@ -7,9 +7,11 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass, field
 from typing import Any
 
-from layerwise.cli.shared import add_json
+from layerwise.cli.shared import add_json, next_steps, say
 from layerwise.core.display import printable, redacted
+from layerwise.core.progress import announcements
 
+EXAMPLE = "layerwise campaign campaign.yaml --dry-run"
 HELP = "many models, revisions, data sets and settings from one file, into one table"
 
 
@@ -26,15 +28,17 @@ def run(args: Namespace) -> int:
     if args.dry_run:
         print("\n".join(cell.name for cell in plan.cells))
         return 0
-    table = campaign(plan, Board(live=sys.stderr.isatty()))
+    with announcements(False):  # the board shows which model is at work
+        table = campaign(plan, Board(live=sys.stderr.isatty()))
     print(table.to_json() if args.json else table)
-    print(f"saved in {redacted(plan.out)}", file=sys.stderr)
+    say(f"saved in {plan.out}")
+    next_steps(["layerwise", "report", str(plan.out), "--html", "report.html"])
     return 0
 
 
 @dataclass
 class Board:
-    """A table of all scans on standard error, drawn anew as they go on; where nobody watches, a line a change."""
+    """A table of all scans on standard error, redrawn as they proceed; where it is no terminal, one line per change."""
 
     live: bool
     lines: dict[str, list[Any]] = field(default_factory=dict)  # status, prompts, tokens, when it began
@@ -50,20 +54,22 @@ class Board:
             if changed and event.status == "running":
                 line[3] = time.monotonic()
             if not self.live and changed and event.status != "waiting":
-                why = printable(redacted(f"  {event.why}" if event.why else ""))
-                print(self.line_of(event.cell.name) + why, file=sys.stderr)
+                reason = printable(redacted(f"  {event.why}" if event.why else ""))
+                print(self.line_of(event.cell.name) + reason, file=sys.stderr)
             elif self.live and (changed or time.monotonic() - self.drawn_at > 0.5):
                 self.draw()
 
     def line_of(self, name: str) -> str:
-        status, prompts, tokens, began = self.lines[name]
-        pace = tokens / max(1e-9, time.monotonic() - began)
-        return f"{status:8} {prompts:>10,} prompts {pace:>10,.0f} tokens/s  {printable(redacted(name))}"
+        status, prompts, tokens, start_time = self.lines[name]
+        tokens_per_second = tokens / max(1e-9, time.monotonic() - start_time)
+        return f"{status:8}{prompts:>9,} texts{tokens_per_second:>9,.0f} tokens/s  {printable(redacted(name))}"
 
     def draw(self) -> None:
-        """Those at work, and how many wait, are done or failed: a screen holds no more."""
-        shown = [self.line_of(name) for name, line in self.lines.items() if line[0] == "running"]
-        counts = {word: sum(line[0] == word for line in self.lines.values()) for word in ("waiting", "done", "failed")}
-        shown.append(", ".join(f"{count} {word}" for word, count in counts.items()))
-        print((f"\x1b[{self.drawn}A" if self.drawn else "") + "\x1b[J" + "\n".join(shown), file=sys.stderr)
-        self.drawn, self.drawn_at = len(shown), time.monotonic()
+        """The scans that run, and how many wait, are done or have failed."""
+        lines = [self.line_of(name) for name, line in self.lines.items() if line[0] == "running"]
+        counts = {
+            status: sum(line[0] == status for line in self.lines.values()) for status in ("waiting", "done", "failed")
+        }
+        lines.append(", ".join(f"{count} {status}" for status, count in counts.items()))
+        print((f"\x1b[{self.drawn}A" if self.drawn else "") + "\x1b[J" + "\n".join(lines), file=sys.stderr)
+        self.drawn, self.drawn_at = len(lines), time.monotonic()

@@ -1,11 +1,12 @@
 """`layerwise data`: labelled tables of your own, prepared so that every layer can be scored on them."""
 
-import sys
 from argparse import ArgumentParser, Namespace
 
 from layerwise.cli.flags import add_options, chosen
+from layerwise.cli.shared import next_steps, say
 from layerwise.options.data import DataOptions
 
+EXAMPLE = "layerwise data tasks Mine --type STS --test pairs.csv"
 HELP = "prepare labelled tables for eval: classification, clustering, pairs, STS, reranking, retrieval"
 
 
@@ -20,8 +21,9 @@ def run(args: Namespace) -> int:
     from layerwise.downstream.data_root import write_task
     from layerwise.inputs.tables import read_table
 
-    asked = DataOptions(**chosen(args, DataOptions))
-    test, train = read_table(asked.test), read_table(asked.train) if asked.train else None
-    task = write_task(named(args.root), args.name, asked.type, test, train, subset=asked.subset, cap=asked.cap)
-    print(f"{task.name}: {task.type}, {task.size} examples in {task.folder}", file=sys.stderr)
+    options = DataOptions(**chosen(args, DataOptions))
+    test, train = read_table(options.test), read_table(options.train) if options.train else None
+    task = write_task(named(args.root), args.name, options.type, test, train, subset=options.subset, cap=options.cap)
+    say(f"{task.name}: {task.type}, {task.size} examples, saved in {task.folder}")
+    next_steps(["layerwise", "eval", "MODEL", "--tasks", task.name, "--data-root", args.root, "--out", "scores"])
     return 0

@@ -1,12 +1,15 @@
-"""`layerwise doctor`: does what layerwise relies on hold for this model?"""
+"""`layerwise doctor`: checks that layerwise's assumptions hold for a model."""
 
 import json
 from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
+from textwrap import wrap
 
 from layerwise.cli.shared import add_json, add_model, model_spec
 
-HELP = "check on a model that layers, padding, batch size, dtype and final norm behave"
+HELP = "check that layerwise's assumptions hold for a model: layers, padding, final norm"
+EXAMPLE = "layerwise doctor gpt2"
+WIDTH = 80
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -22,5 +25,6 @@ def run(args: Namespace) -> int:
         print(json.dumps([asdict(finding) for finding in findings]))
     else:
         for finding in findings:
-            print(f"{finding.verdict:6}{finding.subject:15}{finding.seen}")
+            first = f"{finding.verdict:6}{finding.subject:15}"
+            print("\n".join(wrap(finding.seen, WIDTH, initial_indent=first, subsequent_indent=" " * 21)))
     return 1 if any(finding.verdict == "wrong" for finding in findings) else 0

@@ -1,22 +1,22 @@
 """`layerwise eval`: every layer on MTEB, or on labelled data of your own, with one forward pass per text."""
 
 import os
-import sys
 from argparse import ArgumentParser, Namespace
 from inspect import signature
 
 from layerwise.cli.flags import add_options, chosen
-from layerwise.cli.shared import add_json, add_model, engine_of, model_spec
+from layerwise.cli.shared import add_json, add_model, engine_of, model_spec, next_steps, say
 from layerwise.options.engine import Cluster
 from layerwise.options.evaluate import EvaluateOptions
 
 HELP = "score every layer on MTEB tasks, or your own, with one forward pass per text"
+EXAMPLE = "layerwise eval gpt2 --tasks STSBenchmark,Banking77Classification --out scores"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    add_model(parser)
     # --out is not needed for a dry run; scoring processes are one per core unless their number is given.
-    add_options(parser, EvaluateOptions, defaults={"out": None, "workers": None})
+    add_options(parser, EvaluateOptions, common=["layers"], defaults={"out": None, "workers": None})
+    add_model(parser)
     add_options(parser, Cluster, but=["workers"])
     parser.add_argument(
         "--recipe", nargs="+", default=[],
@@ -30,11 +30,14 @@ def run(args: Namespace) -> int:
     from layerwise.api.evaluate import evaluate, plan_evaluation
     from layerwise.core.errors import InputError
     from layerwise.maps.fitted import load_recipe
+    from layerwise.runs.summary import counted
 
     model, options = model_spec(args), chosen(args, EvaluateOptions)
     if args.dry_run:
-        known = signature(plan_evaluation).parameters
-        print("\n".join(plan_evaluation(model, **{name: value for name, value in options.items() if name in known})))
+        parameters = signature(plan_evaluation).parameters
+        print(
+            "\n".join(plan_evaluation(model, **{name: value for name, value in options.items() if name in parameters}))
+        )
         return 0
     if args.out is None:
         raise InputError("eval needs --out DIR, where scores are kept as they come")
@@ -45,5 +48,7 @@ def run(args: Namespace) -> int:
         options["workers"] = os.cpu_count() or 1
     table = evaluate(model, **options, recipes=[load_recipe(path) for path in args.recipe], progress=True)
     print(table.to_json() if args.json else table)
-    print(f"{table.run['forwarded_texts']} texts went through the model; saved in {args.out}", file=sys.stderr)
+    say(f"{counted(table.run['forwarded_texts'], 'text')} went through the model")
+    say(f"saved in {args.out}")
+    next_steps(["layerwise", "tradeoff", args.out], ["layerwise", "report", args.out, "--html", "report.html"])
     return 0

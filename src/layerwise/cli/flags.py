@@ -14,20 +14,23 @@ def add_options(
     *,
     only: Collection[str] | None = None,
     but: Collection[str] = (),
+    common: Collection[str] = (),
     defaults: Mapping[str, Any] | None = None,
     helps: Mapping[str, str] | None = None,
 ) -> None:
     """Adds a flag for each option, under the heading of its group.
 
-    `only` and `but` choose among them. `defaults` and `helps` say where the command line differs from the library.
+    `only` and `but` choose among them. Those in `common` are listed first, under no heading. `defaults` and `helps`
+    say where the command line differs from the library.
     """
-    for one in declared(options):
-        if one.option.library_only or one.name in but or (only is not None and one.name not in only):
+    for spec in declared(options):
+        if spec.option.library_only or spec.name in but or (only is not None and spec.name not in only):
             continue
-        default = (defaults or {}).get(one.name, one.default)
-        text = (helps or {}).get(one.name, one.option.help)
-        heading(parser, one.option.group).add_argument(
-            one.flag, dest=one.name, help=help_text(text, default), **how_to_parse(one, default)
+        default = (defaults or {}).get(spec.name, spec.default)
+        text = (helps or {}).get(spec.name, spec.option.help)
+        group = "" if spec.name in common else spec.option.group
+        heading(parser, group).add_argument(
+            spec.flag, dest=spec.name, help=help_text(text, default), **how_to_parse(spec, default)
         )
 
 
@@ -35,30 +38,30 @@ def heading(parser: ArgumentParser, title: str) -> ArgumentParser | _ArgumentGro
     """The group of that title, made where it is new; the parser itself where an option has no group."""
     if not title:
         return parser
-    known = [group for group in parser._action_groups if group.title == title]
-    return known[0] if known else parser.add_argument_group(title)
+    existing = [group for group in parser._action_groups if group.title == title]
+    return existing[0] if existing else parser.add_argument_group(title)
 
 
 def how_to_parse(one: Declared, default: Any) -> dict[str, Any]:
     """What argparse must know of an option: switch or value, the words or the type it takes, and its default."""
     if bool in one.types:
         return {"action": "store_false" if one.default else "store_true"}
-    parsed: dict[str, Any] = {"default": default} if default is not MISSING else {"required": True}
+    arguments: dict[str, Any] = {"default": default} if default is not MISSING else {"required": True}
     if one.option.metavar:
-        parsed["metavar"] = one.option.metavar
+        arguments["metavar"] = one.option.metavar
     if one.words:
-        return parsed | {"choices": one.words}
+        return arguments | {"choices": one.words}
     number = next((kind for kind in (int, float) if one.types == (kind,)), None)
-    return parsed | ({"type": number} if number else {})
+    return arguments | ({"type": number} if number else {})
 
 
 def help_text(text: str, default: Any) -> str:
     """The help with its default, unless it speaks of the default itself or there is none to show."""
-    shown = default not in (None, "", MISSING) and not isinstance(default, bool) and "default" not in text
-    return (f"{text} (default: {default})" if shown else text).replace("%", "%%")
+    show_default = default not in (None, "", MISSING) and not isinstance(default, bool) and "default" not in text
+    return (f"{text} (default: {default})" if show_default else text).replace("%", "%%")
 
 
 def chosen(args: Namespace, options: type, but: Collection[str] = ()) -> dict[str, Any]:
     """What was typed for the options of a verb, as its keywords."""
-    names = [one.name for one in declared(options) if not one.option.library_only and one.name not in but]
+    names = [spec.name for spec in declared(options) if not spec.option.library_only and spec.name not in but]
     return {name: getattr(args, name) for name in names if name in args}

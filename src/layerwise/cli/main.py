@@ -8,44 +8,22 @@ import io
 import os
 import signal
 import sys
-from argparse import SUPPRESS, ArgumentParser
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
-from importlib.metadata import version
 from threading import current_thread, main_thread
 from typing import Any
 
-from layerwise.cli import (
-    audit,
-    campaign,
-    compare,
-    correlate,
-    data,
-    doctor,
-    embed,
-    embedder,
-    eval,
-    export,
-    metrics,
-    pick,
-    plot,
-    report,
-    scan,
-    stress,
-    tradeoff,
-    views,
-)
+from layerwise.cli.parser import build_parser, parse
+from layerwise.cli.screen import first_screen
+from layerwise.cli.shared import complain, short_warnings
 from layerwise.core.display import printable, redacted
 from layerwise.core.errors import LayerwiseError
-
-VERBS = (
-    scan, campaign, eval, pick, export, embedder, report, compare, plot, correlate, tradeoff, audit, stress, embed,
-    data, views, metrics, doctor,
-)  # fmt: skip
+from layerwise.core.progress import announcements
+from layerwise.core.quiet import VERBOSE_VARIABLE, quiet_libraries
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM: someone else asked us to end."""
+    """SIGTERM: another process asked this one to end."""
 
 
 @contextmanager
@@ -55,29 +33,29 @@ def termination_unwinds() -> Iterator[None]:
     def stop(number: int, frame: Any) -> None:
         raise Terminated
 
-    ours = current_thread() is main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    if ours:  # in an application with a handler of its own, that one stays
+    install_handler = current_thread() is main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if install_handler:  # in an application with a handler of its own, that one stays
         signal.signal(signal.SIGTERM, stop)
     try:
         yield
     finally:
-        if ours:
+        if install_handler:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def build_parser() -> ArgumentParser:
-    parser = ArgumentParser(prog="layerwise", description="Look inside pretrained networks layer by layer.")
-    parser.add_argument("--version", action="version", version=f"layerwise {version('layerwise')}")
-    debug_help = "show the whole traceback of an error"
-    parser.add_argument("--debug", action="store_true", help=debug_help)
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    for verb in VERBS:
-        name = verb.__name__.rpartition(".")[2]
-        added = verbs.add_parser(name, help=verb.HELP, description=verb.HELP)
-        verb.add_arguments(added)
-        added.add_argument("--debug", action="store_true", default=SUPPRESS, help=debug_help)  # or after the verb
-        added.set_defaults(run=verb.run)
-    return parser
+@contextmanager
+def verbose_libraries(verbose: bool) -> Iterator[None]:
+    """Inside, with `verbose`, the libraries below print as usual. Processes that are started inherit it."""
+    before = os.environ.get(VERBOSE_VARIABLE)
+    if verbose:
+        os.environ[VERBOSE_VARIABLE] = "1"
+    try:
+        yield
+    finally:
+        if verbose and before is None:
+            del os.environ[VERBOSE_VARIABLE]
+        elif before is not None:
+            os.environ[VERBOSE_VARIABLE] = before
 
 
 class Printable(io.TextIOBase):
@@ -97,16 +75,27 @@ class Printable(io.TextIOBase):
         return int(self.out.fileno())
 
 
-def complain(message: str) -> None:
-    print(printable(redacted(f"layerwise: {message}")), file=sys.stderr)
-
-
 def main(argv: Sequence[str] | None = None) -> int:
-    args = build_parser().parse_args(argv)
+    """Runs the command line and returns its exit code.
+
+    Args:
+        argv: the words after `layerwise`; None for those of this process.
+    """
+    args = parse(build_parser(), sys.argv[1:] if argv is None else argv)
+    if args.verb is None:
+        print(first_screen())
+        return 0
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without small bars still gets its table
     try:
-        with termination_unwinds(), redirect_stdout(Printable(sys.stdout)):
+        with (
+            termination_unwinds(),
+            verbose_libraries(args.verbose),
+            quiet_libraries(),
+            short_warnings(),
+            announcements(True),
+            redirect_stdout(Printable(sys.stdout)),
+        ):
             return int(args.run(args))
     except LayerwiseError as error:
         if args.debug:
@@ -114,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         complain(str(error))
         return 2
     except KeyboardInterrupt as stopped:
-        print("layerwise: interrupted; run the same command again to go on", file=sys.stderr)
+        complain("; ".join(["interrupted", *getattr(stopped, "__notes__", [])[-1:]]))
         return 143 if isinstance(stopped, Terminated) else 130
     except BrokenPipeError:  # the reader of our output went away, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -2,10 +2,13 @@
 
 import json
 from argparse import ArgumentParser, Namespace
+from textwrap import wrap
 
 from layerwise.cli.shared import add_json
 
 HELP = "list the metrics and what they mean"
+EXAMPLE = "layerwise metrics"
+WIDTH = 80
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -32,5 +35,6 @@ def run(args: Namespace) -> int:
         return 0
     for metric in metrics:
         views = f"; needs {metric['views']} views" if metric["views"] else ""
-        print(f"{metric['name']:27}{metric['perspective']:13}larger means {metric['larger_means']}{views}")
+        meaning = f"{metric['perspective']}: larger means {metric['larger_means']}{views}"
+        print("\n".join(wrap(meaning, WIDTH, initial_indent=f"{metric['name']:27}", subsequent_indent=" " * 27)))
     return 0

@@ -1,25 +1,27 @@
 """`layerwise scan`: every metric of every layer of a model, on your texts, in one pass."""
 
-import sys
 from argparse import ArgumentParser, Namespace
 
 from layerwise.cli.flags import add_options, chosen
-from layerwise.cli.shared import add_json, add_model, engine_of, model_spec, open_data
-from layerwise.core.display import redacted
+from layerwise.cli.shared import add_json, add_model, close_scan, engine_of, model_spec, next_steps, open_data
 from layerwise.options.engine import Cluster
 from layerwise.options.scan import SETTINGS, ScanOptions
 from layerwise.options.texts import TextOptions
 
-HELP = "every metric of every layer, on your texts, in one pass"
+HELP = "measure every layer of a model on your texts, in one pass"
+EXAMPLE = "layerwise scan gpt2 --data texts.txt --out run"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    add_model(parser)
-    add_options(parser, TextOptions, defaults={"data": "demo"})
-    add_options(parser, ScanOptions)
-    add_options(parser, Cluster)
+    add_options(parser, TextOptions, only=["data", "limit"], common=["data", "limit"], defaults={"data": "demo"})
+    common = ["out", "metrics", "layers"]
+    add_options(parser, ScanOptions, only=common, common=common)
     parser.add_argument("--dry-run", action="store_true", help="report what it would take, and load nothing")
     add_json(parser)
+    add_options(parser, ScanOptions, but=common)
+    add_options(parser, TextOptions, but=["data", "limit"])
+    add_model(parser)
+    add_options(parser, Cluster)
 
 
 def run(args: Namespace) -> int:
@@ -34,13 +36,11 @@ def run(args: Namespace) -> int:
         return 0
     table = scan(model, data, **options | {"engine": engine_of(args)}, progress=True)
     print(table.to_json() if args.json else table)
-    facts = table.run["data"]
-    if facts["cut"]:
-        print(f"{facts['cut']} of {facts['prompts']} texts were cut at --max-length", file=sys.stderr)
-    if facts["blank_rows"]:
-        print(f"{facts['blank_rows']} blank rows of the data were passed over", file=sys.stderr)
-    if facts["missing"]:
-        print(f"{len(facts['missing'])} texts could not be computed and are left out", file=sys.stderr)
+    close_scan(table, args.out)
     if args.out:
-        print(f"saved in {redacted(args.out)}", file=sys.stderr)
+        texts = args.data if args.data not in ("demo", "-") else "texts.txt"
+        next_steps(
+            ["layerwise", "report", args.out, "--html", "report.html"],
+            ["layerwise", "pick", args.model, "--data", texts, "--save", args.out],
+        )
     return 0

@@ -1,24 +1,32 @@
 """What several verbs share on the command line: the model, the texts, the engine, and how warnings are printed."""
 
+import shlex
 import sys
 import warnings
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from layerwise.cli.flags import add_options, chosen
 from layerwise.core.display import printable, redacted
 from layerwise.core.errors import InputError
+from layerwise.core.quiet import is_verbose
 from layerwise.options.engine import Cluster
 from layerwise.options.field import declared
 from layerwise.options.model import ModelSpec
 from layerwise.options.texts import TextOptions
 
+if TYPE_CHECKING:
+    from layerwise.runs.table import LayerTable
+
+PACKAGE = Path(__file__).resolve().parent.parent
+
 
 def add_model(parser: ArgumentParser) -> None:
     """The model as a positional argument, and how it is loaded."""
-    name = next(one for one in declared(ModelSpec) if one.name == "name")
+    name = next(spec for spec in declared(ModelSpec) if spec.name == "name")
     parser.add_argument("model", help=name.option.help)
     add_options(parser, ModelSpec, but=["name"])
 
@@ -53,11 +61,57 @@ def add_overwrite(parser: ArgumentParser) -> None:
     parser.add_argument("--overwrite", action="store_true", help="replace an existing file")
 
 
+def close_scan(table: "LayerTable", out: str | None) -> None:
+    """Says on standard error what happened to the texts of a scan, and where it is saved."""
+    from layerwise.runs.summary import counted
+
+    for facts in scanned_data(table)[:1]:
+        if facts["cut"]:
+            say(f"{facts['cut']:,} of {counted(facts['prompts'], 'text')} were cut at --max-length")
+        if facts["blank_rows"]:
+            say(f"skipped {counted(facts['blank_rows'], 'blank row')} of the data")
+        if facts["missing"]:
+            say(f"left out {counted(len(facts['missing']), 'text')} that could not be computed")
+    say(f"saved in {out}" if out else "nothing was saved; pass --out RUN to save the run in a folder")
+
+
+def scanned_data(table: "LayerTable") -> list[dict[str, Any]]:
+    """What the records of a table say about the data of each scan."""
+    return [run["data"] for run in table.run.get("runs") or [table.run] if "data" in run]
+
+
+def next_steps(*commands: Sequence[str]) -> None:
+    """Says on standard error what to type next."""
+    for place, words in enumerate(commands):
+        say(("      " if place else "next: ") + shlex.join(words))
+
+
+def say(message: str) -> None:
+    """One line on standard error."""
+    print(printable(redacted(message)), file=sys.stderr)
+
+
+def complain(message: str) -> None:
+    """One line on standard error about what went wrong, or might."""
+    say(f"layerwise: {message}")
+
+
 @contextmanager
 def short_warnings() -> Iterator[None]:
-    """Warnings as one line each on standard error, without the place in the code."""
-    with warnings.catch_warnings(record=True) as caught:
+    """Inside, a warning of layerwise is one line on standard error, without the place in the code.
+
+    Warnings that point to other libraries are shown only with --verbose.
+    """
+
+    def show(
+        message: Warning | str, category: type[Warning], filename: str, lineno: int, file: Any = None, line: Any = None
+    ) -> None:
+        if PACKAGE in Path(filename).parents:
+            complain(str(message))
+        elif is_verbose():
+            print(warnings.formatwarning(message, category, filename, lineno), end="", file=sys.stderr)
+
+    with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
+        warnings.showwarning = show
         yield
-    for warning in caught:
-        print(printable(redacted(f"layerwise: {warning.message}")), file=sys.stderr)

@@ -1,24 +1,26 @@
 """`layerwise stress`: every layer on prompts made more and more extreme."""
 
-import sys
 from argparse import ArgumentParser, Namespace
 
 from layerwise.cli.flags import add_options, chosen
-from layerwise.cli.shared import add_json, add_model, engine_of, model_spec, open_data
-from layerwise.core.display import redacted
+from layerwise.cli.shared import add_json, add_model, close_scan, engine_of, model_spec, next_steps, open_data
 from layerwise.options.engine import Cluster
 from layerwise.options.stress import StressOptions
 from layerwise.options.texts import TextOptions
 
 HELP = "every layer on repeated, random, short and long prompts"
+EXAMPLE = "layerwise stress gpt2 --kind repeat_one --levels 0,0.5,1 --out stress"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    add_model(parser)
-    add_options(parser, TextOptions, defaults={"data": "demo"})
-    add_options(parser, StressOptions)
-    add_options(parser, Cluster)
+    common = ["kind", "levels", "out", "metrics", "layers"]
+    add_options(parser, StressOptions, only=common, common=common)
+    add_options(parser, TextOptions, only=["data", "limit"], common=["data", "limit"], defaults={"data": "demo"})
     add_json(parser)
+    add_options(parser, StressOptions, but=common)
+    add_options(parser, TextOptions, but=["data", "limit"])
+    add_model(parser)
+    add_options(parser, Cluster)
 
 
 def run(args: Namespace) -> int:
@@ -27,6 +29,7 @@ def run(args: Namespace) -> int:
     options = chosen(args, StressOptions) | {"engine": engine_of(args)}
     table = stress(model_spec(args), open_data(args), **options, progress=True)
     print(table.to_json() if args.json else table)
+    close_scan(table, args.out)
     if args.out:
-        print(f"saved in {redacted(args.out)}", file=sys.stderr)
+        next_steps(["layerwise", "report", args.out, "--html", "report.html"])
     return 0

@@ -8,6 +8,7 @@ from layerwise.cli.shared import add_json
 from layerwise.options.views import ViewOptions
 
 HELP = "show the perturbed copies of a text that invariance metrics compare"
+EXAMPLE = 'layerwise views "The quick brown fox" --count 2'
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -19,8 +20,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     from layerwise.inputs.perturbations.text import make_view
 
-    asked = ViewOptions(**chosen(args, ViewOptions))
-    numbers = range(1, asked.count + 1)
-    made = [make_view(args.text, asked.seed, args.text, number, asked.strength) for number in numbers]
-    print(json.dumps(made, ensure_ascii=False) if args.json else "\n".join(made))
+    options = ViewOptions(**chosen(args, ViewOptions))
+    numbers = range(1, options.count + 1)
+    views = [make_view(args.text, options.seed, args.text, number, options.strength) for number in numbers]
+    print(json.dumps(views, ensure_ascii=False) if args.json else "\n".join(views))
     return 0

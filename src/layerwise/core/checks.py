@@ -35,9 +35,9 @@ MAPS = re.compile(rf"center|zscore|remove_top:{WHOLE}|whiten(?::(?P<shrinkage>{N
 
 def suggestion(word: object, known: Iterable[str]) -> str:
     """`; did you mean raw?` where a known word is near, else nothing."""
-    plain = {name.casefold(): name for name in known}
-    near = get_close_matches(str(word).casefold(), plain, 1)
-    return f"; did you mean {plain[near[0]]}?" if near else ""
+    by_casefold = {name.casefold(): name for name in known}
+    matches = get_close_matches(str(word).casefold(), by_casefold, 1)
+    return f"; did you mean {by_casefold[matches[0]]}?" if matches else ""
 
 
 def require_word(name: str, word: object, known: Iterable[str]) -> str:
@@ -58,23 +58,23 @@ def split_words(name: str, given: Any) -> tuple[str, ...]:
 
 def require_words(name: str, given: object, known: Sequence[str]) -> tuple[str, ...]:
     """The words of an option that takes several; at least one, all of them known."""
-    found = tuple(require_word(name, word, known) for word in split_words(name, given))
-    if not found:
+    chosen = tuple(require_word(name, item, known) for item in split_words(name, given))
+    if not chosen:
         raise InputError(f"{name} names no word; use {', '.join(known)}")
-    return found
+    return chosen
 
 
 def require_count(name: str, number: Any, least: int | None = 1) -> int:
     """The number as a plain int, if it is whole and not below `least`."""
     try:
-        found = None if isinstance(number, bool) else index(number)
+        count = None if isinstance(number, bool) else index(number)
     except TypeError:
-        found = None
-    if found is None:
+        count = None
+    if count is None:
         raise InputError(f"{name} must be a whole number, not {number!r}")
-    if least is not None and found < least:
-        raise InputError(f"{name} must be at least {least}, not {found}")
-    return found
+    if least is not None and count < least:
+        raise InputError(f"{name} must be at least {least}, not {count}")
+    return count
 
 
 def require_length(name: str, number: Any) -> int:
@@ -91,8 +91,8 @@ def require_share(name: str, number: Any) -> float:
 
 def require_transform(word: object) -> str:
     """The word of a linear map. How many directions a model has is checked where the map is fitted."""
-    found = MAPS.fullmatch(word.removesuffix(STATIC)) if isinstance(word, str) else None
-    if word != "none" and (found is None or float(found["shrinkage"] or 0) > 1):
+    match = MAPS.fullmatch(word.removesuffix(STATIC)) if isinstance(word, str) else None
+    if word != "none" and (match is None or float(match["shrinkage"] or 0) > 1):
         raise InputError(f"transform {word!r} is not one of {', '.join(TRANSFORMS)}")
     return str(word)
 
@@ -100,8 +100,8 @@ def require_transform(word: object) -> str:
 def require_state(word: object) -> str:
     """How the sums over a data set are kept."""
     if not isinstance(word, str) or (word not in STATES and not re.fullmatch(f"sketch:{WHOLE}", word, re.ASCII)):
-        near = suggestion(word, STATES[:3])
-        raise InputError(f"state {word!r} is not one of {', '.join(STATES)}{near}")
+        hint = suggestion(word, STATES[:3])
+        raise InputError(f"state {word!r} is not one of {', '.join(STATES)}{hint}")
     return word
 
 
@@ -110,8 +110,8 @@ def require_number(name: str, value: object, where: str, *, or_missing: bool = F
     if or_missing and (value is None or value == "" or value != value):
         return math.nan
     try:
-        if isinstance(value, bool) or not math.isfinite(found := float(value)):  # type: ignore[arg-type]
+        if isinstance(value, bool) or not math.isfinite(number := float(value)):  # type: ignore[arg-type]
             raise ValueError
     except (TypeError, ValueError):
         raise InputError(f"{where}: {name} must be a number, not {value!r}") from None
-    return found
+    return number

@@ -23,12 +23,12 @@ NAME_SIGNS = " ._-+(),"
 
 def this_host() -> str:
     """A short hash of the machine and the container: process numbers can be looked up only within the same ones."""
-    known = [platform.node()]
+    parts = [platform.node()]
     with suppress(OSError):
-        known.append(os.readlink("/proc/self/ns/pid"))
+        parts.append(os.readlink("/proc/self/ns/pid"))
     with suppress(OSError):
-        known.append(Path("/etc/machine-id").read_text(encoding="utf-8"))
-    return hashlib.blake2b(repr(known).encode(), digest_size=4).hexdigest()
+        parts.append(Path("/etc/machine-id").read_text(encoding="utf-8"))
+    return hashlib.blake2b(repr(parts).encode(), digest_size=4).hexdigest()
 
 
 # A file under construction: .NAME.HOST-PID-RANDOM.layerwise, so that a later run can tell who left it behind.
@@ -38,15 +38,15 @@ TEMPORARY = re.compile(r"\.(?P<name>.+)\.(?P<host>[0-9a-f]{8})-(?P<pid>\d+)-[0-9
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Writes data to path so that a reader sees the old file or the new one, never a part."""
-    with written_beside(path, data) as beside:
-        os.replace(beside, path)
+    with written_beside(path, data) as temporary:
+        os.replace(temporary, path)
 
 
 def create_atomically(path: Path, data: bytes) -> bool:
     """Writes data to a path where nothing is yet, and returns True; False where another process was there first."""
-    with written_beside(path, data) as beside:
+    with written_beside(path, data) as temporary:
         try:
-            os.link(beside, path)
+            os.link(temporary, path)
             return True
         except FileExistsError:
             return False
@@ -64,20 +64,20 @@ def create_atomically(path: Path, data: bytes) -> bool:
 @contextmanager
 def written_beside(path: Path, data: bytes) -> Iterator[Path]:
     """A complete file beside its place; it is gone afterwards. Whatever fails is reported with the path."""
-    beside = path.with_name(f".{path.name[:50]}.{HOST}-{os.getpid()}-{secrets.token_hex(4)}.layerwise")
+    temporary = path.with_name(f".{path.name[:50]}.{HOST}-{os.getpid()}-{secrets.token_hex(4)}.layerwise")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with beside.open("xb") as file:  # plain open: the user's umask decides who may read
+            with temporary.open("xb") as file:  # plain open: the user's umask decides who may read
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            yield beside
+            yield temporary
         finally:
-            beside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        advice = "free some space, or name a place on another disk" if full else "name another place"
+        disk_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        advice = "free some space, or name a place on another disk" if disk_full else "name another place"
         raise InputError(f"cannot write {path}: {error.strerror or error}; {advice}") from error
 
 
@@ -88,7 +88,7 @@ def safe_name(word: Any, what: str) -> str:
         not text.strip()
         or text[0] in ". "
         or len(text) > NAME_LENGTH
-        or not all(sign.isalnum() or sign in NAME_SIGNS for sign in text)
+        or not all(character.isalnum() or character in NAME_SIGNS for character in text)
     ):
         shown = printable(repr(word)) if len(repr(word)) <= 2 * NAME_LENGTH else f"of {len(repr(word))} characters"
         raise InputError(
@@ -156,10 +156,10 @@ class DiskFolder:
 
     def names(self, within: str = "") -> list[str]:
         try:
-            found = [path.name for path in (self.path / within).iterdir() if path.is_file()]
+            file_names = [path.name for path in (self.path / within).iterdir() if path.is_file()]
         except (FileNotFoundError, NotADirectoryError):
             return []
-        return sorted(name for name in found if not name.startswith("."))
+        return sorted(name for name in file_names if not name.startswith("."))
 
     def entries(self) -> list[str]:
         try:
@@ -196,5 +196,5 @@ def open_folder(place: str | Path, within: str = "") -> Folder:
         raise InputError("the name of the folder is empty (an unset variable?); name one, or . for this folder")
     if "://" not in str(place):
         return DiskFolder((Path(place) / within).absolute())
-    path, mark, options = str(place).partition("?")  # a url carries its options behind its path
-    return RemoteFolder("/".join(filter(None, [path.rstrip("/"), within])) + mark + options)
+    path, separator, options = str(place).partition("?")  # a url carries its options behind its path
+    return RemoteFolder("/".join(filter(None, [path.rstrip("/"), within])) + separator + options)

@@ -24,12 +24,12 @@ def record_bytes(content: Mapping[str, Any]) -> bytes:
 def parse_record(data: bytes, where: str) -> dict[str, Any]:
     """A JSON object from a file; raises RunError naming the file where it is anything else."""
     try:
-        found = json.loads(data)
+        record = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise RunError(f"{where} is damaged ({error}); make it again, or delete it") from None
-    if not isinstance(found, dict):
-        raise RunError(f"{where} is damaged (expected an object, got {type(found).__name__}); make it again")
-    return found
+    if not isinstance(record, dict):
+        raise RunError(f"{where} is damaged (expected an object, got {type(record).__name__}); make it again")
+    return record
 
 
 def require_shape(record: Any, shape: Any, where: str) -> None:
@@ -44,8 +44,8 @@ def require_shape(record: Any, shape: Any, where: str) -> None:
                 require_shape(record[name], inner, f"{where}: {name}")
     elif isinstance(shape, list):
         require_shape(record, list, where)
-        for place, value in enumerate(record):
-            require_shape(value, shape[0], f"{where}[{place}]")
+        for index, value in enumerate(record):
+            require_shape(value, shape[0], f"{where}[{index}]")
     elif not isinstance(record, shape) or (isinstance(record, bool) and shape is not bool):
         kinds = shape if isinstance(shape, tuple) else (shape,)
         names = " or ".join(getattr(kind, "__name__", str(kind)) for kind in kinds)
@@ -62,16 +62,16 @@ def parquet_bytes(table: Any) -> bytes:
         writer.write_table(table)
         writer.add_key_value_metadata({CHECKSUM_NAME: CHECKSUM_MARK.decode() + NO_CHECKSUM.decode()})
     data = bytes(sink.getvalue())
-    place = data.rindex(CHECKSUM_MARK) + len(CHECKSUM_MARK)
-    return data[:place] + checksum_around(data, place) + data[place + len(NO_CHECKSUM) :]
+    offset = data.rindex(CHECKSUM_MARK) + len(CHECKSUM_MARK)
+    return data[:offset] + checksum_around(data, offset) + data[offset + len(NO_CHECKSUM) :]
 
 
 def checksum_around(data: bytes, place: int) -> bytes:
     """The checksum of a file with zeros in the place of the checksum."""
-    found = hashlib.blake2b(data[:place], digest_size=len(NO_CHECKSUM) // 2)
-    found.update(NO_CHECKSUM)
-    found.update(data[place + len(NO_CHECKSUM) :])
-    return found.hexdigest().encode()
+    digest = hashlib.blake2b(data[:place], digest_size=len(NO_CHECKSUM) // 2)
+    digest.update(NO_CHECKSUM)
+    digest.update(data[place + len(NO_CHECKSUM) :])
+    return digest.hexdigest().encode()
 
 
 def require_checksum(data: bytes, where: str, *, older: bool = False) -> None:
@@ -79,11 +79,11 @@ def require_checksum(data: bytes, where: str, *, older: bool = False) -> None:
 
     With `older`, a file without a checksum, as earlier versions wrote, is let through.
     """
-    found = data.rfind(CHECKSUM_MARK)
-    place = found + len(CHECKSUM_MARK)
-    if found < 0 and not older:
+    mark_offset = data.rfind(CHECKSUM_MARK)
+    offset = mark_offset + len(CHECKSUM_MARK)
+    if mark_offset < 0 and not older:
         raise RunError(f"{where} has no checksum: it is damaged, or of an earlier layerwise; make it again")
-    if found >= 0 and checksum_around(data, place) != data[place : place + len(NO_CHECKSUM)]:
+    if mark_offset >= 0 and checksum_around(data, offset) != data[offset : offset + len(NO_CHECKSUM)]:
         raise RunError(f"{where} is damaged (its checksum differs); make it again in another folder")
 
 

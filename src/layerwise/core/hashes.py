@@ -27,8 +27,8 @@ Known = Mapping[str, str]  # hashes that another process found, by path, size an
 
 def cache_folder() -> Path:
     """Where layerwise keeps what it can compute again: $LAYERWISE_CACHE, else the user's cache folder."""
-    usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "layerwise"
-    return Path(os.environ.get(CACHE_VARIABLE) or usual)
+    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "layerwise"
+    return Path(os.environ.get(CACHE_VARIABLE) or default)
 
 
 def file_hash(path: Path, known: Known | None = None) -> str:
@@ -36,32 +36,34 @@ def file_hash(path: Path, known: Known | None = None) -> str:
     blob = path.resolve()
     if blob.parent.name == "blobs" and SHA256.fullmatch(blob.name):
         return blob.name  # as the hub's cache keeps large files
-    if known and (handed_over := known.get(identity_of(blob))):
-        return handed_over
-    found = blob.stat()
-    changed = max(found.st_mtime, found.st_ctime)  # a copy may bear the time of its original
+    if known and (known_hash := known.get(identity_of(blob))):
+        return known_hash
+    stat = blob.stat()
+    changed = max(stat.st_mtime, stat.st_ctime)  # a copy may bear the time of its original
     if time.time() - changed <= SECONDS_UNTIL_SETTLED:
         return sha256_of(blob)
-    return _hash_once(blob, f"{identity_of(blob)}\0{found.st_ctime_ns}\0{found.st_ino}")
+    return _hash_once(blob, f"{identity_of(blob)}\0{stat.st_ctime_ns}\0{stat.st_ino}")
 
 
 def identity_of(path: Path) -> str:
     """What tells processes that see the same files whether they mean the same one: its path, size and time."""
-    found = path.stat()
-    return f"{path}\0{found.st_size}\0{found.st_mtime_ns}"
+    stat = path.stat()
+    return f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}"
 
 
 @lru_cache(maxsize=4096)
 def _hash_once(path: Path, identity: str) -> str:
-    kept = cache_folder() / "hashes" / hashlib.blake2b(identity.encode("utf-8", "surrogateescape")).hexdigest()[:40]
+    cache_file = (
+        cache_folder() / "hashes" / hashlib.blake2b(identity.encode("utf-8", "surrogateescape")).hexdigest()[:40]
+    )
     with suppress(OSError, UnicodeDecodeError):
-        if SHA256.fullmatch(found := kept.read_text(encoding="ascii").strip()):
-            return found
-    made = sha256_of(path)
+        if SHA256.fullmatch(cached := cache_file.read_text(encoding="ascii").strip()):
+            return cached
+    digest = sha256_of(path)
     if identity.startswith(f"{identity_of(path)}\0"):  # else it changed while it was read
         with suppress(OSError, InputError):  # a cache that cannot be written only costs time
-            write_atomically(kept, made.encode())
-    return made
+            write_atomically(cache_file, digest.encode())
+    return digest
 
 
 def sha256_of(path: Path) -> str:

@@ -22,16 +22,16 @@ def named(path: str | Path) -> Path:
 
 def require_writable(folder: Path) -> None:
     """Raises unless files can be written into the folder, or it can be made. Leaves no trace."""
-    for place in (folder, *folder.parents):
-        if place.is_dir():
+    for candidate in (folder, *folder.parents):
+        if candidate.is_dir():
             try:
-                with tempfile.TemporaryFile(dir=place):
+                with tempfile.TemporaryFile(dir=candidate):
                     return
             except OSError as error:
-                raise InputError(f"cannot write into {place} ({error.strerror}); name another folder") from None
-        if os.path.lexists(place):
-            problem = "--out names a folder" if place == folder else f"{folder} cannot be made in it"
-            raise InputError(f"{place} is a file; {problem}")
+                raise InputError(f"cannot write into {candidate} ({error.strerror}); name another folder") from None
+        if os.path.lexists(candidate):
+            problem = "--out names a folder" if candidate == folder else f"{folder} cannot be made in it"
+            raise InputError(f"{candidate} is a file; {problem}")
 
 
 def require_new_file(
@@ -41,15 +41,15 @@ def require_new_file(
 
     An existing file is replaced only with `overwrite`, or where `ours` recognises its first 4096 bytes.
     """
-    place = named(path).absolute()
-    if place.is_dir():
+    absolute = named(path).absolute()
+    if absolute.is_dir():
         raise InputError(f"{path} is a folder; name a file in it, such as {Path(path) / 'FILE'}")
-    require_writable(place.parent)
-    if not os.path.lexists(place):
+    require_writable(absolute.parent)
+    if not os.path.lexists(absolute):
         return Path(path)
-    if not place.is_file():
+    if not absolute.is_file():
         raise InputError(f"{path} is not an ordinary file; name another")
-    with place.open("rb") as file:
+    with absolute.open("rb") as file:
         if not overwrite and not ours(file.read(4096)):
             raise InputError(f"{path} exists already; pass --overwrite (overwrite=True) to replace it, or name another")
     return Path(path)
@@ -84,11 +84,11 @@ def has_keys(data: bytes, keys: Iterable[str]) -> bool:
 
 def delete_left_behind(path: Path) -> None:
     """Deletes half-written files in a marked folder whose writer, a process of this machine, is gone."""
-    for where, _, names in os.walk(path):  # does not follow links
+    for directory, _, names in os.walk(path):  # does not follow links
         for name in names:
             half_written = TEMPORARY.fullmatch(name)
             if half_written and half_written["host"] == HOST and not psutil.pid_exists(int(half_written["pid"])):
-                (Path(where) / name).unlink(missing_ok=True)
+                (Path(directory) / name).unlink(missing_ok=True)
 
 
 def owner() -> dict[str, Any]:

@@ -1,40 +1,77 @@
-"""Progress: a bar on standard error, silent where nobody watches, and a line before each slow step."""
+"""Progress: bars and single lines on standard error, for whoever waits at a terminal or in a notebook."""
 
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
+from importlib.util import find_spec
 from typing import Any
-
-from tqdm.auto import tqdm
 
 from layerwise.core.display import printable, redacted
 
+OnBatch = Callable[[int, int], None]  # so many more items, with so many tokens (0: not counted)
+GO_ON = "run the same command again to go on"  # the note of an interrupt after which something was kept
+_announcing: ContextVar[bool] = ContextVar("announcing", default=False)
+
 
 @contextmanager
-def progress_bar(shown: bool, total: int | None = None, unit: str = "prompts") -> Iterator[Any]:
-    """A bar on standard error that counts units and tokens; silent where nobody watches.
+def announcements(shown: bool) -> Iterator[None]:
+    """Inside, `announce` prints or not. The command line switches it on, and so does `progress=True` in the library."""
+    before = _announcing.set(shown)
+    try:
+        yield
+    finally:
+        _announcing.reset(before)
 
-    With a total, it also shows how long the rest is going to take.
+
+def is_announcing() -> bool:
+    return _announcing.get()
+
+
+def announce(message: str) -> None:
+    """Prints one line on standard error before something slow, such as loading a model; silent unless switched on."""
+    if is_announcing():
+        print(printable(redacted(message)), file=sys.stderr, flush=True)
+
+
+def in_notebook() -> bool:
+    """True in a Jupyter kernel, whose standard error is shown although it is not a terminal."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return type(shell).__name__ == "ZMQInteractiveShell"
+
+
+def bar_class() -> Any:
+    """tqdm's widget in a notebook that has ipywidgets, else its plain text bar, which needs nothing and never warns."""
+    if in_notebook() and find_spec("ipywidgets") is not None:
+        from tqdm.notebook import tqdm
+    else:
+        from tqdm.std import tqdm
+    return tqdm
+
+
+@contextmanager
+def progress_bar(shown: bool, total: int | None = None, unit: str = "texts") -> Iterator[OnBatch]:
+    """A bar with the share done and the time left; without a total, the count and the rate.
+
+    Args:
+        shown: False for no bar. With True there is one in a terminal or a notebook, and none in a log file.
+        total: how many items there are; None where that is not known before, as in a stream.
+        unit: what is counted.
+
+    Yields:
+        A function to call as work is done, with the number of further items and of their tokens.
     """
-    with tqdm(unit=f" {unit}", total=total, disable=None if shown else True) as bar:
+    disable = not shown or (False if in_notebook() else None)  # None: tqdm looks whether it is a terminal
+    with bar_class()(total=total, unit=f" {unit}", disable=disable) as bar:
         all_tokens = 0
 
-        def on_batch(units: int, tokens: int) -> None:
+        def on_batch(items: int, tokens: int) -> None:
             nonlocal all_tokens
             all_tokens += tokens
-            bar.update(units)
-            if all_tokens:
-                speed = all_tokens / max(1e-9, bar.format_dict["elapsed"])
-                bar.set_postfix_str(f"{speed:,.0f} tokens/s", refresh=False)
+            if tokens:
+                rate = all_tokens / max(1e-9, bar.format_dict["elapsed"])
+                bar.set_postfix_str(f"{rate:,.0f} tokens/s", refresh=False)
+            bar.update(items)
 
         yield on_batch
-
-
-def announcer(shown: bool) -> Callable[[str], None]:
-    """A function that prints a line on standard error before a slow step, or does nothing."""
-
-    def announce(line: str) -> None:
-        if shown:
-            print(printable(redacted(line)), file=sys.stderr, flush=True)
-
-    return announce

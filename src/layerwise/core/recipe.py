@@ -54,8 +54,8 @@ class Readout:
 
 def with_norm(record: Mapping[str, Any]) -> dict[str, Any]:
     """The record of a readout or recipe, with the name `norm` for what files of earlier versions call `readout`."""
-    older = "readout" in record and "norm" not in record  # with both, `readout` is an unknown field
-    return {"norm" if older and name == "readout" else name: value for name, value in record.items()}
+    is_old_format = "readout" in record and "norm" not in record  # with both, `readout` is an unknown field
+    return {"norm" if is_old_format and name == "readout" else name: value for name, value in record.items()}
 
 
 @dataclass(frozen=True)
@@ -93,8 +93,8 @@ class Recipe(Readout):
         if not self.static:
             return ((self.readout, self.transform),)
         pooling = "mean" if self.pooling == SHIPPED else self.pooling
-        tokens = replace(self.readout, layer=0, norm="raw", pooling=pooling)
-        return (self.readout, self.transform.removesuffix(STATIC)), (tokens, "whiten")
+        static_readout = replace(self.readout, layer=0, norm="raw", pooling=pooling)
+        return (self.readout, self.transform.removesuffix(STATIC)), (static_readout, "whiten")
 
     @property
     def shipped(self) -> bool:
@@ -120,8 +120,8 @@ class Recipe(Readout):
         require_shape(record, SHAPE, where)
         unknown = set(record) - {f.name for f in fields(cls)}
         if unknown or "layer" not in record:
-            wrong = f"has no field {', '.join(sorted(map(repr, unknown)))}" if unknown else "needs a layer"
-            raise RunError(f"{where} is damaged: a recipe {wrong}")
+            problem = f"has no field {', '.join(sorted(map(repr, unknown)))}" if unknown else "needs a layer"
+            raise RunError(f"{where} is damaged: a recipe {problem}")
         return cls(**record)
 
     @classmethod

@@ -100,9 +100,9 @@ class RemoteFolder:
 
 def with_retries(attempt: Callable[[], T]) -> T:
     """What the attempt gives, tried again a few times where the store answers with an error."""
-    for wait in SECONDS_BETWEEN_TRIES:
+    for delay in SECONDS_BETWEEN_TRIES:
         try:
             return attempt()
         except OSError:
-            time.sleep(wait)
+            time.sleep(delay)
     return attempt()

@@ -24,12 +24,12 @@ def parse_tensors(key: str, data: bytes) -> "tuple[str, dict[str, Tensor]]":
     try:
         tensors = load(data)
         length = int.from_bytes(data[:8], "little")
-        expected, _, words = json.loads(data[8 : 8 + length])["__metadata__"][key].partition(" ")
+        expected, _, metadata = json.loads(data[8 : 8 + length])["__metadata__"][key].partition(" ")
     except (SafetensorError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(str(error)) from error
-    if checksum(tensors, words) != expected:
+    if checksum(tensors, metadata) != expected:
         raise ValueError("its checksum differs, or it is of an earlier layerwise")
-    return words, tensors
+    return metadata, tensors
 
 
 def has_key(key: str, data: bytes) -> bool:
@@ -41,9 +41,9 @@ def checksum(tensors: "Mapping[str, Tensor]", words: str) -> str:
     """A hash of everything that such a file says: the words, and name, type, shape and numbers of each tensor."""
     import torch
 
-    found = hashlib.blake2b(words.encode(), digest_size=16)
+    digest = hashlib.blake2b(words.encode(), digest_size=16)
     for name in sorted(tensors):
         tensor = tensors[name]
-        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        found.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
-    return found.hexdigest()
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()

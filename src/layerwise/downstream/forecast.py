@@ -15,11 +15,11 @@ def forecast_lines(tasks: Sequence[TaskChoice], readouts: int, width: int, bytes
     for choice in tasks:
         one, other = local_counts(choice.local) if choice.local else described_counts(official_task(choice.name))
         texts, unique = texts + one, unique + other
-        told = f"{one:>10,} texts {other:>10,} unique" if one else "    size not in mteb's statistics"
-        lines.append(f"{choice.name:42}{choice.type:20}{told}")
+        size = f"{one:,} texts, {other:,} of them different" if one else "its size is not in mteb's statistics"
+        lines.append(f"{choice.name} ({choice.type}): {size}")
     disk = unique * readouts * width * bytes_per_number
     lines.append(f"{len(tasks)} tasks x {readouts} readouts = {len(tasks) * readouts:,} scores")
-    lines.append(f"{unique:,} forward passes, one a unique text; layer by layer it would be {texts * readouts:,}")
+    lines.append(f"{unique:,} forward passes, one per different text; layer by layer it would be {texts * readouts:,}")
     lines.append(f"{disk / 1e9:,.1f} GB of vectors if all are kept (--vectors evict keeps one task at a time)")
     return lines
 

@@ -2,9 +2,7 @@
 
 import hashlib
 import json
-import logging
 import math
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
@@ -16,6 +14,7 @@ from typing import Any, Literal
 
 from layerwise.core.errors import LayerwiseError
 from layerwise.core.files import safe_name, write_json
+from layerwise.core.quiet import quiet_libraries
 from layerwise.core.recipe import Recipe
 from layerwise.downstream.encoder import RecipeVectors, StoreFor, make_encoder
 from layerwise.downstream.tasks import TaskChoice, data_revision, make_task, texts_of
@@ -79,7 +78,7 @@ class Scorer:
         vectors = RecipeVectors(stores, asked, fit)
         encoder = make_encoder(vectors, name=self.name, revision=self.revision, prompts=dict(self.prompts))
         results = ResultCache(self.out / "mteb")
-        with quiet(), cache_of_its_own(task, self.out / "datasets"):
+        with quiet_libraries(), cache_of_its_own(task, self.out / "datasets"):
             made = loaded_task(task)
             result = mteb.evaluate(
                 encoder, made, cache=results, overwrite_strategy="always", show_progress_bar=False, co2_tracker=False
@@ -96,25 +95,6 @@ class Scorer:
 def made_with(task: TaskChoice) -> dict[str, str]:
     """What decides a score beside vectors and recipe: the data, and the code that scores."""
     return {"data": data_revision(task), "mteb": version("mteb"), "datasets": version("datasets")}
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Without the bars and advice of the libraries below: tasks are chosen on purpose, and one bar is enough."""
-    import datasets
-
-    shown, advice = not datasets.are_progress_bars_disabled(), logging.getLogger("mteb")
-    level = advice.level
-    datasets.disable_progress_bars()
-    advice.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        advice.setLevel(level)
-        if shown:
-            datasets.enable_progress_bars()
 
 
 @cache

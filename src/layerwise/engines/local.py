@@ -32,12 +32,16 @@ class LocalEngine:
     ) -> StateT:
         """The merged state of all shards, merged in their order: the same plan gives the same bits, resumed or not."""
         prefix = Prefix(checkpoint, allow_missing)
-        for number, shard in prefix.remaining(shards):
-            state, files = (
-                self._without_poison(work, number, shard, report, prefix.missing, allow_missing)
-                if allow_missing
-                else work(self.tool, number, shard, report)
-            )
+        for number, shard in prefix.remaining(shards, report):
+            try:
+                state, files = (
+                    self._without_poison(work, number, shard, report, prefix.missing, allow_missing)
+                    if allow_missing
+                    else work(self.tool, number, shard, report)
+                )
+            except KeyboardInterrupt:
+                prefix.save()  # the shards before this one are whole
+                raise
             if checkpoint.folder is not None:
                 for name, data in files.items():
                     checkpoint.folder.write(name, data)
@@ -48,17 +52,17 @@ class LocalEngine:
         self, work: Work[StateT], number: int, shard: Sequence[ItemT], report: Report, already: int, allow_missing: int
     ) -> Product[StateT]:
         """The product of a shard, with the items left out of it that cannot be computed."""
-        tried = attempt(work, self.tool, number, shard, report)
-        if not isinstance(tried, Trouble):
-            return tried
+        result = attempt(work, self.tool, number, shard, report)
+        if not isinstance(result, Trouble):
+            return result
 
         def trouble(items: Sequence[ItemT]) -> str | None:
-            tried = attempt(work, self.tool, number, items, silent)
-            return tried.why if isinstance(tried, Trouble) else None
+            result = attempt(work, self.tool, number, items, silent)
+            return result.why if isinstance(result, Trouble) else None
 
-        poison = find_poison(shard, trouble, already, allow_missing)
-        state, files = work(self.tool, number, without(shard, poison), silent)
-        state.leave_out(poison)
+        failing = find_poison(shard, trouble, already, allow_missing)
+        state, files = work(self.tool, number, without(shard, failing), silent)
+        state.leave_out(failing)
         return state, files
 
 
@@ -78,12 +82,14 @@ class LocalProcesses:
 def local_processes(number: int) -> Iterator[LocalProcesses]:
     """So many processes, started when first called; none where the number is 0."""
     spawn = get_context("spawn")
-    theirs, ours = spawn.Pipe(duplex=False)  # ours is the only writing end: it is closed when this process ends
-    with theirs, ours, ProcessPoolExecutor(max(1, number), spawn, start_process, (theirs,)) as pool:
+    child_end, parent_end = spawn.Pipe(
+        duplex=False
+    )  # ours is the only writing end: it is closed when this process ends
+    with child_end, parent_end, ProcessPoolExecutor(max(1, number), spawn, start_process, (child_end,)) as pool:
         try:
             yield LocalProcesses(pool, number)
         except BaseException:  # such as an interrupt: nobody waits for what they compute
-            ours.close()
+            parent_end.close()
             raise
 
 

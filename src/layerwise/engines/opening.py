@@ -38,12 +38,14 @@ def open_engine(engine: str | Cluster, model: Any, out: str | Path | None) -> It
     if out is None:
         raise InputError("the ray engine needs --out: a folder that every node sees, or a url such as s3://bucket/run")
     spec, cluster = as_spec(model), as_cluster(engine)
-    found = replace(spec, name=from_anywhere(spec.name), adapter=spec.adapter and from_anywhere(spec.adapter))
+    worker_spec = replace(spec, name=from_anywhere(spec.name), adapter=spec.adapter and from_anywhere(spec.adapter))
     if spec.device == "auto" and not cluster.gpus_per_worker:
-        found = replace(found, device="cpu")  # Ray hides no GPU from workers that asked for none
-    known = hashes_of_files(found.name, found.revision, read_shipped(found.name, found.revision))
-    with open_ray(cluster, partial(load_as, spec.name, found, known), Network.identity) as opened:
-        yield opened
+        worker_spec = replace(worker_spec, device="cpu")  # Ray hides no GPU from workers that asked for none
+    known_hashes = hashes_of_files(
+        worker_spec.name, worker_spec.revision, read_shipped(worker_spec.name, worker_spec.revision)
+    )
+    with open_ray(cluster, partial(load_as, spec.name, worker_spec, known_hashes), Network.identity) as ray_engine:
+        yield ray_engine
 
 
 def from_anywhere(name: str) -> str:

@@ -33,28 +33,28 @@ def find_poison(
 
     `trouble` does the work of some items and tells what went wrong, or None.
     """
-    found: list[tuple[ItemT, str]] = []
+    failing: list[tuple[ItemT, str]] = []
     parts = halves(items)
-    while parts and already + len(found) <= allow_missing:
+    while parts and already + len(failing) <= allow_missing:
         part = parts.pop()
-        if (why := trouble(part)) is None:
+        if (reason := trouble(part)) is None:
             continue
         if len(part) == 1:
-            found.append((part[0], why))
+            failing.append((part[0], reason))
         else:
             parts += halves(part)
-    if already + len(found) > allow_missing:
-        named = "; ".join(f"example {item.id} cannot be computed: {why}" for item, why in found)
+    if already + len(failing) > allow_missing:
+        details = "; ".join(f"example {item.id} cannot be computed: {reason}" for item, reason in failing)
         raise InputError(
-            f"{named}. Take it out of the data, or pass --allow-missing {already + len(found)} or more: such examples "
-            "are then left out, and every row says how many"
+            f"{details}. Take it out of the data, or pass --allow-missing {already + len(failing)} or more: such "
+            "examples are then left out, and every row says how many"
         )
-    if not found and (why := trouble(items)) is not None:
+    if not failing and (reason := trouble(items)) is not None:
         raise InputError(
-            f"examples {items[0].id} to {items[-1].id} fail together, though each can be computed alone: {why}. "
+            f"examples {items[0].id} to {items[-1].id} fail together, though each can be computed alone: {reason}. "
             "Try a smaller --batch-tokens"
         )
-    return [item for item, _ in found]
+    return [item for item, _ in failing]
 
 
 def halves(items: Sequence[ItemT]) -> list[Sequence[ItemT]]:
@@ -65,5 +65,5 @@ def halves(items: Sequence[ItemT]) -> list[Sequence[ItemT]]:
 
 def without(items: Sequence[ItemT], poison: Sequence[ItemT]) -> list[ItemT]:
     """The other items, in their order."""
-    bad = {item.id for item in poison}
-    return [item for item in items if item.id not in bad]
+    excluded_ids = {item.id for item in poison}
+    return [item for item in items if item.id not in excluded_ids]

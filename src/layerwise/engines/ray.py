@@ -63,12 +63,12 @@ class RayEngine:
         process dies.
         """
         remote = self.pool.ray.remote(in_one_thread).options(num_cpus=0, scheduling_strategy="SPREAD")
-        waiting, width = deque(calls), self.width
-        out: list[Any] = []
-        while waiting or out:
-            while waiting and len(out) < width:
-                out.append(remote.remote(function, *waiting.popleft()))
-            ready, out = self.pool.ray.wait(out, num_returns=1)
+        pending, width = deque(calls), self.width
+        running: list[Any] = []
+        while pending or running:
+            while pending and len(running) < width:
+                running.append(remote.remote(function, *pending.popleft()))
+            ready, running = self.pool.ray.wait(running, num_returns=1)
             try:
                 yield self.pool.ray.get(ready[0])
             except self.pool.lost as error:

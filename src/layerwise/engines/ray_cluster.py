@@ -20,9 +20,9 @@ def workers_of(cluster: Cluster) -> int:
     if cluster.workers is not None:
         return cluster.workers
     resources = import_module("ray").cluster_resources()
-    fits = [resources.get("CPU", 0) / cluster.cpus_per_worker]
-    fits += [resources.get("GPU", 0) / cluster.gpus_per_worker] if cluster.gpus_per_worker else []
-    return max(1, int(min(fits)))
+    limits = [resources.get("CPU", 0) / cluster.cpus_per_worker]
+    limits += [resources.get("GPU", 0) / cluster.gpus_per_worker] if cluster.gpus_per_worker else []
+    return max(1, int(min(limits)))
 
 
 @contextmanager
@@ -47,8 +47,8 @@ def join(ray: Any, cluster: Cluster) -> None:
     """Joins a cluster, or starts one here that is large enough for the workers asked for."""
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
     if cluster.address is None and "RAY_ADDRESS" not in os.environ:
-        wanted = ceil((cluster.workers or 1) * cluster.cpus_per_worker)
-        options |= {"address": "local", "num_cpus": max(wanted, os.cpu_count() or 1), "include_dashboard": False}
+        cpus_needed = ceil((cluster.workers or 1) * cluster.cpus_per_worker)
+        options |= {"address": "local", "num_cpus": max(cpus_needed, os.cpu_count() or 1), "include_dashboard": False}
     try:
         ray.init(**{"address": cluster.address} | options)
     except (ConnectionError, ValueError, RuntimeError) as error:

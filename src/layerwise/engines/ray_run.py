@@ -35,9 +35,9 @@ class ShardRun(Generic[StateT, ItemT]):
     done: set[int] = field(default_factory=set)
 
     def go(self, shards: Iterable[Sequence[ItemT]]) -> StateT:
-        waiting = self.unfinished(self.prefix.remaining(shards))
+        pending = self.unfinished(self.prefix.remaining(shards, self.report))
         while True:
-            self.assign_shards(waiting)
+            self.assign_shards(pending)
             self.merge()
             if not self.out and self.suspected:
                 self.isolate(self.suspected.popleft())
@@ -51,10 +51,11 @@ class ShardRun(Generic[StateT, ItemT]):
 
     def unfinished(self, remaining: Iterator[tuple[int, Sequence[ItemT]]]) -> Iterator[int]:
         """The shards still to do; those whose states an earlier run left in the folder are not done again."""
-        there = set(self.folder.names(SHARDS))
+        existing = set(self.folder.names(SHARDS))
         for number, items in remaining:
-            if shard_file(number).partition("/")[2] in there and self.is_whole(number, items):
+            if shard_file(number).partition("/")[2] in existing and self.is_whole(number, items):
                 self.done.add(number)
+                self.report(len(items), 0)
                 self.merge()
                 continue
             self.items[number] = items
@@ -84,9 +85,9 @@ class ShardRun(Generic[StateT, ItemT]):
                     number = following
                 else:
                     return
-                poison = self.left_out.get(number, ())
-                good = without(self.items[number], poison)
-                ref = worker.actor.run.remote(self.work, self.folder, number, good, poison)
+                excluded = self.left_out.get(number, ())
+                included = without(self.items[number], excluded)
+                ref = worker.actor.run.remote(self.work, self.folder, number, included, excluded)
                 worker.shards.append(number)
                 self.out[ref] = worker, number
 
@@ -102,7 +103,7 @@ class ShardRun(Generic[StateT, ItemT]):
     def on_result(self, ref: Any) -> None:
         worker, number = self.out[ref]
         try:
-            answer = self.pool.ray.get(ref)
+            result = self.pool.ray.get(ref)
         except self.pool.lost:
             self.lose(worker)
             return
@@ -110,31 +111,31 @@ class ShardRun(Generic[StateT, ItemT]):
             raise cause_of(error) from None
         del self.out[ref]
         worker.shards.remove(number)
-        if isinstance(answer, Done):
-            self.report(answer.items, answer.tokens)
+        if isinstance(result, Done):
+            self.report(result.items, result.tokens)
             del self.items[number]
             self.done.add(number)
             return
         self.suspected.append(number)
-        if not answer.foreseen:
+        if not result.foreseen:
             self.lose(worker)
 
     def lose(self, worker: WorkerHandle) -> None:
         """A worker is gone: what it had goes to others; a shard that workers die of again and again is suspected."""
         for ref in [ref for ref, (other, _) in self.out.items() if other is worker]:
             del self.out[ref]
-        for place, number in enumerate(worker.shards):
-            self.deaths[number] = self.deaths.get(number, 0) + (place == 0)  # the others had not begun
+        for position, number in enumerate(worker.shards):
+            self.deaths[number] = self.deaths.get(number, 0) + (position == 0)  # the others had not begun
             (self.suspected if self.deaths[number] >= DEATHS_AT_MOST else self.again).append(number)
         worker.shards.clear()
         self.pool.dismiss(worker)
 
     def isolate(self, number: int) -> None:
         """Finds the examples that cannot be computed. Nothing else is out, so every worker is free for it."""
-        poison = find_poison(
+        failing = find_poison(
             self.items[number], lambda items: self.trouble(number, items), self.missing, self.prefix.allow_missing
         )
-        self.left_out[number], self.deaths[number] = poison, 0
+        self.left_out[number], self.deaths[number] = failing, 0
         self.again.append(number)
 
     @property
@@ -144,29 +145,29 @@ class ShardRun(Generic[StateT, ItemT]):
 
     def trouble(self, number: int, items: Sequence[ItemT]) -> str | None:
         """What goes wrong with these items, or None."""
-        why = ""
+        reason = ""
         for _ in range(DEATHS_THAT_PROVE if len(items) == 1 else 1):
             while not self.pool.workers:
                 self.listen()
             worker = self.pool.workers[0]
             try:
-                trouble = self.pool.ray.get(worker.actor.trial.remote(self.work, number, items))
+                failure = self.pool.ray.get(worker.actor.trial.remote(self.work, number, items))
             except self.pool.lost as error:
-                why = f"the worker died ({first_line(error)})"
+                reason = f"the worker died ({first_line(error)})"
                 self.pool.dismiss(worker)
                 continue
-            if trouble is None:
+            if failure is None:
                 return None
-            if not trouble.foreseen:
+            if not failure.foreseen:
                 self.pool.dismiss(worker)
-            return str(trouble.why)
-        return why
+            return str(failure.why)
+        return reason
 
     def merge(self) -> None:
         """Merges what is next in line; files that a checkpoint holds are deleted."""
         while self.prefix.done in self.done:
             number = self.prefix.done
             self.done.remove(number)
-            before = self.prefix.checkpoint.held or 0
+            held_before = self.prefix.checkpoint.held or 0
             if self.prefix.add(self.read(number)):
-                self.folder.delete(shard_file(n) for n in range(before, number + 1))
+                self.folder.delete(shard_file(n) for n in range(held_before, number + 1))

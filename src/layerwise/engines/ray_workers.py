@@ -41,10 +41,10 @@ class Worker:
         self, work: Work[StateT], folder: Folder, number: int, items: Sequence[ItemT], left_out: Sequence[ItemT]
     ) -> Done | Trouble:
         tokens: list[int] = []
-        tried = attempt(work, self.tool, number, items, lambda _, more: tokens.append(more))
-        if isinstance(tried, Trouble):
-            return tried
-        state, files = tried
+        result = attempt(work, self.tool, number, items, lambda _, more: tokens.append(more))
+        if isinstance(result, Trouble):
+            return result
+        state, files = result
         state.leave_out(left_out)
         for name, data in files.items():
             folder.write(name, data)
@@ -52,8 +52,8 @@ class Worker:
         return Done(len(items), sum(tokens))
 
     def trial(self, work: Work[StateT], number: int, items: Sequence[ItemT]) -> Trouble | None:
-        tried = attempt(work, self.tool, number, items, silent)
-        return tried if isinstance(tried, Trouble) else None
+        result = attempt(work, self.tool, number, items, silent)
+        return result if isinstance(result, Trouble) else None
 
 
 @dataclass(eq=False)
@@ -100,17 +100,17 @@ class WorkerPool:
     def open(self, load: Callable[[], Any], identify: Callable[[Any], Any]) -> None:
         """Starts the workers and waits for the first; the others join while it is at work."""
         cpus, gpus = self.cluster.cpus_per_worker, self.cluster.gpus_per_worker
-        make = self.ray.remote(Worker).options(
+        actor_class = self.ray.remote(Worker).options(
             num_cpus=cpus, num_gpus=gpus, max_restarts=0, scheduling_strategy="SPREAD"
         )
-        self.start: Callable[[], Any] = lambda: make.remote(load, identify)
+        self.start: Callable[[], Any] = lambda: actor_class.remote(load, identify)
         for _ in range(self.size):
             self.start_worker()
-        need = f"a worker needs {cpus:g} CPUs and {gpus:g} GPUs"
+        requirement = f"a worker needs {cpus:g} CPUs and {gpus:g} GPUs"
         while self.identity is None:
             ready, _ = self.ray.wait(list(self.opening), timeout=SECONDS_BEFORE_A_WORD)
             if not ready:
-                print(f"layerwise: waiting for a first worker on the cluster; {need}", file=sys.stderr)
+                print(f"layerwise: waiting for a first worker on the cluster; {requirement}", file=sys.stderr)
             for ref in ready:
                 self.welcome(ref)
 

@@ -56,12 +56,12 @@ def silent(items: int, tokens: int) -> None:
 @contextmanager
 def threads(number: int) -> Iterator[None]:
     """Tensors are worked on by so many threads; afterwards by as many as before."""
-    before = torch.get_num_threads()
+    previous = torch.get_num_threads()
     torch.set_num_threads(number)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(previous)
 
 
 class Engine(Protocol):
@@ -152,8 +152,13 @@ class Prefix(Generic[StateT]):
     def missing(self) -> int:
         return len(self.merged.missing) if self.merged is not None else 0
 
-    def remaining(self, shards: Iterable[Sequence[ItemT]]) -> Iterator[tuple[int, Sequence[ItemT]]]:
-        """The shards that are not merged yet, with their numbers; those that are must be the ones of this folder."""
+    def remaining(
+        self, shards: Iterable[Sequence[ItemT]], report: Report = silent
+    ) -> Iterator[tuple[int, Sequence[ItemT]]]:
+        """The shards that are not merged yet, with their numbers; those that are must be the ones of this folder.
+
+        The items of merged shards are reported at once, so that a bar begins where the earlier run stopped.
+        """
         merged_before = self.done
         for shard in shards:
             if self.seen == merged_before:
@@ -163,6 +168,8 @@ class Prefix(Generic[StateT]):
             self.digests += sum(item.digest for item in shard)
             if number >= merged_before:
                 yield number, shard
+            else:
+                report(len(shard), 0)
 
     def add(self, state: StateT) -> bool:
         """Merges the next shard in order; True if a checkpoint now holds it."""
@@ -174,24 +181,30 @@ class Prefix(Generic[StateT]):
         self._require_no_more_missing()
         return self.checkpoint.save(self.merged, self.done)
 
+    def save(self) -> None:
+        """Writes a checkpoint of the shards merged so far, for a later run to resume from."""
+        if self.merged is not None:
+            self.checkpoint.save(self.merged, self.done, now=True)
+
     def finish(self) -> StateT:
         """The state of all shards, once there are no more."""
         if self.merged is None:
             raise InputError("the data hold no example; nothing was computed")
         self._require_same_data()
         self._require_no_more_missing()
-        self.checkpoint.save(self.merged, self.done, now=True)
+        self.save()
         return self.merged
 
     def _require_same_data(self) -> None:
         if self.merged is not None and not (self.done == self.seen and self.merged.holds(self.items, self.digests)):
-            told = "the data differ from those this folder was begun with; use another folder, or empty this one"
-            raise RunError(told)
+            raise RunError(
+                "the data differ from those that the run in this folder began with; pass another folder to --out"
+            )
 
     def _require_no_more_missing(self) -> None:
         if self.merged is not None and len(missing := self.merged.missing) > self.allow_missing:
-            named = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
+            shown = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
             raise InputError(
-                f"{len(missing)} examples could not be computed and were left out ({named}); {self.allow_missing} may "
+                f"{len(missing)} examples could not be computed and were left out ({shown}); {self.allow_missing} may "
                 f"be. Pass --allow-missing {len(missing)}, or use another folder"
             )

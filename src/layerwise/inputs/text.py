@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from layerwise.core.errors import InputError, MissingExtra
+from layerwise.core.quiet import quiet_libraries
 from layerwise.inputs.source import Source
 from layerwise.inputs.tables import ENCODING, read_records, require_text
 from layerwise.inputs.tokenizing import tokens_in
@@ -133,7 +134,8 @@ def hub_rows(name: str, config: str | None, split: str, column: str, id_column: 
     from datasets import load_dataset
 
     try:
-        records = load_dataset(name, config, split=split, streaming=True)
+        with quiet_libraries():
+            records = load_dataset(name, config, split=split, streaming=True)
     except (OSError, ValueError, RuntimeError) as error:
         raise InputError(f"cannot open the hub data set {name!r} (config {config}, split {split}): {error}") from error
     return picked(records, column, id_column, name)

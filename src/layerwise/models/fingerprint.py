@@ -8,12 +8,14 @@ by the bytes of its weights in memory. Both add config, tokenizer and what is sh
 import hashlib
 import inspect
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from layerwise.core.hashes import Known, file_hash, identity_of
@@ -71,6 +73,19 @@ def pieces_of(name: str, revision: str | None, folder: str) -> Iterator[tuple[st
     pieces = index.get("weight_map", {}) if isinstance(index, dict) else {}
     names = sorted(set(pieces.values())) or [WEIGHTS]
     yield from ((file, here(name, revision, file, folder)) for file in names)
+
+
+def parameters_in(paths: Iterable[Path]) -> int:
+    """How many numbers these files hold, from their headers alone; 0 where one of them cannot be read."""
+    try:
+        return sum(numbers_in(path) for path in paths if path.suffix == ".safetensors")
+    except (OSError, SafetensorError):
+        return 0
+
+
+def numbers_in(path: Path) -> int:
+    with safe_open(path, "pt") as file:
+        return sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())
 
 
 def hashes_of_files(name: str, revision: str | None, shipped: Shipped | None) -> dict[str, str]:

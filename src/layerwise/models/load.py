@@ -15,6 +15,7 @@ from layerwise.core.checks import PoolingWord
 from layerwise.core.errors import InputError, MissingExtra, ModelError
 from layerwise.core.hashes import Known
 from layerwise.core.preprocessors import is_tokenizer
+from layerwise.core.quiet import quiet_libraries
 from layerwise.models.adapters import with_adapter
 from layerwise.models.anatomy import find_anatomy
 from layerwise.models.explain import explained, require_model_place, require_tokenizer_files, require_words
@@ -24,12 +25,14 @@ from layerwise.models.limits import require_buildable
 from layerwise.models.network import Network
 from layerwise.models.shipped import Head, Shipped, head_of, load_head, plain_pooling, read_shipped
 from layerwise.options.model import ModelSpec as ModelSpec
+from layerwise.runs.identity import ModelRef
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 LONGEST_DEFAULT = 512  # of a scan: metrics compare lengths alike
 NO_LIMIT = 1_000_000  # tokens, where neither tokenizer nor positions set a limit
 
 
+@quiet_libraries()
 def load_network(spec: ModelSpec, known: Known | None = None) -> Network:
     """The model of a spec, in evaluation mode, on its device, with its tokenizer and what it ships beside.
 
@@ -74,6 +77,29 @@ def load_network(spec: ModelSpec, known: Known | None = None) -> Network:
             "safetensors. The file is cut off, or belongs to another config.json"
         )
     return network
+
+
+@quiet_libraries()
+def identity_from_files(spec: ModelSpec) -> ModelRef | None:
+    """The identity that the model of a spec will have once it is loaded, found without reading a weight.
+
+    None where only loading can tell: some of its files are not on this machine, or an adapter changes its weights.
+    """
+    from transformers import AutoModel
+
+    require_loadable_spec(spec)
+    shipped = read_shipped(spec.name, spec.revision)
+    files = weights_in_files(spec.name, spec.revision, shipped, spec.adapter)
+    if files is None or spec.adapter:
+        return None
+    subfolder = shipped.transformer if shipped else ""
+    config, tokenizer = load_config(spec, subfolder), load_tokenizer(spec, subfolder)
+    build: Any = AutoModel.from_config
+    with torch.device("meta"):
+        module = build(config, trust_remote_code=spec.trust_remote_code).to(DTYPES[spec.dtype])
+    head = load_head(shipped, spec.name, spec.revision, tokenizer) if shipped else None
+    network = as_network(module.eval(), tokenizer, spec.name, spec.part, revision_of(module, spec), head, files)
+    return network.identity()
 
 
 def require_loadable_spec(spec: ModelSpec) -> None:
@@ -131,9 +157,10 @@ def from_pretrained(auto: Any, spec: ModelSpec, subfolder: str = "", **options: 
     if subfolder:
         options["subfolder"] = subfolder
     try:
-        return auto.from_pretrained(
-            spec.name, revision=spec.revision or "main", trust_remote_code=spec.trust_remote_code, **options
-        )
+        with quiet_libraries():
+            return auto.from_pretrained(
+                spec.name, revision=spec.revision or "main", trust_remote_code=spec.trust_remote_code, **options
+            )
     except (OSError, ValueError, ImportError, SafetensorError) as error:
         raise explained(spec.name, subfolder, error) from error
 

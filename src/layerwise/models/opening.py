@@ -5,6 +5,8 @@ from typing import Any, cast
 
 from layerwise.core.checks import require_length
 from layerwise.core.errors import InputError
+from layerwise.core.progress import announce, is_announcing
+from layerwise.models.fingerprint import parameters_in, weight_files
 from layerwise.models.load import (
     ModelSpec,
     Outline,
@@ -12,8 +14,10 @@ from layerwise.models.load import (
     load_network,
     outline_of,
     outline_of_module,
+    require_loadable_spec,
 )
 from layerwise.models.network import Network
+from layerwise.models.shipped import read_shipped
 from layerwise.options.model import Dtype
 from layerwise.runs.identity import ModelRef
 
@@ -33,7 +37,33 @@ def as_spec(model: str | Path | ModelSpec) -> ModelSpec:
 
 def open_network(model: Any) -> Network:
     """A name, a folder or a spec is loaded; an object is taken as it is."""
-    return load_network(as_spec(model)) if isinstance(model, str | Path | ModelSpec) else adopt(model)
+    if not isinstance(model, str | Path | ModelSpec):
+        return adopt(model)
+    announce_loading(spec := as_spec(model))
+    return load_network(spec)
+
+
+def announce_loading(spec: ModelSpec) -> None:
+    """Says which model is loaded now, and how large it is where its files are on this machine already."""
+    if not is_announcing():
+        return
+    require_loadable_spec(spec)
+    name = Path(spec.name).name if Path(spec.name).is_dir() else spec.name
+    paths = [path for _, path in weight_files(spec.name, spec.revision, read_shipped(spec.name, spec.revision))]
+    here = [path for path in paths if path is not None]
+    if len(here) < len(paths) or not here:
+        announce(f"downloading {name} (--verbose or LAYERWISE_VERBOSE=1 shows how far it is)")
+    else:
+        count = parameters_in(here)
+        announce(f"loading {name} ({in_words(count)} parameters)" if count else f"loading {name}")
+
+
+def in_words(count: int) -> str:
+    """A large number as people say it: 33 million."""
+    for size, word in ((10**9, " billion"), (10**6, " million"), (10**3, " thousand")):
+        if count >= size:
+            return f"{count / size:.{1 if count < 10 * size else 0}f}{word}"
+    return str(count)
 
 
 def network_of_run(recorded: ModelRef, model: Any = None) -> Network:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from layerwise.core.checks import PoolingWord
 from layerwise.core.errors import InputError, MissingExtra, ModelError
+from layerwise.core.quiet import quiet_libraries
 
 # Their words for pooling, and ours.
 POOLING_WORDS: dict[str, PoolingWord] = {"mean": "mean", "max": "max", "cls": "first", "lasttoken": "last"}
@@ -294,7 +295,8 @@ def load_whole(name: str, revision: str | None = None, device: str = "cpu") -> A
     require_sentence_transformers()
     from sentence_transformers import SentenceTransformer
 
-    return SentenceTransformer(name, revision=revision, device=device, model_kwargs={"use_safetensors": True})
+    with quiet_libraries():
+        return SentenceTransformer(name, revision=revision, device=device, model_kwargs={"use_safetensors": True})
 
 
 def require_sentence_transformers() -> None:

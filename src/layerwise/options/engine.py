@@ -7,10 +7,11 @@ from typing import Annotated, Any, Literal, get_args
 from layerwise.core.checks import require_count, require_word
 from layerwise.core.errors import InputError
 from layerwise.options.field import Option, require_valid
+from layerwise.options.reading import HOW_IT_RUNS
 
 EngineWord = Literal["local", "ray"]
 ENGINES: tuple[str, ...] = get_args(EngineWord)
-GROUP = "engine"
+GROUP = HOW_IT_RUNS
 
 
 @dataclass(frozen=True)

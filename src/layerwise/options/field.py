@@ -1,6 +1,6 @@
 """What an option is: a field of a frozen dataclass whose annotation carries its help text and its check.
 
-    Layers = Annotated[str | int, Option("which layers", group="reading")]
+    Layers = Annotated[str | int, Option("which layers", group="what to measure")]
 
     @dataclass(frozen=True, kw_only=True)
     class PeekOptions:
@@ -60,7 +60,7 @@ class Declared:
     @property
     def words(self) -> tuple[str, ...]:
         """The closed set of words that a Literal allows; () where there is none."""
-        return tuple(word for member in self.types if get_origin(member) is Literal for word in get_args(member))
+        return tuple(choice for member in self.types if get_origin(member) is Literal for choice in get_args(member))
 
     def require(self, value: Any) -> None:
         """Raises InputError where the value cannot be used."""
@@ -76,27 +76,27 @@ class Declared:
 def declared(options: type) -> tuple[Declared, ...]:
     """The options that a dataclass declares, in its order."""
     hints = get_type_hints(options, include_extras=True)
-    found = []
+    specs = []
     for field in fields(options):
         hint = hints[field.name]
         if get_origin(hint) is not Annotated or not isinstance(hint.__metadata__[0], Option):
             raise TypeError(f"{options.__name__}.{field.name} needs Annotated[..., Option(help)]")
-        found.append(Declared(field.name, hint.__origin__, field.default, hint.__metadata__[0]))
-    return tuple(found)
+        specs.append(Declared(field.name, hint.__origin__, field.default, hint.__metadata__[0]))
+    return tuple(specs)
 
 
 def flag_names(options: type) -> tuple[str, ...]:
     """The options that can be written down: as a flag, or in a campaign file."""
-    return tuple(one.name for one in declared(options) if not one.option.library_only)
+    return tuple(spec.name for spec in declared(options) if not spec.option.library_only)
 
 
 def problems_in(options: type, given: Mapping[str, Any]) -> list[str]:
     """What is wrong with these values of a verb's options, one sentence each; other names are passed over."""
     problems = []
-    for one in declared(options):
+    for spec in declared(options):
         try:
-            if one.name in given:
-                one.require(given[one.name])
+            if spec.name in given:
+                spec.require(given[spec.name])
         except InputError as error:
             problems.append(str(error))
     return problems
@@ -104,8 +104,8 @@ def problems_in(options: type, given: Mapping[str, Any]) -> list[str]:
 
 def unknown_names(given: Mapping[str, Any], names: tuple[str, ...], what: str) -> list[str]:
     """A sentence for each name that is not one of `names`, with the nearest that is."""
-    known = f"; it knows {', '.join(names)}"
-    return [f"{what} has no {name!r}{suggestion(name, names) or known}" for name in given if name not in names]
+    hint = f"; it knows {', '.join(names)}"
+    return [f"{what} has no {name!r}{suggestion(name, names) or hint}" for name in given if name not in names]
 
 
 def require_values(options: type, /, **given: Any) -> None:
@@ -117,4 +117,4 @@ def require_values(options: type, /, **given: Any) -> None:
 def require_valid(made: object) -> None:
     """For `__post_init__`: raises one InputError that says everything that is wrong with these options."""
     options: type = type(made)
-    require_values(options, **{one.name: getattr(made, one.name) for one in declared(options)})
+    require_values(options, **{spec.name: getattr(made, spec.name) for spec in declared(options)})

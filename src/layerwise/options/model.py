@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from layerwise.options.field import Option, require_valid
 
 Dtype = Literal["float32", "bfloat16", "float16", "float64"]
-GROUP = "model"
+GROUP = "the model"
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ from layerwise.core.checks import (
 from layerwise.options.field import Option
 
 LayerChoice = str | int | Sequence[int | str]
-GROUP = "reading"
+GROUP = "what to measure"
+HOW_IT_RUNS = "how it runs"
 
 
 def choice_of(words: Sequence[str], more: str = "") -> Option:
@@ -41,7 +42,7 @@ OneOwnPooling = Annotated[
     PoolingWord | None, Option("how tokens become one vector; default: as the model itself pools", group=GROUP)
 ]
 MaxLength = Annotated[
-    int | None, Option("longest input in tokens; default: 512 or the model's limit", require_length, GROUP)
+    int | None, Option("longest input in tokens; default: 512 or the model's limit", require_length, GROUP, metavar="N")
 ]
-BatchTokens = Annotated[int, Option("tokens in a batch, padding included", require_count, GROUP)]
-Seed = Annotated[int, Option("seed of everything random", partial(require_count, least=None))]
+BatchTokens = Annotated[int, Option("tokens in a batch, padding included", require_count, HOW_IT_RUNS, metavar="N")]
+Seed = Annotated[int, Option("seed of everything random", partial(require_count, least=None), GROUP, metavar="N")]

@@ -27,9 +27,9 @@ def asked(verb: str, options: object, *, model: Any, data: Mapping[str, Any] | N
     Whatever was passed as an object, which no name leads to, is None (model, data) or marked (options).
     """
     spec = ModelSpec(str(model)) if isinstance(model, str | Path) else model
-    loaded = plain_options(spec) if isinstance(spec, ModelSpec) else None
-    opened: dict[str, Any] = {} if data is None else {"data": redacted_record(data) or None}
-    return {"verb": verb, "model": loaded, **opened, **plain_options(options)}
+    model_record = plain_options(spec) if isinstance(spec, ModelSpec) else None
+    data_record: dict[str, Any] = {} if data is None else {"data": redacted_record(data) or None}
+    return {"verb": verb, "model": model_record, **data_record, **plain_options(options)}
 
 
 def pick_record(options: PickOptions, *, run: Any, data: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -51,13 +51,13 @@ def tradeoff_record(options: TradeoffOptions) -> dict[str, Any]:
 
 def plain_options(options: object) -> dict[str, Any]:
     """The options as plain JSON, without the secrets of urls."""
-    found = {}
-    kind: type = type(options)
-    for one in declared(kind):
-        if one.option.recorded:
-            value = getattr(options, one.name)
-            found[one.name] = place_of_texts(value) if one.option.names_texts else plain(value)
-    redacted: dict[str, Any] = redacted_record(found)
+    record = {}
+    options_type: type = type(options)
+    for spec in declared(options_type):
+        if spec.option.recorded:
+            value = getattr(options, spec.name)
+            record[spec.name] = place_of_texts(value) if spec.option.names_texts else plain(value)
+    redacted: dict[str, Any] = redacted_record(record)
     return redacted
 
 
@@ -68,14 +68,14 @@ def plain(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, Mapping):
-        return {str(name): plain(one) for name, one in value.items()}
+        return {str(name): plain(item) for name, item in value.items()}
     if isinstance(name := getattr(value, "name", None), str):  # a metric
         return name
     if is_dataclass(value) and not isinstance(value, type):
         return plain(asdict(value))
     if getattr(value, "shape", None) == ():  # a numpy number
         return value.item()
-    return [plain(one) for one in value] if isinstance(value, Iterable) else {IN_MEMORY: type(value).__name__}
+    return [plain(item) for item in value] if isinstance(value, Iterable) else {IN_MEMORY: type(value).__name__}
 
 
 def place_of_texts(value: Any) -> Any:
@@ -87,14 +87,19 @@ def place_of_texts(value: Any) -> Any:
 
 def command_words(record: Mapping[str, Any], *, model: str) -> list[str]:
     """The words of the command that asks for the same; `model` is its name where the record has none."""
-    loaded, opened = (record.get(name) or {} for name in ("model", "data"))
+    model_record, data_record = (record.get(name) or {} for name in ("model", "data"))
     verb = str(record["verb"])
-    words = ["layerwise", verb, str(loaded.get("name", model)), *flag_words(ModelSpec, loaded, but=["name"])]
+    arguments = [
+        "layerwise",
+        verb,
+        str(model_record.get("name", model)),
+        *flag_words(ModelSpec, model_record, but=["name"]),
+    ]
     if "data" in record:
-        words += flag_words(TextOptions, opened or {"data": "TEXTS.txt"})
+        arguments += flag_words(TextOptions, data_record or {"data": "TEXTS.txt"})
     if recipes := record.get("recipes"):
-        words += ["--recipe", *(f"RECIPE{place}.json" for place, _ in enumerate(recipes, start=1))]
-    return words + flag_words(RECORDED[verb], record, but=["out"])
+        arguments += ["--recipe", *(f"RECIPE{number}.json" for number, _ in enumerate(recipes, start=1))]
+    return arguments + flag_words(RECORDED[verb], record, but=["out"])
 
 
 def pick_words(record: Mapping[str, Any], folder: str) -> list[str]:
@@ -115,15 +120,15 @@ def flag_words(
     options: type, given: Mapping[str, Any], but: Sequence[str] = (), only: Sequence[str] | None = None
 ) -> list[str]:
     """The flags of those options whose value is not their default; `but` and `only` choose among them."""
-    words = []
-    for one in declared(options):
-        value = given.get(one.name)
-        if value is None or one.name in but or (only is not None and one.name not in only):
+    arguments = []
+    for spec in declared(options):
+        value = given.get(spec.name)
+        if value is None or spec.name in but or (only is not None and spec.name not in only):
             continue
-        if one.option.library_only or as_text(value) == as_text(one.default):
+        if spec.option.library_only or as_text(value) == as_text(spec.default):
             continue
-        words += words_of(one, value)
-    return words
+        arguments += words_of(spec, value)
+    return arguments
 
 
 def words_of(one: Declared, value: Any) -> list[str]:

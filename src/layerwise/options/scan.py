@@ -9,6 +9,8 @@ from layerwise.core.checks import require_count, require_share, require_state
 from layerwise.options.engine import AllowMissing, Engine, Progress, Threads
 from layerwise.options.field import Option, flag_names, require_valid
 from layerwise.options.reading import (
+    GROUP,
+    HOW_IT_RUNS,
     BatchTokens,
     Layers,
     MaxLength,
@@ -21,12 +23,21 @@ from layerwise.options.reading import (
 from layerwise.options.views import STRENGTH
 
 KeepPrompts = Literal["auto", "all", "none"]
-ShardSize = Annotated[int, Option("texts in a shard, the unit of resuming", require_count)]
+ShardSize = Annotated[
+    int,
+    Option(
+        "texts in a shard; an interrupted run resumes after its last whole shard",
+        require_count,
+        HOW_IT_RUNS,
+        metavar="N",
+    ),
+]
 State = Annotated[
     str,
     Option(
-        "how sums over the data are kept: exact, float32, sketch:512, or auto: at most 8 GB",
+        "how sums over all texts are kept: exact, float32, sketch:512, or auto: the most exact within 8 GB",
         lambda name, word: require_state(word),
+        HOW_IT_RUNS,
     ),
 ]
 
@@ -36,10 +47,12 @@ class ScanOptions:
     """The options of `scan`."""
 
     out: Annotated[
-        str | Path | None, Option("run folder or url (s3://...): the table, and what a later call resumes from")
+        str | Path | None,
+        Option("folder or url (s3://...) to save the run in; the same command resumes it there", metavar="RUN"),
     ] = None
     metrics: Annotated[
-        str | Sequence[Any], Option("fast (those without views), all, or names from `layerwise metrics`")
+        str | Sequence[Any],
+        Option("fast (those that need one pass per text), all, or names from `layerwise metrics`", group=GROUP),
     ] = "fast"
     rows: Rows = "raw"
     layers: Layers = "all"
@@ -50,9 +63,13 @@ class ScanOptions:
     batch_tokens: BatchTokens = 4096
     shard_size: ShardSize = 1024
     seed: Seed = 0
-    view_strength: Annotated[float, Option("share of words and letters that views change", require_share)] = STRENGTH
+    view_strength: Annotated[
+        float, Option("share of words and letters that views change", require_share, GROUP, metavar="SHARE")
+    ] = STRENGTH
     state: State = "auto"
-    keep_prompts: Annotated[KeepPrompts, Option("whether to keep the numbers of single prompts")] = "auto"
+    keep_prompts: Annotated[
+        KeepPrompts, Option("which texts' own numbers to save; auto: those of the first 100,000", group=HOW_IT_RUNS)
+    ] = "auto"
     engine: Engine = "local"
     threads: Threads = None
     allow_missing: AllowMissing = 0
@@ -62,6 +79,6 @@ class ScanOptions:
         require_valid(self)
 
 
-HOW_IT_RUNS = ("out", "keep_prompts", "engine", "threads", "allow_missing", "progress")
+NOT_MEASURED = ("out", "keep_prompts", "engine", "threads", "allow_missing", "progress")
 # What is measured: the settings of a campaign, and what `plan` takes.
-SETTINGS = tuple(name for name in flag_names(ScanOptions) if name not in HOW_IT_RUNS)
+SETTINGS = tuple(name for name in flag_names(ScanOptions) if name not in NOT_MEASURED)

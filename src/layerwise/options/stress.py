@@ -26,8 +26,8 @@ Levels = str | Sequence[float] | None
 
 def numbers_of(name: str, levels: Levels) -> list[float]:
     """Levels as numbers, from a list or a text such as 0,0.5,1."""
-    words = split_words(name, levels) if isinstance(levels, str) else levels or ()
-    return [require_number("a level", level, f"--{name}") for level in words]
+    parts = split_words(name, levels) if isinstance(levels, str) else levels or ()
+    return [require_number("a level", level, f"--{name}") for level in parts]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from layerwise.core.checks import require_count
 from layerwise.options.field import Option, require_valid
 
 TextFilter = Literal["wikitext"]
-GROUP = "texts"
+GROUP = "the texts"
 AT_LEAST_ZERO = partial(require_count, least=0)
 
 

@@ -50,15 +50,15 @@ def cut_batches(examples: Sequence[Prepared[object]], budget: int) -> Iterator[t
     Longest first, so that a batch that does not fit into memory is met at the start and not at the end. Ties
     are broken by key: the batches do not depend on the order of the examples.
     """
-    waiting = sorted(examples, key=lambda e: (-e.longest, e.key))
-    while waiting:
-        size = max(1, budget // (waiting[0].longest * len(waiting[0].sizes)))
-        yield tuple(waiting[:size])
-        waiting = waiting[size:]
+    remaining = sorted(examples, key=lambda e: (-e.longest, e.key))
+    while remaining:
+        size = max(1, budget // (remaining[0].longest * len(remaining[0].sizes)))
+        yield tuple(remaining[:size])
+        remaining = remaining[size:]
 
 
 def make_batch(network: Network, examples: Sequence[Prepared[object]]) -> Batch:
     """The tensors of a group of examples, on the model's device."""
     processor = processor_of(network)
-    inputs = {name: given.to(network.device) for name, given in processor.collate(examples).items()}
+    inputs = {name: tensor.to(network.device) for name, tensor in processor.collate(examples).items()}
     return Batch(tuple(examples), inputs, processor)

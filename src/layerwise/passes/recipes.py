@@ -14,5 +14,5 @@ def rows_of_parts(network: Network, recipe: Recipe, payloads: Sequence[str], max
     """Pooled rows (N, D) of each of the recipe's parts before its map, by the pass that scan uses."""
     examples = [Example(str(i), recipe.prompt + payload) for i, payload in enumerate(payloads)]
     readouts = [readout for readout, _ in recipe.parts]
-    found = pooled_vectors(network, examples, readouts, max_length=max_length)
-    return [found[readout] for readout in readouts]
+    vectors = pooled_vectors(network, examples, readouts, max_length=max_length)
+    return [vectors[readout] for readout in readouts]

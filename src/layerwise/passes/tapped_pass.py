@@ -74,5 +74,5 @@ def run_batch(network: Network, batch: Batch, layers: Collection[int], consumer:
 
 def is_out_of_memory(error: RuntimeError) -> bool:
     """True for the several ways in which devices say that memory is full."""
-    said = str(error).lower()
-    return isinstance(error, torch.OutOfMemoryError) or "out of memory" in said or "can't allocate memory" in said
+    message = str(error).lower()
+    return isinstance(error, torch.OutOfMemoryError) or "out of memory" in message or "can't allocate memory" in message

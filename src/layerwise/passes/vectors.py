@@ -29,14 +29,14 @@ class PoolingConsumer:
     read: dict[Readout, Tensor] = field(default_factory=dict)
 
     def layer(self, number: int, hidden: Tensor, batch: Batch) -> None:
-        seen, (real, special) = {"raw": hidden}, batch.masks(hidden.shape[-2])
+        states_by_norm, (real, special) = {"raw": hidden}, batch.masks(hidden.shape[-2])
         for readout in self.readouts:
             if readout.layer == number and readout.norm == SHIPPED:
                 self.read[readout] = self.shipped_rows(hidden, batch)
             elif readout.layer == number:
-                if readout.norm not in seen:
-                    seen[readout.norm] = normed(self.network.anatomy, hidden)
-                states = seen[readout.norm]
+                if readout.norm not in states_by_norm:
+                    states_by_norm[readout.norm] = normed(self.network.anatomy, hidden)
+                states = states_by_norm[readout.norm]
                 mask = counted_tokens(states, real, special, readout.tokens)
                 mask = torch.where(mask.any(dim=-1, keepdim=True), mask, real)  # a vector is owed to every example
                 self.read[readout] = pool(states, mask, readout.pooling)[:, 0]  # (B, D)
@@ -50,8 +50,8 @@ class PoolingConsumer:
 
     def keep(self, batch: Batch) -> None:
         for readout, rows in self.read.items():
-            kept = self.rows.setdefault(readout, {})
-            kept.update(zip((e.key for e in batch.examples), rows.cpu().unbind(0), strict=True))
+            stored = self.rows.setdefault(readout, {})
+            stored.update(zip((e.key for e in batch.examples), rows.cpu().unbind(0), strict=True))
         self.drop()
         self.on_batch(len(batch.examples))
 
@@ -72,18 +72,20 @@ def pooled_vectors(
 
     An example in which no token counts, such as a single first one, gets the mean of all its tokens.
     """
-    apart = [r for r in readouts if r.norm == SHIPPED and network.head is not None and network.head.shipped.own_pass]
-    ours = [r for r in readouts if r not in apart]
-    found: dict[Readout, Tensor] = {}
-    if ours:
-        ready = processor_of(network).prepare(examples, max_length)
-        consumer = PoolingConsumer(network, ours, on_batch)
-        run_pass(network, ready, {readout.layer for readout in ours}, batch_tokens, consumer)
-        found = {r: torch.stack([consumer.rows[r][e.key] for e in examples]) for r in ours}
-    for readout in apart:  # a model whose modules need more than our pass gives encodes examples itself
+    encoded_by_model = [
+        r for r in readouts if r.norm == SHIPPED and network.head is not None and network.head.shipped.own_pass
+    ]
+    from_taps = [r for r in readouts if r not in encoded_by_model]
+    vectors: dict[Readout, Tensor] = {}
+    if from_taps:
+        prepared = processor_of(network).prepare(examples, max_length)
+        consumer = PoolingConsumer(network, from_taps, on_batch)
+        run_pass(network, prepared, {readout.layer for readout in from_taps}, batch_tokens, consumer)
+        vectors = {r: torch.stack([consumer.rows[r][e.key] for e in examples]) for r in from_taps}
+    for readout in encoded_by_model:  # a model whose modules need more than our pass gives encodes examples itself
         assert network.head is not None
-        found[readout] = network.head.encode([e.payload for e in examples], max_length)
-    return found
+        vectors[readout] = network.head.encode([e.payload for e in examples], max_length)
+    return vectors
 
 
 def require_finite_vectors(vectors: Mapping[Readout, Tensor], examples: Sequence[Example], dtype: torch.dtype) -> None:

@@ -39,17 +39,17 @@ def require_usable(folder: Folder, kind: Kind, **details: str) -> bool:
         require_writable(folder.path)
     marker = folder.read(MARKER)
     if marker is None:
-        found = [name for name in folder.entries() if not counts_as_empty(name)]
-        if MARKER not in found:  # else another process has just written it
-            require_empty(folder, found)
+        names = [name for name in folder.entries() if not counts_as_empty(name)]
+        if MARKER not in names:  # else another process has just written it
+            require_empty(folder, names)
             return False
         marker = folder.read(MARKER)
-    there = read_marker(folder, marker or b"")
-    name = NAMES.get(str(there["kind"]), repr(there["kind"]))
-    if there["kind"] != kind:
+    marker_record = read_marker(folder, marker or b"")
+    name = NAMES.get(str(marker_record["kind"]), repr(marker_record["kind"]))
+    if marker_record["kind"] != kind:
         raise RunError(f"{folder} holds {name}, not {NAMES[kind]}; pass another folder to --out")
-    differing = [f"{word} {there.get(word)!r} there, {value!r} asked for" for word, value in details.items()
-                 if there.get(word) != value]  # fmt: skip
+    differing = [f"{key} {marker_record.get(key)!r} there, {value!r} asked for" for key, value in details.items()
+                 if marker_record.get(key) != value]  # fmt: skip
     if differing:
         raise RunError(f"{folder} holds {name} of another kind ({'; '.join(differing)}); pass another folder to --out")
     for schema in (RUN, PLAN):

@@ -91,9 +91,9 @@ class Run:
             runs.setdefault((model.get("name", ""), model.get("revision", "")), []).append(run)
         parts = []
         for (name, revision, model_hash), rows in by_model.items():
-            found = runs.get((name, revision), [])
-            behind = [run for run in found if not model_hash or run["model"].get("fingerprint") == model_hash]
-            record = behind[0] if len(behind) == 1 else {"kind": "joined", "runs": behind}
+            candidates = runs.get((name, revision), [])
+            sources = [run for run in candidates if not model_hash or run["model"].get("fingerprint") == model_hash]
+            record = sources[0] if len(sources) == 1 else {"kind": "joined", "runs": sources}
             parts.append(Run(LayerTable(tuple(rows), record), name=self.name))
         return parts
 
@@ -114,8 +114,8 @@ class Run:
         if data is None:
             return {}
         record = schema.parse(data, f"{self.folder}/{schema.file}")
-        own, found = self.table.model, dict(record.get("model") or {}).get("fingerprint")
-        if own is not None and own.fingerprint and found and found != own.fingerprint:
+        model, fingerprint = self.table.model, dict(record.get("model") or {}).get("fingerprint")
+        if model is not None and model.fingerprint and fingerprint and fingerprint != model.fingerprint:
             where = f"{self.folder}/{schema.file}"
             raise RunError(f"{where} is of another model than this run; make it again, or delete it")
         return record

@@ -23,5 +23,5 @@ class StateKey:
     @classmethod
     def parse(cls, name: str) -> Self | None:
         """The key that a name stands for; None where it is the name of something else, such as `facts`."""
-        layer, *words = name.split("|", 4)
-        return cls(int(layer), *words) if len(words) == 4 and layer.isdecimal() else None
+        layer, *parts = name.split("|", 4)
+        return cls(int(layer), *parts) if len(parts) == 4 and layer.isdecimal() else None

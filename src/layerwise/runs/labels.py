@@ -14,23 +14,26 @@ def model_labels(tables: Sequence[LayerTable]) -> list[str]:
 
     A checkpoint is named with the folder that holds it; a revision is told where only that differs.
     """
-    named = [next(((s.model, s.revision) for s in table.scores), ("no model", "")) for table in tables]
-    models = {name for name, _ in named}
-    split = {name: name.strip("/").split("/") for name in models}
-    longest = max(map(len, split.values()), default=0)
+    models_and_revisions = [next(((s.model, s.revision) for s in table.scores), ("no model", "")) for table in tables]
+    models = {name for name, _ in models_and_revisions}
+    name_parts = {name: name.strip("/").split("/") for name in models}
+    longest = max(map(len, name_parts.values()), default=0)
     # How many models end with the same parts, by how many parts are looked at.
-    alike = [Counter(tuple(parts[-count:]) for parts in split.values()) for count in range(1, longest + 1)]
-    short = {}
-    for name, parts in split.items():
+    suffix_counts = [Counter(tuple(parts[-count:]) for parts in name_parts.values()) for count in range(1, longest + 1)]
+    short_names = {}
+    for name, parts in name_parts.items():
         count = 2 if STEP.match(parts[-1]) else 1
-        while count < len(parts) and alike[count - 1][tuple(parts[-count:])] > 1:
+        while count < len(parts) and suffix_counts[count - 1][tuple(parts[-count:])] > 1:
             count += 1
-        short[name] = "/".join(parts[-count:])
-    revisions = Counter(name for name, _ in set(named))
-    return [f"{short[name]} @ {revision}" if revisions[name] > 1 else short[name] for name, revision in named]
+        short_names[name] = "/".join(parts[-count:])
+    revisions = Counter(name for name, _ in set(models_and_revisions))
+    return [
+        f"{short_names[name]} @ {revision}" if revisions[name] > 1 else short_names[name]
+        for name, revision in models_and_revisions
+    ]
 
 
 def training_step(label: str) -> int | None:
     """The step that a checkpoint's name ends with, such as 629 of gptneox/step629."""
-    found = STEP.search(label)
-    return int(found.group(1)) if found else None
+    match = STEP.search(label)
+    return int(match.group(1)) if match else None

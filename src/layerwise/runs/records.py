@@ -48,15 +48,15 @@ class Schema:
 
     def read(self, record: Record, where: str) -> Record:
         """The same, from JSON that is parsed already."""
-        found = record.get("schema_version", 1)
-        if isinstance(found, bool) or not isinstance(found, int) or found < 1:
-            raise RunError(f"{where} is damaged (schema_version {found!r}); make it again")
-        if found > self.version:
+        record_version = record.get("schema_version", 1)
+        if isinstance(record_version, bool) or not isinstance(record_version, int) or record_version < 1:
+            raise RunError(f"{where} is damaged (schema_version {record_version!r}); make it again")
+        if record_version > self.version:
             raise NewerVersion(
-                f"{where} was written by a newer layerwise (schema_version {found}; this one reads up to "
+                f"{where} was written by a newer layerwise (schema_version {record_version}; this one reads up to "
                 f"{self.version}); update layerwise"
             )
-        for number in range(found, self.version):
+        for number in range(record_version, self.version):
             record = self.upgrades.get(number, dict)(record)
         require_shape(record, self.shape, where)
         return {name: value for name, value in record.items() if name != "schema_version"}
@@ -77,8 +77,8 @@ class Schema:
 
 def first_pick(record: Record) -> Record:
     """The first version named the model and its fingerprint side by side."""
-    named = {"name": record.get("model", ""), "fingerprint": record.get("fingerprint", "")}
-    return record | {"model": named}
+    model = {"name": record.get("model", ""), "fingerprint": record.get("fingerprint", "")}
+    return record | {"model": model}
 
 
 RUN = Schema(
@@ -145,8 +145,8 @@ def parse_run(data: bytes, where: str) -> Record:
 def environment() -> dict[str, str]:
     """Versions and machine, for the record of a run; the command, where the command line made it."""
     names = ("layerwise", "torch", "transformers", "numpy")
-    found = {name: version(name) for name in names}
+    versions = {name: version(name) for name in names}
     script = Path(sys.argv[0])
     if (script.parent.name if script.stem == "__main__" else script.stem) == "layerwise":  # also python -m layerwise
-        found["command"] = shlex.join(["layerwise", *map(redacted, sys.argv[1:])])
-    return {**found, "python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}"}
+        versions["command"] = shlex.join(["layerwise", *map(redacted, sys.argv[1:])])
+    return {**versions, "python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}"}

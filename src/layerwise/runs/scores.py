@@ -48,9 +48,9 @@ class LayerScore:
     def identity(self) -> tuple[Any, ...]:
         """What makes two rows the same measurement: everything but the numbers that were measured."""
         level = None if math.isnan(self.level) else self.level  # nan is not equal to itself
-        made_by = (self.model, self.revision, self.model_hash, self.dtype)
-        measured = (self.metric, self.rows, self.condition, level, self.data, self.data_hash, self.settings_hash)
-        return (*made_by, *measured, self.layer, *self.recipe)
+        model_columns = (self.model, self.revision, self.model_hash, self.dtype)
+        metric_columns = (self.metric, self.rows, self.condition, level, self.data, self.data_hash, self.settings_hash)
+        return (*model_columns, *metric_columns, self.layer, *self.recipe)
 
 
 COLUMNS = tuple(f.name for f in fields(LayerScore))
@@ -63,12 +63,12 @@ def curves(scores: Iterable[LayerScore]) -> dict[tuple[str, ...], list[LayerScor
     scores, by_model = list(scores), dict[str, list[LayerScore]]()
     for s in scores:
         by_model.setdefault(s.model, []).append(s)
-    several = {model: telling_apart(rows) for model, rows in by_model.items()}
+    distinguishing = {model: telling_apart(rows) for model, rows in by_model.items()}
     lines: dict[tuple[str, ...], list[LayerScore]] = {}
     for s in sorted(scores, key=lambda s: s.layer):
         name = f"{s.condition} {s.level:g}" if s.condition else ""
-        made = made_words(s, several[s.model])
-        setting = (s.model, name, s.metric, s.rows, s.tokens, s.pooling, made, s.norm)
+        label = made_words(s, distinguishing[s.model])
+        setting = (s.model, name, s.metric, s.rows, s.tokens, s.pooling, label, s.norm)
         lines.setdefault(setting, []).append(s)
     return lines
 
@@ -78,17 +78,17 @@ def telling_apart(rows: Sequence[LayerScore]) -> list[str]:
 
     An eval's rows differ in data and data_hash because its tasks do, which their metric says already.
     """
-    scanned = [s for s in rows if s.rows != "-" and not s.condition]
-    names = [name for name in ("data", "data_hash") if len({getattr(s, name) for s in scanned}) > 1][:1]
+    scan_rows = [s for s in rows if s.rows != "-" and not s.condition]
+    names = [name for name in ("data", "data_hash") if len({getattr(s, name) for s in scan_rows}) > 1][:1]
     others = ("fit", "max_length", "revision", "dtype", "model_hash", "settings_hash")
     # A stress test has settings of its own.
-    kinds = ([s for s in rows if not s.condition], [s for s in rows if s.condition])
-    return names + [name for name in others if any(len({getattr(s, name) for s in kind}) > 1 for kind in kinds)]
+    groups = ([s for s in rows if not s.condition], [s for s in rows if s.condition])
+    return names + [name for name in others if any(len({getattr(s, name) for s in kind}) > 1 for kind in groups)]
 
 
 def made_words(s: LayerScore, several: Sequence[str]) -> str:
     """How vectors were made beyond norm, tokens and pooling, in words; fit and length where they tell rows apart."""
-    words = ["" if s.transform == "none" else s.transform, "normalized" if s.normalize else ""]
-    words.append(f"prompt {s.prompt!r}" if s.prompt else "")
-    words += [f"{name} {getattr(s, name)}" for name in several]
-    return ", ".join(filter(None, words))
+    parts = ["" if s.transform == "none" else s.transform, "normalized" if s.normalize else ""]
+    parts.append(f"prompt {s.prompt!r}" if s.prompt else "")
+    parts += [f"{name} {getattr(s, name)}" for name in several]
+    return ", ".join(filter(None, parts))

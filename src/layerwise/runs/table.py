@@ -15,7 +15,7 @@ from layerwise.runs.claims import MARKER
 from layerwise.runs.identity import DataRef, ModelRef
 from layerwise.runs.records import RUN, parse_run
 from layerwise.runs.scores import COLUMNS, NEEDED, LayerScore, curves
-from layerwise.runs.summary import SUMMARY_COLUMNS, summary, summary_lines
+from layerwise.runs.summary import shown, summary
 
 TABLE_FILE, RUN_FILE = "table.parquet", RUN.file
 DEEPEST = 100_000  # no model has more layers; a larger number is damage, and takes memory by the layer
@@ -38,8 +38,8 @@ class LayerTable:
         """The rows whose columns have these values: table.where(metric="curvature", norm="raw")."""
         if unknown := set(wanted) - set(COLUMNS):
             raise InputError(f"no column {', '.join(sorted(unknown))}; a row has {', '.join(COLUMNS)}")
-        kept = tuple(s for s in self.scores if all(getattr(s, name) == value for name, value in wanted.items()))
-        return type(self)(kept, self.run)
+        rows = tuple(s for s in self.scores if all(getattr(s, name) == value for name, value in wanted.items()))
+        return type(self)(rows, self.run)
 
     def named(self, model: str) -> Self:
         """The same rows under another name of the model."""
@@ -59,8 +59,8 @@ class LayerTable:
     @property
     def model(self) -> ModelRef | None:
         """The model behind all rows, as the run recorded it; None where it did not, or where there are several."""
-        known = self.models
-        return known[0] if known and all(known[0].same_as(other) for other in known[1:]) else None
+        models = self.models
+        return models[0] if models and all(models[0].same_as(other) for other in models[1:]) else None
 
     @property
     def models(self) -> list[ModelRef]:
@@ -95,10 +95,10 @@ class LayerTable:
 
         An earlier table of layerwise is replaced; files of these names that are not layerwise's are refused.
         """
-        place = open_folder(folder) if isinstance(folder, str | Path) else folder
-        require_no_other_table(place)
-        place.write(TABLE_FILE, self._parquet())
-        place.write(RUN_FILE, RUN.dump(self.run))
+        target = open_folder(folder) if isinstance(folder, str | Path) else folder
+        require_no_other_table(target)
+        target.write(TABLE_FILE, self._parquet())
+        target.write(RUN_FILE, RUN.dump(self.run))
 
     def _parquet(self) -> bytes:
         import pyarrow as pa
@@ -109,13 +109,13 @@ class LayerTable:
     @classmethod
     def load(cls, folder: str | Path | Folder) -> Self:
         """Reads what `save` wrote."""
-        place = open_folder(folder) if isinstance(folder, str | Path) else folder
-        table, record = (place.read(name) for name in (TABLE_FILE, RUN_FILE))
+        opened = open_folder(folder) if isinstance(folder, str | Path) else folder
+        table, record = (opened.read(name) for name in (TABLE_FILE, RUN_FILE))
         if table is None:
             raise RunError(f"{folder} holds no finished run (no {TABLE_FILE}); run `layerwise scan ... --out {folder}`")
-        where = f"{place}/{TABLE_FILE}"
+        where = f"{opened}/{TABLE_FILE}"
         require_checksum(table, where, older=True)
-        run = parse_run(record or b"", f"{place}/{RUN_FILE}")
+        run = parse_run(record or b"", f"{opened}/{RUN_FILE}")
         return cls(parse_scores(read_parquet(table, where), where), run)
 
     def require_model(self) -> ModelRef:
@@ -123,18 +123,20 @@ class LayerTable:
         if len(names := {ref.name for ref in self.models}) > 1:
             listed = ", ".join(sorted(names)[:3])
             raise RunError(f"this table holds runs of {len(names)} models ({listed}); pass the run of one of them")
-        if (found := self.model) is None or not found.fingerprint:
+        if (model := self.model) is None or not model.fingerprint:
             raise RunError(f"the run's record ({RUN_FILE}) does not say which model made it; make the run again")
-        return found
+        return model
 
     def __repr__(self) -> str:
-        return f"LayerTable of {len(self.scores)} scores\n{summary(self.scores)}"
+        return summary(self.scores, self.run) if self.scores else "LayerTable without scores"
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{name}</th>" for name in SUMMARY_COLUMNS)
-        lines = ["".join(f"<td>{html.escape(cell)}</td>" for cell in line) for line in summary_lines(self.scores)]
+        made = shown(self.scores, self.run)
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in made.columns)
+        lines = ["".join(f"<td>{html.escape(cell)}</td>" for cell in line) for line in made.lines]
         body = "".join(f"<tr>{line}</tr>" for line in lines)
-        return f"<table><caption>{len(self.scores)} scores</caption><tr>{head}</tr>{body}</table>"
+        caption = "<br>".join(html.escape(line) for line in made.caption if line)
+        return f"<table><caption>{caption}</caption><tr>{head}</tr>{body}</table>"
 
 
 def require_no_other_table(place: Folder) -> None:
@@ -183,9 +185,9 @@ def parse_scores(table: Any, where: str) -> tuple[LayerScore, ...]:
     import pyarrow as pa
 
     table = with_norm_column(table)
-    types, again = arrow_types(), "run it again into another folder"
-    if lacking := [name for name in NEEDED if name not in table.column_names]:
-        raise RunError(f"{where} has no column {', '.join(lacking)}; {again}")
+    types, advice = arrow_types(), "run it again into another folder"
+    if missing := [name for name in NEEDED if name not in table.column_names]:
+        raise RunError(f"{where} has no column {', '.join(missing)}; {advice}")
     if unknown := [name for name in table.column_names if name not in types]:
         raise RunError(
             f"{where} has a column {', '.join(unknown)} that this version of layerwise does not know; "
@@ -193,23 +195,23 @@ def parse_scores(table: Any, where: str) -> tuple[LayerScore, ...]:
         )
     columns = {}
     for name in table.column_names:
-        words = pa.types.is_string(types[name])
+        is_text = pa.types.is_string(types[name])
         try:
-            if words != (not pa.types.is_primitive(table[name].type)):  # "7" is no number
+            if is_text != (not pa.types.is_primitive(table[name].type)):  # "7" is no number
                 raise ValueError(f"it holds {table[name].type}")
             columns[name] = table[name].cast(types[name]).to_pylist()
         except (pa.ArrowException, ValueError) as error:
-            raise RunError(f"{where}: column {name} does not hold {types[name]} ({error}); {again}") from None
+            raise RunError(f"{where}: column {name} does not hold {types[name]} ({error}); {advice}") from None
         if pa.types.is_floating(types[name]):  # pandas writes nan as empty
             columns[name] = [math.nan if value is None else value for value in columns[name]]
         if None in columns[name]:
-            raise RunError(f"{where}: row {columns[name].index(None)} has no {name}; {again}")
+            raise RunError(f"{where}: row {columns[name].index(None)} has no {name}; {advice}")
     defaults = {f.name: [f.default] * len(table) for f in fields(LayerScore) if f.name not in columns}
     ordered = [(defaults | columns)[name] for name in COLUMNS]
     scores = tuple(LayerScore(*row) for row in zip(*ordered, strict=True))
     if not scores:
-        raise RunError(f"{where} holds no rows; {again}")
+        raise RunError(f"{where} holds no rows; {advice}")
     for row, s in enumerate(scores):
         if not (0 <= s.layer <= DEEPEST and 0 <= s.depth <= 1):
-            raise RunError(f"{where}: row {row} is of layer {s.layer} at depth {s.depth}, which no model has; {again}")
+            raise RunError(f"{where}: row {row} is of layer {s.layer} at depth {s.depth}, which no model has; {advice}")
     return scores

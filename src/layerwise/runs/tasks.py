@@ -33,19 +33,19 @@ def size_words(examples: int, of: int) -> str:
 
 def task_records(run: Mapping[str, Any]) -> dict[str, TaskRecord]:
     """The tasks of a run, or of the runs that were joined; those of earlier versions, in words alone, are left out."""
-    found: dict[str, TaskRecord] = {}
+    records: dict[str, TaskRecord] = {}
     for part in run.get("runs") or [run]:
         for name, entry in part.get("tasks", {}).items():
             if isinstance(entry, Mapping):
                 require_shape(entry, SHAPE, f"run.json: tasks: {name}")
-                found[name] = TaskRecord(**{key: entry[key] for key in SHAPE if key in entry})
-    return found
+                records[name] = TaskRecord(**{key: entry[key] for key in SHAPE if key in entry})
+    return records
 
 
 def task_sizes(run: Mapping[str, Any]) -> dict[str, str]:
     """How many examples each task of a run has, in words; earlier versions recorded just these words."""
-    known = task_records({"tasks": run.get("tasks", {})})
-    return {name: known[name].size if name in known else str(entry) for name, entry in run.get("tasks", {}).items()}
+    records = task_records({"tasks": run.get("tasks", {})})
+    return {name: records[name].size if name in records else str(entry) for name, entry in run.get("tasks", {}).items()}
 
 
 def has_local_task(run: Mapping[str, Any]) -> bool:

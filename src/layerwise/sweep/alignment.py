@@ -48,32 +48,37 @@ def alignment(
 def align(runs: Sequence[Run], states: Sequence[Samples], tokens: str, pooling: str = "mean") -> Alignment:
     """The same, from states that are read already; raises NotComparable where they share too little."""
     first, second = (run.place for run in runs)
-    one, two = (row_samples(state, tokens, pooling) for state in states)
-    for run, sample in ((first, one), (second, two)):
+    first_samples, second_samples = (row_samples(state, tokens, pooling) for state in states)
+    for run, sample in ((first, first_samples), (second, second_samples)):
         if not sample:
             raise NotComparable(
                 f"{run} keeps no pooled rows with tokens {tokens} and pooling {pooling}; scan it into a folder, with "
                 "a metric that has them, such as intrinsic_dimension"
             )
     contents = [contents_of(state) for state in states]
-    kept = [key for key in contents[0] if key in contents[1]]
-    known = set.intersection(*(set(keys.tolist()) for sample in (one, two) for keys, _ in sample.values()))
-    same = [key for key in kept if contents[0][key] == contents[1][key] and key in known]
-    shared = torch.tensor(sorted(same)[:EXAMPLES_AT_MOST], dtype=torch.int64)
+    common_keys = [key for key in contents[0] if key in contents[1]]
+    sampled_keys = set.intersection(
+        *(set(keys.tolist()) for sample in (first_samples, second_samples) for keys, _ in sample.values())
+    )
+    same_content = [key for key in common_keys if contents[0][key] == contents[1][key] and key in sampled_keys]
+    shared = torch.tensor(sorted(same_content)[:EXAMPLES_AT_MOST], dtype=torch.int64)
     if len(shared) < 3:
-        others = sum(contents[0][key] != contents[1][key] for key in kept)
-        why = f"; {others} ids are in both, but with other content" if others else ""
-        raise NotComparable(f"{first} and {second} share {len(shared)} examples{why}; CKA needs the same in both")
-    rows = [[kept[torch.isin(keys, shared)] for keys, kept in sample.values()] for sample in (one, two)]
-    return Alignment(tuple(one), tuple(two), cka_matrix(*rows), len(shared), tokens)
+        differing = sum(contents[0][key] != contents[1][key] for key in common_keys)
+        reason = f"; {differing} ids are in both, but with other content" if differing else ""
+        raise NotComparable(f"{first} and {second} share {len(shared)} examples{reason}; CKA needs the same in both")
+    rows = [
+        [common_keys[torch.isin(keys, shared)] for keys, common_keys in sample.values()]
+        for sample in (first_samples, second_samples)
+    ]
+    return Alignment(tuple(first_samples), tuple(second_samples), cka_matrix(*rows), len(shared), tokens)
 
 
 def row_samples(state: Samples, tokens: str, pooling: str) -> dict[int, tuple[Tensor, Tensor]]:
     """Keys (n,), ascending, and pooled rows (n, D) by layer."""
-    wanted = row_sample("raw").name
-    found = {key.layer: part for name, part in state.items() if (key := StateKey.parse(name)) is not None
-             and (key.norm, key.tokens, key.pooling, key.reading) == ("raw", tokens, pooling, wanted)}  # fmt: skip
-    return {layer: (part.keys, part.kept[:, 0]) for layer, part in sorted(found.items())}
+    reading = row_sample("raw").name
+    by_layer = {key.layer: part for name, part in state.items() if (key := StateKey.parse(name)) is not None
+             and (key.norm, key.tokens, key.pooling, key.reading) == ("raw", tokens, pooling, reading)}  # fmt: skip
+    return {layer: (part.keys, part.kept[:, 0]) for layer, part in sorted(by_layer.items())}
 
 
 def contents_of(state: Samples) -> dict[int, int]:

@@ -32,9 +32,9 @@ class Forecast:
         return self.weight_bytes + self.activation_bytes + 2 * self.state_bytes
 
     def lines(self) -> list[str]:
-        more = " at least; what follows is for so many" if self.and_more else ""
+        suffix = " at least; what follows is for so many" if self.and_more else ""
         return [
-            f"prompts          {self.prompts:,}{more}",
+            f"prompts          {self.prompts:,}{suffix}",
             f"forward passes   {self.forwards:,} (each prompt with {self.forwards // max(1, self.prompts) - 1} views)",
             f"tokens           about {self.tokens:,}",
             f"operations       about {self.flops:.2e} FLOP",
@@ -66,13 +66,13 @@ def make_forecast(
     """From the plan and what is known before loading: the model's shape and the number and length of prompts."""
     forwards = prompts * (1 + plan.views)
     tokens = round(forwards * mean_length)
-    deepest = max(plan.layers) / plan.depth  # blocks above the deepest layer are not run
+    depth_fraction = max(plan.layers) / plan.depth  # blocks above the deepest layer are not run
     return Forecast(
         prompts=prompts,
         and_more=and_more,
         forwards=forwards,
         tokens=tokens,
-        flops=2.0 * parameters * deepest * tokens,
+        flops=2.0 * parameters * depth_fraction * tokens,
         weight_bytes=parameters * bytes_per_weight,
         state_bytes=plan.state_bytes(width, prompts),
         state=plan.state,

@@ -19,18 +19,18 @@ def moments_of(
 ) -> tuple[int, Tensor, Tensor]:
     """Count, mean and scatter of the pooled rows of that readout, as this very model gave them."""
     if prompt or readout.norm == SHIPPED:
-        what = f"texts behind the prompt {prompt!r}" if prompt else "the model as shipped"
-        raise InputError(f"a scan keeps nothing of {what}; pass texts to --fit instead of {run.place}")
+        missing = f"texts behind the prompt {prompt!r}" if prompt else "the model as shipped"
+        raise InputError(f"a scan keeps nothing of {missing}; pass texts to --fit instead of {run.place}")
     length = dict(run.table.run.get("plan", {})).get("max_length")
     if length != max_length or not same_model(network, run.table.require_model()):
         raise InputError(f"{run.place} is a scan of another model or length; scan this one, or pass texts to --fit")
     state = state_of(run)
     key = StateKey(readout.layer, readout.norm, readout.tokens, readout.pooling, pooled_rows("raw").name)
-    kept = state.kept.get(str(key)) if state is not None else None
-    if not isinstance(kept, SecondMoment):
-        words = f"{readout.norm}, {readout.tokens}, {readout.pooling}"
+    moment = state.kept.get(str(key)) if state is not None else None
+    if not isinstance(moment, SecondMoment):
+        settings = f"{readout.norm}, {readout.tokens}, {readout.pooling}"
         raise InputError(
-            f"{run.place} kept no second moments of layer {readout.layer} ({words}); "
+            f"{run.place} kept no second moments of layer {readout.layer} ({settings}); "
             "scan with --metrics dataset_entropy and these options, or pass texts to --fit"
         )
-    return kept.summed()
+    return moment.summed()

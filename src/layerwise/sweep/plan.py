@@ -75,8 +75,8 @@ class ScanPlan:
     threads: int = field(default_factory=torch.get_num_threads)  # sums come out otherwise in the last bits
 
     def __post_init__(self) -> None:
-        words = ("rows", "tokens", "norm", "pooling", "state", "view_strength")
-        problems = problems_in(ScanOptions, {name: getattr(self, name) for name in (*words, *COUNTS)})
+        names = ("rows", "tokens", "norm", "pooling", "state", "view_strength")
+        problems = problems_in(ScanOptions, {name: getattr(self, name) for name in (*names, *COUNTS)})
         if self.stress and self.views:
             problems.append("stressed prompts have no views; use metrics that need none")
         problems += [] if problems_in(ScanOptions, {"state": self.state}) else self._problems_of_state()
@@ -108,8 +108,8 @@ class ScanPlan:
     def norms_of(self, layer: int) -> tuple[NormWord, ...]:
         """What is read of a layer. The last layer is also read normed: that is what people call the last layer."""
         last = layer == self.depth and self.has_norm
-        both: tuple[NormWord, ...] = (*self.norm, "normed") if last else self.norm
-        return tuple(dict.fromkeys(both))
+        norms: tuple[NormWord, ...] = (*self.norm, "normed") if last else self.norm
+        return tuple(dict.fromkeys(norms))
 
     def measurements(self, layer: int) -> list[Measurement]:
         """All numbers asked for of one layer."""
@@ -124,21 +124,21 @@ class ScanPlan:
 
     def state_bytes(self, width: int, prompts: int) -> int:
         """The most that the accumulators of all layers hold after so many prompts."""
-        kept = {m.key(r): r for layer in self.layers for m in self.measurements(layer) for r in m.readings}
-        return sum(start(reading, width, self.state).bytes_for(prompts) for reading in kept.values())
+        readings = {m.key(r): r for layer in self.layers for m in self.measurements(layer) for r in m.readings}
+        return sum(start(reading, width, self.state).bytes_for(prompts) for reading in readings.values())
 
     def settings(self) -> dict[str, Any]:
         """The plan as plain words, for the record."""
-        plain = {name: list(getattr(self, name)) for name in ("layers", "rows", "tokens", "norm", "pooling")}
+        lists = {name: list(getattr(self, name)) for name in ("layers", "rows", "tokens", "norm", "pooling")}
         names = ("max_length", "batch_tokens", "shard_size", "seed", "dtype", "state", "threads", "views")
-        numbers = {name: getattr(self, name) for name in names}
+        scalars = {name: getattr(self, name) for name in names}
         if self.views:
-            numbers["view_strength"] = self.view_strength
+            scalars["view_strength"] = self.view_strength
         if self.stress:
-            numbers["stress"] = asdict(self.stress)
-        if own := self.own_metrics():
-            numbers["own_metrics"] = own
-        return {"metrics": [m.name for m in self.metrics], **plain, **numbers}
+            scalars["stress"] = asdict(self.stress)
+        if custom := self.own_metrics():
+            scalars["own_metrics"] = custom
+        return {"metrics": [m.name for m in self.metrics], **lists, **scalars}
 
     def own_metrics(self) -> dict[str, str]:
         """The metrics that do not ship, each with a hash of what it computes: a name alone does not identify them."""
@@ -147,8 +147,8 @@ class ScanPlan:
     def settings_hash(self) -> str:
         """A word for what decides a number beside model, data and readout, and is not in a column of its own."""
         views = (self.seed, self.view_strength) if self.views or self.stress else ()
-        words = json.dumps([views, self.state, self.own_metrics()])
-        return hashlib.blake2b(words.encode(), digest_size=6).hexdigest()
+        text = json.dumps([views, self.state, self.own_metrics()])
+        return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 
     def fingerprint(self) -> str:
         """A word that changes with anything that changes the numbers."""
@@ -165,12 +165,12 @@ def with_state(plan: ScanPlan, state: str, width: int, count: Callable[[], int])
     if plan.state_bytes(width, 10**9) <= STATE_BYTES_AT_MOST:  # however many there are
         return plan
     prompts = count()
-    for word in choices(width):
+    for option in choices(width):
         try:
-            tried = replace(plan, state=word)
+            candidate = replace(plan, state=option)
         except InputError:  # some metric cannot be made of a sketch: what was tried before is the smallest
             break
-        plan = tried
+        plan = candidate
         if plan.state_bytes(width, prompts) <= STATE_BYTES_AT_MOST:
             break
     return plan
@@ -178,21 +178,21 @@ def with_state(plan: ScanPlan, state: str, width: int, count: Callable[[], int])
 
 def choose_metrics(wanted: str | Sequence[str | Metric]) -> tuple[Metric, ...]:
     """Metrics by name, or `fast` (those that need no views) or `all`; Metric objects are taken as they are."""
-    known = {metric.name: metric for metric in CATALOG}
+    by_name = {metric.name: metric for metric in CATALOG}
     fast = [m for m in CATALOG if all(m.reading(rows).views == 0 for rows in m.rows)]
-    words: Sequence[str | Metric] = wanted.split(",") if isinstance(wanted, str) else wanted
+    items: Sequence[str | Metric] = wanted.split(",") if isinstance(wanted, str) else wanted
     chosen: list[Metric] = []
-    for word in words:
-        if isinstance(word, Metric):
-            chosen.append(word)
-        elif word.strip() in ("all", "fast"):
-            chosen.extend(CATALOG if word.strip() == "all" else fast)
-        elif word.strip() in known:
-            chosen.append(known[word.strip()])
+    for item in items:
+        if isinstance(item, Metric):
+            chosen.append(item)
+        elif item.strip() in ("all", "fast"):
+            chosen.extend(CATALOG if item.strip() == "all" else fast)
+        elif item.strip() in by_name:
+            chosen.append(by_name[item.strip()])
         else:
-            near = suggestion(word, [*known, "all", "fast"])
-            names = f"there are all, fast, {', '.join(known)}"
-            raise InputError(f"no metric {word!r}; {names}{near or '. See `layerwise metrics`'}")
+            hint = suggestion(item, [*by_name, "all", "fast"])
+            names = f"there are all, fast, {', '.join(by_name)}"
+            raise InputError(f"no metric {item!r}; {names}{hint or '. See `layerwise metrics`'}")
     if not chosen:
         raise InputError("no metric is named; use fast, all, or names from `layerwise metrics`")
     if len({m.name for m in chosen}) < len(set(map(id, chosen))):

@@ -24,6 +24,7 @@ from layerwise.sweep.forecast import Forecast, make_forecast
 from layerwise.sweep.plan import ScanPlan, choose_metrics, with_state
 
 COUNTED_AT_MOST = 20_000  # examples that a forecast counts: no state grows beyond so many
+COUNTED_FOR_BAR = 1_000_000  # examples that are counted for a progress bar; beyond that it has no total
 PEEKED_AT = 64  # examples that lengths are guessed from
 
 
@@ -36,12 +37,12 @@ def prepare(
     stress: Stress | None = None,
 ) -> tuple[ScanPlan, Source, Outline]:
     """The plan, the data and the model's outline, before any weight is loaded."""
-    reading = {name: getattr(options, name) for name in ("rows", "tokens", "norm")}
-    reading["pooling"] = options.pooling or "mean"
+    reading_options = {name: getattr(options, name) for name in ("rows", "tokens", "norm")}
+    reading_options["pooling"] = options.pooling or "mean"
     chosen = choose_metrics(options.metrics)
     outline, dtype = outline_and_dtype(model)
     require_stress(processor_for(outline.preprocessor), stress)
-    made: Any = {name: split_words(name, given) for name, given in reading.items()}
+    parsed: Any = {name: split_words(name, value) for name, value in reading_options.items()}
     scan_plan = ScanPlan(
         metrics=chosen,
         layers=choose_layers(options.layers, outline.depth),
@@ -55,18 +56,25 @@ def prepare(
         stress=stress,
         dtype=dtype,
         threads=threads,
-        **made,
+        **parsed,
     )
     source = open_source(data)
-    planned = with_state(scan_plan, options.state, outline.width, lambda: source.count(COUNTED_AT_MOST)[0])
-    return planned, source, outline
+    plan = with_state(scan_plan, options.state, outline.width, lambda: source.count(COUNTED_AT_MOST)[0])
+    return plan, source, outline
+
+
+def how_many(count: int, is_all: bool) -> str:
+    """The number of examples for a line such as `reading 400 texts`; "" where it is not known."""
+    return f"{count:,} " if is_all else ""
 
 
 def require_stress(processor: Processor[Any], stress: Stress | None) -> None:
     """Raises where a model's inputs cannot be put under that kind of stress."""
     if stress is not None and stress.kind not in processor.stresses:
-        known = ", ".join(processor.stresses) or "none"
-        raise InputError(f"{stress.kind} is no stress that the inputs of this model can be put under; there is {known}")
+        supported = ", ".join(processor.stresses) or "none"
+        raise InputError(
+            f"{stress.kind} is no stress that the inputs of this model can be put under; there is {supported}"
+        )
 
 
 def forecast_of(model: Any, scan_plan: ScanPlan, source: Source, outline: Outline, *, loaded: bool = False) -> Forecast:
@@ -74,15 +82,15 @@ def forecast_of(model: Any, scan_plan: ScanPlan, source: Source, outline: Outlin
     loaded = loaded or not isinstance(model, str | Path | ModelSpec)
     processor = processor_for(outline.preprocessor)
     # An example that cannot be computed is named where that is tried: it may be left out.
-    whole = [example for example in islice(source, PEEKED_AT) if processor.size(example.payload) < math.inf]
-    sizes = [ready.sizes[0] for ready in processor.prepare(whole, scan_plan.max_length)]
-    prompts, all_of_them = source.count(COUNTED_AT_MOST)
+    valid = [example for example in islice(source, PEEKED_AT) if processor.size(example.payload) < math.inf]
+    sizes = [prepared.sizes[0] for prepared in processor.prepare(valid, scan_plan.max_length)]
+    prompts, is_complete = source.count(COUNTED_AT_MOST)
     return make_forecast(
         scan_plan,
         width=outline.width,
         parameters=outline.parameters,
         bytes_per_weight=0 if loaded else DTYPES[scan_plan.dtype].itemsize,
         prompts=prompts,
-        and_more=not all_of_them,
+        and_more=not is_complete,
         mean_length=sum(sizes) / max(1, len(sizes)),
     )

@@ -57,21 +57,23 @@ def score(
     """A measurement's estimate; what several metrics are made of is finished once and found again in `finished`."""
 
     def finish(reading: Reading, how: Callable[[Any, RowTreatment], Any]) -> Any:
-        at = (m.key(reading), m.rows, how)
-        if at not in finished:
-            finished[at] = how(state.kept.get(m.key(reading)) or start(reading, width, plan.state), m.rows)
-        return finished[at]
+        key = (m.key(reading), m.rows, how)
+        if key not in finished:
+            finished[key] = how(state.kept.get(m.key(reading)) or start(reading, width, plan.state), m.rows)
+        return finished[key]
 
     estimate = m.metric.score(finish(m.reading, m.reading.finish), m.rows)
     if (spread := m.metric.spread) is None:
         return estimate
     sample = spread.reading(m.rows)
     size = len(getattr(state.kept.get(m.key(sample)), "keys", ()))
-    found = finish(sample, spread.finish)
+    finished_sample = finish(sample, spread.finish)
     # The sample's error is that of a data set of its size; the score was made of n examples.
-    error, lopsided = (x * math.sqrt(size / estimate.n) if estimate.n else math.nan for x in spread.error(found))
+    error, lopsided = (
+        x * math.sqrt(size / estimate.n) if estimate.n else math.nan for x in spread.error(finished_sample)
+    )
     low, high = interval(estimate.value, error, spread.degrees or size - 1, lopsided)
-    doubt = spread.doubt(found) if math.isfinite(low) else ""
+    doubt = spread.doubt(finished_sample) if math.isfinite(low) else ""
     return replace(estimate, ci_low=low, ci_high=high, note="; ".join(filter(None, [estimate.note, doubt])))
 
 
@@ -88,14 +90,14 @@ def prompt_table(plan: ScanPlan, prompts: PromptValues) -> bytes:
     import torch
 
     ids, digests, parts = pa.array(prompts.ids, pa.string()), pa.array(prompts.digests, pa.int64()), []
-    kept = {m.key(m.reading): m for layer in plan.layers for m in plan.measurements(layer) if m.reading.columns}
-    for key, m in kept.items():
+    measurements = {m.key(m.reading): m for layer in plan.layers for m in plan.measurements(layer) if m.reading.columns}
+    for key, m in measurements.items():
         if key not in prompts.values:
             continue  # no batch came through
         values = torch.cat(prompts.values[key]).double().numpy()  # (N, columns)
         for i, column in enumerate(m.reading.columns):
-            words = asdict(m.readout) | {"rows": m.rows, "metric": column_name(m, column)}
-            del words["pooling"]  # these are numbers of tokens
-            columns = {name: pa.array([word] * len(ids)) for name, word in words.items()}
+            constants = asdict(m.readout) | {"rows": m.rows, "metric": column_name(m, column)}
+            del constants["pooling"]  # these are numbers of tokens
+            columns = {name: pa.array([value] * len(ids)) for name, value in constants.items()}
             parts.append(pa.table({"id": ids, "digest": digests, **columns, "value": values[:, i]}))
     return parquet_bytes(pa.concat_tables(parts) if parts else pa.table({"id": ids, "digest": digests}))

@@ -5,18 +5,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from importlib.metadata import version
 from typing import Any
 
 from layerwise.accumulators.base import require_same_settings
-from layerwise.core.errors import RunError
+from layerwise.core.errors import InputError, RunError
 from layerwise.core.files import Folder
+from layerwise.core.progress import GO_ON
 from layerwise.engines.shards import Checkpoint, Engine, threads
 from layerwise.inputs.source import Example, Source, shards
 from layerwise.metrics.catalog import CATALOG
 from layerwise.models.network import Network
 from layerwise.options.scan import KeepPrompts
 from layerwise.runs.claims import claim
-from layerwise.runs.folder import prompts_file
+from layerwise.runs.folder import SHARDS, prompts_file, state_files
 from layerwise.runs.identity import DataRef, ModelRef
 from layerwise.runs.records import PLAN, environment
 from layerwise.runs.table import LayerTable
@@ -41,8 +43,8 @@ class ScanWork:
         self, network: Network, number: int, examples: Sequence[Example], on_batch: OnBatch
     ) -> tuple[ScanState, dict[str, bytes]]:
         state, prompts = scan_shard(network, self.plan, self.origin, examples, on_batch)
-        within = (number + 1) * self.plan.shard_size <= max(self.prompts_at_most, self.plan.shard_size)
-        if not (self.prompts_at_most and within):
+        is_within_limit = (number + 1) * self.plan.shard_size <= max(self.prompts_at_most, self.plan.shard_size)
+        if not (self.prompts_at_most and is_within_limit):
             return state, {}
         return state, {prompts_file(number): prompt_table(self.plan, prompts)}
 
@@ -62,14 +64,16 @@ def run_scan(
 
     `options` is what was asked for, as plain JSON; it goes into the record.
     """
-    began = time.monotonic()
-    network: ModelRef = engine.identity
-    origin = {"plan": plan.fingerprint(), "model": network.fingerprint, "dtype": network.dtype}
+    start_time = time.monotonic()
+    model: ModelRef = engine.identity
+    origin = origin_of(plan, model)
     if out is not None:
         claim(out, "scan")
-        named = {"name": source.name, "options": dict(source.options)}
-        claim_plan(out, {"origin": origin, "settings": plan.settings(), "model": network.to_record(), "data": named})
-    most = {"auto": PROMPTS_AT_MOST, "all": float("inf"), "none": 0}[keep_prompts] if out is not None else 0
+        data_record = {"name": source.name, "options": dict(source.options)}
+        claim_plan(
+            out, {"origin": origin, "settings": plan.settings(), "model": model.to_record(), "data": data_record}
+        )
+    max_prompts = {"auto": PROMPTS_AT_MOST, "all": float("inf"), "none": 0}[keep_prompts] if out is not None else 0
     blank_rows = 0
 
     def on_blank() -> None:
@@ -77,21 +81,65 @@ def run_scan(
         blank_rows += 1
 
     with threads(plan.threads):  # merging and scoring, too: the table's bits belong to the plan
-        state = engine.run_shards(
-            shards(source.examples(on_blank), plan.shard_size),
-            ScanWork(plan, origin, most),
-            Checkpoint(out, partial(parse_own, origin), SECONDS_BETWEEN_CHECKPOINTS),
-            allow_missing=allow_missing,
-            report=on_batch,
-        )
+        try:
+            state = engine.run_shards(
+                shards(source.examples(on_blank), plan.shard_size),
+                ScanWork(plan, origin, max_prompts),
+                Checkpoint(out, partial(parse_own, origin), SECONDS_BETWEEN_CHECKPOINTS),
+                allow_missing=allow_missing,
+                report=on_batch,
+            )
+        except KeyboardInterrupt as stopped:
+            stopped.add_note(what_was_kept(out))
+            raise
         data = DataRef(source.name, state.facts.data_fingerprint, source.options)
-        scores = [s for layer in plan.layers for s in layer_scores(network, plan, state, data, layer)]
-    run = provenance(network, plan, data, state, blank_rows) | {"seconds": round(time.monotonic() - began, 3)}
+        scores = [s for layer in plan.layers for s in layer_scores(model, plan, state, data, layer)]
+    run = provenance(model, plan, data, state, blank_rows) | {"seconds": round(time.monotonic() - start_time, 3)}
     run |= {} if options is None else {"options": dict(options)}
     table = LayerTable(tuple(scores), run)
     if out is not None:
         table.save(out)
     return table
+
+
+def origin_of(plan: ScanPlan, model: ModelRef) -> dict[str, Any]:
+    """What the states of a scan must agree in before they are merged."""
+    return {"plan": plan.fingerprint(), "model": model.fingerprint, "dtype": model.dtype}
+
+
+def what_was_kept(out: Folder | None) -> str:
+    """What an interrupted scan left behind, and what to do now."""
+    if out is None:
+        return "no --out was given, so nothing was kept"
+    if state_files(out) or out.names(SHARDS):
+        return GO_ON
+    return "nothing was kept (the first shard was not finished)"
+
+
+def finished_table(
+    out: Folder, plan: ScanPlan, source: Source, model: ModelRef, *, allow_missing: int = 0
+) -> LayerTable | None:
+    """The table of a folder that holds exactly this scan, complete and undamaged; None in every other case.
+
+    It compares the plan, the model's fingerprint and type, and the content of every example, and checks the hashes of
+    state and table. After None, `run_scan` computes what is missing, or raises an error that says what differs.
+    """
+    origin = origin_of(plan, model)
+    try:
+        table = LayerTable.load(out)
+        state, _ = Checkpoint(out, partial(parse_own, origin), float("inf")).latest()
+    except (RunError, InputError):
+        return None
+    made_by = table.run.get("environment", {}).get("layerwise")
+    if state is None or made_by != version("layerwise") or table.run.get("plan") != plan.settings():
+        return None
+    count = digests = 0
+    for example in source:
+        count, digests = count + 1, digests + example.digest
+    known = table.model is not None and table.model.same_as(model) and table.data is not None
+    if not known or not state.holds(count, digests) or len(state.missing) > allow_missing:
+        return None
+    return table if table.run["data"]["fingerprint"] == state.facts.data_fingerprint else None
 
 
 def parse_own(origin: Mapping[str, Any], data: bytes) -> ScanState:
@@ -105,9 +153,13 @@ def claim_plan(out: Folder, plan: dict[str, Any]) -> None:
     """Writes the plan into the folder, or compares it with the one there; raises where they differ."""
     if out.create(PLAN.file, PLAN.dump(plan)):
         return
-    found = PLAN.parse(out.read(PLAN.file) or b"", f"{out}/{PLAN.file}")
-    mine, theirs = ({**p.get("settings", {}), **p.get("origin", {})} for p in (plan, found))
-    differing = [f"{k}: {theirs.get(k)!r} there, {mine[k]!r} asked for" for k in mine if theirs.get(k) != mine[k]]
+    existing = PLAN.parse(out.read(PLAN.file) or b"", f"{out}/{PLAN.file}")
+    requested, recorded = ({**p.get("settings", {}), **p.get("origin", {})} for p in (plan, existing))
+    differing = [
+        f"{k}: {recorded.get(k)!r} there, {requested[k]!r} asked for"
+        for k in requested
+        if recorded.get(k) != requested[k]
+    ]
     if differing:
         raise RunError(f"{out} holds another scan ({'; '.join(differing)}); use another folder")
 

@@ -59,11 +59,11 @@ class ReadingConsumer:
 
     def layer(self, number: int, hidden: Tensor, batch: Batch) -> None:
         states = {"raw": hidden}
-        for readout, wanted in self.wanted[number].items():
+        for readout, readings in self.wanted[number].items():
             if readout.norm not in states:
                 states[readout.norm] = normed(self.network.anatomy, hidden)
             layer_batch = self.layer_batch(states[readout.norm], batch, readout)
-            for key, reading in wanted.items():
+            for key, reading in readings.items():
                 self.read[key] = (reading, reading.read(layer_batch))
 
     def layer_batch(self, hidden: Tensor, batch: Batch, readout: Readout) -> LayerBatch:
@@ -77,19 +77,19 @@ class ReadingConsumer:
         return LayerBatch(batch.keys.to(hidden.device), hidden[:, 0], mask[:, 0], pooled)
 
     def keep(self, batch: Batch) -> None:
-        for key, (reading, numbers) in self.read.items():
+        for key, (reading, values) in self.read.items():
             if key not in self.state.kept:
                 self.state.kept[key] = start(reading, self.network.width, self.plan.state)
-            self.state.kept[key].update(*(part.cpu() for part in numbers))
+            self.state.kept[key].update(*(part.cpu() for part in values))
             if reading.columns:
-                self.prompts.values.setdefault(key, []).append(numbers[0].cpu())
+                self.prompts.values.setdefault(key, []).append(values[0].cpu())
         self.prompts.ids.extend(example.id for example in batch.examples)
         self.prompts.digests.extend(example.digest for example in batch.examples)
         self.drop()
         tokens = sum(e.sizes[0] for e in batch.examples)
         digests = torch.tensor([e.digest for e in batch.examples], dtype=torch.int64)
-        cut, total = sum(e.cut for e in batch.examples), sum(digests.tolist()) % 2**64
-        self.state.facts.merge(Facts(len(batch.examples), tokens, cut, total))
+        truncated, total = sum(e.cut for e in batch.examples), sum(digests.tolist()) % 2**64
+        self.state.facts.merge(Facts(len(batch.examples), tokens, truncated, total))
         self.state.kept.setdefault(CONTENTS, RowSample(1)).update(batch.keys, digests[:, None, None])
         self.on_batch(len(batch.examples), tokens)
 
@@ -103,11 +103,11 @@ def scan_shard(
     """The state of one shard, and its prompts' own numbers."""
     state, prompts = ScanState(origin), PromptValues()
     changes = Changes(views=plan.views, strength=plan.view_strength, seed=plan.seed, stress=plan.stress)
-    ready = processor_of(network).prepare(examples, plan.max_length, changes)
+    prepared = processor_of(network).prepare(examples, plan.max_length, changes)
     consumer = ReadingConsumer(network, plan, state, prompts, on_batch)
     with threads(plan.threads):
-        run_pass(network, ready, plan.layers, plan.batch_tokens, consumer)
-        for kept in state.kept.values():
-            if isinstance(kept, SecondMoment | ClassScatter):
-                kept.settle()
+        run_pass(network, prepared, plan.layers, plan.batch_tokens, consumer)
+        for accumulator in state.kept.values():
+            if isinstance(accumulator, SecondMoment | ClassScatter):
+                accumulator.settle()
     return state, prompts

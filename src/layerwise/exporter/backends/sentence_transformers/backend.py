@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from layerwise.core.errors import MissingExtra
+from layerwise.core.quiet import quiet_libraries
 from layerwise.core.recipe import Recipe
 from layerwise.exporter.backends.backend import ExportJob, SavedExport
 from layerwise.exporter.backends.sentence_transformers.excluded_tokens import ExcludedTokens, choose_excluded_tokens
@@ -87,4 +88,5 @@ class SentenceTransformersBackend:
     def load(self, folder: Path, device: torch.device) -> LoadedModel:
         from sentence_transformers import SentenceTransformer
 
-        return LoadedModel(SentenceTransformer(str(folder), device=str(device)))
+        with quiet_libraries():
+            return LoadedModel(SentenceTransformer(str(folder), device=str(device)))

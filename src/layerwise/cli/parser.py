@@ -1,0 +1,148 @@
+"""The parser of the command line: verbs, short usage lines, options in groups, and errors that name what is near."""
+
+import sys
+from argparse import SUPPRESS, Action, ArgumentError, ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Sequence
+from importlib.metadata import version
+from types import ModuleType
+from typing import Any, NoReturn
+
+from layerwise.cli import (
+    audit,
+    campaign,
+    compare,
+    correlate,
+    data,
+    doctor,
+    embed,
+    embedder,
+    eval,
+    export,
+    metrics,
+    pick,
+    plot,
+    report,
+    scan,
+    stress,
+    tradeoff,
+    views,
+)
+from layerwise.cli.flags import heading
+from layerwise.cli.screen import first_screen
+from layerwise.cli.shared import complain
+from layerwise.core.checks import suggestion
+from layerwise.options.model import GROUP as MODEL
+from layerwise.options.reading import GROUP as READING
+from layerwise.options.reading import HOW_IT_RUNS
+from layerwise.options.texts import GROUP as TEXTS
+
+VERBS = (
+    scan, campaign, eval, pick, export, embedder, report, compare, plot, correlate, tradeoff, audit, stress, embed,
+    data, views, metrics, doctor,
+)  # fmt: skip
+GENERAL = "in general"
+DEBUG_HELP = "show the whole traceback of an error"
+VERBOSE_HELP = "show the bars, reports and warnings of other libraries"
+
+
+class Parser(ArgumentParser):
+    """argparse, with errors in layerwise's own words."""
+
+    def error(self, message: str) -> NoReturn:
+        """One line that says what is wrong and where to look, and exit code 2."""
+        complain(message if message.endswith("?") else f"{message}. See `{self.prog} --help`")
+        self.exit(2)
+
+    def _check_value(self, action: Action, value: Any) -> None:
+        """A word that is not one of an option's, or no verb, is answered with the nearest that is."""
+        if action.choices is None or value in action.choices:
+            return
+        known = [str(word) for word in action.choices]
+        near = suggestion(value, known)
+        if action.dest == "verb":
+            raise NearVerb(f"no verb {value!r}{near}" if near else f"no verb {value!r}; there are {', '.join(known)}")
+        raise ArgumentError(action, f"{value!r} is not one of {', '.join(known)}{near}")
+
+
+class NearVerb(ArgumentError):
+    """A mistyped verb; printed without the name of argparse's argument."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(None, message)
+
+
+class TopParser(Parser):
+    """The parser of `layerwise` itself, whose help is the first screen."""
+
+    def format_help(self) -> str:
+        return first_screen() + "\n"
+
+
+def build_parser() -> Parser:
+    """The parser of all verbs."""
+    parser = TopParser(prog="layerwise", usage="layerwise VERB [options]")
+    parser.add_argument("--version", action="version", version=f"layerwise {version('layerwise')}")
+    parser.add_argument("--debug", action="store_true", help=DEBUG_HELP)
+    parser.add_argument("--verbose", action="store_true", help=VERBOSE_HELP)
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", prog="layerwise", parser_class=Parser)
+    for verb in VERBS:
+        name = name_of(verb)
+        example = getattr(verb, "EXAMPLE", "")
+        added = verbs.add_parser(
+            name,
+            description=verb.HELP,
+            add_help=False,
+            formatter_class=RawDescriptionHelpFormatter,
+            epilog=f"example:\n  {example}" if example else None,
+        )
+        for title in (READING, MODEL, TEXTS, HOW_IT_RUNS):
+            heading(added, title)  # in this order; one without options is not shown
+        verb.add_arguments(added)
+        added.usage = short_usage(name, added)
+        general = added.add_argument_group(GENERAL)
+        general.add_argument("-h", "--help", action="help", help="show this help and exit")
+        general.add_argument("--debug", action="store_true", default=SUPPRESS, help=DEBUG_HELP)  # or before the verb
+        general.add_argument("--verbose", action="store_true", default=SUPPRESS, help=VERBOSE_HELP)
+        added.set_defaults(run=verb.run)
+    return parser
+
+
+def name_of(verb: ModuleType) -> str:
+    return verb.__name__.rpartition(".")[2]
+
+
+def short_usage(verb: str, parser: ArgumentParser) -> str:
+    """`layerwise scan MODEL [options]`: what must be given, and no list of forty options."""
+    given, flags = [], []
+    for action in parser._actions:
+        if not action.option_strings:
+            action.metavar = str(action.metavar or action.dest).upper()
+            given.append(f"{action.metavar} [{action.metavar} ...]" if action.nargs in ("+", "*") else action.metavar)
+        elif action.required:
+            flags.append(f"{action.option_strings[0]} {action.metavar or action.dest.upper()}")
+    return " ".join(["layerwise", verb, *given, *flags, "[options]"])
+
+
+def parse(parser: Parser, argv: Sequence[str]) -> Namespace:
+    """The arguments; an option that the verb does not have ends with the nearest that it has."""
+    args, unknown = parser.parse_known_args(argv)
+    if unknown:
+        verb = name_of(sys.modules[args.run.__module__]) if args.verb else ""
+        known = options_of(parser, args.verb)
+        wrong = [word for word in unknown if word.startswith("-")] or unknown
+        near = suggestion(wrong[0].partition("=")[0], known)
+        what = "option" if wrong[0].startswith("-") else "further argument"
+        named = f"layerwise {verb}".strip()
+        complain(f"{named} takes no {what} {wrong[0]}{near}" + ("" if near else f". See `{named} --help`"))
+        parser.exit(2)
+    return args
+
+
+def options_of(parser: Parser, verb: str | None) -> list[str]:
+    """The long options of a verb, or of `layerwise` itself."""
+    actions = parser._actions
+    for action in parser._actions:
+        if action.dest == "verb" and verb is not None:
+            chosen: Any = (action.choices or {})[verb]  # type: ignore[index]
+            actions = chosen._actions
+    return [flag for action in actions for flag in action.option_strings if flag.startswith("--")]

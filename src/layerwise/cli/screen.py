@@ -1,0 +1,40 @@
+"""The first screen: what `layerwise` and `layerwise --help` print. It fits a terminal of 80 columns and 24 lines."""
+
+# What most people do, in this order.
+STEPS = {
+    "measure": "layerwise scan MODEL --data texts.txt --out run",
+    "choose": "layerwise pick MODEL --data texts.txt --save run",
+    "deploy": "layerwise export MODEL --layer run:auto --out small",
+    "look": "layerwise report run --html report.html",
+}
+OTHERS = {
+    "Score layers, and compare them": {
+        "eval": "score every layer on MTEB tasks, or on labelled data of your own",
+        "data": "prepare your own labelled tables for eval",
+        "tradeoff": "what each layer scores and what it costs",
+        "compare": "what differs between runs: fine-tunes, sizes, checkpoints",
+        "correlate": "which metrics of a scan go with which scores of an eval",
+        "audit": "how well rules for choosing a layer do on known scores",
+    },
+    "Use layers": {
+        "embed": "vectors of any layer, one per text, as Parquet",
+        "embedder": "pick and export in one step: a language model as an embedding model",
+    },
+    "More": {
+        "campaign": "many models, data sets and settings from one file",
+        "stress": "every layer on repeated, random, short and long prompts",
+        "plot": "one figure for a paper, as PDF, SVG or PNG",
+        "doctor": "check that layerwise reads a model correctly",
+        "metrics": "list the metrics and what they mean",
+        "views": "show the perturbed copies of a text that some metrics compare",
+    },
+}
+
+
+def first_screen() -> str:
+    """The four steps with a command each, and the other verbs with one line each."""
+    lines = ["layerwise looks inside pretrained networks layer by layer. In four steps:"]
+    lines += [f"  {what:11}{command}" for what, command in STEPS.items()]
+    for title, verbs in OTHERS.items():
+        lines += [f"{title}:", *(f"  {verb:11}{line}" for verb, line in verbs.items())]
+    return "\n".join([*lines, "MODEL is a hub id or a folder. `layerwise VERB --help` lists a verb's options."])
