@@ -4,11 +4,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from layerwise.api.export import export, name_of
+from layerwise.api.export import export
 from layerwise.api.pick import pick
 from layerwise.api.texts import texts as open_data
 from layerwise.core.checks import ExportMode
-from layerwise.core.progress import announcer
+from layerwise.core.progress import announcements
 from layerwise.exporter.folder import require_new_folder
 from layerwise.inputs.source import Source
 from layerwise.models.opening import open_network
@@ -79,8 +79,8 @@ def pick_and_export(
     """What `embedder` does; `on_pick` gets the answer of pick before it is exported."""
     source = data if isinstance(data, Source) else open_data(data, column=column)
     require_new_folder(out)
-    announcer(progress)(f"loading {name_of(model)}")
-    network = open_network(model)
-    picked = pick(network, source, labels=labels, static=static, max_length=max_length)
+    with announcements(progress):
+        network = open_network(model)
+    picked = pick(network, source, labels=labels, static=static, max_length=max_length, progress=progress)
     on_pick(picked)
     return export(network, picked, out, mode=mode, texts=source, progress=progress)

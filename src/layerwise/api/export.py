@@ -11,7 +11,7 @@ from layerwise.api.fitting import fit_recipe
 from layerwise.api.reading import ways_to_read
 from layerwise.core.checks import ExportMode, NormWord, PoolingWord, TokenChoice
 from layerwise.core.errors import InputError
-from layerwise.core.progress import announcer
+from layerwise.core.progress import announce, announcements
 from layerwise.core.recipe import Recipe
 from layerwise.exporter.agreement import DEMO_TEXTS, MOST_TEXTS, ComparedTexts
 from layerwise.exporter.backends.backend import Backend
@@ -114,29 +114,27 @@ def export(
     )
     require_new_folder(out)
     fit = fit_to_use(layer, transform, fit)
-    target, compared, announce = find_backend(backend), texts_to_compare(texts), announcer(progress)
-    if isinstance(model, str | Path | ModelSpec):
-        announce(f"loading {name_of(model)}")
-    network = open_network(model)
-    given: AnyRecipe
-    if isinstance(layer, Pick):
-        given, why = layer.deployed(network), why or f"{layer.rule}: {'; '.join(layer.why)}"
-        require_lower_layer(layer, model)
-    elif isinstance(layer, Recipe | FittedRecipe):
-        given = layer
-    else:
-        (read,) = expand_layers(network, layer, ways_to_read(norm, tokens, pooling))
-        read = replace(read, transform=transform, normalize=normalize, max_length=max_length)
-        given = read if prompt is None else replace(read, prompt=prompt)
-    if fit is not None:
-        announce(f"fitting the map {plain_recipe(given).transform}")
-    fitted = fit_recipe(network, given, fit, partial(target.check_supported, network, mode=mode))
-    table = scores_of(scores, fitted) if scores is not None else None
-    announce(f"saving layer {fitted.recipe.layer} of {network.depth}")
-    return export_fitted(
-        network, fitted, Path(out), backend=target, compared=compared, mode=mode, why=why, scores=table,
-        announce=announce,
-    )  # fmt: skip
+    target, compared = find_backend(backend), texts_to_compare(texts)
+    with announcements(progress):
+        network = open_network(model)
+        given: AnyRecipe
+        if isinstance(layer, Pick):
+            given, why = layer.deployed(network), why or f"{layer.rule}: {'; '.join(layer.why)}"
+            require_lower_layer(layer, model)
+        elif isinstance(layer, Recipe | FittedRecipe):
+            given = layer
+        else:
+            (read,) = expand_layers(network, layer, ways_to_read(norm, tokens, pooling))
+            read = replace(read, transform=transform, normalize=normalize, max_length=max_length)
+            given = read if prompt is None else replace(read, prompt=prompt)
+        if fit is not None:
+            announce(f"fitting the map {plain_recipe(given).transform}")
+        fitted = fit_recipe(network, given, fit, partial(target.check_supported, network, mode=mode))
+        table = scores_of(scores, fitted) if scores is not None else None
+        announce(f"saving layer {fitted.recipe.layer} of {network.depth}")
+        return export_fitted(
+            network, fitted, Path(out), backend=target, compared=compared, mode=mode, why=why, scores=table
+        )
 
 
 def name_of(model: Any) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from layerwise.core.errors import InputError
 from layerwise.core.preprocessors import require_tokenizer
+from layerwise.core.progress import announcements
 from layerwise.inputs.modalities import open_source
 from layerwise.inputs.tables import read_table
 from layerwise.models.load import LONGEST_DEFAULT
@@ -91,10 +92,11 @@ def pick(
     own_texts = [example.text for example in chosen]
     table = read_table(labels) if isinstance(labels, str | Path) else labels
     probe = None if table is None else label_probe(table, seed)  # raises before weights load
-    if opened is not None:
-        network = network_of_run(opened.table.require_model(), model)
-    else:
-        network = open_network(run if model is None else model)
+    with announcements(progress):
+        if opened is not None:
+            network = network_of_run(opened.table.require_model(), model)
+        else:
+            network = open_network(run if model is None else model)
     require_tokenizer(network.preprocessor, "pick")
     result = pick_recipe(
         network, own_texts, labels=probe, prefer=prefer, layer_only=layer_only, static=static,

@@ -10,7 +10,7 @@ import pandas as pd
 from layerwise.core.checks import ExportMode
 from layerwise.core.errors import InputError
 from layerwise.core.preprocessors import require_tokenizer
-from layerwise.core.progress import announcer
+from layerwise.core.progress import announcements
 from layerwise.exporter.summary import EXAMPLE_TASK
 from layerwise.exporter.tradeoff import pareto_front, tradeoffs
 from layerwise.inputs.modalities import open_source
@@ -67,12 +67,11 @@ def tradeoff(
     place = run if isinstance(run, str | Path) else None
     if place is not None:
         require_place_for(place, TRADEOFF)  # noticed now, not after the model was timed
-    recorded = opened.table.require_model()
-    announcer(progress)(f"loading {recorded.name}")
-    network = network_of_run(recorded, model)
-    require_tokenizer(network.preprocessor, "tradeoff")
-    batch = [example.text for example in islice(open_source(data), TIMED_TEXTS)]
-    frame = tradeoffs(opened.table, network, batch, score=score, mode=mode, repeats=repeats, progress=progress)
+    with announcements(progress):
+        network = network_of_run(opened.table.require_model(), model)
+        require_tokenizer(network.preprocessor, "tradeoff")
+        batch = [example.text for example in islice(open_source(data), TIMED_TEXTS)]
+        frame = tradeoffs(opened.table, network, batch, score=score, mode=mode, repeats=repeats, progress=progress)
     if place is not None:
         made = {"model": network.identity().to_record(), "options": tradeoff_record(options)}
         write_record(place, TRADEOFF, pareto_front(frame, score) | made)

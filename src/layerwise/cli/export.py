@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from layerwise.cli.flags import add_options, chosen
-from layerwise.cli.shared import add_json, add_model, model_spec, short_warnings
+from layerwise.cli.shared import add_json, add_model, model_spec
 from layerwise.options.export import ExportOptions
 from layerwise.options.texts import TextOptions
 
@@ -40,8 +40,7 @@ def run(args: Namespace) -> int:
     layer: Any = load_recipe(args.recipe) if args.recipe else args.layer
     if args.layer and args.layer.endswith(":auto"):
         layer = Pick.load(args.layer.removesuffix(":auto"))
-    with short_warnings():
-        export(model_spec(args), layer, args.out, **options, progress=True)
+    export(model_spec(args), layer, args.out, **options, progress=True)
     print_certificate(args.out, as_json=args.json)
     return 0
 

@@ -1,17 +1,22 @@
 """Progress: bars and single lines on standard error, for whoever waits at a terminal or in a notebook."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Protocol
 
 from layerwise.core.display import printable, redacted
 
-OnBatch = Callable[[int, int], None]  # so many more items, with so many tokens (0: not counted)
 GO_ON = "run the same command again to go on"  # the note of an interrupt after which something was kept
 _announcing: ContextVar[bool] = ContextVar("announcing", default=False)
+
+
+class OnBatch(Protocol):
+    """Called as work is done, with the number of further items and of their tokens (0: not counted)."""
+
+    def __call__(self, items: int, tokens: int = 0, /) -> None: ...
 
 
 @contextmanager
@@ -66,7 +71,7 @@ def progress_bar(shown: bool, total: int | None = None, unit: str = "texts") -> 
     with bar_class()(total=total, unit=f" {unit}", disable=disable) as bar:
         all_tokens = 0
 
-        def on_batch(items: int, tokens: int) -> None:
+        def on_batch(items: int, tokens: int = 0, /) -> None:
             nonlocal all_tokens
             all_tokens += tokens
             if tokens:

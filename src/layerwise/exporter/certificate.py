@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from layerwise.core.errors import ExportError
+from layerwise.core.progress import announce
 from layerwise.core.recipe import Recipe
 from layerwise.exporter.agreement import ComparedTexts, agreement
 from layerwise.exporter.backends.backend import Backend, Encoder, ExportJob
@@ -47,13 +48,11 @@ def certify(
     folder: Path,
     packages: Sequence[str],
     compared: ComparedTexts,
-    announce: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
     """Checks that the folder gives the recipe's vectors: padded, alone, short, long; raises ExportError if not.
 
     It is loaded on the device of the measured model and on the CPU, and must give them on both. The record also holds
     how much the vectors agree with the original's on the texts of `compared`, and the versions of `packages`.
-    `announce` gets a line before each slow step.
     """
     network, expected = job.network, expected_vectors(job)
     announce(f"checking the vectors of {len(expected.texts)} texts, and timing {TIMED_TEXTS} of them")

@@ -4,7 +4,6 @@ The folder is saved beside its place, loaded again, and compared with the vector
 agree is it moved into place; otherwise nothing is left behind.
 """
 
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -43,11 +42,10 @@ def export_fitted(
     mode: str = "portable",
     why: str = "",
     scores: LayerTable | None = None,
-    announce: Callable[[str], None] = lambda line: None,
 ) -> Any:
     """Saves, certifies, writes the model card, moves into place; returns the model loaded on the CPU.
 
-    `compared` holds the texts to compare with the original model on; `announce` gets a line before each slow step.
+    `compared` holds the texts to compare with the original model on.
     """
     length = fitted.recipe.max_length or network.usual_length
     job = ExportJob(network, fitted.recipe, fitted.linear, length, mode)
@@ -65,7 +63,7 @@ def export_fitted(
             "blocks": {"before": network.depth, "after": saved.blocks or None},
             "scores": {row.metric: row.value for row in scores} if scores else {},
             **saved.record,
-            **certify(job, backend, folder, saved.packages, compared, announce),
+            **certify(job, backend, folder, saved.packages, compared),
         }
         write_json(folder / RECORD_FILE, record)
         (folder / CARD_FILE).write_text(model_card(job, saved, record, scores), encoding="utf-8")

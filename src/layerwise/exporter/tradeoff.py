@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from layerwise.core.errors import ExportError, InputError
-from layerwise.core.progress import announcer, progress_bar
+from layerwise.core.progress import announce, progress_bar
 from layerwise.core.recipe import Readout
 from layerwise.exporter.backends.sentence_transformers.routes import choose_route
 from layerwise.exporter.timing import relative_times, rounds_of
@@ -146,7 +146,7 @@ def truncated_times(
         )
 
     depths = sorted({*block_counts, network.depth})
-    announcer(progress)(f"timing {len(depths)} depths on {len(texts)} texts, {rounds_of(repeats)} times each")
+    announce(f"timing {len(depths)} depths on {len(texts)} texts, {rounds_of(repeats)} times each")
     with progress_bar(progress, len(depths) * rounds_of(repeats), "passes") as on_batch:
         runs = {block_count: partial(run, block_count) for block_count in depths}
         return relative_times(runs, network.depth, repeats, on_run=partial(on_batch, 1, 0))
