@@ -16,12 +16,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    from layerwise.core.outputs import named
-    from layerwise.downstream.data_root import write_task
-    from layerwise.inputs.tables import read_table
+    from layerwise.api.data import data
 
-    asked = DataOptions(**chosen(args, DataOptions))
-    test, train = read_table(asked.test), read_table(asked.train) if asked.train else None
-    task = write_task(named(args.root), args.name, asked.type, test, train, subset=asked.subset, cap=asked.cap)
+    task = data(args.root, args.name, **chosen(args, DataOptions))
     print(f"{task.name}: {task.type}, {task.size} examples in {task.folder}", file=sys.stderr)
     return 0

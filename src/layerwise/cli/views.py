@@ -17,10 +17,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    from layerwise.inputs.perturbations.text import make_view
+    from layerwise.api.views import views
 
-    asked = ViewOptions(**chosen(args, ViewOptions))
-    numbers = range(1, asked.count + 1)
-    made = [make_view(args.text, asked.seed, args.text, number, asked.strength) for number in numbers]
-    print(json.dumps(made, ensure_ascii=False) if args.json else "\n".join(made))
+    copies = views(args.text, **chosen(args, ViewOptions))
+    print(json.dumps(copies, ensure_ascii=False) if args.json else "\n".join(copies))
     return 0

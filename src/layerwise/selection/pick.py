@@ -26,7 +26,7 @@ LABELS_MOVE = 1.0  # standard errors by which something must be better with labe
 
 
 @dataclass(frozen=True)
-class Difference:
+class Gain:
     """How much better one recipe is than another by the probes, in probe points (0 to 100), with its error."""
 
     mean: float
@@ -41,7 +41,7 @@ class Difference:
         return self.mean + NORMAL_95 * self.error
 
 
-def difference(one: Scored, other: Scored, weights: Mapping[str, float]) -> Difference:
+def difference(one: Scored, other: Scored, weights: Mapping[str, float]) -> Gain:
     """A weighted mean of the probes' paired differences. Probes that share their units are added unit by unit."""
     total = sum(weights.values())
     by_units: dict[tuple[bool, int], Any] = {}
@@ -51,7 +51,7 @@ def difference(one: Scored, other: Scored, weights: Mapping[str, float]) -> Diff
         by_units[units] = by_units.get(units, 0.0) + gap
     mean = sum(float(gap.mean()) for gap in by_units.values())
     variance = sum(float(gap.var(ddof=1)) / len(gap) for gap in by_units.values())
-    return Difference(mean, math.sqrt(variance))
+    return Gain(mean, math.sqrt(variance))
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Pick:
     rule: str
     why: tuple[str, ...] = ()
     layers_alike: tuple[int, ...] = ()
-    gain: Difference | None = None  # over the last layer, by the probes
+    gain: Gain | None = None  # over the last layer, by the probes
     expected_gain: Mapping[str, float] = field(default_factory=dict)  # in points of labelled tasks, from the audit
     saving: float = 0.0  # share of the blocks that need not run
     fitted: FittedRecipe | None = field(default=None, compare=False)  # with the weights of its map, if it has one
@@ -183,7 +183,7 @@ def decide(
     *,
     margin: float = 0.0,
     deployed: Callable[[Scored], Scored] = lambda best: best,
-) -> tuple[Scored, Difference, tuple[int, ...]]:
+) -> tuple[Scored, Gain, tuple[int, ...]]:
     """The best candidate by the probes, its gain over the last layer, and the layers that cannot be told from it.
 
     Without labels, the last layer is kept unless the gain is larger than `margin` points; what is chosen instead is
