@@ -80,10 +80,36 @@ def test_there_are_at_most_eight_floors():
 
 
 def test_the_public_face():
-    objects = ["CATALOG", "Cluster", "Estimate", "FittedRecipe", "LayerTable", "LayerwiseError", "Metric", "ModelSpec"]
-    objects += ["Recipe", "Rule", "__version__"]
-    verbs = ["audit", "campaign", "compare", "correlate", "difference", "doctor", "embed", "embedder", "evaluate"]
-    verbs += ["export", "functional", "pick", "plan", "plot", "report", "scan", "stress", "texts", "tradeoff"]
+    objects = ["Backend", "CATALOG", "Cluster", "Comparison", "DataRef", "Difference", "Estimate", "ExportError"]
+    objects += ["Finding", "FittedOn", "FittedRecipe", "Forecast", "Gain", "InputError", "LayerBatch", "LayerScore"]
+    objects += ["LayerTable", "LayerwiseError", "LinearMap", "LocalTask", "MergeError", "Metric", "MissingExtra"]
+    objects += [
+        "ModelError",
+        "ModelRef",
+        "ModelSpec",
+        "NotFiniteError",
+        "Pick",
+        "PickedLayer",
+        "Reading",
+        "Readout",
+        "Recipe",
+    ]
+    objects += ["Rule", "Run", "RunError", "Source", "TooLarge", "__version__"]
+    verbs = ["audit", "campaign", "compare", "correlate", "data", "difference", "doctor", "embed"]
+    verbs += [
+        "embedder",
+        "eval",
+        "evaluate",
+        "export",
+        "functional",
+        "mean_of",
+        "mean_over_prompts",
+        "of_spectrum",
+        "pick",
+        "plan",
+        "plot",
+    ]
+    verbs += ["pooled_rows", "report", "scan", "stress", "texts", "tradeoff", "views"]
     assert layerwise.__all__ == objects + verbs
     for name in layerwise.__all__:
         assert getattr(layerwise, name) is not None

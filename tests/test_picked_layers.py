@@ -22,7 +22,7 @@ from layerwise.passes import layer_times
 from layerwise.passes.layer_times import relative_layer_times
 from layerwise.runs.identity import ModelRef
 from layerwise.selection.candidates import layer_candidates, run_trial, score_candidates
-from layerwise.selection.decision import Difference, difference
+from layerwise.selection.decision import difference
 from layerwise.selection.labels import label_probe
 from layerwise.selection.pick import Pick, PickedLayer
 from layerwise.selection.picked_layers import MOST_ROWS, rows_to_show
@@ -35,14 +35,14 @@ WEIGHTS = {"pairs": 1.0, "paraphrase": 1.0}
 def made_up(layers=30, chosen=9, alike=(1, 8), transform="none", **changes):
     """A pick of a model with so many layers."""
     rows = [
-        PickedLayer(k, transform, {"pairs": 80.0 + k, "paraphrase": 50.0}, Difference(-1.0 * k, 20), k / layers,
+        PickedLayer(k, transform, {"pairs": 80.0 + k, "paraphrase": 50.0}, Gain(-1.0 * k, 20), k / layers,
                     k in (*alike, chosen))
         for k in range(layers + 1)
     ]  # fmt: skip
     recipe, last = Recipe(chosen, transform=transform), Recipe(layers, "normed")
     expected = {"mean": 9.3, "low": 5.9, "high": 12.7}
     found = Pick(
-        ModelRef("m", device="cpu"), recipe, last, "rule", ("why",), tuple(alike), Difference(8.2, 2.0), expected,
+        ModelRef("m", device="cpu"), recipe, last, "rule", ("why",), tuple(alike), Gain(8.2, 2.0), expected,
         "quality", "72 bundled test sentences", tuple(rows),
     )  # fmt: skip
     return replace(found, **changes)
@@ -149,7 +149,7 @@ def test_the_answer_fits_eighty_columns(layers, transform):
     found = made_up(layers, 2, range(3, layers, 2), transform)
     assert max(map(len, found.describe("").splitlines())) <= 80
     scores = {"pairs": 100.0, "paraphrase": 100.0, "labels": 100.0}
-    wide = [replace(row, scores=scores, gain=Difference(-55.5, 22.2)) for row in found.layers]
+    wide = [replace(row, scores=scores, gain=Gain(-55.5, 22.2)) for row in found.layers]
     assert max(map(len, replace(found, layers=tuple(wide)).describe("").splitlines())) <= 80
 
 
@@ -176,8 +176,8 @@ def test_the_evidence_is_named():
 
 
 def test_an_interval_that_just_misses_zero_is_not_printed_as_zero():
-    assert str(Difference(-1.25, 0.62)) == "-1.2 (-2.5 to -0.03)"
-    assert str(Difference(-0.01, 1.0)) == "+0.0 (-2.0 to 1.9)"
+    assert str(Gain(-1.25, 0.62)) == "-1.2 (-2.5 to -0.03)"
+    assert str(Gain(-0.01, 1.0)) == "+0.0 (-2.0 to 1.9)"
 
 
 @pytest.mark.parametrize("mode", ["portable", "compact"])
@@ -193,7 +193,7 @@ def test_the_blocks_that_an_export_removes_are_those_that_pick_names(mode, tiny_
 
 
 def test_keeping_the_last_layer_offers_no_export_but_a_faster_layer():
-    found = made_up(12, 12, (), gain=Difference(0.0, 0.0), expected_gain={}, recipe=Recipe(12, "normed"))
+    found = made_up(12, 12, (), gain=Gain(0.0, 0.0), expected_gain={}, recipe=Recipe(12, "normed"))
     assert found.keep_last and "export" not in repr(found)
     assert repr(found).endswith('next: keep using m as it is; if speed matters more: pick(..., prefer="fast")')
     assert repr(replace(found, prefer="fast")).endswith("next: keep using m as it is")

@@ -54,17 +54,47 @@ def evaluate(
     threads: int | None = None,
     progress: bool = False,
 ) -> LayerTable:
-    """Every layer on MTEB tasks, scored by mteb itself, with one forward pass a text.
+    """Scores every layer on MTEB tasks or on labelled data of your own, with one forward pass per text.
 
-    `tasks` is paper32, names, types such as STS, or `all` of a `data_root` made by `layerwise data`. Scores are in
-    points from 0 to 100, the task's name is the row's metric. What is in `out` already is not computed again.
-    Layers are pooled as the model itself pools unless `pooling` says otherwise; `last`, the model as shipped, is a row
-    of its own (norm `shipped`, where it ships a pooling; else the last layer, normed where there is a final norm).
-    With `recipes`, these are scored instead of bare layers; their maps are fitted on the texts of `fit`, or, with
-    fit="task", on each task's own texts without labels. A FittedRecipe is scored with the map that it brings.
-    With `workers`, scores are made in so many processes; a script then needs `if __name__ == "__main__":`. With
-    engine="ray" (or a Cluster), texts are encoded by the workers of a cluster and scored on all its CPUs; `out` and
-    `data_root` are then on a disk that every node sees.
+    mteb itself computes the scores. `layerwise.eval` is the same function under the command line's name.
+
+    Args:
+        model: a hub id, a folder, a ModelSpec, a transformers model, a SentenceTransformer, or (module, tokenizer).
+        tasks: "paper32" (the paper's tasks), names of mteb tasks, types such as "STS", or "all" tasks of `data_root`.
+        out: folder for scores, mteb's results and vectors. What is there already is not computed again.
+        data_root: folder with tasks of your own, made by `data`; without it, mteb downloads its tasks.
+        layers: which layers: "all", a number, a depth such as "50%", "last", or several of these.
+        norm: "raw", or "normed" to apply the model's final norm to every layer, or both.
+        tokens: which tokens are pooled: "all", "no_first", "no_special", "no_sinks", or several of these.
+        pooling: "mean", "last", "first" or "max", or several; None pools as the model itself does.
+        recipes: score these recipes instead of bare layers. A FittedRecipe is scored with the map that it brings.
+        fit: texts on which the recipes' linear maps are fitted; "task" fits on each task's own texts, without labels.
+        max_length: longest input in tokens; None is the model's own limit.
+        prompts: text put before each text, by role ("query", "document"), task name or task type, as mteb does it.
+        batch_tokens: tokens per batch, padding included.
+        precision: number type of stored vectors, "float32" or "float16".
+        vectors: "keep" stored vectors for later runs, or "evict" (delete) them after each task.
+        engine: "local", "ray", or a Cluster. With Ray, `out` and `data_root` must be on a disk that every node sees.
+        workers: processes that compute scores. A script that uses them needs `if __name__ == "__main__":`.
+        threads: threads per process; None chooses.
+        progress: show a progress bar.
+
+    Returns:
+        One row per task and layer: the task's name is the metric, the value is in points from 0 to 100. The model as
+        shipped is a row of its own (norm "shipped" where it brings its own pooling, else the last layer, normed).
+
+    Raises:
+        InputError: a task, layer or option is unknown.
+        ModelError: the model cannot be loaded.
+        RunError: some tasks failed (all other scores are saved), or `out` holds a run of another model.
+
+    Example:
+        >>> import pandas as pd
+        >>> pairs = pd.DataFrame({"sentence1": texts[:20], "sentence2": texts[20:], "score": range(20)})
+        >>> task = layerwise.data(folder / "tasks", "Mine", type="STS", test=pairs)
+        >>> table = layerwise.evaluate(model, "all", data_root=folder / "tasks", out=folder / "scores")
+        >>> sorted({score.layer for score in table})
+        [0, 1, 2, 3]
     """
     options = EvaluateOptions(
         tasks=tasks,

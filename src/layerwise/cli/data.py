@@ -17,13 +17,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    from layerwise.core.outputs import named
-    from layerwise.downstream.data_root import write_task
-    from layerwise.inputs.tables import read_table
+    from layerwise.api.data import data
 
-    options = DataOptions(**chosen(args, DataOptions))
-    test, train = read_table(options.test), read_table(options.train) if options.train else None
-    task = write_task(named(args.root), args.name, options.type, test, train, subset=options.subset, cap=options.cap)
+    task = data(args.root, args.name, **chosen(args, DataOptions))
     say(f"{task.name}: {task.type}, {task.size} examples, saved in {task.folder}")
     next_steps(["layerwise", "eval", "MODEL", "--tasks", task.name, "--data-root", args.root, "--out", "scores"])
     return 0

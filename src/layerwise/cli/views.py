@@ -18,10 +18,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    from layerwise.inputs.perturbations.text import make_view
+    from layerwise.api.views import views
 
-    options = ViewOptions(**chosen(args, ViewOptions))
-    numbers = range(1, options.count + 1)
-    views = [make_view(args.text, options.seed, args.text, number, options.strength) for number in numbers]
-    print(json.dumps(views, ensure_ascii=False) if args.json else "\n".join(views))
+    copies = views(args.text, **chosen(args, ViewOptions))
+    print(json.dumps(copies, ensure_ascii=False) if args.json else "\n".join(copies))
     return 0

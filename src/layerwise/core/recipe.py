@@ -33,9 +33,14 @@ SHAPE = {
 
 @dataclass(frozen=True)
 class Readout:
-    """Which vector of a text: the layer, raw or normed, which tokens count and how they are pooled.
+    """Which vector of an example: layer, norm, tokens and pooling.
 
-    `shipped` as norm and pooling is the model's own output: its pooling, map and normalisation.
+    Args:
+        layer: 0 is what enters the first block, k the output of block k.
+        norm: "raw", or "normed" (after the model's final norm). "shipped", together with pooling "shipped", is the
+            model's own output: its pooling, map and normalization.
+        tokens: which tokens count: "all", "no_first", "no_special" or "no_sinks".
+        pooling: "mean", "last", "first", "max" or "shipped".
     """
 
     layer: int
@@ -60,10 +65,18 @@ def with_norm(record: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Recipe(Readout):
-    """How a text becomes a vector: a readout, and a linear map fitted without labels, such as remove_top:3.
+    """How a text becomes a vector: a readout, a prompt, and a linear map that is fitted without labels.
 
-    A layer is only part of it: tokens, pooling and the map matter as much. With remove_top:3+static, the mean of the
-    token embeddings (layer 0), whitened, stands beside the layer's own vector, which makes it twice as wide.
+    Args:
+        layer: 0 is what enters the first block, k the output of block k.
+        norm: "raw", "normed" or "shipped".
+        tokens: which tokens count: "all", "no_first", "no_special" or "no_sinks".
+        pooling: "mean", "last", "first", "max" or "shipped".
+        transform: the linear map: "none", "center", "zscore", "remove_top:K", "whiten[:SHRINKAGE[:DIMENSIONS]]". With
+            "+static" at its end, whitened token embeddings are concatenated, which doubles the width.
+        normalize: whether vectors are scaled to length 1.
+        prompt: text put before every text.
+        max_length: longest input in tokens; None for the model's own limit.
     """
 
     transform: str = "none"
@@ -114,7 +127,12 @@ class Recipe(Readout):
 
     @classmethod
     def from_record(cls, record: Any, where: str) -> Self:
-        """From a JSON object; raises RunError where it is none, or a field is unknown or of another type."""
+        """Reads a JSON object; raises RunError if it is not a recipe, or has a field that is unknown or of another type.
+
+        Args:
+            record: the object.
+            where: its file, for error messages.
+        """
         require_shape(record, dict, where)
         record = with_norm(record)
         require_shape(record, SHAPE, where)
@@ -126,7 +144,11 @@ class Recipe(Readout):
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Reads a recipe's file, or the recipe in the answer of pick or in a folder made by export."""
+        """Reads a recipe from a JSON file, from the answer of `pick`, or from a folder made by `export`.
+
+        Args:
+            path: the file or folder.
+        """
         path = Path(path) / "layerwise.json" if Path(path).is_dir() else Path(path)
         try:
             record = parse_record(path.read_bytes(), str(path))

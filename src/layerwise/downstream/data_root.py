@@ -46,7 +46,17 @@ OLD_PAIR_NAMES = ("SprintDuplicateQuestions", "TwitterSemEval2015", "TwitterURLC
 
 @dataclass(frozen=True)
 class LocalTask:
-    """A task whose data lie in a data root."""
+    """A labelled task in a data root, as `layerwise.data` writes it.
+
+    Args:
+        name: name of the task.
+        type: kind of task, as mteb names it.
+        folder: where its files are.
+        subset: mteb's subset.
+        examples: number of test examples.
+        of: number of test examples before the cap.
+        revision: hash of the files' contents.
+    """
 
     name: str
     type: str
@@ -62,7 +72,11 @@ class LocalTask:
         return size_words(self.examples, self.of)
 
     def texts(self, splits: str = "*") -> list[str]:
-        """All texts in its files, in their order, as often as they occur."""
+        """All texts in its files, in order, duplicates included.
+
+        Args:
+            splits: which splits, as a file name pattern: "*" for all, "test" or "train".
+        """
         found: list[str] = []
         for path in sorted(Path(self.folder).glob(f"*/{splits}.parquet")):
             if path.parent.name == "default" != self.subset:

@@ -85,7 +85,15 @@ class Example:
 
 @dataclass(frozen=True)
 class Source:
-    """Where examples come from, in words, and how to go through them; can be gone through again and again."""
+    """A stream of examples that can be read again and again; `texts` makes one.
+
+    Args:
+        name: what it is called in messages and records.
+        rows: function that returns pairs of an id (or None) and an input (None for a blank row).
+        remote: whether reading it means downloading it.
+        options: options that open it again; empty if none do.
+        unit: what one input is called in messages.
+    """
 
     name: str
     rows: Callable[[], Iterable[tuple[str | None, Payload | None]]]  # id or None; None for a blank row
@@ -98,7 +106,11 @@ class Source:
         return self.examples()
 
     def examples(self, on_blank: Callable[[], None] = lambda: None) -> Iterator[Example]:
-        """The examples; `on_blank` is called for each blank row."""
+        """The examples, without blank rows.
+
+        Args:
+            on_blank: called for each blank row.
+        """
         for _, example in self.every_row():
             if example is None:
                 on_blank()
@@ -126,17 +138,30 @@ class Source:
         return ((given, payload) for given, payload in self.rows() if payload is not None)
 
     def count(self, at_most: int) -> tuple[int, bool]:
-        """How many examples there are, and whether that is all: counting stops at a number; it is not begun online."""
+        """How many examples there are, and whether that is all of them.
+
+        Args:
+            at_most: counting stops here. Remote data are not counted.
+        """
         found = at_most if self.remote else sum(1 for _ in islice(self.payloads(), at_most))
         return found, found < at_most
 
     def where(self, keep: Callable[[Payload], bool], description: str) -> "Source":
-        """Only the payloads that `keep` accepts."""
+        """Only the examples whose input passes a test.
+
+        Args:
+            keep: the test, a function of the input.
+            description: what is kept, for the name of the new source.
+        """
         kept = lambda: ((i, payload) for i, payload in self.payloads() if keep(payload))  # noqa: E731
         return replace(self, name=f"{self.name} ({description})", rows=kept)
 
     def first(self, n: int) -> "Source":
-        """The first n examples, and the blank rows among them."""
+        """The first n examples, with the blank rows among them.
+
+        Args:
+            n: how many.
+        """
 
         def rows() -> Iterator[tuple[str | None, Payload | None]]:
             left = n
@@ -149,7 +174,11 @@ class Source:
         return replace(self, name=f"{self.name} (first {n})", rows=rows)
 
     def sample(self, n: int) -> "Source":
-        """The n examples whose hashed ids are smallest: a fair sample that does not depend on the order."""
+        """A random sample: the n examples with the smallest hashed ids, whatever their order.
+
+        Args:
+            n: how many.
+        """
 
         def rows() -> Iterator[tuple[str | None, Payload]]:
             chosen = heapq.nsmallest(n, self, key=lambda example: example.key)

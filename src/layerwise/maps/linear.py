@@ -17,7 +17,12 @@ Moments = tuple[int, Tensor, Tensor]  # count, mean (D), scatter (D, D)
 
 @dataclass(frozen=True)
 class LinearMap:
-    """x -> W x + b, W (E, D), b (E), in float64."""
+    """A linear map with a bias, x -> W x + b, in float64.
+
+    Args:
+        weight: W, (E, D).
+        bias: b, (E,).
+    """
 
     weight: Tensor
     bias: Tensor

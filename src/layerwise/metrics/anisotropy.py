@@ -18,10 +18,20 @@ from layerwise.ops.spectrum import shares, spectrum
 
 
 def anisotropy(z: Tensor) -> Tensor:
-    """Mean cosine of all pairs of different rows: 0 when directions balance, 1 when all rows point one way.
+    """Mean cosine similarity of all pairs of different rows.
 
-    z (N, D) -> scalar, without the N x N matrix. Zero rows have no direction and do not count; nan where
-    fewer than two rows are left.
+    About 0 where directions balance out, 1 where all rows point the same way. Computed without the N x N matrix.
+
+    Args:
+        z: the vectors, (N, D). Zero rows have no direction and are left out.
+
+    Returns:
+        A scalar; nan where fewer than two rows are left.
+
+    Example:
+        >>> import torch
+        >>> layerwise.functional.anisotropy(torch.eye(3)).item()
+        0.0
     """
     if z.dim() != 2:
         raise InputError(f"expected a matrix (N, D), got shape {tuple(z.shape)}")
@@ -36,7 +46,20 @@ def mean_pairwise_cosine(total: Tensor, n: int) -> Tensor:
 
 
 def top_share(z: Tensor, *, rows: RowTreatment = "raw") -> Tensor:
-    """Share of the first eigenvalue in the sum of all: 1 when the rows lie on one line.  (..., N, D) -> (...)"""
+    """Share of the largest eigenvalue in the sum of all: 1 where the rows lie on one line.
+
+    Args:
+        z: the vectors, (..., N, D).
+        rows: what is done to the rows first: raw, unit (length 1), centered, or centered_unit.
+
+    Returns:
+        One number per matrix, shape (...); nan where every row is zero.
+
+    Example:
+        >>> import torch
+        >>> round(layerwise.functional.top_share(torch.eye(4)).item(), 4)
+        0.25
+    """
     return top_of_spectrum(spectrum(z, rows))
 
 

@@ -15,7 +15,16 @@ Perspective = Literal["information", "geometry", "invariance", "scale"]
 
 @dataclass(frozen=True)
 class Estimate:
-    """A score, the interval it lies in, how many examples made it and how many had no defined value."""
+    """A metric's value for one layer, with its interval and the number of examples behind it.
+
+    Args:
+        value: the value; nan where it is undefined.
+        n: examples behind the value.
+        skipped: examples for which the metric is undefined, such as prompts of one token.
+        ci_low: lower end of the 95 % interval; nan where there is none.
+        ci_high: upper end of the 95 % interval.
+        note: how exact the value is, where memory did not allow exact sums.
+    """
 
     value: float
     n: int
@@ -27,11 +36,40 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Metric:
-    """What a number of a layer means, what is kept of the layer for it, and how it is made of that.
+    """A metric: which numbers are read from each layer, and how they become one value per layer.
 
-    `rows` lists the row treatments it is defined for, the default first; `reading` says what to keep for one
-    of them, and `score` makes the estimate of what was kept. `larger_means` is what the number says, not what
-    is good: which way a metric is used to choose a layer is the business of a rule.
+    Pass metrics of your own to `scan(metrics=[...])`. `reading` and `score` are usually built from
+    `mean_over_prompts` and `mean_of` (a function of each prompt's tokens) or `pooled_rows` and `of_spectrum` (a
+    function of the eigenvalues of all pooled vectors).
+
+    Args:
+        name: name of the metric in tables, a plain identifier.
+        perspective: information, geometry, invariance or scale; the report groups metrics by it.
+        larger_means: what a larger value says about the layer, in a few words. It is not a judgement of quality.
+        reading: a function of the row treatment that returns what to read from each batch (a `Reading`).
+        score: a function of what was accumulated and of the row treatment that returns an `Estimate`.
+        cite: where the metric comes from.
+        unit: unit of the value, such as "nats"; empty for none.
+        spread: for metrics whose interval needs a reading of its own.
+        rows: the row treatments for which the metric is defined, the default first.
+
+    Raises:
+        InputError: the name is not an identifier, or `rows` is empty.
+
+    Example:
+        >>> def largest_norm(tokens, mask):  # (B, T, D), (B, T) -> (B,)
+        ...     return (tokens.norm(dim=-1) * mask).amax(dim=-1)
+        >>> metric = layerwise.Metric(
+        ...     name="largest_norm",
+        ...     perspective="scale",
+        ...     larger_means="a longer longest token",
+        ...     reading=layerwise.mean_over_prompts("largest_norm", largest_norm),
+        ...     score=layerwise.mean_of(),
+        ...     cite="this page",
+        ... )
+        >>> table = layerwise.scan(model, texts, metrics=[metric])
+        >>> [round(score.value, 1) > 0 for score in table]
+        [True, True, True, True]
     """
 
     name: str

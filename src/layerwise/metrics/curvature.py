@@ -11,10 +11,22 @@ from layerwise.ops.precision import hide_padding, require_finite, widen
 
 
 def curvature(tokens: Tensor, mask: Tensor) -> Tensor:
-    """Mean turning angle of each token path, in radians: 0 is a straight line, pi a full reversal.
+    """Mean angle between successive steps of each prompt's token path, in radians.
 
-    tokens (B, T, D), mask (B, T) -> (B,). A turn counts where three adjacent tokens count and both steps
-    move; nan where no turn does.
+    0 is a straight line, pi a full reversal. An angle counts where three adjacent tokens count and both steps move.
+
+    Args:
+        tokens: hidden states, (B, T, D).
+        mask: which tokens count, (B, T); padding is 0.
+
+    Returns:
+        One number per prompt, (B,); nan where no angle counts.
+
+    Example:
+        >>> import torch
+        >>> square = torch.tensor([[[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]]])
+        >>> round(layerwise.functional.curvature(square, torch.ones(1, 4)).item(), 4)
+        1.5708
     """
     tokens, mask = hide_padding(widen(tokens), mask.bool()), mask.bool()
     steps = tokens[:, 1:] - tokens[:, :-1]  # (B, T-1, D)

@@ -15,9 +15,22 @@ from layerwise.ops.spectrum import collision_entropy, eigenvalues, renyi_entropy
 
 
 def joint_entropy(a: Tensor, b: Tensor, alpha: float = 1.0) -> Tensor:
-    """S_alpha of the entrywise product of both views' N x N Gram matrices of unit rows, in nats, in float64.
+    """Matrix-based entropy of two views together, in nats.
 
-    a, b (N, D) -> scalar.
+    S_alpha of the entrywise product of both views' N x N Gram matrices of unit rows.
+
+    Args:
+        a: the first view of each example, (N, D).
+        b: the second view of the same examples, (N, D).
+        alpha: order of the entropy.
+
+    Returns:
+        A scalar, computed in float64.
+
+    Example:
+        >>> import torch
+        >>> round(layerwise.functional.joint_entropy(torch.eye(4), torch.eye(4)).item(), 4)
+        1.3863
     """
     a, b = paired_unit_rows(double(a), double(b))
     return kernel_entropy((a @ a.mT) * (b @ b.mT), alpha)
@@ -33,11 +46,26 @@ def kernel_entropy(kernel: Tensor, alpha: float) -> Tensor:
 def dime(
     a: Tensor, b: Tensor, *, alpha: float = 1.0, permutations: int | Sequence[Sequence[int]] = 10, seed: int = 0
 ) -> Tensor:
-    """Joint entropy with the pairing broken minus joint entropy, in nats: high when pairs are uniquely aligned.
+    """How much joint entropy grows when the pairing of two views is broken, in nats.
 
-    a, b (N, D) -> scalar, float64 inside. `permutations` is how many seeded shuffles of b to average over, or
-    the shuffles themselves. Near 0 for unrelated views, and for views that are all alike; may fall a little
-    below 0 for few pairs. It depends on N: compare only equal N.
+    High where each row of `a` matches its own row of `b` and no other. Near 0 for unrelated views, and for views that
+    are all alike; slightly below 0 is possible for few pairs. It depends on N: compare only equal N.
+
+    Args:
+        a: the first view of each example, (N, D).
+        b: the second view of the same examples, (N, D).
+        alpha: order of the entropy.
+        permutations: how many seeded shuffles of `b` to average over, or the shuffles themselves.
+        seed: seed of the shuffles.
+
+    Returns:
+        A scalar, computed in float64.
+
+    Example:
+        >>> import torch
+        >>> a = torch.randn(50, 8, generator=torch.Generator().manual_seed(0))
+        >>> layerwise.functional.dime(a, a).item() > layerwise.functional.dime(a, a.flip(0)).item()
+        True
     """
     a, b = paired_unit_rows(double(a), double(b))
     of_a, of_b = a @ a.mT, b @ b.mT  # (N, N)

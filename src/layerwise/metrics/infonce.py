@@ -25,10 +25,25 @@ def paired_unit_rows(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 def infonce(
     a: Tensor, b: Tensor, *, temperature: float = 0.1, direction: Literal["both", "a_to_b", "b_to_a"] = "both"
 ) -> Tensor:
-    """Cross-entropy, in nats, of finding row i of b from row i of a by cosine / temperature: a loss, 0 is perfect.
+    """InfoNCE loss between two views, in nats: 0 is perfect alignment.
 
-    a, b (N, D) -> scalar; log N when all rows are alike. log N minus it bounds the views' mutual information
-    from below. It depends on N: compare only equal N.
+    The cross-entropy of finding row i of b, given row i of a, by cosine similarity / temperature. log N where all
+    rows are alike; log N minus the loss is a lower bound of the views' mutual information. It depends on N: compare
+    only equal N.
+
+    Args:
+        a: the first view of each example, (N, D).
+        b: the second view of the same examples, (N, D).
+        temperature: divides the cosine similarities.
+        direction: a_to_b, b_to_a, or both (their mean).
+
+    Returns:
+        A scalar.
+
+    Example:
+        >>> import torch
+        >>> round(layerwise.functional.infonce(torch.ones(8, 3), torch.ones(8, 3)).item(), 4)
+        2.0794
     """
     if not temperature > 0:
         raise InputError(f"temperature={temperature} must be above 0; the paper uses 0.1")

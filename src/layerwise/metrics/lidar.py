@@ -18,11 +18,23 @@ RIDGE = 1e-4
 
 
 def lidar(views: Tensor, *, ridge: float = RIDGE) -> Tensor:
-    """Effective number of directions that separate prompts, given how their own views scatter.
+    """LiDAR: the effective number of directions that separate prompts, given how much their own views scatter.
 
-    views (n, q, D): q views of n prompts -> scalar, float64 inside; exp of the entropy of the eigenvalues of
-    S_w^(-1/2) S_b S_w^(-1/2), with S_b / n and S_w / (n q) + ridge I. nan for fewer than two prompts or where
-    all prompts have one mean.
+    exp of the entropy of the normalized eigenvalues of S_w^(-1/2) S_b S_w^(-1/2), where S_b is the scatter between
+    prompts divided by n, and S_w the scatter within prompts divided by (n q), plus `ridge` times the identity.
+
+    Args:
+        views: q perturbed views of each of n prompts, (n, q, D).
+        ridge: added to the diagonal of the within-prompt scatter.
+
+    Returns:
+        A scalar, computed in float64; nan for fewer than two prompts, or where all prompts have the same mean.
+
+    Example:
+        >>> import torch
+        >>> views = torch.randn(20, 4, 3, generator=torch.Generator().manual_seed(0))
+        >>> 1 <= layerwise.functional.lidar(views).item() <= 3
+        True
     """
     if views.dim() != 3 or 0 in views.shape:
         raise InputError(f"expected views (n, q, D), all at least 1; got shape {tuple(views.shape)}")

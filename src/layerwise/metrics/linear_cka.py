@@ -14,9 +14,22 @@ from layerwise.ops.rows import treat_rows
 
 
 def linear_cka(a: Tensor, b: Tensor) -> Tensor:
-    """Linear centred kernel alignment of two sets of rows of the same examples: 0 unrelated, 1 the same shape.
+    """Linear centered kernel alignment (CKA) of two representations of the same examples.
 
-    a (N, D), b (N, E) -> scalar, float64 inside; nan where one side has no spread.
+    0 where they are unrelated, 1 where one is a rotation and scaling of the other.
+
+    Args:
+        a: one representation, (N, D).
+        b: another of the same N examples, (N, E).
+
+    Returns:
+        A scalar, computed in float64; nan where one side has no spread.
+
+    Example:
+        >>> import torch
+        >>> a = torch.randn(30, 5, generator=torch.Generator().manual_seed(0))
+        >>> round(layerwise.functional.linear_cka(a, 2 * a).item(), 4)
+        1.0
     """
     if a.dim() != 2 or b.dim() != 2 or len(a) != len(b) or len(a) == 0:
         raise InputError(f"expected (N, D) and (N, E), rows of the same N; got {tuple(a.shape)}, {tuple(b.shape)}")

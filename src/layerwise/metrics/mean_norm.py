@@ -10,7 +10,20 @@ from layerwise.ops.precision import require_finite, widen
 
 
 def mean_norm(tokens: Tensor, mask: Tensor) -> Tensor:
-    """Mean Euclidean length of the tokens that count.  tokens (B, T, D), mask (B, T) -> (B,); nan where none counts."""
+    """Mean Euclidean norm of each prompt's tokens.
+
+    Args:
+        tokens: hidden states, (B, T, D).
+        mask: which tokens count, (B, T); padding is 0.
+
+    Returns:
+        One number per prompt, (B,); nan where no token counts.
+
+    Example:
+        >>> import torch
+        >>> layerwise.functional.mean_norm(torch.tensor([[[3.0, 4.0], [0.0, 0.0]]]), torch.tensor([[1, 0]])).item()
+        5.0
+    """
     lengths = torch.where(mask.bool(), widen(tokens).norm(dim=-1), 0.0)  # (B, T)
     require_finite(lengths, "the tokens")
     return lengths.sum(dim=-1) / mask.sum(dim=-1)

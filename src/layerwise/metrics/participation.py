@@ -11,7 +11,22 @@ from layerwise.ops.spectrum import matrix_entropy, renyi_entropy
 
 
 def participation(z: Tensor, *, rows: RowTreatment = "raw") -> Tensor:
-    """exp of the entropy of order 2 of the rows: (sum l)^2 / sum l^2 over the eigenvalues.  (..., N, D) -> (...)"""
+    """Participation ratio: (sum l)^2 / sum l^2 over the eigenvalues l of the rows' Gram matrix.
+
+    Equal to exp of the matrix-based entropy of order 2.
+
+    Args:
+        z: the vectors, (..., N, D).
+        rows: what is done to the rows first: raw, unit (length 1), centered, or centered_unit.
+
+    Returns:
+        One number per matrix, shape (...), between 1 and the rank; nan where every row is zero.
+
+    Example:
+        >>> import torch
+        >>> round(layerwise.functional.participation(torch.eye(4)).item(), 4)
+        4.0
+    """
     return matrix_entropy(z, 2, rows=rows).exp()
 
 

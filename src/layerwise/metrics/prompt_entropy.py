@@ -13,17 +13,41 @@ from layerwise.ops.spectrum import matrix_entropy
 
 
 def prompt_entropy(tokens: Tensor, mask: Tensor, *, rows: RowTreatment = "raw") -> Tensor:
-    """S_1 of the tokens of each prompt, in nats: 0 when they lie on one line, at most log min(T, D).
+    """Matrix-based entropy of the tokens of each prompt, in nats.
 
-    tokens (B, T, D), mask (B, T) -> (B,); nan where fewer than two tokens count or all of them are zero.
+    0 where all tokens lie on one line; at most log min(T, D).
+
+    Args:
+        tokens: hidden states, (B, T, D).
+        mask: which tokens count, (B, T); padding is 0.
+        rows: what is done to the rows first: raw, unit (length 1), centered, or centered_unit.
+
+    Returns:
+        One number per prompt, (B,); nan where fewer than two tokens count or all of them are zero.
+
+    Example:
+        >>> import torch
+        >>> round(layerwise.functional.prompt_entropy(torch.eye(4)[None], torch.ones(1, 4)).item(), 4)
+        1.3863
     """
     return torch.where(mask.sum(dim=-1) >= 2, matrix_entropy(tokens, rows=rows, mask=mask), torch.nan)
 
 
 def normalized_prompt_entropy(tokens: Tensor, mask: Tensor, *, rows: RowTreatment = "raw") -> Tensor:
-    """Prompt entropy as a share of the most it can be: 0 to 1, so that prompts of different length compare.
+    """Prompt entropy divided by its maximum: 0 to 1, so that prompts of different length can be compared.
 
-    tokens (B, T, D), mask (B, T) -> (B,); nan where prompt entropy is, and where its bound is log 1.
+    Args:
+        tokens: hidden states, (B, T, D).
+        mask: which tokens count, (B, T); padding is 0.
+        rows: what is done to the rows first: raw, unit (length 1), centered, or centered_unit.
+
+    Returns:
+        One number per prompt, (B,); nan where prompt entropy is nan, and where its maximum is log 1.
+
+    Example:
+        >>> import torch
+        >>> round(layerwise.functional.normalized_prompt_entropy(torch.eye(4)[None], torch.ones(1, 4)).item(), 4)
+        1.0
     """
     return both_entropies(tokens, mask, rows=rows)[:, 1]
 

@@ -29,10 +29,15 @@ PIECE_ELEMENTS = {"cpu": 2**18}
 
 @dataclass(frozen=True)
 class LayerBatch:
-    """One layer's view of B examples. View 0 is the original; views 1, 2, ... are its perturbed copies.
+    """The hidden states of one layer for a batch of B examples.
 
-    keys (B,) hashed ids; tokens (B, T, D) of the originals and mask (B, T) of those that count; pooled
-    (B, V, D), one row a view.
+    View 0 is the original example; views 1, 2, and so on are its perturbed copies.
+
+    Args:
+        keys: hashed ids of the examples, (B,).
+        tokens: hidden states of the originals, (B, T, D).
+        mask: which tokens count, (B, T).
+        pooled: one pooled vector per view, (B, V, D).
     """
 
     keys: Tensor
@@ -41,7 +46,7 @@ class LayerBatch:
     pooled: Tensor
 
     def pieces(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Tokens and mask a few prompts at a time: what a metric needs in passing stays small, and in the cache."""
+        """Tokens and mask of a few prompts at a time, so that intermediate results stay small and in the cache."""
         elements = PIECE_ELEMENTS.get(self.tokens.device.type, 2**24)
         step = max(1, elements // max(1, self.tokens[0].numel())) if len(self.tokens) else 1
         return zip(torch.split(self.tokens, step), torch.split(self.mask, step), strict=True)
@@ -49,19 +54,23 @@ class LayerBatch:
 
 @dataclass(frozen=True)
 class Reading:
-    """What is read of a batch, and the accumulator that keeps it.
+    """What is read from each batch of a layer, and the accumulator that keeps it.
 
-    `read` reduces a batch to the few numbers that the accumulator's `update` takes; `start` makes that
-    accumulator for width D. Reading and keeping are two steps, so that a batch that fails half way through
-    the layers leaves no trace. `of` says whether it looks at the tokens of each prompt or at one pooled row a
-    view; `views` counts the perturbed copies it needs beside the original. A reading of numbers a prompt
-    names them in `columns`, so that they can also be kept prompt by prompt. `finish` turns what was kept into
-    what scores are made of, once for all metrics that share it.
+    Reading and accumulating are two steps, so that a batch that fails half-way through the layers leaves no trace.
 
-    A reading is known by what it computes: its name, its metric's name and a hash of its code, so two readings of one
-    name are kept apart, and one whose code was changed does not go on with what the old one kept. Where `shared` is
-    true, the name alone says what is computed, and all metrics with a reading of that name share what is kept:
-    layerwise's own readings do.
+    A reading is identified by its name, its metric's name and a hash of its code: two readings with one name are kept
+    apart, and a reading whose code changed does not continue what the old code accumulated. With `shared`, the name
+    alone identifies it, and all metrics with a reading of that name share one accumulator; layerwise's own readings do.
+
+    Args:
+        name: name of the reading.
+        of: "tokens" (the tokens of each prompt) or "pooled" (one vector per view).
+        start: makes the accumulator for width D.
+        read: reduces a batch to the tensors that the accumulator's `update` takes.
+        views: how many perturbed copies it needs beside the original.
+        columns: names of the numbers that it computes per prompt, so that they can be kept prompt by prompt.
+        finish: turns what was accumulated into what scores are computed from, once for all metrics that share it.
+        shared: whether metrics share what was accumulated under this name.
     """
 
     name: str
@@ -74,7 +83,11 @@ class Reading:
     shared: bool = False
 
     def key(self, metric: str) -> str:
-        """The name under which it is kept for a metric."""
+        """The name under which it is accumulated for a metric.
+
+        Args:
+            metric: name of the metric.
+        """
         return self.name if self.shared else f"{self.name}@{metric}#{code_hash(self.start, self.read)}"
 
 
@@ -103,7 +116,22 @@ def prompt_numbers(
 def mean_over_prompts(
     name: str, function: Callable[[Tensor, Tensor], Tensor], *, shared: bool = False
 ) -> Callable[[RowTreatment], Reading]:
-    """The mean over prompts of function(tokens (B, T, D), mask (B, T)) -> (B,), on rows treated as asked."""
+    """A reading for `Metric`: the mean over prompts of a function of each prompt's tokens.
+
+    Args:
+        name: name of the number, usually that of the metric.
+        function: takes hidden states (B, T, D) and a mask of the tokens that count (B, T), returns one number per
+            prompt (B,); nan where it is undefined, which is counted as skipped.
+        shared: whether the name alone identifies the reading; leave it False for metrics of your own.
+
+    Returns:
+        What `Metric(reading=...)` takes: a function of the row treatment that returns a `Reading`.
+
+    Example:
+        >>> reading = layerwise.mean_over_prompts("length", lambda tokens, mask: mask.sum(dim=-1).float())
+        >>> reading("raw").columns
+        ('length',)
+    """
 
     def reading(rows: RowTreatment) -> Reading:
         def treated(tokens: Tensor, mask: Tensor) -> Tensor:
@@ -115,7 +143,20 @@ def mean_over_prompts(
 
 
 def pooled_rows(rows: RowTreatment) -> Reading:
-    """The second moment of the originals' rows; for centred unit rows, which need the final mean, a sample."""
+    """A reading for `Metric`: the second moment of the pooled vectors of all prompts.
+
+    Centered unit rows need the final mean, so they are computed from a sample of 2,048 vectors.
+
+    Args:
+        rows: the row treatment: raw, unit, centered or centered_unit.
+
+    Returns:
+        A `Reading` whose result holds the eigenvalues, for `of_spectrum`.
+
+    Example:
+        >>> layerwise.pooled_rows("raw").of
+        'pooled'
+    """
     if rows == "centered_unit":
         return replace(row_sample(rows), finish=spectrum_of_sample)
 

@@ -19,7 +19,18 @@ Score = Callable[[Any, RowTreatment], Estimate]
 
 
 def mean_of(column: int = 0) -> Score:
-    """The mean over prompts of one column of a running mean."""
+    """A score for `Metric`: the mean over prompts of a number, with its 95 % interval.
+
+    Args:
+        column: which of the reading's numbers, counted from 0.
+
+    Returns:
+        What `Metric(score=...)` takes.
+
+    Example:
+        >>> callable(layerwise.mean_of())
+        True
+    """
 
     def score(kept: RunningMean, rows: RowTreatment) -> Estimate:
         n = int(kept.count[column])
@@ -31,7 +42,26 @@ def mean_of(column: int = 0) -> Score:
 
 
 def of_spectrum(function: Callable[[Tensor], Tensor]) -> Score:
-    """A function of the eigenvalues of all pooled rows, treated as asked."""
+    """A score for `Metric`: a function of the eigenvalues of all pooled vectors.
+
+    Args:
+        function: takes the eigenvalues in ascending order, returns a scalar tensor.
+
+    Returns:
+        What `Metric(score=...)` takes, together with `reading=pooled_rows`.
+
+    Example:
+        >>> condition = layerwise.Metric(
+        ...     name="largest_share",
+        ...     perspective="geometry",
+        ...     larger_means="one direction dominates",
+        ...     reading=layerwise.pooled_rows,
+        ...     score=layerwise.of_spectrum(lambda values: values[-1] / values.sum()),
+        ...     cite="this page",
+        ... )
+        >>> len(layerwise.scan(model, texts, metrics=[condition]))
+        4
+    """
 
     def score(kept: Spectrum, rows: RowTreatment) -> Estimate:
         return Estimate(float(function(kept.values)) if kept.n else math.nan, kept.n, kept.skipped, note=kept.note)

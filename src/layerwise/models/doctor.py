@@ -18,7 +18,13 @@ CLOSE = 1e-4  # relative: what reordered sums may differ by in float32
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked at: its verdict, and what was seen."""
+    """One check of `doctor`: its verdict and what was seen.
+
+    Args:
+        verdict: "ok", "note" or "wrong".
+        subject: what was checked.
+        seen: what was found, in words.
+    """
 
     verdict: Literal["ok", "note", "wrong"]
     subject: str

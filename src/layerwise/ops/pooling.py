@@ -3,14 +3,25 @@
 import torch
 from torch import Tensor
 
-from layerwise.core.checks import POOLINGS, require_word
+from layerwise.core.checks import POOLINGS, PoolingWord, require_word
 from layerwise.ops.precision import widen
 
 
-def pool(hidden: Tensor, mask: Tensor, pooling: str = "mean") -> Tensor:
-    """One row a prompt, from the tokens that count; nan where none does.
+def pool(hidden: Tensor, mask: Tensor, pooling: PoolingWord = "mean") -> Tensor:
+    """One vector per prompt, from the tokens that count.
 
-    hidden (..., T, D), mask (..., T) -> (..., D) in at least float32.
+    Args:
+        hidden: hidden states, (..., T, D).
+        mask: which tokens count, (..., T); padding is 0.
+        pooling: mean, last, first or max over the tokens that count.
+
+    Returns:
+        (..., D) in float32 or wider; nan where no token counts.
+
+    Example:
+        >>> import torch
+        >>> layerwise.functional.pool(torch.tensor([[[1.0], [3.0], [9.0]]]), torch.tensor([[1, 1, 0]])).item()
+        2.0
     """
     require_word("pooling", pooling, POOLINGS)
     hidden, mask = widen(hidden), mask.bool()

@@ -31,10 +31,20 @@ def center_rows(z: Tensor, mask: Tensor) -> Tensor:
 
 
 def treat_rows(z: Tensor, rows: RowTreatment = "raw", mask: Tensor | None = None) -> Tensor:
-    """The matrix a metric sees: z with rows `raw`, `unit`, `centered` or `centered_unit`.
+    """The matrix that a metric sees, after a row treatment.
 
-    z (..., N, D), mask (..., N) of rows that count -> (..., N, D) in at least float32, with zeros in the
-    rows that do not count, so that they add nothing to a Gram matrix.
+    Args:
+        z: the vectors, (..., N, D).
+        rows: raw (as they are), unit (each of length 1), centered (minus their mean), or centered_unit (both).
+        mask: which rows count, (..., N); all where it is None.
+
+    Returns:
+        (..., N, D) in float32 or wider. Rows that do not count are zero, so that they add nothing to a Gram matrix.
+
+    Example:
+        >>> import torch
+        >>> layerwise.functional.treat_rows(torch.tensor([[3.0, 4.0]]), "unit").tolist()
+        [[0.6000..., 0.8000...]]
     """
     require_word("rows", rows, ROW_TREATMENTS)
     if z.dim() < 2:

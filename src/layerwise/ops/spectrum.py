@@ -57,7 +57,21 @@ def shifted_singular_values(gram: Tensor) -> Tensor:
 
 
 def spectrum(z: Tensor, rows: RowTreatment = "raw", mask: Tensor | None = None) -> Tensor:
-    """Non-negative eigenvalues of ZZ' (the squared singular values of Z), ascending.  (..., N, D) -> (..., n)"""
+    """Eigenvalues of ZZ', the squared singular values of Z.
+
+    Args:
+        z: the vectors, (..., N, D).
+        rows: what is done to the rows first: raw, unit (length 1), centered, or centered_unit.
+        mask: which rows count, (..., N); all where it is None.
+
+    Returns:
+        Non-negative eigenvalues in ascending order, (..., min(N, D)).
+
+    Example:
+        >>> import torch
+        >>> layerwise.functional.spectrum(torch.diag(torch.tensor([1.0, 2.0, 3.0]))).round().tolist()
+        [1.0, 4.0, 9.0]
+    """
     if z.dim() >= 2 and 0 in z.shape[-2:]:
         raise InputError(f"an empty matrix {tuple(z.shape)} has no spectrum; pass at least one row")
     width = z.shape[-1]
@@ -101,11 +115,27 @@ def collision_entropy(gram: Tensor) -> Tensor:
 
 
 def matrix_entropy(z: Tensor, alpha: float = 1.0, *, rows: RowTreatment = "raw", mask: Tensor | None = None) -> Tensor:
-    """Matrix-based entropy S_alpha of the rows of z, in nats: 0 when they lie on one line, at most log min(N, D).
+    """Matrix-based (Renyi) entropy S_alpha of the rows of z, in nats.
 
-    z (..., N, D), mask (..., N) of rows that count -> (...) in float32 or, given float64, in float64. Orders below 1,
-    which weigh small eigenvalues most, are computed in float64 whatever z is. nan where every row is zero; raises on
-    NaN, infinity and empty input.
+    0 where all rows lie on one line; at most log min(N, D).
+
+    Args:
+        z: the vectors, (..., N, D).
+        alpha: order of the entropy. Orders below 1, which weigh small eigenvalues most, are computed in float64.
+        rows: what is done to the rows first: raw, unit (length 1), centered, or centered_unit.
+        mask: which rows count, (..., N); all where it is None.
+
+    Returns:
+        One number per matrix, shape (...), in float32 or, given float64, in float64; nan where every row is zero.
+
+    Raises:
+        NotFiniteError: z holds NaN or infinity.
+        InputError: z is empty.
+
+    Example:
+        >>> import torch
+        >>> round(layerwise.functional.matrix_entropy(torch.eye(4)).item(), 4)
+        1.3863
     """
     if alpha == 2 and 0 not in z.shape:
         return collision_entropy(small_gram(treat_rows(z, rows, mask)))
@@ -115,10 +145,21 @@ def matrix_entropy(z: Tensor, alpha: float = 1.0, *, rows: RowTreatment = "raw",
 
 
 def effective_rank(z: Tensor, *, rows: RowTreatment = "raw", mask: Tensor | None = None) -> Tensor:
-    """Effective rank of Roy and Vetterli: exp of the Shannon entropy of the singular values' shares.
+    """Effective rank of Roy and Vetterli: exp of the Shannon entropy of the normalized singular values.
 
-    z (..., N, D) -> (...), between exp(S_1) and the rank, in float32 or, given float64, in float64; float64 inside,
-    since roots magnify the noise of small eigenvalues. nan where every row is zero.
+    Args:
+        z: the vectors, (..., N, D).
+        rows: what is done to the rows first: raw, unit (length 1), centered, or centered_unit.
+        mask: which rows count, (..., N); all where it is None.
+
+    Returns:
+        One number per matrix, shape (...), between 1 and the rank; nan where every row is zero. Computed in float64,
+        because square roots magnify the noise of small eigenvalues.
+
+    Example:
+        >>> import torch
+        >>> round(layerwise.functional.effective_rank(torch.eye(4)).item(), 4)
+        4.0
     """
     return rank_of_spectrum(exact_spectrum(z, rows, mask)).to(widen(z))
 

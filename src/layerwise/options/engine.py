@@ -16,10 +16,14 @@ GROUP = HOW_IT_RUNS
 
 @dataclass(frozen=True)
 class Cluster:
-    """Which Ray cluster, and how large its workers are.
+    """Which Ray cluster to use, and how large its workers are.
 
-    Without an address, the cluster that RAY_ADDRESS names (as under `ray job submit`), else one that is started here
-    for the time of the run; `auto` is the one that runs on this machine. Without a number, as many workers as fit.
+    Args:
+        address: "auto" for the cluster on this machine, or host:port. None takes the one that RAY_ADDRESS names, or
+            starts one for the time of the run.
+        workers: how many processes hold the model; None is as many as fit.
+        cpus_per_worker: CPUs, and threads, of each worker.
+        gpus_per_worker: GPUs of each worker; 0.5 puts two workers on one GPU.
     """
 
     address: Annotated[

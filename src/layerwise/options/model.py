@@ -11,7 +11,18 @@ GROUP = "the model"
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """Which model to load and how; enough to load the same one again in another process."""
+    """A model and how it is loaded.
+
+    Args:
+        name: hub id, or a folder with config.json and model.safetensors.
+        revision: branch, tag or commit on the hub.
+        dtype: number type of the weights: float32, bfloat16, float16 or float64.
+        device: cpu, cuda, cuda:1, mps, or auto (what the machine has).
+        device_map: auto spreads a large model over devices (needs accelerate).
+        trust_remote_code: whether to run code that comes with the model.
+        adapter: folder of a PEFT adapter to merge into the weights (needs peft).
+        part: which stack to read of a model that has two, such as encoder.
+    """
 
     name: Annotated[str, Option("hub id or folder with config.json and model.safetensors")]
     revision: Annotated[str | None, Option("branch, tag or commit on the hub", group=GROUP)] = None

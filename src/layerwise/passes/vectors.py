@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 import torch
 from torch import Tensor
 
-from layerwise.core.checks import SHIPPED
+from layerwise.core.checks import SHIPPED, PoolingWord
 from layerwise.core.errors import NotFiniteError
 from layerwise.core.recipe import Readout
 from layerwise.inputs.source import Example
@@ -39,7 +40,7 @@ class PoolingConsumer:
                 states = states_by_norm[readout.norm]
                 mask = counted_tokens(states, real, special, readout.tokens)
                 mask = torch.where(mask.any(dim=-1, keepdim=True), mask, real)  # a vector is owed to every example
-                self.read[readout] = pool(states, mask, readout.pooling)[:, 0]  # (B, D)
+                self.read[readout] = pool(states, mask, cast(PoolingWord, readout.pooling))[:, 0]  # (B, D)
 
     def shipped_rows(self, hidden: Tensor, batch: Batch) -> Tensor:
         """The model's own vectors, from what its last block put out: (B, E)."""

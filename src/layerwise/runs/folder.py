@@ -52,7 +52,14 @@ def is_run(given: object) -> bool:
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run. What lies beside its table is read when it is asked for."""
+    """A finished run: its table, and whatever lies beside it, read on demand.
+
+    Args:
+        table: the rows.
+        folder: where the run lies; None for a table in memory.
+        name: path or url of the folder as it was given, without secrets.
+        records: records of a table in memory, by file name.
+    """
 
     table: LayerTable
     folder: Folder | None = None  # None: a table in memory
@@ -61,7 +68,11 @@ class Run:
 
     @classmethod
     def open(cls, given: "Run | LayerTable | str | Path") -> "Run":
-        """A run from its folder's path or url, or from a table; raises RunError where it is missing or damaged."""
+        """Opens a run; raises RunError if it is missing or damaged.
+
+        Args:
+            given: path or url of the folder, a table, or a run.
+        """
         if isinstance(given, Run):
             return given
         if isinstance(given, LayerTable):

@@ -10,11 +10,23 @@ from layerwise.core.formats import require_shape
 
 @dataclass(frozen=True)
 class ModelRef:
-    """Which model: where it was found, how it was loaded, and a hash of everything that decides its numbers.
+    """Which model made a number: name, how it was loaded, and a fingerprint of everything that affects its numbers.
 
-    Equal fingerprints, equal numbers. One begins with `files-` where it was made from the files that were loaded
-    (weights, config, tokenizer, adapter, the modules shipped beside them) and with `memory-` for a model object.
-    Records of the first version have neither beginning, and are equal to nothing made since.
+    Equal fingerprints mean equal numbers. A fingerprint starts with `files-` if it is a hash of the loaded files
+    (weights, config, tokenizer, adapter, shipped modules), and with `memory-` for a model object. Records of the first
+    version have neither prefix and match nothing made since.
+
+    Args:
+        name: hub id, folder or class name.
+        revision: commit, branch or tag.
+        fingerprint: the hash.
+        family: the model type of its config.
+        depth: number of blocks.
+        width: size of the hidden states.
+        dtype: number type of the weights.
+        device: where it ran.
+        adapter: folder of the PEFT adapter, if any.
+        part: which stack of an encoder-decoder model.
     """
 
     name: str
@@ -29,7 +41,11 @@ class ModelRef:
     part: str = ""
 
     def same_as(self, other: "ModelRef") -> bool:
-        """True if both are known to be one model, byte by byte."""
+        """True if both are known to be the same model, byte by byte.
+
+        Args:
+            other: the other model.
+        """
         return bool(self.fingerprint) and self.fingerprint == other.fingerprint
 
     def to_record(self) -> dict[str, Any]:
@@ -37,7 +53,12 @@ class ModelRef:
 
     @classmethod
     def from_record(cls, record: Any, where: str) -> Self:
-        """From a JSON object; one without a name is damaged, other fields may be missing."""
+        """Reads a JSON object; other fields than the name may be missing.
+
+        Args:
+            record: the object.
+            where: its file, for error messages.
+        """
         require_shape(record, MODEL_SHAPE, where)
         if "name" not in record:
             raise RunError(f"{where} does not say which model made it; make the run again")
@@ -49,9 +70,14 @@ MODEL_SHAPE = {f.name: f.type for f in fields(ModelRef)}  # of a model in a reco
 
 @dataclass(frozen=True)
 class DataRef:
-    """Which data: what they are called, a hash of the ids and contents of all examples, and what opens them again.
+    """Which data a number was measured on.
 
     The fingerprint is the number of examples and the sum of their digests, so it does not depend on their order.
+
+    Args:
+        name: file, data set or description.
+        fingerprint: hash of the ids and contents of all examples.
+        options: the options that open the same data again.
     """
 
     name: str
@@ -59,7 +85,11 @@ class DataRef:
     options: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     def same_as(self, other: "DataRef") -> bool:
-        """True if both are known to be the same examples under the same ids."""
+        """True if both are known to be the same examples under the same ids.
+
+        Args:
+            other: the other data.
+        """
         return bool(self.fingerprint) and self.fingerprint == other.fingerprint
 
     def to_record(self) -> dict[str, Any]:

@@ -8,7 +8,38 @@ from typing import Any
 
 @dataclass(frozen=True)
 class LayerScore:
-    """One number of one layer, and everything that decides what it means."""
+    """One number of one layer, and everything that affects what it means: a row of a `LayerTable`.
+
+    Args:
+        model: name of the model.
+        layer: 0 is what enters the first block, k the output of block k.
+        depth: layer / number of blocks.
+        norm: "raw", "normed" (after the model's final norm) or "shipped" (the model's own output).
+        tokens: which tokens counted.
+        pooling: how tokens became one vector; "-" for metrics of tokens.
+        rows: what was done to the vectors before the metric; "-" for task scores.
+        metric: name of the metric or task.
+        value: the number; nan where it is undefined.
+        n: examples behind the value.
+        skipped: examples for which it is undefined.
+        ci_low: lower end of the 95 % interval; nan where there is none.
+        ci_high: upper end of the 95 % interval.
+        revision: revision of the model.
+        data: name of the data, or type and main score of the task.
+        dtype: number type of the weights.
+        condition: what was done to the inputs, such as repeat_one; "" for nothing.
+        level: how strongly it was done.
+        transform: the linear map that was applied to pooled vectors.
+        missing: examples that could not be computed and were left out of the run.
+        note: how exact the value is, where memory did not allow exact sums.
+        normalize: whether vectors were scaled to length 1.
+        prompt: text put before every text.
+        fit: what the linear map was fitted on: "task", or a hash of the texts; "" without a map.
+        max_length: longest input in tokens.
+        model_hash: fingerprint of the model.
+        data_hash: fingerprint of the examples, or of the task's data.
+        settings_hash: hash of further settings that affect the number: seed, views, prompts by role.
+    """
 
     model: str
     layer: int

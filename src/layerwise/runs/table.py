@@ -23,7 +23,14 @@ DEEPEST = 100_000  # no model has more layers; a larger number is damage, and ta
 
 @dataclass(frozen=True)
 class LayerTable:
-    """Scores of layers, tidy: one row a layer, metric and setting; `run` says how they were made."""
+    """Scores of layers as a tidy table: one row per layer, metric and setting.
+
+    Printing it, or showing it in a notebook, gives one line per curve.
+
+    Args:
+        scores: the rows.
+        run: how they were made: model, data, options, versions.
+    """
 
     scores: tuple[LayerScore, ...]
     run: Mapping[str, Any] = field(default_factory=dict)
@@ -35,14 +42,22 @@ class LayerTable:
         return iter(self.scores)
 
     def where(self, **wanted: Any) -> Self:
-        """The rows whose columns have these values: table.where(metric="curvature", norm="raw")."""
+        """The rows whose columns have the given values.
+
+        Args:
+            wanted: columns and their values, such as metric="curvature", norm="raw".
+        """
         if unknown := set(wanted) - set(COLUMNS):
             raise InputError(f"no column {', '.join(sorted(unknown))}; a row has {', '.join(COLUMNS)}")
         rows = tuple(s for s in self.scores if all(getattr(s, name) == value for name, value in wanted.items()))
         return type(self)(rows, self.run)
 
     def named(self, model: str) -> Self:
-        """The same rows under another name of the model."""
+        """The same rows under another model name.
+
+        Args:
+            model: the new name.
+        """
         return type(self)(tuple(replace(s, model=model) for s in self.scores), self.run)
 
     def curves(self) -> dict[tuple[str, ...], list[LayerScore]]:
@@ -75,7 +90,11 @@ class LayerTable:
 
     @classmethod
     def join(cls, tables: Iterable["LayerTable"]) -> Self:
-        """The rows of several tables under each other; the runs are listed."""
+        """The rows of several tables in one.
+
+        Args:
+            tables: the tables, in order.
+        """
         tables = list(tables)
         run = {"kind": "joined", "runs": [dict(table.run) for table in tables]}
         return cls(tuple(s for table in tables for s in table.scores), run)
@@ -91,9 +110,13 @@ class LayerTable:
         return json.dumps({"run": dict(self.run), "scores": rows}, ensure_ascii=False, allow_nan=False)
 
     def save(self, folder: str | Path | Folder) -> None:
-        """Writes table.parquet and run.json into the folder, each whole or not at all; run.json comes last.
+        """Writes table.parquet and run.json into a folder, each complete or not at all; run.json comes last.
 
-        An earlier table of layerwise is replaced; files of these names that are not layerwise's are refused.
+        An earlier table of layerwise is replaced. Files of these names that layerwise did not write are left alone: it
+        raises RunError.
+
+        Args:
+            folder: path or url of the folder.
         """
         target = open_folder(folder) if isinstance(folder, str | Path) else folder
         require_no_other_table(target)
@@ -108,7 +131,11 @@ class LayerTable:
 
     @classmethod
     def load(cls, folder: str | Path | Folder) -> Self:
-        """Reads what `save` wrote."""
+        """Reads a table that `save` or a run wrote.
+
+        Args:
+            folder: path or url of the folder.
+        """
         opened = open_folder(folder) if isinstance(folder, str | Path) else folder
         table, record = (opened.read(name) for name in (TABLE_FILE, RUN_FILE))
         if table is None:

@@ -16,7 +16,7 @@ LABELS_MIN_STANDARD_ERRORS = (
 
 
 @dataclass(frozen=True)
-class Difference:
+class Gain:
     """How much better one recipe scores than another on the probes, in points (0 to 100), with its standard error.
 
     Attributes:
@@ -51,7 +51,7 @@ def points(number: float) -> str:
     return f"{number:.2f}" if 0 < abs(number) < 0.05 else f"{number:.1f}"
 
 
-def difference(one: Scored, other: Scored, weights: Mapping[str, float]) -> Difference:
+def difference(one: Scored, other: Scored, weights: Mapping[str, float]) -> Gain:
     """A weighted mean of the probes' paired differences. Probes that share their units are added unit by unit."""
     total = sum(weights.values())
     by_units: dict[tuple[bool, int], Floats] = {}
@@ -61,7 +61,7 @@ def difference(one: Scored, other: Scored, weights: Mapping[str, float]) -> Diff
         by_units[group] = by_units[group] + gap if group in by_units else gap
     mean = sum(float(gap.mean()) for gap in by_units.values())
     variance = sum(float(gap.var(ddof=1)) / len(gap) for gap in by_units.values())
-    return Difference(mean, math.sqrt(variance))
+    return Gain(mean, math.sqrt(variance))
 
 
 @dataclass(frozen=True)
@@ -76,12 +76,12 @@ class Decision:
     weights: Mapping[str, float]
 
     @property
-    def gain(self) -> Difference:
+    def gain(self) -> Gain:
         """Of the answer over the last layer."""
         return difference(self.answer, self.last, self.weights)
 
     @property
-    def cost_of_speed(self) -> Difference:
+    def cost_of_speed(self) -> Gain:
         """Of what was chosen over the best candidate; 0 unless prefer is fast."""
         return difference(self.chosen, self.quality, self.weights)
 

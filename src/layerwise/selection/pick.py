@@ -20,7 +20,7 @@ from layerwise.options.pick import Prefer
 from layerwise.runs.folder import require_place_for, write_record
 from layerwise.runs.identity import ModelRef
 from layerwise.runs.records import PICK
-from layerwise.selection.decision import Difference as Difference
+from layerwise.selection.decision import Gain as Gain
 from layerwise.selection.decision import points, signed
 from layerwise.selection.picked_layers import PickedLayer as PickedLayer
 from layerwise.selection.picked_layers import as_lines, cells, gain_from_record, gain_record, rows_to_show
@@ -62,7 +62,7 @@ class Pick:
     rule: str
     why: tuple[str, ...] = ()
     layers_alike: tuple[int, ...] = ()
-    gain: Difference | None = None
+    gain: Gain | None = None
     expected_gain: Mapping[str, float] = field(default_factory=dict)
     prefer: Prefer = "quality"
     judged_on: str = ""

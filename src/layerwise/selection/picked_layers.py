@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from layerwise.core.errors import RunError
 from layerwise.selection.candidates import Scored
-from layerwise.selection.decision import Z_95, Decision, Difference, difference, same_form
+from layerwise.selection.decision import Z_95, Decision, Gain, difference, same_form
 
 MOST_ROWS = 16  # of the table as text
 MOST_ALIKE = 8  # layers of the table as text that are shown because they score the same within noise
@@ -29,7 +29,7 @@ class PickedLayer:
     layer: int
     transform: str
     scores: Mapping[str, float]
-    gain: Difference
+    gain: Gain
     relative_time: float | None = None
     same_within_noise: bool = False
 
@@ -49,15 +49,15 @@ class PickedLayer:
         return cls(record["layer"], record["transform"], record["scores"], gain, **words)
 
 
-def gain_record(gain: Difference) -> dict[str, float]:
+def gain_record(gain: Gain) -> dict[str, float]:
     return {"mean": gain.mean, "error": gain.error, "low": gain.low, "high": gain.high}
 
 
-def gain_from_record(record: Mapping[str, float], where: str) -> Difference:
+def gain_from_record(record: Mapping[str, float], where: str) -> Gain:
     """From a JSON object whose types were checked. Earlier versions wrote the interval without the error."""
     if lacking := [name for name in ("mean", "low", "high") if name not in record]:
         raise RunError(f"{where} is damaged (no {', '.join(lacking)}); pick again")
-    return Difference(record["mean"], record.get("error", (record["high"] - record["low"]) / (2 * Z_95)))
+    return Gain(record["mean"], record.get("error", (record["high"] - record["low"]) / (2 * Z_95)))
 
 
 def picked_layers(decision: Decision, scored: Sequence[Scored], times: Sequence[float]) -> tuple[PickedLayer, ...]:

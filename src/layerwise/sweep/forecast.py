@@ -13,7 +13,20 @@ ACTIVATION_COPIES = 16
 
 @dataclass(frozen=True)
 class Forecast:
-    """Forward passes, tokens, floating-point operations and bytes of a scan, for the prompts that were counted."""
+    """What a scan will take: forward passes, tokens, floating-point operations and memory.
+
+    Args:
+        prompts: number of examples.
+        and_more: whether counting stopped before the end of the data.
+        forwards: forward passes, views included.
+        tokens: estimated number of tokens.
+        flops: estimated floating-point operations.
+        weight_bytes: memory of the weights.
+        state_bytes: memory of the accumulators of all layers.
+        state: how sums over the data are kept: exact, float32 or a sketch.
+        activation_bytes: memory of one batch in flight.
+        memory_bytes: memory that is available.
+    """
 
     prompts: int
     and_more: bool  # counting stopped before the end

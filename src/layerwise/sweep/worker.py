@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -10,6 +10,7 @@ from torch import Tensor
 from layerwise.accumulators.class_scatter import ClassScatter
 from layerwise.accumulators.row_sample import RowSample
 from layerwise.accumulators.second_moment import SecondMoment
+from layerwise.core.checks import PoolingWord
 from layerwise.core.recipe import Readout
 from layerwise.engines.shards import threads
 from layerwise.inputs.perturbations.changes import Changes
@@ -69,7 +70,7 @@ class ReadingConsumer:
     def layer_batch(self, hidden: Tensor, batch: Batch, readout: Readout) -> LayerBatch:
         """What readings see of a layer; raises where it is not finite, naming layer, type and example."""
         mask = counted_tokens(hidden, *batch.masks(hidden.shape[-2]), readout.tokens)  # (B, V, T)
-        pooled = pool(hidden, mask, readout.pooling)  # (B, V, D)
+        pooled = pool(hidden, mask, cast(PoolingWord, readout.pooling))  # (B, V, D)
         bad = ~torch.isfinite(pooled).flatten(1).all(dim=1) & mask.any(dim=-1).all(dim=1)
         if bool(bad.any()):
             example = batch.examples[int(bad.nonzero()[0])]
