@@ -80,7 +80,17 @@ def test_there_are_at_most_eight_floors():
 
 
 def test_the_public_face():
-    objects = ["Backend", "CATALOG", "Cluster", "Comparison", "DataRef", "Difference", "Estimate", "ExportError"]
+    objects = [
+        "Backend",
+        "CATALOG",
+        "Cluster",
+        "Comparison",
+        "DataLike",
+        "DataRef",
+        "Difference",
+        "Estimate",
+        "ExportError",
+    ]
     objects += ["Finding", "FittedOn", "FittedRecipe", "Forecast", "Gain", "InputError", "LayerBatch", "LayerScore"]
     objects += ["LayerTable", "LayerwiseError", "LinearMap", "LocalTask", "MergeError", "Metric", "MissingExtra"]
     objects += [

@@ -24,7 +24,7 @@ from layerwise.models.load import DTYPES
 from layerwise.options.audit import AuditOptions
 from layerwise.options.compare import CompareOptions
 from layerwise.options.correlate import CorrelateOptions
-from layerwise.options.data import TaskType
+from layerwise.options.data import DataOptions, TaskType
 from layerwise.options.embed import EmbedOptions
 from layerwise.options.engine import Cluster
 from layerwise.options.evaluate import EvaluateOptions
@@ -39,6 +39,7 @@ from layerwise.options.scan import SETTINGS, ScanOptions
 from layerwise.options.stress import StressKind, StressOptions
 from layerwise.options.texts import TextFilter, TextOptions
 from layerwise.options.tradeoff import TradeoffOptions
+from layerwise.options.views import ViewOptions
 from layerwise.reporter.provenance import command
 
 # The library's verbs: their options, and the arguments that are not options.
@@ -56,6 +57,8 @@ LIBRARY = [
     (layerwise.compare, CompareOptions, ["runs"]),
     (layerwise.plot, PlotOptions, ["runs"]),
     (layerwise.audit, AuditOptions, ["scores"]),
+    (layerwise.data, DataOptions, ["root", "name"]),
+    (layerwise.views, ViewOptions, ["text"]),
 ]
 # These may hold objects of classes that the options, which stand lower, do not know.
 NOT_KNOWN_BELOW = {"metrics", "recipes", "backend", "rule", "rules", "scores"}

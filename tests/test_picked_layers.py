@@ -22,7 +22,7 @@ from layerwise.passes import layer_times
 from layerwise.passes.layer_times import relative_layer_times
 from layerwise.runs.identity import ModelRef
 from layerwise.selection.candidates import layer_candidates, run_trial, score_candidates
-from layerwise.selection.decision import difference
+from layerwise.selection.decision import Gain, difference
 from layerwise.selection.labels import label_probe
 from layerwise.selection.pick import Pick, PickedLayer
 from layerwise.selection.picked_layers import MOST_ROWS, rows_to_show

@@ -13,6 +13,7 @@ _HOMES = {
     "CATALOG": "layerwise.metrics.catalog",
     "Cluster": "layerwise.options.engine",
     "Comparison": "layerwise.sweep.comparison",
+    "DataLike": "layerwise.inputs.source",
     "DataRef": "layerwise.runs.identity",
     "Difference": "layerwise.sweep.paired",
     "Estimate": "layerwise.metrics.base",
@@ -33,6 +34,8 @@ _HOMES = {
     "Metric": "layerwise.metrics.base",
     "MissingExtra": "layerwise.core.errors",
     "ModelError": "layerwise.core.errors",
+    "ModelLike": "layerwise.options.model",
+    "ModelObject": "layerwise.options.model",
     "ModelRef": "layerwise.runs.identity",
     "ModelSpec": "layerwise.options.model",
     "NotFiniteError": "layerwise.core.errors",
@@ -113,6 +116,7 @@ if TYPE_CHECKING:  # the same names, for editors and type checkers
     from layerwise.core.recipe import Recipe as Recipe
     from layerwise.downstream.data_root import LocalTask as LocalTask
     from layerwise.exporter.backends.backend import Backend as Backend
+    from layerwise.inputs.source import DataLike as DataLike
     from layerwise.inputs.source import Source as Source
     from layerwise.maps.fitted import FittedOn as FittedOn
     from layerwise.maps.fitted import FittedRecipe as FittedRecipe
@@ -128,6 +132,8 @@ if TYPE_CHECKING:  # the same names, for editors and type checkers
     from layerwise.metrics.scores import of_spectrum as of_spectrum
     from layerwise.models.doctor import Finding as Finding
     from layerwise.options.engine import Cluster as Cluster
+    from layerwise.options.model import ModelLike as ModelLike
+    from layerwise.options.model import ModelObject as ModelObject
     from layerwise.options.model import ModelSpec as ModelSpec
     from layerwise.runs.folder import Run as Run
     from layerwise.runs.identity import DataRef as DataRef

@@ -1,12 +1,11 @@
 """doctor: checks that layerwise's assumptions hold for a model."""
 
-from typing import Any
-
 from layerwise.models.doctor import Finding, examine
 from layerwise.models.opening import open_network
+from layerwise.options.model import ModelLike
 
 
-def doctor(model: Any) -> list[Finding]:
+def doctor(model: ModelLike) -> list[Finding]:
     """Checks that layerwise's assumptions hold for a model.
 
     It looks at the number of layers, finite numbers, the final norm, padding, batch size, the tokenizer, and, for an

@@ -16,17 +16,18 @@ from layerwise.core.outputs import require_new_file
 from layerwise.core.progress import progress_bar
 from layerwise.core.recipe import Readout, Recipe
 from layerwise.inputs.modalities import open_source
-from layerwise.inputs.source import Example
+from layerwise.inputs.source import DataLike, Example
 from layerwise.models.layers import LayerChoice, choose_layers
 from layerwise.models.opening import longest, open_network
 from layerwise.models.readouts import expand_layers, last_recipe, split_last
 from layerwise.options.embed import EmbedOptions
+from layerwise.options.model import ModelLike
 from layerwise.passes.vectors import pooled_vectors, require_finite_vectors
 
 
 def embed(
-    model: Any,
-    data: Any,
+    model: ModelLike,
+    data: DataLike,
     *,
     layers: LayerChoice = "last",
     norm: NormWord = "raw",

@@ -4,24 +4,27 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from layerwise.api.export import export
 from layerwise.api.pick import pick
 from layerwise.api.texts import texts as open_data
 from layerwise.core.checks import ExportMode
 from layerwise.core.progress import announcements
 from layerwise.exporter.folder import require_new_folder
-from layerwise.inputs.source import Source
+from layerwise.inputs.source import DataLike, Source
 from layerwise.models.opening import open_network
+from layerwise.options.model import ModelLike
 from layerwise.selection.pick import Pick
 
 
 def embedder(
-    model: Any,
-    data: Any,
+    model: ModelLike,
+    data: DataLike,
     out: str | Path,
     *,
     column: str = "text",
-    labels: Any = None,
+    labels: str | Path | pd.DataFrame | None = None,
     static: bool = True,
     max_length: int | None = None,
     mode: ExportMode = "portable",
@@ -64,12 +67,12 @@ def embedder(
 
 
 def pick_and_export(
-    model: Any,
-    data: Any,
+    model: ModelLike,
+    data: DataLike,
     out: str | Path,
     *,
     column: str,
-    labels: Any,
+    labels: str | Path | pd.DataFrame | None,
     static: bool,
     max_length: int | None,
     mode: ExportMode,

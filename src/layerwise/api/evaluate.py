@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 from layerwise.api.reading import fitting_texts, ways_to_read
 from layerwise.core.checks import Precision, Words
@@ -18,6 +17,7 @@ from layerwise.downstream.tasks import choose_tasks
 from layerwise.engines.local import local_processes
 from layerwise.engines.opening import open_engine, threads_of
 from layerwise.engines.ray import RayEngine
+from layerwise.inputs.source import DataLike
 from layerwise.maps.fitted import AnyRecipe, FittedRecipe, plain_recipe
 from layerwise.models.layers import LayerChoice
 from layerwise.models.load import outline_of
@@ -26,6 +26,7 @@ from layerwise.models.readouts import expand_layers
 from layerwise.options.engine import Cluster, EngineWord
 from layerwise.options.evaluate import EvaluateOptions, StoredVectors
 from layerwise.options.field import require_values
+from layerwise.options.model import ModelLike, ModelSpec
 from layerwise.options.record import asked
 from layerwise.runs.claims import require_usable
 from layerwise.runs.summary import counted
@@ -33,7 +34,7 @@ from layerwise.runs.table import LayerTable
 
 
 def evaluate(
-    model: Any,
+    model: ModelLike,
     tasks: str | Sequence[str],
     *,
     out: str | Path,
@@ -43,7 +44,7 @@ def evaluate(
     tokens: Words = "all",
     pooling: Words | None = None,
     recipes: AnyRecipe | Sequence[AnyRecipe] = (),
-    fit: Any = None,
+    fit: DataLike | None = None,
     max_length: int | None = None,
     prompts: Mapping[str, str] | None = None,
     batch_tokens: int = 4096,
@@ -166,7 +167,7 @@ def holds_scores(out: Path) -> bool:
 
 
 def plan_evaluation(
-    model: Any,
+    model: str | Path | ModelSpec,
     tasks: str | Sequence[str],
     *,
     data_root: str | Path | None = None,

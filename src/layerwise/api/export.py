@@ -19,12 +19,13 @@ from layerwise.exporter.backends.catalog import find_backend
 from layerwise.exporter.folder import require_new_folder
 from layerwise.exporter.run import export_fitted
 from layerwise.inputs.modalities import open_source
+from layerwise.inputs.source import DataLike
 from layerwise.maps.fitted import AnyRecipe, FittedRecipe, plain_recipe
 from layerwise.models.network import Network
 from layerwise.models.opening import open_network
 from layerwise.models.readouts import expand_layers
 from layerwise.options.export import ExportOptions
-from layerwise.options.model import ModelSpec
+from layerwise.options.model import ModelLike, ModelSpec
 from layerwise.runs.folder import Run
 from layerwise.runs.scores import LayerScore
 from layerwise.runs.table import LayerTable
@@ -32,7 +33,7 @@ from layerwise.selection.pick import Pick
 
 
 def export(
-    model: Any,
+    model: ModelLike,
     layer: int | str | Recipe | Pick | FittedRecipe,
     out: str | Path,
     *,
@@ -40,7 +41,7 @@ def export(
     tokens: TokenChoice = "all",
     pooling: PoolingWord | None = None,
     transform: str = "none",
-    fit: Any = None,
+    fit: DataLike | None = None,
     normalize: bool = False,
     prompt: str | None = None,
     mode: ExportMode = "portable",
@@ -48,7 +49,7 @@ def export(
     max_length: int | None = None,
     why: str = "",
     scores: Run | LayerTable | str | Path | None = None,
-    texts: Any = "demo",
+    texts: DataLike = "demo",
     progress: bool = False,
 ) -> Any:
     """Writes a layer or recipe as a folder that plain `SentenceTransformer(path)` loads.
@@ -137,14 +138,14 @@ def export(
         )
 
 
-def name_of(model: Any) -> str:
+def name_of(model: ModelLike) -> str:
     """What a message calls the model: its name where one was given, else its class."""
     if isinstance(model, str | Path | ModelSpec | Network):
         return str(model.name if isinstance(model, ModelSpec | Network) else model)
     return f"the {type(model).__name__}"
 
 
-def require_lower_layer(pick: Pick, model: Any) -> None:
+def require_lower_layer(pick: Pick, model: ModelLike) -> None:
     """Raises where pick recommends the last layer: the export would be a full copy under another name."""
     if pick.keep_last:
         name = name_of(model)
@@ -155,7 +156,7 @@ def require_lower_layer(pick: Pick, model: Any) -> None:
         )
 
 
-def fit_to_use(layer: int | str | Recipe | Pick | FittedRecipe, transform: str, fit: Any) -> Any:
+def fit_to_use(layer: int | str | Recipe | Pick | FittedRecipe, transform: str, fit: DataLike | None) -> Any:
     """What the map is fitted on, or None; says so where `fit` was given and has no effect.
 
     The answer of pick is not known beforehand, so there it is a warning; elsewhere it is an error.
@@ -185,7 +186,7 @@ def fit_to_use(layer: int | str | Recipe | Pick | FittedRecipe, transform: str, 
     return fit
 
 
-def texts_to_compare(texts: Any) -> ComparedTexts:
+def texts_to_compare(texts: DataLike) -> ComparedTexts:
     """The texts to compare with the original model on: 120 of the demo texts, or up to 500 of the user's own."""
     source = open_source(texts)
     name, demo = source.name, source.name == "demo"

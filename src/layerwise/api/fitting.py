@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from layerwise.accumulators.second_moment import moments_of_rows
 from layerwise.api.reading import fitting_texts
 from layerwise.core.errors import InputError
 from layerwise.core.recipe import Recipe
 from layerwise.inputs.modalities import open_source
+from layerwise.inputs.source import DataLike
 from layerwise.maps.fitted import AnyRecipe, FittedOn, FittedRecipe, fingerprint_of_texts, plain_recipe
 from layerwise.maps.linear import LinearMap, fit_maps
 from layerwise.models.network import Network
@@ -18,7 +18,9 @@ from layerwise.runs.folder import Run, is_run
 from layerwise.sweep.moments import moments_of
 
 
-def fit_recipe(network: Network, given: AnyRecipe, fit: Any, require: Callable[[Recipe], None]) -> FittedRecipe:
+def fit_recipe(
+    network: Network, given: AnyRecipe, fit: DataLike | None, require: Callable[[Recipe], None]
+) -> FittedRecipe:
     """The recipe with its length in tokens and its map: fitted on `fit` if that is given, else the map that it has.
 
     `require` raises for a recipe that cannot be used; it is called before anything is computed. Also raises if the
@@ -39,7 +41,7 @@ def fit_recipe(network: Network, given: AnyRecipe, fit: Any, require: Callable[[
     return FittedRecipe(recipe, model, *fit_on_texts(network, recipe, fit))
 
 
-def fit_on_texts(network: Network, recipe: Recipe, fit: Any) -> tuple[tuple[LinearMap, ...], FittedOn]:
+def fit_on_texts(network: Network, recipe: Recipe, fit: DataLike | None) -> tuple[tuple[LinearMap, ...], FittedOn]:
     """The maps of the recipe's parts, fitted without labels on the texts of a source."""
     if isinstance(fit, str) and fit == "task":
         raise InputError("fit `task` is for eval, which has tasks; pass texts of your own kind instead (--fit FILE)")

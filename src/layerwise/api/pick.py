@@ -3,18 +3,22 @@
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+
+import pandas as pd
 
 from layerwise.core.errors import InputError
 from layerwise.core.preprocessors import require_tokenizer
 from layerwise.core.progress import announcements
 from layerwise.inputs.modalities import open_source
+from layerwise.inputs.source import DataLike
 from layerwise.inputs.tables import read_table
 from layerwise.models.load import LONGEST_DEFAULT
 from layerwise.models.opening import longest, network_of_run, open_network
+from layerwise.options.model import ModelLike
 from layerwise.options.pick import PickOptions, Prefer
 from layerwise.options.record import pick_record
 from layerwise.runs.folder import Run, is_run
+from layerwise.runs.table import LayerTable
 from layerwise.selection.labels import label_probe
 from layerwise.selection.pick import Pick
 from layerwise.selection.rules import Rule
@@ -24,15 +28,15 @@ MAX_TEXTS = 1000  # texts; more hardly change maps and probes
 
 
 def pick(
-    run: Any,
-    data: Any = None,
+    run: ModelLike | Run | LayerTable,
+    data: DataLike | None = None,
     *,
-    labels: Any = None,
+    labels: str | Path | pd.DataFrame | None = None,
     rule: str | Rule | None = None,
     prefer: Prefer = "quality",
     layer_only: bool = False,
     static: bool = True,
-    model: Any = None,
+    model: ModelLike | None = None,
     max_length: int | None = None,
     seed: int = 0,
     progress: bool = False,

@@ -7,6 +7,7 @@ from layerwise.core.checks import Words, split_words
 from layerwise.core.errors import InputError
 from layerwise.core.recipe import Recipe
 from layerwise.inputs.modalities import open_source
+from layerwise.inputs.source import DataLike
 from layerwise.models.readouts import Ways
 
 
@@ -17,7 +18,7 @@ def ways_to_read(norm: Words, tokens: Words, pooling: Words | None) -> Ways:
     return Ways(**choices)
 
 
-def fitting_texts(fit: Any, recipes: Sequence[Recipe]) -> tuple[str, ...] | Literal["task"]:
+def fitting_texts(fit: DataLike | None, recipes: Sequence[Recipe]) -> tuple[str, ...] | Literal["task"]:
     """The texts of `fit`, or `task`; raises where a recipe has a map and there is nothing to fit it on."""
     if fit is None and (transforms := [r.transform for r in recipes if r.transform != "none"]):
         raise InputError(f"transform {transforms[0]} must be fitted on texts of your own kind: pass fit= (--fit FILE)")

@@ -2,18 +2,17 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from layerwise.core.checks import Words
 from layerwise.core.files import Folder, open_folder
 from layerwise.core.progress import announce, announcements, progress_bar
 from layerwise.engines.opening import open_engine, threads_of
-from layerwise.inputs.source import Source
+from layerwise.inputs.source import DataLike, Source
 from layerwise.metrics.base import Metric
 from layerwise.models.load import identity_from_files
 from layerwise.models.opening import as_spec
 from layerwise.options.engine import Cluster, EngineWord
-from layerwise.options.model import ModelSpec
+from layerwise.options.model import ModelLike, ModelSpec
 from layerwise.options.reading import LayerChoice
 from layerwise.options.record import asked
 from layerwise.options.scan import KeepPrompts, ScanOptions
@@ -27,8 +26,8 @@ from layerwise.sweep.run import finished_table, run_scan
 
 
 def scan(
-    model: Any,
-    data: Any = "demo",
+    model: ModelLike,
+    data: DataLike = "demo",
     *,
     out: str | Path | None = None,
     metrics: str | Sequence[str | Metric] = "fast",
@@ -118,7 +117,7 @@ def scan(
         return scanned(model, data, options)
 
 
-def scanned(model: Any, data: Any, options: ScanOptions) -> LayerTable:
+def scanned(model: ModelLike, data: DataLike, options: ScanOptions) -> LayerTable:
     """The table of a scan: read from its folder where it is complete there, else computed."""
     engine, out = options.engine, options.out
     scan_plan, source, outline = prepare(model, data, options, threads=options.threads or threads_of(engine))
@@ -145,7 +144,9 @@ def scanned(model: Any, data: Any, options: ScanOptions) -> LayerTable:
             )
 
 
-def finished(folder: Folder, model: Any, scan_plan: ScanPlan, source: Source, allow_missing: int) -> LayerTable | None:
+def finished(
+    folder: Folder, model: ModelLike, scan_plan: ScanPlan, source: Source, allow_missing: int
+) -> LayerTable | None:
     """The table of a complete scan, without loading the model; None where there is none, or only loading can tell."""
     if not isinstance(model, str | Path | ModelSpec) or folder.read(RUN_FILE) is None:
         return None
@@ -156,8 +157,8 @@ def finished(folder: Folder, model: Any, scan_plan: ScanPlan, source: Source, al
 
 
 def plan(
-    model: Any,
-    data: Any = "demo",
+    model: ModelLike,
+    data: DataLike = "demo",
     *,
     metrics: str | Sequence[str | Metric] = "fast",
     rows: Words = "raw",

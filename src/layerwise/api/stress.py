@@ -14,10 +14,11 @@ from layerwise.engines.opening import open_engine, threads_of
 from layerwise.inputs.modalities import open_source, processor_for
 from layerwise.inputs.perturbations.stress import KINDS, Stress
 from layerwise.inputs.processor import Processor
-from layerwise.inputs.source import Source
+from layerwise.inputs.source import DataLike, Source
 from layerwise.metrics.base import Metric
 from layerwise.models.opening import longest, outline_and_dtype
 from layerwise.options.engine import Cluster, EngineWord
+from layerwise.options.model import ModelLike
 from layerwise.options.reading import LayerChoice
 from layerwise.options.record import asked
 from layerwise.options.stress import Levels, StressKind, StressOptions, numbers_of
@@ -28,8 +29,8 @@ from layerwise.sweep.run import run_scan
 
 
 def stress(
-    model: Any,
-    data: Any = "demo",
+    model: ModelLike,
+    data: DataLike = "demo",
     *,
     kind: StressKind,
     levels: Levels = None,
@@ -116,7 +117,7 @@ def stress(
         return stressed(model, data, options)
 
 
-def stressed(model: Any, data: Any, options: StressOptions) -> LayerTable:
+def stressed(model: ModelLike, data: DataLike, options: StressOptions) -> LayerTable:
     """One scan per level, and their tables joined."""
     kind, engine, out = options.kind, options.engine, options.out
     (outline, _), source = outline_and_dtype(model), open_source(data)

@@ -1,5 +1,7 @@
 """texts: where texts come from, with options."""
 
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from layerwise.inputs.source import Source
@@ -8,7 +10,7 @@ from layerwise.options.texts import TextFilter
 
 
 def texts(
-    data: Any,
+    data: str | Path | Iterable[str],
     *,
     column: str = "text",
     id_column: str | None = None,
@@ -16,7 +18,7 @@ def texts(
     config: str | None = None,
     only: TextFilter | None = None,
     min_tokens: int = 0,
-    tokenizer: Any = None,
+    tokenizer: Callable[..., Mapping[str, Any]] | None = None,
     limit: int | None = None,
     sample: int | None = None,
 ) -> Source:

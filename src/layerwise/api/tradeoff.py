@@ -3,7 +3,6 @@
 import shlex
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -14,7 +13,9 @@ from layerwise.core.progress import announcements
 from layerwise.exporter.summary import EXAMPLE_TASK
 from layerwise.exporter.tradeoff import pareto_front, tradeoffs
 from layerwise.inputs.modalities import open_source
+from layerwise.inputs.source import DataLike
 from layerwise.models.opening import network_of_run
+from layerwise.options.model import ModelLike
 from layerwise.options.record import tradeoff_record
 from layerwise.options.tradeoff import TradeoffOptions
 from layerwise.runs.folder import Run, is_run, require_place_for, write_record
@@ -28,8 +29,8 @@ def tradeoff(
     run: Run | LayerTable | str | Path,
     score: str = "mean",
     *,
-    model: Any = None,
-    data: Any = "demo",
+    model: ModelLike | None = None,
+    data: DataLike = "demo",
     mode: ExportMode = "portable",
     repeats: int = 5,
     progress: bool = False,

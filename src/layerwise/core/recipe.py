@@ -115,10 +115,16 @@ class Recipe(Readout):
         return self.norm == SHIPPED
 
     def to_json(self) -> str:
+        """The recipe as JSON text."""
         return json.dumps(asdict(self), sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
+        """Reads what `to_json` wrote; raises InputError if it is not a recipe.
+
+        Args:
+            text: the JSON text.
+        """
         try:
             return cls.from_record(json.loads(text), "the recipe")
         except (ValueError, RunError) as error:
@@ -126,8 +132,8 @@ class Recipe(Readout):
             raise InputError(f"not a recipe: {error}; it has the fields {names}") from None
 
     @classmethod
-    def from_record(cls, record: Any, where: str) -> Self:
-        """Reads a JSON object; raises RunError if it is not a recipe, or has a field that is unknown or of another type.
+    def from_record(cls, record: Mapping[str, Any], where: str) -> Self:
+        """Reads a JSON object; raises RunError if it is not a recipe, or has an unknown or mistyped field.
 
         Args:
             record: the object.

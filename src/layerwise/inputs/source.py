@@ -5,6 +5,7 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -199,3 +200,7 @@ def shards(examples: Iterable[Example], size: int) -> Iterator[list[Example]]:
     stream = iter(examples)
     while shard := list(islice(stream, size)):
         yield shard
+
+
+# What a function takes as data: a file, a hub data set, `demo` or `-`; texts in memory; or a source.
+DataLike = str | Path | Iterable[str] | Source

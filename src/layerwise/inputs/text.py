@@ -21,7 +21,7 @@ SUFFIXES = (".txt", ".jsonl", ".csv", ".parquet")
 
 
 def open_texts(
-    data: str | Path | Sequence[str],
+    data: str | Path | Iterable[str],
     *,
     column: str = "text",
     id_column: str | None = None,

@@ -59,8 +59,8 @@ def of_spectrum(function: Callable[[Tensor], Tensor]) -> Score:
         ...     score=layerwise.of_spectrum(lambda values: values[-1] / values.sum()),
         ...     cite="this page",
         ... )
-        >>> len(layerwise.scan(model, texts, metrics=[condition]))
-        4
+        >>> {score.metric for score in layerwise.scan(model, texts, metrics=[condition])}
+        {'largest_share'}
     """
 
     def score(kept: Spectrum, rows: RowTreatment) -> Estimate:

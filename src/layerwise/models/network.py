@@ -44,6 +44,10 @@ class Network:
     def __post_init__(self) -> None:
         self._loaded = self._versions() if self.files else None
 
+    def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
+        """The weights of the module."""
+        return self.module.parameters(recurse)
+
     @property
     def depth(self) -> int:
         return self.anatomy.depth

@@ -42,6 +42,7 @@ class Cluster:
 
     @property
     def threads(self) -> int:
+        """Threads of each worker."""
         return max(1, int(self.cpus_per_worker))
 
 

@@ -1,7 +1,9 @@
 """How a model is loaded."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal, Protocol
 
 from layerwise.options.field import Option, require_valid
 
@@ -39,3 +41,14 @@ class ModelSpec:
 
     def __post_init__(self) -> None:
         require_valid(self)
+
+
+class ModelObject(Protocol):
+    """A model in memory: a transformers model, a SentenceTransformer, or any torch module with a config."""
+
+    def parameters(self, recurse: bool = True) -> Iterator[Any]:
+        """Its weights."""
+
+
+# What a function takes as a model: a hub id or folder, a spec, a model object, or (module, tokenizer or processor).
+ModelLike = str | Path | ModelSpec | ModelObject | tuple[ModelObject, object]

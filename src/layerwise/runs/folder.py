@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from layerwise.core.display import redacted
 from layerwise.core.errors import RunError
@@ -45,7 +45,7 @@ def state_files(folder: Folder) -> list[str]:
     return sorted((name for name in folder.names() if STATE_FILE.fullmatch(name)), key=shards_in)
 
 
-def is_run(given: object) -> bool:
+def is_run(given: object) -> TypeGuard["Run | LayerTable | str | Path"]:
     """True for a table, an opened run, or a place that holds a finished one; false for a model's name, say."""
     return isinstance(given, Run | LayerTable) or (isinstance(given, str | Path) and has_file(given, TABLE_FILE))
 
@@ -87,6 +87,7 @@ class Run:
 
     @property
     def kind(self) -> str:
+        """scan, eval, stress or joined."""
         return self.table.kind or "scan"
 
     def each_model(self) -> "list[Run]":

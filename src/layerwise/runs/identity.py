@@ -49,10 +49,11 @@ class ModelRef:
         return bool(self.fingerprint) and self.fingerprint == other.fingerprint
 
     def to_record(self) -> dict[str, Any]:
+        """The model as a JSON object."""
         return asdict(self)
 
     @classmethod
-    def from_record(cls, record: Any, where: str) -> Self:
+    def from_record(cls, record: Mapping[str, Any], where: str) -> Self:
         """Reads a JSON object; other fields than the name may be missing.
 
         Args:
@@ -93,10 +94,17 @@ class DataRef:
         return bool(self.fingerprint) and self.fingerprint == other.fingerprint
 
     def to_record(self) -> dict[str, Any]:
+        """The data as a JSON object."""
         return {"name": self.name, "fingerprint": self.fingerprint, "options": dict(self.options)}
 
     @classmethod
-    def from_record(cls, record: Any, where: str) -> Self:
+    def from_record(cls, record: Mapping[str, Any], where: str) -> Self:
+        """Reads a JSON object.
+
+        Args:
+            record: the object.
+            where: its file, for error messages.
+        """
         require_shape(record, {"name": str, "fingerprint": str, "options": dict}, where)
         return cls(record.get("name", ""), record.get("fingerprint", ""), record.get("options", {}))
 

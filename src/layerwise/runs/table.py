@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.files import Folder, open_folder
@@ -16,6 +16,9 @@ from layerwise.runs.identity import DataRef, ModelRef
 from layerwise.runs.records import RUN, parse_run
 from layerwise.runs.scores import COLUMNS, NEEDED, LayerScore, curves
 from layerwise.runs.summary import shown, summary
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 TABLE_FILE, RUN_FILE = "table.parquet", RUN.file
 DEEPEST = 100_000  # no model has more layers; a larger number is damage, and takes memory by the layer
@@ -99,7 +102,8 @@ class LayerTable:
         run = {"kind": "joined", "runs": [dict(table.run) for table in tables]}
         return cls(tuple(s for table in tables for s in table.scores), run)
 
-    def to_pandas(self) -> Any:
+    def to_pandas(self) -> "pd.DataFrame":
+        """The rows as a data frame, with one column per field of `LayerScore`."""
         import pandas as pd
 
         return pd.DataFrame({name: [getattr(s, name) for s in self.scores] for name in COLUMNS})

@@ -118,6 +118,7 @@ class Pick:
             "saving": {name: f"{100 * share:.0f} %" for name, share in self._savings().items()},
             "layers": [row.to_record() for row in self.layers],
             "fitted": self.fitted.identity if self.fitted else None,
+            "options": dict(self.options),
         }
 
     def to_json(self) -> str:

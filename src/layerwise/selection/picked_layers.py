@@ -34,11 +34,17 @@ class PickedLayer:
     same_within_noise: bool = False
 
     def to_record(self) -> dict[str, Any]:
+        """The row as a JSON object."""
         return asdict(self) | {"scores": dict(self.scores), "gain": gain_record(self.gain)}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any], where: str) -> Self:
-        """From a JSON object whose types were checked; raises RunError where a field is missing."""
+        """Reads a JSON object whose types were checked; raises RunError if a field is missing.
+
+        Args:
+            record: the object.
+            where: its file, for error messages.
+        """
         needed = ("layer", "transform", "scores", "gain")
         if lacking := [name for name in needed if name not in record]:
             raise RunError(f"{where} is damaged (no {', '.join(lacking)}); pick again")

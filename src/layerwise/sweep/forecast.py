@@ -45,6 +45,7 @@ class Forecast:
         return self.weight_bytes + self.activation_bytes + 2 * self.state_bytes
 
     def lines(self) -> list[str]:
+        """The forecast as text, one line per quantity."""
         suffix = " at least; what follows is for so many" if self.and_more else ""
         return [
             f"prompts          {self.prompts:,}{suffix}",
@@ -57,6 +58,7 @@ class Forecast:
         ]
 
     def require_fit(self) -> None:
+        """Raises TooLarge if the scan does not fit into memory."""
         if self.peak_bytes > self.memory_bytes:
             raise TooLarge(
                 f"this scan needs about {gigabytes(self.peak_bytes)} (weights {gigabytes(self.weight_bytes)}, "
