@@ -8,7 +8,7 @@ import io
 import os
 import signal
 import sys
-from argparse import SUPPRESS, ArgumentParser
+from argparse import SUPPRESS, ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from importlib.metadata import version
@@ -37,6 +37,7 @@ from layerwise.cli import (
 )
 from layerwise.core.display import printable, redacted
 from layerwise.core.errors import LayerwiseError
+from layerwise.models.location import located
 
 VERBS = (
     scan, campaign, eval, pick, export, embedder, report, compare, plot, correlate, tradeoff, audit, stress, embed,
@@ -101,12 +102,20 @@ def complain(message: str) -> None:
     print(printable(redacted(f"layerwise: {message}")), file=sys.stderr)
 
 
+def require_model(args: Namespace) -> None:
+    """Raises for a model that does not exist, before the verb imports torch, which takes seconds."""
+    if hasattr(args, "trust_remote_code"):  # the verb loads a model by its name
+        with located(args.model, args.revision):
+            pass
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     args = build_parser().parse_args(argv)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without small bars still gets its table
     try:
         with termination_unwinds(), redirect_stdout(Printable(sys.stdout)):
+            require_model(args)
             return int(args.run(args))
     except LayerwiseError as error:
         if args.debug:

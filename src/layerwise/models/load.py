@@ -3,7 +3,6 @@
 import copy
 from dataclasses import dataclass
 from importlib.util import find_spec
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,11 @@ from layerwise.core.hashes import Known
 from layerwise.core.preprocessors import is_tokenizer
 from layerwise.models.adapters import with_adapter
 from layerwise.models.anatomy import find_anatomy
-from layerwise.models.explain import explained, require_model_place, require_tokenizer_files, require_words
+from layerwise.models.explain import explained, require_text_class, require_tokenizer_files, require_words
 from layerwise.models.families.configs import positions_of
 from layerwise.models.fingerprint import weights_in_files
 from layerwise.models.limits import require_buildable
+from layerwise.models.location import located
 from layerwise.models.network import Network
 from layerwise.models.shipped import Head, Shipped, head_of, load_head, plain_pooling, read_shipped
 from layerwise.options.model import ModelSpec as ModelSpec
@@ -33,15 +33,28 @@ NO_LIMIT = 1_000_000  # tokens, where neither tokenizer nor positions set a limi
 def load_network(spec: ModelSpec, known: Known | None = None) -> Network:
     """The model of a spec, in evaluation mode, on its device, with its tokenizer and what it ships beside.
 
-    `known` are hashes of its files that another process found, so that they need not be read for that once more.
+    Args:
+        spec: name, type, device and adapter of the model.
+        known: hashes of its files that another process computed, so that the files are not read again for them.
+
+    Raises:
+        ModelError: there is no such model, or it cannot be read layer by layer.
+        InputError: the device or the revision cannot be used.
+        MissingExtra: `device_map` or an adapter needs a package that is not installed.
     """
+    require_loadable_spec(spec)
+    with located(spec.name, spec.revision):
+        return load_located(spec, known)
+
+
+def load_located(spec: ModelSpec, known: Known | None) -> Network:
+    """The model of a spec whose files are known to be there."""
     from transformers import AutoModel
 
-    require_loadable_spec(spec)
     shipped = read_shipped(spec.name, spec.revision)
     subfolder = shipped.transformer if shipped else ""
     load_config(spec, subfolder)  # what cannot be built is refused before it is tried
-    tokenizer = load_tokenizer(spec, subfolder)
+    tokenizer = read_tokenizer(spec, subfolder)
     options: dict[str, Any] = {"dtype": DTYPES[spec.dtype], "use_safetensors": True}
     if spec.device_map:
         options["device_map"] = spec.device_map
@@ -80,7 +93,6 @@ def require_loadable_spec(spec: ModelSpec) -> None:
     """Raises for what can be known to fail before anything is read."""
     if spec.device_map and find_spec("accelerate") is None:
         raise MissingExtra("device_map needs accelerate: pip install accelerate")
-    require_model_place(spec.name)
     if spec.revision not in (None, "main") and Path(spec.name).is_dir():
         raise InputError(
             f"{spec.name!r} is a folder, and a folder has no revisions, so {spec.revision!r} would select nothing; "
@@ -103,14 +115,17 @@ def weights_read(network: Network) -> set[int]:
     return {*order[: end + 1], *(id(weight) for weight in (norm.parameters() if norm is not None else ()))}
 
 
-def load_tokenizer(spec: ModelSpec, subfolder: str | None = None) -> Any:
+def load_tokenizer(spec: ModelSpec) -> Any:
+    """The tokenizer of a model that is not loaded otherwise."""
+    with located(spec.name, spec.revision):
+        shipped = read_shipped(spec.name, spec.revision)
+        return read_tokenizer(spec, shipped.transformer if shipped else "")
+
+
+def read_tokenizer(spec: ModelSpec, subfolder: str = "") -> Any:
     """The tokenizer of a spec; raises where there is none, since transformers would make one that knows no word."""
     from transformers import AutoTokenizer
 
-    if subfolder is None:
-        require_model_place(spec.name)
-        shipped = read_shipped(spec.name, spec.revision)
-        subfolder = shipped.transformer if shipped else ""
     require_tokenizer_files(spec.name, subfolder)
     tokenizer = from_pretrained(AutoTokenizer, spec, subfolder)
     require_words(tokenizer, spec.name)
@@ -119,10 +134,12 @@ def load_tokenizer(spec: ModelSpec, subfolder: str | None = None) -> Any:
 
 def load_config(spec: ModelSpec, subfolder: str = "") -> Any:
     """The config alone: what a plan needs before any weight is read."""
-    from transformers import AutoConfig
+    from transformers import MODEL_MAPPING, AutoConfig
 
     config = from_pretrained(AutoConfig, spec, subfolder)
     require_buildable(config, spec.name)
+    if spec.part is None and type(config) in MODEL_MAPPING:
+        require_text_class(MODEL_MAPPING[type(config)], spec.name)
     return config
 
 
@@ -135,7 +152,7 @@ def from_pretrained(auto: Any, spec: ModelSpec, subfolder: str = "", **options: 
             spec.name, revision=spec.revision or "main", trust_remote_code=spec.trust_remote_code, **options
         )
     except (OSError, ValueError, ImportError, SafetensorError) as error:
-        raise explained(spec.name, subfolder, error) from error
+        raise explained(spec.name, spec.revision, subfolder, error) from error
 
 
 def pick_device(word: str) -> torch.device:
@@ -163,7 +180,7 @@ def as_network(
     """A model object and what makes its inputs as a Network; a language model's head on the backbone is left out."""
     module = backbone(module, part)
     if is_tokenizer(preprocessor):
-        require_texts(module, name)
+        require_text_class(type(module), name)
     anatomy, longest = find_anatomy(module, module.config), longest_input(preprocessor, module.config)
     if is_tokenizer(preprocessor):
         preprocessor = ready_to_pad(preprocessor)
@@ -178,14 +195,6 @@ def ready_to_pad(tokenizer: Any) -> Any:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.convert_ids_to_tokens(0)
     tokenizer.padding_side = "right"  # left padding is wrong where positions are absolute
     return tokenizer
-
-
-def require_texts(module: nn.Module, name: str) -> None:
-    """Raises for a model whose forward pass takes no token ids, such as one that reads sound or images."""
-    takes = signature(module.forward).parameters
-    if "input_ids" not in takes and not any(p.kind is p.VAR_KEYWORD for p in takes.values()):
-        first = next(iter(takes), "nothing")
-        raise ModelError(f"{name!r} takes {first}, not texts: layerwise reads models of text")
 
 
 def usual_length(shipped: Shipped | None, longest: int) -> int:
@@ -266,12 +275,13 @@ def outline_of(spec: ModelSpec) -> Outline:
 
     require_loadable_spec(spec)
     build: Any = AutoModel.from_config
-    shipped = read_shipped(spec.name, spec.revision)
-    subfolder = shipped.transformer if shipped else ""
-    config, tokenizer = load_config(spec, subfolder), load_tokenizer(spec, subfolder)
+    with located(spec.name, spec.revision):
+        shipped = read_shipped(spec.name, spec.revision)
+        subfolder = shipped.transformer if shipped else ""
+        config, tokenizer = load_config(spec, subfolder), read_tokenizer(spec, subfolder)
     with torch.device("meta"):
         module = backbone(build(config, trust_remote_code=spec.trust_remote_code), spec.part)
-    require_texts(module, spec.name)
+    require_text_class(type(module), spec.name)
     return outline_of_module(module, tokenizer, shipped)
 
 
