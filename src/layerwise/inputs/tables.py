@@ -1,21 +1,25 @@
 """Tables from files, cell by cell as they were written: no value is guessed, rewritten or lost.
 
 A cell of a .csv file is a text, always; cells of .jsonl and .parquet files are what they are there. Columns that must
-hold texts, numbers or labels are converted here on purpose, and what cannot be is told by its row.
+hold texts, numbers or labels are converted here on purpose; a cell that cannot be converted is reported by its row.
 """
 
 import csv
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from layerwise.core.checks import require_number
 from layerwise.core.errors import InputError
+from layerwise.core.hub import near_path
 
 Record = dict[str, Any]
 ENCODING = "utf-8-sig"  # UTF-8, with or without the mark that spreadsheets put first
+UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+BYTES_LOOKED_AT = 4096
 
 
 def read_table(path: str | Path) -> Any:
@@ -24,22 +28,50 @@ def read_table(path: str | Path) -> Any:
 
     path = Path(path)
     if not path.is_file():
-        raise InputError(f"no file {str(path)!r}")
-    if path.suffix not in READERS:
-        raise InputError(f"cannot read {str(path)!r}; pass a .parquet, .csv or .jsonl file")
+        raise InputError(missing_file_message(str(path), f"pass a {', '.join(READERS)} file"))
+    require_text_file(path, READERS)
     records = list(read_records(path))
     if not records:
-        raise InputError(f"{path} holds no row")
+        raise InputError(f"{path} holds no row; write at least one")
     names = dict.fromkeys(name for record in records for name in record)
     return pd.DataFrame({name: pd.Series([r.get(name) for r in records], dtype=object) for name in names})
 
 
 def read_records(path: Path, wanted: Sequence[str] = ()) -> Iterator[Record]:
     """The rows of a file, in their order; `wanted` columns are enough where a format can leave others unread."""
-    try:
+    with readable(path):
         yield from READERS[path.suffix](path, wanted)
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Inside, a file that is not UTF-8 is an InputError that names it."""
+    try:
+        yield
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 ({error.reason}); convert it first, for example with iconv") from None
+        raise InputError(
+            f"{path} is not UTF-8 ({error.reason}). Convert it: iconv -f ISO-8859-1 -t UTF-8 {path} > NEW{path.suffix}"
+        ) from None
+
+
+def require_text_file(path: Path, suffixes: Iterable[str]) -> None:
+    """Raises for a file of another format, an empty file, and one that holds bytes which no text holds."""
+    if path.suffix not in suffixes:
+        raise InputError(f"cannot read {str(path)!r}: pass a {', '.join(suffixes)} file")
+    with path.open("rb") as file:
+        start = file.read(BYTES_LOOKED_AT)
+    if not start:
+        raise InputError(f"{path} is empty")
+    if path.suffix != ".parquet" and start.startswith(UTF_16_MARKS):
+        raise InputError(f"{path} is UTF-16. Convert it: iconv -f UTF-16 -t UTF-8 {path} > NEW{path.suffix}")
+    if path.suffix != ".parquet" and b"\0" in start:
+        raise InputError(f"{path} is a binary file, not a {path.suffix} file; pass the texts themselves")
+
+
+def missing_file_message(name: str, advice: str) -> str:
+    """Names the nearest file, or what to pass where none is near."""
+    near = near_path(name)
+    return f"no file {name!r}; " + (f"did you mean {near}?" if near else advice)
 
 
 def jsonl_records(path: Path, wanted: Sequence[str]) -> Iterator[Record]:
@@ -72,8 +104,8 @@ def csv_records(path: Path, wanted: Sequence[str]) -> Iterator[Record]:
                     names = column_names(path, cells)
                 elif cells:
                     if len(cells) != len(names):
-                        told = f"{len(cells)} cells where the first line names {len(names)} columns"
-                        raise InputError(f"{path}, line {begins}: {told}; put a cell with commas in double quotes")
+                        problem = f"{len(cells)} cells where the first line names {len(names)} columns"
+                        raise InputError(f"{path}, line {begins}: {problem}; put a cell with commas in double quotes")
                     yield dict(zip(names, cells, strict=True))
                 begins = reader.line_num + 1
         except csv.Error as error:
@@ -141,7 +173,7 @@ def require_whole_characters(text: str, what: str) -> str:
 
 
 def text_column(table: Any, name: str, where: str) -> list[str]:
-    """The texts of a column; what is none is told by its row, counted from 1."""
+    """The texts of a column; a cell that holds no text is reported by its row, counted from 1."""
     return [require_text(value, name, f"{where}, row {row}") for row, value in enumerate(table[name], start=1)]
 
 
@@ -157,7 +189,7 @@ def number_column(table: Any, name: str, where: str, *, or_missing: bool = False
 
 
 def label_column(table: Any, name: str, where: str) -> list[Any]:
-    """The labels of a column as they are, texts or numbers; missing ones, and texts among numbers, are told by row."""
+    """The labels of a column, texts or numbers; missing ones, and texts among numbers, are reported by their row."""
     return require_labels(list(table[name]), name, where)
 
 

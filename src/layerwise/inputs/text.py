@@ -2,21 +2,32 @@
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
+from difflib import get_close_matches
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from layerwise.core.errors import InputError, MissingExtra
+from layerwise.core.hub import Answer, ask_hub, near_path, offline
 from layerwise.inputs.source import Source
-from layerwise.inputs.tables import ENCODING, read_records, require_text
+from layerwise.inputs.tables import (
+    ENCODING,
+    missing_file_message,
+    read_records,
+    readable,
+    require_text,
+    require_text_file,
+)
 from layerwise.inputs.tokenizing import tokens_in
 from layerwise.options.record import plain_options
 from layerwise.options.texts import TextFilter, TextOptions
 
 Row = tuple[str | None, str | None]  # id or None, text or None where there is none
 SUFFIXES = (".txt", ".jsonl", ".csv", ".parquet")
+DATA_HELP = "pass a list of texts, a .txt, .jsonl, .csv or .parquet file, - for standard input, a hub data set, or demo"
 
 
 def open_texts(
@@ -49,7 +60,7 @@ def open_texts(
         limit=limit,
         sample=sample,
     )
-    source = from_anywhere(data, column, id_column, split, config)
+    source = unfiltered(data, column, id_column, split, config)
     if only is not None:
         keep = FILTERS[only]
         source = source.where(lambda text: keep(str(text)), f"only {only} paragraphs")
@@ -64,27 +75,41 @@ def open_texts(
     return replace(source, options={} if in_memory else plain_options(asked))
 
 
-def from_anywhere(
+def unfiltered(
     data: str | Path | Sequence[str], column: str, id_column: str | None, split: str, config: str | None
 ) -> Source:
-    """A str is `demo`, `-` (standard input), a file, or else the name of a hub data set."""
+    """All texts of a list, of `demo`, of `-` (standard input), of a file, or else of a hub data set."""
     if not isinstance(data, str | Path):
         return from_list(data)
-    word, path = str(data), Path(data)
-    if word == "demo":
+    name, path = str(data), Path(data)
+    if name == "demo":
         return Source("demo", lambda: ((None, line) for line in demo_texts()))
-    if word == "-":
+    if name == "-":
         lines = [line.rstrip("\n") for line in sys.stdin]
         return Source("standard input", lambda: (line_row(line) for line in lines))
-    if path.suffix in SUFFIXES:
-        if not path.is_file():
-            raise InputError(f"no file {word!r}; pass a {', '.join(SUFFIXES)} file, -, demo, or a hub data set")
+    if path.is_file():
+        require_text_file(path, SUFFIXES)
         if path.suffix == ".txt":
-            return Source(word, lambda: text_lines(path))
-        return Source(word, lambda: table_rows(path, column, id_column))
-    if path.exists():
-        raise InputError(f"cannot read {word!r}; texts come from {', '.join(SUFFIXES)} files")
-    return Source(f"{word}:{split}", lambda: hub_rows(word, config, split, column, id_column), remote=True)
+            return Source(name, lambda: text_lines(path))
+        return Source(name, lambda: table_rows(path, column, id_column))
+    if path.is_dir():
+        raise InputError(folder_message(path))
+    if path.suffix in SUFFIXES or name.startswith((".", "/", "~")) or name.count("/") > 1:
+        raise InputError(missing_file_message(name, DATA_HELP))
+    hub = require_dataset(name)
+
+    def rows() -> Iterator[Row]:
+        with nullcontext() if hub.reached else offline():
+            return dataset_rows(name, config, split, column, id_column)
+
+    return Source(f"{name}:{split}", rows, remote=True)
+
+
+def folder_message(folder: Path) -> str:
+    """Why a folder is no data, and which of its files to pass."""
+    if files := sorted(found.name for found in folder.iterdir() if found.suffix in SUFFIXES):
+        return f"{str(folder)!r} is a folder. Pass one of its {len(files)} files, such as {folder / files[0]}"
+    return f"{str(folder)!r} is a folder without texts: it holds no {', '.join(SUFFIXES)} file; {DATA_HELP}"
 
 
 def demo_texts() -> list[str]:
@@ -97,8 +122,7 @@ def from_list(given: Any) -> Source:
     if hasattr(given, "columns"):
         raise InputError("pass one column of the table, such as table['text'], not the table")
     if not isinstance(given, Iterable) or isinstance(given, Mapping | bytes):
-        told = "a list of texts, a file, a hub data set, - or demo"
-        raise InputError(f"texts cannot be read from a {type(given).__name__}; pass {told}")
+        raise InputError(f"texts cannot be read from a {type(given).__name__}; {DATA_HELP}")
     texts = given.to_pylist() if hasattr(given, "to_pylist") else list(given)  # a column of Arrow
     for place, text in enumerate(texts):
         if not isinstance(text, str):
@@ -111,11 +135,8 @@ def from_list(given: Any) -> Source:
 
 def text_lines(path: Path) -> Iterator[Row]:
     """Every line; one that is blank has no text."""
-    try:
-        with path.open(encoding=ENCODING) as file:
-            yield from (line_row(line) for line in file)
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 ({error.reason}); convert it first, for example with iconv") from None
+    with readable(path), path.open(encoding=ENCODING) as file:
+        yield from (line_row(line) for line in file)
 
 
 def line_row(line: str) -> Row:
@@ -124,34 +145,61 @@ def line_row(line: str) -> Row:
 
 def table_rows(path: Path, column: str, id_column: str | None) -> Iterator[Row]:
     wanted = [column] + ([id_column] if id_column else [])
-    return picked(read_records(path, wanted), column, id_column, str(path))
+    return texts_in(read_records(path, wanted), column, id_column, str(path))
 
 
-def hub_rows(name: str, config: str | None, split: str, column: str, id_column: str | None) -> Iterator[Row]:
+def require_dataset(name: str) -> Answer:
+    """What the hub said; raises where a name is no data set that can be read. One request, before a model is loaded."""
     if find_spec("datasets") is None:
-        raise MissingExtra(f"{name!r} is no file here; to read it from the hub: pip install 'layerwise[data]'")
+        raise MissingExtra(f"no file {name!r} here. To read a hub data set, type: pip install 'layerwise[data]'")
+    answer = ask_hub(name, kind="dataset")
+    if answer.problem and (answer.reached or not dataset_in_cache(name)):
+        near = near_path(name) or next(iter(get_close_matches(name, ["demo"], 1)), "")
+        here = f"no file {name!r} here" + (f"; did you mean {near}?" if near else ".")
+        raise InputError(f"{here} As a hub data set: {answer.problem}")
+    return answer
+
+
+def dataset_in_cache(name: str) -> bool:
+    """True where a data set of the hub was downloaded to this machine before."""
+    import datasets
+
+    return (Path(datasets.config.HF_DATASETS_CACHE) / name.replace("/", "___")).is_dir()
+
+
+def dataset_rows(name: str, config: str | None, split: str, column: str, id_column: str | None) -> Iterator[Row]:
     from datasets import load_dataset
 
     try:
         records = load_dataset(name, config, split=split, streaming=True)
     except (OSError, ValueError, RuntimeError) as error:
-        raise InputError(f"cannot open the hub data set {name!r} (config {config}, split {split}): {error}") from error
-    return picked(records, column, id_column, name)
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise InputError(
+            f"cannot open the hub data set {name!r} (--config {config}, --split {split}): {reason}"
+        ) from error
+    return texts_in(records, column, id_column, name)
 
 
-def picked(records: Iterable[dict[str, Any]], column: str, id_column: str | None, where: str) -> Iterator[Row]:
+def texts_in(records: Iterable[dict[str, Any]], column: str, id_column: str | None, where: str) -> Iterator[Row]:
     """Ids and texts out of records; a row whose text is blank or null has none."""
     for row, record in enumerate(records, start=1):
-        for name in (column, id_column):
+        for name, flag in ((column, "--column"), (id_column, "--id-column")):
             if name is not None and name not in record:
-                option = "--column" if name == column else "--id-column"
-                has = ", ".join(map(str, record))
-                raise InputError(f"{where} has no column {name!r}; it has {has}. Name another with {option}")
+                raise InputError(missing_column_message(where, name, flag, [*map(str, record)]))
         text = record[column]
         if text is not None and not isinstance(text, str):
-            raise InputError(f"{where}, row {row}: column {column!r} holds {type(text).__name__}, not text")
+            kind = type(text).__name__
+            raise InputError(
+                f"{where}, row {row}: column {column!r} holds {kind}, not text. Choose another with --column NAME"
+            )
         name = None if id_column is None else id_of(record[id_column], f"{where}, row {row}", id_column)
         yield name, text if text and text.strip() else None
+
+
+def missing_column_message(where: str, name: str, flag: str, columns: Sequence[str]) -> str:
+    near = get_close_matches(name, columns, 1)
+    advice = f"Did you mean {flag} {near[0]}?" if near else f"Choose one with {flag} NAME"
+    return f"{where} has no column {name!r}; it has {', '.join(columns)}. {advice}"
 
 
 def id_of(value: Any, where: str, column: str) -> str:
