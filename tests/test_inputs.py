@@ -118,12 +118,12 @@ def test_mistakes_are_answered_with_what_to_type(tmp_path):
         read(tmp_path / "notes.md")
     with pytest.raises(InputError, match="item 1 of the list is a int"):
         read(["a", 3])
-    with pytest.raises(InputError, match="holds int, not text. Choose another with --column NAME"):
+    with pytest.raises(InputError, match="contains int, not text. Choose another with --column NAME"):
         read(tmp_path / "t.parquet", column="n")
 
 
 def test_a_folder_is_answered_with_the_file_to_pass(tmp_path):
-    with pytest.raises(InputError, match="is a folder without texts: it holds no .txt"):
+    with pytest.raises(InputError, match="is a folder without texts: it contains no .txt"):
         read(tmp_path)
     for name in ("b.txt", "a.csv", "notes.md"):
         (tmp_path / name).write_text("x")
@@ -156,7 +156,7 @@ def test_a_hub_data_set_that_does_not_exist_is_refused_when_it_is_opened(answer,
 def test_a_hub_data_set_that_cannot_be_had_is_a_clear_error(monkeypatch):
     pytest.importorskip("datasets")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(InputError, match="no file 'nobody/nothing' here.*hub data set"):
+    with pytest.raises(InputError, match="there is no file .nobody/nothing.*hub data set"):
         read("nobody/nothing")
 
 

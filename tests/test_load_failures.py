@@ -97,7 +97,7 @@ def test_without_a_network_a_model_that_is_not_in_the_cache_is_refused_at_once(m
     start = time.monotonic()
     message = message_for("org/some-model")
     assert time.monotonic() - start < 3
-    assert "http://127.0.0.1:9 cannot be reached" in message and "pass a folder" in message
+    assert "http://127.0.0.1:9 cannot be reached" in message and "pass the folder of a model" in message
 
 
 def cached(monkeypatch, tmp_path, folder, name):
@@ -133,7 +133,7 @@ def test_offline_is_undone_when_the_load_fails():
 def test_a_near_folder_is_named_before_the_hub(monkeypatch, tmp_path, tiny_llama):
     shutil.copytree(tiny_llama, tmp_path / "gte-small")
     monkeypatch.chdir(tmp_path)
-    assert "no folder gte-smal here; did you mean gte-small?" in message_for("gte-smal", load_tokenizer)
+    assert "there is no folder gte-smal here; did you mean gte-small?" in message_for("gte-smal", load_tokenizer)
     assert f"did you mean {tmp_path}/gte-small?" in message_for(tmp_path / "gte-smal", outline_of)
 
 
@@ -153,7 +153,7 @@ def message_of_loader(name):
 
 @pytest.mark.parametrize("name", ["not a name!", "a--b..c", "x" * 200])
 def test_a_name_that_cannot_be_a_hub_id_is_refused_without_a_request(hub, name):
-    assert "not the form of a hub id" in message_for(name) and not Hub.asked
+    assert "it is not a hub id either" in message_for(name) and not Hub.asked
 
 
 def test_the_command_refuses_a_wrong_name_before_torch_is_imported(tmp_path):
@@ -162,7 +162,7 @@ def test_the_command_refuses_a_wrong_name_before_torch_is_imported(tmp_path):
         "sys.exit(9 if 'torch' in sys.modules else code)"
     )
     ended = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
-    assert ended.returncode == 2 and "no folder of this name" in ended.stderr
+    assert ended.returncode == 2 and "there is no such folder" in ended.stderr
 
 
 def test_models_of_images_and_speech_are_named_by_their_class(tmp_path):
@@ -255,4 +255,4 @@ def test_a_model_type_that_transformers_does_not_know_asks_for_a_newer_one(tiny_
 def test_the_command_reports_a_mistyped_folder_in_one_message(tmp_path, tiny_llama, capsys):
     shutil.copytree(tiny_llama, tmp_path / "gte-small")
     assert main(["doctor", f"{tmp_path}/gte-smal"]) == 2
-    assert capsys.readouterr().err.startswith(f"layerwise: cannot load '{tmp_path}/gte-smal': no folder of this name")
+    assert capsys.readouterr().err.startswith(f"layerwise: cannot load '{tmp_path}/gte-smal': there is no such folder")

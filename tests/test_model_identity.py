@@ -181,7 +181,7 @@ def test_a_run_of_other_weights_is_refused(tiny_llama, tmp_path, word_texts, ver
     layerwise.scan(tmp_path / "model", word_texts, out=tmp_path / "run", metrics="dataset_entropy")
     told = json.loads((tmp_path / "model" / "config.json").read_text())
     (tmp_path / "model" / "config.json").write_text(json.dumps(told | {"rms_norm_eps": 0.1}))
-    with pytest.raises(LayerwiseError, match="not the model that this run was made with"):
+    with pytest.raises(LayerwiseError, match="not the model of this run"):
         if verb == "tradeoff":
             layerwise.tradeoff(tmp_path / "run", "dataset_entropy", data=word_texts)
         else:
@@ -213,7 +213,7 @@ def test_a_saved_pick_knows_its_model(tiny_llama, tiny_bert, tmp_path, word_text
 
 
 def test_a_folder_has_no_revisions(tiny_llama):
-    with pytest.raises(InputError, match="has no revisions"):
+    with pytest.raises(InputError, match="folders have no revisions"):
         layerwise.scan(ModelSpec(tiny_llama, revision="step999"), TEXTS)
 
 
@@ -307,7 +307,7 @@ def test_a_cut_off_file_is_named_as_such(tmp_path, tiny_llama):
 
 def test_a_mistyped_path_is_reported_with_the_nearest_folder(tiny_llama):
     wrong = tiny_llama.replace("llama", "lama")
-    with pytest.raises(ModelError, match="no folder.*did you mean .*/llama"):
+    with pytest.raises(ModelError, match="no such folder.*did you mean .*/llama"):
         layerwise.scan(wrong, TEXTS)
 
 

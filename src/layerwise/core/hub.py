@@ -1,6 +1,6 @@
 """The Hugging Face hub: one short request before a download, so that a wrong name or no network is reported at once.
 
-huggingface_hub tries again for about 25 seconds for each file that it cannot get. layerwise asks once, for one file.
+huggingface_hub retries for about 25 seconds per file that it cannot download. layerwise asks once, for one file.
 """
 
 import os
@@ -13,17 +13,17 @@ from typing import Literal
 
 RepoType = Literal["model", "dataset"]
 SECONDS_TO_CONNECT = 3.0  # HF_HUB_ETAG_TIMEOUT sets another limit
-# A file that nearly every repository has; one without it still answers that the repository is there.
+# A file that nearly every repository has; one without it still answers that the repository exists.
 PROBED_FILE: dict[RepoType, str] = {"model": "config.json", "dataset": "README.md"}
 CACHED_FILES = ("config.json", "modules.json")
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What the hub said: "" where the repository can be read, else why not and what to type."""
+    """The answer of the hub: no problem if the repository can be read, otherwise the reason and what to type."""
 
     problem: str = ""
-    reached: bool = True  # False where there is no network, or HF_HUB_OFFLINE forbids to use it
+    reached: bool = True  # False without a network, or if HF_HUB_OFFLINE is set
 
 
 def ask_hub(name: str, revision: str | None = None, kind: RepoType = "model") -> Answer:
@@ -35,7 +35,7 @@ def ask_hub(name: str, revision: str | None = None, kind: RepoType = "model") ->
         kind: `model` or `dataset`.
 
     Returns:
-        An Answer. Problems that may pass, such as a busy server, are none: the download itself tries again.
+        An Answer. A busy server is not a problem: the download itself retries.
     """
     from huggingface_hub import constants, errors, get_hf_file_metadata, hf_hub_url
 
@@ -43,7 +43,7 @@ def ask_hub(name: str, revision: str | None = None, kind: RepoType = "model") ->
     try:
         url = hf_hub_url(name, PROBED_FILE[kind], repo_type=kind, revision=revision or "main")
     except errors.HFValidationError:
-        return Answer("it is not the form of a hub id either, which is NAME or OWNER/NAME")
+        return Answer("it is not a hub id either: a hub id is NAME or OWNER/NAME")
     if constants.is_offline_mode():
         return Answer("HF_HUB_OFFLINE is set. Unset it to download the repository", reached=False)
     seconds = float(os.environ.get("HF_HUB_ETAG_TIMEOUT", SECONDS_TO_CONNECT))
@@ -65,12 +65,12 @@ def ask_hub(name: str, revision: str | None = None, kind: RepoType = "model") ->
 
 
 def is_connection_error(error: Exception) -> bool:
-    """True where no connection came about; a server that is slow to answer has been reached."""
+    """True if no connection could be made; a slow server was reached."""
     return isinstance(error, ConnectionError) or type(error).__name__.startswith(("Connect", "Proxy", "NetworkError"))
 
 
 def in_cache(name: str, revision: str | None = None) -> bool:
-    """True where a model of the hub was downloaded to this machine before."""
+    """True if the model was downloaded to this machine before."""
     from huggingface_hub import errors, try_to_load_from_cache
 
     try:
@@ -89,13 +89,13 @@ def cached_models() -> list[str]:
 
 
 def near_path(name: str) -> str:
-    """A file or folder whose name is close to this one and that lies where it would lie; "" where there is none."""
+    """A file or folder in the same place with a similar name; "" if there is none."""
     path = Path(name).expanduser()
     try:
         beside = [found.name for found in path.parent.iterdir()]
     except OSError:
         return ""
-    if path.name in beside:  # only the ~ had to be replaced
+    if path.name in beside:  # only the ~ had to be expanded
         return str(path)
     near = get_close_matches(path.name, beside, 1)
     return str(path.parent / near[0]) if near else ""
@@ -103,7 +103,7 @@ def near_path(name: str) -> str:
 
 @contextmanager
 def offline() -> Iterator[None]:
-    """Inside, huggingface_hub reads its cache and tries no request: each would be tried again for half a minute."""
+    """Makes huggingface_hub read only its cache: each failing request would be retried for half a minute."""
     from huggingface_hub import constants
 
     before = constants.HF_HUB_OFFLINE
@@ -115,7 +115,7 @@ def offline() -> Iterator[None]:
 
 
 def repository_files(name: str, revision: str | None = None) -> set[str]:
-    """The names of all files in a model's repository; empty where the hub does not say."""
+    """The names of all files in a model's repository; empty if they cannot be listed."""
     from huggingface_hub import constants, list_repo_files
 
     if constants.is_offline_mode():

@@ -25,7 +25,7 @@ from layerwise.inputs.tokenizing import tokens_in
 from layerwise.options.record import plain_options
 from layerwise.options.texts import TextFilter, TextOptions
 
-Row = tuple[str | None, str | None]  # id or None, text or None where there is none
+Row = tuple[str | None, str | None]  # (id or None, text or None)
 SUFFIXES = (".txt", ".jsonl", ".csv", ".parquet")
 DATA_HELP = "pass a list of texts, a .txt, .jsonl, .csv or .parquet file, - for standard input, a hub data set, or demo"
 
@@ -43,10 +43,10 @@ def open_texts(
     limit: int | None = None,
     sample: int | None = None,
 ) -> Source:
-    """A Source of texts, filtered first and then cut.
+    """Opens texts as a Source. Filters are applied before limit and sample.
 
-    `only="wikitext"` drops headings, as the paper does; `min_tokens` drops texts that `tokenizer` makes shorter
-    than that; `limit` takes the first texts, `sample` a fair sample of that size by hashed ids.
+    `only="wikitext"` drops headings, as in the paper; `min_tokens` drops texts with fewer tokens by `tokenizer`;
+    `limit` keeps the first texts, `sample` a random sample by hashed ids.
     """
     asked = TextOptions(
         data=data,
@@ -66,7 +66,7 @@ def open_texts(
         source = source.where(lambda text: keep(str(text)), f"only {only} paragraphs")
     if min_tokens:
         if tokenizer is None:
-            raise InputError("min_tokens counts tokens, so it needs a tokenizer: pass tokenizer=")
+            raise InputError("min_tokens needs a tokenizer to count tokens: pass tokenizer=")
         source = source.where(lambda text: tokens_in(tokenizer, str(text)) >= min_tokens, f">= {min_tokens} tokens")
     if limit is not None:
         source = source.first(limit)
@@ -78,7 +78,7 @@ def open_texts(
 def unfiltered(
     data: str | Path | Sequence[str], column: str, id_column: str | None, split: str, config: str | None
 ) -> Source:
-    """All texts of a list, of `demo`, of `-` (standard input), of a file, or else of a hub data set."""
+    """Opens a list, `demo`, `-` (standard input), a file, or else a hub data set, without filters."""
     if not isinstance(data, str | Path):
         return from_list(data)
     name, path = str(data), Path(data)
@@ -106,35 +106,35 @@ def unfiltered(
 
 
 def folder_message(folder: Path) -> str:
-    """Why a folder is no data, and which of its files to pass."""
+    """Says which file of a folder to pass, or that it contains no texts."""
     if files := sorted(found.name for found in folder.iterdir() if found.suffix in SUFFIXES):
         return f"{str(folder)!r} is a folder. Pass one of its {len(files)} files, such as {folder / files[0]}"
-    return f"{str(folder)!r} is a folder without texts: it holds no {', '.join(SUFFIXES)} file; {DATA_HELP}"
+    return f"{str(folder)!r} is a folder without texts: it contains no {', '.join(SUFFIXES)} file; {DATA_HELP}"
 
 
 def demo_texts() -> list[str]:
-    """Two hundred short original texts that come with layerwise."""
+    """The 200 short demo texts bundled with layerwise."""
     return (files("layerwise.inputs") / "demo.txt").read_text(encoding="utf-8").splitlines()
 
 
 def from_list(given: Any) -> Source:
-    """Any collection of texts: a list, a generator, a column of a table."""
+    """Texts from any iterable: a list, a generator, a column of a table."""
     if hasattr(given, "columns"):
         raise InputError("pass one column of the table, such as table['text'], not the table")
     if not isinstance(given, Iterable) or isinstance(given, Mapping | bytes):
-        raise InputError(f"texts cannot be read from a {type(given).__name__}; {DATA_HELP}")
-    texts = given.to_pylist() if hasattr(given, "to_pylist") else list(given)  # a column of Arrow
+        raise InputError(f"cannot read texts from a {type(given).__name__}; {DATA_HELP}")
+    texts = given.to_pylist() if hasattr(given, "to_pylist") else list(given)  # an Arrow column
     for place, text in enumerate(texts):
         if not isinstance(text, str):
-            raise InputError(f"item {place} of the list is a {type(text).__name__}, not a text")
-    texts = [str(text) for text in texts]  # numpy has texts of its own kind
+            raise InputError(f"item {place} of the list is a {type(text).__name__}, not a string")
+    texts = [str(text) for text in texts]  # numpy strings become str
     if not texts:
         raise InputError("the list of texts is empty")
     return Source(f"a list of {len(texts)} texts", lambda: ((None, text) for text in texts))
 
 
 def text_lines(path: Path) -> Iterator[Row]:
-    """Every line; one that is blank has no text."""
+    """Every line; a blank line has no text."""
     with readable(path), path.open(encoding=ENCODING) as file:
         yield from (line_row(line) for line in file)
 
@@ -149,19 +149,19 @@ def table_rows(path: Path, column: str, id_column: str | None) -> Iterator[Row]:
 
 
 def require_dataset(name: str) -> Answer:
-    """What the hub said; raises where a name is no data set that can be read. One request, before a model is loaded."""
+    """Asks the hub once for a data set; raises InputError if it cannot be read."""
     if find_spec("datasets") is None:
-        raise MissingExtra(f"no file {name!r} here. To read a hub data set, type: pip install 'layerwise[data]'")
+        raise MissingExtra(f"there is no file {name!r}; to read it as a hub data set: pip install 'layerwise[data]'")
     answer = ask_hub(name, kind="dataset")
     if answer.problem and (answer.reached or not dataset_in_cache(name)):
         near = near_path(name) or next(iter(get_close_matches(name, ["demo"], 1)), "")
-        here = f"no file {name!r} here" + (f"; did you mean {near}?" if near else ".")
+        here = f"there is no file {name!r}" + (f"; did you mean {near}?" if near else ".")
         raise InputError(f"{here} As a hub data set: {answer.problem}")
     return answer
 
 
 def dataset_in_cache(name: str) -> bool:
-    """True where a data set of the hub was downloaded to this machine before."""
+    """True if the data set was downloaded to this machine before."""
     import datasets
 
     return (Path(datasets.config.HF_DATASETS_CACHE) / name.replace("/", "___")).is_dir()
@@ -181,7 +181,7 @@ def dataset_rows(name: str, config: str | None, split: str, column: str, id_colu
 
 
 def texts_in(records: Iterable[dict[str, Any]], column: str, id_column: str | None, where: str) -> Iterator[Row]:
-    """Ids and texts out of records; a row whose text is blank or null has none."""
+    """Extracts ids and texts from records; the text is None if blank or null."""
     for row, record in enumerate(records, start=1):
         for name, flag in ((column, "--column"), (id_column, "--id-column")):
             if name is not None and name not in record:
@@ -190,7 +190,7 @@ def texts_in(records: Iterable[dict[str, Any]], column: str, id_column: str | No
         if text is not None and not isinstance(text, str):
             kind = type(text).__name__
             raise InputError(
-                f"{where}, row {row}: column {column!r} holds {kind}, not text. Choose another with --column NAME"
+                f"{where}, row {row}: column {column!r} contains {kind}, not text. Choose another with --column NAME"
             )
         name = None if id_column is None else id_of(record[id_column], f"{where}, row {row}", id_column)
         yield name, text if text and text.strip() else None
@@ -203,14 +203,14 @@ def missing_column_message(where: str, name: str, flag: str, columns: Sequence[s
 
 
 def id_of(value: Any, where: str, column: str) -> str:
-    """The id of a row as a text: it must be there, and can be written."""
+    """The id of a row as a string; raises if it is missing or not valid text."""
     if value is None or value == "" or value != value:
         raise InputError(f"{where}: the id in column {column!r} is missing")
     return require_text(str(value), f"column {column!r}", where)
 
 
 def wikitext_paragraph(text: str) -> bool:
-    """True for a paragraph of WikiText, false for its headings (` = Title = `) and blanks."""
+    """True for a WikiText paragraph, False for headings (` = Title = `) and blank lines."""
     text = text.strip()
     return bool(text) and not (text.startswith("=") and text.endswith("="))
 

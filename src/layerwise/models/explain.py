@@ -1,4 +1,4 @@
-"""Why a model cannot be loaded: what kind of thing it is, and what to type instead."""
+"""Explains why a model cannot be loaded, and what to pass instead."""
 
 import errno
 import json
@@ -23,7 +23,7 @@ INPUT_KINDS = {"pixel_values": "an image", "input_features": "a speech", "input_
 
 
 def problem_of_file(path: Path) -> str:
-    """Why a single file is no model, and what to pass instead."""
+    """Explains why a single file is not a model, and what to pass instead."""
     if path.suffix in CONVERTED:
         return converted_problem(f"{str(path)!r} is {CONVERTED[path.suffix]}")
     if (path.parent / "config.json").is_file():
@@ -32,7 +32,7 @@ def problem_of_file(path: Path) -> str:
 
 
 def problem_of_folder(name: str, files: Collection[str]) -> str:
-    """Why a folder with these files holds no model, and what to type; "" where it may hold one."""
+    """Explains why a folder with these files is not a model, and what to type; "" if it may be one."""
     if "config.json" in files or "modules.json" in files:
         return ""
     if "adapter_config.json" in files:
@@ -55,12 +55,12 @@ def converted_problem(what: str) -> str:
 
 
 def first_with(files: Collection[str], suffixes: tuple[str, ...]) -> str:
-    """The first file, by name, that ends in one of these; "" where none does."""
+    """The first file, by name, that ends in one of these; "" if none does."""
     return next((file for file in sorted(files) if file.endswith(suffixes)), "")
 
 
 def base_of(adapter: Path) -> str:
-    """The model that an adapter was trained on, as its config names it; "" where it does not."""
+    """The model that an adapter was trained on, according to its config; "" if unknown."""
     try:
         return str(json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))["base_model_name_or_path"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -68,15 +68,17 @@ def base_of(adapter: Path) -> str:
 
 
 def require_text_class(model_class: Any, name: str) -> None:
-    """Raises for a class of models whose forward pass takes no token ids, such as one that reads sound or images."""
+    """Raises for a class of models whose forward pass takes no token ids, such as an audio or image model."""
     takes = signature(model_class.forward).parameters
     main = getattr(model_class, "main_input_name", "input_ids")
     if "input_ids" in takes or (main == "input_ids" and any(p.kind is p.VAR_KEYWORD for p in takes.values())):
         return
-    kind = INPUT_KINDS.get(main, f"a {main}")
+    if main not in INPUT_KINDS:
+        first = next((parameter for parameter in takes if parameter != "self"), "nothing")
+        raise ModelError(f"{name!r} takes {first}, not token ids: pass a text model, or a pair (module, processor)")
     decoder = " Its decoder reads texts: add --part decoder." if "text" in modalities_of(model_class) else ""
     raise ModelError(
-        f"{name!r} is {kind} model ({model_class.__name__}), and layerwise loads text models only.{decoder} "
+        f"{name!r} is {INPUT_KINDS[main]} model ({model_class.__name__}); layerwise loads text models only.{decoder} "
         "For other inputs pass a pair, in Python: layerwise.scan((module, processor), source); see docs/architecture.md"
     )
 
@@ -88,7 +90,7 @@ def modalities_of(model_class: Any) -> tuple[str, ...]:
 
 
 def require_tokenizer_files(name: str, subfolder: str = "") -> None:
-    """Raises where a folder has no tokenizer: transformers would make one that knows no word."""
+    """Raises if a folder has no tokenizer: transformers would create one without a vocabulary."""
     folder = Path(name) / subfolder
     if not folder.is_dir() or any((folder / file).exists() for file in VOCABULARIES):
         return
@@ -100,22 +102,22 @@ def require_tokenizer_files(name: str, subfolder: str = "") -> None:
 
 
 def require_words(tokenizer: Any, name: str) -> None:
-    """Raises where a tokenizer's vocabulary is nothing but special tokens: every word would be unknown."""
+    """Raises if a tokenizer's vocabulary contains only special tokens: every word would be unknown."""
     if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens) and not is_byte_level(tokenizer):
         raise ModelError(
-            f"the tokenizer of {name!r} knows {len(tokenizer)} tokens, all of them special, so every word would be "
+            f"the tokenizer of {name!r} has only {len(tokenizer)} tokens, all of them special, so every word would be "
             "unknown. Its vocabulary file is missing: copy tokenizer.json from the original model"
         )
 
 
 def is_byte_level(tokenizer: Any) -> bool:
-    """True where different texts become different ids without a vocabulary, as with bytes or characters."""
+    """True if the tokenizer needs no vocabulary, such as one based on bytes or characters."""
     one, other = (tokenizer(text)["input_ids"] for text in ("a cat", "zebras run"))
     return bool(one != other and tokenizer.unk_token_id not in one)
 
 
 def explained(name: str, revision: str | None, subfolder: str, error: Exception) -> ModelError:
-    """The error of a loader as a ModelError: the kind of thing that was given, and what to type."""
+    """Turns a loading error into a ModelError that says what was passed and what to type."""
     folder = Path(name) / subfolder
     files = names_in(folder) if Path(name).is_dir() else hub_names(name, revision, subfolder)
     said = str(error).strip()
@@ -144,7 +146,7 @@ def hub_names(name: str, revision: str | None, subfolder: str) -> set[str]:
 
 
 def no_safetensors(name: str, subfolder: str, files: Collection[str]) -> str:
-    """Why a model without a .safetensors file cannot be loaded, and how to get one."""
+    """Explains what a model without a .safetensors file has instead, and how to get one."""
     if problem := problem_of_folder(name, files):
         return problem
     if pickled := first_with(files, PICKLED):
@@ -153,12 +155,12 @@ def no_safetensors(name: str, subfolder: str, files: Collection[str]) -> str:
             f"trust the file, convert it once, in Python:\n{conversion(name, whole=bool(subfolder))}"
         )
     if found := first_with(files, tuple(CONVERTED)):
-        return converted_problem(f"{name!r} holds {CONVERTED[Path(found).suffix]} ({found})")
+        return converted_problem(f"{name!r} contains {CONVERTED[Path(found).suffix]} ({found})")
     return f"{name!r} has no weights (no .safetensors file). Type: hf download ORIGINAL --local-dir {quote(name)}"
 
 
 def conversion(name: str, *, whole: bool) -> str:
-    """Lines of Python that write a model again, in safetensors; `whole` where it is a SentenceTransformer's folder."""
+    """Lines of Python that save a model as safetensors; `whole` if it is the folder of a SentenceTransformer."""
     old, new = json.dumps(name), json.dumps(f"{Path(name).name}-safetensors")
     if whole:
         return (
@@ -171,7 +173,7 @@ def conversion(name: str, *, whole: bool) -> str:
 
 
 def damage_of(path: Path) -> str:
-    """What is wrong with a .safetensors file, from its size and header; "" where nothing is."""
+    """What is wrong with a .safetensors file, from its size and header; "" if it is complete."""
     if path.suffix != ".safetensors" or not path.is_file():
         return ""
     there = path.stat().st_size
@@ -194,7 +196,7 @@ def damage_of(path: Path) -> str:
 
 
 def disk_is_full(error: BaseException) -> bool:
-    """True where writing failed for want of space, here or in an error that led to this one."""
+    """True if this error, or one that led to it, is that no space is left."""
     return any(isinstance(one, OSError) and one.errno in (errno.ENOSPC, errno.EDQUOT) for one in causes_of(error))
 
 

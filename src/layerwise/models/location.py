@@ -1,4 +1,4 @@
-"""Where a model is: a folder, the hub's cache or the hub. Anything else is refused, with what to type instead.
+"""Where a model is: a folder, the hub's cache or the hub. Anything else raises an error that says what to type.
 
 Only names of files and one short request to the hub decide this: no torch, no weights, no retries.
 """
@@ -15,14 +15,14 @@ from layerwise.models.explain import MODEL_HELP, problem_of_file, problem_of_fol
 
 @contextmanager
 def located(name: str, revision: str | None = None) -> Iterator[None]:
-    """Inside, this model can be loaded; without a network, a model in the hub's cache is read from there.
+    """Makes sure that a model can be loaded inside the context; without a network, from the hub's cache.
 
     Args:
         name: a folder or a hub id.
         revision: branch, tag or commit on the hub; None is the main branch.
 
     Raises:
-        ModelError: it is neither a model's folder nor a model that the hub's cache or the hub has.
+        ModelError: it is neither the folder of a model nor a model in the hub's cache or on the hub.
     """
     require_path(name)
     if Path(name).is_dir() or not (answer := ask_hub(name, revision)).problem:
@@ -35,10 +35,10 @@ def located(name: str, revision: str | None = None) -> Iterator[None]:
 
 
 def require_path(name: str) -> None:
-    """Raises for an empty name, a file, a folder that holds no model, and a path that leads nowhere."""
+    """Raises for an empty name, a file, a folder without a model, and a path that does not exist."""
     path = Path(name)
     if not name.strip():
-        raise ModelError(f"no model is named; pass {MODEL_HELP}")
+        raise ModelError(f"the model name is empty; {MODEL_HELP}")
     if path.is_file():
         raise ModelError(problem_of_file(path))
     if path.is_dir():
@@ -46,20 +46,21 @@ def require_path(name: str) -> None:
             raise ModelError(problem)
     elif name.startswith((".", "/", "~")) or name.count("/") > 1:
         near = near_path(name)
-        raise ModelError(f"cannot load {name!r}: no folder of this name; " + (did_you_mean(near) or MODEL_HELP))
+        raise ModelError(f"cannot load {name!r}: there is no such folder; " + (did_you_mean(near) or MODEL_HELP))
 
 
 def missing_message(name: str, answer: Answer) -> str:
-    """Why a name that may be a hub id cannot be loaded: the nearest folder first, then what the hub said."""
+    """Explains why a possible hub id cannot be loaded: first the closest folder, then the answer of the hub."""
     if near := near_path(name):
-        return f"cannot load {name!r}: no folder {name} here; {did_you_mean(near)}\nAs a hub id: {answer.problem}"
+        return (
+            f"cannot load {name!r}: there is no folder {name} here; {did_you_mean(near)}\nAs a hub id: {answer.problem}"
+        )
     if answer.reached:
-        return f"cannot load {name!r}: no folder here has this name, and {answer.problem}"
+        return f"cannot load {name!r}: there is no such folder, and {answer.problem}"
     near_id = get_close_matches(name, cached_models(), 1)
     cache = f"it is not in the hub's cache ({did_you_mean(near_id[0])})" if near_id else "it is not in the hub's cache"
     return (
-        f"cannot load {name!r}: no folder here has this name, {cache}, and {answer.problem}, or pass a folder that "
-        "holds the model"
+        f"cannot load {name!r}: there is no such folder, {cache}, and {answer.problem}, or pass the folder of a model"
     )
 
 
