@@ -105,7 +105,7 @@ def test_a_pooling_that_no_word_says_is_asked_for(tmp_path):
 
 
 def test_last_is_not_read_in_another_way(tiny_llama):
-    with pytest.raises(InputError, match="by number: 3"):
+    with pytest.raises(InputError, match="use its number: 3"):
         layerwise.embed(tiny_llama, TEXTS, layers="last", pooling="max")
 
 

@@ -67,7 +67,7 @@ def test_doctor_says_what_holds(tiny_llama, capsys):
     ("args", "said"),
     [
         (["scan", "no/such-model-here"], "cannot load 'no/such-model-here'"),
-        (["scan", "MODEL", "--data", "missing.csv"], "no file 'missing.csv'"),
+        (["scan", "MODEL", "--data", "missing.csv"], "there is no file 'missing.csv'"),
         (["scan", "MODEL", "--metrics", "entropie"], "no metric 'entropie'; there are all, fast, prompt_entropy"),
         (["scan", "MODEL", "--layers", "9"], "layer 9 does not exist"),
         (["scan", "MODEL", "--pooling", "median"], "'median' is not one of mean, last, first, max"),

@@ -125,7 +125,7 @@ def test_two_stacks_are_refused_with_the_candidates_named():
 def test_a_model_without_such_a_list_is_refused_with_the_lists_named():
     model = make_model("bert")
     model.config.num_hidden_layers = 5
-    with pytest.raises(ModelError, match=r"deep \(5\); lists found: encoder\.layer \(3\)"):
+    with pytest.raises(ModelError, match=r"no ModuleList of 5 blocks.*; lists found: encoder\.layer \(3\)"):
         find_anatomy(model, model.config)
 
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layerwise.core.errors import InputError
+from layerwise.core.hub import Answer
 from layerwise.inputs.occurrences import Occurrences
 from layerwise.inputs.source import Example, shards
 from layerwise.inputs.text import demo_texts, open_texts, wikitext_paragraph
@@ -80,10 +81,11 @@ def test_files_of_spreadsheets_and_long_cells_are_read(tmp_path):
         read(TEXTS, limit=-3)
 
 
-def test_counting_stops_in_time_and_is_not_begun_online():
+def test_counting_stops_in_time_and_is_not_begun_online(monkeypatch):
     texts = [f"text {i}" for i in range(10)]
     assert open_texts(texts).count(20) == (10, True)
     assert open_texts(texts).count(4) == (4, False)
+    monkeypatch.setattr("layerwise.inputs.text.ask_hub", lambda *_, **__: Answer())
     online = open_texts("nobody/nothing", only="wikitext", limit=5)
     assert online.remote and online.count(7) == (7, False)
 
@@ -106,31 +108,66 @@ def test_mistakes_are_answered_with_what_to_type(tmp_path):
             read(tmp_path / name)
     with pytest.raises(InputError, match="line 2: not JSON"):
         read(tmp_path / "bad.jsonl")
-    with pytest.raises(InputError, match="no file"):
+    with pytest.raises(InputError, match="no file 'missing.txt'; pass a list"):
         read("missing.txt")
-    with pytest.raises(InputError, match="texts come from .txt"):
+    with pytest.raises(InputError, match=r"no file .*tt.csv'; did you mean .*/t.csv\?"):
+        read(tmp_path / "tt.csv")
+    with pytest.raises(InputError, match=r"no column 'bdy'; .* Did you mean --column body\?"):
+        read(tmp_path / "t.csv", column="bdy")
+    with pytest.raises(InputError, match="pass a .txt, .jsonl, .csv, .parquet file"):
         read(tmp_path / "notes.md")
     with pytest.raises(InputError, match="item 1 of the list is a int"):
         read(["a", 3])
-    with pytest.raises(InputError, match="holds int, not text"):
+    with pytest.raises(InputError, match="contains int, not text. Choose another with --column NAME"):
         read(tmp_path / "t.parquet", column="n")
+
+
+def test_a_folder_is_answered_with_the_file_to_pass(tmp_path):
+    with pytest.raises(InputError, match="is a folder without texts: it contains no .txt"):
+        read(tmp_path)
+    for name in ("b.txt", "a.csv", "notes.md"):
+        (tmp_path / name).write_text("x")
+    with pytest.raises(InputError, match="is a folder. Pass one of its 2 files, such as .*/a.csv"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize(("content", "problem"), [
+    (b"", "is empty"),
+    ("a text\n".encode("utf-16"), "is UTF-16. Convert it: iconv"),
+    (b"GGUF\0\0\0", "is a binary file"),
+])  # fmt: skip
+def test_a_file_without_readable_text_is_named_when_it_is_opened(content, problem, tmp_path):
+    (tmp_path / "t.txt").write_bytes(content)
+    with pytest.raises(InputError, match=f"t.txt {problem}"):
+        open_texts(tmp_path / "t.txt")
+
+
+@pytest.mark.parametrize(("answer", "problem"), [
+    (Answer("https://hub/datasets/dmo does not exist"), "did you mean demo.*hub data set: https://hub/datasets/dmo"),
+    (Answer("the hub cannot be reached", reached=False), "hub data set: the hub cannot be reached"),
+])  # fmt: skip
+def test_a_hub_data_set_that_does_not_exist_is_refused_when_it_is_opened(answer, problem, monkeypatch):
+    pytest.importorskip("datasets")
+    monkeypatch.setattr("layerwise.inputs.text.ask_hub", lambda *_, **__: answer)
+    with pytest.raises(InputError, match=problem):
+        open_texts("dmo")
 
 
 def test_a_hub_data_set_that_cannot_be_had_is_a_clear_error(monkeypatch):
     pytest.importorskip("datasets")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(InputError, match="cannot open the hub data set 'nobody/nothing'"):
+    with pytest.raises(InputError, match="there is no file .nobody/nothing.*hub data set"):
         read("nobody/nothing")
 
 
 def test_a_hub_data_set_is_streamed(tmp_path):
     """A folder of Parquet files is what the hub serves; the loader is the same."""
     datasets = pytest.importorskip("datasets")
-    from layerwise.inputs.text import hub_rows
+    from layerwise.inputs.text import dataset_rows
 
     (tmp_path / "data").mkdir()
     pd.DataFrame({"text": TEXTS}).to_parquet(tmp_path / "data" / "test-00000.parquet")
-    assert datasets and [text for _, text in hub_rows(str(tmp_path), None, "test", "text", None)] == TEXTS
+    assert datasets and [text for _, text in dataset_rows(str(tmp_path), None, "test", "text", None)] == TEXTS
 
 
 def test_the_demo_is_two_hundred_different_texts():

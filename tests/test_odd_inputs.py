@@ -169,9 +169,9 @@ def test_a_file_without_a_text_is_told_before_weights(tiny_llama, tmp_path, monk
     (tmp_path / "blank.txt").write_text("\n  \n")
     pq.write_table(pa.table({"text": pa.array([None, " "], pa.string())}), tmp_path / "blank.parquet")
     for name in ("blank.txt", "blank.parquet"):
-        with pytest.raises(InputError, match=f"{name} holds no text"):
+        with pytest.raises(InputError, match=f"{name} contains no texts"):
             layerwise.scan(tiny_llama, tmp_path / name)
-        with pytest.raises(InputError, match=f"{name} holds no text"):
+        with pytest.raises(InputError, match=f"{name} contains no texts"):
             layerwise.embed(tiny_llama, tmp_path / name)
 
 
@@ -286,7 +286,7 @@ def test_a_text_with_half_a_character_is_told_and_can_be_left_out(tiny_llama, tm
     assert main(call) == 2
     printed = capsys.readouterr().err
     (example,) = [e for e in open_texts(path) if e.text == LONE]
-    assert example.id in printed and "half of a character" in printed and "unexpected" not in printed
+    assert example.id in printed and "lone surrogate" in printed and "unexpected" not in printed
     assert main([*call, "--allow-missing", "1"]) == 0
     told = capsys.readouterr()
     assert "1 texts could not be computed" in told.err
@@ -307,7 +307,7 @@ def test_no_verb_ends_in_a_raw_error_over_half_a_character(tiny_llama, tmp_path)
         lambda: layerwise.export(tiny_llama, Recipe(1, transform="center"), tmp_path / "m", fit=data),
         lambda: layerwise.scan(tiny_llama, layerwise.texts(data, min_tokens=2, tokenizer=tokenizer_of(tiny_llama))),
     ):
-        with pytest.raises(InputError, match="half of a character"):
+        with pytest.raises(InputError, match="lone surrogate"):
             call()
 
 

@@ -312,7 +312,7 @@ def test_weights_that_are_not_safetensors_are_refused(tiny_llama, tmp_path):
     torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
     with pytest.raises(ModelError, match="safetensors"):
         load_network(ModelSpec(str(tmp_path)))
-    with pytest.raises(ModelError, match="no folder"):
+    with pytest.raises(ModelError, match="no such folder"):
         load_network(ModelSpec(str(tmp_path / "nothing")))
 
 

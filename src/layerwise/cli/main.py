@@ -8,6 +8,7 @@ import io
 import os
 import signal
 import sys
+from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from threading import current_thread, main_thread
@@ -20,6 +21,7 @@ from layerwise.core.display import printable, redacted
 from layerwise.core.errors import LayerwiseError
 from layerwise.core.progress import announcements
 from layerwise.core.quiet import VERBOSE_VARIABLE, quiet_libraries
+from layerwise.models.location import located
 
 
 class Terminated(KeyboardInterrupt):
@@ -75,6 +77,13 @@ class Printable(io.TextIOBase):
         return int(self.out.fileno())
 
 
+def require_model(args: Namespace) -> None:
+    """Raises for a model that does not exist, before the verb imports torch, which takes seconds."""
+    if hasattr(args, "trust_remote_code"):  # the verb loads a model by its name
+        with located(args.model, args.revision):
+            pass
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit code.
 
@@ -96,6 +105,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             announcements(True),
             redirect_stdout(Printable(sys.stdout)),
         ):
+            require_model(args)
             return int(args.run(args))
     except LayerwiseError as error:
         if args.debug:

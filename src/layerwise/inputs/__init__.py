@@ -1,1 +1,1 @@
-"""Examples and what makes model inputs of them: sources, processors, perturbations; texts are the first kind."""
+"""Examples and how they become model inputs: sources, processors, perturbations."""

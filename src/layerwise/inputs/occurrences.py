@@ -1,19 +1,19 @@
-"""Occurrences: how often each text came by before, in some twenty bytes a text, so that long streams stay small."""
+"""Counts how often each text was seen before, in about twenty bytes per text."""
 
 from array import array
 from collections import Counter
 
 
 class Occurrences:
-    """Counts 64-bit hashes. Those seen once stand in a table of plain numbers, only repeated ones in a dictionary."""
+    """Counts 64-bit hashes. Hashes seen once are in a compact table, repeated ones in a dictionary."""
 
     def __init__(self) -> None:
         self.table, self.filled = array("Q", bytes(8 * 1024)), 0
         self.repeated: Counter[int] = Counter()
 
     def before(self, number: int) -> int:
-        """How often this number was given before."""
-        number = number or 1  # 0 marks a free place
+        """How often this number was seen before; also records it."""
+        number = number or 1  # 0 marks a free slot
         if (place := self._place(number)) is None:
             self.repeated[number] += 1
             return self.repeated[number]
@@ -24,7 +24,7 @@ class Occurrences:
         return 0
 
     def _place(self, number: int) -> int | None:
-        """The free place where a new number goes; None where it is in the table already."""
+        """The free slot for a new number; None if the number is already in the table."""
         table, last = self.table, len(self.table) - 1
         place = number & last
         while (there := table[place]) != number:

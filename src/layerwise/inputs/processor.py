@@ -1,4 +1,4 @@
-"""Processors: what makes model inputs of payloads. One per modality, or one that a user brings along."""
+"""Processors turn payloads into model inputs: one per modality, or one passed by the user."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ ViewT = TypeVar("ViewT")
 
 @dataclass(frozen=True)
 class Prepared(Generic[View_co]):
-    """An example as its processor made it ready: its names, its views (the original first) and their sizes.
+    """An example prepared by its processor: its ids, its views (the original first) and their sizes.
 
-    Only the processor looks into `views`. They may be the inputs themselves, as with tokens, or what these are made of
-    once their batch comes up: a shard of decoded pictures would not fit into memory. `sizes` are positions of the
-    hidden states (tokens, patches, frames), by which batches are cut.
+    Only the processor uses `views`. They may be the inputs themselves, as for tokens, or something from which inputs
+    are made when the batch is built: a shard of decoded images would not fit into memory. `sizes` are numbers of
+    positions (tokens, patches, frames), used to form batches.
     """
 
     id: str
@@ -27,7 +27,7 @@ class Prepared(Generic[View_co]):
     digest: int  # of id and content
     views: tuple[View_co, ...]
     sizes: tuple[int, ...]
-    cut: bool = False  # the original was longer than the longest length
+    cut: bool = False  # the original was longer than max_length
 
     @property
     def longest(self) -> int:
@@ -35,12 +35,12 @@ class Prepared(Generic[View_co]):
 
 
 def prepared(example: Example, views: tuple[ViewT, ...], sizes: Sequence[int], *, cut: bool = False) -> Prepared[ViewT]:
-    """The example under its own names."""
+    """Builds a Prepared with the ids of the example."""
     return Prepared(example.id, example.key, example.digest, views, tuple(sizes), cut)
 
 
 class Masks(NamedTuple):
-    """Which positions of B examples with V views are content, and which of them the processor added: (B, V, T)."""
+    """Masks (B, V, T) of real positions, and of positions added by the processor."""
 
     real: Tensor  # not padding
     special: Tensor  # class tokens, separators, registers
@@ -48,26 +48,26 @@ class Masks(NamedTuple):
 
 @runtime_checkable
 class Processor(Protocol[ViewT]):
-    """Makes model inputs of examples.
+    """Turns examples into model inputs.
 
-    A processor that a user passes in a pair (module, processor) also has `identity()`, a text that changes with
-    everything that changes the inputs: it is part of the model's fingerprint.
+    A processor passed by the user in a pair (module, processor) also needs `identity()`, a string that changes
+    whenever the inputs would change. It is part of the model's fingerprint.
     """
 
     @property
     def stresses(self) -> Collection[str]:
-        """The kinds of stress that `prepare` can apply; empty where it can apply none."""
+        """The kinds of stress that `prepare` supports; may be empty."""
 
     def prepare(
         self, examples: Sequence[Example], max_length: int, changes: Changes = UNCHANGED
     ) -> list[Prepared[ViewT]]:
-        """The examples made ready, each cut to at most `max_length` positions; raises for what it cannot take."""
+        """Prepares the examples, truncated to at most `max_length` positions; raises for unsupported payloads."""
 
     def collate(self, group: Sequence[Prepared[ViewT]]) -> Mapping[str, Tensor]:
-        """The arguments of one forward pass by name, each (B * V, ...): all views of the first example come first."""
+        """The named arguments of one forward pass, each (B * V, ...), with all views of the first example first."""
 
     def masks(self, group: Sequence[Prepared[ViewT]], inputs: Mapping[str, Tensor], positions: int) -> Masks:
-        """The masks for hidden states of so many positions; `inputs` are what `collate` gave for this group."""
+        """The masks for hidden states with `positions` positions; `inputs` is what `collate` returned for the group."""
 
     def size(self, payload: Payload) -> float:
-        """How many positions a payload takes if it is not cut; infinity where that cannot be told."""
+        """The number of positions of an untruncated payload; infinity if unknown."""

@@ -1,4 +1,4 @@
-"""Examples and their ids: a stream of payloads in which each one has a name that does not depend on its place."""
+"""Examples and their ids: a stream of payloads whose ids do not depend on their order."""
 
 import hashlib
 import heapq
@@ -16,46 +16,46 @@ from layerwise.inputs.occurrences import Occurrences
 
 
 def hash_id(example_id: str) -> int:
-    """A signed 64-bit hash of an example id, the same on every machine: the order in which samples are drawn."""
+    """A signed 64-bit hash of an example id, the same on every machine; samples are drawn in this order."""
     data = example_id.encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little", signed=True)
 
 
 @runtime_checkable
 class HasContent(Protocol):
-    """A payload of a kind of its own, such as sound with its sampling rate: it gives its bytes itself."""
+    """A custom payload, such as audio with its sampling rate, that provides its own bytes."""
 
     def content_bytes(self) -> bytes: ...
 
 
-Payload = str | bytes | npt.NDArray[Any] | HasContent  # what an example carries: a text, a file's bytes, an array
+Payload = str | bytes | npt.NDArray[Any] | HasContent  # the content of an example: a text, bytes of a file, or an array
 
 
 def content_bytes(payload: Payload) -> bytes:
-    """The bytes that a payload is identified by: the same on every machine, others for any other content."""
+    """The bytes that identify a payload: the same on every machine, and different for different content."""
     if isinstance(payload, str):
         return payload.encode("utf-8", "surrogatepass")
     if isinstance(payload, bytes):
         return payload
     if isinstance(payload, np.ndarray):
         if payload.dtype.hasobject:
-            raise InputError(f"an array of {payload.dtype} has no bytes of its own; pass an array of numbers")
+            raise InputError(f"an array of dtype {payload.dtype} cannot be hashed; pass a numeric array")
         return f"{payload.dtype.str} {payload.shape} ".encode() + payload.tobytes()
     if isinstance(payload, HasContent):
         return payload.content_bytes()
     kinds = "a text, bytes, a numpy array, or an object with a method content_bytes()"
-    raise InputError(f"an example cannot carry a {type(payload).__name__}; use {kinds}")
+    raise InputError(f"an example cannot hold a {type(payload).__name__}; use {kinds}")
 
 
 @dataclass(frozen=True, eq=False)
 class Example:
-    """What goes into a model, and its id: a column of the data if one was named, else a hash of the content."""
+    """A model input and its id: from an id column if given, otherwise a hash of the content."""
 
     id: str
     payload: Payload
 
     def __eq__(self, other: object) -> bool:
-        """Same id, same content; arrays would compare number by number."""
+        """Compares id and content; arrays would otherwise compare element by element."""
         return isinstance(other, Example) and (self.id, self.content) == (other.id, other.content)
 
     def __hash__(self) -> int:
@@ -67,19 +67,19 @@ class Example:
 
     @property
     def text(self) -> str:
-        """The payload where it is a text; raises where it is not, for whatever works on texts only."""
+        """The payload as text; raises if it is not a text."""
         if not isinstance(self.payload, str):
-            raise InputError(f"example {self.id} holds a {type(self.payload).__name__}, not a text")
+            raise InputError(f"example {self.id} is a {type(self.payload).__name__}, not a text")
         return self.payload
 
     @property
     def key(self) -> int:
-        """Orders samples; the same for any content under this id."""
+        """The sort key of samples; depends only on the id."""
         return hash_id(self.id)
 
     @property
     def digest(self) -> int:
-        """A signed 64-bit hash of id and content: what tells whether two runs saw the same example."""
+        """A signed 64-bit hash of id and content, to check whether two runs used the same example."""
         content = b"\0".join((self.id.encode("utf-8", "surrogatepass"), self.content))
         return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little", signed=True)
 
@@ -97,13 +97,15 @@ class Source:
     """
 
     name: str
-    rows: Callable[[], Iterable[tuple[str | None, Payload | None]]]  # id or None; None for a blank row
-    remote: bool = False  # going through it means downloading it
-    options: Mapping[str, Any] = field(default_factory=dict, compare=False)  # what opens it again; {} if nothing does
-    unit: str = "text"  # what one payload is called in messages
+    rows: Callable[[], Iterable[tuple[str | None, Payload | None]]]  # (id or None, payload or None for a blank row)
+    remote: bool = False  # iterating downloads the data
+    options: Mapping[str, Any] = field(
+        default_factory=dict, compare=False
+    )  # options that reopen it; {} if it cannot be reopened
+    unit: str = "text"  # what messages call one payload
 
     def __iter__(self) -> Iterator[Example]:
-        """The examples; blank rows are passed over. Raises where there is no example at all."""
+        """The examples, without blank rows. Raises if there are none."""
         return self.examples()
 
     def examples(self, on_blank: Callable[[], None] = lambda: None) -> Iterator[Example]:
@@ -119,7 +121,7 @@ class Source:
                 yield example
 
     def every_row(self) -> Iterator[tuple[str | None, Example | None]]:
-        """Every row in its place: the id that it was given, if any, and its example, None where it is blank."""
+        """All rows in order: the id from the data, if any, and the example, or None if the row is blank."""
         occurrences, named, some = Occurrences(), set[str](), False
         for given, payload in self.rows():
             if given is not None:
@@ -132,10 +134,10 @@ class Source:
             else:
                 yield given, Example(content_id(payload, occurrences) if given is None else given, payload)
         if not some:
-            raise InputError(f"{self.name} holds no {self.unit}; nothing can be computed")
+            raise InputError(f"{self.name} contains no {self.unit}s")
 
     def payloads(self) -> Iterator[tuple[str | None, Payload]]:
-        """Ids that were given, and payloads."""
+        """Ids from the data (or None) and payloads."""
         return ((given, payload) for given, payload in self.rows() if payload is not None)
 
     def count(self, at_most: int) -> tuple[int, bool]:
@@ -189,14 +191,14 @@ class Source:
 
 
 def content_id(payload: Payload, occurrences: Occurrences) -> str:
-    """A hash of the content; a repeated one gets an occurrence number, so that order never matters."""
+    """A hash of the content; repeats get an occurrence number, so that ids do not depend on the order."""
     content = hashlib.blake2b(content_bytes(payload), digest_size=8).digest()
     before = occurrences.before(int.from_bytes(content, "little"))
     return content.hex() + (f"-{before}" if before else "")
 
 
 def shards(examples: Iterable[Example], size: int) -> Iterator[list[Example]]:
-    """The stream cut into runs of `size` examples: shard i is the same whoever works on it."""
+    """Splits the stream into shards of `size` examples; shard i is the same for every worker."""
     stream = iter(examples)
     while shard := list(islice(stream, size)):
         yield shard

@@ -1,45 +1,77 @@
-"""Tables from files, cell by cell as they were written: no value is guessed, rewritten or lost.
+"""Reads tables from files without guessing types or changing values.
 
-A cell of a .csv file is a text, always; cells of .jsonl and .parquet files are what they are there. Columns that must
-hold texts, numbers or labels are converted here on purpose, and what cannot be is told by its row.
+A .csv cell is always a string; .jsonl and .parquet cells keep their type. Columns of texts, numbers or labels are
+converted explicitly; errors name the row.
 """
 
 import csv
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from layerwise.core.checks import require_number
 from layerwise.core.errors import InputError
+from layerwise.core.hub import near_path
 
 Record = dict[str, Any]
-ENCODING = "utf-8-sig"  # UTF-8, with or without the mark that spreadsheets put first
+ENCODING = "utf-8-sig"  # UTF-8, with or without a byte order mark
+UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+BYTES_LOOKED_AT = 4096
 
 
 def read_table(path: str | Path) -> Any:
-    """A data frame from a .parquet, .csv or .jsonl file; no cell is converted, so columns hold plain objects."""
+    """Reads a .parquet, .csv or .jsonl file as a data frame; cells are not converted, so columns have dtype object."""
     import pandas as pd
 
     path = Path(path)
     if not path.is_file():
-        raise InputError(f"no file {str(path)!r}")
-    if path.suffix not in READERS:
-        raise InputError(f"cannot read {str(path)!r}; pass a .parquet, .csv or .jsonl file")
+        raise InputError(missing_file_message(str(path), f"pass a {', '.join(READERS)} file"))
+    require_text_file(path, READERS)
     records = list(read_records(path))
     if not records:
-        raise InputError(f"{path} holds no row")
+        raise InputError(f"{path} contains no rows; write at least one")
     names = dict.fromkeys(name for record in records for name in record)
     return pd.DataFrame({name: pd.Series([r.get(name) for r in records], dtype=object) for name in names})
 
 
 def read_records(path: Path, wanted: Sequence[str] = ()) -> Iterator[Record]:
-    """The rows of a file, in their order; `wanted` columns are enough where a format can leave others unread."""
-    try:
+    """The rows of a file, in order. Formats that can will read only the `wanted` columns."""
+    with readable(path):
         yield from READERS[path.suffix](path, wanted)
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Turns a decoding error into an InputError that names the file."""
+    try:
+        yield
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 ({error.reason}); convert it first, for example with iconv") from None
+        raise InputError(
+            f"{path} is not UTF-8 ({error.reason}). Convert it: iconv -f ISO-8859-1 -t UTF-8 {path} > NEW{path.suffix}"
+        ) from None
+
+
+def require_text_file(path: Path, suffixes: Iterable[str]) -> None:
+    """Raises for an unknown format, an empty file, a binary file, and text that is not UTF-8."""
+    if path.suffix not in suffixes:
+        raise InputError(f"cannot read {str(path)!r}: pass a {', '.join(suffixes)} file")
+    with path.open("rb") as file:
+        start = file.read(BYTES_LOOKED_AT)
+    if not start:
+        raise InputError(f"{path} is empty")
+    if path.suffix != ".parquet" and start.startswith(UTF_16_MARKS):
+        raise InputError(f"{path} is UTF-16. Convert it: iconv -f UTF-16 -t UTF-8 {path} > NEW{path.suffix}")
+    if path.suffix != ".parquet" and b"\0" in start:
+        raise InputError(f"{path} is a binary file, not a {path.suffix} file; pass the texts themselves")
+
+
+def missing_file_message(name: str, advice: str) -> str:
+    """Names the closest file, or says what to pass if none is close."""
+    near = near_path(name)
+    return f"there is no file {name!r}; " + (f"did you mean {near}?" if near else advice)
 
 
 def jsonl_records(path: Path, wanted: Sequence[str]) -> Iterator[Record]:
@@ -57,11 +89,11 @@ def jsonl_records(path: Path, wanted: Sequence[str]) -> Iterator[Record]:
 
 
 def csv_records(path: Path, wanted: Sequence[str]) -> Iterator[Record]:
-    """Rows by the names in the first line. A row that is not as long as that line is refused: its cells are not whole.
+    """Rows as dictionaries keyed by the first line. A row with a different number of cells is refused.
 
-    The strict reader raises where a quoted cell is not closed; else it would swallow all rows that follow.
+    The strict reader raises if a quoted cell is not closed; otherwise it would swallow all following rows.
     """
-    csv.field_size_limit(2**31 - 1)  # a long text is no mistake
+    csv.field_size_limit(2**31 - 1)  # long texts are allowed
     with path.open(encoding=ENCODING, newline="") as file:
         reader = csv.reader(file, strict=True)
         names: list[str] | None = None
@@ -72,17 +104,17 @@ def csv_records(path: Path, wanted: Sequence[str]) -> Iterator[Record]:
                     names = column_names(path, cells)
                 elif cells:
                     if len(cells) != len(names):
-                        told = f"{len(cells)} cells where the first line names {len(names)} columns"
-                        raise InputError(f"{path}, line {begins}: {told}; put a cell with commas in double quotes")
+                        problem = f"{len(cells)} cells, but the first line has {len(names)} columns"
+                        raise InputError(f"{path}, line {begins}: {problem}; put a cell with commas in double quotes")
                     yield dict(zip(names, cells, strict=True))
                 begins = reader.line_num + 1
         except csv.Error as error:
             raise InputError(
-                f"{path}, line {begins}: a quoted cell that begins there is not closed as it should be ({error}, "
-                f"noticed in line {reader.line_num}); write a double quote inside of it twice"
+                f"{path}, line {begins}: a quoted cell that starts there is not closed ({error}, "
+                f"detected in line {reader.line_num}); double any quotes inside the cell"
             ) from None
     if names is None:
-        raise InputError(f"{path} is empty; a .csv file begins with a line of column names")
+        raise InputError(f"{path} is empty; a .csv file must start with a line of column names")
 
 
 def column_names(path: Path, cells: list[str]) -> list[str]:
@@ -99,11 +131,11 @@ def parquet_records(path: Path, wanted: Sequence[str]) -> Iterator[Record]:
         with pq.ParquetFile(path) as file:
             names = [name for name in wanted if name in file.schema_arrow.names]
             if len(names) < len(wanted):
-                yield dict.fromkeys(file.schema_arrow.names)  # lets the caller say which columns there are
+                yield dict.fromkeys(file.schema_arrow.names)  # lets the caller report which columns exist
             for batch in file.iter_batches(columns=names or None):
                 yield from batch.to_pylist()
     except (pa.ArrowException, OSError) as error:
-        raise InputError(f"{path} is not a whole Parquet file ({error}); write it again") from None
+        raise InputError(f"{path} is not a complete Parquet file ({error}); write it again") from None
 
 
 READERS: dict[str, Callable[[Path, Sequence[str]], Iterator[Record]]] = {
@@ -114,8 +146,8 @@ READERS: dict[str, Callable[[Path, Sequence[str]], Iterator[Record]]] = {
 
 
 def is_missing(value: object) -> bool:
-    """True for a cell without a value: null, or the NaN that stands for it in a data frame."""
-    nothing = type(value).__name__ in ("NAType", "NaTType")  # of pandas, which need not be loaded for this
+    """True for a missing value: null, or NaN in a data frame."""
+    nothing = type(value).__name__ in ("NAType", "NaTType")  # pandas types, checked without importing pandas
     return value is None or nothing or (isinstance(value, float) and math.isnan(value))
 
 
@@ -123,30 +155,30 @@ def require_text(value: object, name: str, where: str) -> str:
     """A text that can be written as UTF-8."""
     if not isinstance(value, str):
         what = "missing" if is_missing(value) else f"a {type(value).__name__} ({value!r})"
-        raise InputError(f"{where}: {name} must be a text, and is {what}")
+        raise InputError(f"{where}: {name} must be text, but is {what}")
     return require_whole_characters(str(value), f"{where}: {name}")
 
 
 def require_whole_characters(text: str, what: str) -> str:
-    """The text, if it holds no half of a character (a lone surrogate): no file holds it, and no tokenizer takes it."""
+    """The text, if it contains no lone surrogate, which neither files nor tokenizers can represent."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
         near = text[max(0, error.start - 20) : error.start + 20]
         raise InputError(
-            f"{what} holds half of a character ({text[error.start]!a}) at place {error.start}, near {near!a}; "
-            "correct that text, or take it out of the data"
+            f"{what} contains a lone surrogate ({text[error.start]!a}) at position {error.start}, near {near!a}; "
+            "correct the text, or remove it from the data"
         ) from None
     return text
 
 
 def text_column(table: Any, name: str, where: str) -> list[str]:
-    """The texts of a column; what is none is told by its row, counted from 1."""
+    """The texts of a column; errors name the row, counted from 1."""
     return [require_text(value, name, f"{where}, row {row}") for row, value in enumerate(table[name], start=1)]
 
 
 def number_column(table: Any, name: str, where: str, *, or_missing: bool = False) -> list[Any]:
-    """The numbers of a column, which a .csv file holds as texts: whole ones as int if all of them are."""
+    """The numbers of a column, which may be stored as text; as int if all are whole."""
     cells = list(table[name])
     numbers = [
         require_number(name, value, f"{where}, row {row}", or_missing=or_missing)
@@ -157,7 +189,7 @@ def number_column(table: Any, name: str, where: str, *, or_missing: bool = False
 
 
 def label_column(table: Any, name: str, where: str) -> list[Any]:
-    """The labels of a column as they are, texts or numbers; missing ones, and texts among numbers, are told by row."""
+    """The labels of a column, text or numbers; missing or mixed labels raise an error that names the row."""
     return require_labels(list(table[name]), name, where)
 
 
@@ -165,14 +197,16 @@ def require_labels(cells: Sequence[Any], name: str, where: str) -> list[Any]:
     plain = [cell.item() if hasattr(cell, "item") else cell for cell in cells]
     for row, cell in enumerate(plain, start=1):
         if is_missing(cell) or not isinstance(cell, str | int | float):
-            raise InputError(f"{where}, row {row}: {name} must be a text or a number, and is {cell!r}")
+            raise InputError(f"{where}, row {row}: {name} must be text or a number, but is {cell!r}")
         if isinstance(cell, str) != isinstance(plain[0], str):
-            raise InputError(f"{where}, row {row}: {name} is {cell!r}, and {plain[0]!r} in row 1; use texts or numbers")
+            raise InputError(
+                f"{where}, row {row}: {name} is {cell!r}, but {plain[0]!r} in row 1; use text or numbers, not both"
+            )
     return plain
 
 
 def is_whole(cell: object) -> bool:
-    """True for a whole number, also as a text, if it comes back the same when it is written again."""
+    """True for a whole number, or text that is exactly the decimal form of one."""
     if isinstance(cell, str):
         return cell.removeprefix("-").isdecimal() and str(int(cell)) == cell
     return not isinstance(cell, bool | float) and hasattr(cell, "__index__")

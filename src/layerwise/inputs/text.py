@@ -1,23 +1,34 @@
 """Texts from a list, a file (.txt, .jsonl, .csv, .parquet), standard input, a hub data set, or the bundled demo."""
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
+from difflib import get_close_matches
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from layerwise.core.errors import InputError, MissingExtra
+from layerwise.core.hub import Answer, ask_hub, near_path, offline
 from layerwise.core.quiet import quiet_libraries
 from layerwise.inputs.source import Source
-from layerwise.inputs.tables import ENCODING, read_records, require_text
+from layerwise.inputs.tables import (
+    ENCODING,
+    missing_file_message,
+    read_records,
+    readable,
+    require_text,
+    require_text_file,
+)
 from layerwise.inputs.tokenizing import tokens_in
 from layerwise.options.record import plain_options
 from layerwise.options.texts import TextFilter, TextOptions
 
-Row = tuple[str | None, str | None]  # id or None, text or None where there is none
+Row = tuple[str | None, str | None]  # (id or None, text or None)
 SUFFIXES = (".txt", ".jsonl", ".csv", ".parquet")
+DATA_HELP = "pass a list of texts, a .txt, .jsonl, .csv or .parquet file, - for standard input, a hub data set, or demo"
 
 
 def open_texts(
@@ -33,10 +44,10 @@ def open_texts(
     limit: int | None = None,
     sample: int | None = None,
 ) -> Source:
-    """A Source of texts, filtered first and then cut.
+    """Opens texts as a Source. Filters are applied before limit and sample.
 
-    `only="wikitext"` drops headings, as the paper does; `min_tokens` drops texts that `tokenizer` makes shorter
-    than that; `limit` takes the first texts, `sample` a fair sample of that size by hashed ids.
+    `only="wikitext"` drops headings, as in the paper; `min_tokens` drops texts with fewer tokens by `tokenizer`;
+    `limit` keeps the first texts, `sample` a random sample by hashed ids.
     """
     asked = TextOptions(
         data=data,
@@ -50,13 +61,13 @@ def open_texts(
         limit=limit,
         sample=sample,
     )
-    source = from_anywhere(data, column, id_column, split, config)
+    source = unfiltered(data, column, id_column, split, config)
     if only is not None:
         keep = FILTERS[only]
         source = source.where(lambda text: keep(str(text)), f"only {only} paragraphs")
     if min_tokens:
         if tokenizer is None:
-            raise InputError("min_tokens counts tokens, so it needs a tokenizer: pass tokenizer=")
+            raise InputError("min_tokens needs a tokenizer to count tokens: pass tokenizer=")
         source = source.where(lambda text: tokens_in(tokenizer, str(text)) >= min_tokens, f">= {min_tokens} tokens")
     if limit is not None:
         source = source.first(limit)
@@ -65,58 +76,68 @@ def open_texts(
     return replace(source, options={} if in_memory else plain_options(asked))
 
 
-def from_anywhere(
-    data: str | Path | Sequence[str], column: str, id_column: str | None, split: str, config: str | None
+def unfiltered(
+    data: str | Path | Iterable[str], column: str, id_column: str | None, split: str, config: str | None
 ) -> Source:
-    """A str is `demo`, `-` (standard input), a file, or else the name of a hub data set."""
+    """Opens a list, `demo`, `-` (standard input), a file, or else a hub data set, without filters."""
     if not isinstance(data, str | Path):
         return from_list(data)
-    word, path = str(data), Path(data)
-    if word == "demo":
+    name, path = str(data), Path(data)
+    if name == "demo":
         return Source("demo", lambda: ((None, line) for line in demo_texts()))
-    if word == "-":
+    if name == "-":
         lines = [line.rstrip("\n") for line in sys.stdin]
         return Source("standard input", lambda: (line_row(line) for line in lines))
-    if path.suffix in SUFFIXES:
-        if not path.is_file():
-            raise InputError(f"no file {word!r}; pass a {', '.join(SUFFIXES)} file, -, demo, or a hub data set")
+    if path.is_file():
+        require_text_file(path, SUFFIXES)
         if path.suffix == ".txt":
-            return Source(word, lambda: text_lines(path))
-        return Source(word, lambda: table_rows(path, column, id_column))
-    if path.exists():
-        raise InputError(f"cannot read {word!r}; texts come from {', '.join(SUFFIXES)} files")
-    return Source(f"{word}:{split}", lambda: hub_rows(word, config, split, column, id_column), remote=True)
+            return Source(name, lambda: text_lines(path))
+        return Source(name, lambda: table_rows(path, column, id_column))
+    if path.is_dir():
+        raise InputError(folder_message(path))
+    if path.suffix in SUFFIXES or name.startswith((".", "/", "~")) or name.count("/") > 1:
+        raise InputError(missing_file_message(name, DATA_HELP))
+    hub = require_dataset(name)
+
+    def rows() -> Iterator[Row]:
+        with nullcontext() if hub.reached else offline():
+            return dataset_rows(name, config, split, column, id_column)
+
+    return Source(f"{name}:{split}", rows, remote=True)
+
+
+def folder_message(folder: Path) -> str:
+    """Says which file of a folder to pass, or that it contains no texts."""
+    if files := sorted(found.name for found in folder.iterdir() if found.suffix in SUFFIXES):
+        return f"{str(folder)!r} is a folder. Pass one of its {len(files)} files, such as {folder / files[0]}"
+    return f"{str(folder)!r} is a folder without texts: it contains no {', '.join(SUFFIXES)} file; {DATA_HELP}"
 
 
 def demo_texts() -> list[str]:
-    """Two hundred short original texts that come with layerwise."""
+    """The 200 short demo texts bundled with layerwise."""
     return (files("layerwise.inputs") / "demo.txt").read_text(encoding="utf-8").splitlines()
 
 
 def from_list(given: Any) -> Source:
-    """Any collection of texts: a list, a generator, a column of a table."""
+    """Texts from any iterable: a list, a generator, a column of a table."""
     if hasattr(given, "columns"):
         raise InputError("pass one column of the table, such as table['text'], not the table")
     if not isinstance(given, Iterable) or isinstance(given, Mapping | bytes):
-        told = "a list of texts, a file, a hub data set, - or demo"
-        raise InputError(f"texts cannot be read from a {type(given).__name__}; pass {told}")
-    texts = given.to_pylist() if hasattr(given, "to_pylist") else list(given)  # a column of Arrow
+        raise InputError(f"cannot read texts from a {type(given).__name__}; {DATA_HELP}")
+    texts = given.to_pylist() if hasattr(given, "to_pylist") else list(given)  # an Arrow column
     for place, text in enumerate(texts):
         if not isinstance(text, str):
-            raise InputError(f"item {place} of the list is a {type(text).__name__}, not a text")
-    texts = [str(text) for text in texts]  # numpy has texts of its own kind
+            raise InputError(f"item {place} of the list is a {type(text).__name__}, not a string")
+    texts = [str(text) for text in texts]  # numpy strings become str
     if not texts:
         raise InputError("the list of texts is empty")
     return Source(f"a list of {len(texts)} texts", lambda: ((None, text) for text in texts))
 
 
 def text_lines(path: Path) -> Iterator[Row]:
-    """Every line; one that is blank has no text."""
-    try:
-        with path.open(encoding=ENCODING) as file:
-            yield from (line_row(line) for line in file)
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 ({error.reason}); convert it first, for example with iconv") from None
+    """Every line; a blank line has no text."""
+    with readable(path), path.open(encoding=ENCODING) as file:
+        yield from (line_row(line) for line in file)
 
 
 def line_row(line: str) -> Row:
@@ -125,46 +146,73 @@ def line_row(line: str) -> Row:
 
 def table_rows(path: Path, column: str, id_column: str | None) -> Iterator[Row]:
     wanted = [column] + ([id_column] if id_column else [])
-    return picked(read_records(path, wanted), column, id_column, str(path))
+    return texts_in(read_records(path, wanted), column, id_column, str(path))
 
 
-def hub_rows(name: str, config: str | None, split: str, column: str, id_column: str | None) -> Iterator[Row]:
+def require_dataset(name: str) -> Answer:
+    """Asks the hub once for a data set; raises InputError if it cannot be read."""
     if find_spec("datasets") is None:
-        raise MissingExtra(f"{name!r} is no file here; to read it from the hub: pip install 'layerwise[data]'")
+        raise MissingExtra(f"there is no file {name!r}; to read it as a hub data set: pip install 'layerwise[data]'")
+    answer = ask_hub(name, kind="dataset")
+    if answer.problem and (answer.reached or not dataset_in_cache(name)):
+        near = near_path(name) or next(iter(get_close_matches(name, ["demo"], 1)), "")
+        here = f"there is no file {name!r}" + (f"; did you mean {near}?" if near else ".")
+        raise InputError(f"{here} As a hub data set: {answer.problem}")
+    return answer
+
+
+def dataset_in_cache(name: str) -> bool:
+    """True if the data set was downloaded to this machine before."""
+    import datasets
+
+    return (Path(datasets.config.HF_DATASETS_CACHE) / name.replace("/", "___")).is_dir()
+
+
+def dataset_rows(name: str, config: str | None, split: str, column: str, id_column: str | None) -> Iterator[Row]:
     from datasets import load_dataset
 
     try:
         with quiet_libraries():
             records = load_dataset(name, config, split=split, streaming=True)
     except (OSError, ValueError, RuntimeError) as error:
-        raise InputError(f"cannot open the hub data set {name!r} (config {config}, split {split}): {error}") from error
-    return picked(records, column, id_column, name)
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise InputError(
+            f"cannot open the hub data set {name!r} (--config {config}, --split {split}): {reason}"
+        ) from error
+    return texts_in(records, column, id_column, name)
 
 
-def picked(records: Iterable[dict[str, Any]], column: str, id_column: str | None, where: str) -> Iterator[Row]:
-    """Ids and texts out of records; a row whose text is blank or null has none."""
+def texts_in(records: Iterable[dict[str, Any]], column: str, id_column: str | None, where: str) -> Iterator[Row]:
+    """Extracts ids and texts from records; the text is None if blank or null."""
     for row, record in enumerate(records, start=1):
-        for name in (column, id_column):
+        for name, flag in ((column, "--column"), (id_column, "--id-column")):
             if name is not None and name not in record:
-                option = "--column" if name == column else "--id-column"
-                has = ", ".join(map(str, record))
-                raise InputError(f"{where} has no column {name!r}; it has {has}. Name another with {option}")
+                raise InputError(missing_column_message(where, name, flag, [*map(str, record)]))
         text = record[column]
         if text is not None and not isinstance(text, str):
-            raise InputError(f"{where}, row {row}: column {column!r} holds {type(text).__name__}, not text")
+            kind = type(text).__name__
+            raise InputError(
+                f"{where}, row {row}: column {column!r} contains {kind}, not text. Choose another with --column NAME"
+            )
         name = None if id_column is None else id_of(record[id_column], f"{where}, row {row}", id_column)
         yield name, text if text and text.strip() else None
 
 
+def missing_column_message(where: str, name: str, flag: str, columns: Iterable[str]) -> str:
+    near = get_close_matches(name, columns, 1)
+    advice = f"Did you mean {flag} {near[0]}?" if near else f"Choose one with {flag} NAME"
+    return f"{where} has no column {name!r}; it has {', '.join(columns)}. {advice}"
+
+
 def id_of(value: Any, where: str, column: str) -> str:
-    """The id of a row as a text: it must be there, and can be written."""
+    """The id of a row as a string; raises if it is missing or not valid text."""
     if value is None or value == "" or value != value:
         raise InputError(f"{where}: the id in column {column!r} is missing")
     return require_text(str(value), f"column {column!r}", where)
 
 
 def wikitext_paragraph(text: str) -> bool:
-    """True for a paragraph of WikiText, false for its headings (` = Title = `) and blanks."""
+    """True for a WikiText paragraph, False for headings (` = Title = `) and blank lines."""
     text = text.strip()
     return bool(text) and not (text.startswith("=") and text.endswith("="))
 

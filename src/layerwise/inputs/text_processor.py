@@ -1,4 +1,4 @@
-"""The processor of texts: a tokenizer, views made of the text, stress made of tokens, padding on the right."""
+"""The text processor: tokenizes, makes views of the text and token-level stress, pads on the right."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""From texts to token ids: cut to the longest length, and whether anything was cut."""
+"""Tokenizes texts, truncated to max_length, and reports what was truncated."""
 
 import math
 from collections.abc import Sequence
@@ -8,19 +8,19 @@ from layerwise.core.errors import InputError
 from layerwise.inputs.perturbations.tokens import Tokens
 from layerwise.inputs.tables import require_whole_characters
 
-ENOUGH_TO_TELL = 8  # different texts: a few may be alike to a tokenizer by chance
+ENOUGH_TO_TELL = 8  # distinct texts; a few may get the same tokens by chance
 
 
 def encode_texts(tokenizer: Any, texts: Sequence[str], max_length: int) -> list[tuple[Tokens, bool]]:
-    """Token ids of each text, special tokens as the tokenizer adds them, and whether the text was cut.
+    """Token ids of each text with special tokens, and whether the text was truncated.
 
-    A text without any token becomes one padding token, since something must pass through the model.
+    A text without tokens becomes one padding token, since the model needs at least one.
     """
     if not texts:
         return []
     own = getattr(tokenizer, "num_special_tokens_to_add", lambda: 0)()
     if max_length <= own:
-        reason = f"the tokenizer adds {own} tokens of its own; use at least {own + 1}"
+        reason = f"the tokenizer adds {own} special tokens; use at least {own + 1}"
         raise InputError(f"max_length {max_length} leaves no room for the text: {reason}")
     encoded = tokenizer(list(texts), truncation=True, max_length=max_length, add_special_tokens=True)
     require_different(texts, encoded["input_ids"])
@@ -32,16 +32,16 @@ def encode_texts(tokenizer: Any, texts: Sequence[str], max_length: int) -> list[
 
 
 def require_different(texts: Sequence[str], ids: Sequence[Sequence[int]]) -> None:
-    """Raises where many different texts become the same tokens: all their vectors would be equal."""
+    """Raises if many different texts get the same tokens: their vectors would all be equal."""
     if len(different := set(texts)) >= ENOUGH_TO_TELL and len(set(map(tuple, ids))) == 1:
         raise InputError(
-            f"{len(different)} different texts become the same tokens: the tokenizer knows none of their words, or "
+            f"{len(different)} different texts get the same tokens: the tokenizer knows none of their words, or "
             "max_length is too small. Is this the model's own tokenizer?"
         )
 
 
 def tokens_in(tokenizer: Any, text: str) -> float:
-    """How many tokens a text has; infinity where it cannot be told, so that it is named where it is computed."""
+    """The number of tokens of a text; infinity if the text is invalid, so that the later computation reports it."""
     try:
         return len(tokenizer(require_whole_characters(text, "a text"))["input_ids"])
     except InputError:

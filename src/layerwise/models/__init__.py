@@ -1,1 +1,1 @@
-"""The only room that touches the inside of transformers' models: where the blocks are, loading, taps."""
+"""The only package that accesses the internals of transformers models: finding blocks, loading, taps."""

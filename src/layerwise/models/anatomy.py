@@ -1,4 +1,4 @@
-"""Anatomy: where a network's blocks and its final norm are, found by shape or by what its family declares."""
+"""Where the blocks and the final norm of a network are: found by shape, or declared by its family."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,10 +15,9 @@ from layerwise.models.families.nested import text_config
 
 @dataclass(frozen=True)
 class Anatomy:
-    """The blocks of a network in the order they run, and the norm after the last one, if it has one.
+    """The blocks of a network in order of execution, and the final norm, if there is one.
 
-    Where blocks are `shared` between layers, a short list of them is called over and over: the k-th call
-    anywhere in the list makes layer k.
+    If blocks are `shared` between layers, a short list of blocks is called repeatedly: the k-th call is layer k.
     """
 
     path: str
@@ -34,7 +33,7 @@ class Anatomy:
 
 
 def find_anatomy(module: nn.Module, config: Any) -> Anatomy:
-    """The blocks of a transformers model; raises ModelError naming the candidates where they are not clear."""
+    """Finds the blocks of a transformers model; raises ModelError with the candidates if they are ambiguous."""
     kind = getattr(config, "model_type", "")
     family = family_of(config)
     if family.refused:
@@ -52,22 +51,22 @@ def find_anatomy(module: nn.Module, config: Any) -> Anatomy:
 
 
 def norm_beside(owner: nn.Module, names: tuple[str, ...]) -> nn.Module | None:
-    """The final norm among the parts of the module that holds the blocks; None where it has none of that name."""
+    """The final norm among the children of the module that contains the blocks; None if there is none."""
     norms = [norm for name in names if isinstance(norm := getattr(owner, name, None), nn.Module)]
     return norms[0] if norms else None
 
 
 def text_tower(module: nn.Module, config: Any) -> str:
-    """Path, with a dot at its end, of the part that a nested text config describes; "" where there is none."""
+    """Path, with a trailing dot, of the part described by a nested text config; "" if there is none."""
     text = text_config(config)
     if text is config:
         return ""
     parts = (str(name) for name, part in module.named_modules() if type(getattr(part, "config", None)) is type(text))
-    return next((f"{name}." for name in parts), "")  # named_modules goes from the outside to the inside
+    return next((f"{name}." for name in parts), "")  # named_modules goes from outer to inner modules
 
 
 def find_blocks(module: nn.Module, depth: int, kind: str) -> str:
-    """Path of the outermost ModuleList that is as long as the model is deep."""
+    """Path of the outermost ModuleList whose length is the model's depth."""
     lists = {str(name): len(part) for name, part in module.named_modules() if isinstance(part, nn.ModuleList)}
     fitting = [name for name, length in lists.items() if length == depth]
     outermost = [name for name in fitting if name.count(".") == min(n.count(".") for n in fitting)]
@@ -76,11 +75,11 @@ def find_blocks(module: nn.Module, depth: int, kind: str) -> str:
     if not fitting:
         found = ", ".join(f"{name} ({length})" for name, length in lists.items()) or "none"
         raise ModelError(
-            f"no list of blocks as long as this {kind or 'model'} is deep ({depth}); lists found: {found}. "
-            "Pass the part of the model that holds the blocks, or open an issue with this line"
+            f"found no ModuleList of {depth} blocks in this {kind or 'model'}; lists found: {found}. "
+            "Pass the submodule that contains the blocks, or open an issue with this message"
         )
     parts = sorted(name.split(".")[0] for name in outermost)
     raise ModelError(
         f"this {kind or 'model'} has {len(outermost)} stacks of {depth} blocks: {', '.join(outermost)}. "
-        f"Say which one to read: part={parts[0]!r} (--part {parts[0]})"
+        f"Choose one with part={parts[0]!r} (--part {parts[0]})"
     )

@@ -1,4 +1,4 @@
-"""The doctor: checks on a very model that what layerwise relies on holds there."""
+"""The doctor: checks that layerwise's assumptions hold for a model."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from layerwise.models.shipped import Head
 from layerwise.models.taps import final_states, tapped
 
 TEXTS = ("A short line.", "A second line, a good deal longer than the first one, so that the first must be padded.")
-CLOSE = 1e-4  # relative: what reordered sums may differ by in float32
+CLOSE = 1e-4  # relative difference that reordered sums can cause in float32
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Finding:
 
 
 def examine(network: Network) -> Iterator[Finding]:
-    """Findings on layer count, final norm, padding, batch size, finite numbers, and the tokenizer."""
+    """Checks layer count, final norm, padding, batch size, finite numbers and the tokenizer."""
     yield Finding("ok", "blocks", f"{network.depth} x {network.width}, at {network.anatomy.path}")
     ids = [torch.tensor(network.tokenizer(text)["input_ids"]) for text in TEXTS]
     try:
@@ -51,7 +51,7 @@ def examine(network: Network) -> Iterator[Finding]:
 
 
 def hidden_states(network: Network, ids: Tensor, real: Tensor) -> list[Tensor]:
-    """Every layer of one batch, by the taps."""
+    """The hidden states of every layer for one batch, read by taps."""
     seen: dict[int, Tensor] = {}
     with torch.inference_mode(), tapped(network.anatomy, range(network.depth + 1), seen.__setitem__):
         network.forward(inputs_of(ids.to(network.device), real.to(network.device)))
@@ -70,7 +70,9 @@ def layer_count(network: Network, layers: list[Tensor]) -> Finding:
 def finite(network: Network, alone: list[list[Tensor]]) -> Finding:
     bad = [k for k, layer in enumerate(alone[1]) if not bool(torch.isfinite(layer).all())]
     if bad:
-        return Finding("wrong", "numbers", f"layer {bad[0]} is not finite in {network.dtype}; try --dtype float32")
+        return Finding(
+            "wrong", "numbers", f"layer {bad[0]} contains NaN or infinity in {network.dtype}; try --dtype float32"
+        )
     return Finding("ok", "numbers", f"finite in {network.dtype}")
 
 
@@ -81,8 +83,8 @@ def final_norm(network: Network, ids: Tensor, layers: list[Tensor]) -> Finding:
     gap = difference(last, usual)
     name = "none" if network.anatomy.final_norm is None else type(network.anatomy.final_norm).__name__
     if gap > tolerance(network):
-        return Finding("wrong", "final norm", f"{name}: last layer differs from the model's own output by {gap:.1e}")
-    return Finding("ok", "final norm", f"{name}: last layer equals the model's own output")
+        return Finding("wrong", "final norm", f"{name}: last layer and model output differ by {gap:.1e} (relative)")
+    return Finding("ok", "final norm", f"{name}: the last layer equals the model's output")
 
 
 def padding(network: Network, ids: list[Tensor], alone: list[list[Tensor]]) -> Finding:
@@ -94,21 +96,23 @@ def padding(network: Network, ids: list[Tensor], alone: list[list[Tensor]]) -> F
     together = hidden_states(network, padded, real)
     gap = max(difference(b[:1, : len(short)], a) for a, b in zip(alone[0], together, strict=True))
     verdict: Literal["ok", "wrong"] = "ok" if gap <= tolerance(network) else "wrong"
-    return Finding(verdict, "padding", f"a padded text differs from the same text alone by {gap:.1e}")
+    return Finding(verdict, "padding", f"padded and unpadded text differ by {gap:.1e} (relative)")
 
 
 def batch_size(network: Network, ids: Tensor, alone: list[Tensor]) -> Finding:
     together = hidden_states(network, ids.repeat(3, 1), torch.ones(3, len(ids), dtype=torch.bool))
     gap = max(difference(b[:1], a) for a, b in zip(alone, together, strict=True))
     verdict: Literal["ok", "wrong"] = "ok" if gap <= tolerance(network) else "wrong"
-    return Finding(verdict, "batch size", f"three texts at once differ from one by {gap:.1e}")
+    return Finding(verdict, "batch size", f"batches of three and of one differ by {gap:.1e} (relative)")
 
 
 def as_shipped(network: Network, head: Head) -> Finding:
-    """Our reading of the model's own files against sentence-transformers'."""
+    """Compares layerwise's output for the shipped modules with that of sentence-transformers."""
     modules = ", ".join(module.kind for module in head.shipped.modules)
     if head.shipped.own_pass:
-        return Finding("note", "as shipped", f"{modules}: {head.shipped.own_pass}, so `last` takes a pass of its own")
+        return Finding(
+            "note", "as shipped", f"{modules}: {head.shipped.own_pass}, so `last` needs its own forward pass"
+        )
     prompt = head.shipped.prompt
     texts = [prompt + text for text in TEXTS]
     own = head.encode(texts, network.usual_length)
@@ -123,16 +127,18 @@ def as_shipped(network: Network, head: Head) -> Finding:
             rows.append(head(states, inputs_of(given, torch.ones_like(given))).float().cpu())
     gap = difference(torch.cat(rows), own)
     verdict: Literal["ok", "wrong"] = "ok" if gap <= tolerance(network) else "wrong"
-    return Finding(verdict, "as shipped", f"{modules}: differs from SentenceTransformer.encode by {gap:.1e}")
+    return Finding(verdict, "as shipped", f"{modules}: differs from encode() by {gap:.1e}")
 
 
 def tokenizer(network: Network) -> Iterator[Finding]:
     words = network.tokenizer
     same = words.pad_token_id is not None and words.pad_token_id == words.eos_token_id
-    yield Finding("ok", "padding token", repr(words.pad_token) + (", the end token; it is masked" if same else ""))
-    yield Finding("ok", "longest input", f"{network.max_length} tokens")
+    yield Finding(
+        "ok", "padding token", repr(words.pad_token) + (" (the end-of-text token; padding is masked)" if same else "")
+    )
+    yield Finding("ok", "maximum length", f"{network.max_length} tokens")
     if getattr(words, "chat_template", None):
-        yield Finding("note", "chat template", "present; layerwise does not apply it, sentence-transformers would")
+        yield Finding("note", "chat template", "not applied by layerwise; sentence-transformers applies it")
 
 
 def difference(one: Tensor, other: Tensor) -> float:

@@ -1,106 +1,213 @@
-"""Why a model cannot be loaded: what kind of thing it is, and what to type instead."""
+"""Explains why a model cannot be loaded, and what to pass instead."""
 
+import errno
 import json
-from difflib import get_close_matches
+from collections.abc import Collection, Iterator
+from inspect import signature
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from layerwise.core.errors import ModelError
+from layerwise.core.hub import repository_files
 
 VOCABULARIES = (
     "tokenizer.json", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "vocab.txt", "vocab.json",
     "bpe.codes", "tokenizer_config.json", "tekken.json", "merges.txt",
 )  # fmt: skip
-WANTED = "a hub id, or a folder with config.json, model.safetensors and a tokenizer"
+MODEL_HELP = "pass a hub id, or a folder with config.json, model.safetensors and a tokenizer"
+PICKLED = (".bin", ".pt", ".pth", ".ckpt")
+CONVERTED = {".gguf": "GGUF, the format of llama.cpp", ".onnx": "an ONNX graph"}
+LFS_POINTER = b"version https://git-lfs"
+INPUT_KINDS = {"pixel_values": "an image", "input_features": "a speech", "input_values": "a speech"}
 
 
-def require_model_place(name: str) -> None:
-    """Raises for what is plainly no model, before the hub is asked and before any weight is read."""
-    if not name.strip():
-        raise ModelError(f"no model is named; pass {WANTED}")
-    path = Path(name)
-    if path.is_file():
-        raise ModelError(f"{name!r} is a file ({kind_of_file(path)}); pass {WANTED}")
-    if not path.exists():
-        if name.startswith((".", "/", "~")) or name.count("/") > 1:
-            near = get_close_matches(path.name, (p.name for p in path.parent.glob("*")), 1)
-            raise ModelError(f"no folder {name!r}" + (f"; did you mean {near[0]}?" if near else ""))
-        return
-    files = {p.name for p in path.iterdir()}
-    if "adapter_config.json" in files and "config.json" not in files:
-        raise ModelError(f"{name!r} is a PEFT adapter: pass its base model, and --adapter {name}{base_of(path)}")
-    if "config.json" not in files and "modules.json" not in files:
-        found = next((kind_of_file(path / file) for file in sorted(files) if kind_of_file(path / file)), "")
-        raise ModelError(f"{name!r} has no config.json" + (f", only {found}" if found else "") + f"; pass {WANTED}")
+def problem_of_file(path: Path) -> str:
+    """Explains why a single file is not a model, and what to pass instead."""
+    if path.suffix in CONVERTED:
+        return converted_problem(f"{str(path)!r} is {CONVERTED[path.suffix]}")
+    if (path.parent / "config.json").is_file():
+        return f"{str(path)!r} is one file of a model. Pass its folder: layerwise scan {quote(str(path.parent))}"
+    return f"{str(path)!r} is a file, not a model: there is no config.json beside it; {MODEL_HELP}"
 
 
-def kind_of_file(path: Path) -> str:
-    """What a file of weights is, by its name; "" where it is none."""
-    kinds = {
-        ".gguf": "GGUF, the format of llama.cpp, which cannot be read layer by layer; use the original model",
-        ".bin": "pickled weights",
-        ".pt": "pickled weights",
-        ".pth": "pickled weights",
-        ".ckpt": "pickled weights",
-        ".onnx": "an ONNX graph, whose layers cannot be read; use the original model",
-        ".safetensors": "weights without their config",
-    }
-    return kinds.get(path.suffix, "")
+def problem_of_folder(name: str, files: Collection[str]) -> str:
+    """Explains why a folder with these files is not a model, and what to type; "" if it may be one."""
+    if "config.json" in files or "modules.json" in files:
+        return ""
+    if "adapter_config.json" in files:
+        base = base_of(Path(name)) or "BASE"
+        command = f"layerwise scan {quote(base)} --adapter {quote(name)}"
+        return f"{name!r} is a PEFT adapter, not a whole model. Load it with its base model: {command}"
+    for suffix, kind in CONVERTED.items():
+        if found := first_with(files, (suffix,)):
+            return converted_problem(f"{name!r} has no config.json, only {kind} ({found})")
+    if found := first_with(files, (".safetensors", *PICKLED)):
+        return (
+            f"{name!r} has weights ({found}) but no config.json. Copy the config and the tokenizer of the original "
+            f"model:\nhf download ORIGINAL --include '*.json' --local-dir {quote(name)}"
+        )
+    return f"{name!r} has no config.json; {MODEL_HELP}"
+
+
+def converted_problem(what: str) -> str:
+    return f"{what}; its layers cannot be read. Pass the model that it was made from: layerwise scan ORIGINAL"
+
+
+def first_with(files: Collection[str], suffixes: tuple[str, ...]) -> str:
+    """The first file, by name, that ends in one of these; "" if none does."""
+    return next((file for file in sorted(files) if file.endswith(suffixes)), "")
 
 
 def base_of(adapter: Path) -> str:
-    """` (its config names BASE)` where an adapter says what it was trained on."""
+    """The model that an adapter was trained on, according to its config; "" if unknown."""
     try:
-        base = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))["base_model_name_or_path"]
-        return f" (its config names {base} as the base)"
+        return str(json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))["base_model_name_or_path"])
     except (OSError, ValueError, KeyError, TypeError):
         return ""
 
 
+def require_text_class(model_class: Any, name: str) -> None:
+    """Raises for a class of models whose forward pass takes no token ids, such as an audio or image model."""
+    takes = signature(model_class.forward).parameters
+    main = getattr(model_class, "main_input_name", "input_ids")
+    if "input_ids" in takes or (main == "input_ids" and any(p.kind is p.VAR_KEYWORD for p in takes.values())):
+        return
+    if main not in INPUT_KINDS:
+        first = next((parameter for parameter in takes if parameter != "self"), "nothing")
+        raise ModelError(f"{name!r} takes {first}, not token ids: pass a text model, or a pair (module, processor)")
+    decoder = " Its decoder reads texts: add --part decoder." if "text" in modalities_of(model_class) else ""
+    raise ModelError(
+        f"{name!r} is {INPUT_KINDS[main]} model ({model_class.__name__}); layerwise loads text models only.{decoder} "
+        "For other inputs pass a pair, in Python: layerwise.scan((module, processor), source); see docs/architecture.md"
+    )
+
+
+def modalities_of(model_class: Any) -> tuple[str, ...]:
+    """What a class of transformers takes as inputs: text, image, audio."""
+    found = getattr(model_class, "input_modalities", ())
+    return (found,) if isinstance(found, str) else tuple(found)
+
+
 def require_tokenizer_files(name: str, subfolder: str = "") -> None:
-    """Raises where a folder has no tokenizer: transformers would make one that knows no word."""
+    """Raises if a folder has no tokenizer: transformers would create one without a vocabulary."""
     folder = Path(name) / subfolder
     if not folder.is_dir() or any((folder / file).exists() for file in VOCABULARIES):
         return
-    if (folder / "preprocessor_config.json").exists() or (folder / "processor_config.json").exists():
-        raise ModelError(f"{name!r} has no tokenizer but a preprocessor: it reads images or speech, not texts")
     raise ModelError(
-        f"{name!r} has no tokenizer; copy the tokenizer's files of the original model into the folder "
-        "(AutoTokenizer.from_pretrained(ORIGINAL).save_pretrained(FOLDER)), or pass a pair (module, tokenizer)"
+        f"{name!r} has no tokenizer. Copy the one of the original model, in Python:\n"
+        "from transformers import AutoTokenizer\n"
+        f'AutoTokenizer.from_pretrained("ORIGINAL").save_pretrained({json.dumps(str(folder))})'
     )
 
 
 def require_words(tokenizer: Any, name: str) -> None:
-    """Raises where a tokenizer's vocabulary is nothing but special tokens: every word would be unknown."""
+    """Raises if a tokenizer's vocabulary contains only special tokens: every word would be unknown."""
     if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens) and not is_byte_level(tokenizer):
         raise ModelError(
-            f"the tokenizer of {name!r} knows {len(tokenizer)} tokens, all of them special: every word would be "
-            "unknown. Its vocabulary file is missing"
+            f"the tokenizer of {name!r} has only {len(tokenizer)} tokens, all of them special, so every word would be "
+            "unknown. Its vocabulary file is missing: copy tokenizer.json from the original model"
         )
 
 
 def is_byte_level(tokenizer: Any) -> bool:
-    """True where texts are told apart without a vocabulary, as by bytes or characters."""
+    """True if the tokenizer needs no vocabulary, such as one based on bytes or characters."""
     one, other = (tokenizer(text)["input_ids"] for text in ("a cat", "zebras run"))
     return bool(one != other and tokenizer.unk_token_id not in one)
 
 
-def explained(name: str, subfolder: str, error: Exception) -> ModelError:
-    """The error of a loader, told by what kind of thing was given."""
-    folder, said = Path(name) / subfolder, str(error).strip()
-    files = {p.name for p in folder.iterdir()} if folder.is_dir() else set()
-    weights = [file for file in files if file.endswith(".safetensors")]
-    if files and not weights and (pickled := sorted(f for f in files if f.endswith((".bin", ".pt", ".pth", ".ckpt")))):
-        return ModelError(
-            f"the weights of {name!r} are pickled ({pickled[0]}), which can run code; layerwise reads safetensors. "
-            "Convert them once, where you trust the file: AutoModel.from_pretrained(FOLDER).save_pretrained(NEW)"
-        )
-    if any(file.endswith(".gguf") for file in files) and not weights:
-        return ModelError(f"{name!r} holds GGUF files, whose layers cannot be read; use the original model")
-    if files and not weights and "config.json" in files:
-        return ModelError(f"{name!r} has no weights (no .safetensors file); download it again")
-    if type(error).__name__ == "SafetensorError" or "safetensor" in said.lower() and "header" in said.lower():
-        return ModelError(f"the weights of {name!r} are cut off or damaged ({said}); download them again")
+def explained(name: str, revision: str | None, subfolder: str, error: Exception) -> ModelError:
+    """Turns a loading error into a ModelError that says what was passed and what to type."""
+    folder = Path(name) / subfolder
+    files = names_in(folder) if Path(name).is_dir() else hub_names(name, revision, subfolder)
+    said = str(error).strip()
+    if disk_is_full(error):
+        return ModelError(f"cannot load {name!r}: the disk is full. Free some space, or set HF_HOME to another disk")
+    if files and not first_with(files, (".safetensors",)):
+        return ModelError(no_safetensors(name, subfolder, files))
+    if damaged := [damage for file in sorted(files) if (damage := damage_of(folder / file))]:
+        return ModelError(f"cannot load {name!r}: {damaged[0]}")
     if "trust_remote_code" in said or "custom code" in said.lower():
-        return ModelError(f"{name!r} brings its own code, which --trust-remote-code allows to run: {said}")
-    return ModelError(f"cannot load {name!r}: {said}\nPass {WANTED}")
+        return ModelError(f"{name!r} comes with its own Python code. If you trust it, add --trust-remote-code")
+    if "does not recognize this architecture" in said:
+        return ModelError(f"{first_line(said)} Type: pip install -U transformers")
+    return ModelError(f"cannot load {name!r}: {first_line(said)}\nTo load a model, {MODEL_HELP}")
+
+
+def names_in(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+
+
+def hub_names(name: str, revision: str | None, subfolder: str) -> set[str]:
+    """The files of a hub id in this subfolder."""
+    prefix = f"{subfolder}/" if subfolder else ""
+    inside = {file.removeprefix(prefix) for file in repository_files(name, revision) if file.startswith(prefix)}
+    return {file for file in inside if "/" not in file}
+
+
+def no_safetensors(name: str, subfolder: str, files: Collection[str]) -> str:
+    """Explains what a model without a .safetensors file has instead, and how to get one."""
+    if problem := problem_of_folder(name, files):
+        return problem
+    if pickled := first_with(files, PICKLED):
+        return (
+            f"the weights of {name!r} are pickled ({pickled}), which can run code; layerwise reads safetensors. If you "
+            f"trust the file, convert it once, in Python:\n{conversion(name, whole=bool(subfolder))}"
+        )
+    if found := first_with(files, tuple(CONVERTED)):
+        return converted_problem(f"{name!r} contains {CONVERTED[Path(found).suffix]} ({found})")
+    return f"{name!r} has no weights (no .safetensors file). Type: hf download ORIGINAL --local-dir {quote(name)}"
+
+
+def conversion(name: str, *, whole: bool) -> str:
+    """Lines of Python that save a model as safetensors; `whole` if it is the folder of a SentenceTransformer."""
+    old, new = json.dumps(name), json.dumps(f"{Path(name).name}-safetensors")
+    if whole:
+        return (
+            f"from sentence_transformers import SentenceTransformer\nSentenceTransformer({old}).save_pretrained({new})"
+        )
+    return (
+        "from transformers import AutoModel, AutoTokenizer\n"
+        f"for auto in (AutoModel, AutoTokenizer): auto.from_pretrained({old}).save_pretrained({new})"
+    )
+
+
+def damage_of(path: Path) -> str:
+    """What is wrong with a .safetensors file, from its size and header; "" if it is complete."""
+    if path.suffix != ".safetensors" or not path.is_file():
+        return ""
+    there = path.stat().st_size
+    again = f"Download it again: hf download ORIGINAL --local-dir {quote(str(path.parent))}"
+    with path.open("rb") as file:
+        start = file.read(len(LFS_POINTER))
+        if start == LFS_POINTER:
+            return f"{path.name} is a Git LFS pointer, not the weights. Type: git -C {quote(str(path.parent))} lfs pull"
+        header = int.from_bytes(start[:8], "little")
+        if there < 8 + header:
+            return f"{path.name} is cut off or damaged: {there:,} bytes, without a whole header. {again}"
+        file.seek(8)
+        try:
+            entries = json.loads(file.read(header))
+            ends = [entry["data_offsets"][1] for key, entry in entries.items() if key != "__metadata__"]
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return f"{path.name} is damaged: its header cannot be read. {again}"
+    expected = 8 + header + max(ends, default=0)
+    return "" if there >= expected else f"{path.name} is cut off: it has {there:,} of {expected:,} bytes. {again}"
+
+
+def disk_is_full(error: BaseException) -> bool:
+    """True if this error, or one that led to it, is that no space is left."""
+    return any(isinstance(one, OSError) and one.errno in (errno.ENOSPC, errno.EDQUOT) for one in causes_of(error))
+
+
+def causes_of(error: BaseException | None) -> Iterator[BaseException]:
+    """An error, and the errors that it was raised from or after."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def first_line(text: str) -> str:
+    return text.splitlines()[0] if text else "no reason was given"

@@ -1,8 +1,8 @@
-"""The fingerprint of a model: a hash of everything that decides its numbers.
+"""The fingerprint of a model: a hash of everything that affects its numbers.
 
-A model that was loaded from files is identified by the hashes of those files, which are kept between loads
-(core/hashes.py) or known to the hub, so that a hundred workers need not read 140 GB each. A model object is identified
-by the bytes of its weights in memory. Both add config, tokenizer and what is shipped beside the transformer.
+A model loaded from files is identified by the hashes of those files, which are cached (core/hashes.py) or known to
+the hub, so that a hundred workers need not read 140 GB each. A model object is identified by the bytes of its weights
+in memory. Both include config, tokenizer and shipped modules.
 """
 
 import hashlib
@@ -23,31 +23,31 @@ from layerwise.core.preprocessors import is_tokenizer
 from layerwise.models.adapters import WEIGHTS as ADAPTER_WEIGHTS
 from layerwise.models.shipped import Shipped, file_of, read_json
 
-# What a config holds beside what decides hidden states: where it came from, which outputs are asked for, heads.
+# Config fields that do not affect hidden states: origin, requested outputs, heads.
 BESIDE_THE_POINT = (
     "_name_or_path", "_commit_hash", "transformers_version", "architectures", "dtype", "torch_dtype", "use_cache",
     "output_hidden_states", "output_attentions", "return_dict", "id2label", "label2id", "problem_type", "auto_map",
 )  # fmt: skip
 WEIGHTS, WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"
 ADAPTER_CONFIG = "adapter_config.json"
-MODULE_FILES = ("config.json", WEIGHTS, "pytorch_model.bin")  # of a module behind the transformer
-# Weights are hashed where they were loaded from; hashing downloads nothing.
+MODULE_FILES = ("config.json", WEIGHTS, "pytorch_model.bin")  # of a module after the transformer
+# Weights are hashed from local files; hashing downloads nothing.
 here = partial(file_of, download=False)
 
 
 class Preprocessor(Protocol):
-    """What a model needs of an object that makes its inputs, where that is no tokenizer."""
+    """The interface of a preprocessor that is not a tokenizer."""
 
     def identity(self) -> str:
-        """Changes with everything that changes the inputs."""
+        """A string that changes whenever the inputs would change."""
 
 
 def weights_in_files(
     name: str, revision: str | None, shipped: Shipped | None, adapter: str | None, known: Known | None = None
 ) -> str | None:
-    """A hash of all files that hold weights of a folder or hub id; None where they are not where they usually are."""
+    """A hash of all weight files of a folder or hub id; None if they are not in the usual places."""
     found = [*weight_files(name, revision, shipped)]
-    if adapter:  # the config scales its weights
+    if adapter:  # the adapter's config scales its weights
         found += [(f"adapter {file}", here(adapter, None, file)) for file in (ADAPTER_WEIGHTS, ADAPTER_CONFIG)]
     if not found or any(path is None for _, path in found):
         return None
@@ -55,9 +55,9 @@ def weights_in_files(
 
 
 def weight_files(name: str, revision: str | None, shipped: Shipped | None) -> Iterator[tuple[str, Path | None]]:
-    """Every file with weights: of the transformer, whole or in pieces, and all files of the modules behind it."""
+    """All weight files: of the transformer (single or sharded), and of the modules after it."""
     folder = shipped.transformer if shipped else ""
-    if (whole := here(name, revision, WEIGHTS, folder)) is not None:  # transformers takes it before any pieces
+    if (whole := here(name, revision, WEIGHTS, folder)) is not None:  # transformers prefers it over shards
         yield WEIGHTS, whole
     else:
         yield from pieces_of(name, revision, folder)
@@ -68,7 +68,7 @@ def weight_files(name: str, revision: str | None, shipped: Shipped | None) -> It
 
 
 def pieces_of(name: str, revision: str | None, folder: str) -> Iterator[tuple[str, Path | None]]:
-    """The files that an index lists; the usual one, which is not there, where nothing does."""
+    """The files listed in the index; without an index, the default name (which does not exist)."""
     index = read_json(name, revision, WEIGHTS_INDEX, folder)
     pieces = index.get("weight_map", {}) if isinstance(index, dict) else {}
     names = sorted(set(pieces.values())) or [WEIGHTS]
@@ -89,7 +89,7 @@ def numbers_in(path: Path) -> int:
 
 
 def hashes_of_files(name: str, revision: str | None, shipped: Shipped | None) -> dict[str, str]:
-    """The hashes of a model's files by path, size and time, for processes that see the same files."""
+    """The hashes of a model's files by path, size and time, for other processes with access to the same files."""
     paths = [path.resolve() for _, path in weight_files(name, revision, shipped) if path is not None]
     return {identity_of(path): file_hash(path) for path in paths}
 
@@ -104,7 +104,7 @@ def weights_in_memory(weights: Mapping[str, Tensor]) -> str:
 
 
 def bytes_of(weight: Tensor) -> Any:
-    """All bytes of a weight, in order, whatever its type, without a copy."""
+    """The bytes of a weight, for any dtype, without a copy."""
     return weight.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
 
 
@@ -115,7 +115,7 @@ def config_words(config: Any) -> str:
 
 
 def preprocessor_words(preprocessor: Any) -> str:
-    """Everything that decides which inputs are made of an example."""
+    """Everything that affects how an example becomes model inputs."""
     if is_tokenizer(preprocessor):
         return tokenizer_words(preprocessor)
     own: Preprocessor = preprocessor
@@ -123,8 +123,10 @@ def preprocessor_words(preprocessor: Any) -> str:
 
 
 def tokenizer_words(tokenizer: Any) -> str:
-    """Everything that decides what a tokenizer does with a text."""
-    if (backend := getattr(tokenizer, "backend_tokenizer", None)) is None:  # written in Python: class, words, settings
+    """Everything that affects how a tokenizer splits a text."""
+    if (
+        backend := getattr(tokenizer, "backend_tokenizer", None)
+    ) is None:  # a Python tokenizer: class, vocabulary, settings
         made_with = {name: str(value) for name, value in getattr(tokenizer, "init_kwargs", {}).items()}
         merges = str(getattr(tokenizer, "bpe_ranks", ""))
         content: Any = [type(tokenizer).__qualname__, sorted(tokenizer.get_vocab().items()), made_with, merges]
@@ -132,12 +134,12 @@ def tokenizer_words(tokenizer: Any) -> str:
         content = json.loads(backend.to_str())
         for left_by_the_last_call in ("truncation", "padding"):
             content.pop(left_by_the_last_call, None)
-    side = getattr(tokenizer, "truncation_side", "right")  # which end of a long text is cut off
+    side = getattr(tokenizer, "truncation_side", "right")  # which end of a long text is truncated
     return f"{json.dumps(content, sort_keys=True, default=str)} {tokenizer.special_tokens_map} {side}"
 
 
 def code_words(module: nn.Module) -> str:
-    """The class of a model, its own code where that came with it, and hooks that others have put on its parts."""
+    """The class of a model, its remote code if any, and user hooks on its submodules."""
     words = [f"{type(module).__module__}.{type(module).__qualname__}"]
     if words[0].startswith("transformers_modules"):
         words.append(Path(inspect.getfile(type(module))).read_text(encoding="utf-8", errors="replace"))
@@ -145,7 +147,7 @@ def code_words(module: nn.Module) -> str:
         hooks = [*part._forward_hooks.values(), *part._forward_pre_hooks.values()]
         foreign = [hook for hook in hooks if not str(getattr(hook, "__module__", "")).startswith("accelerate")]
         words += [f"{name}: {getattr(hook, '__qualname__', type(hook).__qualname__)}" for hook in foreign]
-        for setting in ("active_adapters", "merged_adapters", "disable_adapters", "scaling"):  # of PEFT's layers
+        for setting in ("active_adapters", "merged_adapters", "disable_adapters", "scaling"):  # in PEFT layers
             if hasattr(part, setting) and hasattr(part, "base_layer"):
                 words.append(f"{name}.{setting}: {getattr(part, setting)}")
     return "\n".join(words)

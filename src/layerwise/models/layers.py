@@ -1,4 +1,4 @@
-"""Which layers: from words such as `all`, `0,6,12`, `25%,50%` or `last` to numbers."""
+"""Layer selection: parses `all`, `0,6,12`, `25%,50%` or `last` into layer numbers."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -12,29 +12,29 @@ NUMBER, PERCENT = re.compile(r"-?\d+", re.ASCII), re.compile(r"(\d+(?:\.\d+)?)%"
 
 
 def layer_at(share: float, depth: int) -> int:
-    """The layer nearest to a share of the depth; a tie goes to the shallower one."""
-    place = round(share * depth, 9)  # 7 % of 50 is 3.5, and a little more in floats
+    """The layer nearest to a fraction of the depth; ties go to the shallower layer."""
+    place = round(share * depth, 9)  # 7 % of 50 is 3.5, but slightly more in floating point
     below = int(place)
     return below if place - below <= 0.5 else below + 1
 
 
 def choose_layers(choice: LayerChoice, depth: int) -> tuple[int, ...]:
-    """Layer numbers from 0 (embeddings) to depth, ascending, each once; raises InputError on anything else."""
+    """Layer numbers from 0 (embeddings) to depth, ascending and unique; raises InputError otherwise."""
     if isinstance(choice, str) and choice == "all":
         return tuple(range(depth + 1))
     chosen = sorted({layer_from(word, depth) for word in layer_words(choice)})
     if not chosen:
-        raise InputError("no layer is named; use all, last, numbers such as 0,6,12 or depths such as 25%,50%")
+        raise InputError("no layer given; use all, last, numbers such as 0,6,12 or depths such as 25%,50%")
     return tuple(chosen)
 
 
 def layer_words(choice: LayerChoice) -> list[Any]:
-    """The words or numbers of a choice, whether it is one of them, several with commas, a list or an array."""
+    """The items of a choice: a single value, a comma-separated string, a list or an array."""
     if isinstance(choice, str):
         return [*choice.split(",")]
     if isinstance(choice, Iterable) and not isinstance(choice, Mapping) and getattr(choice, "shape", True) != ():
         return [*choice]
-    return [choice]  # also a numpy number, which is an array of no axes
+    return [choice]  # also a numpy scalar, which is an array without axes
 
 
 def layer_from(word: object, depth: int) -> int:
@@ -46,7 +46,7 @@ def layer_from(word: object, depth: int) -> int:
         if percent := PERCENT.fullmatch(given):
             return layer_at(share_of(percent[1]), depth)
         if not NUMBER.fullmatch(given):
-            raise InputError(f"{given!r} names no layer; use all, last, a number or a depth such as 50%")
+            raise InputError(f"{given!r} is not a layer; use all, last, a number or a depth such as 50%")
         given = int(given)
     number = require_count("a layer", given, least=None)
     layer = number if number >= 0 else depth + 1 + number
@@ -59,5 +59,5 @@ def share_of(percent: str) -> float:
     """0.8 for 80; raises above 100 %."""
     share = float(percent) / 100
     if share > 1:
-        raise InputError(f"a depth of {percent}% is beyond the last layer, which is 100%")
+        raise InputError(f"a depth of {percent}% is beyond the last layer (100%)")
     return share

@@ -1,4 +1,4 @@
-"""Limits: what a stranger's config may ask for. A model is built from it before any weight is read."""
+"""Limits for untrusted configs: a model is built from its config before any weights are read."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -6,24 +6,24 @@ from typing import Any
 
 from layerwise.core.errors import ModelError
 
-# The deepest models in use have a few hundred blocks. A config that asks for 200,000 would only fill the memory.
+# The deepest models have a few hundred blocks. A config with 200,000 would only exhaust memory.
 BLOCKS_AT_MOST = 2000
 COUNTS = re.compile(r"(n|num)_(\w+_)?(layers?|blocks?|experts)|(encoder|decoder)_layers")
 
 
 def require_buildable(config: Any, name: str) -> None:
-    """Raises where a config asks for more blocks, or experts in a block, than any model has."""
+    """Raises if a config asks for more blocks, or experts per block, than any real model has."""
     told = config.to_dict() if hasattr(config, "to_dict") else dict(config)
     for field, number in counts_in(told):
         if number > BLOCKS_AT_MOST:
             raise ModelError(
-                f"the config.json of {name!r} says {field} = {number:,}; models with more than {BLOCKS_AT_MOST:,} are "
-                "not built. Is the file damaged?"
+                f"the config.json of {name!r} has {field} = {number:,}; models with more than {BLOCKS_AT_MOST:,} are "
+                "refused. Is the file damaged?"
             )
 
 
 def counts_in(told: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
-    """Every number of blocks or experts, those of nested configs as well."""
+    """All numbers of blocks or experts, including those of nested configs."""
     for field, value in told.items():
         if isinstance(value, Mapping):
             yield from counts_in(value)

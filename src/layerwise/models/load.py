@@ -1,9 +1,8 @@
-"""Loading: a hub id, a folder or objects in memory become a Network. safetensors only, no remote code unless asked."""
+"""Loads a Network from a hub id, a folder or objects in memory. safetensors only; no remote code unless allowed."""
 
 import copy
 from dataclasses import dataclass
 from importlib.util import find_spec
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -18,33 +17,47 @@ from layerwise.core.preprocessors import is_tokenizer
 from layerwise.core.quiet import quiet_libraries
 from layerwise.models.adapters import with_adapter
 from layerwise.models.anatomy import find_anatomy
-from layerwise.models.explain import explained, require_model_place, require_tokenizer_files, require_words
+from layerwise.models.explain import explained, require_text_class, require_tokenizer_files, require_words
 from layerwise.models.families.configs import positions_of
 from layerwise.models.fingerprint import weights_in_files
 from layerwise.models.limits import require_buildable
+from layerwise.models.location import located
 from layerwise.models.network import Network
 from layerwise.models.shipped import Head, Shipped, head_of, load_head, plain_pooling, read_shipped
 from layerwise.options.model import ModelSpec as ModelSpec
 from layerwise.runs.identity import ModelRef
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
-LONGEST_DEFAULT = 512  # of a scan: metrics compare lengths alike
-NO_LIMIT = 1_000_000  # tokens, where neither tokenizer nor positions set a limit
+LONGEST_DEFAULT = 512  # of a scan, so that metrics compare equal lengths
+NO_LIMIT = 1_000_000  # tokens, if neither tokenizer nor positions set a limit
 
 
 @quiet_libraries()
 def load_network(spec: ModelSpec, known: Known | None = None) -> Network:
-    """The model of a spec, in evaluation mode, on its device, with its tokenizer and what it ships beside.
+    """Loads a model in evaluation mode on its device, with its tokenizer and shipped modules.
 
-    `known` are hashes of its files that another process found, so that they need not be read for that once more.
+    Args:
+        spec: name, type, device and adapter of the model.
+        known: hashes of its files that another process computed, so that the files are not read again for them.
+
+    Raises:
+        ModelError: there is no such model, or it cannot be read layer by layer.
+        InputError: the device or the revision cannot be used.
+        MissingExtra: `device_map` or an adapter needs a package that is not installed.
     """
+    require_loadable_spec(spec)
+    with located(spec.name, spec.revision):
+        return load_located(spec, known)
+
+
+def load_located(spec: ModelSpec, known: Known | None) -> Network:
+    """The model of a spec whose files are known to be there."""
     from transformers import AutoModel
 
-    require_loadable_spec(spec)
     shipped = read_shipped(spec.name, spec.revision)
     subfolder = shipped.transformer if shipped else ""
-    load_config(spec, subfolder)  # what cannot be built is refused before it is tried
-    tokenizer = load_tokenizer(spec, subfolder)
+    load_config(spec, subfolder)  # refuses configs that cannot be built
+    tokenizer = read_tokenizer(spec, subfolder)
     options: dict[str, Any] = {"dtype": DTYPES[spec.dtype], "use_safetensors": True}
     if spec.device_map:
         options["device_map"] = spec.device_map
@@ -54,7 +67,7 @@ def load_network(spec: ModelSpec, known: Known | None = None) -> Network:
         module, info = from_pretrained(auto, spec, subfolder, output_loading_info=True, **options)
         missing.clear()
         missing.update({name: w for name, w in module.named_parameters() if name in info["missing_keys"]})
-        for weight in missing.values():  # a pooler, often: else it is random, and the model another one at every load
+        for weight in missing.values():  # often a pooler: otherwise it is random, and the model differs on every load
             torch.nn.init.zeros_(weight)
         return module  # type: ignore[no-any-return]
 
@@ -66,15 +79,15 @@ def load_network(spec: ModelSpec, known: Known | None = None) -> Network:
             raise InputError(f"cannot use device {spec.device!r}: {error}") from None
     head = load_head(shipped, spec.name, spec.revision, tokenizer) if shipped else None
     if head is not None:
-        head.unlike = "its adapter" if spec.adapter else "" if spec.dtype == "float32" else f"the type {spec.dtype}"
+        head.unlike = "its adapter" if spec.adapter else "" if spec.dtype == "float32" else f"dtype {spec.dtype}"
     files = weights_in_files(spec.name, spec.revision, shipped, spec.adapter, known) or ""
     network = as_network(module.eval(), tokenizer, spec.name, spec.part, revision_of(module, spec), head, files)
     network.adapter = spec.adapter or ""
     read = weights_read(network) if missing else set()
     if lacking := [name for name, weight in missing.items() if id(weight) in read]:
         raise ModelError(
-            f"{spec.name!r} lacks {len(lacking)} weights of its layers, such as {lacking[0]}: they are not in its "
-            "safetensors. The file is cut off, or belongs to another config.json"
+            f"{spec.name!r} is missing {len(lacking)} weights of its layers, such as {lacking[0]}: they are not in its "
+            "safetensors files. A file is truncated, or config.json belongs to another model"
         )
     return network
 
@@ -103,22 +116,21 @@ def identity_from_files(spec: ModelSpec) -> ModelRef | None:
 
 
 def require_loadable_spec(spec: ModelSpec) -> None:
-    """Raises for what can be known to fail before anything is read."""
+    """Raises for problems that can be detected before anything is loaded."""
     if spec.device_map and find_spec("accelerate") is None:
         raise MissingExtra("device_map needs accelerate: pip install accelerate")
-    require_model_place(spec.name)
     if spec.revision not in (None, "main") and Path(spec.name).is_dir():
         raise InputError(
-            f"{spec.name!r} is a folder, and a folder has no revisions, so {spec.revision!r} would select nothing; "
+            f"{spec.name!r} is a folder, and folders have no revisions, so {spec.revision!r} would have no effect; "
             "pass the folder of that checkpoint"
         )
 
 
 def weights_read(network: Network) -> set[int]:
-    """The ids of all weights that decide hidden states.
+    """The ids of all weights that affect hidden states.
 
-    These are all of the module that holds the blocks and all that come before it. Where the model itself holds them,
-    it registers poolers and the like behind its blocks, and only the final norm is read of what comes there.
+    These are all weights of the module that contains the blocks, and all before it. If that is the model itself,
+    poolers and the like come after the blocks, and only the final norm among them is used.
     """
     inside = network.anatomy.path.rpartition(".")[0]
     norm = network.anatomy.final_norm
@@ -129,14 +141,17 @@ def weights_read(network: Network) -> set[int]:
     return {*order[: end + 1], *(id(weight) for weight in (norm.parameters() if norm is not None else ()))}
 
 
-def load_tokenizer(spec: ModelSpec, subfolder: str | None = None) -> Any:
-    """The tokenizer of a spec; raises where there is none, since transformers would make one that knows no word."""
+def load_tokenizer(spec: ModelSpec) -> Any:
+    """The tokenizer of a model that is not loaded otherwise."""
+    with located(spec.name, spec.revision):
+        shipped = read_shipped(spec.name, spec.revision)
+        return read_tokenizer(spec, shipped.transformer if shipped else "")
+
+
+def read_tokenizer(spec: ModelSpec, subfolder: str = "") -> Any:
+    """Loads the tokenizer; raises if there is none, since transformers would create one without a vocabulary."""
     from transformers import AutoTokenizer
 
-    if subfolder is None:
-        require_model_place(spec.name)
-        shipped = read_shipped(spec.name, spec.revision)
-        subfolder = shipped.transformer if shipped else ""
     require_tokenizer_files(spec.name, subfolder)
     tokenizer = from_pretrained(AutoTokenizer, spec, subfolder)
     require_words(tokenizer, spec.name)
@@ -144,16 +159,18 @@ def load_tokenizer(spec: ModelSpec, subfolder: str | None = None) -> Any:
 
 
 def load_config(spec: ModelSpec, subfolder: str = "") -> Any:
-    """The config alone: what a plan needs before any weight is read."""
-    from transformers import AutoConfig
+    """Loads only the config, for planning before any weights are read."""
+    from transformers import MODEL_MAPPING, AutoConfig
 
     config = from_pretrained(AutoConfig, spec, subfolder)
     require_buildable(config, spec.name)
+    if spec.part is None and type(config) in MODEL_MAPPING:
+        require_text_class(MODEL_MAPPING[type(config)], spec.name)
     return config
 
 
 def from_pretrained(auto: Any, spec: ModelSpec, subfolder: str = "", **options: Any) -> Any:
-    """transformers' own loader, its many errors explained by what was given."""
+    """Calls transformers' from_pretrained and explains its errors."""
     if subfolder:
         options["subfolder"] = subfolder
     try:
@@ -162,11 +179,11 @@ def from_pretrained(auto: Any, spec: ModelSpec, subfolder: str = "", **options: 
                 spec.name, revision=spec.revision or "main", trust_remote_code=spec.trust_remote_code, **options
             )
     except (OSError, ValueError, ImportError, SafetensorError) as error:
-        raise explained(spec.name, subfolder, error) from error
+        raise explained(spec.name, spec.revision, subfolder, error) from error
 
 
 def pick_device(word: str) -> torch.device:
-    """`auto` is the accelerator this machine has, else the CPU."""
+    """`auto` is the machine's accelerator, or the CPU if there is none."""
     if word != "auto":
         return torch.device(word)
     accelerator = torch.accelerator.current_accelerator()
@@ -174,7 +191,7 @@ def pick_device(word: str) -> torch.device:
 
 
 def revision_of(module: nn.Module, spec: ModelSpec) -> str:
-    """The commit that was loaded, where the hub tells it; else what was asked for."""
+    """The loaded commit if the hub reports it, otherwise the requested revision."""
     return str(getattr(getattr(module, "config", None), "_commit_hash", None) or spec.revision or "main")
 
 
@@ -187,10 +204,10 @@ def as_network(
     head: Head | None = None,
     files: str = "",
 ) -> Network:
-    """A model object and what makes its inputs as a Network; a language model's head on the backbone is left out."""
+    """Builds a Network from a model object and its preprocessor, without a language model head."""
     module = backbone(module, part)
     if is_tokenizer(preprocessor):
-        require_texts(module, name)
+        require_text_class(type(module), name)
     anatomy, longest = find_anatomy(module, module.config), longest_input(preprocessor, module.config)
     if is_tokenizer(preprocessor):
         preprocessor = ready_to_pad(preprocessor)
@@ -199,29 +216,21 @@ def as_network(
 
 
 def ready_to_pad(tokenizer: Any) -> Any:
-    """A copy that pads on the right; its owner finds the tokenizer as it was."""
+    """A copy of the tokenizer that pads on the right; the original is unchanged."""
     tokenizer = copy.deepcopy(tokenizer)
-    if tokenizer.pad_token is None:  # padding is masked, so any token will do
+    if tokenizer.pad_token is None:  # padding is masked, so any token works
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.convert_ids_to_tokens(0)
-    tokenizer.padding_side = "right"  # left padding is wrong where positions are absolute
+    tokenizer.padding_side = "right"  # left padding is wrong with absolute positions
     return tokenizer
 
 
-def require_texts(module: nn.Module, name: str) -> None:
-    """Raises for a model whose forward pass takes no token ids, such as one that reads sound or images."""
-    takes = signature(module.forward).parameters
-    if "input_ids" not in takes and not any(p.kind is p.VAR_KEYWORD for p in takes.values()):
-        first = next(iter(takes), "nothing")
-        raise ModelError(f"{name!r} takes {first}, not texts: layerwise reads models of text")
-
-
 def usual_length(shipped: Shipped | None, longest: int) -> int:
-    """The length in tokens that inputs are cut at unless asked otherwise: what the model ships, else all it takes."""
+    """The default maximum length in tokens: the model's shipped setting, or its limit."""
     return min(shipped.max_length or longest, longest) if shipped else longest
 
 
 def backbone(module: Any, part: str | None) -> Any:
-    """The part that holds the blocks: without a head, under an adapter's wrapper, or the encoder asked for."""
+    """The submodule that contains the blocks: without head or adapter wrapper, or the requested part."""
     if hasattr(module, "get_base_model"):  # peft
         module = module.get_base_model()
     base = getattr(module, "base_model", module)
@@ -234,14 +243,14 @@ def backbone(module: Any, part: str | None) -> Any:
 
 
 def longest_input(preprocessor: Any, config: Any) -> int:
-    """The longest input in tokens that both the preprocessor and the positions admit."""
+    """The maximum input length in tokens that both preprocessor and positions allow."""
     positions = positions_of(config)
     own = getattr(preprocessor, "model_max_length", NO_LIMIT)
     return int(min(own, NO_LIMIT if positions is None else positions, NO_LIMIT))
 
 
 def adopt(model: Any, part: str | None = None) -> Network:
-    """A Network from objects: (module, tokenizer or processor), a SentenceTransformer, or a transformers model."""
+    """Builds a Network from (module, tokenizer or processor), a SentenceTransformer, or a transformers model."""
     from transformers import AutoTokenizer
 
     head: Head | None = None
@@ -266,15 +275,15 @@ def adopt(model: Any, part: str | None = None) -> Network:
         require_words(preprocessor, name)
     elif not callable(getattr(preprocessor, "identity", None)):
         raise InputError(
-            f"cannot make inputs of {name} with a {type(preprocessor).__name__}: pass a tokenizer beside the module, "
-            "or a processor of your own, whose identity() tells what decides the inputs"
+            f"cannot make inputs for {name} with a {type(preprocessor).__name__}: pass a tokenizer with the module, "
+            "or your own processor with an identity() method that returns a string identifying its settings"
         )
     return as_network(module, preprocessor, name, part, head=head)
 
 
 @dataclass(frozen=True)
 class Outline:
-    """What is known of a model before its weights are read: enough to plan with."""
+    """What is known about a model before its weights are read; enough for planning."""
 
     depth: int
     width: int
@@ -284,21 +293,22 @@ class Outline:
     usual_length: int
     preprocessor: Any
     shipped: Shipped | None = None
-    plain_pooling: PoolingWord = "mean"  # how it is pooled where it ships no pooling of its own
+    plain_pooling: PoolingWord = "mean"  # the pooling to use if the model ships none
 
 
 def outline_of(spec: ModelSpec) -> Outline:
-    """From config and tokenizer alone: the model is built on a device without memory."""
+    """Uses config and tokenizer only: the model is built on the meta device, without memory."""
     from transformers import AutoModel
 
     require_loadable_spec(spec)
     build: Any = AutoModel.from_config
-    shipped = read_shipped(spec.name, spec.revision)
-    subfolder = shipped.transformer if shipped else ""
-    config, tokenizer = load_config(spec, subfolder), load_tokenizer(spec, subfolder)
+    with located(spec.name, spec.revision):
+        shipped = read_shipped(spec.name, spec.revision)
+        subfolder = shipped.transformer if shipped else ""
+        config, tokenizer = load_config(spec, subfolder), read_tokenizer(spec, subfolder)
     with torch.device("meta"):
         module = backbone(build(config, trust_remote_code=spec.trust_remote_code), spec.part)
-    require_texts(module, spec.name)
+    require_text_class(type(module), spec.name)
     return outline_of_module(module, tokenizer, shipped)
 
 

@@ -1,4 +1,4 @@
-"""Network: a pretrained model ready to be read layer by layer, with what makes its inputs and its identity."""
+"""Network: a pretrained model whose layers can be read, with its preprocessor and identity."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,11 +20,11 @@ from layerwise.runs.identity import ModelRef
 
 @dataclass
 class Network:
-    """What the rest of layerwise sees of a model. A tokenizer among it is a copy: the owner's stays as it is.
+    """The view of a model that the rest of layerwise uses. Its tokenizer is a copy; the user's is unchanged.
 
-    `preprocessor` makes its inputs: a tokenizer, or a processor that the user brought along.
-    `max_length` is the longest input it takes, in tokens; `usual_length` where it cuts texts itself, as shipped;
-    `head` what an embedding model ships behind its last layer, None where it ships nothing.
+    `preprocessor` makes its inputs: a tokenizer, or a processor passed by the user. `max_length` is the maximum input
+    length in tokens; `usual_length` is the length at which the shipped model truncates texts; `head` holds the
+    modules that an embedding model ships after its last layer, or None.
     """
 
     name: str
@@ -37,8 +37,8 @@ class Network:
     head: Head | None = None
     adapter: str = ""
     part: str = ""
-    files: str = ""  # a hash of the files that the weights were loaded from, while they are as they were loaded
-    _loaded: Any = field(default=None, repr=False, compare=False)  # versions of the weights when they were loaded
+    files: str = ""  # hash of the weight files; used while the weights are unchanged
+    _loaded: Any = field(default=None, repr=False, compare=False)  # versions of the weights at load time
     _hashed: tuple[Any, str] | None = field(default=None, repr=False, compare=False)  # versions when hashed, the hash
 
     def __post_init__(self) -> None:
@@ -58,7 +58,7 @@ class Network:
 
     @property
     def family(self) -> Family:
-        """What is special about its architecture."""
+        """The family of its architecture."""
         return self.anatomy.family
 
     @property
@@ -72,7 +72,7 @@ class Network:
 
     @property
     def plain_pooling(self) -> PoolingWord:
-        """How it is pooled where it ships no pooling of its own."""
+        """The pooling to use if the model ships none."""
         return plain_pooling(self.module.config)
 
     @property
@@ -86,19 +86,19 @@ class Network:
 
     @property
     def tokenizer(self) -> Any:
-        """The tokenizer, for whatever works on texts only; raises where this model has none."""
+        """The tokenizer; raises if this model has none."""
         require_tokenizer(self.preprocessor, "this")
         return self.preprocessor
 
     def forward(self, inputs: Mapping[str, Tensor]) -> None:
-        """Runs the model on named inputs, (B, ...) each, for what its taps see; keeps no key-value cache."""
+        """Runs the model on named inputs, (B, ...) each, so that taps can read it; without a key-value cache."""
         spare = {"use_cache": False} if "use_cache" in signature(self.module.forward).parameters else {}
         given = {name: x.to(self.dtype) if x.is_floating_point() else x for name, x in inputs.items()}
         with evaluating(self.module):
             self.module(**given, **spare)
 
     def identity(self) -> ModelRef:
-        """What rows and records say of this network; equal identities, equal numbers."""
+        """The identity stored in rows and records; equal identities mean equal numbers."""
         return ModelRef(
             name=self.name,
             revision=self.revision,
@@ -113,28 +113,28 @@ class Network:
         )
 
     def fingerprint(self) -> str:
-        """A hash of weights, config, tokenizer and what is shipped beside: from files where they were loaded from some.
+        """A hash of weights, config, tokenizer and shipped modules; based on the files if it was loaded from files.
 
-        Weights that were changed since they were loaded are hashed as they are in memory.
+        If the weights changed after loading, they are hashed in memory.
         """
         if self.files and self._versions() == self._loaded:
             return f"files-{hash_of([self.files, *self._words(), str(self.dtype), self.part])}"
         return self.fingerprint_in_memory()
 
     def fingerprint_in_memory(self) -> str:
-        """The same for the weights as they are in memory, wherever they came from."""
+        """The same from the weights in memory, wherever they came from."""
         versions = self._versions()
         if self._hashed is None or self._hashed[0] != versions:
             self._hashed = versions, weights_in_memory(self._weights())
         return f"memory-{hash_of([self._hashed[1], *self._words()])}"
 
     def _weights(self) -> dict[str, Tensor]:
-        """All weights and buffers, those that are not saved as well, and those of the modules behind."""
+        """All weights and buffers, including non-persistent ones and those of the shipped modules."""
         own = dict(self.module.state_dict()) | dict(self.module.named_buffers())
         return own | (self.head.weights() if self.head is not None else {})
 
     def _versions(self) -> list[Any]:
-        """What changes when a weight is changed in place or replaced."""
+        """A list that changes when a weight is modified in place or replaced."""
         return [(name, w.data_ptr(), 0 if w.is_inference() else w._version) for name, w in self._weights().items()]
 
     def _words(self) -> list[str]:
@@ -145,7 +145,7 @@ class Network:
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """No dropout inside; afterwards every part of the model is in the mode that its owner left it in."""
+    """Switches off training mode (dropout) inside the context, and restores it for every submodule afterwards."""
     training = [part for part in module.modules() if part.training]
     for part in training:
         part.training = False

@@ -1,4 +1,4 @@
-"""Opening a model: what a user may pass as one, and the model that a record names."""
+"""Opens models: from what a user passes, or from a run record."""
 
 from pathlib import Path
 from typing import Any, cast
@@ -67,9 +67,9 @@ def in_words(count: int) -> str:
 
 
 def network_of_run(recorded: ModelRef, model: Any = None) -> Network:
-    """The model that a run was made with, loaded as it was then; raises where it is no longer the same.
+    """Loads the model of a run with the same settings; raises if it is no longer the same model.
 
-    `model` is given where the run's own name no longer leads to it. A record never allows code to run.
+    Pass `model` if the recorded name can no longer be loaded. A record never enables remote code.
     """
     network = open_network(spec_of(recorded) if model is None else model)
     require_same_model(network, recorded)
@@ -77,21 +77,21 @@ def network_of_run(recorded: ModelRef, model: Any = None) -> Network:
 
 
 def spec_of(recorded: ModelRef) -> ModelSpec:
-    """What loads the model of a record again."""
+    """The spec that loads the recorded model again."""
     return ModelSpec(
         recorded.name,
         revision=None if Path(recorded.name).is_dir() else recorded.revision,
-        dtype=cast(Dtype, recorded.dtype),  # any other word is refused
+        dtype=cast(Dtype, recorded.dtype),  # other values are rejected
         adapter=recorded.adapter or None,
         part=recorded.part or None,
     )
 
 
 def same_model(network: Network, recorded: ModelRef) -> bool:
-    """True if the network is known to be the recorded model, byte by byte.
+    """True if the network is the recorded model, by fingerprint.
 
-    A model that was loaded from files can be held against a record of an object, since its weights are in memory. An
-    object cannot be held against a record of files: those would have to be loaded beside it.
+    A model loaded from files can be compared with the record of an object, since its weights are in memory. An object
+    cannot be compared with the record of files: the files would have to be loaded as well.
     """
     if recorded.fingerprint.startswith("memory-"):
         return network.fingerprint_in_memory() == recorded.fingerprint
@@ -103,17 +103,17 @@ def require_same_model(network: Network, recorded: ModelRef) -> None:
         return
     if not network.files and recorded.fingerprint.startswith("files-"):
         raise InputError(
-            f"this run was made with the files of {recorded.name}, and an object in memory cannot be compared with "
+            f"this run was made with the files of {recorded.name}, but an object in memory cannot be compared with "
             "files: pass the model's folder or hub id"
         )
     raise InputError(
-        f"{network.name} is not the model that this run was made with: its weights, config, tokenizer or type differ, "
-        "or the run was made by another version of layerwise. Make the run again, or pass the right model"
+        f"{network.name} is not the model of this run: its weights, config, tokenizer or dtype differ, "
+        "or the run was made by another version of layerwise. Repeat the run, or pass the right model"
     )
 
 
 def longest(asked: int | None, model: Network | Outline, at_most: int | None = None) -> int:
-    """The longest input in tokens: what was asked for, else what is usual for this model, or `at_most`."""
+    """The maximum input length in tokens: the requested one, or the model's default, limited by `at_most`."""
     if asked is not None and require_length("max_length", asked) > model.max_length:
-        raise InputError(f"max_length {asked} is more than this model takes; use at most {model.max_length}")
+        raise InputError(f"max_length {asked} is more than this model supports; use at most {model.max_length}")
     return asked if asked is not None else min(model.usual_length, at_most or model.usual_length)

@@ -1,4 +1,4 @@
-"""What `all`, `last` and layer numbers mean for a model: readouts, with the pooling and the prompt that it ships."""
+"""Expands `all`, `last` and layer numbers into readouts, with the pooling and prompt that the model ships."""
 
 from dataclasses import dataclass, replace
 from itertools import product
@@ -12,7 +12,7 @@ from layerwise.models.shipped import Shipped
 
 
 class Described(Protocol):
-    """What must be known of a model: an Outline, before its weights are loaded, or a Network."""
+    """What must be known about a model: an Outline (before its weights are loaded) or a Network."""
 
     @property
     def depth(self) -> int: ...
@@ -26,7 +26,7 @@ class Described(Protocol):
 
 @dataclass(frozen=True)
 class Ways:
-    """Several ways to read layers, every combination of these; no pooling means the model's own."""
+    """Choices of norm, tokens and pooling; every combination is read. Empty pooling means the model's own."""
 
     norm: tuple[NormWord, ...] = ("raw",)
     tokens: tuple[TokenChoice, ...] = ("all",)
@@ -34,10 +34,10 @@ class Ways:
 
 
 def last_recipe(model: Described) -> Recipe:
-    """`last`: the model as shipped.
+    """`last`: the model's own output.
 
-    One that ships no pooling is read as plain sentence-transformers 6 would read it: its usual output, normed where the
-    family has a final norm; the last token of a causal language model, else the mean over all tokens.
+    A model that ships no pooling is read as in plain sentence-transformers 6: its normal output, after the final norm
+    if there is one; the last token for a causal language model, otherwise the mean over all tokens.
     """
     if model.shipped is None:
         return Recipe(model.depth, "normed" if model.has_norm else "raw", pooling=model.plain_pooling)
@@ -45,23 +45,23 @@ def last_recipe(model: Described) -> Recipe:
 
 
 def baseline_recipe(model: Described) -> Recipe:
-    """What a choice is held against: the model as shipped; of one that ships no pooling, the mean over its last layer.
+    """The baseline of a selection: the model as shipped, or mean pooling of the last layer if it ships no pooling.
 
-    Without a prompt the last token of a language model says little, so the mean is the stronger baseline.
+    Without a prompt, the last token of a language model is a weak embedding, so mean pooling is the stronger baseline.
     """
     last = last_recipe(model)
     return last if last.shipped else replace(last, pooling="mean")
 
 
 def layer_recipe(model: Described, pooling: PoolingWord | None = None) -> Recipe:
-    """How a layer of this model is read unless asked otherwise; the layer itself is to be filled in."""
+    """The default recipe for a layer of this model; the caller sets the layer."""
     if model.shipped is None:
         return Recipe(0, pooling=pooling or "mean")
     return Recipe(0, pooling=pooling or model.shipped.require_pooling_word(), prompt=model.shipped.prompt)
 
 
 def split_last(layers: LayerChoice) -> tuple[LayerChoice | None, bool]:
-    """The layers that are named by number or depth, if any, and whether `last` is among the words; `all` is both."""
+    """The layers given by number or depth, if any, and whether `last` was given; `all` means both."""
     if isinstance(layers, str) and layers == "all":
         return "all", True
     words = layer_words(layers)
@@ -70,16 +70,16 @@ def split_last(layers: LayerChoice) -> tuple[LayerChoice | None, bool]:
 
 
 def expand_layers(model: Described, layers: LayerChoice, ways: Ways, *, normed_last: bool = False) -> list[Recipe]:
-    """One recipe for each layer and way to read it, and `last` where it is named or all layers are wanted.
+    """One recipe per layer and combination of choices, plus `last` if it or `all` was requested.
 
-    Without a pooling, layers are pooled as the model itself pools. With `normed_last`, the deepest layer is also read
-    with the final norm.
+    Without a pooling, the model's own pooling is used. With `normed_last`, the last layer is also read after the
+    final norm.
     """
     numbers, with_last = split_last(layers)
     if numbers is None and ways != Ways():
         raise InputError(
-            "`last` is the model as shipped, with its own norm, tokens and pooling; to read its last layer in another "
-            f"way, name it by number: {model.depth}"
+            "`last` is the model as shipped, with its own norm, tokens and pooling; to read the last layer "
+            f"differently, use its number: {model.depth}"
         )
     found: list[Recipe] = []
     if numbers is not None:

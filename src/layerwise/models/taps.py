@@ -1,4 +1,4 @@
-"""Taps: hooks that hand over each layer's hidden states as the forward pass makes them, and let them go."""
+"""Taps: hooks that pass on each layer's hidden states during the forward pass, without storing them."""
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -14,25 +14,24 @@ from layerwise.models.anatomy import Anatomy
 
 OnLayer = Callable[[int, Tensor], None]
 
-# Hooks fire for every pass through a module, whoever started it: one tapped pass at a time for each model.
+# Hooks fire for every forward pass, in any thread, so only one tapped pass per model runs at a time.
 _LOCKS: WeakKeyDictionary[nn.Module, RLock] = WeakKeyDictionary()
 _LOCKS_LOCK = Lock()
 
 
 class _Enough(Exception):
-    """Raised by the deepest tap: what lies above need not be computed."""
+    """Raised by the deepest tap to skip the remaining layers."""
 
 
 @contextmanager
 def tapped(anatomy: Anatomy, layers: Collection[int], on_layer: OnLayer) -> Iterator[None]:
     """Calls on_layer(k, hidden (B, T, D)) for each chosen layer while the model runs inside this context.
 
-    Layer 0 is what enters block 1; layer k is what block k puts out. The forward pass ends early after the
-    deepest layer. Hooks are removed on the way out, also when the pass fails. A second thread that taps the same
-    model waits until the first is done.
+    Layer 0 is the input of block 1; layer k is the output of block k. The forward pass stops after the deepest layer.
+    Hooks are always removed, even if the pass fails. A second thread that taps the same model waits for the first.
     """
     wanted, deepest = set(layers), max(layers)
-    calls = 0  # of shared blocks, counted over the pass
+    calls = 0  # number of block calls in this pass
 
     def give(layer: int, hidden: Tensor) -> None:
         if layer in wanted:
@@ -70,26 +69,29 @@ def lock_of(module: nn.Module) -> RLock:
 
 
 def normed(anatomy: Anatomy, hidden: Tensor) -> Tensor:
-    """The model's final norm applied to a layer's hidden states; raises where the family has none."""
+    """Applies the model's final norm to hidden states; raises if it has none."""
     if anatomy.final_norm is None:
-        raise ModelError("this model has no final norm: its last layer is its usual output; use norm raw")
+        raise ModelError("this model has no final norm, so its last layer is its output; use norm raw")
     weight = next(anatomy.final_norm.parameters(), None)
     out: Tensor = anatomy.final_norm(hidden if weight is None else hidden.to(weight.device))
     return out
 
 
 def final_states(anatomy: Anatomy, hidden: Tensor) -> Tensor:
-    """What the model itself puts out, from what its last block did: behind the final norm, where there is one."""
+    """The model's output from the last block's output: after the final norm, if there is one."""
     return hidden if anatomy.final_norm is None else normed(anatomy, hidden)
 
 
 def entering(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-    """The hidden states among a block's arguments: by name, else the first tensor of floats."""
+    """The hidden states among a block's arguments: by name, or the first float tensor."""
     named = kwargs.get("hidden_states")
     for value in (named, *args, *kwargs.values()):
         if isinstance(value, Tensor) and torch.is_floating_point(value):
             return value
-    raise ModelError("the first block was called without hidden states; this family needs a file in models/families")
+    raise ModelError(
+        "found no hidden states among the first block's arguments; this architecture is not supported yet, please open "
+        "an issue"
+    )
 
 
 def leaving(output: Any) -> Tensor:

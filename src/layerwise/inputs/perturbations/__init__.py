@@ -1,1 +1,1 @@
-"""Perturbations: seeded changes of what a model sees, such as views of a text and stress inputs made of tokens."""
+"""Perturbations: seeded changes to model inputs, such as views of a text and token-level stress."""

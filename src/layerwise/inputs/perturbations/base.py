@@ -1,4 +1,4 @@
-"""What all perturbations share: one signature, and randomness that depends on seed and example id only."""
+"""Common to all perturbations: one signature, and randomness that depends only on seed and example id."""
 
 import hashlib
 from dataclasses import dataclass
@@ -10,22 +10,22 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Scale:
-    """What the level of a kind of stress means, and the levels it is tried at."""
+    """The unit of a stress level, and its default levels."""
 
     of: Literal["share", "length"]
     levels: tuple[float, ...]
 
 
 class Perturbation(Protocol[T]):
-    """One way to change a thing (a text, a row of tokens, a picture), and by how much.
+    """A function that changes an input (text, tokens or image) by a given amount.
 
-    Whatever it draws, it draws from `random`, so that every worker makes the same copy.
+    It must draw only from `random`, so that every worker makes the same copy.
     """
 
     def __call__(self, given: T, random: Random, amount: float, /) -> T: ...
 
 
 def perturbed(given: T, change: Perturbation[T], amount: float, *, seed: int, example_id: str, name: object) -> T:
-    """The thing changed. `name` tells several changes of one example apart: a view's number, a kind of stress."""
+    """Applies a perturbation. `name` distinguishes changes of one example: a view number or a kind of stress."""
     digest = hashlib.blake2b(f"{seed}\x1f{example_id}\x1f{name}".encode(), digest_size=8).digest()
     return change(given, Random(int.from_bytes(digest, "little")), amount)

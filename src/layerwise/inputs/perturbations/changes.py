@@ -1,4 +1,4 @@
-"""Changes: what a plan asks a processor for beside the originals, and the views that come of it."""
+"""Which views or stress a plan requests from a processor, and how views are made."""
 
 from dataclasses import dataclass
 from typing import TypeVar
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Changes:
-    """So many perturbed views of each example, and how strong they are; or a kind of stress."""
+    """The number and strength of perturbed views per example, or a kind of stress."""
 
     views: int = 0
     strength: float = STRENGTH
@@ -24,7 +24,7 @@ UNCHANGED = Changes()
 
 
 def with_views(payload: T, change: Perturbation[T], changes: Changes, example_id: str) -> tuple[T, ...]:
-    """The original, and the perturbed copies behind it; a view does not depend on how many others there are."""
+    """The original, followed by its perturbed copies; a view does not depend on the number of views."""
     copies = (
         perturbed(payload, change, changes.strength, seed=changes.seed, example_id=example_id, name=number)
         for number in range(1, changes.views + 1)

@@ -1,4 +1,4 @@
-"""Stress inputs: which kinds there are, and how far each one goes."""
+"""Stress inputs: the kinds and their scales."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ KINDS: Mapping[str, Scale] = {name: kind.scale for name, kind in TOKEN_STRESS.it
 
 @dataclass(frozen=True)
 class Stress:
-    """One way to make prompts extreme (`kind`) and how far it goes (`level`: a share, or a length in tokens)."""
+    """A kind of stress and its level (a fraction, or a length in tokens)."""
 
     kind: str
     level: float
@@ -22,6 +22,6 @@ class Stress:
         require_word("kind", self.kind, KINDS)
         share = KINDS[self.kind].of == "share"
         if share and not 0 <= self.level <= 1:
-            raise InputError(f"{self.kind} goes by a share from 0 to 1, not {self.level}")
+            raise InputError(f"the level of {self.kind} must be a fraction from 0 to 1, not {self.level}")
         if not share and (self.level < 2 or self.level != int(self.level)):
-            raise InputError(f"{self.kind} goes by a length of at least 2 tokens, not {self.level}")
+            raise InputError(f"the level of {self.kind} must be a length of at least 2 tokens, not {self.level}")

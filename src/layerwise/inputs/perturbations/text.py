@@ -1,7 +1,7 @@
-"""Views of a text: seeded copies with split words, character edits and typing slips, as the paper perturbs prompts.
+"""Views of a text: seeded copies with split words, character edits and keyboard typos, as in the paper.
 
-Words of at least four letters are eligible; a share p of all tokens (words and punctuation marks), but at least one
-and at most ten words, is touched at each of three steps; of a touched word, a share p of the letters, at least one.
+Words of at least four letters are eligible. Each of the three steps changes a fraction p of all tokens (words and
+punctuation marks), at least one and at most ten words; within a word, a fraction p of the letters, at least one.
 """
 
 import math
@@ -14,12 +14,12 @@ from layerwise.inputs.perturbations.base import perturbed
 from layerwise.options.views import STRENGTH
 
 SHORTEST_WORD = 4
-MOST = 10  # words of a text and letters of a word that one step touches at most
+MOST = 10  # maximum number of words per text, and letters per word, that one step changes
 
 WORD = re.compile(r"\w+")
 MARK = re.compile(r"[^\w\s]")
 
-# The letters and digits of a QWERTY keyboard; neighbours lie at most one row and one column away.
+# The letters and digits of a QWERTY keyboard; neighbours are at most one row and one column apart.
 KEYBOARD = ("1234567890", "qwertyuiop", "asdfghjkl", "zxcvbnm")
 SHIFTED_DIGITS = dict(zip(KEYBOARD[0], "!@#$%^&*()", strict=True))
 LETTERS = ascii_letters + digits + "!@#$%^&*()_+"
@@ -28,12 +28,12 @@ Edit = Callable[[str, Random, float], str]
 
 
 def make_view(text: str, seed: int, example_id: str, number: int, strength: float = STRENGTH) -> str:
-    """View `number` of a text. It depends on nothing but these arguments, so any worker makes the same one."""
+    """View `number` of a text. It depends only on these arguments, so every worker makes the same one."""
     return perturbed(text, perturb_text, strength, seed=seed, example_id=example_id, name=number)
 
 
 def perturb_text(text: str, random: Random, strength: float) -> str:
-    """A text with split words, then character edits, then typing slips."""
+    """Applies split words, then character edits, then keyboard typos."""
     for step in (split_words, edit_letters, mistype):
         text = step(text, random, strength)
     return text
@@ -45,18 +45,18 @@ def split_words(text: str, random: Random, p: float = STRENGTH) -> str:
 
 
 def edit_letters(text: str, random: Random, p: float = STRENGTH, edits: Sequence[Edit] | None = None) -> str:
-    """Some words with letters inserted, substituted, swapped or deleted: one kind a word, drawn at random."""
+    """Some words with letters inserted, substituted, swapped or deleted: one kind of edit per word, at random."""
     kinds = edits or EDITS
     return change_words(text, random, p, lambda word, r, share: kinds[int(r.random() * len(kinds))](word, r, share))
 
 
 def mistype(text: str, random: Random, p: float = STRENGTH) -> str:
-    """Some words with letters that lie next to the right ones on a keyboard."""
+    """Some words with letters replaced by neighbouring keys."""
     return change_words(text, random, p, mistype_word)
 
 
 def change_words(text: str, random: Random, p: float, change: Edit) -> str:
-    """The text with `change` applied to a random share p of its tokens, chosen among the eligible words."""
+    """Applies `change` to randomly chosen eligible words, as many as a fraction p of all tokens."""
     words = [found.span() for found in WORD.finditer(text)]
     eligible = [span for span in words if span[1] - span[0] >= SHORTEST_WORD]
     count = how_many(len(words) + len(MARK.findall(text)), p)
@@ -69,7 +69,7 @@ def change_words(text: str, random: Random, p: float, change: Edit) -> str:
 
 
 def how_many(size: int, p: float) -> int:
-    """A share p of size, rounded up, at least one and at most ten."""
+    """A fraction p of size, rounded up, at least one and at most ten."""
     return min(max(1, math.ceil(p * size)), MOST)
 
 
@@ -97,7 +97,7 @@ def substitute(word: str, random: Random, p: float) -> str:
 
 
 def swap(word: str, random: Random, p: float) -> str:
-    """Letters exchanged with a neighbour; capitals stay in their places."""
+    """Swaps letters with a neighbour; capitalisation stays in place."""
     letters = list(word)
     for at in places(word, random, p):
         other = 1 if at == 0 else at - 1 if at == len(letters) - 1 or random.random() < 0.5 else at + 1

@@ -1,4 +1,4 @@
-"""Stress made of tokens: prompts made extreme token by token, as in section 5 of the paper."""
+"""Token-level stress: extreme prompts, as in section 5 of the paper."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ Tokens = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What random tokens are drawn from: ids below `size`, special ones left out, which also stay in their places."""
+    """The source of random tokens: ids below `size` except special ones. Special tokens are never replaced."""
 
     size: int
     special: Collection[int]
@@ -23,7 +23,7 @@ class Vocabulary:
 
 
 def stressed(ids: Tokens, kind: str, level: float, vocabulary: Vocabulary, seed: int, example_id: str) -> Tokens:
-    """The prompt at this level. The same seed, id and kind touch nested sets of places as the level grows."""
+    """The prompt at this level. For the same seed, id and kind, the changed positions are nested as the level grows."""
 
     def change(given: Tokens, random: Random, amount: float) -> Tokens:
         return tuple(TOKEN_STRESS[kind].change(given, amount, vocabulary, random))
@@ -32,40 +32,39 @@ def stressed(ids: Tokens, kind: str, level: float, vocabulary: Vocabulary, seed:
 
 
 def replaced(ids: Tokens, share: float, keep: Collection[int], random: Random, new: Callable[[], int]) -> list[int]:
-    """Each token that is not special replaced with probability `share`.
+    """Replaces each non-special token with probability `share`.
 
-    The coin and the new token of a place are drawn whether they are used or not, so that they are the same at
-    every level.
+    Both random draws are made for every position, used or not, so that they are the same at every level.
     """
     drawn = [(token, random.random() < share, new()) for token in ids]
     return [other if hit and token not in keep else token for token, hit, other in drawn]
 
 
 def repeat_one(ids: Tokens, share: float, vocabulary: Vocabulary, random: Random) -> list[int]:
-    """Places filled with one token, drawn once from the prompt."""
+    """Replaces positions with one token, drawn once from the prompt."""
     token = random.choice([i for i in ids if i not in vocabulary.special] or list(ids))
     return replaced(ids, share, vocabulary.special, random, lambda: token)
 
 
 def repeat_any(ids: Tokens, share: float, vocabulary: Vocabulary, random: Random) -> list[int]:
-    """Places filled with tokens of the prompt, drawn anew for each place."""
+    """Replaces positions with tokens of the prompt, drawn separately for each position."""
     own = [i for i in ids if i not in vocabulary.special] or list(ids)
     return replaced(ids, share, vocabulary.special, random, lambda: random.choice(own))
 
 
 def random_tokens(ids: Tokens, share: float, vocabulary: Vocabulary, random: Random) -> list[int]:
-    """Places filled with tokens of the whole vocabulary."""
+    """Replaces positions with tokens from the whole vocabulary."""
     return replaced(ids, share, vocabulary.special, random, lambda: vocabulary.draw(random))
 
 
 def random_length(ids: Tokens, length: float, vocabulary: Vocabulary, random: Random) -> list[int]:
-    """Nothing but random tokens, as many as the level says; a special first token stays."""
+    """Only random tokens, up to the length given by the level; a special first token stays."""
     start = [ids[0]] if ids[0] in vocabulary.special else []
     return start + [vocabulary.draw(random) for _ in range(int(length) - len(start))]
 
 
 def prefix(ids: Tokens, length: float, vocabulary: Vocabulary, random: Random) -> list[int]:
-    """The first tokens of the prompt, as many as the level says."""
+    """The first tokens of the prompt, up to the length given by the level."""
     return list(ids[: int(length)])
 
 

@@ -1,1 +1,1 @@
-"""Families: what differs between architectures, one file per exception. Nothing else in layerwise knows one by name."""
+"""Families: what differs between architectures, one file per exception. No other code names an architecture."""

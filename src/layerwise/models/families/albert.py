@@ -1,4 +1,4 @@
-"""ALBERT: a few blocks, often one, are called again and again, so that all layers share their weights."""
+"""ALBERT: a few blocks, often one, are called repeatedly, so that all layers share their weights."""
 
 from layerwise.models.families.family import BlockLayout, Family, Point
 

@@ -1,4 +1,4 @@
-"""BERT and its kin: each residual sum is followed by a norm, so the stream itself is normed twice per block."""
+"""BERT and related models: a norm follows each residual sum, so the residual stream is normed twice per block."""
 
 from layerwise.models.families.family import BlockLayout, Family, Point
 
@@ -12,7 +12,7 @@ BERT_LAYOUT = BlockLayout(
         Point("after_mlp", "output.LayerNorm", "input"),
         Point("after_mlp_norm", ""),
     ),
-    # Attention over a second input adds a third sum; an MLP in chunks calls its modules once per chunk.
+    # Cross-attention adds a third sum; a chunked MLP calls its modules once per chunk.
     when={"add_cross_attention": False, "chunk_size_feed_forward": 0},
 )
 

@@ -1,4 +1,4 @@
-"""Catalog: all families that differ from the ordinary one, listed by hand, and the family of a config."""
+"""Catalog: all families that differ from the default, and how a config is matched to one."""
 
 from typing import Any
 
@@ -30,6 +30,6 @@ FAMILIES: tuple[Family, ...] = (
 
 
 def family_of(config: Any) -> Family:
-    """The family that lists the model type of this config's text blocks, else the ordinary one."""
+    """The family that lists the config's text model type, or the default family."""
     name = getattr(text_config(config), "model_type", "")
     return next((family for family in FAMILIES if name in family.types), DEFAULT)

@@ -1,6 +1,6 @@
-"""The ordinary family: blocks and final norm are found by shape and by the usual names; no model is listed."""
+"""The default family: blocks and final norm are found by shape and common names."""
 
 from layerwise.models.families.family import Family
 
-# It declares no points inside a block. A block whose parts have the usual names need not add up in the usual way.
+# It declares no points inside a block: even with common submodule names, the residual sums may differ.
 DEFAULT = Family()

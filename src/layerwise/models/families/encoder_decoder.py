@@ -1,15 +1,17 @@
-"""Encoder-decoder models: the BART-like name their final norm `layer_norm`; T5 keeps its parts in a list per block."""
+"""Encoder-decoder models: BART-like models call their final norm `layer_norm`; T5 has a list of parts per block."""
 
 from layerwise.models.families.family import BlockLayout, Family, Point
 
-# Elsewhere `layer_norm` may be another norm, so it is not among the usual names.
+# In other families `layer_norm` may be a different norm, so it is not among the default names.
 BART_LIKE = Family(
     types=("blenderbot", "m2m_100", "mbart", "nllb-moe", "pegasus", "pegasus_x", "plbart", "speech_to_text", "whisper",
            "xglm"),
     final_norms=("layer_norm",),
 )  # fmt: skip
 
-BIGBIRD_PEGASUS = Family(types=("bigbird_pegasus",), final_norms=("layernorm_embedding",))  # BART's is another one
+BIGBIRD_PEGASUS = Family(
+    types=("bigbird_pegasus",), final_norms=("layernorm_embedding",)
+)  # in BART, this name is a different norm
 
 T5 = Family(
     types=("t5", "mt5"),

@@ -1,4 +1,4 @@
-"""Gemma 2 and 3, GLM-4 and OLMo 2: what attention and the MLP put out is normed once more before it is added."""
+"""Gemma 2 and 3, GLM-4 and OLMo 2: the outputs of attention and MLP are normed again before they are added."""
 
 from layerwise.models.families.family import BlockLayout, Family, Point
 
@@ -21,7 +21,7 @@ GEMMA3 = Family(
     ),
 )
 
-GLM4 = Family(  # the same four norms; here `post_attention_layernorm` is the one before the MLP
+GLM4 = Family(  # the same four norms, but `post_attention_layernorm` is the one before the MLP
     types=("glm4",),
     layouts=(
         BlockLayout(
@@ -40,7 +40,7 @@ GLM4 = Family(  # the same four norms; here `post_attention_layernorm` is the on
     ),
 )
 
-OLMO2 = Family(  # attention and MLP read the stream as it is
+OLMO2 = Family(  # attention and MLP read the residual stream without a norm
     types=("olmo2", "olmo3"),
     layouts=(
         BlockLayout(

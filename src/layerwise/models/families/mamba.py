@@ -1,4 +1,4 @@
-"""Mamba and RWKV: recurrent blocks, and hidden_states that begin after block 1 and end with the normed output."""
+"""Mamba and RWKV: recurrent blocks; hidden_states starts after block 1 and ends with the normed output."""
 
 from layerwise.models.families.family import BlockLayout, Family, Point
 

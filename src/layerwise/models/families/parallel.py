@@ -1,7 +1,7 @@
-"""Attention and MLP side by side: GPT-NeoX, Phi, Falcon, GPT-J. Both read what enters the block; nothing lies between.
+"""Parallel attention and MLP: GPT-NeoX, Phi, Falcon, GPT-J. Both read the input of the block.
 
-Where one norm feeds both, its output is listed once, as `attention_input`. Some of these families can also be built
-with attention and MLP one after the other; then the block is an ordinary one.
+If one norm feeds both, its output is listed once, as `attention_input`. Some of these families can also be configured
+with sequential attention and MLP; then the block is an ordinary pre-norm block.
 """
 
 from dataclasses import replace
@@ -11,7 +11,7 @@ from layerwise.models.families.pre_norm import pre_norm_layout
 
 
 def parallel_layout(norm: str, attention: str, mlp_norm: str = "") -> BlockLayout:
-    """x + attention(norm(x)) + MLP(norm(x)); the MLP may have a norm of its own."""
+    """x + attention(norm(x)) + MLP(norm(x)); the MLP may have its own norm."""
     return BlockLayout(
         "parallel",
         (

@@ -1,4 +1,4 @@
-"""A norm before attention and one before the MLP: Llama and its many kin, GPT-2, OPT, ModernBERT."""
+"""Pre-norm blocks: Llama and related models, GPT-2, OPT, ModernBERT."""
 
 from dataclasses import replace
 
@@ -33,10 +33,10 @@ GPT2 = Family(
 
 MODERNBERT = Family(
     types=("modernbert", "modernbert-decoder"),
-    layouts=(pre_norm_layout("attn_norm", "attn", "mlp_norm", "mlp"),),  # the norm of block 1 is an identity
+    layouts=(pre_norm_layout("attn_norm", "attn", "mlp_norm", "mlp"),),  # the first norm of block 1 is an identity
 )
 
-# From its second norm on, OPT works on all tokens of a batch as one long list.
+# From its second norm on, OPT flattens all tokens of a batch.
 OPT = Family(
     types=("opt",),
     layouts=(
@@ -53,7 +53,7 @@ OPT = Family(
             when={"do_layer_norm_before": True},
         ),
         BlockLayout(
-            "post_norm",  # the one of 350 million parameters
+            "post_norm",  # opt-350m
             (
                 Point("attention_output", "self_attn"),
                 Point("after_attention", "self_attn_layer_norm", "input"),

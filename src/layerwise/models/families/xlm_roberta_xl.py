@@ -1,4 +1,4 @@
-"""XLM-RoBERTa-XL: RoBERTa's positions, norms before attention and MLP, and a final norm named like those of BERT."""
+"""XLM-RoBERTa-XL: RoBERTa's positions, pre-norm blocks, and a final norm with BERT's name."""
 
 from layerwise.models.families.family import BlockLayout, Family, Point
 

@@ -1,0 +1,258 @@
+"""A model that cannot be loaded: the message names the kind of thing and what to type, at once and without retries."""
+
+import json
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from huggingface_hub import constants
+from transformers import ViTConfig, ViTModel, WhisperConfig, WhisperModel
+
+from layerwise.cli.main import main
+from layerwise.core.errors import ModelError
+from layerwise.core.hub import ask_hub, offline
+from layerwise.models.explain import explained
+from layerwise.models.load import ModelSpec, load_network, load_tokenizer, outline_of
+
+TINY = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+TINY_SPEECH = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 3, "encoder_attention_heads": 2,
+               "decoder_attention_heads": 2, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "vocab_size": 53,
+               "num_mel_bins": 8, "max_source_positions": 16, "pad_token_id": 0, "bos_token_id": 1,
+               "eos_token_id": 2, "decoder_start_token_id": 1}  # fmt: skip
+
+
+class Hub(BaseHTTPRequestHandler):
+    """A hub whose repositories are refused in every way that the real one knows."""
+
+    answers = {
+        "/org/gated/": (403, "GatedRepo"),
+        "/org/absent/": (401, "RepoNotFound"),
+        "/org/revision/": (404, "RevisionNotFound"),
+        "/org/no-config/": (404, "EntryNotFound"),
+        "/org/forbidden/": (403, ""),
+        "/org/busy/": (503, ""),
+    }
+    asked = []
+
+    def do_HEAD(self):
+        self.asked.append(self.path)
+        status, code = next((a for path, a in self.answers.items() if self.path.startswith(path)), (200, ""))
+        self.send_response(status)
+        self.send_header("X-Error-Code", code)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def hub(monkeypatch, tmp_path):
+    """Points huggingface_hub at a server on this machine, and at an empty cache."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    Hub.asked = []
+    point_hub(monkeypatch, f"http://127.0.0.1:{server.server_port}")
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def point_hub(monkeypatch, endpoint):
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "ENDPOINT", endpoint)
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", endpoint + "/{repo_id}/resolve/{revision}/{filename}")
+
+
+def message_for(name, load=load_network, **options):
+    with pytest.raises(ModelError) as refused:
+        load(ModelSpec(str(name), **options))
+    message = str(refused.value)
+    assert len(message.replace(str(name), "NAME")) < 330, "four lines of 80 columns at most"
+    return message
+
+
+@pytest.mark.parametrize(("name", "wanted"), [
+    ("org/gated", "needs access: open {hub}/org/gated, accept its terms, then type: hf auth login"),
+    ("org/absent", "{hub}/org/absent does not exist, or is private. For a private one, type: hf auth login"),
+    ("org/revision", "has no revision 'v9'"),
+    ("org/forbidden", "refuses access to {hub}/org/forbidden. Type: hf auth login"),
+])  # fmt: skip
+def test_what_the_hub_refuses_is_reported_with_what_to_type(hub, name, wanted):
+    message = message_for(name, revision="v9")
+    assert wanted.format(hub=hub) in message and message.startswith(f"cannot load '{name}'")
+    assert len(Hub.asked) == 1, "one request, no retries"
+
+
+def test_a_problem_that_may_pass_is_left_to_the_download(hub):
+    assert not any(ask_hub(f"org/{name}").problem for name in ("busy", "no-config", "fine"))
+
+
+def test_without_a_network_a_model_that_is_not_in_the_cache_is_refused_at_once(monkeypatch):
+    point_hub(monkeypatch, "http://127.0.0.1:9")  # nothing listens there
+    start = time.monotonic()
+    message = message_for("org/some-model")
+    assert time.monotonic() - start < 3
+    assert "http://127.0.0.1:9 cannot be reached" in message and "pass the folder of a model" in message
+
+
+def cached(monkeypatch, tmp_path, folder, name):
+    """The folder as huggingface_hub would have put it into its cache."""
+    repo = tmp_path / "hub" / f"models--{name.replace('/', '--')}"
+    shutil.copytree(folder, repo / "snapshots" / "abc")
+    (repo / "refs").mkdir()
+    (repo / "refs" / "main").write_text("abc")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+
+
+def test_without_a_network_a_model_is_read_from_the_cache_without_waiting(monkeypatch, tmp_path, tiny_llama):
+    cached(monkeypatch, tmp_path, tiny_llama, "org/tiny")
+    point_hub(monkeypatch, "http://127.0.0.1:9")
+    monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda s: pytest.fail("a request was tried again"))
+    assert load_network(ModelSpec("org/tiny")).depth == outline_of(ModelSpec("org/tiny")).depth > 0
+    assert not constants.HF_HUB_OFFLINE, "the setting is put back"
+
+
+def test_without_a_network_the_nearest_model_in_the_cache_is_named(monkeypatch, tmp_path, tiny_llama):
+    cached(monkeypatch, tmp_path, tiny_llama, "org/tiny")
+    assert "did you mean org/tiny?" in message_for("org/tinny")
+    assert "HF_HUB_OFFLINE is set" in message_for("org/tinny")
+
+
+def test_offline_is_undone_when_the_load_fails():
+    before = constants.HF_HUB_OFFLINE
+    with pytest.raises(RuntimeError), offline():
+        raise RuntimeError
+    assert before == constants.HF_HUB_OFFLINE
+
+
+def test_a_near_folder_is_named_before_the_hub(monkeypatch, tmp_path, tiny_llama):
+    shutil.copytree(tiny_llama, tmp_path / "gte-small")
+    monkeypatch.chdir(tmp_path)
+    assert "there is no folder gte-smal here; did you mean gte-small?" in message_for("gte-smal", load_tokenizer)
+    assert f"did you mean {tmp_path}/gte-small?" in message_for(tmp_path / "gte-smal", outline_of)
+
+
+def test_a_hub_id_is_not_refused_for_a_near_folder(hub, monkeypatch, tmp_path):
+    (tmp_path / "bert-base-cased").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert not ask_hub("bert-base-uncased").problem
+    assert "did you mean" not in message_of_loader("bert-base-uncased")
+
+
+def message_of_loader(name):
+    """Of a repository that the hub lets us read, and that holds nothing."""
+    with pytest.raises(ModelError) as refused:
+        load_network(ModelSpec(name))
+    return str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["not a name!", "a--b..c", "x" * 200])
+def test_a_name_that_cannot_be_a_hub_id_is_refused_without_a_request(hub, name):
+    assert "it is not a hub id either" in message_for(name) and not Hub.asked
+
+
+def test_the_command_refuses_a_wrong_name_before_torch_is_imported(tmp_path):
+    code = (
+        "import sys; from layerwise.cli.main import main; code = main(['scan', './nothing-here']);"
+        "sys.exit(9 if 'torch' in sys.modules else code)"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert ended.returncode == 2 and "there is no such folder" in ended.stderr
+
+
+def test_models_of_images_and_speech_are_named_by_their_class(tmp_path):
+    ViTModel(ViTConfig(**TINY, image_size=8, patch_size=4)).save_pretrained(tmp_path / "vit")
+    WhisperModel(WhisperConfig(**TINY_SPEECH)).save_pretrained(tmp_path / "whisper")
+    assert "is an image model (ViTModel)" in message_for(tmp_path / "vit")
+    message = message_for(tmp_path / "whisper", outline_of)
+    assert "is a speech model (WhisperModel)" in message and "--part decoder" in message
+
+
+def test_converted_models_are_named_by_their_format(tmp_path):
+    (tmp_path / "q4.gguf").write_bytes(b"GGUF")
+    (tmp_path / "onnx").mkdir()
+    (tmp_path / "onnx" / "model.onnx").write_bytes(b"")
+    for place, kind in ((tmp_path / "q4.gguf", "GGUF"), (tmp_path, "GGUF"), (tmp_path / "onnx", "ONNX")):
+        message = message_for(place)
+        assert kind in message and message.endswith("layerwise scan ORIGINAL")
+
+
+def test_an_adapter_comes_with_the_command_that_loads_it(tmp_path):
+    (tmp_path / "my adapter").mkdir()
+    place = tmp_path / "my adapter" / "adapter_config.json"
+    for base, word in (({"base_model_name_or_path": "org/base"}, "org/base"), ({}, "BASE")):
+        place.write_text(json.dumps(base))
+        assert message_for(place.parent).endswith(f"layerwise scan {word} --adapter '{place.parent}'")
+
+
+def test_pickled_weights_come_with_the_lines_that_convert_them(tiny_llama, tmp_path, monkeypatch):
+    import torch
+    from safetensors.torch import load_file
+
+    monkeypatch.chdir(tmp_path)
+    folder = shutil.copytree(tiny_llama, tmp_path / "pickled")
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    message = message_for("pickled")
+    _, *lines = message.splitlines()
+    exec("\n".join(lines))
+    assert load_network(ModelSpec("pickled-safetensors")).depth == load_network(ModelSpec(tiny_llama)).depth
+
+
+def test_the_tokenizer_that_is_missing_comes_with_the_lines_that_copy_it(tiny_llama, tmp_path):
+    folder = shutil.copytree(tiny_llama, tmp_path / "bare", ignore=shutil.ignore_patterns("tokenizer*", "special*"))
+    _, *lines = message_for(folder).splitlines()
+    exec("\n".join(lines).replace("ORIGINAL", tiny_llama))
+    assert load_network(ModelSpec(str(folder))).depth > 0
+
+
+@pytest.mark.parametrize(("content", "wanted"), [
+    (lambda whole: whole[:-1000], "model.safetensors is cut off: it has {there:,} of {size:,} bytes"),
+    (lambda whole: whole[:40], "cut off or damaged"),
+    (lambda whole: b"", "cut off or damaged"),
+    (lambda whole: whole[:8] + b"?" * (len(whole) - 8), "its header cannot be read"),
+    (lambda whole: b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n", "lfs pull"),
+], ids=["cut", "header", "empty", "damaged", "pointer"])  # fmt: skip
+def test_damaged_weights_are_named_by_file_and_size(content, wanted, tiny_llama, tmp_path):
+    folder = shutil.copytree(tiny_llama, tmp_path / "cut")
+    path = folder / "model.safetensors"
+    whole = path.read_bytes()
+    path.write_bytes(content(whole))
+    there = path.stat().st_size
+    assert wanted.format(there=there, size=len(whole)) in message_for(folder)
+
+
+def test_weights_without_a_config_and_a_config_without_weights_are_named(tiny_llama, tmp_path):
+    folder = shutil.copytree(tiny_llama, tmp_path / "bare")
+    (folder / "config.json").rename(tmp_path / "config.json")
+    assert "has weights (model.safetensors) but no config.json" in message_for(folder)
+    (tmp_path / "config.json").rename(folder / "config.json")
+    assert f"layerwise scan {folder}" in message_for(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    assert "has no weights" in message_for(folder)
+
+
+def test_a_full_disk_is_named_wherever_it_was_noticed():
+    import errno
+
+    error = OSError("could not load the file")
+    error.__cause__ = OSError(errno.ENOSPC, "No space left on device")
+    assert "the disk is full" in str(explained("org/model", None, "", error))
+
+
+def test_a_model_type_that_transformers_does_not_know_asks_for_a_newer_one(tiny_llama, tmp_path):
+    folder = shutil.copytree(tiny_llama, tmp_path / "new")
+    (folder / "config.json").write_text(json.dumps({"model_type": "from-the-future"}))
+    message = message_for(folder)
+    assert "from-the-future" in message and message.endswith("pip install -U transformers")
+
+
+def test_the_command_reports_a_mistyped_folder_in_one_message(tmp_path, tiny_llama, capsys):
+    shutil.copytree(tiny_llama, tmp_path / "gte-small")
+    assert main(["doctor", f"{tmp_path}/gte-smal"]) == 2
+    assert capsys.readouterr().err.startswith(f"layerwise: cannot load '{tmp_path}/gte-smal': there is no such folder")
