@@ -106,7 +106,7 @@ def identity_from_files(spec: ModelSpec) -> ModelRef | None:
     if files is None or spec.adapter:
         return None
     subfolder = shipped.transformer if shipped else ""
-    config, tokenizer = load_config(spec, subfolder), load_tokenizer(spec, subfolder)
+    config, tokenizer = load_config(spec, subfolder), read_tokenizer(spec, subfolder)
     build: Any = AutoModel.from_config
     with torch.device("meta"):
         module = build(config, trust_remote_code=spec.trust_remote_code).to(DTYPES[spec.dtype])
