@@ -302,11 +302,11 @@ REFUSED = {
     },
     "export --fit": of(("stress", "campaign", *EVALS), "is not a scan; --fit takes texts, or the folder of a scan")
     | {"first version's scan": "another model or length", "second version's scan": "another model or length"},
-    "export --scores": of(("stress", "campaign", *SCANS), "is not an eval; --scores takes one") | {
+    "export --scores": of(("stress", "campaign", *SCANS), "not an eval; --scores takes an eval of this model") | {
         "two maps": "has no score of this recipe with this map",
         "two lengths": "has no score of this recipe with this map",
-        "first version's eval": "is of another model",
-        "second version's eval": "is of another model",
+        "first version's eval": "is an eval of another model",
+        "second version's eval": "is an eval of another model",
     },
     "export RUN:auto": {"campaign": "expected the table of one model, got 2", "two maps": "must be fitted on texts"}
     | OTHER_MODEL,
