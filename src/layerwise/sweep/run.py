@@ -93,7 +93,9 @@ def run_scan(
             raise
         data = DataRef(source.name, state.facts.data_fingerprint, source.options)
         scores = [s for layer in plan.layers for s in layer_scores(model, plan, state, data, layer)]
-    run = provenance(model, plan, data, state, blank_rows) | {"seconds": round(time.monotonic() - start_time, 3)}
+    run = provenance(model, plan, data, state, blank_rows, source.unit) | {
+        "seconds": round(time.monotonic() - start_time, 3)
+    }
     run |= {} if options is None else {"options": dict(options)}
     table = LayerTable(tuple(scores), run)
     if out is not None:
@@ -163,7 +165,9 @@ def claim_plan(out: Folder, plan: dict[str, Any]) -> None:
         raise RunError(f"{out} holds another scan ({'; '.join(differing)}); use another folder")
 
 
-def provenance(network: ModelRef, plan: ScanPlan, data: DataRef, state: ScanState, blank_rows: int) -> dict[str, Any]:
+def provenance(
+    model: ModelRef, plan: ScanPlan, data: DataRef, state: ScanState, blank_rows: int, unit: str
+) -> dict[str, Any]:
     """Everything needed to know what a table says and to make it again."""
     facts = state.facts
     return {
@@ -171,7 +175,7 @@ def provenance(network: ModelRef, plan: ScanPlan, data: DataRef, state: ScanStat
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "environment": environment(),
         "plan": plan.settings(),
-        "model": network.to_record(),
+        "model": model.to_record(),
         "data": {
             **data.to_record(),
             "prompts": facts.prompts,
@@ -179,5 +183,6 @@ def provenance(network: ModelRef, plan: ScanPlan, data: DataRef, state: ScanStat
             "cut": facts.cut,
             "missing": facts.missing,
             "blank_rows": blank_rows,  # of the data, passed over
+            "unit": unit,  # what one example is called, such as text
         },
     }
