@@ -287,7 +287,7 @@ FAST = ["--metrics", "curvature,intrinsic_dimension", "--threads", "1"]
 EVAL = ["--tasks", "all", "--data-root", "tasks", "--workers", "0", "--layers", "0,1,2,3"]
 GOOD = [  # a command, and all that it may change
     (["scan", "model", *DATA, *FAST, "--out", "run"], ["run"]),
-    (["scan", "model", *DATA, *FAST, "--out", "run"], ["run/table.parquet", "run/run.json"]),
+    (["scan", "model", *DATA, *FAST, "--out", "run"], []),
     (["scan", "model", *DATA, *FAST], []),
     (["scan", "model", "--data", "link.txt", "--dry-run"], []),
     (["scan", "other", *DATA, *FAST, "--out", "deep/er/run"], ["deep/er/run"]),

@@ -62,8 +62,9 @@ def test_settings_that_differ_are_columns_and_the_others_are_in_the_caption():
 
 
 def test_the_caption_counts_texts_cut_and_left_out():
-    run = {"data": {"prompts": 1400, "cut": 12, "missing": ["a"]}}
+    run = {"data": {"prompts": 1400, "cut": 12, "missing": ["a"], "unit": "text"}}
     assert repr(LayerTable(TABLE.scores, run)).splitlines()[0] == "m, 1,400 texts (12 cut, 1 left out), 3 layers"
+    assert repr(LayerTable(TABLE.scores, {"data": {"prompts": 1}})).startswith("m, 1 example, 3 layers\n")
 
 
 @pytest.mark.parametrize(
@@ -73,6 +74,7 @@ def test_the_caption_counts_texts_cut_and_left_out():
         (42.06, 41.6, 42.5, "42.1 ±0.5"),
         (1.5, 1.4, 1.9, "1.5 ±0.4"),  # not symmetric: the larger side
         (9741.2, 9600.0, 9880.0, "9741 ±141"),
+        (9.779, 9.7741, 9.7839, "9.779 ±0.005"),
         (2.07654, 2.0765, 2.0766, "2.077 ±6e-05"),
         (0.0, -7e-16, 7e-16, "0 ±7e-16"),
         (1234567.0, math.nan, math.nan, "1.235e+06"),

@@ -24,7 +24,7 @@ NUMBER = (int, float)
 OPTIONAL_NUMBER = (int, float, NoneType)
 DATA = {
     "name": str, "fingerprint": str, "options": dict, "prompts": int, "tokens": int, "cut": int, "missing": list,
-    "blank_rows": int,
+    "blank_rows": int, "unit": str,
 }  # fmt: skip
 
 

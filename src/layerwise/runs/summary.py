@@ -15,7 +15,7 @@ SETTINGS = ("model", "condition", "metric", "rows", "tokens", "pooling", "transf
 NUMBERS = ("first", "last", "normed", "least", "most", "by layer")
 SUMMARY_COLUMNS = (*SETTINGS, *NUMBERS)
 WIDTH = 80
-NARROWEST_PICTURE, NARROWEST_TEXT = 8, 16
+NARROWEST_PICTURE, NARROWEST_NAME = 8, 16
 # How a setting that all curves share is said in the caption.
 SAID = {"rows": "rows {}", "tokens": "{} tokens", "pooling": "{} pooling", "norm": "norm {}"}
 NOT_USED = "-"  # such as the pooling of a metric that looks at tokens
@@ -106,15 +106,15 @@ def split_settings(lines: Sequence[Curve]) -> tuple[dict[str, str], dict[str, li
 
 def facts_line(scores: Sequence[LayerScore], run: Mapping[str, Any], constant: Mapping[str, str]) -> str:
     """Which model, how many texts and layers: `gte-small, 400 texts (12 cut), 13 layers`."""
-    words = [constant.get("model", ""), texts_words(run)]
+    words = [constant.get("model", ""), data_words(run)]
     if (tasks := run.get("tasks")) and run.get("kind") == "eval":
         words.append(counted(len(tasks), "task"))
     words.append(counted(len({s.layer for s in scores}), "layer"))
     return ", ".join(filter(None, words))
 
 
-def texts_words(run: Mapping[str, Any]) -> str:
-    """How many texts a scan read, and what happened to some: `400 texts (12 cut)`."""
+def data_words(run: Mapping[str, Any]) -> str:
+    """How many examples a scan read, and what happened to some: `400 texts (12 cut)`."""
     parts = [part.get("data") or {} for part in run.get("runs") or [run]]
     facts = parts[0] if all(part.get("fingerprint") == parts[0].get("fingerprint") for part in parts) else {}
     if "prompts" not in facts:
@@ -124,7 +124,7 @@ def texts_words(run: Mapping[str, Any]) -> str:
         for count, what in ((facts.get("cut", 0), "cut"), (len(facts.get("missing", ())), "left out"))
         if count
     ]
-    return counted(facts["prompts"], "text") + (f" ({', '.join(more)})" if more else "")
+    return counted(facts["prompts"], facts.get("unit", "example")) + (f" ({', '.join(more)})" if more else "")
 
 
 def counted(number: int, what: str) -> str:
@@ -147,7 +147,7 @@ def with_interval(score: LayerScore) -> str:
     value, half = score.value, max(score.ci_high - score.value, score.value - score.ci_low)
     if not (math.isfinite(half) and half > 0 and math.isfinite(value)):
         return f"{value:.4g}"
-    if half < max(abs(value) * 5e-4, 1e-4) or half >= 1e5:
+    if half < max(abs(value) * 1e-4, 1e-4) or half >= 1e5:
         return f"{value:.4g} ±{half:.0e}"
     place = math.floor(math.log10(half))
     digits = max(0, -place + (half / 10**place < 3))  # two digits of 0.012, one of 0.034
@@ -174,17 +174,17 @@ def shortened(columns: Mapping[str, list[str]], names: Iterable[str], width: int
     made = dict(columns)
     for name in sorted((n for n in names if n in made), key=lambda n: -cell_width(n, made[n])):
         if (over := table_width(made) - width) > 0:
-            room = max(NARROWEST_TEXT, cell_width(name, made[name]) - over)
+            room = max(NARROWEST_NAME, cell_width(name, made[name]) - over)
             made[name] = [cut_in_the_middle(cell, room) for cell in made[name]]
     return made
 
 
-def cut_in_the_middle(text: str, room: int) -> str:
-    """The text in at most so many characters: `AmazonCounter…sification`."""
-    if len(text) <= room:
-        return text
+def cut_in_the_middle(name: str, room: int) -> str:
+    """The name in at most so many characters: `AmazonCounter…sification`."""
+    if len(name) <= room:
+        return name
     kept = room - 1
-    return f"{text[: kept - kept // 2]}…{text[len(text) - kept // 2 :]}"
+    return f"{name[: kept - kept // 2]}…{name[len(name) - kept // 2 :]}"
 
 
 def cell_width(name: str, cells: Iterable[str]) -> int:

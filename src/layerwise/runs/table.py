@@ -226,9 +226,9 @@ def parse_scores(table: Any, where: str) -> tuple[LayerScore, ...]:
         )
     columns = {}
     for name in table.column_names:
-        is_text = pa.types.is_string(types[name])
+        is_string = pa.types.is_string(types[name])
         try:
-            if is_text != (not pa.types.is_primitive(table[name].type)):  # "7" is no number
+            if is_string != (not pa.types.is_primitive(table[name].type)):  # "7" is no number
                 raise ValueError(f"it holds {table[name].type}")
             columns[name] = table[name].cast(types[name]).to_pylist()
         except (pa.ArrowException, ValueError) as error:

@@ -147,8 +147,8 @@ class ScanPlan:
     def settings_hash(self) -> str:
         """A word for what decides a number beside model, data and readout, and is not in a column of its own."""
         views = (self.seed, self.view_strength) if self.views or self.stress else ()
-        text = json.dumps([views, self.state, self.own_metrics()])
-        return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+        settings = json.dumps([views, self.state, self.own_metrics()])
+        return hashlib.blake2b(settings.encode(), digest_size=6).hexdigest()
 
     def fingerprint(self) -> str:
         """A word that changes with anything that changes the numbers."""

@@ -94,7 +94,9 @@ def run_scan(
             raise
         data = DataRef(source.name, state.facts.data_fingerprint, source.options)
         scores = [s for layer in plan.layers for s in layer_scores(model, plan, state, data, layer)]
-    run = provenance(model, plan, data, state, blank_rows) | {"seconds": round(time.monotonic() - start_time, 3)}
+    run = provenance(model, plan, data, state, blank_rows, source.unit) | {
+        "seconds": round(time.monotonic() - start_time, 3)
+    }
     run |= {} if options is None else {"options": dict(options)}
     table = LayerTable(tuple(scores), run)
     if out is not None:
@@ -164,7 +166,9 @@ def claim_plan(out: Folder, plan: dict[str, Any]) -> None:
         raise RunError(f"{out} holds another scan ({'; '.join(differing)}); use another folder")
 
 
-def provenance(network: ModelRef, plan: ScanPlan, data: DataRef, state: ScanState, blank_rows: int) -> dict[str, Any]:
+def provenance(
+    model: ModelRef, plan: ScanPlan, data: DataRef, state: ScanState, blank_rows: int, unit: str
+) -> dict[str, Any]:
     """Everything needed to know what a table says and to make it again."""
     facts = state.facts
     own = {m.name: m.caption for m in plan.metrics if m not in CATALOG}
@@ -174,7 +178,7 @@ def provenance(network: ModelRef, plan: ScanPlan, data: DataRef, state: ScanStat
         "environment": environment(),
         "plan": plan.settings(),
         **({"metrics": own} if own else {}),  # what a report says about metrics that it cannot look up
-        "model": network.to_record(),
+        "model": model.to_record(),
         "data": {
             **data.to_record(),
             "prompts": facts.prompts,
@@ -182,5 +186,6 @@ def provenance(network: ModelRef, plan: ScanPlan, data: DataRef, state: ScanStat
             "cut": facts.cut,
             "missing": facts.missing,
             "blank_rows": blank_rows,  # of the data, passed over
+            "unit": unit,  # what one example is called, such as text
         },
     }
