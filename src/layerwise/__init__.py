@@ -1,6 +1,6 @@
 """layerwise: look inside pretrained networks layer by layer.
 
-Names are loaded when they are first used, so that `import layerwise` costs next to nothing and loads no torch.
+Names are loaded on first use, so that `import layerwise` is fast and does not load torch.
 """
 
 from importlib import import_module
@@ -81,7 +81,7 @@ _OTHER_NAMES = {"eval": "evaluate"}  # the verb of the command line; `evaluate` 
 
 __all__ = sorted([*_HOMES, "__version__"])
 
-if TYPE_CHECKING:  # the same names, for editors and type checkers
+if TYPE_CHECKING:  # the same names again, for editors and type checkers
     from layerwise import functional as functional
     from layerwise.api.audit import audit as audit
     from layerwise.api.compare import compare as compare
@@ -152,7 +152,7 @@ if TYPE_CHECKING:  # the same names, for editors and type checkers
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
-        raise AttributeError(f"module 'layerwise' has no attribute {name!r}; it offers {', '.join(__all__)}")
+        raise AttributeError(f"module 'layerwise' has no attribute {name!r}; public names are {', '.join(__all__)}")
     module = import_module(_HOMES[name])
     value = module if _HOMES[name] == f"{__name__}.{name}" else getattr(module, _OTHER_NAMES.get(name, name))
     globals()[name] = value

@@ -1,4 +1,4 @@
-"""`python -m layerwise`: the command line, where its script is not on the path."""
+"""`python -m layerwise`: the command line, if the script is not on the PATH."""
 
 import sys
 

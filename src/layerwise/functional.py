@@ -1,4 +1,4 @@
-"""The metrics as plain functions on tensors, for anyone's notebook: batched, masked, differentiable."""
+"""The metrics as plain functions on tensors: batched, masked, differentiable."""
 
 from layerwise.metrics.anisotropy import anisotropy, top_share
 from layerwise.metrics.curvature import curvature

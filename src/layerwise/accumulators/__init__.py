@@ -1,1 +1,1 @@
-"""What is kept while data streams by: update, merge, to_state, from_state. Any split, any order, same numbers."""
+"""Accumulators: update, merge, to_state, from_state. Results do not depend on how the data are split or ordered."""

@@ -1,4 +1,4 @@
-"""Class scatter: how far the views of a prompt lie from each other, and the prompts from one another."""
+"""Class scatter: the spread of views within a prompt, and between prompts."""
 
 from dataclasses import dataclass, field
 from typing import Self
@@ -24,10 +24,10 @@ class ClassScatter:
         self.between, self.within = (SecondMoment(self.width, self.precision) for _ in range(2))
 
     def update(self, rows: Tensor) -> None:
-        """rows (B, V, D): all V views of each prompt; a prompt with a nan in any view is counted as skipped."""
+        """rows (B, V, D): all V views of each prompt; a prompt with NaN in any view is counted as skipped."""
         if rows.shape[1:] != (self.views, self.width):
             expected = f"(B, {self.views}, {self.width})"
-            raise InputError(f"expected {expected}, got {tuple(rows.shape)}; all views of a prompt come together")
+            raise InputError(f"expected {expected}, got {tuple(rows.shape)}; pass all views of a prompt together")
         rows = to_cpu_float64(rows)
         defined = ~rows.isnan().any(dim=-1).any(dim=-1)
         self.between.skipped += int((~defined).sum())

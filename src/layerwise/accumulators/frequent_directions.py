@@ -1,7 +1,7 @@
-"""Frequent directions: a few rows that stand for all, with a bound on how far their second moment is off.
+"""Frequent directions: a small matrix that approximates the second moment of all rows, with an error bound.
 
-Ghashami, Liberty, Phillips and Woodruff, SIAM J. Comput. 2016: when the rows are too many, all directions are shortened
-by the square of the first one to be dropped. What that takes away adds up in `lost`.
+Ghashami, Liberty, Phillips and Woodruff, SIAM J. Comput. 2016: when there are too many rows, every squared singular
+value is reduced by that of the first dropped direction. `lost` is the sum of these reductions.
 """
 
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from layerwise.accumulators.base import State, known_rows, require_same_settings
 class FrequentDirections:
     """At most 2 x `size` rows B for all rows A seen: A'A - B'B has eigenvalues between 0 and `lost`.
 
-    Count, mean and sum of squares are exact. Up to 2 x `size` rows are kept as they are, and nothing is lost.
+    Count, mean and sum of squares are exact. Up to 2 x `size` rows are stored unchanged, so nothing is lost.
     """
 
     width: int
@@ -34,7 +34,7 @@ class FrequentDirections:
         self.kept = torch.zeros(0, self.width, dtype=torch.float64)
 
     def update(self, rows: Tensor) -> None:
-        """rows (B, D); a row with a nan is counted as skipped."""
+        """rows (B, D); a row with NaN is counted as skipped."""
         rows, dropped = known_rows(rows, self.width)
         self.skipped += dropped
         for chunk in torch.split(rows, self.size):  # never more than three times `size` rows in memory
@@ -55,7 +55,7 @@ class FrequentDirections:
             self._shrink()
 
     def _shrink(self) -> None:
-        """The `size` longest directions, all shortened by the next one's square."""
+        """Keeps the `size` largest directions, each reduced by the square of the next one."""
         values, vectors = torch.linalg.eigh(self.kept @ self.kept.mT)
         values, vectors = values.flip(0).clamp(min=0), vectors.flip(1)[:, : self.size]
         threshold = values[self.size]
@@ -67,20 +67,20 @@ class FrequentDirections:
         self.lost += float(threshold)
 
     def rows(self) -> Tensor | None:
-        """All rows seen, (N, D), while none was merged into others; else None."""
+        """All rows seen, (N, D), if nothing was compressed yet; otherwise None."""
         return self.kept if len(self.kept) == self.count else None
 
     def summed(self) -> tuple[int, Tensor, Tensor]:
-        """Count, mean and D x D scatter; what B lacks of the sum of squares is shared out evenly."""
+        """Count, mean and D x D scatter; the missing part of the sum of squares is spread evenly over the diagonal."""
         gram = self.kept.mT @ self.kept
         gram.diagonal().add_(max(0.0, self.squares - float(gram.trace())) / self.width)
         return self.count, self.mean, gram - self.count * torch.outer(self.mean, self.mean)
 
     def note(self, squares: float, total: float) -> str:
-        """How exact eigenvalues are whose sum is `total`."""
+        """The accuracy of eigenvalues whose sum is `total`."""
         if self.rows() is not None or not total > 0:
             return ""
-        return f"sketch of {self.size} directions: each eigenvalue within {self.lost / total:.1e} of their sum"
+        return f"sketch of {self.size} directions: each eigenvalue is accurate to {self.lost / total:.1e} of their sum"
 
     def bytes_for(self, n: int) -> int:
         return 8 * self.width * min(n, 2 * self.size)

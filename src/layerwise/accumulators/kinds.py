@@ -1,4 +1,4 @@
-"""All kinds of accumulators by name, to bring a state read from disk back to life."""
+"""All accumulators by name, to restore one from a stored state."""
 
 from layerwise.accumulators.base import Accumulator, State
 from layerwise.accumulators.class_scatter import ClassScatter
@@ -9,7 +9,7 @@ from layerwise.accumulators.second_moment import SecondMoment
 
 
 def revive(state: State) -> Accumulator:
-    """The accumulator that a state was taken from."""
+    """Restores the accumulator from its state."""
     match state.settings["kind"]:
         case "running_mean":
             return RunningMean.from_state(state)

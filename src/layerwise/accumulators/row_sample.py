@@ -1,6 +1,6 @@
-"""Row sample: the rows of the k examples with the smallest hashed ids, whatever the split and the order.
+"""Row sample: the rows of the k examples with the smallest hashed ids, independent of split and order.
 
-One view makes a sample of rows; two views make a sample of pairs.
+With one view it is a sample of rows, with two a sample of pairs.
 """
 
 from dataclasses import dataclass, field
@@ -12,14 +12,14 @@ from torch import Tensor
 from layerwise.accumulators.base import State, require_same_settings
 from layerwise.core.errors import InputError
 
-UNDEFINED_PER_ROW = 16  # keys of undefined examples kept for each row of the sample, at most
+UNDEFINED_PER_ROW = 16  # maximum number of stored keys of undefined examples, per row of the sample
 
 
 @dataclass
 class RowSample:
-    """Rows (k, V, D) of the k smallest keys, in the order of the keys, in the float type they came in.
+    """Rows (k, V, D) of the k smallest keys, sorted by key, in their original float type.
 
-    Examples without a value are counted as far as the sample reaches: `n` and `skipped` are of the same examples.
+    Undefined examples are counted only within the range of the sample, so `n` and `skipped` refer to the same examples.
     """
 
     width: int
@@ -27,9 +27,9 @@ class RowSample:
     size: int = 2048
     keys: Tensor = field(init=False)
     kept: Tensor = field(init=False)
-    undefined: Tensor = field(init=False)  # the smallest keys of examples without a value
+    undefined: Tensor = field(init=False)  # the smallest keys of undefined examples
     seen: int = 0
-    without_value: int = 0  # of all that came by
+    without_value: int = 0  # over all examples seen
 
     def __post_init__(self) -> None:
         self.undefined = torch.zeros(0, dtype=torch.int64)
@@ -37,7 +37,7 @@ class RowSample:
         self.kept = torch.zeros(0, self.views, self.width)
 
     def update(self, keys: Tensor, rows: Tensor) -> None:
-        """keys (B,) int64 hashes of example ids, rows (B, V, D); an example with a nan is counted as skipped."""
+        """keys (B,) int64 hashes of example ids, rows (B, V, D); an example with NaN is counted as skipped."""
         if rows.shape[1:] != (self.views, self.width):
             raise InputError(f"expected rows (B, {self.views}, {self.width}), got {tuple(rows.shape)}")
         rows, keys = rows.detach().cpu(), keys.cpu()
@@ -56,17 +56,17 @@ class RowSample:
 
     @property
     def skipped(self) -> int:
-        """How many examples without a value the sample passed over."""
+        """The number of undefined examples within the range of the sample."""
         return self.skipped_among(len(self.keys))
 
     def skipped_among(self, n: int) -> int:
-        """How many without a value came before the n-th example of the sample; all, where it holds every other one."""
+        """The number of undefined examples before the n-th sampled one; all of them if the sample is not full."""
         if n == len(self.keys) < self.size:
             return self.without_value
         return int((self.undefined < self.keys[n - 1]).sum()) if n else 0
 
     def _keep(self, keys: Tensor, rows: Tensor) -> None:
-        if len(self.keys) == self.size and len(keys):  # most rows of a long stream are turned away here, uncopied
+        if len(self.keys) == self.size and len(keys):  # most rows of a long stream are rejected here, without a copy
             is_smaller = keys < self.keys[-1]
             keys, rows = keys[is_smaller], rows[is_smaller]
         if not len(keys):
@@ -77,7 +77,8 @@ class RowSample:
         self.kept = torch.cat([self.kept.to(rows.dtype), rows])[order]
 
     def _keep_undefined(self, keys: Tensor) -> None:
-        """Those within reach of the sample; of very many, the smallest, so that they never take more than it does."""
+        """Stores the keys within the range of the sample, up to a limit, so that they never take more memory than the
+        sample."""
         keys = torch.cat([self.undefined, keys]).sort().values
         if len(self.keys) == self.size:
             keys = keys[keys < self.keys[-1]]
@@ -96,7 +97,7 @@ class RowSample:
         sample = cls(*(int(state.settings[name]) for name in ("width", "views", "size")))
         sample.keys, sample.kept = state.tensors["keys"], state.tensors["kept"]
         sample.seen, sample.without_value = state.tensors["counts"].tolist()
-        # Older states do not say which were undefined: all of them count, as they did there.
+        # Older states do not record which examples were undefined; count them all, as those versions did.
         lowest = torch.full((sample.without_value,), torch.iinfo(torch.int64).min)
         sample.undefined = state.tensors.get("undefined", lowest)
         return sample

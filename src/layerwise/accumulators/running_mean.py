@@ -1,4 +1,4 @@
-"""Running mean: count, mean and spread of numbers (or of vectors), and how many were undefined."""
+"""Running mean: count, mean and variance of numbers or vectors, and how many were undefined."""
 
 from dataclasses import dataclass, field
 from typing import Self
@@ -11,7 +11,7 @@ from layerwise.accumulators.base import State, require_same_settings, to_cpu_flo
 
 @dataclass
 class RunningMean:
-    """Count, mean, squared deviations and skipped count for each of `width` columns; nan counts as skipped."""
+    """Count, mean, squared deviations and skipped count for each of `width` columns; NaN counts as skipped."""
 
     width: int = 1
     count: Tensor = field(init=False)
@@ -23,7 +23,7 @@ class RunningMean:
         self.count, self.mean, self.deviations, self.skipped = torch.zeros(4, self.width, dtype=torch.float64)
 
     def update(self, values: Tensor) -> None:
-        """values (B, width); a nan is counted as skipped in its column."""
+        """values (B, width); NaN is counted as skipped in its column."""
         values = to_cpu_float64(values).reshape(-1, self.width)
         defined = ~values.isnan()
         count = defined.sum(dim=0).double()
@@ -36,7 +36,7 @@ class RunningMean:
         self._add(other.count, other.mean, other.deviations, other.skipped)
 
     def _add(self, count: Tensor, mean: Tensor, deviations: Tensor, skipped: Tensor) -> None:
-        """Chan's update: exact for any split, stable where mean is large against spread."""
+        """Chan's update: exact for any split, and stable if the mean is large relative to the variance."""
         total = (self.count + count).clamp(min=1)
         shift = mean - self.mean
         self.deviations = self.deviations + deviations + shift**2 * self.count * count / total

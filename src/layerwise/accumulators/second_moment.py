@@ -1,4 +1,4 @@
-"""Second moment: count, mean and scatter of rows, kept as rows while that is smaller, then as a D x D matrix."""
+"""Second moment: count, mean and scatter of rows; stored as rows while that is smaller, then as a D x D matrix."""
 
 from dataclasses import dataclass, field
 from typing import Self
@@ -8,18 +8,18 @@ from torch import Tensor
 
 from layerwise.accumulators.base import State, known_rows, require_same_settings, to_cpu_float64
 
-# Scatter this small against the mean, a row, is what rounding left of zero.
+# Scatter per row this small relative to the mean is rounding error.
 ROUNDING_STEPS = 16
 PRECISIONS = {"float64": torch.float64, "float32": torch.float32}
 
 
 @dataclass
 class SecondMoment:
-    """Enough to know the spectrum of all N rows seen, raw or centred, in D x D numbers or fewer.
+    """Enough to compute the spectrum of all N rows, raw or centred, in at most D x D numbers.
 
-    Rows wait in a buffer of at most D rows. Only when it is full are they folded into count, mean and
-    scatter: N <= D rows stay as they are, and many rows cost one large matrix product, not many small ones.
-    Sums are float64; in float32, which takes half the memory, they are rounded once a fold.
+    Rows are buffered, up to D rows. When the buffer is full, they are folded into count, mean and scatter: N <= D rows
+    stay unchanged, and many rows cost one large matrix product instead of many small ones. Sums are float64; float32
+    halves the memory and rounds once per fold.
     """
 
     width: int
@@ -36,11 +36,11 @@ class SecondMoment:
 
     @property
     def total(self) -> int:
-        """Rows seen and kept."""
+        """Number of rows seen, without skipped ones."""
         return self.count + sum(len(rows) for rows in self.waiting)
 
     def update(self, rows: Tensor) -> None:
-        """rows (B, D); a row with a nan is counted as skipped."""
+        """rows (B, D); a row with NaN is counted as skipped."""
         rows, dropped = known_rows(rows, self.width)
         self.skipped += dropped
         self._wait(rows)
@@ -51,7 +51,7 @@ class SecondMoment:
         self.folds += other.folds
         if other.scatter is not None:
             self._fold(other.count, other.mean, other.scatter)
-        if other.waiting:  # in one piece, as after a journey over a disk: the bits must not depend on it
+        if other.waiting:  # as one tensor, as if loaded from disk, so that the result is bit-identical either way
             self._wait(torch.cat(other.waiting))
 
     def _wait(self, rows: Tensor) -> None:
@@ -77,9 +77,9 @@ class SecondMoment:
         self.count = total
 
     def summed(self) -> tuple[int, Tensor, Tensor]:
-        """Count, mean and D x D scatter of everything seen, waiting rows included.
+        """Count, mean and D x D scatter of all rows, including buffered ones.
 
-        A scatter that is only the rounding noise of a large mean comes out as zero.
+        A scatter that is only rounding error of a large mean is returned as zero.
         """
         scatter = None if self.scatter is None else to_cpu_float64(self.scatter)
         total = type(self)(self.width, count=self.count, scatter=scatter)
@@ -91,22 +91,23 @@ class SecondMoment:
         return total.count, total.mean, total.scatter
 
     def rows(self) -> Tensor | None:
-        """All rows seen, (N, D), while none has been folded; else None."""
+        """All rows seen, (N, D), if none has been folded yet; otherwise None."""
         return to_cpu_float64(self._waiting()) if self.scatter is None else None
 
     def _waiting(self) -> Tensor:
         return torch.cat([torch.zeros(0, self.width, dtype=PRECISIONS[self.precision]), *self.waiting])
 
     def note(self, squares: float, total: float) -> str:
-        """How exact eigenvalues are whose sum is `total`; `squares` is that of the rows as they came."""
+        """The accuracy of eigenvalues whose sum is `total`; `squares` is the sum of squares of the raw rows."""
         if self.precision == "float64" or not total > 0:
             return ""
-        # Each fold rounds the numbers of the scatter by 2^-24 of them at most, so an eigenvalue by that part of their
-        # sum; that the rows themselves were rounded counts twice, for they are squared.
-        return f"float32 sums: each eigenvalue within {(self.folds + 2) * 2.0**-24 * squares / total:.1e} of their sum"
+        # Each fold rounds the scatter by a relative error of at most 2^-24, so an eigenvalue moves by at most that
+        # fraction of # the trace. Rounding of the rows counts twice, since they are squared.
+        error = (self.folds + 2) * 2.0**-24 * squares / total
+        return f"float32 sums: each eigenvalue is accurate to {error:.1e} of their sum"
 
     def settle(self) -> None:
-        """Folds what waits, where rows were folded before: done once a shard, so that merging need not do it."""
+        """Folds the buffer if rows were folded before. Called once per shard, so that merging does not have to."""
         if self.scatter is not None:
             self._fold_waiting()
 

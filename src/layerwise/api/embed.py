@@ -1,4 +1,4 @@
-"""embed: the vectors of any layer."""
+"""embed: vectors of chosen layers."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -91,7 +91,7 @@ def embed(
     numbers, with_last = split_last(layers)
     named = {f"layer_{k}": chosen[i] for i, k in enumerate(choose_layers(numbers, network.depth) if numbers else ())}
     named |= {"last": last_recipe(network)} if with_last else {}
-    prompt = chosen[0].prompt  # the model's own, the same for all
+    prompt = chosen[0].prompt  # the model's own prompt, the same for all
     prompted = [replace(example, payload=prompt + example.text) for example in examples] if prompt else examples
     with progress_bar(progress, len(examples), "texts") as on_batch:
         vectors = pooled_vectors(

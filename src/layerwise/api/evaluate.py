@@ -1,4 +1,4 @@
-"""evaluate: every layer on MTEB tasks, or on labelled data of one's own."""
+"""evaluate: score every layer on mteb tasks or your own labelled data."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -131,7 +131,7 @@ def evaluate(
             max_length = lengths.pop() or max_length
     texts_to_fit = fitting_texts(fit, [recipe for recipe in scored if isinstance(recipe, Recipe)])
     if "://" in str(out):
-        raise InputError("eval keeps vectors that are mapped into memory: --out must be a folder on a disk")
+        raise InputError("eval memory-maps its vectors, so --out must be a folder on disk, not a URL")
     require_usable(open_folder(out), "eval")
     with ExitStack() as opened:
         opened.enter_context(announcements(progress))
@@ -177,7 +177,7 @@ def plan_evaluation(
     pooling: Words | None = None,
     precision: Precision = "float32",
 ) -> list[str]:
-    """What `evaluate` would take, a line each: tasks, texts, unique texts, forward passes, disk. Loads no weight."""
+    """The cost of `evaluate`, one line each: tasks, texts, unique texts, forward passes, disk. Loads no weights."""
     require_values(
         EvaluateOptions,
         tasks=tasks,
@@ -194,7 +194,7 @@ def plan_evaluation(
 
 
 def require_one_length(recipes: Sequence[Recipe], max_length: int | None) -> None:
-    """Raises where a length is asked for that a recipe contradicts: a recipe's own length is part of it."""
+    """Raises if max_length differs from that of a recipe."""
     for recipe in recipes:
         if max_length is not None and recipe.max_length not in (None, max_length):
             raise InputError(

@@ -1,4 +1,4 @@
-"""export: a layer or recipe as a smaller model of its own, by default one that plain sentence-transformers loads."""
+"""export: save a layer or recipe as a smaller standalone model, by default for sentence-transformers."""
 
 import warnings
 from dataclasses import asdict, replace
@@ -207,11 +207,11 @@ def scores_of(run: Run | LayerTable | str | Path, fitted: FittedRecipe) -> Layer
     found = [row for row in opened.table if is_score_of(row, fitted.recipe) and row.fit == fit]
     if not found:
         raise InputError(
-            f"{opened.place} has no score of this recipe with this map; score it with --recipe, or leave --scores out"
+            f"{opened.place} has no score for this recipe with this map; score it with eval --recipe, or omit --scores"
         )
     return LayerTable(tuple(found), opened.table.run)
 
 
 def is_score_of(row: LayerScore, recipe: Recipe) -> bool:
-    """True if the row is a score of the recipe, whatever its map was fitted on."""
+    """True if the row is a score of the recipe, regardless of what its map was fitted on."""
     return all(getattr(row, name) == value for name, value in asdict(recipe).items())

@@ -56,7 +56,7 @@ def fit_on_texts(network: Network, recipe: Recipe, fit: DataLike | None) -> tupl
 def fit_on_scan(network: Network, recipe: Recipe, run: Run) -> tuple[tuple[LinearMap, ...], FittedOn]:
     """The maps of the recipe's parts, from the second moments stored by a scan."""
     if run.kind != "scan":
-        raise InputError(f"{run.place} is not a scan; --fit takes texts, or the folder of a scan of this model")
+        raise InputError(f"{run.place} is not a scan; pass texts or a scan folder of this model to --fit")
     length, data = longest(recipe.max_length, network), run.table.data
     moments = [
         (map_name, moments_of(run, network, readout, length, recipe.prompt)) for readout, map_name in recipe.parts

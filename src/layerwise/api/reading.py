@@ -1,4 +1,4 @@
-"""What several verbs take alike: how layers are read, and the texts that maps are fitted on."""
+"""Shared by several verbs: how layers are read, and the texts that maps are fitted on."""
 
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -12,14 +12,14 @@ from layerwise.models.readouts import Ways
 
 
 def ways_to_read(norm: Words, tokens: Words, pooling: Words | None) -> Ways:
-    """The ways to read a layer; no pooling means the model's own."""
+    """The readout choices; no pooling means the model's own."""
     values = {"norm": norm, "tokens": tokens, "pooling": pooling or ()}
-    choices: Any = {name: split_words(name, value) for name, value in values.items()}  # checked where they are used
+    choices: Any = {name: split_words(name, value) for name, value in values.items()}  # checked when they are used
     return Ways(**choices)
 
 
 def fitting_texts(fit: DataLike | None, recipes: Sequence[Recipe]) -> tuple[str, ...] | Literal["task"]:
-    """The texts of `fit`, or `task`; raises where a recipe has a map and there is nothing to fit it on."""
+    """The texts of `fit`, or "task"; raises if a recipe has a map but `fit` is None."""
     if fit is None and (transforms := [r.transform for r in recipes if r.transform != "none"]):
         raise InputError(f"transform {transforms[0]} must be fitted on texts of your own kind: pass fit= (--fit FILE)")
     if isinstance(fit, str) and fit == "task":

@@ -1,4 +1,4 @@
-"""scan: every metric of every layer in one pass; plan: what that would take."""
+"""scan: all metrics of all layers in one pass; plan: its cost."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""stress: every layer on prompts made more and more extreme."""
+"""stress: scan increasingly distorted prompts."""
 
 import math
 from collections.abc import Sequence
@@ -170,11 +170,14 @@ def stressed(model: ModelLike, data: DataLike, options: StressOptions) -> LayerT
 def lengths_that_fit(
     processor: Processor[Any], source: Source, levels: Sequence[float], *, asked: bool
 ) -> tuple[tuple[float, ...], Source]:
-    """The examples long enough for every level; of levels that nobody asked for, those that half of them reach."""
+    """The examples that are long enough for every level; default levels are limited to those that half of the examples
+    reach."""
     lengths = sorted(n for example in source if (n := processor.size(example.payload)) < math.inf) or [0]
     if not asked:
         levels = [level for level in levels if level <= lengths[len(lengths) // 2]]
     if not levels or max(levels) > lengths[-1]:
-        raise InputError(f"no {source.unit} is that long: the longest has {lengths[-1]} tokens; pass shorter --levels")
+        raise InputError(
+            f"no {source.unit} is long enough: the longest has {lengths[-1]} tokens; pass smaller --levels"
+        )
     max_level = max(levels)
     return tuple(levels), source.where(lambda payload: processor.size(payload) >= max_level, f">= {max_level:g} tokens")

@@ -1,4 +1,4 @@
-"""texts: where texts come from, with options."""
+"""texts: open texts with options."""
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -26,8 +26,8 @@ def texts(
 
     Args:
         data: a list of texts, a .txt, .jsonl, .csv or .parquet file, `-` for standard input, a hub data set, or `demo`.
-        column: the column that holds the text.
-        id_column: the column that names each text; without one, the id is a hash of the text.
+        column: the column with the text.
+        id_column: the column with the id of each text; default: a hash of the text.
         split: the split of a hub data set.
         config: the configuration of a hub data set.
         only: "wikitext" drops headings and blanks, as the paper does; None keeps everything.

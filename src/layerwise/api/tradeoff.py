@@ -1,4 +1,4 @@
-"""tradeoff: what each layer scores and costs."""
+"""tradeoff: score and cost of each layer."""
 
 import shlex
 from itertools import islice
@@ -67,7 +67,7 @@ def tradeoff(
     opened = Run.open(run)
     place = run if isinstance(run, str | Path) else None
     if place is not None:
-        require_place_for(place, TRADEOFF)  # noticed now, not after the model was timed
+        require_place_for(place, TRADEOFF)  # raises now, not after the timing
     with announcements(progress):
         network = network_of_run(opened.table.require_model(), model)
         require_tokenizer(network.preprocessor, "tradeoff")

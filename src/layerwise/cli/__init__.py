@@ -1,1 +1,1 @@
-"""The command line: the library's verbs, one file a verb. Data on standard output, all else on standard error."""
+"""The command line, one file per verb. Results go to standard output, everything else to standard error."""

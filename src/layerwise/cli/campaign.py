@@ -1,4 +1,4 @@
-"""`layerwise campaign`: models x revisions x data x settings from one file, resumable, into one table."""
+"""`layerwise campaign`: scan models x revisions x data x settings from one file into one table; resumable."""
 
 import sys
 import threading
@@ -12,12 +12,12 @@ from layerwise.core.display import printable, redacted
 from layerwise.core.progress import announcements
 
 EXAMPLE = "layerwise campaign campaign.yaml --dry-run"
-HELP = "many models, revisions, data sets and settings from one file, into one table"
+HELP = "scan many models, revisions, data sets and settings from one file, into one table"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("file", help="YAML: out, models, data, settings, engine (docs/scale.md)")
-    parser.add_argument("--dry-run", action="store_true", help="list the scans, and load nothing")
+    parser.add_argument("file", help="YAML file with out, models, data, settings, engine (docs/scale.md)")
+    parser.add_argument("--dry-run", action="store_true", help="list the scans without loading anything")
     add_json(parser)
 
 
@@ -41,10 +41,10 @@ class Board:
     """A table of all scans on standard error, redrawn as they proceed; where it is no terminal, one line per change."""
 
     live: bool
-    lines: dict[str, list[Any]] = field(default_factory=dict)  # status, prompts, tokens, when it began
+    lines: dict[str, list[Any]] = field(default_factory=dict)  # status, prompts, tokens, start time
     drawn: int = 0
     drawn_at: float = 0.0
-    lock: Any = field(default_factory=threading.Lock)  # models on a cluster report from threads
+    lock: Any = field(default_factory=threading.Lock)  # on a cluster, models report from several threads
 
     def __call__(self, event: Any) -> None:
         with self.lock:

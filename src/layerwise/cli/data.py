@@ -1,4 +1,4 @@
-"""`layerwise data`: labelled tables of your own, prepared so that every layer can be scored on them."""
+"""`layerwise data`: prepare your own labelled tables for eval."""
 
 from argparse import ArgumentParser, Namespace
 
@@ -11,8 +11,8 @@ HELP = "prepare labelled tables for eval: classification, clustering, pairs, STS
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("root", help="data root to write into, for `layerwise eval --data-root`")
-    parser.add_argument("name", help="name of the task: mteb's, for official scoring on local files, or your own")
+    parser.add_argument("root", help="data root to write to, for `layerwise eval --data-root`")
+    parser.add_argument("name", help="task name: an mteb name (to score local files as mteb does), or your own")
     add_options(parser, DataOptions)
 
 

@@ -1,4 +1,4 @@
-"""`layerwise embed`: the vectors of any layer, as Parquet."""
+"""`layerwise embed`: write the vectors of any layer to Parquet."""
 
 import sys
 from argparse import ArgumentParser, Namespace
@@ -9,7 +9,7 @@ from layerwise.options.embed import EmbedOptions
 from layerwise.options.field import declared
 from layerwise.options.texts import TextOptions
 
-HELP = "vectors of any layer, one per text, as Parquet"
+HELP = "write the vectors of any layer, one per text, to a Parquet file"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -28,6 +28,6 @@ def run(args: Namespace) -> int:
     require_new_file(args.out, overwrite=args.overwrite)  # before the data are opened
     vectors = embed(model_spec(args), open_data(args), **chosen(args, EmbedOptions), progress=True)
     if blank := vectors.attrs["blank_rows"]:
-        print(f"{blank} blank rows of the data have no vector: theirs are null", file=sys.stderr)
-    print(f"{len(vectors) - blank} texts x {len(vectors.columns) - 2} layers in {args.out}", file=sys.stderr)
+        print(f"{blank} blank rows have no vectors (null)", file=sys.stderr)
+    print(f"wrote {len(vectors) - blank} texts x {len(vectors.columns) - 2} layers to {args.out}", file=sys.stderr)
     return 0

@@ -1,4 +1,4 @@
-"""`layerwise embedder`: from any language model to an embedding model, without labels: pick, then export."""
+"""`layerwise embedder`: turn any language model into an embedding model without labels: pick, then export."""
 
 import sys
 from argparse import ArgumentParser, Namespace
@@ -10,12 +10,12 @@ from layerwise.options.export import ExportOptions
 from layerwise.options.pick import PickOptions
 from layerwise.options.texts import TextOptions
 
-HELP = "pick a recipe on your unlabelled texts and export it: any language model as an embedding model"
+HELP = "turn a language model into an embedding model: pick a recipe on your unlabelled texts and export it"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     add_model(parser)
-    add_options(parser, TextOptions, only=["data", "column"], helps={"data": "texts of your own kind, without labels"})
+    add_options(parser, TextOptions, only=["data", "column"], helps={"data": "your own texts, without labels"})
     add_options(parser, PickOptions, only=["labels", "static", "max_length"])
     add_options(parser, ExportOptions, only=["mode"])
     parser.add_argument("--out", required=True, help="folder to write; must not exist")
@@ -29,5 +29,5 @@ def run(args: Namespace) -> int:
         max_length=args.max_length, mode=args.mode, progress=True, on_pick=lambda picked: print(picked.describe()),
     )  # fmt: skip
     print_certificate(args.out, as_json=False)
-    print(f"saved in {args.out}: SentenceTransformer({args.out!r}) loads it", file=sys.stderr)
+    print(f"saved in {args.out}; load it with SentenceTransformer({args.out!r})", file=sys.stderr)
     return 0

@@ -1,4 +1,4 @@
-"""`layerwise eval`: every layer on MTEB, or on labelled data of your own, with one forward pass per text."""
+"""`layerwise eval`: score every layer on MTEB or your own labelled data, with one forward pass per text."""
 
 import os
 from argparse import ArgumentParser, Namespace
@@ -14,15 +14,17 @@ EXAMPLE = "layerwise eval gpt2 --tasks STSBenchmark,Banking77Classification --ou
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    # --out is not needed for a dry run; scoring processes are one per core unless their number is given.
+    # --out is not needed for a dry run; by default there is one scoring process per core.
     add_options(parser, EvaluateOptions, common=["layers"], defaults={"out": None, "workers": None})
     add_model(parser)
     add_options(parser, Cluster, but=["workers"])
     parser.add_argument(
         "--recipe", nargs="+", default=[],
-        help="score these recipes (files, or recipe.safetensors of pick) instead of bare layers",
+        help="score these recipes (recipe files, or recipe.safetensors from pick) instead of plain layers",
     )  # fmt: skip
-    parser.add_argument("--dry-run", action="store_true", help="list tasks, texts and disk space, and load nothing")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="list tasks, texts and disk space without loading anything"
+    )
     add_json(parser)
 
 
@@ -40,10 +42,10 @@ def run(args: Namespace) -> int:
         )
         return 0
     if args.out is None:
-        raise InputError("eval needs --out DIR, where scores are kept as they come")
+        raise InputError("eval needs --out DIR for its scores")
     options["engine"] = engine_of(args, local_workers=True)
     if args.engine == "ray":
-        options["workers"] = 0  # the workers are the cluster's
+        options["workers"] = 0  # the cluster has its own workers
     elif args.workers is None:
         options["workers"] = os.cpu_count() or 1
     table = evaluate(model, **options, recipes=[load_recipe(path) for path in args.recipe], progress=True)

@@ -1,4 +1,4 @@
-"""`layerwise export`: a layer as a smaller model that plain sentence-transformers loads."""
+"""`layerwise export`: save a layer as a smaller model for sentence-transformers."""
 
 import json
 from argparse import ArgumentParser, Namespace
@@ -17,11 +17,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_model(parser)
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument(
-        "--layer", help="a number, a depth such as 50%%, last (the model as shipped), or RUN:auto for what pick saved"
+        "--layer",
+        help="layer number, depth such as 50%%, last (the model as shipped), or RUN:auto (the choice saved by pick)",
     )
-    which.add_argument(
-        "--recipe", help="file with a whole recipe, recipe.safetensors of pick, or a folder made by export"
-    )
+    which.add_argument("--recipe", help="recipe file, recipe.safetensors from pick, or an exported folder")
     parser.add_argument("--out", required=True, help="folder to write; must not exist")
     add_options(parser, ExportOptions)
     add_options(parser, TextOptions, only=["column"], helps={"column": "column of --fit and --texts with the text"})

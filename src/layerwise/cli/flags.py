@@ -1,4 +1,5 @@
-"""Flags derived from the options of a verb: `max_length` is `--max-length`, with its type, default and help text."""
+"""Flags derived from the options of a verb: `max_length` becomes `--max-length`, with its type, default and help
+text."""
 
 from argparse import ArgumentParser, Namespace, _ArgumentGroup
 from collections.abc import Collection, Mapping
@@ -18,7 +19,7 @@ def add_options(
     defaults: Mapping[str, Any] | None = None,
     helps: Mapping[str, str] | None = None,
 ) -> None:
-    """Adds a flag for each option, under the heading of its group.
+    """Adds a flag for each option, in its argument group.
 
     `only` and `but` choose among them. Those in `common` are listed first, under no heading. `defaults` and `helps`
     say where the command line differs from the library.
@@ -35,7 +36,7 @@ def add_options(
 
 
 def heading(parser: ArgumentParser, title: str) -> ArgumentParser | _ArgumentGroup:
-    """The group of that title, made where it is new; the parser itself where an option has no group."""
+    """The group with that title, created if needed; the parser itself if the title is empty."""
     if not title:
         return parser
     existing = [group for group in parser._action_groups if group.title == title]
@@ -43,7 +44,7 @@ def heading(parser: ArgumentParser, title: str) -> ArgumentParser | _ArgumentGro
 
 
 def how_to_parse(one: Declared, default: Any) -> dict[str, Any]:
-    """What argparse must know of an option: switch or value, the words or the type it takes, and its default."""
+    """The argparse keyword arguments of an option: action, choices, type and default."""
     if bool in one.types:
         return {"action": "store_false" if one.default else "store_true"}
     arguments: dict[str, Any] = {"default": default} if default is not MISSING else {"required": True}
@@ -56,12 +57,12 @@ def how_to_parse(one: Declared, default: Any) -> dict[str, Any]:
 
 
 def help_text(text: str, default: Any) -> str:
-    """The help with its default, unless it speaks of the default itself or there is none to show."""
+    """The help text with the default appended, unless it already mentions it or there is none."""
     show_default = default not in (None, "", MISSING) and not isinstance(default, bool) and "default" not in text
     return (f"{text} (default: {default})" if show_default else text).replace("%", "%%")
 
 
 def chosen(args: Namespace, options: type, but: Collection[str] = ()) -> dict[str, Any]:
-    """What was typed for the options of a verb, as its keywords."""
+    """The values given on the command line for the options of a verb, as keyword arguments."""
     names = [spec.name for spec in declared(options) if not spec.option.library_only and spec.name not in but]
     return {name: getattr(args, name) for name in names if name in args}

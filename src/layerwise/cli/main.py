@@ -1,6 +1,6 @@
-"""`layerwise VERB ...`: finds the verb, runs it, and turns errors into one line and an exit code.
+"""`layerwise VERB ...`: runs a verb and turns errors into one line and an exit code.
 
-Exit codes: 0 done, 1 something is wrong (doctor), 2 the call or its data cannot be used, 130 interrupted,
+Exit codes: 0 success, 1 a check failed (doctor), 2 error, 130 interrupted,
 143 terminated.
 """
 
@@ -30,13 +30,13 @@ class Terminated(KeyboardInterrupt):
 
 @contextmanager
 def termination_unwinds() -> Iterator[None]:
-    """Inside, SIGTERM ends us as Ctrl-C does: workers are stopped, and nothing half written stays behind."""
+    """Makes SIGTERM act like Ctrl-C: workers are stopped and partial files are removed."""
 
     def stop(number: int, frame: Any) -> None:
         raise Terminated
 
     install_handler = current_thread() is main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    if install_handler:  # in an application with a handler of its own, that one stays
+    if install_handler:  # an existing handler is not replaced
         signal.signal(signal.SIGTERM, stop)
     try:
         yield
@@ -61,7 +61,7 @@ def verbose_libraries(verbose: bool) -> Iterator[None]:
 
 
 class Printable(io.TextIOBase):
-    """Standard output for results: names from a stranger's run cannot steer the terminal, urls show no secret."""
+    """Standard output with control characters escaped and URL secrets redacted."""
 
     def __init__(self, out: Any) -> None:
         self.out = out
@@ -95,7 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(first_screen())
         return 0
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a terminal without small bars still gets its table
+        sys.stdout.reconfigure(errors="replace")  # a terminal without Unicode still gets its table
     try:
         with (
             termination_unwinds(),
@@ -115,11 +115,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as stopped:
         complain("; ".join(["interrupted", *getattr(stopped, "__notes__", [])[-1:]]))
         return 143 if isinstance(stopped, Terminated) else 130
-    except BrokenPipeError:  # the reader of our output went away, as `head` does
+    except BrokenPipeError:  # the reader closed the pipe, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except Exception as error:  # the last line: nobody above could do better
+    except Exception as error:  # last resort
         if args.debug:
             raise
-        complain(f"unexpected {type(error).__name__}: {error}. Run with --debug to see where")
+        complain(f"unexpected {type(error).__name__}: {error}. Run with --debug for the traceback")
         return 2

@@ -1,4 +1,4 @@
-"""`layerwise metrics`: what can be measured, and what it means."""
+"""`layerwise metrics`: list the metrics and what they mean."""
 
 import json
 from argparse import ArgumentParser, Namespace
@@ -12,7 +12,7 @@ WIDTH = 80
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    add_json(parser, "them")
+    add_json(parser, "the list")
 
 
 def run(args: Namespace) -> int:
@@ -35,6 +35,6 @@ def run(args: Namespace) -> int:
         return 0
     for metric in metrics:
         views = f"; needs {metric['views']} views" if metric["views"] else ""
-        meaning = f"{metric['perspective']}: larger means {metric['larger_means']}{views}"
+        meaning = f"{metric['perspective']}: larger means: {metric['larger_means']}{views}"
         print("\n".join(wrap(meaning, WIDTH, initial_indent=f"{metric['name']:27}", subsequent_indent=" " * 27)))
     return 0

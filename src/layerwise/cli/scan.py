@@ -1,4 +1,4 @@
-"""`layerwise scan`: every metric of every layer of a model, on your texts, in one pass."""
+"""`layerwise scan`: compute all metrics of all layers on your texts, in one pass."""
 
 from argparse import ArgumentParser, Namespace
 
@@ -16,7 +16,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_options(parser, TextOptions, only=["data", "limit"], common=["data", "limit"], defaults={"data": "demo"})
     common = ["out", "metrics", "layers"]
     add_options(parser, ScanOptions, only=common, common=common)
-    parser.add_argument("--dry-run", action="store_true", help="report what it would take, and load nothing")
+    parser.add_argument("--dry-run", action="store_true", help="report the cost without loading any weights")
     add_json(parser)
     add_options(parser, ScanOptions, but=common)
     add_options(parser, TextOptions, but=["data", "limit"])

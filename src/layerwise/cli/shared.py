@@ -1,4 +1,4 @@
-"""What several verbs share on the command line: the model, the texts, the engine, and how warnings are printed."""
+"""Shared by several verbs on the command line: model, texts, engine, and how warnings are printed."""
 
 import shlex
 import sys
@@ -25,7 +25,7 @@ PACKAGE = Path(__file__).resolve().parent.parent
 
 
 def add_model(parser: ArgumentParser) -> None:
-    """The model as a positional argument, and how it is loaded."""
+    """Adds the model as a positional argument, and its loading options."""
     name = next(spec for spec in declared(ModelSpec) if spec.name == "name")
     parser.add_argument("model", help=name.option.help)
     add_options(parser, ModelSpec, but=["name"])
@@ -36,7 +36,7 @@ def model_spec(args: Namespace) -> ModelSpec:
 
 
 def open_data(args: Namespace) -> Any:
-    """The texts that were asked for; the model's tokenizer counts their tokens."""
+    """Opens the requested texts; the model's tokenizer counts tokens."""
     from layerwise.api.texts import texts
     from layerwise.models.load import load_tokenizer
 
@@ -45,11 +45,11 @@ def open_data(args: Namespace) -> Any:
 
 
 def engine_of(args: Namespace, *, local_workers: bool = False) -> str | Cluster:
-    """The engine that was asked for; `local_workers`: workers are of use without Ray as well."""
+    """The requested engine; with `local_workers`, --workers is also allowed without Ray."""
     if args.engine == "ray":
         return Cluster(**chosen(args, Cluster))
     if args.address or args.gpus_per_worker or (args.workers and not local_workers):
-        raise InputError("--address, --workers and --gpus-per-worker belong to --engine ray")
+        raise InputError("--address, --workers and --gpus-per-worker need --engine ray")
     return str(args.engine)
 
 

@@ -1,4 +1,4 @@
-"""`layerwise stress`: every layer on prompts made more and more extreme."""
+"""`layerwise stress`: scan increasingly distorted prompts."""
 
 from argparse import ArgumentParser, Namespace
 
@@ -8,7 +8,7 @@ from layerwise.options.engine import Cluster
 from layerwise.options.stress import StressOptions
 from layerwise.options.texts import TextOptions
 
-HELP = "every layer on repeated, random, short and long prompts"
+HELP = "scan repeated, random, short and long prompts"
 EXAMPLE = "layerwise stress gpt2 --kind repeat_one --levels 0,0.5,1 --out stress"
 
 

@@ -11,7 +11,7 @@ from layerwise.options.tradeoff import TradeoffOptions
 if TYPE_CHECKING:
     import pandas as pd
 
-HELP = "what each layer of a run scores and costs: time, parameters, memory; the Pareto front marked"
+HELP = "score and cost (time, parameters, memory) of each layer of a run, with the Pareto front"
 
 
 def add_arguments(parser: ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""`layerwise views`: what the perturbed copies of a text look like."""
+"""`layerwise views`: show the perturbed copies of a text."""
 
 import json
 from argparse import ArgumentParser, Namespace
@@ -7,14 +7,14 @@ from layerwise.cli.flags import add_options, chosen
 from layerwise.cli.shared import add_json
 from layerwise.options.views import ViewOptions
 
-HELP = "show the perturbed copies of a text that invariance metrics compare"
+HELP = "show the perturbed copies of a text, as used by the invariance metrics"
 EXAMPLE = 'layerwise views "The quick brown fox" --count 2'
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("text")
     add_options(parser, ViewOptions)
-    add_json(parser, "them")
+    add_json(parser, "the copies")
 
 
 def run(args: Namespace) -> int:

@@ -1,1 +1,1 @@
-"""What everything stands on: errors, words and their checks, files, recipes."""
+"""Shared basics: errors, option checks, files, recipes."""

@@ -1,4 +1,4 @@
-"""Checks: closed sets of words, and numbers within bounds. Which option takes which is said in options/."""
+"""Checks of option values: choices and numeric bounds. options/ says which option uses which check."""
 
 import math
 import re
@@ -11,7 +11,7 @@ from layerwise.core.errors import InputError
 
 RowTreatment = Literal["raw", "unit", "centered", "centered_unit"]
 ROW_TREATMENTS: tuple[str, ...] = get_args(RowTreatment)
-Words = str | Sequence[str]  # one, several with commas, or a list
+Words = str | Sequence[str]  # one choice, several separated by commas, or a list
 NormWord = Literal["raw", "normed"]
 NORMS: tuple[str, ...] = get_args(NormWord)
 TokenChoice = Literal["all", "no_first", "no_special", "no_sinks"]
@@ -20,12 +20,12 @@ PoolingWord = Literal["mean", "last", "first", "max"]
 POOLINGS: tuple[str, ...] = get_args(PoolingWord)
 ExportMode = Literal["portable", "compact"]
 MODES: tuple[str, ...] = get_args(ExportMode)
-Precision = Literal["float32", "float16"]  # of stored vectors
+Precision = Literal["float32", "float16"]  # dtype of stored vectors
 PRECISIONS: tuple[str, ...] = get_args(Precision)
 STATES = ("auto", "exact", "float32", "sketch:512 (or another number)")
 TRANSFORMS = ("none", "center", "zscore", "remove_top:K", "whiten[:SHRINKAGE[:DIMENSIONS]]", "MAP+static")
 
-SHORTEST_LENGTH = 2  # with one token, all texts that begin alike would have the same vector
+SHORTEST_LENGTH = 2  # with one token, all texts with the same first token would have the same vector
 STATIC = "+static"
 Shipped = Literal["shipped"]
 SHIPPED: Shipped = "shipped"  # the norm and pooling of `last`, for a model that ships its own pooling
@@ -34,14 +34,14 @@ MAPS = re.compile(rf"center|zscore|remove_top:{WHOLE}|whiten(?::(?P<shrinkage>{N
 
 
 def suggestion(word: object, known: Iterable[str]) -> str:
-    """`; did you mean raw?` where a known word is near, else nothing."""
+    """`; did you mean raw?` if a known choice is close, else an empty string."""
     by_casefold = {name.casefold(): name for name in known}
     matches = get_close_matches(str(word).casefold(), by_casefold, 1)
     return f"; did you mean {by_casefold[matches[0]]}?" if matches else ""
 
 
 def require_word(name: str, word: object, known: Iterable[str]) -> str:
-    """The word, if it is one of the known ones."""
+    """The value, if it is one of the choices; raises InputError otherwise."""
     known = tuple(known)
     if not isinstance(word, str) or word not in known:
         raise InputError(f"{name} {word!r} is not one of {', '.join(known)}{suggestion(word, known)}")
@@ -49,23 +49,23 @@ def require_word(name: str, word: object, known: Iterable[str]) -> str:
 
 
 def split_words(name: str, given: Any) -> tuple[str, ...]:
-    """One word, several with commas, or a list of them, each once."""
+    """The choices in a string (separated by commas) or list, without duplicates."""
     parts = given.split(",") if isinstance(given, str) else list(given) if isinstance(given, Iterable) else [given]
     if not all(isinstance(part, str) for part in parts):
-        raise InputError(f"{name} must be a word, several with commas, or a list of words, not {given!r}")
+        raise InputError(f"{name} must be one choice, several separated by commas, or a list, not {given!r}")
     return tuple(dict.fromkeys(part.strip() for part in parts))
 
 
 def require_words(name: str, given: object, known: Sequence[str]) -> tuple[str, ...]:
-    """The words of an option that takes several; at least one, all of them known."""
+    """The choices of an option that takes several: at least one, all known."""
     chosen = tuple(require_word(name, item, known) for item in split_words(name, given))
     if not chosen:
-        raise InputError(f"{name} names no word; use {', '.join(known)}")
+        raise InputError(f"{name} is empty; choose from {', '.join(known)}")
     return chosen
 
 
 def require_count(name: str, number: Any, least: int | None = 1) -> int:
-    """The number as a plain int, if it is whole and not below `least`."""
+    """The number as an int, if it is whole and at least `least`."""
     try:
         count = None if isinstance(number, bool) else index(number)
     except TypeError:
@@ -78,19 +78,19 @@ def require_count(name: str, number: Any, least: int | None = 1) -> int:
 
 
 def require_length(name: str, number: Any) -> int:
-    """A longest input in tokens."""
+    """A maximum input length in tokens."""
     return require_count(name, number, least=SHORTEST_LENGTH)
 
 
 def require_share(name: str, number: Any) -> float:
-    """A number above 0 and up to 1."""
+    """A number greater than 0 and at most 1."""
     if isinstance(number, bool) or not isinstance(number, int | float) or not 0 < number <= 1:
-        raise InputError(f"{name} must lie above 0 and be at most 1, not {number!r}")
+        raise InputError(f"{name} must be greater than 0 and at most 1, not {number!r}")
     return float(number)
 
 
 def require_transform(word: object) -> str:
-    """The word of a linear map. How many directions a model has is checked where the map is fitted."""
+    """The name of a linear map. The number of directions is checked when the map is fitted."""
     match = MAPS.fullmatch(word.removesuffix(STATIC)) if isinstance(word, str) else None
     if word != "none" and (match is None or float(match["shrinkage"] or 0) > 1):
         raise InputError(f"transform {word!r} is not one of {', '.join(TRANSFORMS)}")
@@ -98,7 +98,7 @@ def require_transform(word: object) -> str:
 
 
 def require_state(word: object) -> str:
-    """How the sums over a data set are kept."""
+    """How the sums over a data set are stored."""
     if not isinstance(word, str) or (word not in STATES and not re.fullmatch(f"sketch:{WHOLE}", word, re.ASCII)):
         hint = suggestion(word, STATES[:3])
         raise InputError(f"state {word!r} is not one of {', '.join(STATES)}{hint}")
@@ -106,7 +106,7 @@ def require_state(word: object) -> str:
 
 
 def require_number(name: str, value: object, where: str, *, or_missing: bool = False) -> float:
-    """A number out of a table's cell, where a file may hold it as text; `or_missing`: an empty cell is nan."""
+    """A number from a table cell, which may be stored as text. With `or_missing`, an empty cell becomes NaN."""
     if or_missing and (value is None or value == "" or value != value):
         return math.nan
     try:

@@ -1,43 +1,43 @@
-"""What went wrong, and the mend.
+"""The error classes.
 
     LayerwiseError
-    ├── InputError        (also ValueError)    an argument, an option or the data: the caller can change it
-    │   └── NotFiniteError                     NaN or infinity where numbers were expected
-    ├── MergeError        (also ValueError)    two states that do not belong to the same plan
+    ├── InputError        (also ValueError)    a problem with an argument, an option or the data
+    │   └── NotFiniteError                     NaN or infinity instead of finite numbers
+    ├── MergeError        (also ValueError)    two states that were made with different plans
     ├── ModelError                             a model that cannot be loaded, or read layer by layer
     ├── MissingExtra      (also ImportError)   an optional dependency that is not installed
     ├── TooLarge          (also MemoryError)   a plan or a batch that does not fit into memory
-    ├── ExportError                            an exported model would not give the vectors that were measured
-    └── RunError                               a run folder that is missing, damaged, or another run's
+    ├── ExportError                            an exported model would not reproduce the measured vectors
+    └── RunError                               a run folder that is missing, damaged, or belongs to another run
 
-A class exists only where a caller could act on it. Every message says what happened with the actual
-values, what was expected, and what to do next. A message never holds the password or key of a url.
+There is a class only if a caller could act on it. Every message says what happened, with the actual values, what was
+expected, and what to do next. A message never contains a password or key from a URL.
 """
 
 from layerwise.core.display import redacted
 
 
 class LayerwiseError(Exception):
-    """Base of every error that layerwise raises on purpose."""
+    """Base class of all errors that layerwise raises deliberately."""
 
     def __init__(self, *given: object) -> None:
         super().__init__(*(redacted(part) if isinstance(part, str) else part for part in given))
 
 
 class InputError(LayerwiseError, ValueError):
-    """An argument, an option or the data is not usable as it stands."""
+    """An argument, an option or the data cannot be used as given."""
 
 
 class NotFiniteError(InputError):
-    """NaN or infinity stands where a number was expected."""
+    """NaN or infinity was found where a finite number was expected."""
 
 
 class MergeError(LayerwiseError, ValueError):
-    """Two states were made under different plans and must not be added up."""
+    """Two states were made with different plans and cannot be merged."""
 
 
 class ModelError(LayerwiseError):
-    """A model cannot be loaded, or its layers cannot be told apart."""
+    """A model cannot be loaded, or its layers cannot be identified."""
 
 
 class MissingExtra(LayerwiseError, ImportError):
@@ -49,7 +49,7 @@ class TooLarge(LayerwiseError, MemoryError):
 
 
 class ExportError(LayerwiseError):
-    """The exported model would not give the vectors that were measured."""
+    """The exported model would not reproduce the measured vectors."""
 
 
 class RunError(LayerwiseError):

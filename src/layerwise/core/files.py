@@ -1,4 +1,4 @@
-"""Files that are whole or absent, in a folder on disk or in an object store."""
+"""Files that are either complete or absent, on disk or in an object store."""
 
 import errno
 import hashlib
@@ -17,12 +17,12 @@ from layerwise.core.errors import InputError, RunError
 from layerwise.core.formats import json_bytes
 from layerwise.core.remote import RemoteFolder
 
-NAME_LENGTH = 100  # characters; file systems take 255 bytes, and names get endings
+NAME_LENGTH = 100  # characters; file systems allow 255 bytes, and suffixes are added to names
 NAME_SIGNS = " ._-+(),"
 
 
 def this_host() -> str:
-    """A short hash of the machine and the container: process numbers can be looked up only within the same ones."""
+    """A short hash of machine and container; a process id is only meaningful within the same ones."""
     parts = [platform.node()]
     with suppress(OSError):
         parts.append(os.readlink("/proc/self/ns/pid"))
@@ -31,19 +31,19 @@ def this_host() -> str:
     return hashlib.blake2b(repr(parts).encode(), digest_size=4).hexdigest()
 
 
-# A file under construction: .NAME.HOST-PID-RANDOM.layerwise, so that a later run can tell who left it behind.
+# A file being written: .NAME.HOST-PID-RANDOM.layerwise, so that a later run can tell which process left it behind.
 HOST = this_host()
 TEMPORARY = re.compile(r"\.(?P<name>.+)\.(?P<host>[0-9a-f]{8})-(?P<pid>\d+)-[0-9a-f]{8}\.layerwise")
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Writes data to path so that a reader sees the old file or the new one, never a part."""
+    """Writes data to path so that a reader sees the old file or the new one, never a partial one."""
     with written_beside(path, data) as temporary:
         os.replace(temporary, path)
 
 
 def create_atomically(path: Path, data: bytes) -> bool:
-    """Writes data to a path where nothing is yet, and returns True; False where another process was there first."""
+    """Creates a file and returns True; returns False if another process created it first."""
     with written_beside(path, data) as temporary:
         try:
             os.link(temporary, path)
@@ -53,7 +53,7 @@ def create_atomically(path: Path, data: bytes) -> bool:
         except OSError as error:
             if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK):
                 raise
-        try:  # a file system without links: exclusive as well, but a reader may see a part for a moment
+        try:  # a file system without links: still exclusive, but a reader may briefly see a partial file
             with path.open("xb") as file:
                 file.write(data)
             return True
@@ -63,12 +63,12 @@ def create_atomically(path: Path, data: bytes) -> bool:
 
 @contextmanager
 def written_beside(path: Path, data: bytes) -> Iterator[Path]:
-    """A complete file beside its place; it is gone afterwards. Whatever fails is reported with the path."""
+    """A complete temporary file next to the target, deleted afterwards. Any failure is reported with the path."""
     temporary = path.with_name(f".{path.name[:50]}.{HOST}-{os.getpid()}-{secrets.token_hex(4)}.layerwise")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with temporary.open("xb") as file:  # plain open: the user's umask decides who may read
+            with temporary.open("xb") as file:  # plain open, so that the user's umask applies
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
@@ -77,12 +77,12 @@ def written_beside(path: Path, data: bytes) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
     except OSError as error:
         disk_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        advice = "free some space, or name a place on another disk" if disk_full else "name another place"
+        advice = "free some space, or choose a path on another disk" if disk_full else "choose another path"
         raise InputError(f"cannot write {path}: {error.strerror or error}; {advice}") from error
 
 
 def safe_name(word: Any, what: str) -> str:
-    """The word, if it can be one part of a path and nothing else; raises InputError where it cannot."""
+    """The name, if it is safe as a single path component; raises InputError otherwise."""
     text = word if isinstance(word, str) else ""
     if (
         not text.strip()
@@ -92,8 +92,8 @@ def safe_name(word: Any, what: str) -> str:
     ):
         shown = printable(repr(word)) if len(repr(word)) <= 2 * NAME_LENGTH else f"of {len(repr(word))} characters"
         raise InputError(
-            f"{what} {shown} cannot be used as a file name; use 1 to {NAME_LENGTH} letters, digits and "
-            f"{' '.join(NAME_SIGNS.strip())}, not beginning with a dot"
+            f"{what} {shown} cannot be used as a file name; use 1 to {NAME_LENGTH} characters: letters, digits and "
+            f"{' '.join(NAME_SIGNS.strip())}, not starting with a dot"
         )
     return text
 
@@ -103,31 +103,31 @@ def write_json(path: Path, content: Any) -> None:
 
 
 class Folder(Protocol):
-    """Where a run is kept. Names are relative, with slashes; every file is whole or absent; it can be pickled."""
+    """Where a run is stored. Names are relative and use slashes. Every file is complete or absent. Can be pickled."""
 
     def read(self, name: str) -> bytes | None:
-        """The bytes of a file; None where there is none."""
+        """The bytes of a file, or None if it does not exist."""
 
     def write(self, name: str, data: bytes) -> None: ...
     def create(self, name: str, data: bytes) -> bool:
-        """Writes a file that is not there yet; False where there is one. On a disk, one of two processes wins."""
+        """Creates a file; returns False if it exists. On disk, exactly one of two competing processes succeeds."""
 
     def delete(self, names: Iterable[str]) -> None:
-        """Deletes the files that are there."""
+        """Deletes those of the files that exist."""
 
     def names(self, within: str = "") -> list[str]:
-        """The names of the files in a folder of the folder, sorted; hidden ones are left out."""
+        """The sorted names of the files in a subfolder, without hidden ones."""
 
     def entries(self) -> list[str]:
-        """The names of all files and folders in the folder, hidden ones as well, sorted."""
+        """The sorted names of all files and folders, including hidden ones."""
 
     def clear(self, within: str, names: re.Pattern[str]) -> None:
-        """Deletes files with such names, whole or half written; then the folder within, if nothing else is in it."""
+        """Deletes files whose names match, complete or partial, then the subfolder if it is empty."""
 
 
 @dataclass(frozen=True)
 class DiskFolder:
-    """A folder on a disk that every process of the run sees under this path."""
+    """A folder on a disk that every process of the run can access under this path."""
 
     path: Path
 
@@ -140,9 +140,9 @@ class DiskFolder:
         except FileNotFoundError:
             return None
         except NotADirectoryError:
-            raise RunError(f"{self.path} is a file; a run is a folder (--out names a folder)") from None
-        except OSError as error:  # a folder in its place, or no right to read it
-            raise RunError(f"{self.path / name} cannot be read ({error.strerror}); expected a file") from None
+            raise RunError(f"{self.path} is a file; a run is a folder (--out takes a folder)") from None
+        except OSError as error:  # a folder has this name, or no permission to read it
+            raise RunError(f"cannot read {self.path / name} ({error.strerror}); expected a file") from None
 
     def write(self, name: str, data: bytes) -> None:
         write_atomically(self.path / name, data)
@@ -173,28 +173,28 @@ class DiskFolder:
             half_written = TEMPORARY.fullmatch(path.name)
             if names.fullmatch(half_written["name"] if half_written else path.name) and not path.is_dir():
                 path.unlink(missing_ok=True)
-        with suppress(OSError):  # not empty, or never there
+        with suppress(OSError):  # not empty, or does not exist
             folder.rmdir()
 
 
 def has_file(place: str | Path, name: str) -> bool:
-    """True if the folder at a path or url holds that file."""
+    """True if the folder at a path or URL contains that file."""
     if "://" not in str(place):
         return (Path(place) / name).exists()
     return open_folder(place).read(name) is not None
 
 
 def last_part(place: str | Path) -> str:
-    """The name of a folder, out of its path or url."""
+    """The name of a folder, taken from its path or URL."""
     text = str(place)
     return Path(text.partition("?")[0] if "://" in text else text).name
 
 
 def open_folder(place: str | Path, within: str = "") -> Folder:
-    """The folder at a path on disk or at a url of an object store, or one within it."""
+    """Opens the folder at a path or object-store URL, or a subfolder of it."""
     if not str(place).strip():
-        raise InputError("the name of the folder is empty (an unset variable?); name one, or . for this folder")
+        raise InputError("the folder name is empty (an unset variable?); pass a folder, or . for the current one")
     if "://" not in str(place):
         return DiskFolder((Path(place) / within).absolute())
-    path, separator, options = str(place).partition("?")  # a url carries its options behind its path
+    path, separator, options = str(place).partition("?")  # the options of a URL follow its path
     return RemoteFolder("/".join(filter(None, [path.rstrip("/"), within])) + separator + options)

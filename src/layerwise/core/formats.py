@@ -1,4 +1,4 @@
-"""What files of a run are made of: JSON records and Parquet tables that carry a checksum."""
+"""File formats of a run: JSON records, and Parquet tables with a checksum."""
 
 import hashlib
 import json
@@ -17,25 +17,26 @@ def json_bytes(content: Any) -> bytes:
 
 
 def record_bytes(content: Mapping[str, Any]) -> bytes:
-    """JSON that says how a result was made, without the secrets of the urls in it."""
+    """A record as JSON bytes, with URL secrets redacted."""
     return json_bytes(redacted_record(content))
 
 
 def parse_record(data: bytes, where: str) -> dict[str, Any]:
-    """A JSON object from a file; raises RunError naming the file where it is anything else."""
+    """Parses a JSON object from a file; raises RunError with the file name if it is anything else."""
     try:
         record = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise RunError(f"{where} is damaged ({error}); make it again, or delete it") from None
+        raise RunError(f"{where} is damaged ({error}); recreate it, or delete it") from None
     if not isinstance(record, dict):
         raise RunError(f"{where} is damaged (expected an object, got {type(record).__name__}); make it again")
     return record
 
 
 def require_shape(record: Any, shape: Any, where: str) -> None:
-    """Raises RunError where a value that is there has another type than `shape` says.
+    """Raises RunError if a value has a different type than `shape` says.
 
-    A shape is a type or several, a mapping from names to shapes (names may be missing), or a list of one shape.
+    A shape is a type, a tuple of types, a mapping from names to shapes (names may be missing), or a list with one
+    shape.
     """
     if isinstance(shape, Mapping):
         require_shape(record, dict, where)
@@ -49,11 +50,11 @@ def require_shape(record: Any, shape: Any, where: str) -> None:
     elif not isinstance(record, shape) or (isinstance(record, bool) and shape is not bool):
         kinds = shape if isinstance(shape, tuple) else (shape,)
         names = " or ".join(getattr(kind, "__name__", str(kind)) for kind in kinds)
-        raise RunError(f"{where} is damaged (expected {names}, got {type(record).__name__}); make it again")
+        raise RunError(f"{where} is damaged (expected {names}, got {type(record).__name__}); recreate it")
 
 
 def parquet_bytes(table: Any) -> bytes:
-    """An Arrow table as a Parquet file that carries a checksum of all its bytes in its footer."""
+    """An Arrow table as a Parquet file whose footer contains a checksum of all its bytes."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -67,7 +68,7 @@ def parquet_bytes(table: Any) -> bytes:
 
 
 def checksum_around(data: bytes, place: int) -> bytes:
-    """The checksum of a file with zeros in the place of the checksum."""
+    """The checksum of a file, computed with zeros in place of the checksum itself."""
     digest = hashlib.blake2b(data[:place], digest_size=len(NO_CHECKSUM) // 2)
     digest.update(NO_CHECKSUM)
     digest.update(data[place + len(NO_CHECKSUM) :])
@@ -75,23 +76,23 @@ def checksum_around(data: bytes, place: int) -> bytes:
 
 
 def require_checksum(data: bytes, where: str, *, older: bool = False) -> None:
-    """Raises RunError where a Parquet file's bytes are not those that were written.
+    """Raises RunError if a Parquet file has changed since it was written.
 
-    With `older`, a file without a checksum, as earlier versions wrote, is let through.
+    With `older`, a file without a checksum is accepted, since earlier versions wrote none.
     """
     mark_offset = data.rfind(CHECKSUM_MARK)
     offset = mark_offset + len(CHECKSUM_MARK)
     if mark_offset < 0 and not older:
-        raise RunError(f"{where} has no checksum: it is damaged, or of an earlier layerwise; make it again")
+        raise RunError(f"{where} has no checksum: it is damaged, or was written by an earlier layerwise; recreate it")
     if mark_offset >= 0 and checksum_around(data, offset) != data[offset : offset + len(NO_CHECKSUM)]:
-        raise RunError(f"{where} is damaged (its checksum differs); make it again in another folder")
+        raise RunError(f"{where} is damaged (checksum mismatch); repeat the run in another folder")
 
 
 def read_parquet(data: bytes, where: str) -> Any:
-    """A Parquet file's bytes as an Arrow table; raises RunError naming the file where they are none.
+    """Reads Parquet bytes as an Arrow table; raises RunError with the file name if they cannot be read.
 
-    Not pq.read_table: it lets a thread of Arrow hold on to our bytes, and a thread that gives them back while Python
-    ends brings the whole process down.
+    pq.read_table is avoided: an Arrow thread keeps a reference to our bytes, and releasing it while Python shuts
+    down crashes the process.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -100,4 +101,4 @@ def read_parquet(data: bytes, where: str) -> Any:
         with pq.ParquetFile(pa.BufferReader(data), pre_buffer=False) as file:
             return file.read(use_threads=False)
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise RunError(f"{where} cannot be read ({error}); make it again") from None
+        raise RunError(f"{where} cannot be read ({error}); recreate it") from None

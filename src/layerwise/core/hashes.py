@@ -1,9 +1,9 @@
-"""Hashes of large files: computed once, then found again by path, size and time; the hub's own where it names them.
+"""Hashes of large files: computed once and cached by path, size and time; for hub files, taken from the blob name.
 
-A file in the hub's cache is a link to a blob that is named by its SHA-256, so nothing has to be read. Any other file is
-read once; its hash is kept in a small file of its own under the cache folder, so that processes that start together
-need no lock. It is found again by path, size, inode and both times of change; a file that was changed within the last
-seconds is hashed, but not remembered: a second change could leave all of them as they are.
+A file in the hub's cache links to a blob named after its SHA-256, so it need not be read. Any other file is
+read once; its hash is stored in its own small file in the cache folder, so that processes started together
+need no lock. The cache key is path, size, inode, mtime and ctime. A file changed within the last
+seconds is hashed but not cached: a second change could leave the key unchanged.
 """
 
 import hashlib
@@ -22,31 +22,31 @@ CACHE_VARIABLE = "LAYERWISE_CACHE"
 SHA256 = re.compile(r"[0-9a-f]{64}")
 SECONDS_UNTIL_SETTLED = 2.0
 
-Known = Mapping[str, str]  # hashes that another process found, by path, size and time
+Known = Mapping[str, str]  # hashes computed by another process, by path, size and time
 
 
 def cache_folder() -> Path:
-    """Where layerwise keeps what it can compute again: $LAYERWISE_CACHE, else the user's cache folder."""
+    """The cache folder: $LAYERWISE_CACHE, or a folder in the user's cache."""
     default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "layerwise"
     return Path(os.environ.get(CACHE_VARIABLE) or default)
 
 
 def file_hash(path: Path, known: Known | None = None) -> str:
-    """The SHA-256 of a file's bytes. `known` are hashes that were handed over; they count while size and time agree."""
+    """The SHA-256 of a file. `known` holds hashes passed on by another process, used if size and time match."""
     blob = path.resolve()
     if blob.parent.name == "blobs" and SHA256.fullmatch(blob.name):
-        return blob.name  # as the hub's cache keeps large files
+        return blob.name  # how the hub's cache names large files
     if known and (known_hash := known.get(identity_of(blob))):
         return known_hash
     stat = blob.stat()
-    changed = max(stat.st_mtime, stat.st_ctime)  # a copy may bear the time of its original
+    changed = max(stat.st_mtime, stat.st_ctime)  # a copy may keep the mtime of the original
     if time.time() - changed <= SECONDS_UNTIL_SETTLED:
         return sha256_of(blob)
     return _hash_once(blob, f"{identity_of(blob)}\0{stat.st_ctime_ns}\0{stat.st_ino}")
 
 
 def identity_of(path: Path) -> str:
-    """What tells processes that see the same files whether they mean the same one: its path, size and time."""
+    """Identifies a file across processes by path, size and time."""
     stat = path.stat()
     return f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}"
 
@@ -60,8 +60,8 @@ def _hash_once(path: Path, identity: str) -> str:
         if SHA256.fullmatch(cached := cache_file.read_text(encoding="ascii").strip()):
             return cached
     digest = sha256_of(path)
-    if identity.startswith(f"{identity_of(path)}\0"):  # else it changed while it was read
-        with suppress(OSError, InputError):  # a cache that cannot be written only costs time
+    if identity.startswith(f"{identity_of(path)}\0"):  # otherwise it changed while being read
+        with suppress(OSError, InputError):  # without a writable cache this is only slower
             write_atomically(cache_file, digest.encode())
     return digest
 

@@ -1,4 +1,4 @@
-"""Outputs: which files and folders a verb may write, so that nothing of the user's is lost."""
+"""Outputs: which files and folders a verb may write, so that no user file is lost."""
 
 import json
 import os
@@ -14,14 +14,14 @@ from layerwise.core.files import HOST, TEMPORARY, DiskFolder, Folder, open_folde
 
 
 def named(path: str | Path) -> Path:
-    """The path; an empty name, such as that of an unset variable, is not the current folder."""
+    """The path; raises if it is empty, as from an unset variable, instead of using the current folder."""
     if not str(path).strip():
-        raise InputError("the name of the output is empty (an unset variable?); name a file or folder")
+        raise InputError("the output name is empty (an unset variable?); pass a file or folder")
     return Path(path)
 
 
 def require_writable(folder: Path) -> None:
-    """Raises unless files can be written into the folder, or it can be made. Leaves no trace."""
+    """Raises unless the folder is writable or can be created. Leaves nothing behind."""
     for candidate in (folder, *folder.parents):
         if candidate.is_dir():
             try:
@@ -37,40 +37,42 @@ def require_writable(folder: Path) -> None:
 def require_new_file(
     path: str | Path, *, overwrite: bool = False, ours: Callable[[bytes], bool] = lambda start: False
 ) -> Path:
-    """The path, if a file can be written there and nothing of the user's is lost; raises before anything is computed.
+    """The path, if a file can be written there without losing user data; raises before anything is computed.
 
-    An existing file is replaced only with `overwrite`, or where `ours` recognises its first 4096 bytes.
+    An existing file is replaced only with `overwrite`, or if `ours` recognises its first 4096 bytes.
     """
     absolute = named(path).absolute()
     if absolute.is_dir():
-        raise InputError(f"{path} is a folder; name a file in it, such as {Path(path) / 'FILE'}")
+        raise InputError(f"{path} is a folder; pass a file in it, such as {Path(path) / 'FILE'}")
     require_writable(absolute.parent)
     if not os.path.lexists(absolute):
         return Path(path)
     if not absolute.is_file():
-        raise InputError(f"{path} is not an ordinary file; name another")
+        raise InputError(f"{path} is not a regular file; choose another")
     with absolute.open("rb") as file:
         if not overwrite and not ours(file.read(4096)):
-            raise InputError(f"{path} exists already; pass --overwrite (overwrite=True) to replace it, or name another")
+            raise InputError(
+                f"{path} already exists; pass --overwrite (overwrite=True) to replace it, or choose another name"
+            )
     return Path(path)
 
 
 def require_folder(place: str | Path, name: str) -> Folder:
-    """The folder, if a file can be written there under that name; raises before anything is computed."""
+    """The folder, if a file of that name can be written there; raises before anything is computed."""
     folder = open_folder(place)
     if isinstance(folder, DiskFolder):
         require_writable(folder.path)
         if (folder.path / name).is_dir():
-            raise InputError(f"{folder.path / name} is a folder; name another folder")
+            raise InputError(f"{folder.path / name} is a folder; choose another output folder")
     return folder
 
 
 def require_record(place: str | Path, name: str, keys: Iterable[str]) -> Folder:
-    """The folder, if a JSON record can be written there under that name; a file with other keys is the user's."""
+    """The folder, if a JSON record of that name can be written there; an existing file with other keys is not ours."""
     folder = require_folder(place, name)
     data = folder.read(name)
     if data is not None and not has_keys(data, keys):
-        raise RunError(f"{name} in {folder} was not written by layerwise; move it away, or pass another folder")
+        raise RunError(f"{name} in {folder} was not written by layerwise; move it, or choose another folder")
     return folder
 
 
@@ -83,7 +85,7 @@ def has_keys(data: bytes, keys: Iterable[str]) -> bool:
 
 
 def delete_left_behind(path: Path) -> None:
-    """Deletes half-written files in a marked folder whose writer, a process of this machine, is gone."""
+    """Deletes partial files in a run folder whose writer, a process on this machine, has ended."""
     for directory, _, names in os.walk(path):  # does not follow links
         for name in names:
             half_written = TEMPORARY.fullmatch(name)
@@ -92,12 +94,12 @@ def delete_left_behind(path: Path) -> None:
 
 
 def owner() -> dict[str, Any]:
-    """This process, so that another can tell whether it still runs."""
+    """Identifies this process, so that another can tell whether it is still running."""
     return {"host": HOST, "pid": os.getpid(), "began": psutil.Process().create_time()}
 
 
 def is_gone(process: Any) -> bool:
-    """True if that process, as `owner` described it, is known to have ended."""
+    """True if the process described by `owner` is known to have ended."""
     try:
         return process["host"] == HOST and bool(psutil.Process(process["pid"]).create_time() != process["began"])
     except psutil.NoSuchProcess:

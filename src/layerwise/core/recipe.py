@@ -1,4 +1,4 @@
-"""Readout and Recipe: which vector of a text, and what a user deploys. They know no torch."""
+"""Readout and Recipe: which vector of a text, and what a user deploys. Needs no torch."""
 
 import json
 from collections.abc import Mapping
@@ -49,17 +49,18 @@ class Readout:
     pooling: PoolingWord | Shipped = "mean"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "layer", require_count("layer", self.layer, least=0))  # a numpy number is no JSON
+        # numpy numbers cannot be written as JSON
+        object.__setattr__(self, "layer", require_count("layer", self.layer, least=0))
         require_word("norm", self.norm, (*NORMS, SHIPPED))
         require_word("tokens", self.tokens, TOKEN_CHOICES)
         require_word("pooling", self.pooling, (*POOLINGS, SHIPPED))
         if (self.norm == SHIPPED) != (self.pooling == SHIPPED):
-            raise InputError("norm and pooling are both shipped, or neither: a model ships one with the other")
+            raise InputError("norm and pooling must both be 'shipped', or neither")
 
 
 def with_norm(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The record of a readout or recipe, with the name `norm` for what files of earlier versions call `readout`."""
-    is_old_format = "readout" in record and "norm" not in record  # with both, `readout` is an unknown field
+    """Renames the field `readout` of earlier versions to `norm`."""
+    is_old_format = "readout" in record and "norm" not in record  # if both are present, `readout` is an unknown field
     return {"norm" if is_old_format and name == "readout" else name: value for name, value in record.items()}
 
 
@@ -97,12 +98,12 @@ class Recipe(Readout):
 
     @property
     def static(self) -> bool:
-        """True if token embeddings stand beside the layer."""
+        """True if token embeddings are concatenated with the layer's vector."""
         return self.transform.endswith(STATIC)
 
     @property
     def parts(self) -> tuple[tuple[Readout, str], ...]:
-        """The vectors that stand side by side in the result, each with the word of its map."""
+        """The readouts that are concatenated, each with the name of its map."""
         if not self.static:
             return ((self.readout, self.transform),)
         pooling = "mean" if self.pooling == SHIPPED else self.pooling
@@ -111,7 +112,7 @@ class Recipe(Readout):
 
     @property
     def shipped(self) -> bool:
-        """True for the model's own output, before any map of ours."""
+        """True for the model's own output, before any linear map."""
         return self.norm == SHIPPED
 
     def to_json(self) -> str:
@@ -129,7 +130,7 @@ class Recipe(Readout):
             return cls.from_record(json.loads(text), "the recipe")
         except (ValueError, RunError) as error:
             names = ", ".join(f.name for f in fields(cls))
-            raise InputError(f"not a recipe: {error}; it has the fields {names}") from None
+            raise InputError(f"not a recipe: {error}; the fields are {names}") from None
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any], where: str) -> Self:
@@ -144,7 +145,7 @@ class Recipe(Readout):
         require_shape(record, SHAPE, where)
         unknown = set(record) - {f.name for f in fields(cls)}
         if unknown or "layer" not in record:
-            problem = f"has no field {', '.join(sorted(map(repr, unknown)))}" if unknown else "needs a layer"
+            problem = f"cannot have the field {', '.join(sorted(map(repr, unknown)))}" if unknown else "needs a layer"
             raise RunError(f"{where} is damaged: a recipe {problem}")
         return cls(**record)
 
@@ -159,5 +160,5 @@ class Recipe(Readout):
         try:
             record = parse_record(path.read_bytes(), str(path))
         except (OSError, RunError) as error:
-            raise InputError(f"{path} holds no recipe ({error})") from None
+            raise InputError(f"{path} contains no recipe ({error})") from None
         return cls.from_record(record.get("recipe", record), str(path))

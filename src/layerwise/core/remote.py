@@ -11,15 +11,15 @@ from layerwise.core.display import redacted
 from layerwise.core.errors import InputError
 
 T = TypeVar("T")
-# An object store answers with an error now and then: waits between tries, in seconds.
+# Object stores fail now and then. Delays between attempts, in seconds.
 SECONDS_BETWEEN_TRIES = (0.5, 2.0, 8.0)
 
 
 @dataclass(frozen=True)
 class RemoteFolder:
-    """A folder of an object store, such as s3://bucket/run: an object appears when its upload is complete.
+    """A folder in an object store, such as s3://bucket/run. An object appears once its upload is complete.
 
-    `url` is what pyarrow understands; the endpoint of another server than Amazon's is an option in it:
+    `url` is a pyarrow URL; for a server other than Amazon's, add its endpoint as an option:
     s3://bucket/run?scheme=http&endpoint_override=host:port.
     """
 
@@ -38,7 +38,8 @@ class RemoteFolder:
         try:
             filesystem, path = FileSystem.from_uri(self.url)
         except (pa.ArrowException, ValueError, OSError) as error:
-            raise InputError(f"cannot use {self.url!r} as a folder: {error}") from None  # its own text holds the url
+            # the original message contains the URL
+            raise InputError(f"cannot use {self.url!r} as a folder: {error}") from None
         return filesystem, path.rstrip("/")
 
     def read(self, name: str) -> bytes | None:
@@ -61,7 +62,7 @@ class RemoteFolder:
         with_retries(attempt)
 
     def create(self, name: str, data: bytes) -> bool:
-        """As above; pyarrow has no conditional write, so two processes that begin together may both get True."""
+        """Creates a file. pyarrow has no conditional write, so two processes that start together may both get True."""
         if self.read(name) is not None:
             return False
         self.write(name, data)
@@ -99,7 +100,7 @@ class RemoteFolder:
 
 
 def with_retries(attempt: Callable[[], T]) -> T:
-    """What the attempt gives, tried again a few times where the store answers with an error."""
+    """Calls `attempt`, and retries a few times on errors of the store."""
     for delay in SECONDS_BETWEEN_TRIES:
         try:
             return attempt()

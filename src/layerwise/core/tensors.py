@@ -1,4 +1,4 @@
-"""Tensors and words in one safetensors file that carries a checksum of everything in it; no pickle."""
+"""Tensors and metadata in one safetensors file with a checksum; no pickle."""
 
 import hashlib
 import json
@@ -10,14 +10,14 @@ if TYPE_CHECKING:  # core can be imported without torch
 
 
 def dump_tensors(key: str, words: str, tensors: "Mapping[str, Tensor]") -> bytes:
-    """A safetensors file of CPU tensors whose header holds the words, and a checksum, under that key."""
+    """A safetensors file of CPU tensors; its header stores the metadata and a checksum under `key`."""
     from safetensors.torch import save
 
     return save(dict(tensors), metadata={key: f"{checksum(tensors, words)} {words}"})
 
 
 def parse_tensors(key: str, data: bytes) -> "tuple[str, dict[str, Tensor]]":
-    """The inverse of dump_tensors; raises ValueError with the reason where the bytes are not what was written."""
+    """The inverse of dump_tensors; raises ValueError with the reason if the bytes are damaged."""
     from safetensors import SafetensorError
     from safetensors.torch import load
 
@@ -28,17 +28,17 @@ def parse_tensors(key: str, data: bytes) -> "tuple[str, dict[str, Tensor]]":
     except (SafetensorError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(str(error)) from error
     if checksum(tensors, metadata) != expected:
-        raise ValueError("its checksum differs, or it is of an earlier layerwise")
+        raise ValueError("checksum mismatch, or written by an earlier layerwise")
     return metadata, tensors
 
 
 def has_key(key: str, data: bytes) -> bool:
-    """True if these bytes begin as a file that dump_tensors wrote under that key, damaged or not."""
+    """True if the bytes start like a file that dump_tensors wrote with that key, damaged or not."""
     return f'"{key}"'.encode() in data[8 : 8 + int.from_bytes(data[:8], "little")]
 
 
 def checksum(tensors: "Mapping[str, Tensor]", words: str) -> str:
-    """A hash of everything that such a file says: the words, and name, type, shape and numbers of each tensor."""
+    """A hash of the file's contents: the metadata, and the name, type, shape and values of each tensor."""
     import torch
 
     digest = hashlib.blake2b(words.encode(), digest_size=16)

@@ -1,1 +1,1 @@
-"""Labelled tasks: vectors of all layers from one pass, MTEB's own scoring of each layer, and what goes with what."""
+"""Labelled tasks: vectors of all layers from one pass, mteb scores of each layer, and correlations with metrics."""

@@ -1,4 +1,5 @@
-"""Which metrics go with which tasks over the layers: correlations as a description, and a test of shared bends."""
+"""Which metrics correlate with which tasks across layers: descriptive correlations, and a test on second
+differences."""
 
 import warnings
 from typing import Any
@@ -11,20 +12,20 @@ from layerwise.downstream.curves import Curve
 from layerwise.runs.table import LayerTable
 
 FEW_LAYERS = 10
-METRIC = ["metric", "rows", "tokens", "pooling"]  # what tells the curves of a scan apart
-TASK = ["metric", "tokens", "pooling", "transform"]  # and those of an eval
+METRIC = ["metric", "rows", "tokens", "pooling"]  # columns that identify a curve of a scan
+TASK = ["metric", "tokens", "pooling", "transform"]  # columns that identify a curve of an eval
 NUMBERS = {"layer", "depth", "value", "n", "skipped", "ci_low", "ci_high", "missing", "note", "level"}
 
 
 def correlations(scan: LayerTable, scored: LayerTable, *, norm: str = "raw") -> pd.DataFrame:
-    """One row per pair of a metric and a task: their correlation over the layers, and a test of their bends.
+    """One row per metric and task: their correlation across layers, and a test of their bends.
 
-    spearman, kendall and distance describe the two curves. Curves that both rise with depth correlate whether or not
-    they are related, so these have no p-value. `*_bends` correlates where the curves bend (their second differences),
-    and `*_bends_p` is a p-value that holds its level for trends and random walks (studies/correlation).
+    spearman, kendall and distance are descriptive: curves that both rise with depth correlate even if unrelated, so
+    they have no p-value. `*_bends` correlates the bends of the curves (their second differences),
+    and `*_bends_p` is a p-value that stays valid for trends and random walks (studies/correlation).
 
-    A metric is held against scores of the same norm and tokens, and of the same pooling where it has one; a metric
-    of single tokens has pooling "-" and goes with every pooling. Warns of curves that have no partner.
+    A metric is compared with scores of the same norm and tokens, and of the same pooling if it has one; a token-level
+    metric has pooling "-" and is compared with every pooling. Warns about curves without a match.
 
     Args:
         scan: the table of a scan.
@@ -35,7 +36,7 @@ def correlations(scan: LayerTable, scored: LayerTable, *, norm: str = "raw") -> 
         Columns metric, rows, tokens, pooling, task, task_pooling, transform, layers and the numbers above.
 
     Raises:
-        InputError: the tables are of different models or kinds, or share no four layers.
+        InputError: the tables are of different models or kinds, or have fewer than four layers in common.
     """
     require_one_model(scan, scored)
     metrics, tasks = curves(scan, norm, METRIC), curves(scored, norm, TASK)
@@ -63,7 +64,7 @@ def correlations(scan: LayerTable, scored: LayerTable, *, norm: str = "raw") -> 
             rows.append(named | {"layers": len(layers)} | one.correlations(two))
     if not rows:
         raise InputError(
-            f"the two tables share no four layers with norm {norm!r}, equal tokens and equal pooling: "
+            f"the two tables have fewer than four layers in common with norm {norm!r}, equal tokens and equal pooling: "
             f"the scan has {words(metrics, 2, 3)}, the eval {words(tasks, 1, 2)}"
         )
     table = pd.DataFrame(rows)
@@ -75,21 +76,21 @@ def warn(alone: set[tuple[str, ...]], fewest: int) -> None:
     if alone:
         names = ", ".join(sorted(" ".join(name) for name in alone)[:4])
         warnings.warn(
-            f"{len(alone)} curves have no partner with equal tokens and pooling and at least four layers in common, "
+            f"{len(alone)} curves have no match with equal tokens and pooling and at least four common layers, "
             f"and are left out: {names}{', ...' if len(alone) > 4 else ''}",
             stacklevel=3,
         )
     if fewest < FEW_LAYERS:
-        warnings.warn(f"only {fewest} layers: these numbers say little", stacklevel=3)
+        warnings.warn(f"only {fewest} layers in common: these correlations are unreliable", stacklevel=3)
 
 
 def words(found: dict[tuple[str, ...], Any], *places: int) -> str:
-    """Tokens and poolings that curves have, for a message."""
-    return " or ".join(sorted({"/".join(name[i] for i in places) for name in found})) or "no such readout"
+    """The tokens and poolings of curves, for a message."""
+    return " or ".join(sorted({"/".join(name[i] for i in places) for name in found})) or "no curves with this norm"
 
 
 def prepared(made: dict[tuple[object, ...], Curve], name: tuple[str, ...], curve: Any, layers: list[int]) -> Curve:
-    """The curve over these layers; what its correlations need is computed once."""
+    """The curve over these layers, from a cache."""
     key = (len(name), name, tuple(layers))
     if key not in made:
         even = len(set(np.diff(layers))) == 1
@@ -98,20 +99,22 @@ def prepared(made: dict[tuple[object, ...], Curve], name: tuple[str, ...], curve
 
 
 def require_one_model(scan: LayerTable, scored: LayerTable) -> None:
-    """A scan first, an evaluation second, of one model."""
+    """Raises unless the tables are a scan and an eval of the same model."""
     kinds = (scan.kind or "scan", scored.kind or "eval")
     if kinds != ("scan", "eval"):
         raise InputError(f"expected a scan and then an eval, got {kinds[0]} and {kinds[1]}")
     one, other = scan.model, scored.model
     if one is not None and other is not None and not one.same_as(other):
-        raise InputError(f"the scan is of {one.name}, the eval of {other.name}: different weights or tokenizers")
+        raise InputError(
+            f"the scan is of {one.name}, but the eval is of {other.name}: their weights or tokenizers differ"
+        )
     hashes = {row.model_hash for table in (scan, scored) for row in table if row.model_hash}
     if len(hashes) > 1:
-        raise InputError("the rows are of different models: their weights or tokenizers differ (column model_hash)")
+        raise InputError("the rows belong to different models: their weights or tokenizers differ (column model_hash)")
 
 
 def curves(table: LayerTable, norm: str, by: list[str]) -> dict[tuple[str, ...], "pd.Series[Any]"]:
-    """Values by layer for each setting; refuses a setting that has two values for one layer."""
+    """Values by layer for each setting; raises if a setting has several values for one layer."""
     frame = table.to_pandas()
     frame = frame[frame.norm == norm]
     found = {}
@@ -120,7 +123,7 @@ def curves(table: LayerTable, norm: str, by: list[str]) -> dict[tuple[str, ...],
             others = [c for c in part.columns if c not in NUMBERS and part[c].nunique(dropna=False) > 1]
             raise InputError(
                 f"{' '.join(map(str, name))} has several values for one layer, which differ in "
-                f"{', '.join(others) or 'nothing but the value'}; pass a table with one of them: table.where(...)"
+                f"{', '.join(others) or 'nothing but the value'}; select one of them with table.where(...)"
             )
         found[name] = part.set_index("layer").value.sort_index()
     return found

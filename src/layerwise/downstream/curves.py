@@ -1,8 +1,8 @@
-"""Correlation of two curves over the layers: three measures as dot products, and a test of whether they bend together.
+"""Correlation of two curves over layers: three measures as dot products, and a test of their second differences.
 
-A curve is one number per layer. Two curves that both rise or fall with depth correlate almost perfectly whether or not
-they have anything to do with one another, so the correlation of curves describes and is not tested. What can be tested
-is the bends: b[k] = x[k-1] - 2 x[k] + x[k+1], in which trends and random walks leave no trace (studies/correlation).
+A curve is one number per layer. Two curves that both rise or fall with depth correlate almost perfectly even if
+unrelated, so the correlation of curves is descriptive and not tested. The bends b[k] = x[k-1] - 2 x[k] + x[k+1] can be
+tested, since trends and random walks do not affect them (studies/correlation).
 """
 
 from collections.abc import Callable
@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
-SURROGATES = 250  # of each curve; twice as many per p-value
-FEWEST_LAYERS = 7  # the shortest curves for which the level of the test was simulated
+SURROGATES = 250  # per curve; twice as many per p-value
+FEWEST_LAYERS = 7  # shortest curves for which the test was simulated
 
-# ---- measures: features (..., n) -> (..., k) of unit length: a correlation is a dot product; nan where constant
+# ---- measures: features (..., n) -> (..., k) of unit length; a correlation is a dot product; NaN if constant
 
 
 def spearman(a: Array) -> Array:
@@ -51,7 +51,8 @@ MEASURES: dict[str, Callable[[Array], Array]] = {"spearman": spearman, "kendall"
 
 
 def correlation(measure: str, a: Array, b: Array) -> float:
-    """One measure of two curves (n,): Spearman, Kendall from -1 to 1, distance from 0 to 1; nan where one is flat."""
+    """One measure of two curves (n,): Spearman and Kendall from -1 to 1, distance from 0 to 1; NaN if one is
+    constant."""
     return value_of(measure, float(MEASURES[measure](a) @ MEASURES[measure](b)))
 
 
@@ -59,11 +60,11 @@ def value_of(measure: str, dot: float) -> float:
     return float(np.sqrt(max(dot, 0.0))) if measure == "distance" and dot == dot else dot
 
 
-# ---- bends, and curves with equal spectra
+# ---- bends, and surrogate curves with the same spectrum
 
 
 def bends(a: Array) -> Array:
-    """Second differences (..., n) -> (..., n - 2); zero where only rounding noise is left of a straight line."""
+    """Second differences (..., n) -> (..., n - 2); zero if only rounding error is left of a straight line."""
     found = np.diff(a, n=2, axis=-1)
     noise = 64 * np.finfo(np.float64).eps * np.abs(a).max(axis=-1, keepdims=True)
     return np.asarray(np.where(np.abs(found) <= noise, 0.0, found))
@@ -72,19 +73,19 @@ def bends(a: Array) -> Array:
 def surrogates(random: np.random.Generator, a: Array, count: int = SURROGATES) -> Array:
     """Curves with the spectrum of `a` and random phases: (..., n) -> (..., count, n).
 
-    The spectrum is that of the curve followed by its mirror image, which has no jump where the end meets the start.
+    The spectrum is that of the curve followed by its mirror image, which avoids a jump at the ends.
     """
     n = a.shape[-1]
     mean = a.mean(axis=-1, keepdims=True)
     mirrored = np.concatenate([a, np.flip(a, axis=-1)], axis=-1) - mean
     power = np.abs(np.fft.rfft(mirrored, axis=-1))[..., None, :]
     turn = np.exp(2j * np.pi * random.random((*a.shape[:-1], count, n + 1)))
-    turn[..., -1] = np.where(turn[..., -1].real > 0, 1, -1)  # the shortest wave has two phases only
+    turn[..., -1] = np.where(turn[..., -1].real > 0, 1, -1)  # the Nyquist frequency has only two phases
     return np.asarray(np.fft.irfft(power * turn, n=2 * n, axis=-1)[..., :n] + mean[..., None, :])
 
 
 def p_value(found: Any, by_chance: Array) -> Any:
-    """Share of surrogates that correlate more strongly; ties, and the pair itself, count half.  (...), (..., s)"""
+    """Fraction of surrogates with a stronger correlation; ties, and the pair itself, count half.  (...), (..., s)"""
     found, by_chance = np.abs(np.asarray(found))[..., None], np.abs(by_chance)
     rounding = 1e-9
     above = (by_chance > found + rounding).sum(axis=-1)
@@ -94,7 +95,7 @@ def p_value(found: Any, by_chance: Array) -> Any:
 
 
 def bends_test(measure: str, a: Array, b: Array, count: int = SURROGATES, seed: int = 0) -> tuple[Any, Any]:
-    """Dot product and p-value of the bends of curves (..., n): surrogates of each are held against the other."""
+    """Dot product and p-value of the bends of curves (..., n): surrogates of each are compared with the other."""
     random = np.random.default_rng(seed)
     features = MEASURES[measure]
     x, y = bends(a), bends(b)
@@ -107,7 +108,7 @@ def bends_test(measure: str, a: Array, b: Array, count: int = SURROGATES, seed: 
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """A curve with all that its correlations are made of, each made once however many curves it is held against."""
+    """A curve with cached features, so that they are computed once for many comparisons."""
 
     values: Array
     evenly_spaced: bool = True
@@ -126,7 +127,7 @@ class Curve:
         return {name: features(made) for name, features in MEASURES.items()}
 
     def correlations(self, other: "Curve") -> dict[str, float]:
-        """Each measure of the curves and of their bends, with the p-value of the bends; nan where it says nothing."""
+        """Each measure of the curves and of their bends, with the p-value of the bends; NaN if undefined."""
         found = {name: value_of(name, float(self.features[name] @ other.features[name])) for name in MEASURES}
         for name in MEASURES:
             found |= {f"{name}_bends": np.nan, f"{name}_bends_p": np.nan}

@@ -1,7 +1,7 @@
-"""A data root: labelled data on disk in the layout that mteb's own task classes read, made from plain tables.
+"""A data root: labelled data on disk in the layout that mteb's task classes read, written from plain tables.
 
-ROOT/<Task>/task.json           what it is: type, subset, how many examples, and the cap if there is one
-ROOT/<Task>/README.md           the configurations, as the hub has them
+ROOT/<Task>/task.json           type, subset, number of examples, and the cap, if any
+ROOT/<Task>/README.md           the configurations, as on the hub
 ROOT/<Task>/<config>/<split>.parquet
 """
 
@@ -32,7 +32,7 @@ from layerwise.inputs.tables import (
 from layerwise.runs.claims import MARKER, claim
 from layerwise.runs.tasks import size_words
 
-# What each type reads from a plain table.
+# The columns that each type needs in a plain table.
 COLUMNS = {
     "Classification": ("text", "label"),
     "Clustering": ("sentences", "labels"),
@@ -63,12 +63,12 @@ class LocalTask:
     folder: str
     subset: str = "default"
     examples: int = 0
-    of: int = 0  # before the cap
+    of: int = 0  # number of examples before the cap
     revision: str = ""
 
     @property
     def size(self) -> str:
-        """How many examples, in words."""
+        """The number of examples, as text."""
         return size_words(self.examples, self.of)
 
     def texts(self, splits: str = "*") -> list[str]:
@@ -80,7 +80,7 @@ class LocalTask:
         found: list[str] = []
         for path in sorted(Path(self.folder).glob(f"*/{splits}.parquet")):
             if path.parent.name == "default" != self.subset:
-                continue  # the same texts again, with a column for the language
+                continue  # the same texts again, with a language column
             for column, values in read_parquet(path.read_bytes(), str(path)).to_pandas().items():
                 if column in ("text", "sentence1", "sentence2", "sent1", "sent2"):
                     found += list(values)
@@ -99,7 +99,7 @@ def write_task(
     subset: str = "default",
     cap: int | None = None,
 ) -> LocalTask:
-    """Writes a task's folder from plain tables; `cap` keeps so many test examples, those of the smallest hashed ids."""
+    """Writes a task folder from plain tables; `cap` keeps at most that many test examples, by smallest hash."""
     if cap is not None:
         require_count("cap", cap)
     safe_name(name, "the name of a task")
@@ -120,7 +120,7 @@ def write_task(
         tables = {at: t.rename(columns={"sentence1": "sent1", "sentence2": "sent2"}) for at, t in tables.items()}
     if train is not None:
         tables[subset, "train"] = train[list(COLUMNS[kind])]
-    if subset != "default":  # some classes read a configuration a language, others one with a column for it
+    if subset != "default":  # some task classes read one configuration per language, others one with a language column
         tables |= {("default", split): table.assign(lang=subset) for (_, split), table in tables.items()}
     folder = root / name
     claim_task(folder)
@@ -134,7 +134,7 @@ def write_task(
 
 
 def claim_task(folder: Path) -> None:
-    """Marks a new folder as a prepared task, or goes on with one; those of the first version have task.json alone."""
+    """Marks a new folder as a prepared task, or continues one; tasks of the first version have only task.json."""
     made = DiskFolder(folder)
     require_writable(folder)
     if made.read(MARKER) is not None or not has_keys(made.read("task.json") or b"", ("name", "type", "revision")):
@@ -153,28 +153,28 @@ def content_hash(folder: Path) -> str:
 
 
 def listed_tables(folder: Path) -> list[str]:
-    """Configuration and split of each table, such as default/test, as README.md lists them for mteb."""
+    """Configuration and split of each table, such as default/test, as listed in README.md for mteb."""
     text = (DiskFolder(folder).read("README.md") or b"").decode(errors="replace")
     listed = [
         (safe_name(config, "a configuration"), safe_name(split, "a split"))
         for config, split in re.findall(r"^    path: (.*)/(.*)\.parquet$", text, re.MULTILINE)
     ]
     if not listed or not text.startswith(readme(listed)):
-        raise RunError(f"{folder / 'README.md'} is not the one that `layerwise data` wrote; prepare the task again")
+        raise RunError(f"{folder / 'README.md'} was not written by `layerwise data`; prepare the task again")
     return [f"{config}/{split}" for config, split in listed]
 
 
 def read_root(root: Path) -> dict[str, LocalTask]:
-    """All tasks of a data root, by name."""
+    """All tasks in a data root, by name."""
     tasks = [read_task(path.parent) for path in sorted(root.glob("*/task.json"))]
     found = {task.name: task for task in tasks}
     if not found:
-        raise InputError(f"{root} holds no prepared task; make one with `layerwise data {root} NAME --type ...`")
+        raise InputError(f"{root} contains no prepared task; create one with `layerwise data {root} NAME --type ...`")
     return found
 
 
 def read_task(folder: Path) -> LocalTask:
-    """The task of a folder; raises where its record is damaged, or its tables are not those that were prepared."""
+    """Reads the task in a folder; raises if its record is damaged or its tables were changed."""
     where = str(folder / "task.json")
     record = parse_record(DiskFolder(folder).read("task.json") or b"", where)
     require_shape(record, {f.name: f.type for f in fields(LocalTask)}, where)
@@ -188,7 +188,7 @@ def read_task(folder: Path) -> LocalTask:
         raise RunError(f"{where}: type {task.type!r} is not one of {', '.join(COLUMNS)}")
     if content_hash(folder) != task.revision:
         names = ", ".join(f"{name}.parquet" for name in listed_tables(folder))
-        changed = f"tables in {folder} ({names}) were changed after they were prepared"
+        changed = f"the tables in {folder} ({names}) were changed after the task was prepared"
         raise RunError(f"{changed}; run `layerwise data` again")
     return task
 
@@ -199,16 +199,20 @@ def require_columns(name: str, kind: str, test: pd.DataFrame, train: pd.DataFram
     for table in (test, *([] if train is None else [train])):
         if lacking := [column for column in wanted if column not in table]:
             has = ", ".join(map(str, table.columns))
-            raise InputError(f"{name}: a {kind} table needs {', '.join(wanted)}; {', '.join(lacking)} not among {has}")
+            raise InputError(
+                f"{name}: a {kind} table needs {', '.join(wanted)}; missing {', '.join(lacking)}, found {has}"
+            )
     for column in ("positive", "negative") if kind in ("Reranking", "Retrieval") else ():
         if any(isinstance(value, str) or not hasattr(value, "__len__") for value in test[column]):
-            raise InputError(f"{name}: {column} must hold lists of texts; use .jsonl or .parquet, which have lists")
+            raise InputError(
+                f"{name}: {column} must contain lists of texts; use .jsonl or .parquet, which support lists"
+            )
     if kind == "Classification" and train is None:
         raise InputError(f"{name}: Classification needs a train table as well")
 
 
 def checked(where: str, kind: str, table: pd.DataFrame) -> pd.DataFrame:
-    """The table with texts as texts and numbers as numbers; a cell that is neither is told by its row."""
+    """Converts columns to text or numbers; errors name the row."""
     found: dict[str, Any] = {}
     for column in ("text", "label") if kind == "Clustering" and "text" in table else COLUMNS[kind]:
         if kind in ("STS", "PairClassification") and column in ("score", "labels"):
@@ -223,7 +227,9 @@ def checked(where: str, kind: str, table: pd.DataFrame) -> pd.DataFrame:
             found[column] = text_column(table, column, where)
     for row, label in enumerate(found["labels"] if kind == "PairClassification" else (), start=1):
         if label not in (0, 1):
-            raise InputError(f"{where}, row {row}: labels must be 1 where the two mean the same, else 0, not {label!r}")
+            raise InputError(
+                f"{where}, row {row}: labels must be 1 if the two texts mean the same, otherwise 0, not {label!r}"
+            )
     return table.assign(**{name: pd.Series(cells, index=table.index) for name, cells in found.items()})
 
 
@@ -232,9 +238,9 @@ def require_texts(cells: Sequence[Any], name: str, where: str) -> list[str]:
 
 
 def class_numbers(labels: Sequence[Any]) -> dict[Any, Any]:
-    """What stands for each class: whole numbers that a file holds as texts become numbers, and so do two classes.
+    """The label of each class: whole numbers stored as text become numbers, and so do two classes.
 
-    mteb's average precision of two classes reads numbers. All other classes keep their names.
+    mteb's average precision for two classes needs numbers. All other classes keep their names.
     """
     names = sorted(set(labels), key=str)
     if all(is_whole(name) for name in names):
@@ -247,7 +253,7 @@ def count_examples(kind: str, test: pd.DataFrame) -> int:
 
 
 def capped(kind: str, test: pd.DataFrame, cap: int | None) -> pd.DataFrame:
-    """At most `cap` examples (of each set, for clustering), those whose hashed content is smallest: never a prefix."""
+    """At most `cap` examples (per set, for clustering), chosen by smallest content hash, not by order."""
     if cap is None:
         return test
     if kind != "Clustering":
@@ -267,7 +273,7 @@ def as_plain(value: Any) -> Any:
 
 
 def retrieval_tables(test: pd.DataFrame, *, top_ranked: bool) -> dict[tuple[str, str], pd.DataFrame]:
-    """Queries, one corpus of all candidates, what is relevant, and for reranking each query's own candidates."""
+    """Queries, one corpus of all candidates, relevance judgements, and for reranking the candidates of each query."""
     ids: dict[str, str] = {}
     relevant, ranked = [], []
     for number, row in enumerate(test.itertuples(index=False)):
@@ -291,7 +297,7 @@ def retrieval_tables(test: pd.DataFrame, *, top_ranked: bool) -> dict[tuple[str,
 
 
 def readme(tables: list[tuple[str, str]]) -> str:
-    """The YAML head by which the data sets library finds configurations and splits."""
+    """The YAML header in which the datasets library finds configurations and splits."""
     lines = ["---", "configs:"]
     for config in dict.fromkeys(config for config, _ in tables):
         lines += [f"- config_name: {config}", "  data_files:"]

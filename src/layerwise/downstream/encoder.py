@@ -1,4 +1,4 @@
-"""The encoder that mteb sees: one recipe, as a view over the vector store; maps are put on as vectors are read."""
+"""The encoder passed to mteb: reads one recipe's vectors from the store and applies its map."""
 
 import hashlib
 import re
@@ -17,12 +17,12 @@ from layerwise.downstream.vectors import VectorStore
 from layerwise.maps.fitted import AnyRecipe, FittedRecipe, plain_recipe
 from layerwise.maps.linear import LinearMap, fit_maps, side_by_side
 
-StoreFor = Callable[[str, str, int | None], VectorStore]  # prompt, role, longest input if not the usual -> store
+StoreFor = Callable[[str, str, int | None], VectorStore]  # prompt, role, max_length (None: default) -> store
 
 
 @dataclass
 class RecipeVectors:
-    """Vectors of a recipe from the store. A plain one's map is fitted on `fit` when first needed, and never stored."""
+    """Vectors of a recipe from the store. The map of a plain recipe is fitted to `fit` on first use, and not stored."""
 
     stores: StoreFor
     asked: AnyRecipe
@@ -51,7 +51,7 @@ class RecipeVectors:
 
 
 def make_encoder(vectors: RecipeVectors, *, name: str, revision: str, prompts: dict[str, str]) -> Any:
-    """An mteb encoder for one recipe. Prompts are put before the texts, by mteb's own rules of which applies."""
+    """An mteb encoder for one recipe. Prompts are prepended according to mteb's rules."""
     from mteb.models import ModelMeta
     from mteb.models.abs_encoder import AbsEncoder
 
@@ -78,21 +78,21 @@ def make_encoder(vectors: RecipeVectors, *, name: str, revision: str, prompts: d
 
 
 def model_name(name: str) -> str:
-    """mteb wants organisation/model; a folder becomes local/<its name>."""
+    """mteb expects organisation/model; a folder becomes local/<its name>."""
     parts = [part for part in name.split("/") if part not in ("", ".", "..")]
     return "/".join(parts) if len(parts) == 2 and not name.startswith(("/", ".")) else f"local/{parts[-1]}"
 
 
 def one_part(revision: str) -> str:
-    """A revision as one part of a path: mteb names a folder after it, and a model's own config may say anything."""
+    """A revision as a safe path component: mteb names a folder after it, and it may come from an untrusted config."""
     return re.sub(r"[^\w.-]", "-", revision).lstrip(".")[:100] or "main"
 
 
 def experiment(given: AnyRecipe) -> dict[str, Any]:
-    """What tells this layer's results from the others' in mteb's folders: layer_6, or layer_6 with what is unusual."""
+    """Settings that name this recipe's results in mteb's folders: the layer, and everything that is not default."""
     recipe = plain_recipe(given)
     usual, asked = asdict(Recipe(recipe.layer)), asdict(recipe)
-    if recipe.prompt:  # it becomes part of a folder's name
+    if recipe.prompt:  # it becomes part of a folder name
         asked["prompt"] = hashlib.blake2b(recipe.prompt.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
     if isinstance(given, FittedRecipe) and given.maps:
         asked["map"] = given.identity[:12]

@@ -1,4 +1,4 @@
-"""Encoding: texts that have no vectors yet go through the model, shard by shard, by any engine, into the store."""
+"""Encodes texts that have no vectors yet, shard by shard with any engine, into the store."""
 
 import json
 from collections.abc import Sequence
@@ -17,14 +17,14 @@ from layerwise.passes.vectors import pooled_vectors
 
 @dataclass
 class Tally:
-    """The state of a shard whose vectors are in a file of their own: how many texts, and which."""
+    """The state of a shard whose vectors are in a separate file: how many texts, and which."""
 
     count: int = 0
     keys: int = 0
 
     @property
     def missing(self) -> list[str]:
-        return []  # a vector is owed to every text
+        return []  # every text needs a vector
 
     def merge(self, other: Self) -> None:
         self.count, self.keys = self.count + other.count, self.keys + other.keys
@@ -37,18 +37,18 @@ class Tally:
         try:
             return cls(**json.loads(data))
         except (ValueError, TypeError):
-            raise InputError("this is no tally of a shard") from None
+            raise InputError("not a shard tally") from None
 
     def holds(self, count: int, keys: int) -> bool:
         return (self.count, self.keys) == (count, keys)
 
     def leave_out(self, items: Sequence[Item]) -> None:
-        assert not items, "nobody allowed it"
+        assert not items, "leaving out texts is not allowed here"
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """All that decides a segment's bytes but its texts; plain data, so it travels."""
+    """Everything that affects a segment besides its texts; plain data that can be sent to workers."""
 
     kind: VectorKind
     precision: str
@@ -71,10 +71,10 @@ class Encoding:
 
 
 def fill(engine: Engine, encoding: Encoding, store: VectorStore, parts: Sequence[Sequence[str]]) -> None:
-    """Puts a segment for each part into the store.
+    """Adds one segment per part to the store.
 
-    What an engine keeps for itself meanwhile is not needed afterwards, nor that of a run that was killed: the segments
-    that are there tell which texts are done.
+    Checkpoints of the engine, including those of a killed run, are not needed afterwards: the existing segments show
+    which texts are done.
     """
     checkpoint = Checkpoint(DiskFolder(store.folder), Tally.parse, every=float("inf"))
     checkpoint.forget()
@@ -88,6 +88,6 @@ def fill(engine: Engine, encoding: Encoding, store: VectorStore, parts: Sequence
 
 
 def filling(engine: Engine, encoding: Encoding, store: VectorStore) -> VectorStore:
-    """The store, which from now on has missing texts computed by the engine."""
+    """The store, with missing texts computed by the engine from now on."""
     store.fill = partial(fill, engine, encoding, store)
     return store

@@ -1,4 +1,4 @@
-"""What an evaluation will take: tasks, texts, forward passes, disk; without network, before any weight is loaded."""
+"""The cost of an evaluation: tasks, texts, forward passes, disk. Needs no network and no weights."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,11 +6,11 @@ from typing import Any
 from layerwise.downstream.data_root import LocalTask
 from layerwise.downstream.tasks import TaskChoice, official_task
 
-TEXTS = ("text", "documents", "queries", "sentence")  # how mteb's statistics name what is text
+TEXTS = ("text", "documents", "queries", "sentence")  # prefixes of text fields in mteb's statistics
 
 
 def forecast_lines(tasks: Sequence[TaskChoice], readouts: int, width: int, bytes_per_number: int) -> list[str]:
-    """What scoring these tasks takes, from mteb's own statistics where data are not local. No network."""
+    """The cost of scoring these tasks, from mteb's statistics if data are not local. No network."""
     lines, texts, unique = [], 0, 0
     for choice in tasks:
         one, other = local_counts(choice.local) if choice.local else described_counts(official_task(choice.name))
@@ -20,18 +20,18 @@ def forecast_lines(tasks: Sequence[TaskChoice], readouts: int, width: int, bytes
     disk = unique * readouts * width * bytes_per_number
     lines.append(f"{len(tasks)} tasks x {readouts} readouts = {len(tasks) * readouts:,} scores")
     lines.append(f"{unique:,} forward passes, one per different text; layer by layer it would be {texts * readouts:,}")
-    lines.append(f"{disk / 1e9:,.1f} GB of vectors if all are kept (--vectors evict keeps one task at a time)")
+    lines.append(f"{disk / 1e9:,.1f} GB of vectors on disk (--vectors evict keeps only one task at a time)")
     return lines
 
 
 def local_counts(local: LocalTask) -> tuple[int, int]:
-    """Texts and different texts in a task's files."""
+    """Number of texts and of unique texts in a task's files."""
     texts = local.texts()
     return len(texts), len(set(texts))
 
 
 def described_counts(task: Any) -> tuple[int, int]:
-    """Texts and different texts of the test and train splits, by mteb's descriptive statistics."""
+    """Number of texts and of unique texts in the test and train splits, from mteb's descriptive statistics."""
     stats = task.metadata.descriptive_stats if task is not None else None
     texts = unique = 0
     for split, told in (stats or {}).items():

@@ -1,4 +1,4 @@
-"""One evaluation from its choices to its table: the store, the scoring, the rows, the record."""
+"""Runs an evaluation: vector store, scoring, rows and record."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -43,9 +43,9 @@ def run_evaluation(
     options: Mapping[str, Any] | None = None,
     on_score: Callable[[dict[str, Any]], None] = lambda told: None,
 ) -> LayerTable:
-    """Every recipe on every task, each unique text through the model once.
+    """Scores every recipe on every task; each unique text goes through the model once.
 
-    `options` is what was asked for, as plain JSON; it goes into the record.
+    `options` are the user's options as JSON, for the record.
     """
     began, network = time.monotonic(), engine.identity
     for fitted in recipes:
@@ -57,10 +57,10 @@ def run_evaluation(
         earlier_table, out, kind="eval", model=network.fingerprint, max_length=max_length, prompts=prompts or {},
         precision=precision,
     )  # fmt: skip
-    look_back()  # before the work, not after it
+    look_back()  # fail before the work, not after it
 
     def folder_of(kind: VectorKind) -> Path:
-        """Prompts and precision change scores, so they are part of the folder's name, as all of `kind` is."""
+        """The folder name includes prompts and precision, since they affect scores, like everything in `kind`."""
         return out / replace(kind, prompt=repr(given), role=precision).name()
 
     read = tuple(dict.fromkeys(readout for recipe in recipes for readout, _ in plain_recipe(recipe).parts))
@@ -108,42 +108,44 @@ def run_evaluation(
         raise RunError(
             f"{len(failed)} of {len(tasks)} tasks failed: {told_tasks}. "
             + (f"All other scores are in {out}; " if found else "")
-            + "run the same command again to try these again"
+            + "run the same command again to retry them"
         )
     return table
 
 
 def earlier_table(out: Path, **now: Any) -> LayerTable | None:
-    """What earlier calls left in this folder; raises where their scores could be taken for those of this call."""
+    """The table of earlier calls in this folder; raises if it was made with other settings."""
     if not (out / TABLE_FILE).exists():
         return None
     earlier = LayerTable.load(out)
     known = earlier.model
     then = {name: earlier.run.get(name) for name in now} | {"model": known.fingerprint if known else None}
     if differing := [name for name, value in now.items() if then[name] != value]:
-        what = ", ".join(f"{name} {then[name]}, not {now[name]}" for name in differing)
-        raise InputError(f"{out} holds the table of another run ({what}); choose another folder with --out")
+        what = ", ".join(f"{name} is {then[name]} there, not {now[name]}" for name in differing)
+        raise InputError(f"{out} contains the table of another run ({what}); choose another folder for --out")
     return earlier
 
 
 def with_earlier(table: LayerTable, earlier: LayerTable | None) -> LayerTable:
-    """The rows of this call, and before them those of earlier calls into this folder."""
+    """The rows of earlier calls in this folder, followed by those of this call."""
     if earlier is None:
         return table
-    length = earlier.run.get("max_length") or 0  # earlier versions recorded it for the whole run
+    length = earlier.run.get("max_length") or 0  # earlier versions recorded it once per run
     hashes = {(row.metric, row.data_hash) for row in table}
     tasks_now = {row.metric for row in table}
     known = [
         replace(row, max_length=row.max_length or length)
         for row in earlier
-        if row.metric not in tasks_now or (row.metric, row.data_hash) in hashes  # else the task's data have changed
+        # otherwise the task's data have changed
+        if row.metric not in tasks_now or (row.metric, row.data_hash) in hashes
     ]
-    # What comes again keeps its place, also where another version of mteb scores it now.
+    # A repeated row replaces the earlier one in place, even if another mteb version scored it.
     rows = {replace(row, settings_hash="").identity: row for row in (*known, *table)}
     tasks = {**earlier.run.get("tasks", {}), **table.run["tasks"]}
     failed = {name: why for name, why in earlier.run.get("failed", {}).items() if name not in table.run["tasks"]}
     run = {**table.run, "tasks": tasks, "failed": failed | table.run["failed"]}
-    if "options" in run and set(tasks) != set(table.run["tasks"]):  # the command for this folder names them all
+    # the recorded command lists all tasks of this folder
+    if "options" in run and set(tasks) != set(table.run["tasks"]):
         run["options"] = {**run["options"], "tasks": list(tasks)}
     return LayerTable(tuple(rows.values()), run)
 
@@ -181,14 +183,14 @@ def layer_score(
 
 
 def fit_word(recipe: Recipe, fit: tuple[str, ...] | Literal["task"]) -> str:
-    """What a plain recipe's map was fitted on, as rows say it."""
+    """What the map of a plain recipe was fitted on, as stored in rows."""
     if recipe.transform == "none":
         return ""
     return fit if isinstance(fit, str) else fingerprint_of_texts(fit)
 
 
 def task_record(task: TaskChoice, found: Sequence[dict[str, Any]]) -> TaskRecord:
-    """What run.json says of a task; its score is known where one of its scores was found."""
+    """What run.json records about a task; its score name is known if the task was scored."""
     score = next((str(told["metric"]) for told in found if told["task"] == task.name), "")
     if task.local is None:
         return TaskRecord(task.type, score)

@@ -1,4 +1,4 @@
-"""Scoring: mteb scores each recipe on each task, in processes of one thread, and what is done is not done again."""
+"""Scoring: mteb scores each recipe on each task, in single-threaded processes; finished scores are reused."""
 
 import hashlib
 import json
@@ -25,7 +25,7 @@ from layerwise.maps.fitted import AnyRecipe, FittedRecipe, plain_recipe
 
 @dataclass(frozen=True)
 class Scorer:
-    """All that a process needs to score any recipe on any task from the store; plain data, so it travels."""
+    """Everything a process needs to score recipes from the store; plain data that can be sent to other processes."""
 
     out: Path
     kind: VectorKind
@@ -33,11 +33,11 @@ class Scorer:
     name: str
     revision: str
     prompts: tuple[tuple[str, str], ...] = ()
-    fit: tuple[str, ...] | Literal["task"] = ()  # texts that maps are fitted on; "task": the task's own, unlabelled
+    fit: tuple[str, ...] | Literal["task"] = ()  # texts to fit maps on; "task": the task's own texts, without labels
 
     def path(self, task: TaskChoice, asked: AnyRecipe) -> Path:
         data, recipe = task.local.revision if task.local else "hub", plain_recipe(asked)
-        name = safe_name(tensor_name(recipe), "the readout of a recipe")  # a recipe's file may say anything
+        name = safe_name(tensor_name(recipe), "the readout of a recipe")  # a recipe file may contain anything
         if recipe != Recipe(**asdict(recipe.readout)):
             map_of: Any = self.fit if recipe.transform != "none" else ()
             if isinstance(asked, FittedRecipe) and asked.maps:
@@ -47,7 +47,7 @@ class Scorer:
         return self.out / "scores" / task.name / f"{name}-{data}.json"
 
     def done(self, task: TaskChoice, recipe: AnyRecipe) -> dict[str, Any] | None:
-        """The score, if it was computed before, on the same data and with the same versions of mteb and datasets."""
+        """The saved score, if it was computed on the same data with the same versions of mteb and datasets."""
         try:
             found: Any = json.loads(self.path(task, recipe).read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError):
@@ -93,13 +93,13 @@ class Scorer:
 
 
 def made_with(task: TaskChoice) -> dict[str, str]:
-    """What decides a score beside vectors and recipe: the data, and the code that scores."""
+    """What affects a score besides vectors and recipe: the data, and the versions of the scoring code."""
     return {"data": data_revision(task), "mteb": version("mteb"), "datasets": version("datasets")}
 
 
 @cache
 def quick_columns() -> Any:
-    """A class of data sets that read a column at once, and so do those selected from them."""
+    """A Dataset class whose columns are read as lists, also after select()."""
     from datasets import Dataset
 
     class QuickColumns(Dataset):  # type: ignore[misc]
@@ -114,10 +114,10 @@ def quick_columns() -> Any:
 
 
 def columns_as_lists(loaded: Any) -> Any:
-    """What a task loaded, with data sets whose columns are read at once.
+    """Converts loaded data sets so that their columns are read as lists.
 
-    mteb goes over labels row by row, which takes far longer than scoring. These are copies for this task alone: the
-    class of the datasets library, and all data sets of others, stay as they are.
+    mteb reads labels row by row, which takes far longer than scoring. Only copies for this task are changed; the
+    datasets library itself is not.
     """
     from datasets import Dataset
 
@@ -135,7 +135,7 @@ def columns_as_lists(loaded: Any) -> Any:
 
 @contextmanager
 def cache_of_its_own(task: TaskChoice, folder: Path) -> Iterator[None]:
-    """Local data are cached by content: the usual cache goes by a folder's name and would serve an older table."""
+    """Caches local data by content: the default cache uses the folder name and could return an outdated table."""
     import datasets
 
     usual = datasets.config.HF_DATASETS_CACHE
@@ -151,21 +151,21 @@ _LOADED: dict[TaskChoice, Any] = {}
 
 
 def loaded_task(choice: TaskChoice) -> Any:
-    """A fresh task object over data that this process loads once."""
+    """A new task object; its data are loaded once per process."""
     task = make_task(choice)
     if choice not in _LOADED:
         _LOADED.clear()  # one data set at a time
         task.load_data()
         _LOADED[choice] = task.dataset
     task.dataset, task.data_loaded = columns_as_lists(_LOADED[choice]), True
-    for name in ("evaluator", "_compute_metrics"):  # clustering makes data sets of its own, and hands them to these
+    for name in ("evaluator", "_compute_metrics"):  # clustering tasks create further data sets and pass them to these
         if callable(usual := getattr(task, name, None)):
             setattr(task, name, partial(with_lists, usual))
     return task
 
 
 def with_lists(usual: Callable[..., Any], *given: Any, **options: Any) -> Any:
-    """The call, with columns read at once in all data sets and columns that it is given."""
+    """Calls the function with all data sets and columns converted to lists."""
     import datasets
 
     column = getattr(datasets, "Column", list)  # before version 4, a column was a list
@@ -175,7 +175,7 @@ def with_lists(usual: Callable[..., Any], *given: Any, **options: Any) -> Any:
 
 @dataclass
 class Outcome:
-    """What came of recipes on a task: scores, those whose texts lack vectors, and why the first that failed did."""
+    """The outcome of scoring recipes on a task: scores, recipes without vectors, and the first error."""
 
     scored: dict[AnyRecipe, dict[str, Any]] = field(default_factory=dict)
     missed: list[AnyRecipe] = field(default_factory=list)
@@ -183,18 +183,18 @@ class Outcome:
 
 
 def score_task(scorer: Scorer, task: TaskChoice, recipes: Sequence[AnyRecipe], stores: StoreFor) -> Outcome:
-    """Each recipe on the task; one that fails stops no other, as where only the upper layers overflow."""
+    """Scores each recipe on the task; a failure does not stop the others, since often only upper layers overflow."""
     found = Outcome()
     for recipe in recipes:
         try:
             found.scored[recipe] = scorer.score(task, recipe, stores)
         except VectorsMissing:
             found.missed.append(recipe)
-        except LayerwiseError:  # ours: the next recipe would meet it as well
+        except LayerwiseError:  # our own errors affect every recipe
             raise
-        except Exception as error:  # of the data or of mteb
+        except Exception as error:  # errors of the data or of mteb
             found.failed = found.failed or f"{type(error).__name__}: {error}"
-            if task not in _LOADED:  # its data cannot be read, and no recipe mends that
+            if task not in _LOADED:  # its data cannot be loaded, so every recipe would fail
                 break
     return found
 
@@ -209,11 +209,11 @@ def score_all(
     on_score: Callable[[dict[str, Any]], None],
     after_task: Callable[[], None] = lambda: None,
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """Scores of all recipes on all tasks, in that order, and why a task lacks some: one that fails stops no other.
+    """The scores of all recipes on all tasks, in order, and the errors by task; a failure does not stop the others.
 
-    The first recipe of a task is scored here, where texts without vectors can be computed, for all recipes at
-    once; the others in processes, which only read. One that misses a text leaves it to us. Without processes,
-    all are scored here.
+    The first recipe of a task is scored in this process, which computes missing vectors for all recipes at once. The
+    others are scored in processes that only read; recipes with missing vectors are returned to this process. Without
+    processes, all are scored here.
     """
     stores = scorer.store_for(open_store)
     found: dict[tuple[str, AnyRecipe], dict[str, Any]] = {}
@@ -230,7 +230,7 @@ def score_all(
         known = {recipe: told for recipe in recipes if (told := scorer.done(task, recipe)) is not None}
         take(task, Outcome(known))
         waiting = [recipe for recipe in recipes if recipe not in known]
-        width = processes.width  # once: a cluster may grow
+        width = processes.width  # read once, since a cluster may grow
         here = waiting[:1] if width else waiting
         take(task, score_task(scorer, task, here, stores))
         others = [] if here and task not in _LOADED else waiting[len(here) :]
@@ -243,7 +243,7 @@ def score_all(
 
 
 def score_in_process(scorer: Scorer, task: TaskChoice, recipes: Sequence[AnyRecipe]) -> Outcome:
-    """What can be scored from the store alone."""
+    """Scores what is possible from the store alone."""
     root = scorer.out / "vectors"
     stores = scorer.store_for(lambda kind: VectorStore(root, kind, None, scorer.precision, verify=False))
     return score_task(scorer, task, recipes, stores)

@@ -1,4 +1,4 @@
-"""Tasks: the paper's 32, any of mteb by name or type, and labelled data of one's own, as mteb task objects."""
+"""Tasks as mteb objects: the paper's 32, any mteb task by name or type, and your own labelled data."""
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -21,9 +21,9 @@ PAPER_32 = (
     "AskUbuntuDupQuestions", "MindSmallReranking", "SciDocsRR", "StackOverflowDupQuestions", "BIOSSES", "SICK-R",
     "STS12", "STS13", "STS14", "STS15", "STS16", "STS17", "STSBenchmark",
 )  # fmt: skip
-BENCHMARK = "MTEB(eng, v1)"  # holds them all, limited to English and the test split
+BENCHMARK = "MTEB(eng, v1)"  # contains them all, limited to English and the test split
 
-FITTED_AT_MOST = 1000  # a map hardly changes beyond
+FITTED_AT_MOST = 1000  # more texts hardly change a map
 
 OWN_SCORES = {
     "Classification": "accuracy",
@@ -37,7 +37,7 @@ OWN_SCORES = {
 
 @dataclass(frozen=True)
 class TaskChoice:
-    """One task to score on: mteb's by name, with local data where a data root has them, or one's own."""
+    """One task to score on: an mteb task, with local data if a data root has them, or your own."""
 
     name: str
     type: str
@@ -68,7 +68,7 @@ def choose_tasks(wanted: str | Sequence[str], data_root: str | Path | None = Non
 
 
 def names_of(word: str, local: Mapping[str, LocalTask]) -> list[str]:
-    """The tasks that one word means."""
+    """The names of the tasks that one item stands for."""
     if word == "all" and local:
         return list(local)
     if word == "paper32":
@@ -78,19 +78,19 @@ def names_of(word: str, local: Mapping[str, LocalTask]) -> list[str]:
             return [name for name, task in local.items() if task.type == word]
         return [name for name in PAPER_32 if benchmark_tasks()[name].metadata.type == word]
     if local and word not in local:
-        raise InputError(f"the data root has no task {word!r}; it has {', '.join(local)}")
+        raise InputError(f"the data root has no task {word!r}; it contains {', '.join(local)}")
     return [word]
 
 
 @cache
 def benchmark_tasks() -> dict[str, Any]:
-    """The tasks of the paper's benchmark by name, English and test split only; unloaded, to be copied."""
+    """The tasks of the paper's benchmark by name, English test split only; not loaded, copy before use."""
     return {task.metadata.name: task for task in require_mteb().get_benchmark(BENCHMARK).tasks}
 
 
 @cache
 def official_task(name: str) -> Any:
-    """mteb's task of that name, unloaded, or None."""
+    """The mteb task of that name, not loaded; None if there is none."""
     if name in benchmark_tasks():
         return benchmark_tasks()[name]
     try:
@@ -100,24 +100,24 @@ def official_task(name: str) -> Any:
 
 
 def data_revision(choice: TaskChoice) -> str:
-    """What tells one version of a task's data from another: a hash of local tables, or the hub's revision."""
+    """The version of a task's data: a hash of local tables, or the hub revision."""
     if choice.local:
         return choice.local.revision
     return str(official_task(choice.name).metadata.dataset.get("revision"))
 
 
 def texts_of(choice: TaskChoice) -> tuple[str, ...]:
-    """Up to a thousand different texts of the task's test set, without their labels, by hashed content."""
+    """Up to 1000 unique texts of the task's test set, without labels, chosen by hash."""
     if choice.local is None:
-        raise InputError(f"{choice.name}: maps can be fitted on a task's own texts only where they are in a data root")
+        raise InputError(f"{choice.name}: maps can be fitted on a task's own texts only if the task is in a data root")
     return tuple(sorted(set(choice.local.texts("test")), key=hash_id)[:FITTED_AT_MOST])
 
 
 def make_task(choice: TaskChoice) -> Any:
-    """A fresh mteb task object: some advance their own random state, so each scoring takes a new one."""
+    """A new mteb task object: some change their random state, so each scoring uses a new one."""
     task = deepcopy(official_task(choice.name))
     if task is None:
-        assert choice.local is not None  # choose_tasks refuses names that nobody knows
+        assert choice.local is not None  # choose_tasks rejects unknown names
         return own_task(choice.local)
     if choice.local:
         dataset = {"path": choice.local.folder, "revision": choice.local.revision}
@@ -126,7 +126,7 @@ def make_task(choice: TaskChoice) -> Any:
 
 
 def own_task(local: LocalTask) -> Any:
-    """Labelled data that mteb does not know, scored by mteb's class for its type."""
+    """A task for labelled data that mteb does not know, using mteb's class for its type."""
     from mteb.abstasks.classification import AbsTaskClassification
     from mteb.abstasks.clustering_legacy import AbsTaskClusteringLegacy
     from mteb.abstasks.pair_classification import AbsTaskPairClassification

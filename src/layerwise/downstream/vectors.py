@@ -1,7 +1,7 @@
 """The vector store: pooled vectors of all readouts of every text, written once, read by any process.
 
-A folder holds the vectors of one kind: one model, type, length and prompt. Inside, each segment is a file that is
-whole or absent and whose name carries a hash of its bytes; one that does not match is deleted and computed again.
+A folder holds the vectors of one kind: one model, dtype, length and prompt. Each segment is a file, written atomically,
+whose name contains a hash of its bytes; a segment that does not match is deleted and recomputed.
 """
 
 import hashlib
@@ -25,23 +25,23 @@ from layerwise.core.files import DiskFolder, write_json
 from layerwise.core.formats import parse_record, require_shape
 from layerwise.core.recipe import SHAPE, Readout, with_norm
 
-SEGMENT_TEXTS = 512  # also the shard of a worker, so that a small task keeps several busy
+SEGMENT_TEXTS = 512  # also the shard size of workers, so that a small task keeps several busy
 SEGMENT = re.compile(r"segment-[0-9a-f]{24}\.safetensors")
 
 
 class VectorsMissing(LayerwiseError):
-    """A text has no vectors in the store, and nobody here can compute them."""
+    """A text has no vectors in the store, and this process cannot compute them."""
 
 
 @dataclass(frozen=True)
 class VectorKind:
-    """Everything that decides a text's vectors but the text: no vector of one kind is ever served for another."""
+    """Everything that affects a text's vectors except the text itself; kinds are never mixed."""
 
     model: str  # fingerprint of weights and tokenizer
     dtype: str
     max_length: int
     readouts: tuple[Readout, ...]
-    prompt: str = ""  # put before each text
+    prompt: str = ""  # prepended to each text
     role: str = ""  # query, document, or neither
 
     def name(self) -> str:
@@ -49,12 +49,12 @@ class VectorKind:
         return hashlib.blake2b(told.encode(), digest_size=12).hexdigest()
 
     def serves(self, other: Self) -> bool:
-        """True if a store of this kind holds all that one of the other would."""
+        """True if a store of this kind contains everything that one of the other kind would."""
         return replace(self, readouts=other.readouts) == other and set(self.readouts) >= set(other.readouts)
 
 
 def kinds_in(out: Path) -> list[VectorKind]:
-    """The kinds of all stores below a folder, as they are without prompt and role."""
+    """The kinds of all stores in a folder, without prompt and role."""
     found = []
     for path in sorted(out.glob("*/vectors/*/kind.json")):
         record = parse_record(DiskFolder(path.parent).read(path.name) or b"", str(path)) | {"prompt": "", "role": ""}
@@ -68,19 +68,19 @@ def kinds_in(out: Path) -> list[VectorKind]:
     return list(dict.fromkeys(found))
 
 
-Fill = Callable[[Sequence[Sequence[str]]], None]  # puts a segment for each of these parts into the store's folder
+Fill = Callable[[Sequence[Sequence[str]]], None]  # adds one segment per part to the store's folder
 
 
 @dataclass
 class VectorStore:
-    """Vectors of one kind. `fill` makes those of texts that are missing; without it, missing texts are an error."""
+    """Vectors of one kind. `fill` computes missing vectors; without it, missing texts raise VectorsMissing."""
 
     root: Path
     kind: VectorKind
     fill: Fill | None = None
     precision: str = "float32"
     verify: bool = True
-    forwarded: int = 0  # texts that went through the model
+    forwarded: int = 0  # number of texts that went through the model
     places: dict[bytes, tuple[Path, int]] = field(init=False, default_factory=dict)
     admitted: set[Path] = field(init=False, default_factory=set)
 
@@ -98,10 +98,11 @@ class VectorStore:
 
     def segments(self) -> list[Path]:
         found = self.folder.glob("segment-*.safetensors")
-        return sorted(path for path in found if SEGMENT.fullmatch(path.name))  # other names belong to the user
+        # files with other names belong to the user
+        return sorted(path for path in found if SEGMENT.fullmatch(path.name))
 
     def vectors(self, texts: Sequence[str], readout: Readout) -> NDArray[np.float32]:
-        """The vectors of these texts, in their order, (N, D); missing ones are computed first, for all readouts."""
+        """The vectors of these texts, in order, (N, D); missing ones are computed first, for all readouts."""
         keys = [text_key(text) for text in texts]
         missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in self.places}
         if missing:
@@ -120,7 +121,7 @@ class VectorStore:
         return found
 
     def evict(self, keep: Iterable[Path] = ()) -> None:
-        """Deletes all segments but those to keep."""
+        """Deletes all segments except those to keep."""
         kept = set(keep)
         for path in self.segments():
             if path not in kept:
@@ -140,7 +141,7 @@ class VectorStore:
                 self._admit(path)
 
     def _admit(self, path: Path) -> None:
-        """Takes a segment into the index."""
+        """Adds a segment to the index."""
         self.admitted.add(path)
         with safe_open(path, framework="np") as segment:
             keys = segment.get_tensor("keys")
@@ -156,7 +157,7 @@ def segment_file(texts: Sequence[str], found: Mapping[Readout, Tensor], precisio
 
 
 def is_whole(segment: Path) -> bool:
-    """True if its bytes are those it was written with."""
+    """True if its bytes match the hash in its name."""
     return segment.stem == f"segment-{digest(segment.read_bytes())}"
 
 

@@ -1,1 +1,1 @@
-"""Engines: map a shard function over shards, write what it leaves, resume where it stopped."""
+"""Engines: map a shard function over shards, write the results, resume after an interruption."""

@@ -1,4 +1,4 @@
-"""The local engine: one shard after the other in this process; calls without the model in processes beside it."""
+"""The local engine: runs shards one by one in this process, and calls that need no model in a process pool."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,7 +16,7 @@ from layerwise.engines.shards import AnswerT, Checkpoint, ItemT, Prefix, Product
 
 @dataclass(frozen=True)
 class LocalEngine:
-    """Does all work here, with the tool at hand."""
+    """Runs all work in this process."""
 
     tool: Any
     identity: Any
@@ -30,7 +30,8 @@ class LocalEngine:
         allow_missing: int = 0,
         report: Report = silent,
     ) -> StateT:
-        """The merged state of all shards, merged in their order: the same plan gives the same bits, resumed or not."""
+        """The state of all shards, merged in order, so that the same plan gives bit-identical results, resumed or
+        not."""
         prefix = Prefix(checkpoint, allow_missing)
         for number, shard in prefix.remaining(shards, report):
             try:
@@ -51,7 +52,7 @@ class LocalEngine:
     def _without_poison(
         self, work: Work[StateT], number: int, shard: Sequence[ItemT], report: Report, already: int, allow_missing: int
     ) -> Product[StateT]:
-        """The product of a shard, with the items left out of it that cannot be computed."""
+        """The result of a shard, without the items that fail."""
         result = attempt(work, self.tool, number, shard, report)
         if not isinstance(result, Trouble):
             return result
@@ -80,34 +81,35 @@ class LocalProcesses:
 
 @contextmanager
 def local_processes(number: int) -> Iterator[LocalProcesses]:
-    """So many processes, started when first called; none where the number is 0."""
+    """A pool of `number` processes, started on first use; none if it is 0."""
     spawn = get_context("spawn")
     child_end, parent_end = spawn.Pipe(
         duplex=False
-    )  # ours is the only writing end: it is closed when this process ends
+    )  # the only writing end is ours, so it is closed when this process ends
     with child_end, parent_end, ProcessPoolExecutor(max(1, number), spawn, start_process, (child_end,)) as pool:
         try:
             yield LocalProcesses(pool, number)
-        except BaseException:  # such as an interrupt: nobody waits for what they compute
+        except BaseException:  # such as an interrupt: their results are no longer needed
             parent_end.close()
             raise
 
 
 def start_process(from_parent: Connection) -> None:
-    """The first thing that a process does: it sees to it that it ends with its parent, and uses one thread."""
+    """Initializes a process: it exits with its parent, and uses one thread."""
     Thread(target=end_with, args=(from_parent,), daemon=True).start()
     one_thread()
 
 
 def end_with(from_parent: Connection) -> None:
-    """Ends this process when the parent's end of the pipe is closed, also when the parent was killed."""
+    """Exits when the parent's end of the pipe is closed, even if the parent was killed."""
     wait([from_parent])
     os._exit(1)
 
 
 def one_thread() -> None:
-    """One thread per process: processes share the cores. Libraries loaded later read it in the environment."""
-    import numpy  # noqa: F401  its BLAS is loaded by now, and no longer looks at the environment
+    """Limits this process to one thread, since processes share the cores. Libraries loaded later read the
+    environment."""
+    import numpy  # noqa: F401  loads its BLAS first, which reads the environment only at import
     import torch
     from threadpoolctl import threadpool_limits
 

@@ -1,4 +1,4 @@
-"""Opening an engine: what does the work, with the model at hand, here or in many processes."""
+"""Opens an engine with the model loaded: in this process, or on a Ray cluster."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,19 +28,23 @@ from layerwise.options.engine import ENGINES, Cluster
 
 @contextmanager
 def open_engine(engine: str | Cluster, model: Any, out: str | Path | None) -> Iterator[Engine]:
-    """What does the work of a scan, with the model at hand, here or in many processes."""
+    """Opens the engine that runs a scan, with the model loaded, in this process or on a Ray cluster."""
     if engine == "local":
         network = open_network(model)
         yield LocalEngine(network, network.identity())
         return
     if not isinstance(model, str | Path | ModelSpec):
-        raise InputError("workers on a cluster load the model themselves: pass a hub id, a folder or a ModelSpec")
+        raise InputError(
+            "cluster workers load the model themselves: pass a hub id, a folder or a ModelSpec, not an object"
+        )
     if out is None:
-        raise InputError("the ray engine needs --out: a folder that every node sees, or a url such as s3://bucket/run")
+        raise InputError(
+            "the ray engine needs --out: a folder that every node can access, or a URL such as s3://bucket/run"
+        )
     spec, cluster = as_spec(model), as_cluster(engine)
     worker_spec = replace(spec, name=from_anywhere(spec.name), adapter=spec.adapter and from_anywhere(spec.adapter))
     if spec.device == "auto" and not cluster.gpus_per_worker:
-        worker_spec = replace(worker_spec, device="cpu")  # Ray hides no GPU from workers that asked for none
+        worker_spec = replace(worker_spec, device="cpu")  # Ray does not hide GPUs from workers that requested none
     known_hashes = hashes_of_files(
         worker_spec.name, worker_spec.revision, read_shipped(worker_spec.name, worker_spec.revision)
     )
@@ -49,12 +53,12 @@ def open_engine(engine: str | Cluster, model: Any, out: str | Path | None) -> It
 
 
 def from_anywhere(name: str) -> str:
-    """A folder by its whole path, since a worker may be at home in another one; a hub id as it is."""
+    """The absolute path of a folder, since workers may have another working directory; a hub id unchanged."""
     return str(Path(name).absolute()) if Path(name).is_dir() else name
 
 
 def load_as(name: str, spec: ModelSpec, known: Known) -> Network:
-    """The model of a spec under the name that the user gave it: rows do not depend on who loads it."""
+    """Loads a model under the name that the user gave it, so that rows do not depend on the worker."""
     return replace(load_network(spec, known), name=name)
 
 
@@ -66,5 +70,5 @@ def as_cluster(engine: str | Cluster) -> Cluster:
 
 
 def threads_of(engine: str | Cluster) -> int:
-    """Threads of a process that works on shards, where nobody asked for a number."""
+    """The default number of threads of a process that runs shards."""
     return torch.get_num_threads() if engine == "local" else as_cluster(engine).threads

@@ -1,4 +1,4 @@
-"""Poison: items that cannot be computed, found by halving their shard, and left out where that is allowed."""
+"""Items that cannot be computed: found by halving their shard, and left out if allowed."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from layerwise.engines.shards import ItemT, Product, Report, StateT, Work
 
 @dataclass(frozen=True)
 class Trouble:
-    """What went wrong with a shard. After an error that nobody foresaw, the process that met it is not trusted."""
+    """Why a shard failed. After an unexpected error, its process is no longer trusted."""
 
     why: str
     foreseen: bool = False
@@ -19,7 +19,7 @@ class Trouble:
 def attempt(
     work: Work[StateT], tool: Any, number: int, items: Sequence[ItemT], report: Report
 ) -> Product[StateT] | Trouble:
-    """What the work makes of these items, or what went wrong: any error of theirs must leave the others unharmed."""
+    """The result for these items, or the failure; an error must not affect other items."""
     try:
         return work(tool, number, items, report)
     except Exception as error:
@@ -29,9 +29,9 @@ def attempt(
 def find_poison(
     items: Sequence[ItemT], trouble: Callable[[Sequence[ItemT]], str | None], already: int, allow_missing: int
 ) -> list[ItemT]:
-    """Of items that failed together, those that fail even alone, found by halving; raises where they are too many.
+    """The items that fail on their own, found by halving; raises if there are too many.
 
-    `trouble` does the work of some items and tells what went wrong, or None.
+    `trouble` runs some items and returns the reason if they fail, or None.
     """
     failing: list[tuple[ItemT, str]] = []
     parts = halves(items)
@@ -47,7 +47,7 @@ def find_poison(
         details = "; ".join(f"example {item.id} cannot be computed: {reason}" for item, reason in failing)
         raise InputError(
             f"{details}. Take it out of the data, or pass --allow-missing {already + len(failing)} or more: such "
-            "examples are then left out, and every row says how many"
+            "examples are then left out and counted in every row"
         )
     if not failing and (reason := trouble(items)) is not None:
         raise InputError(
@@ -58,12 +58,12 @@ def find_poison(
 
 
 def halves(items: Sequence[ItemT]) -> list[Sequence[ItemT]]:
-    """The second half and the first, so that the first is popped first."""
+    """The second half, then the first, so that the first is popped first."""
     middle = len(items) // 2
     return [part for part in (items[middle:], items[:middle]) if part]
 
 
 def without(items: Sequence[ItemT], poison: Sequence[ItemT]) -> list[ItemT]:
-    """The other items, in their order."""
+    """The other items, in order."""
     excluded_ids = {item.id for item in poison}
     return [item for item in items if item.id not in excluded_ids]

@@ -1,9 +1,8 @@
-"""The Ray engine: shards done by model actors on one machine or many nodes, merged here in their order.
+"""The Ray engine: model actors on one machine or many nodes run the shards; the driver merges them in order.
 
-The driver reads the data, cuts shards and gives each to a worker that is free; the worker writes the shard's state
-into the run folder and says that it is done; the driver merges states as soon as they are next in line. Ray may lose a
-worker at any moment, and a shard may be done twice: its file has one name and always the same bytes, so that neither
-matters.
+The driver reads the data, splits it into shards and assigns each to a free worker. The worker writes the shard's state
+to the run folder and reports back. The driver merges states in order as they arrive. Ray may lose a worker at any time,
+and a shard may run twice: its file always has the same name and bytes, so neither matters.
 """
 
 from collections import deque
@@ -22,7 +21,7 @@ from layerwise.options.engine import Cluster
 
 @dataclass(frozen=True)
 class RayEngine:
-    """Does the work of shards with a pool of workers that stay from run to run, so that the model is loaded once."""
+    """Runs shards on a pool of workers that persists between runs, so that the model is loaded only once."""
 
     pool: WorkerPool
 
@@ -39,8 +38,8 @@ class RayEngine:
         allow_missing: int = 0,
         report: Report = silent,
     ) -> StateT:
-        """The merged state of all shards, merged in their order: the bits of the local engine."""
-        assert checkpoint.folder is not None, "the caller sees to it that there is a folder"
+        """The state of all shards, merged in order; bit-identical to the local engine."""
+        assert checkpoint.folder is not None, "the caller must pass a folder"
         run: ShardRun[StateT, ItemT] = ShardRun(
             self.pool, checkpoint.folder, self.pool.ray.put(work), Prefix(checkpoint, allow_missing), report
         )
@@ -49,7 +48,7 @@ class RayEngine:
         except BaseException:
             for worker in [worker for worker in self.pool.workers if worker.shards]:
                 worker.shards.clear()
-                self.pool.dismiss(worker)  # it works on what nobody waits for; the next run gets a worker that is free
+                self.pool.dismiss(worker)  # its result is no longer needed; the next run gets a free worker
             raise
 
     @property
@@ -57,10 +56,10 @@ class RayEngine:
         return max(1, int(self.pool.ray.cluster_resources().get("CPU", 1)))
 
     def answers(self, function: Callable[..., AnswerT], calls: Iterable[tuple[Any, ...]]) -> Iterator[AnswerT]:
-        """Calls without the model, on all CPUs: those of the workers too, who have nothing to do meanwhile.
+        """Runs calls that need no model on all CPUs, including those of the idle workers.
 
-        So a call asks for no CPU, and we see to it that there are no more calls than CPUs. Ray repeats one whose
-        process dies.
+        Calls therefore request no CPU, and at most one call per CPU runs at a time. Ray retries a call whose process
+        dies.
         """
         remote = self.pool.ray.remote(in_one_thread).options(num_cpus=0, scheduling_strategy="SPREAD")
         pending, width = deque(calls), self.width
@@ -72,14 +71,14 @@ class RayEngine:
             try:
                 yield self.pool.ray.get(ready[0])
             except self.pool.lost as error:
-                raise RunError(f"processes die again and again: {first_line(error)}") from None
+                raise RunError(f"worker processes keep dying: {first_line(error)}") from None
             except self.pool.ray.exceptions.RayTaskError as error:
                 raise cause_of(error) from None
 
 
 @contextmanager
 def open_ray(cluster: Cluster, load: Callable[[], Any], identify: Callable[[Any], Any]) -> Iterator[RayEngine]:
-    """An engine whose workers hold what `load` makes."""
+    """Opens an engine whose workers hold the object that `load` returns."""
     with joined(cluster):
         pool = WorkerPool(cluster)
         try:

@@ -1,4 +1,4 @@
-"""Joining a Ray cluster, or starting one here for the time of a run."""
+"""Connects to a Ray cluster, or starts a local one for a run."""
 
 import os
 from collections.abc import Iterator
@@ -11,12 +11,12 @@ from typing import Any
 from layerwise.core.errors import MissingExtra, RunError
 from layerwise.options.engine import Cluster
 
-# No reports to Ray's makers, no advice about versions to come, and workers that do not stand back behind all others.
+# No usage statistics, no warnings about future versions, and workers with normal priority.
 RAY_HABITS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_worker_niceness": "0"}
 
 
 def workers_of(cluster: Cluster) -> int:
-    """As many as were asked for, else as many as fit into the cluster that was joined."""
+    """The requested number of workers, or as many as fit into the cluster."""
     if cluster.workers is not None:
         return cluster.workers
     resources = import_module("ray").cluster_resources()
@@ -27,7 +27,7 @@ def workers_of(cluster: Cluster) -> int:
 
 @contextmanager
 def joined(cluster: Cluster) -> Iterator[None]:
-    """Inside, this process belongs to the cluster; Ray is left as it was found."""
+    """Connects this process to the cluster inside the context; an existing connection is left unchanged."""
     if find_spec("ray") is None:
         raise MissingExtra("the ray engine needs Ray: pip install 'layerwise[ray]'")
     for name, value in RAY_HABITS.items():
@@ -44,7 +44,7 @@ def joined(cluster: Cluster) -> Iterator[None]:
 
 
 def join(ray: Any, cluster: Cluster) -> None:
-    """Joins a cluster, or starts one here that is large enough for the workers asked for."""
+    """Connects to a cluster, or starts a local one that is large enough for the requested workers."""
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
     if cluster.address is None and "RAY_ADDRESS" not in os.environ:
         cpus_needed = ceil((cluster.workers or 1) * cluster.cpus_per_worker)
@@ -52,4 +52,4 @@ def join(ray: Any, cluster: Cluster) -> None:
     try:
         ray.init(**{"address": cluster.address} | options)
     except (ConnectionError, ValueError, RuntimeError) as error:
-        raise RunError(f"cannot join the Ray cluster at {cluster.address}: {error}") from error
+        raise RunError(f"cannot connect to the Ray cluster at {cluster.address}: {error}") from error

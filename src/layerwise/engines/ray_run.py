@@ -1,4 +1,4 @@
-"""One pass over the shards on Ray: which are out, which are done, which are suspected, merged in their order."""
+"""One pass over the shards on Ray: tracks shards in flight, done and suspected, and merges them in order."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,21 +12,21 @@ from layerwise.engines.ray_workers import DEATHS_AT_MOST, Done, WorkerHandle, Wo
 from layerwise.engines.shards import ItemT, Prefix, Report, StateT
 from layerwise.runs.folder import SHARD_FILE, SHARDS, shard_file
 
-DEATHS_THAT_PROVE = 2  # of workers on a single example of such a shard: one may be an accident
-SHARDS_PER_WORKER = 2  # the one it works on and the next, so that it never waits for the driver
-AHEAD = 8  # shards for each worker that may be done before the next in line is
+DEATHS_THAT_PROVE = 2  # worker deaths on a single example before it is blamed; one may be a coincidence
+SHARDS_PER_WORKER = 2  # the current one and the next, so that a worker never waits for the driver
+AHEAD = 8  # shards per worker that may be finished before the next one to merge
 
 
 @dataclass
 class ShardRun(Generic[StateT, ItemT]):
-    """One pass over the shards: which are out, which are done and wait for their turn, which are suspected."""
+    """One pass over the shards: in flight, done but not merged yet, and suspected."""
 
     pool: WorkerPool
     folder: Folder
     work: Any  # in Ray's object store
     prefix: Prefix[StateT]
     report: Report
-    items: dict[int, Sequence[ItemT]] = field(default_factory=dict)  # of shards that are not done
+    items: dict[int, Sequence[ItemT]] = field(default_factory=dict)  # items of unfinished shards
     left_out: dict[int, Sequence[ItemT]] = field(default_factory=dict)
     deaths: dict[int, int] = field(default_factory=dict)
     again: deque[int] = field(default_factory=deque)
@@ -50,7 +50,7 @@ class ShardRun(Generic[StateT, ItemT]):
         return state
 
     def unfinished(self, remaining: Iterator[tuple[int, Sequence[ItemT]]]) -> Iterator[int]:
-        """The shards still to do; those whose states an earlier run left in the folder are not done again."""
+        """The shards still to do, without those whose states an earlier run left in the folder."""
         existing = set(self.folder.names(SHARDS))
         for number, items in remaining:
             if shard_file(number).partition("/")[2] in existing and self.is_whole(number, items):
@@ -64,7 +64,7 @@ class ShardRun(Generic[StateT, ItemT]):
     def is_whole(self, number: int, items: Sequence[ItemT]) -> bool:
         try:
             state = self.read(number)
-        except (InputError, MergeError):  # damaged, or of another run: done again
+        except (InputError, MergeError):  # damaged, or from another run: compute it again
             return False
         return state.holds(len(items), sum(item.digest for item in items))
 
@@ -72,7 +72,7 @@ class ShardRun(Generic[StateT, ItemT]):
         return self.prefix.checkpoint.parse(self.folder.read(shard_file(number)) or b"")
 
     def assign_shards(self, waiting: Iterator[int]) -> None:
-        """Gives every worker that has less than two shards another, as long as there are any."""
+        """Assigns shards to workers until each has two or none are left."""
         for _ in range(SHARDS_PER_WORKER):
             for worker in self.pool.workers:
                 if len(worker.shards) >= SHARDS_PER_WORKER:
@@ -92,7 +92,7 @@ class ShardRun(Generic[StateT, ItemT]):
                 self.out[ref] = worker, number
 
     def listen(self) -> None:
-        """Waits until a worker has something to say, and acts on it."""
+        """Waits for the next event from a worker and handles it."""
         ready, _ = self.pool.ray.wait([*self.out, *self.pool.opening], num_returns=1)
         for ref in ready:
             if ref in self.pool.opening:
@@ -121,17 +121,17 @@ class ShardRun(Generic[StateT, ItemT]):
             self.lose(worker)
 
     def lose(self, worker: WorkerHandle) -> None:
-        """A worker is gone: what it had goes to others; a shard that workers die of again and again is suspected."""
+        """Handles a lost worker: its shards go to others; a shard that keeps killing workers is suspected."""
         for ref in [ref for ref, (other, _) in self.out.items() if other is worker]:
             del self.out[ref]
         for position, number in enumerate(worker.shards):
-            self.deaths[number] = self.deaths.get(number, 0) + (position == 0)  # the others had not begun
+            self.deaths[number] = self.deaths.get(number, 0) + (position == 0)  # the others had not started
             (self.suspected if self.deaths[number] >= DEATHS_AT_MOST else self.again).append(number)
         worker.shards.clear()
         self.pool.dismiss(worker)
 
     def isolate(self, number: int) -> None:
-        """Finds the examples that cannot be computed. Nothing else is out, so every worker is free for it."""
+        """Finds the examples that cannot be computed. Nothing else is in flight, so every worker is free."""
         failing = find_poison(
             self.items[number], lambda items: self.trouble(number, items), self.missing, self.prefix.allow_missing
         )
@@ -140,11 +140,11 @@ class ShardRun(Generic[StateT, ItemT]):
 
     @property
     def missing(self) -> int:
-        """Examples left out so far, in shards that are merged and in those that wait."""
+        """Examples left out so far, in merged and unmerged shards."""
         return self.prefix.missing + sum(len(items) for n, items in self.left_out.items() if n >= self.prefix.done)
 
     def trouble(self, number: int, items: Sequence[ItemT]) -> str | None:
-        """What goes wrong with these items, or None."""
+        """Why these items fail, or None."""
         reason = ""
         for _ in range(DEATHS_THAT_PROVE if len(items) == 1 else 1):
             while not self.pool.workers:
@@ -164,7 +164,7 @@ class ShardRun(Generic[StateT, ItemT]):
         return reason
 
     def merge(self) -> None:
-        """Merges what is next in line; files that a checkpoint holds are deleted."""
+        """Merges the next finished shards in order; deletes files that a checkpoint includes."""
         while self.prefix.done in self.done:
             number = self.prefix.done
             self.done.remove(number)

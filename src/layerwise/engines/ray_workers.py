@@ -1,4 +1,4 @@
-"""Workers on Ray: processes that hold the model, started, checked against each other, and replaced when they die."""
+"""Ray workers: processes that hold the model. They are started, compared with each other, and replaced if they die."""
 
 import sys
 from collections import deque
@@ -15,20 +15,20 @@ from layerwise.engines.shards import AnswerT, ItemT, StateT, Work, silent, threa
 from layerwise.options.engine import Cluster
 from layerwise.runs.folder import shard_file
 
-DEATHS_AT_MOST = 3  # of workers on one shard, before its examples are suspected
-SECONDS_BEFORE_A_WORD = 30.0  # how long to wait for a first worker without saying so
+DEATHS_AT_MOST = 3  # worker deaths on one shard before its examples are suspected
+SECONDS_BEFORE_A_WORD = 30.0  # how long to wait for the first worker before printing a notice
 
 
 @dataclass(frozen=True)
 class Done:
-    """A worker's word that a shard's files are in their place."""
+    """Reports that the files of a shard are written."""
 
     items: int
     tokens: int
 
 
 class Worker:
-    """A process of its own that holds the tool. The model is loaded by `open`, whose errors reach the driver whole."""
+    """A separate process that holds the model. `open` loads it, so that loading errors reach the driver."""
 
     def __init__(self, load: Callable[[], Any], identify: Callable[[Any], Any]) -> None:
         self.load, self.identify, self.tool = load, identify, None
@@ -58,14 +58,14 @@ class Worker:
 
 @dataclass(eq=False)
 class WorkerHandle:
-    """A worker as the driver sees it: its actor, and the shards that it was given, the one at work first."""
+    """The driver's view of a worker: its actor, and its assigned shards, the running one first."""
 
     actor: Any
     shards: deque[int] = field(default_factory=deque)
 
 
 def in_one_thread(function: Callable[..., AnswerT], *call: Any) -> AnswerT:
-    """What the function answers; there are as many such processes as CPUs."""
+    """Calls the function with one thread, since there are as many such processes as CPUs."""
     from threadpoolctl import threadpool_limits
 
     with threads(1), threadpool_limits(1):
@@ -73,11 +73,11 @@ def in_one_thread(function: Callable[..., AnswerT], *call: Any) -> AnswerT:
 
 
 def cause_of(error: Any) -> Exception:
-    """An error that a worker met outside the shard's own work: in loading the model, or in writing a file."""
+    """The original error of a worker outside the shard function: while loading the model or writing a file."""
     cause = error.cause
     if isinstance(cause, LayerwiseError):
         return cause
-    return RunError(f"a worker failed: {type(cause).__name__}: {cause}. Fix it and run the same command again")
+    return RunError(f"a worker failed: {type(cause).__name__}: {cause}. Fix the cause and run the same command again")
 
 
 def first_line(error: Exception) -> str:
@@ -85,7 +85,7 @@ def first_line(error: Exception) -> str:
 
 
 class WorkerPool:
-    """Workers that stay from run to run, so that the model is loaded once; those that die are replaced."""
+    """A pool of workers that persists between runs, so that the model is loaded once; dead workers are replaced."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.ray, self.cluster = import_module("ray"), cluster
@@ -98,7 +98,7 @@ class WorkerPool:
         self.identity: Any = None
 
     def open(self, load: Callable[[], Any], identify: Callable[[Any], Any]) -> None:
-        """Starts the workers and waits for the first; the others join while it is at work."""
+        """Starts the workers and waits for the first; the others join later."""
         cpus, gpus = self.cluster.cpus_per_worker, self.cluster.gpus_per_worker
         actor_class = self.ray.remote(Worker).options(
             num_cpus=cpus, num_gpus=gpus, max_restarts=0, scheduling_strategy="SPREAD"
@@ -119,14 +119,14 @@ class WorkerPool:
         self.opening[worker.actor.open.remote()] = worker
 
     def welcome(self, ref: Any) -> None:
-        """Takes in a worker that has loaded its model, which must be the same as that of the others."""
+        """Registers a worker that has loaded its model, which must be the same as that of the others."""
         worker = self.opening.pop(ref)
         try:
             identity = self.ray.get(ref)
         except self.lost as error:
             self.deaths_in_opening += 1
             if self.deaths_in_opening > 2 * self.size + DEATHS_AT_MOST:
-                problem = f"workers die while they load the model, {self.deaths_in_opening} in a row"
+                problem = f"{self.deaths_in_opening} workers in a row died while loading the model"
                 raise RunError(f"{problem}: {first_line(error)}") from None
             self.start_worker()
             return
@@ -136,11 +136,11 @@ class WorkerPool:
         self.identity = self.identity or identity
         if identity != self.identity:
             problem = f"two workers loaded different models: {self.identity} and {identity}"
-            raise RunError(f"{problem}; put the same files on every node, and use nodes of one kind")
+            raise RunError(f"{problem}; put the same files on every node, and use the same kind of node everywhere")
         self.workers.append(worker)
 
     def dismiss(self, worker: WorkerHandle) -> None:
-        """Ends a worker that is dead or not to be trusted, and starts another in its place."""
+        """Ends a worker that is dead or no longer trusted, and starts a replacement."""
         self.ray.kill(worker.actor)
         self.workers.remove(worker)
         self.start_worker()

@@ -1,4 +1,4 @@
-"""What every engine needs: shards of items, states that merge, and a checkpoint that a later run takes up."""
+"""Common to all engines: shards of items, mergeable states, and checkpoints to resume from."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ from layerwise.runs.folder import SHARD_FILE, SHARDS, shards_in, state_file, sta
 
 
 class Item(Protocol):
-    """An example: all that an engine knows of it is its name and a hash of its id and content."""
+    """An example, as engines see it: its id, and a hash of id and content."""
 
     @property
     def id(self) -> str: ...
@@ -22,7 +22,7 @@ class Item(Protocol):
 
 
 class Mergeable(Protocol):
-    """A state that shards leave behind."""
+    """The state of a shard."""
 
     @property
     def missing(self) -> list[str]:
@@ -31,31 +31,31 @@ class Mergeable(Protocol):
     def merge(self, other: Self) -> None: ...
     def dump(self) -> bytes: ...
     def holds(self, count: int, digests: int) -> bool:
-        """True if it was made of so many items whose digests have that sum, left out or not."""
+        """True if it was made from `count` items whose digests sum to `digests`, including those left out."""
 
     def leave_out(self, items: Sequence[Item]) -> None:
-        """Notes items of the shard that could not be computed."""
+        """Records items of the shard that could not be computed."""
 
 
 StateT = TypeVar("StateT", bound=Mergeable)
 ItemT = TypeVar("ItemT", bound=Item)
 AnswerT = TypeVar("AnswerT")
 Product = tuple[StateT, Mapping[str, bytes]]  # a shard's state, and further files of the run by name
-Report = Callable[[int, int], None]  # so many items more, so many tokens more
+Report = Callable[[int, int], None]  # number of new items and new tokens
 
 
-# What is done with a shard, the same in every engine: tool, shard number, items, report -> product. It writes nothing.
-# The tool is what a process holds on to from shard to shard: the model.
+# The shard function, the same in every engine: tool, shard number, items, report -> product. It writes nothing. # The
+# tool is the object that a process reuses for all shards: the model.
 Work = Callable[[Any, int, Sequence[Any], Report], Product[StateT]]
 
 
 def silent(items: int, tokens: int) -> None:
-    """The report that nobody reads."""
+    """A progress callback that does nothing."""
 
 
 @contextmanager
 def threads(number: int) -> Iterator[None]:
-    """Tensors are worked on by so many threads; afterwards by as many as before."""
+    """Sets the number of torch threads inside the context, and restores it afterwards."""
     previous = torch.get_num_threads()
     torch.set_num_threads(number)
     try:
@@ -65,7 +65,7 @@ def threads(number: int) -> Iterator[None]:
 
 
 class Engine(Protocol):
-    """Does the work of all shards and merges their states in order. `identity` tells what its tool is."""
+    """Runs all shards and merges their states in order. `identity` identifies the model."""
 
     @property
     def identity(self) -> Any: ...
@@ -81,20 +81,20 @@ class Engine(Protocol):
 
 
 class Processes(Protocol):
-    """Processes of one thread that are called with plain data and answer in any order."""
+    """Single-threaded processes that are called with plain data; results arrive in any order."""
 
     @property
     def width(self) -> int:
-        """How many calls are worked on at a time; 0: nobody is there."""
+        """The number of calls that run at a time; 0 if there are no processes."""
 
     def answers(self, function: Callable[..., AnswerT], calls: Iterable[tuple[Any, ...]]) -> Iterator[AnswerT]: ...
 
 
 class Checkpoint(Generic[StateT]):
-    """The merged state of the first shards of a run, in one file that is replaced as a whole.
+    """The merged state of the first shards of a run, in one file that is replaced atomically.
 
-    `state-00012` holds shards 0 to 11. The next one is in place before the last one is deleted, so a run
-    that is killed at any moment loses at most the shards since the last checkpoint.
+    `state-00012` holds shards 0 to 11. The next checkpoint is written before the previous one is deleted, so a killed
+    run loses at most the shards since the last checkpoint.
     """
 
     def __init__(self, folder: Folder | None, parse: Callable[[bytes], StateT], every: float) -> None:
@@ -103,22 +103,22 @@ class Checkpoint(Generic[StateT]):
         self.held: int | None = None  # shards in the newest file
 
     def latest(self) -> tuple[StateT | None, int]:
-        """The newest whole checkpoint and how many shards it holds; none is (None, 0).
+        """The newest complete checkpoint and its number of shards; (None, 0) if there is none.
 
-        A damaged one is passed over: an older one, or the beginning, is right. The next `save` replaces it.
+        A damaged checkpoint is skipped in favour of an older one, or the start. The next `save` replaces it.
         """
         for folder, name in reversed(self._files()):
             try:
                 state, self.held = self.parse(folder.read(name) or b""), shards_in(name)
                 return state, self.held
             except MergeError as error:
-                raise RunError(f"{name} in {folder} is the state of another run: {error}. Use another folder") from None
+                raise RunError(f"{name} in {folder} belongs to another run: {error}. Use another folder") from None
             except InputError:
                 continue
         return None, 0
 
     def save(self, state: StateT, shards: int, *, now: bool = False) -> bool:
-        """Writes the state if it is time to; True if that was done."""
+        """Writes the state if it is due; returns True if it was written."""
         if self.folder is None or shards == self.held or not (now or time.monotonic() - self.written >= self.every):
             return False
         older = self._files()
@@ -129,7 +129,7 @@ class Checkpoint(Generic[StateT]):
         return True
 
     def forget(self) -> None:
-        """Deletes what is there, of this run or of one that was killed."""
+        """Deletes all checkpoints and shard files, including those of a killed run."""
         for folder, name in self._files():
             folder.delete([name])
         if self.folder:
@@ -141,7 +141,7 @@ class Checkpoint(Generic[StateT]):
 
 
 class Prefix(Generic[StateT]):
-    """The shards merged so far, always the first ones, and the proof that none is lost and none counted twice."""
+    """The shards merged so far, always the first ones, with checks that none is lost or counted twice."""
 
     def __init__(self, checkpoint: Checkpoint[StateT], allow_missing: int) -> None:
         self.checkpoint, self.allow_missing = checkpoint, allow_missing
@@ -155,7 +155,7 @@ class Prefix(Generic[StateT]):
     def remaining(
         self, shards: Iterable[Sequence[ItemT]], report: Report = silent
     ) -> Iterator[tuple[int, Sequence[ItemT]]]:
-        """The shards that are not merged yet, with their numbers; those that are must be the ones of this folder.
+        """The shards that are not merged yet, with their numbers; merged shards must match the data.
 
         The items of merged shards are reported at once, so that a bar begins where the earlier run stopped.
         """
@@ -187,9 +187,9 @@ class Prefix(Generic[StateT]):
             self.checkpoint.save(self.merged, self.done, now=True)
 
     def finish(self) -> StateT:
-        """The state of all shards, once there are no more."""
+        """The merged state, once all shards are done."""
         if self.merged is None:
-            raise InputError("the data hold no example; nothing was computed")
+            raise InputError("the data contain no examples; nothing was computed")
         self._require_same_data()
         self._require_no_more_missing()
         self.save()

@@ -1,1 +1,1 @@
-"""A fitted recipe as a folder of some format, with proof (not `export`: that name is the verb)."""
+"""Exports a fitted recipe to a folder and verifies it (not named `export`, since that is the verb)."""

@@ -14,7 +14,7 @@ from layerwise.runs.tasks import task_records
 
 
 def model_card(job: ExportJob, saved: SavedExport, record: Mapping[str, Any], scores: LayerTable | None) -> str:
-    """README.md of the folder."""
+    """The README.md of the folder."""
     name = one_line(Path(job.network.name).name)
     title = f"{name}, as shipped" if job.recipe.shipped else f"Layer {job.recipe.layer} of {name}"
     return "\n".join([
@@ -112,7 +112,7 @@ def metadata(network: Network, recipe: Recipe, saved: SavedExport, scores: Layer
 
 
 def base_licence(name: str, revision: str) -> str | None:
-    """The licence that the base model's own card states; None where it states none or cannot be read."""
+    """The licence in the base model's card; None if it has none or cannot be read."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
     from huggingface_hub.repocard import metadata_load

@@ -22,16 +22,17 @@ from layerwise.models.network import Network
 from layerwise.passes.recipes import rows_of_parts
 
 RELATIVE_TOLERANCE = 1e-6  # relative to the largest entry: rounding noise of sums in another order
-HALF_PRECISION_NOISE = 1e5  # how much coarser sums are in bfloat16 and float16
-OTHER_DEVICE_NOISE = 100.0  # how much further two kinds of devices are apart than two runs on one; no GPU was measured
-UNBATCHED_TEXTS = 4  # texts that are also encoded one by one, without padding
+HALF_PRECISION_NOISE = 1e5  # factor for bfloat16 and float16
+# factor between different device types, relative to two runs on one device; not measured on a GPU
+OTHER_DEVICE_NOISE = 100.0
+UNBATCHED_TEXTS = 4  # number of texts that are also encoded one by one, without padding
 TIMED_TEXTS = 16  # texts; the long one at the end is not among them
 CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
 class ExpectedVectors:
-    """The vectors that the exported model must give, and how far it may be off."""
+    """The vectors that the exported model must reproduce, and the tolerance."""
 
     texts: Sequence[str]
     vectors: Tensor  # (N, E)
@@ -57,7 +58,7 @@ def certify(
     network, expected = job.network, expected_vectors(job)
     announce(f"checking the vectors of {len(expected.texts)} texts, and timing {TIMED_TEXTS} of them")
     differences: dict[str, float] = {}
-    for device in devices_of(network):  # that of the measured model first, the CPU last
+    for device in devices_of(network):  # the original model's device first, the CPU last
         encoder = backend.load(folder, device)
         found = encoder.encode(expected.texts)
         if not differences:
@@ -81,12 +82,12 @@ def certify(
 
 
 def devices_of(network: Network) -> tuple[torch.device, ...]:
-    """Where the exported model is run: on the device of the measured model, and last on the CPU."""
+    """The devices to test on: that of the original model, then the CPU."""
     return (CPU,) if network.device.type == CPU.type else (network.device, CPU)
 
 
 def expected_vectors(job: ExportJob) -> ExpectedVectors:
-    """The recipe's vectors by the pass that scan uses, and the noise that is allowed.
+    """The recipe's vectors, from the same pass as scan, and the tolerance.
 
     Unscaled rows of a layer with attention sinks may be thousands of times larger than what is left after a map, so
     the noise that is allowed is relative to the largest entry that went into the vectors.
@@ -100,7 +101,7 @@ def expected_vectors(job: ExportJob) -> ExpectedVectors:
     largest = float(expected.abs().max())
     noise = 1.0 if job.network.dtype in (torch.float32, torch.float64) else HALF_PRECISION_NOISE
     gain = 1.0 if linear is None else amplification(linear, parts, expected)
-    # Vectors of one length are as large as that length: their entries grow smaller as the width grows.
+    # For normalised vectors, use the norm: their entries shrink as the width grows.
     size = max(largest, float(expected.norm(dim=1).max())) if is_normalized(expected) else largest
     return ExpectedVectors(texts, expected, RELATIVE_TOLERANCE * size * noise * gain)
 
@@ -108,11 +109,12 @@ def expected_vectors(job: ExportJob) -> ExpectedVectors:
 def require_close(
     job: ExportJob, encoder: Encoder, found: Tensor, expected: ExpectedVectors, device: torch.device
 ) -> float:
-    """The largest difference from the measured vectors, in batches and alone; raises ExportError if it is too large."""
+    """The largest difference from the measured vectors, batched and one by one; raises ExportError if it is too
+    large."""
     if found.shape != expected.vectors.shape:
         raise ExportError(
-            f"the exported model gives vectors of shape {tuple(found.shape)} on {device}, not "
-            f"{tuple(expected.vectors.shape)}, so it was not kept"
+            f"the exported model returns vectors of shape {tuple(found.shape)} on {device}, not "
+            f"{tuple(expected.vectors.shape)}, so it was deleted"
         )
     alone = torch.cat([encoder.encode([text]) for text in expected.texts[-UNBATCHED_TEXTS:]])
     in_batches = float((found - expected.vectors).abs().max())
@@ -143,17 +145,17 @@ def require_same_as_original(job: ExportJob, expected: ExpectedVectors, found: T
         return None
     own = network.head.encode([recipe.prompt + text for text in expected.texts], job.max_length)
     difference = float((found - own).abs().max())
-    noise = 1.0 if network.device.type == CPU.type else OTHER_DEVICE_NOISE  # the original is run on the CPU
+    noise = 1.0 if network.device.type == CPU.type else OTHER_DEVICE_NOISE  # the original runs on the CPU
     if not difference <= 10 * noise * expected.tolerance:
         raise ExportError(
             f"the exported model differs from {network.name} as sentence-transformers loads it by {difference:.2e} "
-            f"(largest entry {expected.largest:.2e}), so it was not kept; please report this model"
+            f"(largest entry {expected.largest:.2e}), so it was deleted; please report this model"
         )
     return difference
 
 
 def amplification(linear: LinearMap, parts: Sequence[Tensor], expected: Tensor) -> float:
-    """How much relative noise of the rows can grow in a map that takes most of their length away.
+    """How much a map can amplify the relative noise of the rows, if it removes most of their norm.
 
     Each part is multiplied by its own columns of the map only: the large rows of a deep layer must not hide an error
     in small token embeddings that are mapped with large weights.
@@ -164,7 +166,7 @@ def amplification(linear: LinearMap, parts: Sequence[Tensor], expected: Tensor) 
 
 
 def relative_latency(job: ExportJob, encoder: Encoder, texts: Sequence[str]) -> float:
-    """The exported model's time to encode the texts over that of the whole model, tokenizing included."""
+    """Encoding time of the exported model relative to the full model, including tokenization."""
     whole = Recipe(job.network.depth, max_length=job.max_length)
     runs: dict[str, Callable[[], object]] = {
         "whole": partial(rows_of_parts, job.network, whole, texts, job.max_length),

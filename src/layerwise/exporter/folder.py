@@ -1,4 +1,4 @@
-"""The folder of an export: built beside its place, moved there when it is proved, deleted when it is not."""
+"""The folder of an export: built in a temporary folder, moved into place if verified, otherwise deleted."""
 
 import errno
 import json
@@ -13,18 +13,18 @@ from layerwise.core.errors import InputError
 from layerwise.core.files import write_json
 from layerwise.core.outputs import is_gone, named, owner, require_writable
 
-OWNER_FILE = "layerwise-export.json"  # in a folder under construction: which process makes it
+OWNER_FILE = "layerwise-export.json"  # in an unfinished folder: the process that writes it
 
 
 def require_new_folder(out: str | Path) -> None:
-    """Raises unless a new folder can be made there; before anything is computed, and leaving no trace."""
+    """Raises before anything is computed unless a new folder can be created there. Leaves nothing behind."""
     if os.path.lexists(named(out)):
-        raise InputError(f"{out} exists already; choose another folder, or delete it first")
+        raise InputError(f"{out} already exists; choose another folder, or delete it first")
     require_writable(Path(out).absolute().parent)
 
 
 def apply_umask(folder: Path) -> None:
-    """Gives files and folders the usual rights: temporary ones are readable by their owner alone."""
+    """Applies the user's umask: temporary files are readable only by their owner."""
     umask = os.umask(0)
     os.umask(umask)
     for path in (folder, *folder.rglob("*")):
@@ -33,7 +33,7 @@ def apply_umask(folder: Path) -> None:
 
 @contextmanager
 def folder_beside(out: Path) -> Iterator[Path]:
-    """A new folder beside `out` that takes its place when all went well, and is deleted when not."""
+    """A temporary folder next to `out`; moved into place on success, deleted on failure."""
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         delete_left_behind(out)
@@ -48,8 +48,8 @@ def folder_beside(out: Path) -> Iterator[Path]:
         apply_umask(model_folder)
         move_into_place(model_folder, out)
     except BaseException as error:
-        if os.strerror(errno.ENOSPC) in str(error):  # safetensors reports it under an error class of its own
-            raise InputError(f"the disk of {out.parent} is full; nothing was left there, choose another") from None
+        if os.strerror(errno.ENOSPC) in str(error):  # safetensors has its own error class for this
+            raise InputError(f"the disk of {out.parent} is full; nothing was saved, choose another folder") from None
         raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -61,12 +61,12 @@ def move_into_place(model_folder: Path, out: Path) -> None:
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
             raise
-        problem = "was made by another process meanwhile, so this export was not kept"
+        problem = "was created by another process in the meantime, so this export was deleted"
         raise InputError(f"{out} {problem}; choose another folder") from None
 
 
 def delete_left_behind(out: Path) -> None:
-    """Deletes what a killed export to this name left beside it: marked as ours, by a process that has ended."""
+    """Deletes temporary folders of killed exports to this name whose process has ended."""
     for path in list(out.parent.iterdir()):
         if path.name.startswith(f".{out.name}.") and (path / OWNER_FILE).is_file():
             try:

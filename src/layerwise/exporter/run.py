@@ -1,7 +1,7 @@
 """Export: a fitted recipe as a folder of some format, kept only if its vectors are those that were measured.
 
-The folder is saved beside its place, loaded again, and compared with the vectors that scan measures. Only when they
-agree is it moved into place; otherwise nothing is left behind.
+The folder is written to a temporary place, loaded again, and compared with the vectors that scan measures. It is moved
+into place only if they agree; otherwise nothing is left behind.
 """
 
 from dataclasses import asdict
@@ -23,7 +23,7 @@ from layerwise.models.readouts import last_recipe
 from layerwise.runs.table import LayerTable
 
 RECORD_FILE, CARD_FILE = "layerwise.json", "README.md"
-SCHEMA_VERSION = 2  # of layerwise.json; 1 had no agreement, blocks, scores and whole_model
+SCHEMA_VERSION = 2  # schema version of layerwise.json; 1 had no agreement, blocks, scores and whole_model
 
 
 def is_whole_model(network: Network, recipe: Recipe) -> bool:
@@ -43,7 +43,7 @@ def export_fitted(
     why: str = "",
     scores: LayerTable | None = None,
 ) -> Any:
-    """Saves, certifies, writes the model card, moves into place; returns the model loaded on the CPU.
+    """Saves, verifies, writes the model card and moves the folder into place; returns the model, loaded on the CPU.
 
     `compared` holds the texts to compare with the original model on.
     """

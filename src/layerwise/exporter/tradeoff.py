@@ -76,7 +76,7 @@ def pareto_front(frame: pd.DataFrame, score: str) -> dict[str, Any]:
         {name: None if value != value else value for name, value in row.items()}  # JSON has no nan
         for row in best.rename(columns={"bytes": "memory"})[names].to_dict(orient="records")
     ]
-    units = {"score": score, "latency": "share of the whole model", "memory": "bytes"}
+    units = {"score": score, "latency": "relative to the full model", "memory": "bytes"}
     return {"layers": rows, "units": units}
 
 
@@ -84,9 +84,9 @@ def mean_scores(table: LayerTable, score: str) -> list[LayerScore]:
     """One row per recipe: of one task or metric, or the mean over all tasks of an evaluation."""
     metrics = sorted({row.metric for row in table})
     if score == "mean" and not all(is_task(row) for row in table):
-        raise InputError(f"metrics of a scan have no common mean; name one: --score {metrics[0]}")
+        raise InputError(f"the metrics of a scan cannot be averaged; choose one: --score {metrics[0]}")
     if score != "mean" and score not in metrics:
-        raise InputError(f"no score {score!r} in this run; it has {', '.join(metrics)}, or mean over tasks")
+        raise InputError(f"no score {score!r} in this run; choose from {', '.join(metrics)}, or mean (over tasks)")
     groups: dict[tuple[Any, ...], list[LayerScore]] = {}
     chosen = [row for row in table if score in ("mean", row.metric)]
     for row in chosen:
@@ -116,17 +116,17 @@ def require_unique_scores(rows: Sequence[LayerScore]) -> None:
         differing = [name for name in names if len({getattr(row, name) for row in rows}) > 1]
         raise InputError(
             f"{rows[0].metric} has several values for layer {rows[0].layer}, which differ in "
-            f"{', '.join(differing) or 'nothing but the value'}; pass a table with one of them: table.where(...)"
+            f"{', '.join(differing) or 'nothing but the value'}; select one of them with table.where(...)"
         )
 
 
 def is_task(row: LayerScore) -> bool:
-    """True for the score of a task, in which more is better; false for a metric of a scan."""
+    """True for a task score, where higher is better; False for a metric of a scan."""
     return row.rows == "-"
 
 
 def truncated_parameters(network: Network, block_count: int) -> int:
-    """Parameters of the model cut after so many blocks."""
+    """The number of parameters of the model truncated to `keep` blocks."""
     if network.anatomy.shared:
         return sum(p.numel() for p in network.module.parameters())
     blocks = list(network.anatomy.blocks)[block_count:]
@@ -137,7 +137,7 @@ def truncated_parameters(network: Network, block_count: int) -> int:
 def truncated_times(
     network: Network, block_counts: Sequence[int], texts: Sequence[str], repeats: int, *, progress: bool = False
 ) -> dict[int, float]:
-    """Time of a pass that stops after so many blocks, as a share of the whole model's."""
+    """Time of a pass that stops after each number of blocks, relative to the full model."""
     examples = [Example(str(i), text) for i, text in enumerate(texts)]
 
     def run(block_count: int) -> object:

@@ -85,7 +85,7 @@ class FittedRecipe:
         expected = 0 if self.recipe.transform == "none" else len(self.recipe.parts)
         if len(self.maps) != expected or (self.fitted_on is None) != (not self.maps):
             raise InputError(
-                f"transform {self.recipe.transform} needs {expected} maps and the data that they were fitted on; got "
+                f"transform {self.recipe.transform} needs {expected} maps and a record of the data for fitting; got "
                 f"{len(self.maps)} maps and {self.fitted_on}"
             )
 
@@ -282,7 +282,9 @@ def require_header(record: Any, where: str) -> None:
         require_shape(record["fitted_on"], DATA_SHAPE, f"{where}: fitted_on")
         require_fields(record["fitted_on"], DATA_SHAPE, f"{where}: fitted_on")
         if (kind := record["fitted_on"]["kind"]) not in get_args(DataKind):
-            raise RunError(f"{where} was made by a newer layerwise: fitted_on has the kind {kind!r}; update layerwise")
+            raise RunError(
+                f"{where} was written by a newer layerwise: fitted_on has the unknown kind {kind!r}; update layerwise"
+            )
     if record["template"]["after"]:
         raise RunError(
             f"{where} was written by a newer layerwise: its template adds {record['template']['after']!r} after the "
@@ -292,7 +294,9 @@ def require_header(record: Any, where: str) -> None:
 
 def require_fields(record: Mapping[str, Any], known: Mapping[str, Any], where: str) -> None:
     if unknown := sorted(set(record) - set(known)):
-        raise RunError(f"{where} has unknown fields ({', '.join(unknown)}): made by a newer layerwise; update it")
+        raise RunError(
+            f"{where} has unknown fields ({', '.join(unknown)}) and was written by a newer layerwise; update layerwise"
+        )
     if missing := [name for name in known if name not in record]:
         raise RunError(f"{where} is damaged (missing {', '.join(missing)}); recreate it")
 
@@ -310,7 +314,7 @@ def require_weights(recipe: Recipe, tensors: Mapping[str, Tensor], where: str) -
     if not fits:
         shapes = ", ".join(f"{name} {tuple(t.shape)} {t.dtype}" for name, t in sorted(tensors.items())) or "none"
         raise RunError(
-            f"{where} holds weights that do not fit its recipe: expected a weight (E, D) and a bias (E) in float64 "
+            f"{where} contains weights that do not match its recipe: expected weight (E, D) and bias (E) in float64 "
             f"for each of {count} parts, got {shapes}; recreate it"
         )
     return count

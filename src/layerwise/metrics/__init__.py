@@ -1,1 +1,1 @@
-"""The metrics: one file = one metric = a pure function, what is kept for it, and the score made of that."""
+"""The metrics, one per file: a pure function, the reading it needs, and its score."""

@@ -1,4 +1,4 @@
-"""Anisotropy: how far the prompts of a data set point the same way, and how much one direction carries."""
+"""Anisotropy: how similar the directions of all prompts are, and the share of the top direction."""
 
 import math
 
@@ -41,7 +41,7 @@ def anisotropy(z: Tensor) -> Tensor:
 
 
 def mean_pairwise_cosine(total: Tensor, n: int) -> Tensor:
-    """From the sum of n unit rows: |sum|^2 is n plus twice the sum of all pairs' cosines."""
+    """Uses the sum of n unit rows: |sum|^2 is n plus twice the sum of all pairwise cosines."""
     return (total @ total - n) / (n * (n - 1)) if n > 1 else total.new_tensor(torch.nan)
 
 
@@ -68,7 +68,7 @@ def top_of_spectrum(values: Tensor) -> Tensor:
 
 
 def error_of_mean_cosine(unit: Tensor) -> Uncertainty:
-    """Standard error of the mean cosine of all pairs: twice that of the rows' mean cosines with the others."""
+    """Standard error of the mean pairwise cosine: twice that of each row's mean cosine with the others."""
     n = len(unit)
     if n < 3:
         return Uncertainty(math.nan)
@@ -90,7 +90,7 @@ def score(kept: RunningMean, rows: RowTreatment) -> Estimate:
 METRIC = Metric(
     name="anisotropy",
     perspective="geometry",
-    larger_means="prompts point more the same way",
+    larger_means="prompts point in more similar directions",
     unit="mean cosine",
     reading=mean_unit_row,
     score=score,
@@ -101,7 +101,7 @@ METRIC = Metric(
 TOP_SHARE = Metric(
     name="top_share",
     perspective="geometry",
-    larger_means="one direction carries more of the whole",
+    larger_means="one direction carries more of the total",
     unit="share",
     rows=("raw", "unit", "centered", "centered_unit"),
     reading=pooled_rows,

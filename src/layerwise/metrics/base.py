@@ -1,4 +1,4 @@
-"""Metric: a number for each layer, told as data. Estimate: such a number with how it came about."""
+"""Metric: the definition of a per-layer number. Estimate: its value, interval and sample size."""
 
 import math
 from collections.abc import Callable
@@ -31,7 +31,7 @@ class Estimate:
     skipped: int = 0
     ci_low: float = math.nan
     ci_high: float = math.nan
-    note: str = ""  # how exact it is, where what was kept is not
+    note: str = ""  # accuracy, if the accumulated sums are not exact
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Metric:
     score: Callable[[Any, RowTreatment], Estimate]
     cite: str
     unit: str = ""
-    spread: Spread | None = None  # for scores whose interval does not come from what `reading` keeps
+    spread: Spread | None = None  # for scores whose interval needs another reading
     rows: tuple[RowTreatment, ...] = ("raw",)
 
     @property
@@ -89,6 +89,6 @@ class Metric:
 
     def __post_init__(self) -> None:
         if not self.name.isidentifier():
-            raise InputError(f"metric name {self.name!r} must be a plain word, such as 'my_metric'")
+            raise InputError(f"metric name {self.name!r} must be a valid Python identifier, such as 'my_metric'")
         if not self.rows:
-            raise InputError(f"metric {self.name!r} names no row treatment; pass rows=('raw',)")
+            raise InputError(f"metric {self.name!r} has no row treatment; pass rows=('raw',)")

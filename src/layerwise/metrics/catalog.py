@@ -1,4 +1,4 @@
-"""The catalog: every metric that layerwise ships, written by hand, in the order they are shown."""
+"""The catalog: all built-in metrics, in display order."""
 
 from layerwise.metrics import (
     anisotropy,

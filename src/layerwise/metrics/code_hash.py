@@ -1,7 +1,7 @@
-"""What a function computes, as a hash: a metric that was changed under its old name is not taken for the old one.
+"""A hash of what a function computes, so that a changed metric with the same name is detected.
 
-The hash is made of compiled code, constants, defaults, what a closure holds, and the values and functions of its module
-that it names. It is the same in every process of one version of Python, also on workers of a cluster.
+The hash covers compiled code, constants, defaults, closure values, and the module-level values and functions it uses.
+It is the same in every process of one Python version, including cluster workers.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ def code_hash(*parts: Any) -> str:
 
 
 def describe(what: Any, seen: set[int]) -> Iterator[str]:
-    """Words that change when what is computed changes; each function is described once."""
+    """Text that changes when the computation changes; each function is described once."""
     if isinstance(what, FunctionType):
         if id(what) not in seen:
             seen.add(id(what))
@@ -36,7 +36,7 @@ def describe(what: Any, seen: set[int]) -> Iterator[str]:
         yield from describe_each([what.__func__, what.__self__], seen)
     elif isinstance(what, Mapping):
         yield from describe_each([part for item in what.items() for part in item], seen)
-    elif isinstance(what, frozenset | set):  # their order changes from process to process
+    elif isinstance(what, frozenset | set):  # their order differs between processes
         yield from sorted(word for part in what for word in describe(part, seen))
     elif isinstance(what, tuple | list):
         yield f"{type(what).__name__} of {len(what)}"
@@ -55,7 +55,7 @@ def describe(what: Any, seen: set[int]) -> Iterator[str]:
         yield from describe_each([getattr(what, f.name) for f in fields(what)], seen)
     elif isinstance(what, str | bytes | int | float | complex | bool | None | type(...)):
         yield repr(what)
-    else:  # a class, a function written in C, an object of somebody else's: known by name
+    else:  # a class, a C function or a foreign object: identified by name
         yield f"{getattr(what, '__module__', '')}.{getattr(what, '__qualname__', type(what).__qualname__)}"
         if isinstance(call := vars(type(what)).get("__call__"), FunctionType):
             yield from describe_each([call, vars(what) if hasattr(what, "__dict__") else ()], seen)

@@ -1,4 +1,4 @@
-"""Curvature: how sharply the path of a prompt's tokens turns from step to step."""
+"""Curvature: how sharply the path of token vectors turns from step to step."""
 
 import torch
 from torch import Tensor

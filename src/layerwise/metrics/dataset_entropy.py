@@ -1,4 +1,4 @@
-"""Dataset entropy: over how many directions the prompts of a data set spread."""
+"""Dataset entropy: how many directions the prompts of a data set spread over."""
 
 from layerwise.metrics.base import Metric
 from layerwise.metrics.intervals import uneven_rows
@@ -10,7 +10,7 @@ from layerwise.ops.spectrum import renyi_entropy
 METRIC = Metric(
     name="dataset_entropy",
     perspective="information",
-    larger_means="prompts more distinct from one another",
+    larger_means="prompts are more distinct from each other",
     unit="nats",
     rows=("raw", "unit", "centered", "centered_unit"),
     reading=pooled_rows,

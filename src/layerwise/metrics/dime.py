@@ -1,4 +1,4 @@
-"""DiME: how much the joint spread of two views grows when their pairing is broken."""
+"""DiME: how much the joint entropy of two views grows when their pairing is shuffled."""
 
 from collections.abc import Sequence
 
@@ -82,7 +82,7 @@ def dime(
 METRIC = Metric(
     name="dime",
     perspective="invariance",
-    larger_means="a prompt's views more uniquely aligned",
+    larger_means="a prompt's views are more uniquely aligned",
     unit="nats",
     reading=view_pairs,
     score=of_blocks(dime, PAIRS_PER_BLOCK),

@@ -1,4 +1,4 @@
-"""InfoNCE: how hard it is to find a prompt's other view among the other prompts."""
+"""InfoNCE: how hard it is to find a prompt's second view among those of all prompts."""
 
 from typing import Literal
 
@@ -16,9 +16,9 @@ PAIRS_PER_BLOCK = 256
 
 
 def paired_unit_rows(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """Both sides as unit rows in one float type; raises where they cannot be pairs."""
+    """Both inputs as unit rows; raises if their shapes differ."""
     if a.dim() != 2 or a.shape != b.shape or len(a) == 0:
-        raise InputError(f"expected two matrices (N, D) of one shape, got {tuple(a.shape)} and {tuple(b.shape)}")
+        raise InputError(f"expected two matrices of the same shape (N, D), got {tuple(a.shape)} and {tuple(b.shape)}")
     return treat_rows(a, "unit"), treat_rows(b, "unit")
 
 
@@ -46,7 +46,7 @@ def infonce(
         2.0794
     """
     if not temperature > 0:
-        raise InputError(f"temperature={temperature} must be above 0; the paper uses 0.1")
+        raise InputError(f"temperature={temperature} must be greater than 0; the paper uses 0.1")
     a, b = paired_unit_rows(a, b)
     logits = a @ b.mT / temperature  # (N, N)
     pair = torch.arange(len(a), device=a.device)
@@ -61,7 +61,7 @@ def infonce(
 METRIC = Metric(
     name="infonce",
     perspective="invariance",
-    larger_means="worse alignment of a prompt's views (it is a loss)",
+    larger_means="a prompt's views are aligned less well (it is a loss)",
     unit="nats",
     reading=view_pairs,
     score=of_blocks(infonce, PAIRS_PER_BLOCK),

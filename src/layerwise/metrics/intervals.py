@@ -1,7 +1,7 @@
-"""Intervals: how far a score would move if the data were drawn again, from the spread that was kept.
+"""Intervals: how much a score would vary if the data were sampled again.
 
-Prompt-level scores have theirs from the spread over prompts, block scores from the blocks, data-set scores from the
-kept sample of rows. None depends on the sharding.
+Prompt-level scores use the variance over prompts, block scores the variance over blocks, data-set scores the stored row
+sample. None depends on the sharding.
 """
 
 import math
@@ -24,7 +24,7 @@ TOO_NARROW = "interval may be too narrow"
 
 
 class Uncertainty(NamedTuple):
-    """A standard error, and how lopsided it is: a sixth of the skewness of the sum that it is the error of."""
+    """A standard error, and one sixth of the skewness of the estimate."""
 
     error: float
     lopsided: float = 0.0
@@ -32,11 +32,11 @@ class Uncertainty(NamedTuple):
 
 @dataclass(frozen=True)
 class Spread:
-    """Where a data-set metric's interval comes from: a kept sample, and the standard error made of it.
+    """How the interval of a data-set metric is computed: from a stored sample and its standard error.
 
-    `finish` does the costly part once for all metrics that share it; `error` gives the uncertainty of the score of
-    a data set as large as the sample; `degrees` of freedom are those of the sample where not given. `doubt` says in
-    words where simulations found the interval too narrow for such a sample, and nothing elsewhere.
+    `finish` does the expensive part once for all metrics that share it. `error` returns the uncertainty for a data set
+    of the sample's size. `degrees` of freedom default to those of the sample. `doubt` returns a warning if simulations
+    found the interval too narrow for such a sample, otherwise an empty string.
     """
 
     reading: Callable[[RowTreatment], Reading]
@@ -47,7 +47,7 @@ class Spread:
 
 
 def interval(value: float, error: float, degrees: int, lopsided: float = 0.0) -> tuple[float, float]:
-    """The 95 % interval of Student's t around a value, corrected for skewness (Hall 1992); nan where undefined."""
+    """The 95 % Student's t interval around a value, corrected for skewness (Hall 1992); NaN if undefined."""
     from scipy.special import stdtrit
 
     if degrees < 1 or not math.isfinite(error) or not math.isfinite(value):
@@ -55,7 +55,7 @@ def interval(value: float, error: float, degrees: int, lopsided: float = 0.0) ->
     t = float(stdtrit(degrees, (1 + LEVEL) / 2))
 
     def skewed(q: float) -> float:
-        """Where the lopsided statistic stands when its symmetric form stands at q."""
+        """The skewed quantile for the symmetric quantile q."""
         return (math.cbrt(1 + 6 * lopsided * (q - lopsided)) - 1) / (2 * lopsided) if abs(lopsided) > 1e-6 else q
 
     return value - skewed(t) * error, value - skewed(-t) * error
@@ -63,7 +63,7 @@ def interval(value: float, error: float, degrees: int, lopsided: float = 0.0) ->
 
 @dataclass(frozen=True)
 class Influences:
-    """The eigenvalues of a sample of rows, and how much each row adds to each: (n, k), columns sum to them."""
+    """The eigenvalues (k,) of a row sample, and the contribution of each row (n, k); columns sum to the eigenvalues."""
 
     values: Tensor
     parts: Tensor
@@ -76,7 +76,7 @@ def influences(sample: RowSample, rows: RowTreatment) -> Influences:
         return Influences(z.new_zeros(1), z.new_zeros(0, 1))
     values, vectors = torch.linalg.eigh(small_gram(z))
     values = values.clamp(min=0)
-    if len(z) <= z.shape[1]:  # eigenvectors of ZZ': row i's part of eigenvalue k is l_k v_ik^2
+    if len(z) <= z.shape[1]:  # eigenvectors of ZZ': row i contributes l_k v_ik^2 to eigenvalue k
         return Influences(values, vectors**2 * values)
     return Influences(values, (z @ vectors) ** 2)
 
@@ -86,8 +86,8 @@ def spectral_spread(
 ) -> Spread:
     """For a function (..., k) -> (...) of a spectrum: the jackknife over all rows, from one eigendecomposition.
 
-    Without row i, eigenvalue k is its part smaller: the first order of the perturbation, put into the function as it
-    is, so that long rows count with all they do. Their skewness makes the interval longer on the side of the long tail.
+    Leaving out row i lowers eigenvalue k by its contribution, to first order; the function itself is not linearised, so
+    long rows have their full effect. Skewness extends the interval on the side of the long tail.
     """
 
     def error(found: Influences) -> Uncertainty:
@@ -101,7 +101,7 @@ def spectral_spread(
 
 
 def jackknife(left_out: Tensor) -> Uncertainty:
-    """From the scores without one row each (n,)."""
+    """From leave-one-out scores (n,)."""
     moved, n = left_out.mean() - left_out, len(left_out)
     squares = float((moved**2).sum())
     lopsided = float((moved**3).sum()) / squares**1.5 / 6 if squares > 0 else 0.0
@@ -109,18 +109,18 @@ def jackknife(left_out: Tensor) -> Uncertainty:
 
 
 def uneven_rows(found: Influences) -> str:
-    """Where the lengths are as uneven as if a third of the rows or fewer had any: the largest eigenvalues then jump."""
+    """A warning if few rows hold most of the squared norm: the largest eigenvalues are then unstable."""
     lengths = found.parts.sum(dim=-1)  # (n,) squared
     effective = float(lengths.sum() ** 2 / (lengths**2).sum()) if float(lengths.sum()) > 0 else math.inf
     if effective >= len(lengths) / 3:
         return ""
-    return f"{TOO_NARROW}: few rows carry most of the length (simulated coverage 85 to 95 %)"
+    return f"{TOO_NARROW}: a few rows have most of the squared norm (simulated coverage 85 to 95 %)"
 
 
 def group_jackknife(items: Tensor, function: Callable[[Tensor], Tensor], groups: int = JACKKNIFE_GROUPS) -> float:
-    """Standard error of a function of rows, by leaving out one group of them at a time.
+    """Standard error of a function of rows, leaving out one group at a time.
 
-    Rows come in the order of hashed ids, so groups of neighbours are random groups.
+    Rows are sorted by hashed id, so consecutive groups are random.
     """
     groups = min(groups, len(items))
     if groups < 2:

@@ -1,4 +1,4 @@
-"""Intrinsic dimension (TwoNN): of how many dimensions the surface is on which the prompts lie."""
+"""Intrinsic dimension (TwoNN): the dimension of the manifold on which the prompts lie."""
 
 from dataclasses import dataclass, replace
 
@@ -33,14 +33,14 @@ def intrinsic_dimension(z: Tensor, *, discard: float = DISCARD) -> Tensor:
         True
     """
     if z.dim() != 2 or len(z) == 0:
-        raise InputError(f"expected a matrix (N, D) with rows, got shape {tuple(z.shape)}")
+        raise InputError(f"expected a non-empty matrix (N, D), got shape {tuple(z.shape)}")
     if not 0 <= discard < 1:
-        raise InputError(f"discard={discard} must be a share from 0 up to, not including, 1")
+        raise InputError(f"discard={discard} must be at least 0 and less than 1")
     return slope_of_ratios(neighbour_ratios(z), discard)
 
 
 def neighbour_ratios(z: Tensor) -> Tensor:
-    """Logarithm of how much farther the second neighbour is than the first, for each row without a copy."""
+    """Log ratio of second to first neighbour distance, for each row without a duplicate."""
     z = double(z)
     require_finite(z.norm(dim=-1), "the rows")
     if len(z) < 3:
@@ -54,7 +54,8 @@ def neighbour_ratios(z: Tensor) -> Tensor:
 def slope_of_ratios(ratio: Tensor, discard: float = DISCARD) -> Tensor:
     """Slope through the origin of -log(1 - F) against the sorted log ratios, F = i / n their empirical distribution."""
     n = len(ratio)
-    kept = ratio.sort().values[: min(int(n * (1 - discard)), n - 1)]  # the largest has F = 1: no logarithm
+    # the largest has F = 1, where log(1 - F) is undefined
+    kept = ratio.sort().values[: min(int(n * (1 - discard)), n - 1)]
     if len(kept) < 2:
         return ratio.new_tensor(torch.nan)
     share = torch.arange(1, len(kept) + 1, dtype=ratio.dtype, device=ratio.device) / n
@@ -64,7 +65,7 @@ def slope_of_ratios(ratio: Tensor, discard: float = DISCARD) -> Tensor:
 @dataclass(frozen=True)
 class SampledRatios:
     ratios: Tensor
-    skipped: int  # rows with nan, and rows that have a copy
+    skipped: int  # rows with NaN, and duplicates
 
 
 def sampled_ratios(kept: RowSample, rows: RowTreatment) -> SampledRatios:
@@ -83,7 +84,7 @@ def error(found: SampledRatios) -> Uncertainty:
 METRIC = Metric(
     name="intrinsic_dimension",
     perspective="geometry",
-    larger_means="prompts lie on a surface of more dimensions",
+    larger_means="prompts lie on a manifold of higher dimension",
     unit="dimensions",
     reading=lambda rows: replace(row_sample(rows), finish=sampled_ratios),
     score=score,

@@ -1,11 +1,11 @@
-"""Leave one out: the entropy and the effective rank of a sample without each of its rows, from one eigendecomposition.
+"""Leave-one-out entropy and effective rank of a sample, from one eigendecomposition.
 
-Where there are few rows per dimension, every row brings directions of its own, and the first-order change of the
-eigenvalues does not show what its loss would do. This is exact. For a Gram matrix G with eigenvalues l and any s > 0,
+With few rows per dimension, each row adds its own directions, and the first-order change of the eigenvalues is a poor
+approximation. This computation is exact. For a Gram matrix G with eigenvalues l and any s > 0,
 
     tr G / (G + s)  falls by  s z'(G + s)^-2 z / (1 - z'(G + s)^-1 z)  without the row z,
 
-and the sums that the scores are made of are integrals of tr G / (G + s) over s, taken here on a logarithmic grid.
+and the sums in the scores are integrals of tr G / (G + s) over s, computed on a logarithmic grid.
 """
 
 import math
@@ -17,12 +17,12 @@ from torch import Tensor
 
 from layerwise.metrics.intervals import Influences, Spread, Uncertainty, jackknife, spectral_spread
 
-REACH, STEP = 20.0, 0.5  # the grid: beyond the eigenvalues by this factor e^20; scores come out to 1e-5
+REACH, STEP = 20.0, 0.5  # the grid extends beyond the eigenvalues by a factor of e^20; scores are accurate to 1e-5
 
 
 @dataclass(frozen=True)
 class WithoutRows:
-    """Eigenvalues (k,) with the largest at 1; s on a grid (S,); what tr G / (G + s) loses without each row (n, S)."""
+    """Eigenvalues (k,), largest scaled to 1; grid of s (S,); decrease of tr G / (G + s) without each row (n, S)."""
 
     values: Tensor
     grid: Tensor
@@ -31,7 +31,7 @@ class WithoutRows:
 
 
 def without_rows(found: Influences) -> WithoutRows | None:
-    """None where nothing can be left out: fewer than two rows, or all of them zero."""
+    """None if no row can be left out: fewer than two rows, or all zero."""
     top = float(found.values[-1])
     if len(found.parts) < 2 or not top > 0:
         return None
@@ -40,14 +40,15 @@ def without_rows(found: Influences) -> WithoutRows | None:
     first, last = math.log(float(values[0])) - REACH, REACH
     grid = torch.arange(first, last, STEP, dtype=values.dtype, device=values.device).exp()
     inverse = 1 / (values[:, None] + grid)  # (k, S)
-    share = parts / values  # (n, k), each row's leverage when summed
+    share = parts / values  # (n, k), sums to each row's leverage
     beyond = (1 - share.sum(dim=1, keepdim=True)).clamp(min=0)
-    room = torch.where(beyond > 1e-9, beyond, 0.0) + share @ (inverse * grid)  # 1 - z'(G + s)^-1 z, without cancelling
+    # 1 - z'(G + s)^-1 z, without cancellation
+    room = torch.where(beyond > 1e-9, beyond, 0.0) + share @ (inverse * grid)
     return WithoutRows(values, grid, grid * (parts @ inverse**2) / room, parts.sum(dim=1))
 
 
 def entropy_without(rows: WithoutRows) -> Tensor:
-    """Shannon entropy of the shares of the eigenvalues, without each row: log T - sum l log l / T.  -> (n,)"""
+    """Leave-one-out Shannon entropy of the eigenvalue shares: log T - sum l log l / T.  -> (n,)"""
     weights = rows.grid * STEP  # x log x: integral of x/(1+s) - x/(x+s)
     change = rows.lengths * (weights / (1 + rows.grid)).sum() - rows.lost @ weights
     total = rows.values.sum() - rows.lengths
@@ -55,8 +56,8 @@ def entropy_without(rows: WithoutRows) -> Tensor:
 
 
 def rank_without(rows: WithoutRows) -> Tensor:
-    """Effective rank, without each row: exp of the entropy of the shares of the roots of eigenvalues.  -> (n,)"""
-    weights = rows.grid.sqrt() * STEP / math.pi  # root of x: integral of x/(x+s) s^-1/2
+    """Leave-one-out effective rank: exp of the entropy of the singular value shares.  -> (n,)"""
+    weights = rows.grid.sqrt() * STEP / math.pi  # square root of x: integral of x/(x+s) s^-1/2
     roots = rows.values.sqrt()
     total = roots.sum() - rows.lost @ weights
     logs = (roots * rows.values.log()).sum() - rows.lost @ (weights * rows.grid.log())
@@ -68,10 +69,10 @@ def exact_spread(
     without: Callable[[WithoutRows], Tensor],
     doubt: Callable[[Influences], str] = lambda found: "",
 ) -> Spread:
-    """For a function of a spectrum that also has its exact form: the larger of both errors.
+    """For a function of a spectrum with an exact leave-one-out form: uses the larger of both errors.
 
-    The exact one is right where rows are few; the first-order one overstates what very long rows do, and covers better
-    than the exact one where there are such rows (studies/intervals).
+    The exact error is right for few rows. The first-order error overstates the effect of very long rows, which gives
+    better coverage when there are such rows (studies/intervals).
     """
     first = spectral_spread(function, doubt)
 

@@ -1,4 +1,4 @@
-"""LiDAR: how many directions tell prompts apart once the spread of their own views is discounted."""
+"""LiDAR: how many directions separate prompts, relative to the variation of their own views."""
 
 import math
 
@@ -37,7 +37,7 @@ def lidar(views: Tensor, *, ridge: float = RIDGE) -> Tensor:
         True
     """
     if views.dim() != 3 or 0 in views.shape:
-        raise InputError(f"expected views (n, q, D), all at least 1; got shape {tuple(views.shape)}")
+        raise InputError(f"expected non-empty views (n, q, D), got shape {tuple(views.shape)}")
     views = double(views)
     require_finite(views.norm(dim=-1), "the views")
     means = views.mean(dim=1)  # (n, D)
@@ -48,7 +48,7 @@ def lidar(views: Tensor, *, ridge: float = RIDGE) -> Tensor:
 
 
 def whiten(columns: Tensor, within: Tensor, ridge: float) -> Tensor:
-    """Columns seen with the within-class scatter made round: L^(-1) x for S_w + ridge I = L L'."""
+    """Whitens columns by the within-class scatter: L^(-1) x for S_w + ridge I = L L'."""
     eye = torch.eye(len(within), dtype=within.dtype, device=within.device)
     lower: Tensor = torch.linalg.cholesky(within + ridge * eye)
     whitened: Tensor = torch.linalg.solve_triangular(lower, columns, upper=False)
@@ -74,7 +74,7 @@ def error(views: Tensor) -> Uncertainty:
 METRIC = Metric(
     name="lidar",
     perspective="invariance",
-    larger_means="prompts more linearly separable",
+    larger_means="prompts are easier to separate linearly",
     unit="directions",
     reading=view_scatter,
     score=score,

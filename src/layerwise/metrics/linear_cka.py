@@ -1,6 +1,6 @@
-"""Linear CKA: how alike two layers arrange the same prompts, whatever their width, rotation or scale.
+"""Linear CKA: how similarly two layers arrange the same prompts, independent of width, rotation and scale.
 
-It compares two layers, so it is a function and no row of the catalog; the row sample of a run feeds it.
+It compares two layers, so it is a function and not in the catalog; its input is the row sample of a run.
 """
 
 from collections.abc import Sequence
@@ -32,9 +32,9 @@ def linear_cka(a: Tensor, b: Tensor) -> Tensor:
         1.0
     """
     if a.dim() != 2 or b.dim() != 2 or len(a) != len(b) or len(a) == 0:
-        raise InputError(f"expected (N, D) and (N, E), rows of the same N; got {tuple(a.shape)}, {tuple(b.shape)}")
+        raise InputError(f"expected matrices (N, D) and (N, E) with the same N, got {tuple(a.shape)}, {tuple(b.shape)}")
     a, b = treat_rows(double(a), "centered"), treat_rows(double(b), "centered")
-    if len(a) <= max(a.shape[1], b.shape[1]):  # the smaller side, as ever
+    if len(a) <= max(a.shape[1], b.shape[1]):  # use the smaller Gram matrix
         of_a, of_b = a @ a.mT, b @ b.mT
         together = (of_a * of_b).sum()
     else:
@@ -43,19 +43,19 @@ def linear_cka(a: Tensor, b: Tensor) -> Tensor:
 
 
 def cka_matrix(a: Sequence[Tensor], b: Sequence[Tensor]) -> Tensor:
-    """Linear CKA of every layer of one model with every layer of another, on rows of the same N examples.
+    """Linear CKA between all layers of two models, on the same N examples.
 
-    L matrices (N, D) and M matrices (N, E) -> (L, M), float64; nan where one side has no spread. The Gram matrix
-    of each layer is made once: its inner products with the others are all that CKA needs.
+    L matrices (N, D) and M matrices (N, E) -> (L, M), float64; NaN if one side has no variance. Each layer's Gram
+    matrix is computed once; CKA needs only the inner products of these.
     """
     if len({len(rows) for rows in (*a, *b)}) != 1:
-        raise InputError("layers can be compared on rows of the same examples only; their numbers of rows differ")
+        raise InputError("layers can only be compared on the same examples, but their numbers of rows differ")
     of_b = torch.stack([unit_gram(rows) for rows in b])  # (M, N * N)
     return torch.stack([of_b @ unit_gram(rows) for rows in a])
 
 
 def unit_gram(rows: Tensor) -> Tensor:
-    """The centred Gram matrix of rows (N, D) as one vector (N * N) of length 1; nan where there is no spread."""
+    """The centred Gram matrix of rows (N, D), flattened to a unit vector (N * N); NaN if there is no variance."""
     centered = treat_rows(double(rows), "centered")
     gram = (centered @ centered.mT).flatten()
     return gram.div(gram.norm())

@@ -1,4 +1,4 @@
-"""Mean norm: how long a prompt's token vectors are."""
+"""Mean norm: the mean length of a prompt's token vectors."""
 
 import torch
 from torch import Tensor

@@ -37,7 +37,7 @@ def participation_of_spectrum(values: Tensor) -> Tensor:
 METRIC = Metric(
     name="participation",
     perspective="information",
-    larger_means="variance shared by more dimensions",
+    larger_means="variance spread over more dimensions",
     unit="dimensions",
     rows=("raw", "unit", "centered", "centered_unit"),
     reading=pooled_rows,

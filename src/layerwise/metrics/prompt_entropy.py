@@ -1,4 +1,4 @@
-"""Prompt entropy: over how many directions the tokens of one prompt spread, plain and normalised."""
+"""Prompt entropy: how many directions the tokens of a prompt spread over; plain and normalised."""
 
 from functools import partial
 
@@ -23,7 +23,7 @@ def prompt_entropy(tokens: Tensor, mask: Tensor, *, rows: RowTreatment = "raw") 
         rows: what is done to the rows first: raw, unit (length 1), centered, or centered_unit.
 
     Returns:
-        One number per prompt, (B,); nan where fewer than two tokens count or all of them are zero.
+        One number per prompt, (B,); NaN if fewer than two tokens count or all are zero.
 
     Example:
         >>> import torch
@@ -53,13 +53,13 @@ def normalized_prompt_entropy(tokens: Tensor, mask: Tensor, *, rows: RowTreatmen
 
 
 def both_entropies(tokens: Tensor, mask: Tensor, *, rows: RowTreatment) -> Tensor:
-    """Prompt entropy and its normalised form, of one set of eigenvalues.  -> (B, 2)"""
+    """Prompt entropy and its normalised form, from one set of eigenvalues.  -> (B, 2)"""
     entropy = prompt_entropy(tokens, mask, rows=rows)
     return torch.stack([entropy, entropy / entropy_bound(mask, tokens.shape[-1], rows)], dim=-1)
 
 
 def entropy_bound(mask: Tensor, width: int, rows: RowTreatment) -> Tensor:
-    """log min(T, D), or log min(T - 1, D) when centred, since centring takes one direction away; nan where 0."""
+    """log min(T, D), or log min(T - 1, D) for centred rows, since centring removes one direction; NaN if it is 0."""
     directions = mask.sum(dim=-1) - (1 if rows in ("centered", "centered_unit") else 0)
     bound = directions.clamp(min=1, max=width).double().log()
     return torch.where(bound > 0, bound, torch.nan)
@@ -84,8 +84,8 @@ METRIC = Metric(
 NORMALIZED = Metric(
     name="prompt_entropy_normalized",
     perspective="information",
-    larger_means="a prompt's tokens use more of the directions that their number allows",
-    unit="share of log min(T, D)",
+    larger_means="a prompt's tokens spread over more of the possible directions",
+    unit="fraction of log min(T, D)",
     rows=METRIC.rows,
     reading=reading,
     score=mean_of(1),

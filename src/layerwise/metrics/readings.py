@@ -1,4 +1,4 @@
-"""Readings: what is kept of a layer while data streams by. Shared readings are kept once for all metrics."""
+"""Readings: what is read from a layer while data streams by. A shared reading is stored once for all metrics."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -23,7 +23,7 @@ SAMPLE_PAIRS = 2048
 SAMPLE_VIEWED = 256
 LIDAR_VIEWS = 16
 
-# How many numbers of a layer a metric works on at once: a megabyte fits a CPU's cache, a GPU wants more to do.
+# Chunk size in elements: one megabyte fits the CPU cache; a GPU needs larger chunks.
 PIECE_ELEMENTS = {"cpu": 2**18}
 
 
@@ -93,7 +93,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Spectrum:
-    """Eigenvalues of the pooled rows of all prompts, the numbers of rows behind them and skipped, and how exact."""
+    """Eigenvalues of the pooled rows of all prompts, the numbers of rows used and skipped, and a note on accuracy."""
 
     values: Tensor
     n: int
@@ -163,13 +163,13 @@ def pooled_rows(rows: RowTreatment) -> Reading:
     def read(batch: LayerBatch) -> tuple[Tensor]:
         return (unit_rows(batch.pooled[:, 0]) if rows == "unit" else batch.pooled[:, 0],)
 
-    # Raw and centred rows share one state: centring is exact at the end.
+    # Raw and centred rows share one state, since centring at the end is exact.
     name = "pooled_unit_rows" if rows == "unit" else "pooled_rows"
     return Reading(name, "pooled", SecondMoment, read, finish=spectrum_of_moment, shared=True)
 
 
 def spectrum_of_moment(kept: SecondMoment | FrequentDirections, rows: RowTreatment) -> Spectrum:
-    """From all rows, on the smaller side: N x N while they are kept as rows, else D x D."""
+    """From all rows, using the smaller Gram matrix: N x N while rows are stored, otherwise D x D."""
     if (seen := kept.rows()) is not None:
         values = spectrum(seen, "centered" if rows == "centered" else "raw") if len(seen) else seen.new_zeros(1)
         return Spectrum(values, len(seen), kept.skipped, kept.note(float((seen**2).sum()), float(values.sum())))
@@ -187,7 +187,7 @@ def spectrum_of_sample(kept: RowSample, rows: RowTreatment) -> Spectrum:
 
 
 def row_sample(rows: RowTreatment) -> Reading:
-    """The originals' rows with the smallest hashed ids, as they are: `rows` is applied when they are read."""
+    """The original rows with the smallest hashed ids, untreated: `rows` is applied when they are used."""
     return Reading(
         "row_sample",
         "pooled",
@@ -198,7 +198,7 @@ def row_sample(rows: RowTreatment) -> Reading:
 
 
 def mean_unit_row(rows: RowTreatment) -> Reading:
-    """The mean of the originals' rows, each scaled to unit length; zero rows are counted as skipped."""
+    """The mean of the original rows, each scaled to unit length; zero rows are counted as skipped."""
 
     def read(batch: LayerBatch) -> tuple[Tensor]:
         unit = unit_rows(batch.pooled[:, 0])
@@ -220,7 +220,7 @@ def view_pairs(rows: RowTreatment) -> Reading:
 
 
 def view_sample(rows: RowTreatment) -> Reading:
-    """All perturbed views of a few examples, those with the smallest hashed ids: for the interval of LiDAR."""
+    """All perturbed views of the few examples with the smallest hashed ids, for the interval of LiDAR."""
     return Reading(
         "view_sample",
         "pooled",
@@ -232,7 +232,7 @@ def view_sample(rows: RowTreatment) -> Reading:
 
 
 def view_scatter(rows: RowTreatment) -> Reading:
-    """Scatter of the perturbed views around their prompt's mean, and of the prompts' means."""
+    """Scatter of the perturbed views around the mean of their prompt, and scatter of the prompt means."""
     return Reading(
         "view_scatter",
         "pooled",

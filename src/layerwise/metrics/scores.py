@@ -1,4 +1,4 @@
-"""From what was kept to an estimate: the few ways in which metrics make their number."""
+"""Score functions: from accumulated values to an estimate."""
 
 import math
 from collections.abc import Callable
@@ -70,9 +70,9 @@ def of_spectrum(function: Callable[[Tensor], Tensor]) -> Score:
 
 
 def of_blocks(function: Callable[[Tensor, Tensor], Tensor], block: int) -> Score:
-    """The mean over blocks of `block` pairs of a function of both sides, in the order of the hashed ids.
+    """The mean of a function over blocks of `block` pairs, ordered by hashed id.
 
-    A short last block is dropped, unless it is the only one: these metrics depend on the number of pairs.
+    An incomplete last block is dropped unless it is the only one, since these metrics depend on the number of pairs.
     """
 
     def score(kept: RowSample, rows: RowTreatment) -> Estimate:

@@ -1,4 +1,4 @@
-"""PEFT adapters: attached to the class of model that they were trained on, checked weight by weight, then merged."""
+"""PEFT adapters: attached to the model class they were trained on, checked weight by weight, then merged."""
 
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -13,10 +13,10 @@ WEIGHTS = "adapter_model.safetensors"
 
 
 def with_adapter(load: Callable[[Any], nn.Module], folder: str) -> nn.Module:
-    """The model with an adapter merged into its weights. `load` makes the base model as a given Auto class.
+    """Loads the model and merges the adapter into its weights. `load` loads the base model with a given Auto class.
 
-    An adapter names the weights it changes by their place in the model it was trained on: with a language model's head
-    on top they lie one level deeper. Both places are tried, and one is taken only if every weight of the adapter fits.
+    An adapter names weights by their path in the model it was trained on; with a language model head, paths are one
+    level deeper. Both are tried, and one is used only if every weight of the adapter matches.
     """
     if find_spec("peft") is None:
         raise MissingExtra("adapters need peft: pip install peft")
@@ -32,13 +32,13 @@ def with_adapter(load: Callable[[Any], nn.Module], folder: str) -> nn.Module:
         except ModelError:
             if auto.__name__ == "AutoModel":
                 raise
-            continue  # this family has no such head
-        config.task_type = None  # a plain wrapper: generation is none of our business
+            continue  # this architecture has no such head
+        config.task_type = None  # a plain wrapper: generation is not needed
         config.inference_mode = True
         model = PeftModel(base, config)
         try:
             found: Any = set_peft_model_state_dict(model, dict(weights))
-        except RuntimeError as error:  # weights of other shapes
+        except RuntimeError as error:  # shape mismatch
             left_over = [line.strip() for line in str(error).splitlines() if "size mismatch" in line] or [str(error)]
             continue
         missing = [name for name in found.missing_keys if "lora_" in name or "modules_to_save" in name]
@@ -47,17 +47,19 @@ def with_adapter(load: Callable[[Any], nn.Module], folder: str) -> nn.Module:
             return getattr(merged, "base_model", merged)  # type: ignore[no-any-return]
         left_over = [*found.unexpected_keys, *missing]
     raise ModelError(
-        f"the adapter {folder!r} does not fit this model: {len(left_over)} of its weights have no place there, such as "
+        f"the adapter {folder!r} does not match this model: {len(left_over)} of its weights are not in the model, such as "
         f"{left_over[0]}. It was trained on {config.base_model_name_or_path!r}"
     )
 
 
 def adapter_config(configs: Any, folder: str) -> Any:
-    """The adapter's config; raises where the folder holds no adapter in safetensors."""
+    """The adapter's config; raises if the folder contains no adapter in safetensors format."""
     path = Path(folder)
     if path.is_dir() and not (path / WEIGHTS).is_file():
         has = ", ".join(sorted(p.name for p in path.iterdir())) or "nothing"
-        raise ModelError(f"{folder!r} has no {WEIGHTS} (it has {has}); layerwise reads adapters from safetensors only")
+        raise ModelError(
+            f"{folder!r} has no {WEIGHTS} (it contains {has}); layerwise only reads adapters in safetensors format"
+        )
     try:
         return configs.from_pretrained(folder)
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -65,7 +67,7 @@ def adapter_config(configs: Any, folder: str) -> Any:
 
 
 def classes_of(task: str) -> list[Any]:
-    """The classes to try, the adapter's own task first."""
+    """The classes to try, starting with the adapter's own task."""
     from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM
 
     order = [AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM]

@@ -127,7 +127,7 @@ def as_shipped(network: Network, head: Head) -> Finding:
             rows.append(head(states, inputs_of(given, torch.ones_like(given))).float().cpu())
     gap = difference(torch.cat(rows), own)
     verdict: Literal["ok", "wrong"] = "ok" if gap <= tolerance(network) else "wrong"
-    return Finding(verdict, "as shipped", f"{modules}: differs from encode() by {gap:.1e}")
+    return Finding(verdict, "shipped modules", f"{modules}: differs from encode() by {gap:.1e}")
 
 
 def tokenizer(network: Network) -> Iterator[Finding]:

@@ -39,7 +39,8 @@ class Network:
     part: str = ""
     files: str = ""  # hash of the weight files; used while the weights are unchanged
     _loaded: Any = field(default=None, repr=False, compare=False)  # versions of the weights at load time
-    _hashed: tuple[Any, str] | None = field(default=None, repr=False, compare=False)  # versions when hashed, the hash
+    # versions when hashed, and the hash
+    _hashed: tuple[Any, str] | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         self._loaded = self._versions() if self.files else None

@@ -36,7 +36,7 @@ def as_spec(model: str | Path | ModelSpec) -> ModelSpec:
 
 
 def open_network(model: Any) -> Network:
-    """A name, a folder or a spec is loaded; an object is taken as it is."""
+    """Loads a name, folder or spec; wraps an object."""
     if not isinstance(model, str | Path | ModelSpec):
         return adopt(model)
     announce_loading(spec := as_spec(model))

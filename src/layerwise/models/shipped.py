@@ -1,8 +1,8 @@
-"""The model as shipped: the pooling, map, normalisation, prompt and length that come with an embedding model.
+"""The model as shipped: the pooling, linear map, normalisation, prompt and length of an embedding model.
 
-A SentenceTransformer folder lists its modules in modules.json. Only JSON is read here until the modules are needed, so
-a plan can be made before any weight is loaded. A folder without modules.json ships none of this; `plain_pooling` says
-how plain `SentenceTransformer(folder)` pools it.
+A SentenceTransformer folder lists its modules in modules.json. Only JSON is read until the modules are needed, so that
+planning needs no weights. A folder without modules.json ships none of this; `plain_pooling` returns how
+`SentenceTransformer(folder)` would pool it.
 """
 
 import json
@@ -19,7 +19,7 @@ from layerwise.core.checks import PoolingWord
 from layerwise.core.errors import InputError, MissingExtra, ModelError
 from layerwise.core.quiet import quiet_libraries
 
-# Their words for pooling, and ours.
+# sentence-transformers' names for poolings, and ours.
 POOLING_WORDS: dict[str, PoolingWord] = {"mean": "mean", "max": "max", "cls": "first", "lasttoken": "last"}
 OLD_POOLING_KEYS = {
     "pooling_mode_cls_token": "cls",
@@ -29,10 +29,10 @@ OLD_POOLING_KEYS = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
-# Modules that turn token vectors into one vector and need nothing but them: they can follow our own forward pass.
+# Modules that need only token vectors, so they can run after our own forward pass.
 FOLLOWERS = ("Pooling", "Dense", "Normalize", "LayerNorm", "Dropout", "WordWeights")
 WEIGHTLESS = ("Pooling", "Normalize", "Dropout", "WordWeights")
-CONFIG_FILES = (  # names that sentence-transformers gave its own settings over the years, whatever the model
+CONFIG_FILES = (  # names of sentence-transformers' settings file in past versions
     "sentence_bert_config.json", "sentence_roberta_config.json", "sentence_distilbert_config.json",
     "sentence_camembert_config.json", "sentence_albert_config.json", "sentence_xlm-roberta_config.json",
     "sentence_xlnet_config.json",
@@ -41,35 +41,35 @@ CONFIG_FILES = (  # names that sentence-transformers gave its own settings over 
 
 @dataclass(frozen=True)
 class ShippedModule:
-    """One line of modules.json after the transformer: its class, and the folder of its files."""
+    """One entry of modules.json after the transformer: its class and folder."""
 
     kind: str  # the class's name, such as Pooling
-    type: str  # its whole import path
+    type: str  # its full import path
     path: str
 
 
 @dataclass(frozen=True)
 class Shipped:
-    """What the JSON files of a SentenceTransformer folder say."""
+    """The settings in the JSON files of a SentenceTransformer folder."""
 
     transformer: str  # subfolder that holds config.json and the weights
     modules: tuple[ShippedModule, ...]
-    pooling: tuple[str, ...]  # sentence-transformers' own words
+    pooling: tuple[str, ...]  # names used by sentence-transformers
     include_prompt: bool
-    prompt: str  # put before every text by default
+    prompt: str  # prepended to every text by default
     max_length: int | None
-    prompts: Mapping[str, str] = field(default_factory=dict, compare=False)  # all that it knows by name
-    default_prompt: str | None = None  # the name of the one that is used unasked
-    own_pass: str = ""  # why our forward pass cannot feed these modules; then the model encodes texts itself
+    prompts: Mapping[str, str] = field(default_factory=dict, compare=False)  # all named prompts
+    default_prompt: str | None = None  # name of the default prompt
+    own_pass: str = ""  # why our forward pass cannot be used; the model then encodes texts itself
 
     @property
     def identity(self) -> tuple[Any, ...]:
-        """What decides its vectors beside weights, tokenizer and length; the same for a folder and for an object."""
+        """What affects its vectors besides weights, tokenizer and length; the same for a folder and an object."""
         return tuple(m.kind for m in self.modules), self.pooling, self.include_prompt, self.prompt, self.own_pass
 
     @property
     def pooling_word(self) -> PoolingWord | None:
-        """Our word for its pooling; None where there is none, or where it leaves the prompt's tokens out."""
+        """Our name for its pooling; None if we have none, or if it excludes the prompt's tokens."""
         if len(self.pooling) != 1 or (self.prompt and not self.include_prompt):
             return None
         return POOLING_WORDS.get(self.pooling[0])
@@ -79,20 +79,21 @@ class Shipped:
             how = " and ".join(self.pooling) or "something other than a Pooling module"
             left_out = " without the prompt's tokens" if self.prompt and not self.include_prompt else ""
             raise InputError(
-                f"this model pools by {how}{left_out}, which cannot be applied to a single layer; say how layers are "
-                "pooled with pooling= (--pooling mean), or use `last`, the model as shipped"
+                f"this model pools by {how}{left_out}, which cannot be applied to one layer; choose how layers are "
+                "pooled with pooling= (--pooling mean), or use `last` (the model as shipped)"
             )
         return word
 
 
 def plain_pooling(config: Any) -> PoolingWord:
-    """How sentence-transformers 6 pools a model that ships no pooling: a causal language model by its last token."""
+    """The pooling that sentence-transformers 6 uses if a model ships none: the last token for a causal language
+    model."""
     named = (getattr(config, "architectures", None) or [""])[0]
     return "last" if named.endswith("ForCausalLM") and getattr(config, "is_causal", True) else "mean"
 
 
 def read_shipped(name: str, revision: str | None = None) -> Shipped | None:
-    """What a folder or hub id ships beside the transformer; None where it has no modules.json."""
+    """What a folder or hub id ships besides the transformer; None without a modules.json."""
     listed = read_json(name, revision, "modules.json")
     if listed is None:
         return None
@@ -105,9 +106,9 @@ def read_shipped(name: str, revision: str | None = None) -> Shipped | None:
         raise ModelError(f"modules.json of {name!r} is damaged ({type(error).__name__}: {error})") from None
     for module in (first, *rest):
         if module.path.startswith("/") or ".." in Path(module.path).parts:
-            raise ModelError(f"modules.json of {name!r} leads out of its folder: {module.path!r}")
+            raise ModelError(f"modules.json of {name!r} points outside its folder: {module.path!r}")
     if first.kind != "Transformer":
-        raise ModelError(f"{name!r} begins with {first.kind}, not with a transformer: it has no layers to read")
+        raise ModelError(f"the first module of {name!r} is {first.kind}, not a transformer: it has no layers to read")
     configs = (read_json(name, revision, file, first.path) for file in CONFIG_FILES)
     config: dict[str, Any] = next((found for found in configs if found), {})
     whole = read_json(name, revision, "config_sentence_transformers.json") or {}
@@ -129,7 +130,7 @@ def read_shipped(name: str, revision: str | None = None) -> Shipped | None:
 
 
 def pooling_modes(config: dict[str, Any]) -> tuple[str, ...]:
-    """The pooling of a module's config.json, in either spelling; several are concatenated."""
+    """The pooling modes in a module's config.json, in old or new format; several are concatenated."""
     mode = config.get("pooling_mode")
     if mode is not None:
         return (mode,) if isinstance(mode, str) else tuple(mode)
@@ -137,22 +138,26 @@ def pooling_modes(config: dict[str, Any]) -> tuple[str, ...]:
 
 
 def reason_for_own_pass(modules: Sequence[ShippedModule], config: dict[str, Any]) -> str:
-    """Why vectors must come from the model's own `encode`; "" where our forward pass can feed its modules."""
+    """Why vectors must come from the model's own `encode`; "" if our forward pass can be used."""
     if unusual := [m.kind for m in modules if m.kind not in FOLLOWERS]:
         return f"it has a {unusual[0]} module"
     if config.get("do_lower_case"):
-        return "it puts texts into lower case"
+        return "it lowercases texts"
     if config.get("transformer_task", "feature-extraction") != "feature-extraction":
-        return f"its transformer does {config['transformer_task']}"
+        return f"its transformer task is {config['transformer_task']}"
     modalities = config.get("modality_config") or {}
     if "message" in modalities:
         return "it wraps texts in a chat template"
     output = (modalities.get("text") or {}).get("method_output_name", "last_hidden_state")
-    return "" if output in ("last_hidden_state", ["last_hidden_state"]) else "it takes another output than the last"
+    return (
+        ""
+        if output in ("last_hidden_state", ["last_hidden_state"])
+        else "it uses an output other than the last hidden state"
+    )
 
 
 def file_of(name: str, revision: str | None, file: str, subfolder: str = "", *, download: bool = True) -> Path | None:
-    """Where a file of a folder or hub id is on this machine; None where there is none."""
+    """The local path of a file in a folder or hub repository; None if it does not exist."""
     if Path(name).is_dir():
         path = Path(name) / subfolder / file
         return path if path.is_file() else None
@@ -167,7 +172,7 @@ def file_of(name: str, revision: str | None, file: str, subfolder: str = "", *, 
 
 
 def read_json(name: str, revision: str | None, file: str, subfolder: str = "") -> Any:
-    """A JSON file of a folder or hub id; None where there is none."""
+    """A JSON file of a folder or hub repository; None if it does not exist."""
     if (found := file_of(name, revision, file, subfolder)) is None:
         return None
     try:
@@ -178,17 +183,17 @@ def read_json(name: str, revision: str | None, file: str, subfolder: str = "") -
 
 @dataclass
 class Head:
-    """The modules behind the transformer, ready to use, and the model's own `encode` where they are not enough."""
+    """The modules after the transformer, ready to use, and the model's own `encode` for models that need it."""
 
     shipped: Shipped
     modules: tuple[nn.Module, ...] = ()
-    prompt_length: int = 0  # tokens of the prompt, where pooling leaves them out
-    model: Any = None  # the whole SentenceTransformer; loaded when first needed
+    prompt_length: int = 0  # number of prompt tokens, if pooling excludes them
+    model: Any = None  # the full SentenceTransformer; loaded on first use
     place: tuple[str, str | None] = field(default=("", None))  # its name and revision
-    unlike: str = ""  # how this network differs from the model at that place, which then cannot speak for it
+    unlike: str = ""  # how this network differs from the model on disk, which then cannot be used in its place
 
     def __call__(self, states: Tensor, inputs: Mapping[str, Tensor]) -> Tensor:
-        """states (B, T, D) as the transformer puts them out, and its inputs (B, T) -> (B, E)."""
+        """states (B, T, D), the output of the transformer, and its inputs (B, T) -> (B, E)."""
         features: dict[str, Any] = {"token_embeddings": states, **inputs}
         if self.prompt_length:
             features["prompt_length"] = self.prompt_length
@@ -198,7 +203,7 @@ class Head:
         return vectors
 
     def settings(self) -> list[str]:
-        """What the modules do beside their weights, such as an activation."""
+        """The settings of the modules besides their weights, such as an activation."""
         modules: list[Any] = [m for m in self.modules if hasattr(m, "get_config_dict")]
         return [repr(m.get_config_dict()) for m in modules]
 
@@ -206,9 +211,9 @@ class Head:
         return {f"head.{i}.{name}": w for i, m in enumerate(self.modules) for name, w in m.state_dict().items()}
 
     def encode(self, examples: Sequence[object], max_length: int) -> Tensor:
-        """What the whole model gives for these texts, which carry their prompt already."""
+        """Encodes texts with the full model; the texts already include the prompt."""
         texts = [text for text in examples if isinstance(text, str)]
-        assert len(texts) == len(examples), "only models of text ship such a head"
+        assert len(texts) == len(examples), "only text models ship such a head"
         model = self.whole()
         prompt = self.shipped.prompt if all(text.startswith(self.shipped.prompt) for text in texts) else ""
         before = model.max_seq_length
@@ -219,15 +224,15 @@ class Head:
                 show_progress_bar=False,
             )  # fmt: skip
         finally:
-            model.max_seq_length = before  # it may be the user's own object
+            model.max_seq_length = before  # it may be the user's object
         return found.float().cpu()
 
     def whole(self) -> Any:
-        """The model as sentence-transformers loads it."""
+        """The full SentenceTransformer, loaded on first use."""
         if self.unlike:
             raise InputError(
-                f"this model must encode texts itself ({self.shipped.own_pass or 'to be compared'}), and would do so "
-                f"without {self.unlike}; merge the adapter into a folder, use float32, or name a layer by number"
+                f"this model must encode texts itself ({self.shipped.own_pass or 'for the comparison'}), but would do so "
+                f"without {self.unlike}; save the merged adapter to a folder, use float32, or choose a layer by number"
             )
         if self.model is None:
             self.model = load_whole(*self.place)
@@ -235,7 +240,7 @@ class Head:
 
 
 def load_head(shipped: Shipped, name: str, revision: str | None, tokenizer: Any) -> Head:
-    """The modules of a folder or hub id, loaded by sentence-transformers' own classes."""
+    """Loads the modules of a folder or hub id with the classes of sentence-transformers."""
     head = Head(shipped, place=(name, revision))
     if shipped.own_pass:
         return head
@@ -268,7 +273,7 @@ def head_of(model: Any, tokenizer: Any) -> Head:
 def load_module(module: ShippedModule, name: str, revision: str | None) -> nn.Module:
     require_sentence_transformers()
     if not module.type.startswith("sentence_transformers."):
-        raise ModelError(f"{name!r} brings code of its own ({module.type}); layerwise does not run it")
+        raise ModelError(f"{name!r} contains custom code ({module.type}), which layerwise does not run")
     if module.kind not in WEIGHTLESS and not has_safetensors(name, revision, module.path):
         raise ModelError(f"{module.path} of {name!r} has no model.safetensors; convert its weights first")
     classes = import_module("sentence_transformers.sentence_transformer.modules")
@@ -285,13 +290,13 @@ def has_safetensors(name: str, revision: str | None, path: str) -> bool:
 
 
 def length_of_prompt(tokenizer: Any, prompt: str) -> int:
-    """Tokens of a prompt as sentence-transformers counts them: without a special token at its end."""
+    """The number of prompt tokens as sentence-transformers counts them: without a trailing special token."""
     ids = list(tokenizer(prompt)["input_ids"])
     return len(ids) - (1 if ids and ids[-1] in tokenizer.all_special_ids else 0)
 
 
 def load_whole(name: str, revision: str | None = None, device: str = "cpu") -> Any:
-    """The SentenceTransformer of a folder or hub id, from safetensors."""
+    """Loads a SentenceTransformer from a folder or hub id, from safetensors only."""
     require_sentence_transformers()
     from sentence_transformers import SentenceTransformer
 
@@ -301,4 +306,4 @@ def load_whole(name: str, revision: str | None = None, device: str = "cpu") -> A
 
 def require_sentence_transformers() -> None:
     if find_spec("sentence_transformers") is None:
-        raise MissingExtra("the model as shipped needs sentence-transformers: pip install 'layerwise[export]'")
+        raise MissingExtra("reading the model as shipped needs sentence-transformers: pip install 'layerwise[export]'")

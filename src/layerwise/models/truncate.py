@@ -1,4 +1,4 @@
-"""Truncate: a model with its upper blocks cut off, its config saying so."""
+"""Truncates a model to its first blocks and updates its config."""
 
 import copy
 from typing import Any
@@ -10,15 +10,15 @@ from layerwise.models.families.configs import cut_config
 
 
 def cut_blocks(module: nn.Module, keep: int) -> Any:
-    """A copy of the model with only its first `keep` blocks; the copy shares no config with the original."""
+    """A copy of the model with only its first `keep` blocks and its own config."""
     whole: Anatomy = find_anatomy(module, module.config)
     owner_path, _, name = whole.path.rpartition(".")
     owner = module.get_submodule(owner_path)
     blocks = getattr(owner, name)
     try:
-        if not whole.shared:  # shared blocks are called less often, not cut
+        if not whole.shared:  # shared blocks are not removed, only called less often
             setattr(owner, name, nn.ModuleList(list(blocks)[:keep]))
-        cut = copy.deepcopy(module)  # only what is kept is copied
+        cut = copy.deepcopy(module)  # copies only the remaining blocks
     finally:
         setattr(owner, name, blocks)
     cut_config(cut.config, keep)

@@ -1,4 +1,4 @@
-"""From the tokens of a prompt to one row: mean, last, first or max over the tokens that count."""
+"""Pooling: the tokens of a prompt become one row, by mean, last, first or max."""
 
 import torch
 from torch import Tensor

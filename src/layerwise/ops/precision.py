@@ -7,21 +7,22 @@ from layerwise.core.errors import InputError, NotFiniteError
 
 
 def widen(x: Tensor) -> Tensor:
-    """The same numbers in at least float32: a Gram matrix in bfloat16 moves entropies by up to 40 %."""
+    """Converts to at least float32: a Gram matrix in bfloat16 changes entropies by up to 40 %."""
     if not x.is_floating_point():
         raise InputError(f"expected a tensor of floats, got {x.dtype}; convert it with .float() first")
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 def double(x: Tensor) -> Tensor:
-    """The same numbers in float64, moved to the CPU where the device has no float64 (Apple's MPS)."""
+    """Converts to float64, on the CPU if the device has no float64 (Apple's MPS)."""
     if x.device.type == "mps":
         x = x.cpu()
     return x.double()
 
 
 def hide_padding(rows: Tensor, mask: Tensor) -> Tensor:
-    """Zeros in the rows that do not count; not a product, since padding may hold NaN. No copy where all count.
+    """Sets rows that do not count to zero. Not by multiplication, since padding may contain NaN. No copy if all rows
+    count.
 
     rows (..., N, D), mask (..., N) -> (..., N, D).
     """
@@ -29,10 +30,10 @@ def hide_padding(rows: Tensor, mask: Tensor) -> Tensor:
 
 
 def require_finite(lengths: Tensor, what: str) -> None:
-    """Raises NotFiniteError where a length is NaN or infinite: looking at lengths costs less than at entries."""
+    """Raises NotFiniteError if a norm is NaN or infinite. Checking norms is cheaper than checking every entry."""
     if not bool(torch.isfinite(lengths).all()):
         bad = int((~torch.isfinite(lengths)).sum())
         raise NotFiniteError(
-            f"{what} hold NaN or infinity in {bad} of {lengths.numel()} rows ({lengths.dtype}); "
+            f"{what} contain NaN or infinity in {bad} of {lengths.numel()} rows ({lengths.dtype}); "
             "a model that overflows in float16 usually works in bfloat16 or float32"
         )

@@ -1,4 +1,4 @@
-"""What is done to the rows of a matrix before a metric looks at them: nothing, unit length, centring."""
+"""Row treatments, applied before a metric is computed: none, unit length, centring."""
 
 import torch
 from torch import Tensor
@@ -8,7 +8,7 @@ from layerwise.core.checks import RowTreatment as RowTreatment
 from layerwise.core.errors import InputError
 from layerwise.ops.precision import hide_padding, require_finite, widen
 
-# A centred row this small against the row it came from is what rounding left of zero.
+# A centred row this small relative to the original row is rounding error.
 ROUNDING_STEPS = 16
 
 
@@ -19,9 +19,9 @@ def unit_rows(z: Tensor) -> Tensor:
 
 
 def center_rows(z: Tensor, mask: Tensor) -> Tensor:
-    """Rows minus the mean of the counted rows, exactly zero where only rounding noise is left.
+    """Rows minus the mean of the counted rows; exactly zero if only rounding error is left.
 
-    z (..., N, D), mask (..., N). Rows that do not count come out as zero.
+    z (..., N, D), mask (..., N). Rows that do not count become zero.
     """
     count = mask.sum(dim=-1).clamp(min=1)[..., None, None]  # (..., 1, 1)
     mean = z.sum(dim=-2, keepdim=True) / count  # (..., 1, D)

@@ -1,4 +1,4 @@
-"""Spectra of sets of rows, and the entropies made of them."""
+"""Spectra of matrices, and entropies of spectra."""
 
 import math
 
@@ -9,7 +9,7 @@ from layerwise.core.errors import InputError
 from layerwise.ops.precision import double, widen
 from layerwise.ops.rows import RowTreatment, treat_rows
 
-NotConverged: type[Exception] = torch.linalg.LinAlgError  # type: ignore[attr-defined]  # public, but not exported
+NotConverged: type[Exception] = torch.linalg.LinAlgError  # type: ignore[attr-defined]  # public, not exported
 
 
 def small_gram(z: Tensor) -> Tensor:
@@ -19,12 +19,12 @@ def small_gram(z: Tensor) -> Tensor:
 
 
 def eigenvalues(gram: Tensor, size: int | Tensor) -> Tensor:
-    """Eigenvalues of a positive semidefinite matrix, ascending; negative ones are rounding noise and become zero.
+    """Eigenvalues of a positive semidefinite matrix, ascending; negative ones are rounding error and become zero.
 
-    `size` is max(N, D) of the matrix that made the Gram matrix. In float64, what lies below size * eps * largest is
-    set to zero as well: noise that a root would magnify. In float32 that cut would delete real eigenvalues wherever
-    one row carries nearly all of the trace, as an attention sink does, so there is none: see docs/metrics.md. A
-    tensor of sizes gives each matrix of a batch its own, so that padding does not move the cut.
+    `size` is max(N, D) of the matrix that made the Gram matrix. In float64, values below size * eps * largest are also
+    set to zero: a square root would amplify this noise. In float32 that threshold would delete real eigenvalues when
+    one row carries nearly all of the trace, as an attention sink does, so none is applied: see docs/metrics.md. A
+    tensor of sizes sets the threshold per matrix of a batch, so that padding does not change it.
     """
     values = symmetric_eigenvalues(gram)
     if values.dtype != torch.float64:
@@ -35,7 +35,8 @@ def eigenvalues(gram: Tensor, size: int | Tensor) -> Tensor:
 
 
 def symmetric_eigenvalues(gram: Tensor) -> Tensor:
-    """torch's eigvalsh; where that does not converge, as happens for many equal rows in float32, a steadier way."""
+    """torch's eigvalsh, with a more robust fallback if it does not converge, as happens for many equal rows in
+    float32."""
     try:
         values: Tensor = torch.linalg.eigvalsh(gram)
     except NotConverged:
@@ -49,7 +50,7 @@ def symmetric_eigenvalues(gram: Tensor) -> Tensor:
 
 
 def shifted_singular_values(gram: Tensor) -> Tensor:
-    """Eigenvalues by singular values, which have no sign: the matrix is first made positive by adding its norm."""
+    """Eigenvalues via singular values. The matrix is shifted by its norm first, since singular values have no sign."""
     shift: Tensor = torch.linalg.matrix_norm(gram.detach(), keepdim=True)  # (..., 1, 1)
     eye = torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
     values: Tensor = torch.linalg.svdvals(gram + shift * eye).flip(-1) - shift.squeeze(-1)
@@ -81,7 +82,7 @@ def spectrum(z: Tensor, rows: RowTreatment = "raw", mask: Tensor | None = None) 
 
 
 def shares(values: Tensor) -> Tensor:
-    """Non-negative values divided by their sum; nan where all are zero, since nothing is shared out."""
+    """Non-negative values divided by their sum; NaN if all are zero."""
     return values / values.sum(dim=-1, keepdim=True)
 
 
@@ -92,24 +93,26 @@ def shannon(p: Tensor) -> Tensor:
 
 
 def renyi_entropy(values: Tensor, alpha: float = 1.0) -> Tensor:
-    """Entropy of order alpha, in nats, of a spectrum: how evenly it is spread; log n when n values are equal.
+    """Rényi entropy of order alpha of a spectrum, in nats; log n if all n values are equal.
 
-    values (..., n), non-negative -> (...); nan where all values are zero. alpha=1 is Shannon's entropy,
-    alpha=inf is -log of the largest share. Falls as alpha grows.
+    values (..., n), non-negative -> (...); NaN if all values are zero. alpha=1 is Shannon entropy,
+    alpha=inf is -log of the largest share. Decreases as alpha grows.
     """
     if not alpha > 0:
-        raise InputError(f"alpha={alpha} is not an order of entropy; use a number above 0, 1 for Shannon, math.inf")
+        raise InputError(
+            f"alpha={alpha} is not a valid entropy order; use a number above 0 (1 is Shannon entropy) or math.inf"
+        )
     p = shares(values)
     if alpha == 1:
         return shannon(p)
     if math.isinf(alpha):
         return -p.amax(dim=-1).log()
-    powers = torch.where(p == 0, 0.0, torch.where(p == 0, 1.0, p) ** alpha)  # no infinite slope at 0
+    powers = torch.where(p == 0, 0.0, torch.where(p == 0, 1.0, p) ** alpha)  # avoids an infinite gradient at 0
     return powers.sum(dim=-1).log() / (1 - alpha)
 
 
 def collision_entropy(gram: Tensor) -> Tensor:
-    """Entropy of order 2 without eigenvalues: -log(|K|_F^2 / tr(K)^2); nan where K is zero.  (..., n, n) -> (...)"""
+    """Entropy of order 2 without eigenvalues: -log(|K|_F^2 / tr(K)^2); NaN if K is zero.  (..., n, n) -> (...)"""
     trace = gram.diagonal(dim1=-2, dim2=-1).sum(dim=-1)
     return -((gram / trace[..., None, None]) ** 2).sum(dim=(-2, -1)).log()
 
@@ -165,7 +168,7 @@ def effective_rank(z: Tensor, *, rows: RowTreatment = "raw", mask: Tensor | None
 
 
 def exact_spectrum(z: Tensor, rows: RowTreatment, mask: Tensor | None) -> Tensor:
-    """The spectrum in float64, whatever type z has."""
+    """The spectrum in float64, whatever the type of z."""
     exact = double(widen(z))
     return spectrum(exact, rows, None if mask is None else mask.to(exact.device))
 

@@ -1,18 +1,19 @@
-"""Which tokens count in a reading: all real ones, or without the first, the special ones, or attention sinks."""
+"""Which tokens are counted: all except padding, optionally without the first, special tokens or attention sinks."""
 
 import torch
 from torch import Tensor
 
 from layerwise.core.checks import TOKEN_CHOICES, require_word
 
-# A token is a sink where its norm is more than this many times the median norm of its prompt.
+# A token is an attention sink if its norm exceeds this multiple of the median norm in its prompt.
 SINK_RATIO = 10.0
 
 
 def counted_tokens(hidden: Tensor, real: Tensor, special: Tensor, choice: str) -> Tensor:
     """The mask of tokens that count.
 
-    hidden (..., T, D), real (..., T) what is not padding, special (..., T) what the tokenizer added -> (..., T).
+    hidden (..., T, D), real (..., T) tokens that are not padding, special (..., T) tokens added by the tokenizer ->
+    (..., T).
     """
     require_word("tokens", choice, TOKEN_CHOICES)
     if choice == "all":

@@ -1,1 +1,1 @@
-"""Options: one frozen dataclass per verb. The library, the command line, campaign files and run records all read it."""
+"""Options: one frozen dataclass per verb, shared by the library, the command line, campaign files and run records."""

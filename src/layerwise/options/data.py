@@ -1,4 +1,4 @@
-"""data: labelled tables prepared for eval."""
+"""data: prepare labelled tables for eval."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -13,11 +13,13 @@ TaskType = Literal["Classification", "Clustering", "PairClassification", "STS", 
 class DataOptions:
     """The options of `data`."""
 
-    type: Annotated[TaskType, Option("type of the task, as mteb names it")]
+    type: Annotated[TaskType, Option("mteb task type")]
     test: Annotated[Any, Option("table to score on: .parquet, .csv or .jsonl")]
-    train: Annotated[Any, Option("table to fit the classifier on (Classification)")] = None
-    subset: Annotated[str, Option("mteb's subset, such as en")] = "default"
-    cap: Annotated[int | None, Option("keep at most this many test examples, by hashed id", require_count)] = None
+    train: Annotated[Any, Option("table to train the classifier on (Classification only)")] = None
+    subset: Annotated[str, Option("mteb subset, such as en")] = "default"
+    cap: Annotated[int | None, Option("keep at most this many test examples, sampled by hashed id", require_count)] = (
+        None
+    )
 
     def __post_init__(self) -> None:
         require_valid(self)

@@ -1,4 +1,4 @@
-"""embed: the vectors of layers."""
+"""embed: vectors of chosen layers."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Where the work is done: in this process, or by the workers of a Ray cluster."""
+"""Where the work runs: in this process, or on the workers of a Ray cluster."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -27,18 +27,23 @@ class Cluster:
     """
 
     address: Annotated[
-        str | None, Option("ray: the cluster, auto or host:port; default: one that is started here", group=GROUP)
+        str | None, Option("ray: cluster address, auto or host:port; default: start a local cluster", group=GROUP)
     ] = None
     workers: Annotated[
-        int | None, Option("ray: how many processes hold the model; default: as many as fit", require_count, GROUP)
+        int | None,
+        Option(
+            "ray: number of worker processes, each with a copy of the model; default: as many as fit",
+            require_count,
+            GROUP,
+        ),
     ] = None
-    cpus_per_worker: Annotated[float, Option("ray: CPUs, and threads, of each worker", group=GROUP)] = 1
-    gpus_per_worker: Annotated[float, Option("ray: GPUs of each worker, 0.5 for two workers on one", group=GROUP)] = 0
+    cpus_per_worker: Annotated[float, Option("ray: CPUs (and threads) per worker", group=GROUP)] = 1
+    gpus_per_worker: Annotated[float, Option("ray: GPUs per worker; 0.5 puts two workers on one GPU", group=GROUP)] = 0
 
     def __post_init__(self) -> None:
         require_valid(self)
         if self.cpus_per_worker <= 0 or self.gpus_per_worker < 0:
-            raise InputError("a worker needs some of a CPU, and no less than 0 GPUs")
+            raise InputError("cpus_per_worker must be greater than 0, and gpus_per_worker at least 0")
 
     @property
     def threads(self) -> int:
@@ -51,11 +56,13 @@ def require_engine(name: str, engine: Any) -> None:
         require_word(name, engine, ENGINES)
 
 
-Engine = Annotated[EngineWord | Cluster, Option("ray: many processes or nodes", require_engine, GROUP)]
+Engine = Annotated[
+    EngineWord | Cluster, Option("local, or ray for several processes or machines", require_engine, GROUP)
+]
 Threads = Annotated[
-    int | None, Option("threads of a process; part of the plan, as sums depend on them", require_count, GROUP)
+    int | None, Option("threads per process; part of the plan, since rounding depends on it", require_count, GROUP)
 ]
 AllowMissing = Annotated[
-    int, Option("leave out up to K texts that fail", partial(require_count, least=0), GROUP, metavar="K")
+    int, Option("allow up to K texts to fail and leave them out", partial(require_count, least=0), GROUP, metavar="K")
 ]
 Progress = Annotated[bool, Option("show a progress bar", library_only=True, recorded=False)]

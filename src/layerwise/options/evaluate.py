@@ -1,4 +1,4 @@
-"""evaluate: layers or recipes on labelled tasks."""
+"""evaluate: score layers or recipes on labelled tasks."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,33 +13,39 @@ from layerwise.options.field import Option, require_valid
 from layerwise.options.reading import BatchTokens, Layers, MaxLength, Norms, OwnPoolings, TokenChoices
 
 StoredVectors = Literal["keep", "evict"]
-WORKERS = "local: scoring processes (0: none; default: one per core); ray: processes that hold the model"
+WORKERS = (
+    "local: number of scoring processes (0: none; default: one per core); "
+    "ray: worker processes, each with a copy of the model"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateOptions:
     """The options of `evaluate`."""
 
-    tasks: Annotated[str | Sequence[str], Option("paper32, mteb names, types such as STS, or all of a data root")]
-    out: Annotated[
-        str | Path, Option("folder for scores, mteb's own results, and vectors; a later call continues there")
+    tasks: Annotated[
+        str | Sequence[str],
+        Option("paper32, mteb task names, task types such as STS, or all (every task in the data root)"),
     ]
-    data_root: Annotated[str | Path | None, Option("local data prepared by `layerwise data` (offline)")] = None
+    out: Annotated[str | Path, Option("folder for scores, mteb results and vectors; a later call resumes from it")]
+    data_root: Annotated[
+        str | Path | None, Option("folder with tasks prepared by `layerwise data` (works offline)")
+    ] = None
     layers: Layers = "all"
     norm: Norms = "raw"
     tokens: TokenChoices = "all"
     pooling: OwnPoolings = None
-    recipes: Annotated[Any, Option("score these recipes instead of bare layers", library_only=True)] = ()
+    recipes: Annotated[Any, Option("score these recipes instead of plain layers", library_only=True)] = ()
     fit: Annotated[
-        Any, Option("texts to fit the recipes' maps on; task: each task's own, without labels", names_texts=True)
+        Any, Option("texts to fit the linear maps on; task: use each task's own texts (no labels)", names_texts=True)
     ] = None
     max_length: MaxLength = None
     prompts: Annotated[
-        Mapping[str, str] | None, Option("text to put before the texts of a task", library_only=True)
+        Mapping[str, str] | None, Option("text to prepend to the texts of a task", library_only=True)
     ] = None
     batch_tokens: BatchTokens = 4096
-    precision: Annotated[Precision, Option("number type of stored vectors")] = "float32"
-    vectors: Annotated[StoredVectors, Option("keep vectors, or evict (delete) them after each task")] = "keep"
+    precision: Annotated[Precision, Option("dtype of stored vectors")] = "float32"
+    vectors: Annotated[StoredVectors, Option("keep vectors on disk, or delete them after each task (evict)")] = "keep"
     engine: Engine = "local"
     workers: Annotated[int, Option(WORKERS, partial(require_count, least=0), ENGINE)] = 0
     threads: Threads = None

@@ -1,4 +1,4 @@
-"""export: a layer or recipe as a model of its own."""
+"""export: save a layer or recipe as a standalone model."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -22,7 +22,7 @@ class ExportOptions:
     norm: OneNorm = "raw"
     tokens: Annotated[
         TokenChoice,
-        Option("which tokens are pooled; no_first needs a tokenizer that adds an opening token", group=READING),
+        Option("which tokens are pooled; no_first needs a tokenizer that adds a start token", group=READING),
     ] = "all"
     pooling: OneOwnPooling = None
     transform: Annotated[
@@ -33,15 +33,15 @@ class ExportOptions:
         ),
     ] = "none"
     fit: Annotated[
-        Any, Option("what to fit the map on: a file of texts, demo, or the folder of a scan", names_texts=True)
+        Any, Option("what to fit the linear map on: a file of texts, demo, or a scan folder", names_texts=True)
     ] = None
     normalize: Annotated[bool, Option("scale vectors to length 1")] = False
     prompt: Annotated[str | None, Option("text put before every input; default: the model's own, if any")] = None
     mode: Mode = "portable"
-    backend: Annotated[Any, Option("the format of the folder")] = "sentence_transformers"
+    backend: Annotated[Any, Option("export format")] = "sentence_transformers"
     max_length: MaxLength = None
-    why: Annotated[str, Option("why this layer was chosen; written into the model card")] = ""
-    scores: Annotated[Any, Option("folder of an eval run, whose scores of this recipe go into the model card")] = None
+    why: Annotated[str, Option("why this layer was chosen; shown in the model card")] = ""
+    scores: Annotated[Any, Option("folder of an eval run; its scores for this recipe go into the model card")] = None
     texts: Annotated[
         Any, Option("texts to compare with the original model on, up to 500: a file, or demo", names_texts=True)
     ] = "demo"

@@ -1,4 +1,4 @@
-"""What an option is: a field of a frozen dataclass whose annotation carries its help text and its check.
+"""Options are fields of a frozen dataclass; the annotation holds the help text and the check.
 
     Layers = Annotated[str | int, Option("which layers", group="what to measure")]
 
@@ -9,7 +9,7 @@
         def __post_init__(self) -> None:
             require_valid(self)
 
-An annotation can be shared by several verbs, which a dataclasses.field cannot; name and default stay visible in each.
+Unlike a dataclasses.field, an annotation can be shared by several verbs, while name and default stay visible in each.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,44 +26,44 @@ Check = Callable[[str, Any], object]  # the option's name and value; raises Inpu
 
 @dataclass(frozen=True)
 class Option:
-    """What an option says beyond its name, type and default."""
+    """The properties of an option besides its name, type and default."""
 
-    help: str  # of a switch that is on unless it is switched off: what switching it off does
-    check: Check | None = None  # a Literal is checked without one
-    group: str = ""  # the heading under which --help lists it
+    help: str  # for a flag that is on by default: what turning it off does
+    check: Check | None = None  # not needed for a Literal
+    group: str = ""  # its heading in --help
     metavar: str | None = None
-    library_only: bool = False  # takes an object, so it has no flag and no place in a campaign file
-    recorded: bool = True  # part of the record of a run; a progress bar is not
-    names_texts: bool = False  # texts are recorded by where they come from, never by what they say
+    library_only: bool = False  # takes a Python object, so it has no flag and cannot be used in a campaign file
+    recorded: bool = True  # stored in the run record; False for a progress bar
+    names_texts: bool = False  # the record stores the source of the texts, never their content
 
 
 @dataclass(frozen=True)
 class Declared:
-    """One option of a verb, as its dataclass declares it."""
+    """One option of a verb, as declared in its dataclass."""
 
     name: str
     type: Any
-    default: Any  # dataclasses.MISSING where the option is required
+    default: Any  # dataclasses.MISSING if the option is required
     option: Option
 
     @property
     def flag(self) -> str:
-        """`--max-length` for max_length; `--no-static` for an option that is on unless it is switched off."""
+        """`--max-length` for max_length; `--no-static` for a flag that is on by default."""
         return f"--{'no-' if self.default is True else ''}{self.name.replace('_', '-')}"
 
     @property
     def types(self) -> tuple[Any, ...]:
-        """The members of a union, or the one type; without None."""
+        """The members of a union, or the type itself, without None."""
         members = get_args(self.type) if get_origin(self.type) in (Union, UnionType) else (self.type,)
         return tuple(member for member in members if member is not NoneType)
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The closed set of words that a Literal allows; () where there is none."""
+        """The choices of a Literal; () if it is not one."""
         return tuple(choice for member in self.types if get_origin(member) is Literal for choice in get_args(member))
 
     def require(self, value: Any) -> None:
-        """Raises InputError where the value cannot be used."""
+        """Raises InputError if the value is not valid."""
         if value is None and (self.default is None or NoneType in get_args(self.type)):
             return
         if self.option.check is not None:
@@ -74,7 +74,7 @@ class Declared:
 
 @cache
 def declared(options: type) -> tuple[Declared, ...]:
-    """The options that a dataclass declares, in its order."""
+    """The options of a dataclass, in order."""
     hints = get_type_hints(options, include_extras=True)
     specs = []
     for field in fields(options):
@@ -86,12 +86,12 @@ def declared(options: type) -> tuple[Declared, ...]:
 
 
 def flag_names(options: type) -> tuple[str, ...]:
-    """The options that can be written down: as a flag, or in a campaign file."""
+    """The names of options that can be used as a flag or in a campaign file."""
     return tuple(spec.name for spec in declared(options) if not spec.option.library_only)
 
 
 def problems_in(options: type, given: Mapping[str, Any]) -> list[str]:
-    """What is wrong with these values of a verb's options, one sentence each; other names are passed over."""
+    """The problems with these option values, one sentence each; unknown names are ignored."""
     problems = []
     for spec in declared(options):
         try:
@@ -103,18 +103,18 @@ def problems_in(options: type, given: Mapping[str, Any]) -> list[str]:
 
 
 def unknown_names(given: Mapping[str, Any], names: tuple[str, ...], what: str) -> list[str]:
-    """A sentence for each name that is not one of `names`, with the nearest that is."""
-    hint = f"; it knows {', '.join(names)}"
+    """One sentence per unknown name, with the closest known name."""
+    hint = f"; choose from {', '.join(names)}"
     return [f"{what} has no {name!r}{suggestion(name, names) or hint}" for name in given if name not in names]
 
 
 def require_values(options: type, /, **given: Any) -> None:
-    """Raises one InputError that says everything that is wrong with these values."""
+    """Raises one InputError that lists every problem with these values."""
     if problems := problems_in(options, given):
         raise InputError("; ".join(problems))
 
 
 def require_valid(made: object) -> None:
-    """For `__post_init__`: raises one InputError that says everything that is wrong with these options."""
+    """For `__post_init__`: raises one InputError that lists every problem with these options."""
     options: type = type(made)
     require_values(options, **{spec.name: getattr(made, spec.name) for spec in declared(options)})

@@ -1,4 +1,4 @@
-"""How a model is loaded."""
+"""How to load a model."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,10 +18,10 @@ class ModelSpec:
     Args:
         name: hub id, or a folder with config.json and model.safetensors.
         revision: branch, tag or commit on the hub.
-        dtype: number type of the weights: float32, bfloat16, float16 or float64.
+        dtype: dtype of the weights: float32, bfloat16, float16 or float64.
         device: cpu, cuda, cuda:1, mps, or auto (what the machine has).
         device_map: auto spreads a large model over devices (needs accelerate).
-        trust_remote_code: whether to run code that comes with the model.
+        trust_remote_code: whether to run code shipped with the model.
         adapter: folder of a PEFT adapter to merge into the weights (needs peft).
         part: which stack to read of a model that has two, such as encoder.
     """
@@ -29,15 +29,13 @@ class ModelSpec:
     name: Annotated[str, Option("hub id or folder with config.json and model.safetensors")]
     revision: Annotated[str | None, Option("branch, tag or commit on the hub", group=GROUP)] = None
     dtype: Annotated[Dtype, Option("number type of the weights", group=GROUP)] = "float32"
-    device: Annotated[str, Option("cpu, cuda, cuda:1, mps, or auto: what the machine has", group=GROUP)] = "auto"
+    device: Annotated[str, Option("cpu, cuda, cuda:1, mps, or auto: the best available", group=GROUP)] = "auto"
     device_map: Annotated[
         str | None, Option("auto: spread a large model over devices (needs accelerate)", group=GROUP)
     ] = None
     trust_remote_code: Annotated[bool, Option("run code that comes with the model", group=GROUP)] = False
     adapter: Annotated[str | None, Option("folder of a PEFT adapter to merge in (needs peft)", group=GROUP)] = None
-    part: Annotated[str | None, Option("which stack to read where a model has two, such as encoder", group=GROUP)] = (
-        None
-    )
+    part: Annotated[str | None, Option("which stack to read if a model has two, such as encoder", group=GROUP)] = None
 
     def __post_init__(self) -> None:
         require_valid(self)

@@ -14,7 +14,9 @@ Prefer = Literal["quality", "fast"]
 class PickOptions:
     """The options of `pick`."""
 
-    labels: Annotated[Any, Option("a few labels: .csv, .jsonl or .parquet with text,label or text1,text2,score")] = None
+    labels: Annotated[
+        Any, Option("labelled examples: .csv, .jsonl or .parquet with columns text,label or text1,text2,score")
+    ] = None
     rule: Annotated[Any, Option("selection rule: depth:80%, min:dime, max:infonce@20%-90% ...")] = None
     prefer: Annotated[
         Prefer, Option("quality: the best score; fast: the lowest layer that scores the same within noise")

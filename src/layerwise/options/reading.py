@@ -1,4 +1,4 @@
-"""How layers are read: the options that several verbs share."""
+"""How layers are read: options shared by several verbs."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -25,24 +25,32 @@ HOW_IT_RUNS = "how it runs"
 
 
 def choice_of(words: Sequence[str], more: str = "") -> Option:
-    """An option that takes one word of a closed set, or several with commas."""
+    """An option that takes one or several choices, separated by commas."""
     check = partial(require_words, known=words)
-    return Option(f"{', '.join(words)}, or several with commas{more}", check, GROUP)
+    return Option(f"{', '.join(words)}; separate several with commas{more}", check, GROUP)
 
 
-Layers = Annotated[LayerChoice, Option("all, 0,6,12, 25%,50%, or last: the model as shipped", group=GROUP)]
-Norms = Annotated[Words, choice_of(NORMS, "; the last layer is read both ways")]
+Layers = Annotated[
+    LayerChoice, Option("all, layer numbers (0,6,12), depths (25%,50%), or last (the model's output)", group=GROUP)
+]
+Norms = Annotated[Words, choice_of(NORMS, "; the last layer is read both raw and normed")]
 TokenChoices = Annotated[Words, choice_of(TOKEN_CHOICES)]
-Rows = Annotated[Words, choice_of(ROW_TREATMENTS, "; a metric that has none of these uses its own")]
+Rows = Annotated[Words, choice_of(ROW_TREATMENTS, "; a metric that supports none of these uses its default")]
 Poolings = Annotated[Words | None, choice_of(POOLINGS)]
-OwnPoolings = Annotated[Words | None, choice_of(POOLINGS, "; default: as the model itself pools")]
-OneNorm = Annotated[NormWord, Option("the hidden state as it is, or after the final norm", group=GROUP)]
+OwnPoolings = Annotated[Words | None, choice_of(POOLINGS, "; default: the model's own pooling")]
+OneNorm = Annotated[NormWord, Option("raw: the hidden state as is; normed: after the final norm", group=GROUP)]
 OneTokenChoice = Annotated[TokenChoice, Option("which tokens are pooled", group=GROUP)]
 OneOwnPooling = Annotated[
-    PoolingWord | None, Option("how tokens become one vector; default: as the model itself pools", group=GROUP)
+    PoolingWord | None, Option("how tokens become one vector; default: the model's own pooling", group=GROUP)
 ]
 MaxLength = Annotated[
-    int | None, Option("longest input in tokens; default: 512 or the model's limit", require_length, GROUP, metavar="N")
+    int | None,
+    Option(
+        "maximum input length in tokens; default: the model's own limit (scan, stress, pick: at most 512)",
+        require_length,
+        GROUP,
+        metavar="N",
+    ),
 ]
-BatchTokens = Annotated[int, Option("tokens in a batch, padding included", require_count, HOW_IT_RUNS, metavar="N")]
-Seed = Annotated[int, Option("seed of everything random", partial(require_count, least=None), GROUP, metavar="N")]
+BatchTokens = Annotated[int, Option("tokens per batch, including padding", require_count, HOW_IT_RUNS, metavar="N")]
+Seed = Annotated[int, Option("random seed", partial(require_count, least=None), GROUP, metavar="N")]

@@ -1,4 +1,4 @@
-"""What was asked of a verb: as plain JSON for the record of a run, and as the command that asks for it again."""
+"""The options of a call: as JSON for the run record, and as the command line that repeats it."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
@@ -16,15 +16,15 @@ from layerwise.options.stress import StressOptions
 from layerwise.options.texts import TextOptions
 from layerwise.options.tradeoff import TradeoffOptions
 
-IN_MEMORY = "in_memory"  # marks an object that no file or name leads to; its type is all that is recorded
+IN_MEMORY = "in_memory"  # marks an object without a file or name; only its type is recorded
 RECORDED: Mapping[str, type] = {"scan": ScanOptions, "stress": StressOptions, "eval": EvaluateOptions}
 TEXTS_OF_PICK = ("data", "column")  # how texts are opened that `layerwise pick` has flags for
 
 
 def asked(verb: str, options: object, *, model: Any, data: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The record of a call: the verb, its options, how the model was loaded and how the texts were opened.
+    """The record of a call: the verb, its options, and how the model and texts were opened.
 
-    Whatever was passed as an object, which no name leads to, is None (model, data) or marked (options).
+    Objects that were passed directly become None (model, data) or are marked as in memory (options).
     """
     spec = ModelSpec(str(model)) if isinstance(model, str | Path) else model
     model_record = plain_options(spec) if isinstance(spec, ModelSpec) else None
@@ -50,7 +50,7 @@ def tradeoff_record(options: TradeoffOptions) -> dict[str, Any]:
 
 
 def plain_options(options: object) -> dict[str, Any]:
-    """The options as plain JSON, without the secrets of urls."""
+    """The options as JSON, with URL secrets redacted."""
     record = {}
     options_type: type = type(options)
     for spec in declared(options_type):
@@ -62,7 +62,7 @@ def plain_options(options: object) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON. An object is recorded by its name, or by its type where it has none."""
+    """A value as JSON. An object is recorded by its name, or by its type if it has none."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Path):
@@ -79,14 +79,14 @@ def plain(value: Any) -> Any:
 
 
 def place_of_texts(value: Any) -> Any:
-    """Where texts come from: a file or name, or the options of an opened source."""
+    """The source of texts: a file or name, or the options of an opened source."""
     if value is None or isinstance(value, str | Path):
         return None if value is None else str(value)
     return plain(getattr(value, "options", {})) or {IN_MEMORY: type(value).__name__}
 
 
 def command_words(record: Mapping[str, Any], *, model: str) -> list[str]:
-    """The words of the command that asks for the same; `model` is its name where the record has none."""
+    """The command line that repeats the call; `model` is used if the record has no model name."""
     model_record, data_record = (record.get(name) or {} for name in ("model", "data"))
     verb = str(record["verb"])
     arguments = [
@@ -132,7 +132,7 @@ def flag_words(
 
 
 def words_of(one: Declared, value: Any) -> list[str]:
-    """One option as it is typed."""
+    """One option as typed on the command line."""
     if isinstance(one.default, bool):
         return [one.flag]
     if isinstance(value, Mapping) and Cluster in one.types:
@@ -144,7 +144,7 @@ def words_of(one: Declared, value: Any) -> list[str]:
 
 
 def as_text(value: Any) -> str:
-    """A value as it is typed: several with commas."""
+    """A value as typed on the command line; several are separated by commas."""
     if isinstance(value, list | tuple):
         return ",".join(map(as_text, value))
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)

@@ -1,4 +1,4 @@
-"""scan: what is measured, and how the run is done."""
+"""scan: what to measure, and how to run it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -64,7 +64,7 @@ class ScanOptions:
     shard_size: ShardSize = 1024
     seed: Seed = 0
     view_strength: Annotated[
-        float, Option("share of words and letters that views change", require_share, GROUP, metavar="SHARE")
+        float, Option("fraction of words and letters that views change", require_share, GROUP, metavar="SHARE")
     ] = STRENGTH
     state: State = "auto"
     keep_prompts: Annotated[
@@ -80,5 +80,5 @@ class ScanOptions:
 
 
 NOT_MEASURED = ("out", "keep_prompts", "engine", "threads", "allow_missing", "progress")
-# What is measured: the settings of a campaign, and what `plan` takes.
+# What is measured: the settings in a campaign file, and the options of `plan`.
 SETTINGS = tuple(name for name in flag_names(ScanOptions) if name not in NOT_MEASURED)

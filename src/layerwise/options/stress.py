@@ -1,4 +1,4 @@
-"""stress: a scan of prompts made more and more extreme."""
+"""stress: scan increasingly distorted prompts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ Levels = str | Sequence[float] | None
 
 
 def numbers_of(name: str, levels: Levels) -> list[float]:
-    """Levels as numbers, from a list or a text such as 0,0.5,1."""
+    """Levels as numbers, from a list or a string such as 0,0.5,1."""
     parts = split_words(name, levels) if isinstance(levels, str) else levels or ()
     return [require_number("a level", level, f"--{name}") for level in parts]
 
@@ -35,10 +35,14 @@ class StressOptions:
     """The options of `stress`."""
 
     kind: Annotated[
-        StressKind, Option("one token repeated, tokens of the prompt, random tokens, a prefix, or only random tokens")
+        StressKind,
+        Option(
+            "repeat_one: repeat one token; repeat_any: repeat tokens of the prompt; random: random tokens; "
+            "length: a prefix; random_length: only random tokens"
+        ),
     ]
     levels: Annotated[
-        Levels, Option("shares such as 0,0.5,1, or lengths such as 16,64,256; default: the paper's", numbers_of)
+        Levels, Option("fractions such as 0,0.5,1, or lengths such as 16,64,256; default: as in the paper", numbers_of)
     ] = None
     out: Annotated[str | Path | None, Option("run folder: one scan per level, and the joined table")] = None
     metrics: Annotated[str | Sequence[Any], Option("names from `layerwise metrics`")] = (
@@ -63,5 +67,5 @@ class StressOptions:
         require_valid(self)
 
     def scan_options(self) -> ScanOptions:
-        """The settings of the scan that is made at each level."""
+        """The settings of the scan at each level."""
         return ScanOptions(**{name: getattr(self, name) for name in SETTINGS if hasattr(self, name)})

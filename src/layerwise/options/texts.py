@@ -1,4 +1,4 @@
-"""How texts are opened."""
+"""How to open texts."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +14,7 @@ AT_LEAST_ZERO = partial(require_count, least=0)
 
 @dataclass(frozen=True, kw_only=True)
 class TextOptions:
-    """Where texts come from and which of them are kept."""
+    """The source of texts, and which of them to use."""
 
     data: Annotated[
         Any,
@@ -24,20 +24,22 @@ class TextOptions:
             names_texts=True,
         ),
     ]
-    column: Annotated[str, Option("column that holds the text", group=GROUP)] = "text"
+    column: Annotated[str, Option("column with the text", group=GROUP)] = "text"
     id_column: Annotated[
-        str | None, Option("column that names each text; default: a hash of the text", group=GROUP)
+        str | None, Option("column with the id of each text; default: a hash of the text", group=GROUP)
     ] = None
     split: Annotated[str, Option("split of a hub data set", group=GROUP)] = "train"
     config: Annotated[str | None, Option("configuration of a hub data set", group=GROUP)] = None
-    only: Annotated[TextFilter | None, Option("wikitext: drop headings and blanks, as the paper does", group=GROUP)] = (
-        None
-    )
-    min_tokens: Annotated[int, Option("drop texts shorter than this; the paper uses 30", AT_LEAST_ZERO, GROUP)] = 0
-    tokenizer: Annotated[Any, Option("what counts the tokens for min_tokens", library_only=True, recorded=False)] = None
-    limit: Annotated[int | None, Option("the first N texts", require_count, GROUP, metavar="N")] = None
+    only: Annotated[
+        TextFilter | None, Option("wikitext: drop headings and blank lines, as in the paper", group=GROUP)
+    ] = None
+    min_tokens: Annotated[int, Option("drop texts with fewer tokens; the paper uses 30", AT_LEAST_ZERO, GROUP)] = 0
+    tokenizer: Annotated[
+        Any, Option("tokenizer that counts tokens for min_tokens", library_only=True, recorded=False)
+    ] = None
+    limit: Annotated[int | None, Option("use only the first N texts", require_count, GROUP, metavar="N")] = None
     sample: Annotated[
-        int | None, Option("a random sample of N texts, chosen by hashed ids", require_count, GROUP, metavar="N")
+        int | None, Option("use a random sample of N texts, chosen by hashed ids", require_count, GROUP, metavar="N")
     ] = None
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""tradeoff: what each layer scores and costs."""
+"""tradeoff: score and cost of each layer."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -13,11 +13,11 @@ from layerwise.options.field import Option, require_valid
 class TradeoffOptions:
     """The options of `tradeoff`."""
 
-    score: Annotated[str, Option("a task or metric of the run, or mean: over all tasks")] = "mean"
-    model: Annotated[Any, Option("the model to time, where the run's own name no longer leads to it")] = None
+    score: Annotated[str, Option("a task or metric of the run, or mean (over all tasks)")] = "mean"
+    model: Annotated[Any, Option("the model to time, if the name in the run record can no longer be loaded")] = None
     data: Annotated[Any, Option("texts to time the model on", names_texts=True)] = "demo"
     mode: Mode = "portable"
-    repeats: Annotated[int, Option("how often each layer is timed", require_count)] = 5
+    repeats: Annotated[int, Option("number of timed repetitions per layer", require_count)] = 5
     progress: Progress = False
 
     def __post_init__(self) -> None:

@@ -7,15 +7,15 @@ from layerwise.core.checks import require_count, require_share
 from layerwise.options.field import Option, require_valid
 from layerwise.options.reading import Seed
 
-STRENGTH = 0.3  # of the views that a scan compares
+STRENGTH = 0.3  # of the views in a scan
 
 
 @dataclass(frozen=True, kw_only=True)
 class ViewOptions:
     """The options of `views`."""
 
-    count: Annotated[int, Option("how many copies", require_count)] = 4
-    strength: Annotated[float, Option("share of words and letters that change", require_share)] = STRENGTH
+    count: Annotated[int, Option("number of copies", require_count)] = 4
+    strength: Annotated[float, Option("fraction of words and letters that change", require_share)] = STRENGTH
     seed: Seed = 0
 
     def __post_init__(self) -> None:

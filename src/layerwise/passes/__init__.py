@@ -1,1 +1,1 @@
-"""One tapped pass over a model: examples to batches, batches through the taps to a consumer."""
+"""The tapped forward pass: examples become batches, and each layer of a batch goes to a consumer."""

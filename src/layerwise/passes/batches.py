@@ -1,4 +1,4 @@
-"""Batches: examples of like size together, as many as a budget of positions allows, made by the model's processor."""
+"""Batches of examples of similar size, within a budget of positions, made by the model's processor."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from layerwise.models.network import Network
 
 
 def processor_of(network: Network) -> Processor[Any]:
-    """What makes this model's inputs."""
+    """The processor that makes this model's inputs."""
     return processor_for(network.preprocessor)
 
 
@@ -35,9 +35,9 @@ class Batch:
         return len(self.examples[0].sizes)
 
     def masks(self, positions: int) -> Masks:
-        """Which positions are real and which special, (B, V, T), for hidden states of so many positions.
+        """Masks of real and special positions (B, V, T), for hidden states with `positions` positions.
 
-        They may be known only now (patches of a picture), and change from layer to layer (where patches are merged).
+        The number may be known only now (image patches), and may change between layers (merged patches).
         """
         if positions not in self._masks:
             self._masks[positions] = self.processor.masks(self.examples, self.inputs, positions)
@@ -45,10 +45,10 @@ class Batch:
 
 
 def cut_batches(examples: Sequence[Prepared[object]], budget: int) -> Iterator[tuple[Prepared[object], ...]]:
-    """Groups of examples, longest first, whose padded size stays within `budget` positions (or one example).
+    """Groups of examples, longest first, whose padded size is at most `budget` positions (or a single example).
 
-    Longest first, so that a batch that does not fit into memory is met at the start and not at the end. Ties
-    are broken by key: the batches do not depend on the order of the examples.
+    Longest first, so that a batch that does not fit into memory fails at the start. Ties are broken by key, so that
+    batches do not depend on the order of the examples.
     """
     remaining = sorted(examples, key=lambda e: (-e.longest, e.key))
     while remaining:

@@ -1,4 +1,4 @@
-"""The rows of a recipe's parts: what its map is fitted on, and what an exported model is compared with."""
+"""The rows of a recipe's parts: for fitting its map, and for checking an exported model."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from layerwise.passes.vectors import pooled_vectors
 
 
 def rows_of_parts(network: Network, recipe: Recipe, payloads: Sequence[str], max_length: int) -> list[Tensor]:
-    """Pooled rows (N, D) of each of the recipe's parts before its map, by the pass that scan uses."""
+    """Pooled rows (N, D) of each part of the recipe before its map, from the same pass as scan."""
     examples = [Example(str(i), recipe.prompt + payload) for i, payload in enumerate(payloads)]
     readouts = [readout for readout, _ in recipe.parts]
     vectors = pooled_vectors(network, examples, readouts, max_length=max_length)

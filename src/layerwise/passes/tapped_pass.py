@@ -1,4 +1,4 @@
-"""The tapped pass: every batch through the model once, every chosen layer handed to a consumer, then let go."""
+"""The tapped pass: runs each batch once and hands each chosen layer to a consumer, without storing it."""
 
 from collections.abc import Collection, Sequence
 from typing import Protocol
@@ -14,22 +14,22 @@ from layerwise.passes.batches import Batch, cut_batches, make_batch
 
 
 class Consumer(Protocol):
-    """What a pass feeds. `layer` is called for each layer of a batch; only `keep` makes the batch count."""
+    """Receives the layers of a pass. `layer` is called for each layer of a batch; `keep` commits the batch."""
 
     def layer(self, number: int, hidden: Tensor, batch: Batch) -> None:
-        """hidden (B, V, T, D) of one layer; must be reduced here, since it is gone afterwards."""
+        """hidden (B, V, T, D) of one layer; reduce it here, since it is not kept."""
 
     def keep(self, batch: Batch) -> None:
-        """The batch went through whole: what was read of it counts from now on."""
+        """The batch is complete: commit what was read from it."""
 
     def drop(self) -> None:
-        """The batch failed half way: forget what was read of it."""
+        """The batch failed: discard what was read from it."""
 
 
 def run_pass(
     network: Network, examples: Sequence[Prepared[object]], layers: Collection[int], budget: int, consumer: Consumer
 ) -> None:
-    """All examples through the model, in batches of at most `budget` positions; a batch that does not fit is halved."""
+    """Runs all examples in batches of at most `budget` positions; a batch that runs out of memory is halved."""
     for group in cut_batches(examples, budget):
         run_group(network, group, layers, consumer)
 
@@ -38,7 +38,7 @@ def run_group(network: Network, group: Sequence[Prepared[object]], layers: Colle
     try:
         run_batch(network, make_batch(network, group), layers, consumer)
         return
-    except RuntimeError as error:  # torch.OutOfMemoryError is one; the CPU's allocator has no class of its own
+    except RuntimeError as error:  # includes torch.OutOfMemoryError; the CPU allocator raises a plain RuntimeError
         consumer.drop()
         if not is_out_of_memory(error):
             raise
@@ -49,7 +49,7 @@ def run_group(network: Network, group: Sequence[Prepared[object]], layers: Colle
             ) from error
     if network.device.type != "cpu":
         torch.accelerator.empty_cache()
-    half = len(group) // 2  # outside the handler: the failed batch's tensors are freed by now
+    half = len(group) // 2  # outside the handler, so that the failed batch's tensors are freed
     run_group(network, group[:half], layers, consumer)
     run_group(network, group[half:], layers, consumer)
 
@@ -62,7 +62,7 @@ def run_batch(network: Network, batch: Batch, layers: Collection[int], consumer:
         if hidden.dim() != 3 or hidden.shape[:2] != (examples * views, real.shape[-1]):
             raise ModelError(
                 f"layer {number} has hidden states of shape {tuple(hidden.shape)}; expected "
-                f"({examples * views}, {real.shape[-1]}, width). This family cannot be read layer by layer yet"
+                f"({examples * views}, {real.shape[-1]}, width). This architecture is not supported yet"
             )
         hidden = hidden.view(examples, views, real.shape[-1], -1)
         consumer.layer(number, hidden if hidden.device == real.device else hidden.to(real.device), batch)
@@ -73,6 +73,6 @@ def run_batch(network: Network, batch: Batch, layers: Collection[int], consumer:
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:
-    """True for the several ways in which devices say that memory is full."""
+    """True for the different out-of-memory errors of CPU and accelerators."""
     message = str(error).lower()
     return isinstance(error, torch.OutOfMemoryError) or "out of memory" in message or "can't allocate memory" in message

@@ -1,4 +1,4 @@
-"""Vectors: one pooled row per example for any layers, by the same pass that scan uses."""
+"""Pooled vectors of any layers, one row per example, from the same pass as scan."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ from layerwise.passes.tapped_pass import run_pass
 
 @dataclass
 class PoolingConsumer:
-    """Keeps the pooled rows of each readout, under the key of their example."""
+    """Collects the pooled rows of each readout by example key."""
 
     network: Network
     readouts: Sequence[Readout]
@@ -39,14 +39,14 @@ class PoolingConsumer:
                     states_by_norm[readout.norm] = normed(self.network.anatomy, hidden)
                 states = states_by_norm[readout.norm]
                 mask = counted_tokens(states, real, special, readout.tokens)
-                mask = torch.where(mask.any(dim=-1, keepdim=True), mask, real)  # a vector is owed to every example
+                mask = torch.where(mask.any(dim=-1, keepdim=True), mask, real)  # every example needs a vector
                 self.read[readout] = pool(states, mask, cast(PoolingWord, readout.pooling))[:, 0]  # (B, D)
 
     def shipped_rows(self, hidden: Tensor, batch: Batch) -> Tensor:
-        """The model's own vectors, from what its last block put out: (B, E)."""
+        """The model's own vectors (B, E), computed from the output of its last block."""
         states = final_states(self.network.anatomy, hidden)
-        assert self.network.head is not None, "only a model that ships a head has such a readout"
-        rows = self.network.head(states[:, 0], batch.inputs)  # which have no views here
+        assert self.network.head is not None, "only a model that ships a head has this readout"
+        rows = self.network.head(states[:, 0], batch.inputs)  # there are no views here
         return rows.to(torch.promote_types(rows.dtype, torch.float32))
 
     def keep(self, batch: Batch) -> None:
@@ -69,9 +69,9 @@ def pooled_vectors(
     batch_tokens: int = 4096,
     on_batch: Callable[[int], None] = lambda done: None,
 ) -> dict[Readout, Tensor]:
-    """A matrix (N, D) for each readout, of one pass, rows in the order of the examples.
+    """One matrix (N, D) per readout, from one pass, with rows in the order of the examples.
 
-    An example in which no token counts, such as a single first one, gets the mean of all its tokens.
+    If no token of an example counts, such as a single first token, all its tokens are used.
     """
     encoded_by_model = [
         r for r in readouts if r.norm == SHIPPED and network.head is not None and network.head.shipped.own_pass
@@ -83,14 +83,14 @@ def pooled_vectors(
         consumer = PoolingConsumer(network, from_taps, on_batch)
         run_pass(network, prepared, {readout.layer for readout in from_taps}, batch_tokens, consumer)
         vectors = {r: torch.stack([consumer.rows[r][e.key] for e in examples]) for r in from_taps}
-    for readout in encoded_by_model:  # a model whose modules need more than our pass gives encodes examples itself
+    for readout in encoded_by_model:  # models whose modules need more than our pass provides encode examples themselves
         assert network.head is not None
         vectors[readout] = network.head.encode([e.payload for e in examples], max_length)
     return vectors
 
 
 def require_finite_vectors(vectors: Mapping[Readout, Tensor], examples: Sequence[Example], dtype: torch.dtype) -> None:
-    """Raises where a vector holds NaN or infinity, naming layer, type and example."""
+    """Raises if a vector contains NaN or infinity, with layer, dtype and example."""
     for readout, rows in vectors.items():
         bad = (~torch.isfinite(rows).all(dim=1)).nonzero()
         if len(bad):
@@ -99,6 +99,6 @@ def require_finite_vectors(vectors: Mapping[Readout, Tensor], examples: Sequence
 
 def not_finite(layer: int, dtype: torch.dtype, example_id: str) -> NotFiniteError:
     return NotFiniteError(
-        f"layer {layer} is not finite in {dtype} for example {example_id}; "
-        "run again with --dtype float32 (or bfloat16, which does not overflow)"
+        f"layer {layer} contains NaN or infinity in {dtype} for example {example_id}; "
+        "run again with --dtype float32 (or bfloat16, which rarely overflows)"
     )

@@ -182,7 +182,7 @@ def scored_alike(frame: pd.DataFrame, pooling: str | None, transform: str | None
         if word is not None and word not in has:
             raise InputError(f"no score with {option} {word!r}; choose from {', '.join(has)}")
         if word is None and len(has) > 1:
-            hint = f"only {option} {has[0]} is shown, not {', '.join(has[1:])}; choose with {option}=..."
+            hint = f"only only {option} {has[0]} is shown, not {', '.join(has[1:])}; choose with {option}=..."
             warnings.warn(hint, stacklevel=3)
         frame = frame[frame[name] == (word or has[0])]
     return frame

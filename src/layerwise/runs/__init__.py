@@ -1,1 +1,1 @@
-"""Runs: tables, records and folders, and what tells one number from another."""
+"""Runs: tables, records and folders, and the identity of each number."""

@@ -1,8 +1,8 @@
-"""Claims: how a run marks a folder as its own, and which folders a verb may write into.
+"""Claims: how a run marks its folder, and which folders a verb may write to.
 
-A run folder carries the file layerwise-run.json, which says which verb made it. It is written first, and only into a
-folder that is new or empty. So everything in a marked folder whose name is exactly one of ours was written by
-layerwise; all other files, there and elsewhere, belong to the user and are never changed or deleted.
+A run folder contains layerwise-run.json, which names the verb that made it. It is written first, and only into a new or
+empty folder. So in a marked folder, a file with one of layerwise's names was written by layerwise. All other files
+belong to the user and are never changed or deleted.
 """
 
 import json
@@ -24,34 +24,36 @@ NAMES = {
     "campaign": "a campaign",
     "data": "a prepared task",
 }
-# What systems and version control put into a folder that nobody has used yet. Every other file counts as the user's,
-# hidden or not.
+# Files that operating systems and version control put into unused folders. Every other file, hidden or not, # belongs
+# to the user.
 COUNTS_AS_EMPTY = frozenset({".DS_Store", "Thumbs.db", "desktop.ini", "lost+found", ".gitkeep"})
-SHOWN = 3  # names in a message
+SHOWN = 3  # maximum number of names in a message
 
 
 def require_usable(folder: Folder, kind: Kind, **details: str) -> bool:
-    """Raises unless a run of that kind may write into the folder; True if one has done so. Writes nothing.
+    """Raises unless a run of that kind may write to the folder; True if one already has. Writes nothing.
 
-    `details` are further facts that must agree with those in the folder's marker, such as the kind of a stress test.
+    `details` are further values that must match those in the folder's marker, such as the kind of a stress test.
     """
     if isinstance(folder, DiskFolder):
         require_writable(folder.path)
     marker = folder.read(MARKER)
     if marker is None:
         names = [name for name in folder.entries() if not counts_as_empty(name)]
-        if MARKER not in names:  # else another process has just written it
+        if MARKER not in names:  # otherwise another process has just written it
             require_empty(folder, names)
             return False
         marker = folder.read(MARKER)
     marker_record = read_marker(folder, marker or b"")
     name = NAMES.get(str(marker_record["kind"]), repr(marker_record["kind"]))
     if marker_record["kind"] != kind:
-        raise RunError(f"{folder} holds {name}, not {NAMES[kind]}; pass another folder to --out")
+        raise RunError(f"{folder} contains {name}, not {NAMES[kind]}; choose another folder for --out")
     differing = [f"{key} {marker_record.get(key)!r} there, {value!r} asked for" for key, value in details.items()
                  if marker_record.get(key) != value]  # fmt: skip
     if differing:
-        raise RunError(f"{folder} holds {name} of another kind ({'; '.join(differing)}); pass another folder to --out")
+        raise RunError(
+            f"{folder} contains {name} with other settings ({'; '.join(differing)}); choose another folder for --out"
+        )
     for schema in (RUN, PLAN):
         if (data := folder.read(schema.file)) is not None:
             schema.require_not_newer(data, f"{folder}/{schema.file}")
@@ -59,11 +61,10 @@ def require_usable(folder: Folder, kind: Kind, **details: str) -> bool:
 
 
 def claim(folder: Folder, kind: Kind, **details: str) -> None:
-    """Marks a new or empty folder as a run of that kind, or goes on with one; raises where it is anything else.
+    """Marks a new or empty folder as a run of that kind, or continues an existing one; raises otherwise.
 
-    The marker is created exclusively: of two processes that begin together one writes it and the other compares. An
-    object store offers no such write, so there both may believe that they came first; they are of one kind then, or
-    the later marker decides.
+    The marker is created exclusively: if two processes start together, one writes it and the other checks it. An object
+    store has no exclusive write, so both may believe they were first; if their kinds differ, the later marker wins.
     """
     if not require_usable(folder, kind, **details):
         folder.create(MARKER, json_bytes({"schema_version": SCHEMA_VERSION, "kind": kind, **details}))
@@ -80,14 +81,14 @@ def counts_as_empty(name: str) -> bool:
 def require_empty(folder: Folder, found: list[str]) -> None:
     if {RUN.file, "table.parquet"} <= {*found} or PLAN.file in found:
         raise RunError(
-            f"{folder} holds results without {MARKER}: a run of an earlier version of layerwise, or a saved table. It "
-            "can still be read, but no run is written into it; pass another folder to --out"
+            f"{folder} contains results without {MARKER}: a run of an earlier layerwise version, or a saved table. It "
+            "can still be read, but not written to; choose another folder for --out"
         )
     if found:
         more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
         raise RunError(
-            f"{folder} is not empty ({', '.join(found[:SHOWN])}{more}) and was not made by layerwise (no {MARKER}); "
-            "pass a new or empty folder to --out"
+            f"{folder} is not empty ({', '.join(found[:SHOWN])}{more}) and is not a layerwise folder (no {MARKER}); "
+            "choose a new or empty folder for --out"
         )
 
 
@@ -96,10 +97,10 @@ def read_marker(folder: Folder, data: bytes) -> dict[str, Any]:
         marker = json.loads(data)
         version, _ = marker["schema_version"], marker["kind"]
     except (ValueError, KeyError, TypeError):
-        raise RunError(f"{MARKER} in {folder} is damaged; pass another folder to --out") from None
+        raise RunError(f"{MARKER} in {folder} is damaged; choose another folder for --out") from None
     if version != SCHEMA_VERSION:
         raise RunError(
             f"{folder} was made by another version of layerwise (schema_version {version!r} in {MARKER}, this version "
-            f"writes {SCHEMA_VERSION}); pass another folder to --out"
+            f"writes {SCHEMA_VERSION}); choose another folder for --out"
         )
     return dict(marker)

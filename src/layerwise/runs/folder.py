@@ -1,4 +1,4 @@
-"""Run: a run folder on disk or in an object store, or a table in memory, opened in the same way by every verb."""
+"""Run: a run folder on disk or in an object store, or a table in memory, opened the same way by every verb."""
 
 import re
 from collections.abc import Mapping
@@ -17,13 +17,13 @@ from layerwise.runs.records import PICK, TRADEOFF, Schema
 from layerwise.runs.scores import LayerScore
 from layerwise.runs.table import TABLE_FILE, LayerTable
 
-PROMPTS, SHARDS = "prompts", "shards"  # folders within a run's
+PROMPTS, SHARDS = "prompts", "shards"  # subfolders of a run folder
 STATE_FILE = re.compile(r"state-\d{5,}\.safetensors")  # checkpoints: the merged state of the first shards
-SHARD_FILE = re.compile(r"\d{5,}\.safetensors")  # states of single shards, in the folder shards
+SHARD_FILE = re.compile(r"\d{5,}\.safetensors")  # states of individual shards, in the subfolder shards
 
 
 def state_file(shards: int) -> str:
-    """The checkpoint that holds the first so many shards."""
+    """The name of the checkpoint that holds the first `shards` shards."""
     return f"state-{shards:05d}.safetensors"
 
 
@@ -41,12 +41,12 @@ def shards_in(name: str) -> int:
 
 
 def state_files(folder: Folder) -> list[str]:
-    """The checkpoints in a folder, the newest last. A name that is only similar belongs to the user."""
+    """The checkpoints in a folder, newest last. A file with a merely similar name belongs to the user."""
     return sorted((name for name in folder.names() if STATE_FILE.fullmatch(name)), key=shards_in)
 
 
 def is_run(given: object) -> TypeGuard["Run | LayerTable | str | Path"]:
-    """True for a table, an opened run, or a place that holds a finished one; false for a model's name, say."""
+    """True for a table, an opened run, or the path of a finished run; False for a model name, for example."""
     return isinstance(given, Run | LayerTable) or (isinstance(given, str | Path) and has_file(given, TABLE_FILE))
 
 
@@ -63,8 +63,9 @@ class Run:
 
     table: LayerTable
     folder: Folder | None = None  # None: a table in memory
-    name: str = ""  # the folder's path or url as it was given, without the secrets of a url
-    records: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of a table in memory, by file name
+    name: str = ""  # path or URL as the user gave it, without URL secrets
+    # for a table in memory: its records by file name
+    records: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @classmethod
     def open(cls, given: "Run | LayerTable | str | Path") -> "Run":
@@ -82,7 +83,7 @@ class Run:
 
     @property
     def place(self) -> str:
-        """Where it is, for messages."""
+        """The location, for messages."""
         return self.name or "a table in memory"
 
     @property
@@ -91,7 +92,7 @@ class Run:
         return self.table.kind or "scan"
 
     def each_model(self) -> "list[Run]":
-        """The run itself, or one for each model where its table joins runs of several, as a campaign's does."""
+        """One run per model if the table joins several models, as in a campaign; otherwise the run itself."""
         by_model: dict[tuple[str, str, str], list[LayerScore]] = {}
         for row in self.table:
             by_model.setdefault((row.model, row.revision, row.model_hash), []).append(row)
@@ -111,12 +112,12 @@ class Run:
 
     @cached_property
     def pick(self) -> Mapping[str, Any]:
-        """The answer of pick that was saved in the folder; {} where there is none."""
+        """The saved result of pick, or {} if there is none."""
         return self._record(PICK)
 
     @cached_property
     def tradeoff(self) -> Mapping[str, Any]:
-        """The trade-off that was saved in the folder; {} where there is none."""
+        """The saved trade-off, or {} if there is none."""
         return self._record(TRADEOFF)
 
     def _record(self, schema: Schema) -> Mapping[str, Any]:
@@ -129,11 +130,11 @@ class Run:
         model, fingerprint = self.table.model, dict(record.get("model") or {}).get("fingerprint")
         if model is not None and model.fingerprint and fingerprint and fingerprint != model.fingerprint:
             where = f"{self.folder}/{schema.file}"
-            raise RunError(f"{where} is of another model than this run; make it again, or delete it")
+            raise RunError(f"{where} belongs to another model than this run; recreate it, or delete it")
         return record
 
     def newest_state(self) -> tuple[str, bytes] | None:
-        """The name and the bytes of the newest checkpoint; None where the folder keeps none."""
+        """The name and bytes of the newest checkpoint, or None if there is none."""
         names = [] if self.folder is None or not self.has_marker else state_files(self.folder)
         if self.folder is None or not names:
             return None
@@ -141,21 +142,23 @@ class Run:
 
     @cached_property
     def has_marker(self) -> bool:
-        """False for runs of the first version, whose states and prompts carry no checksum, and for saved tables."""
+        """False for saved tables and for runs of the first version, whose states and prompts have no checksum."""
         return self.folder is not None and self.folder.read(MARKER) is not None
 
     @property
     def keeps_prompts(self) -> bool:
-        """True if it has numbers of single prompts that can be trusted."""
+        """True if it has per-prompt values with checksums."""
         return self.folder is not None and self.has_marker and bool(self.folder.names(PROMPTS))
 
     def prompts(self) -> Mapping[str, bytes]:
-        """The files with the numbers of single prompts, by name; raises where one is not as it was written."""
+        """The files with per-prompt values, by name; raises if one is damaged."""
         names = [] if self.folder is None else self.folder.names(PROMPTS)
         if self.folder is None or not names:
-            raise RunError(f"{self.place} keeps no numbers of single prompts; scan it again with --keep-prompts all")
+            raise RunError(f"{self.place} has no per-prompt values; repeat the scan with --keep-prompts all")
         if not self.has_marker:
-            raise RunError(f"{self.place} was made by the first version of layerwise, without checksums; scan it again")
+            raise RunError(
+                f"{self.place} was made by the first version of layerwise, without checksums; repeat the scan"
+            )
         files = {f"{self.folder}/{PROMPTS}/{name}": self.folder.read(f"{PROMPTS}/{name}") or b"" for name in names}
         for where, data in files.items():
             require_checksum(data, where)
@@ -163,10 +166,10 @@ class Run:
 
 
 def require_place_for(place: str | Path, schema: Schema) -> Folder:
-    """The folder, if such a record can be written there; a file of that name that is not layerwise's is refused."""
+    """The folder, if the record can be written there; raises if a file of that name is not layerwise's."""
     return require_record(place, schema.file, schema.ours)
 
 
 def write_record(place: str | Path, schema: Schema, content: Mapping[str, Any]) -> None:
-    """Writes a record into a folder, new or not; replaces an earlier one of its kind, and no other file."""
+    """Writes a record to a new or existing folder; replaces an earlier record of the same kind only."""
     require_place_for(place, schema).write(schema.file, schema.dump(content))

@@ -1,4 +1,4 @@
-"""Identity: which model and which data a number belongs to. Compared wherever two things are combined."""
+"""Identity: which model and data a number belongs to. Checked whenever results are combined."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -62,11 +62,11 @@ class ModelRef:
         """
         require_shape(record, MODEL_SHAPE, where)
         if "name" not in record:
-            raise RunError(f"{where} does not say which model made it; make the run again")
+            raise RunError(f"{where} does not say which model produced it; repeat the run")
         return cls(**{name: record[name] for name in MODEL_SHAPE if name in record})
 
 
-MODEL_SHAPE = {f.name: f.type for f in fields(ModelRef)}  # of a model in a record; names may be missing
+MODEL_SHAPE = {f.name: f.type for f in fields(ModelRef)}  # shape of a model record; fields may be missing
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class DataRef:
     options: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     def same_as(self, other: "DataRef") -> bool:
-        """True if both are known to be the same examples under the same ids.
+        """True if both are known to hold the same examples with the same ids.
 
         Args:
             other: the other data.
@@ -110,10 +110,10 @@ class DataRef:
 
 
 def one_model(first: ModelRef | None, second: ModelRef | None) -> bool:
-    """True if both are known, and known to be one model."""
+    """True if both are known and are the same model."""
     return first is not None and second is not None and first.same_as(second)
 
 
 def data_fingerprint(count: int, digests: int) -> str:
-    """The fingerprint of examples from their number and the sum of their digests."""
+    """The fingerprint of a data set, from the number of examples and the sum of their digests."""
     return f"{count}-{digests % 2**64:016x}"

@@ -1,15 +1,15 @@
-"""Keys: the names under which a scan's state keeps what it read of each layer."""
+"""Keys: the names under which the state of a scan stores its readings."""
 
 from dataclasses import dataclass
 from typing import Self
 
-NO_POOLING = "-"  # of what is read of tokens, not of pooled rows
-CONTENTS = "contents"  # a sample of (hashed id, digest): which examples stand behind the sampled rows
+NO_POOLING = "-"  # for readings of tokens instead of pooled rows
+CONTENTS = "contents"  # a sample of (hashed id, digest): which examples the sampled rows belong to
 
 
 @dataclass(frozen=True, order=True)
 class StateKey:
-    """What was kept: a reading of one readout: layer, norm, tokens and pooling."""
+    """Identifies one reading of one readout (layer, norm, tokens, pooling)."""
 
     layer: int
     norm: str
@@ -22,6 +22,6 @@ class StateKey:
 
     @classmethod
     def parse(cls, name: str) -> Self | None:
-        """The key that a name stands for; None where it is the name of something else, such as `facts`."""
+        """Parses a key; None if the name is not a key, such as `facts`."""
         layer, *parts = name.split("|", 4)
         return cls(int(layer), *parts) if len(parts) == 4 and layer.isdecimal() else None

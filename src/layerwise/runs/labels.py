@@ -1,4 +1,4 @@
-"""Labels: short names that tell the models of several tables apart."""
+"""Labels: short, unique names for the models of several tables."""
 
 import re
 from collections import Counter
@@ -10,15 +10,15 @@ STEP = re.compile(r"(?:step|checkpoint)[-_]?(\d+)$")
 
 
 def model_labels(tables: Sequence[LayerTable]) -> list[str]:
-    """A short name for the model of each table: as few last parts of its name as tell it from the others.
+    """A short name for each table's model: as many trailing name parts as needed to be unique.
 
-    A checkpoint is named with the folder that holds it; a revision is told where only that differs.
+    The label of a checkpoint includes its parent folder; the revision is added if only that differs.
     """
     models_and_revisions = [next(((s.model, s.revision) for s in table.scores), ("no model", "")) for table in tables]
     models = {name for name, _ in models_and_revisions}
     name_parts = {name: name.strip("/").split("/") for name in models}
     longest = max(map(len, name_parts.values()), default=0)
-    # How many models end with the same parts, by how many parts are looked at.
+    # For each number of parts: how many models end with the same parts.
     suffix_counts = [Counter(tuple(parts[-count:]) for parts in name_parts.values()) for count in range(1, longest + 1)]
     short_names = {}
     for name, parts in name_parts.items():
@@ -34,6 +34,6 @@ def model_labels(tables: Sequence[LayerTable]) -> list[str]:
 
 
 def training_step(label: str) -> int | None:
-    """The step that a checkpoint's name ends with, such as 629 of gptneox/step629."""
+    """The step at the end of a checkpoint name, such as 629 in gptneox/step629."""
     match = STEP.search(label)
     return int(match.group(1)) if match else None

@@ -1,7 +1,7 @@
-"""Records: the JSON files of runs and exports, each with a schema version, read by every verb in the same way.
+"""Records: the JSON files of runs and exports, each with a schema version, read the same way by every verb.
 
-A record without a version is of the first version. One of an earlier version is brought up to date as it is read; one
-of a later version is refused by name, since a field that this version does not know may change what a number means.
+A record without a version is version 1. An older record is upgraded when read. A newer one is refused, since an unknown
+field may change what a number means.
 """
 
 import platform
@@ -29,31 +29,32 @@ DATA = {
 
 
 class NewerVersion(RunError):
-    """A record of a later version of layerwise."""
+    """A record written by a newer version of layerwise."""
 
 
 @dataclass(frozen=True)
 class Schema:
-    """One kind of JSON file: its name, its version, and the types of what verbs rely on."""
+    """One kind of JSON file: its name, its version, and the types of the fields that verbs rely on."""
 
     file: str
     version: int
     shape: Mapping[str, Any]
-    ours: tuple[str, ...]  # fields by which a file of that name is known to be layerwise's
-    upgrades: Mapping[int, Callable[[Record], Record]] = field(default_factory=dict)  # from that version to the next
+    ours: tuple[str, ...]  # fields that identify the file as layerwise's
+    # upgrade from that version to the next
+    upgrades: Mapping[int, Callable[[Record], Record]] = field(default_factory=dict)
 
     def parse(self, data: bytes, where: str) -> Record:
-        """The record in these bytes, as this version of layerwise writes it; raises RunError naming the file."""
+        """Parses a record and upgrades it to this version; raises RunError with the file name."""
         return self.read(parse_record(data, where), where)
 
     def read(self, record: Record, where: str) -> Record:
-        """The same, from JSON that is parsed already."""
+        """The same for JSON that is already parsed."""
         record_version = record.get("schema_version", 1)
         if isinstance(record_version, bool) or not isinstance(record_version, int) or record_version < 1:
             raise RunError(f"{where} is damaged (schema_version {record_version!r}); make it again")
         if record_version > self.version:
             raise NewerVersion(
-                f"{where} was written by a newer layerwise (schema_version {record_version}; this one reads up to "
+                f"{where} was written by a newer layerwise (schema_version {record_version}; this version reads up to "
                 f"{self.version}); update layerwise"
             )
         for number in range(record_version, self.version):
@@ -62,7 +63,7 @@ class Schema:
         return {name: value for name, value in record.items() if name != "schema_version"}
 
     def require_not_newer(self, data: bytes, where: str) -> None:
-        """Raises where a newer layerwise wrote this record. One that is damaged may be replaced by its own run."""
+        """Raises if a newer layerwise wrote this record. A damaged record is accepted, since its run may replace it."""
         try:
             self.parse(data, where)
         except NewerVersion:
@@ -71,12 +72,12 @@ class Schema:
             return
 
     def dump(self, content: Mapping[str, Any]) -> bytes:
-        """The bytes of a record, without the secrets of urls."""
+        """The bytes of a record, with URL secrets redacted."""
         return record_bytes({"schema_version": self.version, **content})
 
 
 def first_pick(record: Record) -> Record:
-    """The first version named the model and its fingerprint side by side."""
+    """Version 1 stored the model name and fingerprint as separate fields."""
     model = {"name": record.get("model", ""), "fingerprint": record.get("fingerprint", "")}
     return record | {"model": model}
 
@@ -134,7 +135,7 @@ CELL = Schema("cell.json", 2, {"model": dict, "data": dict, "settings": dict}, (
 
 
 def parse_run(data: bytes, where: str) -> Record:
-    """The record in run.json: that of a run, or those of the runs that a table was joined from."""
+    """The record in run.json: of one run, or of all the runs that a table joins."""
     run = RUN.parse(data, where)
     require_shape(run, {"runs": [dict]}, where)
     if "runs" in run:
@@ -143,7 +144,7 @@ def parse_run(data: bytes, where: str) -> Record:
 
 
 def environment() -> dict[str, str]:
-    """Versions and machine, for the record of a run; the command, where the command line made it."""
+    """Versions and machine, for the record of a run; plus the command, if run from the command line."""
     names = ("layerwise", "torch", "transformers", "numpy")
     versions = {name: version(name) for name in names}
     script = Path(sys.argv[0])

@@ -1,4 +1,4 @@
-"""LayerScore: one number of one layer, with everything that decides what it means, and curves of such numbers."""
+"""LayerScore: one number for one layer, with everything that defines it; and curves of scores."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -45,40 +45,40 @@ class LayerScore:
     layer: int
     depth: float  # layer / number of blocks
     norm: str  # raw or normed
-    tokens: str  # which tokens counted
-    pooling: str  # how tokens became a row; "-" where the metric looks at tokens
-    rows: str  # what was done to the rows
+    tokens: str  # token choice
+    pooling: str  # how tokens became a row; "-" if the metric works on tokens
+    rows: str  # row treatment
     metric: str
     value: float
-    n: int  # examples behind the value
-    skipped: int = 0  # examples for which it is undefined
+    n: int  # number of examples
+    skipped: int = 0  # examples for which the metric is undefined
     ci_low: float = math.nan
     ci_high: float = math.nan
     revision: str = "main"
     data: str = ""
     dtype: str = "float32"
-    condition: str = ""  # what was done to the inputs, such as repeat_one; "" where nothing was
-    level: float = math.nan  # how far that went
-    transform: str = "none"  # the linear map that was put on pooled rows
-    missing: int = 0  # examples of the data that could not be computed and were left out of the run
-    note: str = ""  # how exact the value is, where memory did not allow exact sums
-    normalize: bool = False  # vectors of length 1
-    prompt: str = ""  # put before every text
+    condition: str = ""  # stress applied to the inputs, such as repeat_one; "" for none
+    level: float = math.nan  # level of that stress
+    transform: str = "none"  # linear map applied to pooled rows
+    missing: int = 0  # examples that failed and were left out of the run
+    note: str = ""  # accuracy of the value, if memory did not allow exact sums
+    normalize: bool = False  # whether vectors are scaled to length 1
+    prompt: str = ""  # prepended to every text
     fit: str = ""  # what the linear map was fitted on: "task", or a hash of the texts; "" without a map
-    max_length: int = 0  # longest input in tokens
+    max_length: int = 0  # maximum input length in tokens
     model_hash: str = ""  # fingerprint of the model
     data_hash: str = ""  # fingerprint of the examples, or of the task's data
-    settings_hash: str = ""  # of further settings that decide the number: seed, views, prompts by role ...
+    settings_hash: str = ""  # hash of further settings that affect the number: seed, views, prompts per role ...
 
     @property
     def recipe(self) -> tuple[Any, ...]:
-        """How a text became a vector, apart from the layer."""
+        """How a text becomes a vector, except the layer."""
         return tuple(getattr(self, name) for name in RECIPE)
 
     @property
     def identity(self) -> tuple[Any, ...]:
-        """What makes two rows the same measurement: everything but the numbers that were measured."""
-        level = None if math.isnan(self.level) else self.level  # nan is not equal to itself
+        """What identifies a measurement: every column except the measured values."""
+        level = None if math.isnan(self.level) else self.level  # NaN is not equal to itself
         model_columns = (self.model, self.revision, self.model_hash, self.dtype)
         metric_columns = (self.metric, self.rows, self.condition, level, self.data, self.data_hash, self.settings_hash)
         return (*model_columns, *metric_columns, self.layer, *self.recipe)
@@ -90,7 +90,7 @@ NEEDED = tuple(f.name for f in fields(LayerScore) if f.default is MISSING)
 
 
 def curves(scores: Iterable[LayerScore]) -> dict[tuple[str, ...], list[LayerScore]]:
-    """Rows by everything but the layer, each in the order of depth: what a plot draws as one line."""
+    """Rows grouped by everything except the layer, ordered by depth: one line of a plot each."""
     scores, by_model = list(scores), dict[str, list[LayerScore]]()
     for s in scores:
         by_model.setdefault(s.model, []).append(s)
@@ -105,20 +105,20 @@ def curves(scores: Iterable[LayerScore]) -> dict[tuple[str, ...], list[LayerScor
 
 
 def telling_apart(rows: Sequence[LayerScore]) -> list[str]:
-    """The further columns in which rows of one model differ: without them, two curves would be drawn as one.
+    """Other columns in which the rows of one model differ; without them, two curves would be merged.
 
-    An eval's rows differ in data and data_hash because its tasks do, which their metric says already.
+    In an eval, data and data_hash differ per task, but the metric column already names the task.
     """
     scan_rows = [s for s in rows if s.rows != "-" and not s.condition]
     names = [name for name in ("data", "data_hash") if len({getattr(s, name) for s in scan_rows}) > 1][:1]
     others = ("fit", "max_length", "revision", "dtype", "model_hash", "settings_hash")
-    # A stress test has settings of its own.
+    # A stress test has its own settings.
     groups = ([s for s in rows if not s.condition], [s for s in rows if s.condition])
     return names + [name for name in others if any(len({getattr(s, name) for s in kind}) > 1 for kind in groups)]
 
 
 def made_words(s: LayerScore, several: Sequence[str]) -> str:
-    """How vectors were made beyond norm, tokens and pooling, in words; fit and length where they tell rows apart."""
+    """A label for the recipe beyond norm, tokens and pooling; other columns are added if they distinguish rows."""
     parts = ["" if s.transform == "none" else s.transform, "normalized" if s.normalize else ""]
     parts.append(f"prompt {s.prompt!r}" if s.prompt else "")
     parts += [f"{name} {getattr(s, name)}" for name in several]

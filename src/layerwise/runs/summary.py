@@ -203,14 +203,14 @@ def summary(scores: Sequence[LayerScore], run: Mapping[str, Any] | None = None) 
 
 
 def aligned(rows: Sequence[Sequence[str]], indent: str = "") -> list[str]:
-    """Lines of cells in columns as wide as their widest; control characters are written out."""
+    """Aligns cells in columns; control characters are escaped."""
     rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return [indent + "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def sparkline(values: Sequence[float], width: int | None = None) -> str:
-    """A line of small bars, lowest to highest; a dot where a value is undefined.
+    """A sparkline of small bars; a dot marks an undefined value.
 
     With a `width`, at most so many bars: each is the mean of neighbouring layers.
     """

@@ -1,4 +1,4 @@
-"""LayerTable: scores of layers, tidy, on disk as Parquet beside the record of their run."""
+"""LayerTable: a tidy table of layer scores, stored as Parquet next to the record of its run."""
 
 import html
 import json
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TABLE_FILE, RUN_FILE = "table.parquet", RUN.file
-DEEPEST = 100_000  # no model has more layers; a larger number is damage, and takes memory by the layer
+DEEPEST = 100_000  # no model has more layers; a larger number means damage, and memory grows with it
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class LayerTable:
             wanted: columns and their values, such as metric="curvature", norm="raw".
         """
         if unknown := set(wanted) - set(COLUMNS):
-            raise InputError(f"no column {', '.join(sorted(unknown))}; a row has {', '.join(COLUMNS)}")
+            raise InputError(f"unknown column {', '.join(sorted(unknown))}; the columns are {', '.join(COLUMNS)}")
         rows = tuple(s for s in self.scores if all(getattr(s, name) == value for name, value in wanted.items()))
         return type(self)(rows, self.run)
 
@@ -64,31 +64,31 @@ class LayerTable:
         return type(self)(tuple(replace(s, model=model) for s in self.scores), self.run)
 
     def curves(self) -> dict[tuple[str, ...], list[LayerScore]]:
-        """Rows by everything but the layer, each in the order of depth: what a plot draws as one line."""
+        """Rows grouped by everything except the layer, ordered by depth: one line of a plot each."""
         return curves(self.scores)
 
     @property
     def kind(self) -> str:
-        """scan, eval or stress; joined for tables of several runs; "" where the record does not say."""
+        """ "scan", "eval" or "stress"; "joined" for tables of several runs; "" if not recorded."""
         if any(s.condition for s in self.scores):
             return "stress"
         return str(self.run.get("kind", ""))
 
     @property
     def model(self) -> ModelRef | None:
-        """The model behind all rows, as the run recorded it; None where it did not, or where there are several."""
+        """The model of all rows; None if it was not recorded, or if there are several."""
         models = self.models
         return models[0] if models and all(models[0].same_as(other) for other in models[1:]) else None
 
     @property
     def models(self) -> list[ModelRef]:
-        """The models of the runs behind this table, as far as they were recorded; one for each run."""
+        """The recorded models of the runs in this table, one per run."""
         runs = self.run.get("runs") or [self.run]
         return [ModelRef.from_record(run["model"], RUN_FILE) for run in runs if run.get("model")]
 
     @property
     def data(self) -> DataRef | None:
-        """The data behind all rows of a scan, as the run recorded them."""
+        """The recorded data of a scan."""
         return DataRef.from_record(self.run["data"], RUN_FILE) if self.run.get("data") else None
 
     @classmethod
@@ -109,7 +109,7 @@ class LayerTable:
         return pd.DataFrame({name: [getattr(s, name) for s in self.scores] for name in COLUMNS})
 
     def to_json(self) -> str:
-        """The rows and the run as one JSON object; undefined numbers are null."""
+        """The rows and the run as one JSON object; NaN becomes null."""
         rows = [{k: None if v != v else v for k, v in asdict(s).items()} for s in self.scores]
         return json.dumps({"run": dict(self.run), "scores": rows}, ensure_ascii=False, allow_nan=False)
 
@@ -143,19 +143,23 @@ class LayerTable:
         opened = open_folder(folder) if isinstance(folder, str | Path) else folder
         table, record = (opened.read(name) for name in (TABLE_FILE, RUN_FILE))
         if table is None:
-            raise RunError(f"{folder} holds no finished run (no {TABLE_FILE}); run `layerwise scan ... --out {folder}`")
+            raise RunError(
+                f"{folder} contains no finished run (no {TABLE_FILE}); run `layerwise scan ... --out {folder}`"
+            )
         where = f"{opened}/{TABLE_FILE}"
         require_checksum(table, where, older=True)
         run = parse_run(record or b"", f"{opened}/{RUN_FILE}")
         return cls(parse_scores(read_parquet(table, where), where), run)
 
     def require_model(self) -> ModelRef:
-        """The model that made this table; raises RunError where the record does not say it."""
+        """The model of this table; raises RunError if it was not recorded."""
         if len(names := {ref.name for ref in self.models}) > 1:
             listed = ", ".join(sorted(names)[:3])
-            raise RunError(f"this table holds runs of {len(names)} models ({listed}); pass the run of one of them")
+            raise RunError(
+                f"this table contains runs of {len(names)} models ({listed}); pass the run of a single model"
+            )
         if (model := self.model) is None or not model.fingerprint:
-            raise RunError(f"the run's record ({RUN_FILE}) does not say which model made it; make the run again")
+            raise RunError(f"the run's record ({RUN_FILE}) does not say which model was used; repeat the run")
         return model
 
     def __repr__(self) -> str:
@@ -171,17 +175,17 @@ class LayerTable:
 
 
 def require_no_other_table(place: Folder) -> None:
-    """Raises where the folder is not marked as a run and holds a table.parquet or run.json that is not ours."""
+    """Raises if the folder is not a run folder but contains a table.parquet or run.json that is not layerwise's."""
     if place.read(MARKER) is not None:
         return
     table = place.read(TABLE_FILE)
     if not is_table(table) if table is not None else place.read(RUN_FILE) is not None:
         name = TABLE_FILE if table is not None else RUN_FILE
-        raise RunError(f"{name} in {place} was not written by layerwise; move it away, or name another folder")
+        raise RunError(f"{name} in {place} was not written by layerwise; move it, or choose another folder")
 
 
 def is_table(data: bytes) -> bool:
-    """True if these are the bytes of a table of layer scores."""
+    """True if the bytes are a table of layer scores."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -200,40 +204,40 @@ def arrow_types() -> dict[str, Any]:
 
 
 def with_norm_column(table: Any) -> Any:
-    """An Arrow table of scores or of prompts' numbers, with the name `norm` for the column that was once `readout`."""
+    """An Arrow table of scores or per-prompt values, with the old column `readout` renamed to `norm`."""
     names = list(table.column_names)
-    if "norm" in names or "readout" not in names:  # with both, `readout` is a column that nobody knows
+    if "norm" in names or "readout" not in names:  # if both are present, `readout` is an unknown column
         return table
     return table.rename_columns(["norm" if name == "readout" else name for name in names])
 
 
 def parse_scores(table: Any, where: str) -> tuple[LayerScore, ...]:
-    """The rows of an Arrow table; raises RunError naming what is wrong with it.
+    """The rows of an Arrow table; raises RunError with the problem.
 
-    Tables of earlier versions lack the newest columns, and say `readout` for `norm`. A column that this version does
-    not know is refused: it may tell rows apart that would look the same without it.
+    Tables of earlier versions lack the newest columns and call `norm` `readout`. An unknown column is refused, since
+    rows may be indistinguishable without it.
     """
     import pyarrow as pa
 
     table = with_norm_column(table)
-    types, advice = arrow_types(), "run it again into another folder"
+    types, advice = arrow_types(), "repeat the run in another folder"
     if missing := [name for name in NEEDED if name not in table.column_names]:
         raise RunError(f"{where} has no column {', '.join(missing)}; {advice}")
     if unknown := [name for name in table.column_names if name not in types]:
         raise RunError(
-            f"{where} has a column {', '.join(unknown)} that this version of layerwise does not know; "
-            "update layerwise, or take the column out"
+            f"{where} has a column {', '.join(unknown)} unknown to this version of layerwise; "
+            "update layerwise, or remove the column"
         )
     columns = {}
     for name in table.column_names:
         is_string = pa.types.is_string(types[name])
         try:
-            if is_string != (not pa.types.is_primitive(table[name].type)):  # "7" is no number
-                raise ValueError(f"it holds {table[name].type}")
+            if is_string != (not pa.types.is_primitive(table[name].type)):  # "7" is not a number
+                raise ValueError(f"it contains {table[name].type}")
             columns[name] = table[name].cast(types[name]).to_pylist()
         except (pa.ArrowException, ValueError) as error:
             raise RunError(f"{where}: column {name} does not hold {types[name]} ({error}); {advice}") from None
-        if pa.types.is_floating(types[name]):  # pandas writes nan as empty
+        if pa.types.is_floating(types[name]):  # pandas writes NaN as null
             columns[name] = [math.nan if value is None else value for value in columns[name]]
         if None in columns[name]:
             raise RunError(f"{where}: row {columns[name].index(None)} has no {name}; {advice}")

@@ -1,4 +1,4 @@
-"""Tasks in the record of an evaluation: their type, their score, how many examples, and where the data came from."""
+"""Tasks in the record of an evaluation: type, score, number of examples, and source of the data."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -9,17 +9,17 @@ from layerwise.core.formats import require_shape
 
 @dataclass(frozen=True)
 class TaskRecord:
-    """What run.json says of one task."""
+    """What run.json records about one task."""
 
     type: str = ""  # such as STS
-    score: str = ""  # mteb's name of its main score; "" where the task failed
-    examples: int = 0  # 0 where the data came from the hub
-    of: int = 0  # before a cap
+    score: str = ""  # mteb's name for the main score; "" if the task failed
+    examples: int = 0  # 0 if the data came from the hub
+    of: int = 0  # number of examples before the cap
     source: Literal["local", "hub"] = "hub"
 
     @property
     def size(self) -> str:
-        """How many examples, in words."""
+        """The number of examples, as text."""
         return "hub" if self.source == "hub" else size_words(self.examples, self.of)
 
 
@@ -27,12 +27,12 @@ SHAPE = {field.name: str if field.name in ("type", "score", "source") else int f
 
 
 def size_words(examples: int, of: int) -> str:
-    """How many examples a task has, and how many it had before a cap."""
-    return f"{examples}" if examples == of else f"{examples} of {of}, by hashed id"
+    """The number of examples of a task, and how many it had before the cap."""
+    return f"{examples}" if examples == of else f"{examples} of {of}, sampled by hashed id"
 
 
 def task_records(run: Mapping[str, Any]) -> dict[str, TaskRecord]:
-    """The tasks of a run, or of the runs that were joined; those of earlier versions, in words alone, are left out."""
+    """The tasks of a run or of joined runs. Tasks of earlier versions, recorded only as text, are left out."""
     records: dict[str, TaskRecord] = {}
     for part in run.get("runs") or [run]:
         for name, entry in part.get("tasks", {}).items():
@@ -43,7 +43,7 @@ def task_records(run: Mapping[str, Any]) -> dict[str, TaskRecord]:
 
 
 def task_sizes(run: Mapping[str, Any]) -> dict[str, str]:
-    """How many examples each task of a run has, in words; earlier versions recorded just these words."""
+    """The number of examples of each task, as text; earlier versions recorded only this text."""
     records = task_records({"tasks": run.get("tasks", {})})
     return {name: records[name].size if name in records else str(entry) for name, entry in run.get("tasks", {}).items()}
 

@@ -121,7 +121,9 @@ def model_depth(table: LayerTable) -> int:
     depths = {round(row.layer / row.depth) for row in table if row.layer > 0}
     depths |= {table.model.depth} if table.model and table.model.depth else set()
     if len(depths) != 1:
-        raise InputError("this table does not say how many layers its model has; scan it again, with the last layer")
+        raise InputError(
+            "the number of layers cannot be determined from this table; repeat the scan with the last layer"
+        )
     return int(depths.pop())
 
 

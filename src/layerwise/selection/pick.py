@@ -244,7 +244,7 @@ class Pick:
         if {"mean", "low", "high"} <= set(self.expected_gain):
             mean, low, high = (self.expected_gain[name] for name in ("mean", "low", "high"))
             gained = f"gained {mean:.1f} points on labelled tasks (95 %: {low:.1f} to {high:.1f})"
-            facts.append(f"two models we tested {gained}; yours may differ (the rule was tuned on them)")
+            facts.append(f"two models we tested {gained}; your results may differ (the rule was tuned on them)")
         if self.layers_alike:
             faster = " (a lower one is faster: --prefer fast)" if self._has_faster() else ""
             facts.append(f"layers that score the same within noise: {', '.join(map(str, self.layers_alike))}{faster}")

@@ -16,7 +16,8 @@ from layerwise.models.layers import layer_at, share_of
 
 Curves = Mapping[str, Sequence[float]]
 RULE_FORMS = (
-    "last, second_to_last, depth:80%, min:METRIC, max:METRIC@20%-90%, ranks:min:METRIC+max:METRIC, a ranker's .json"
+    "last, second_to_last, depth:80%, min:METRIC, max:METRIC@20%-90%, ranks:min:METRIC+max:METRIC, "
+    "or a ranker file (.json)"
 )
 
 

@@ -170,7 +170,7 @@ def pick_by_rule(table: LayerTable, word: str | Rule) -> Pick:
     layer = rule(curves_of(table), depth)
     reasons = [f"rule {rule.name}, from the table alone; rules over metrics fail on some model families (docs/pick.md)"]
     if rule.needs and len(measured) <= depth:
-        reasons.append(f"only these of {depth + 1} layers are in the table: {', '.join(map(str, measured))}")
+        reasons.append(f"the table has only {len(measured)} of {depth + 1} layers: {', '.join(map(str, measured))}")
     reasons += [
         f"{metric} has {count} settings in this table; the first is used"
         for metric, count in metrics_with_several_settings(table, rule)

@@ -1,1 +1,1 @@
-"""scan: plan, worker, state, rows. What is asked for becomes shards, shards become states, states become scores."""
+"""scan: plan, worker, state, rows. Data become shards, shards become states, states become scores."""

@@ -1,4 +1,4 @@
-"""Which layers of two runs arrange the same examples alike: linear CKA of the rows that both runs kept."""
+"""Which layers of two runs are similar: linear CKA on examples that both runs sampled."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,17 +15,17 @@ from layerwise.metrics.readings import row_sample
 from layerwise.runs.folder import Run
 from layerwise.runs.keys import CONTENTS, StateKey
 
-Samples = dict[str, RowSample]  # of a run's state, by name
-EXAMPLES_AT_MOST = 1024  # N x N numbers are held for each layer; those with the smallest hashed ids are a fair sample
+Samples = dict[str, RowSample]  # row samples in a run's state, by name
+EXAMPLES_AT_MOST = 1024  # each layer needs an N x N matrix; examples with the smallest hashed ids are a random sample
 
 
 class NotComparable(RunError):
-    """Two runs that are whole, but kept no rows of examples that both saw."""
+    """Two complete runs without stored rows of common examples."""
 
 
 @dataclass(frozen=True)
 class Alignment:
-    """Linear CKA (L, M) between layers of a first and a second run, on n examples that both saw."""
+    """Linear CKA (L, M) between the layers of two runs, on n common examples."""
 
     first_layers: tuple[int, ...]
     second_layers: tuple[int, ...]
@@ -40,20 +40,20 @@ class Alignment:
 def alignment(
     first: "Run | str | Path", second: "Run | str | Path", *, tokens: str = "all", pooling: str = "mean"
 ) -> Alignment:
-    """CKA of every layer of one run with every layer of another, from the sample of pooled rows in their folders."""
+    """CKA between all layers of two runs, from the row samples in their folders."""
     runs = [Run.open(run) for run in (first, second)]
     return align(runs, [samples_of(run) for run in runs], tokens, pooling)
 
 
 def align(runs: Sequence[Run], states: Sequence[Samples], tokens: str, pooling: str = "mean") -> Alignment:
-    """The same, from states that are read already; raises NotComparable where they share too little."""
+    """The same from states that are already loaded; raises NotComparable if they share too few examples."""
     first, second = (run.place for run in runs)
     first_samples, second_samples = (row_samples(state, tokens, pooling) for state in states)
     for run, sample in ((first, first_samples), (second, second_samples)):
         if not sample:
             raise NotComparable(
-                f"{run} keeps no pooled rows with tokens {tokens} and pooling {pooling}; scan it into a folder, with "
-                "a metric that has them, such as intrinsic_dimension"
+                f"{run} has no stored rows with tokens {tokens} and pooling {pooling}; scan again with --out, and with "
+                "a metric that stores rows, such as intrinsic_dimension"
             )
     contents = [contents_of(state) for state in states]
     common_keys = [key for key in contents[0] if key in contents[1]]
@@ -74,7 +74,7 @@ def align(runs: Sequence[Run], states: Sequence[Samples], tokens: str, pooling: 
 
 
 def row_samples(state: Samples, tokens: str, pooling: str) -> dict[int, tuple[Tensor, Tensor]]:
-    """Keys (n,), ascending, and pooled rows (n, D) by layer."""
+    """Keys (n,), ascending, and pooled rows (n, D), by layer."""
     reading = row_sample("raw").name
     by_layer = {key.layer: part for name, part in state.items() if (key := StateKey.parse(name)) is not None
              and (key.norm, key.tokens, key.pooling, key.reading) == ("raw", tokens, pooling, reading)}  # fmt: skip
@@ -88,7 +88,7 @@ def contents_of(state: Samples) -> dict[int, int]:
 
 
 def samples_of(run: Run) -> Samples:
-    """The samples in the newest state of a run; raises RunError naming the file where it is damaged."""
+    """The samples in the newest state of a run; raises RunError with the file name if it is damaged."""
     if (newest := run.newest_state()) is None:
         return {}
     where, data = newest

@@ -1,4 +1,4 @@
-"""The forecast: what a scan will take, told before any weight is loaded, and a refusal of what cannot fit."""
+"""The forecast: cost of a scan before any weights are loaded; raises if it does not fit into memory."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ import psutil
 from layerwise.core.errors import TooLarge
 from layerwise.sweep.plan import ScanPlan
 
-# A block's widest moment holds about this many copies of the hidden states (attention and MLP in passing).
+# Peak activations of a block, in copies of the hidden states (attention and MLP).
 ACTIVATION_COPIES = 16
 
 
@@ -35,26 +35,26 @@ class Forecast:
     flops: float
     weight_bytes: int
     state_bytes: int
-    state: str  # how it is kept
+    state: str  # how sums are stored
     activation_bytes: int
     memory_bytes: int
 
     @property
     def peak_bytes(self) -> int:
-        """Weights, one batch on its way, and two states: all shards so far and the shard at work."""
+        """Weights, activations of one batch, and two states: all shards so far, and the current shard."""
         return self.weight_bytes + self.activation_bytes + 2 * self.state_bytes
 
     def lines(self) -> list[str]:
         """The forecast as text, one line per quantity."""
-        suffix = " at least; what follows is for so many" if self.and_more else ""
+        suffix = " or more (the numbers below are for this many)" if self.and_more else ""
         return [
             f"prompts          {self.prompts:,}{suffix}",
-            f"forward passes   {self.forwards:,} (each prompt with {self.forwards // max(1, self.prompts) - 1} views)",
+            f"forward passes   {self.forwards:,} ({self.forwards // max(1, self.prompts) - 1} views per prompt)",
             f"tokens           about {self.tokens:,}",
             f"operations       about {self.flops:.2e} FLOP",
             f"weights          {gigabytes(self.weight_bytes)}",
-            f"state            {gigabytes(self.state_bytes)} kept for all layers, at most ({self.state})",
-            f"peak memory      {gigabytes(self.peak_bytes)}, of {gigabytes(self.memory_bytes)} available",
+            f"state            {gigabytes(self.state_bytes)} at most, for all layers ({self.state})",
+            f"peak memory      {gigabytes(self.peak_bytes)} of {gigabytes(self.memory_bytes)} available",
         ]
 
     def require_fit(self) -> None:
@@ -62,7 +62,7 @@ class Forecast:
         if self.peak_bytes > self.memory_bytes:
             raise TooLarge(
                 f"this scan needs about {gigabytes(self.peak_bytes)} (weights {gigabytes(self.weight_bytes)}, "
-                f"state 2 x {gigabytes(self.state_bytes)}) and {gigabytes(self.memory_bytes)} are available. "
+                f"state 2 x {gigabytes(self.state_bytes)}), but only {gigabytes(self.memory_bytes)} are available. "
                 "Try fewer layers (--layers 25%,50%,75%,last), --metrics prompt_entropy,curvature, --state "
                 "sketch:256, or --dtype bfloat16"
             )
@@ -78,10 +78,10 @@ def make_forecast(
     and_more: bool,
     mean_length: float,
 ) -> Forecast:
-    """From the plan and what is known before loading: the model's shape and the number and length of prompts."""
+    """Estimates cost from the plan, the model's shape, and the number and length of prompts."""
     forwards = prompts * (1 + plan.views)
     tokens = round(forwards * mean_length)
-    depth_fraction = max(plan.layers) / plan.depth  # blocks above the deepest layer are not run
+    depth_fraction = max(plan.layers) / plan.depth  # blocks after the deepest layer are not run
     return Forecast(
         prompts=prompts,
         and_more=and_more,

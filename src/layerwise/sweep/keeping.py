@@ -1,4 +1,4 @@
-"""Keeping: how exactly the sums over a data set are kept, where exact ones would be too large."""
+"""How exactly sums over a data set are stored, for cases where exact sums would be too large."""
 
 from collections.abc import Iterator
 
@@ -10,22 +10,22 @@ from layerwise.core.checks import require_state
 from layerwise.core.errors import InputError
 from layerwise.metrics.readings import Reading
 
-STATE_BYTES_AT_MOST = 8 * 10**9  # what `auto` allows for all layers together
+STATE_BYTES_AT_MOST = 8 * 10**9  # limit of `auto` for all layers together
 
 
 def sketch_size(state: str) -> int:
-    """512 for `sketch:512`, 0 for `exact` and `float32`; raises for any other word."""
+    """512 for `sketch:512`, 0 for `exact` and `float32`; raises for anything else."""
     return int(require_state(state).partition(":")[2] or 0)
 
 
 def start(reading: Reading, width: int, state: str) -> Accumulator:
-    """The accumulator of a reading: the exact one, or a smaller one in its place."""
+    """The accumulator of a reading: exact, or a smaller approximate one."""
     exact = reading.start(width)
     if state == "exact" or not isinstance(exact, SecondMoment | ClassScatter):
         return exact
     if size := sketch_size(state):
         if isinstance(exact, ClassScatter):
-            raise InputError("lidar whitens all directions and a sketch keeps but a few; use --state float32")
+            raise InputError("lidar needs all directions, but a sketch keeps only a few; use --state float32")
         return FrequentDirections(width, size)
     if isinstance(exact, ClassScatter):
         return ClassScatter(width, exact.views, "float32")
@@ -33,6 +33,6 @@ def start(reading: Reading, width: int, state: str) -> Accumulator:
 
 
 def choices(width: int) -> Iterator[str]:
-    """From the most exact to the smallest."""
+    """State options, from the most exact to the smallest."""
     yield from ("exact", "float32")
     yield from (f"sketch:{max(1, width // part)}" for part in (8, 16, 32))

@@ -1,4 +1,4 @@
-"""Moments: the second moments that a finished scan kept of a layer, to fit a linear map without another pass."""
+"""Second moments stored by a finished scan, for fitting a linear map without another pass."""
 
 from torch import Tensor
 
@@ -17,13 +17,15 @@ from layerwise.sweep.state import state_of
 def moments_of(
     run: Run, network: Network, readout: Readout, max_length: int, prompt: str = ""
 ) -> tuple[int, Tensor, Tensor]:
-    """Count, mean and scatter of the pooled rows of that readout, as this very model gave them."""
+    """Count, mean and scatter of the pooled rows of a readout, from a scan of this model."""
     if prompt or readout.norm == SHIPPED:
-        missing = f"texts behind the prompt {prompt!r}" if prompt else "the model as shipped"
+        missing = f"texts with the prompt {prompt!r}" if prompt else "the model as shipped"
         raise InputError(f"a scan keeps nothing of {missing}; pass texts to --fit instead of {run.place}")
     length = dict(run.table.run.get("plan", {})).get("max_length")
     if length != max_length or not same_model(network, run.table.require_model()):
-        raise InputError(f"{run.place} is a scan of another model or length; scan this one, or pass texts to --fit")
+        raise InputError(
+            f"{run.place} is a scan of another model or max_length; scan this model, or pass texts to --fit"
+        )
     state = state_of(run)
     key = StateKey(readout.layer, readout.norm, readout.tokens, readout.pooling, pooled_rows("raw").name)
     moment = state.kept.get(str(key)) if state is not None else None

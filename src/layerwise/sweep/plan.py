@@ -1,4 +1,4 @@
-"""The plan of a scan: which numbers of which layers, what must be kept for them, and what that will cost."""
+"""The plan of a scan: which metrics of which layers, which readings they need, and their memory."""
 
 import hashlib
 import json
@@ -28,7 +28,7 @@ COUNTS = ("max_length", "batch_tokens", "shard_size", "threads", "seed")
 
 @dataclass(frozen=True)
 class Measurement:
-    """One metric of one readout, and the name under which its reading is kept."""
+    """One metric of one readout, with its reading."""
 
     readout: Readout
     metric: Metric
@@ -41,12 +41,12 @@ class Measurement:
 
     @property
     def readings(self) -> tuple[Reading, ...]:
-        """What must be kept: the metric's reading, and the sample that its interval comes from, if it needs one."""
+        """The readings it needs: the metric's own, and the one for its interval, if any."""
         spread = self.metric.spread
         return (self.reading,) if spread is None else (self.reading, spread.reading(self.rows))
 
     def key(self, reading: Reading) -> str:
-        """The name under which a reading is kept; equal keys are kept once."""
+        """The key under which a reading is stored; equal keys are stored once."""
         readout = self.readout
         pooling = readout.pooling if reading.of == "pooled" else NO_POOLING
         return str(StateKey(readout.layer, readout.norm, readout.tokens, pooling, reading.key(self.metric.name)))
@@ -54,7 +54,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class ScanPlan:
-    """Everything that decides a scan's numbers, given the model and the data."""
+    """Everything that affects the numbers of a scan, besides the model and the data."""
 
     metrics: tuple[Metric, ...]
     layers: tuple[int, ...]
@@ -71,21 +71,21 @@ class ScanPlan:
     view_strength: float = STRENGTH
     stress: Stress | None = None
     dtype: str = "float32"
-    state: str = "exact"  # how sums over the data set are kept: exact, float32 or sketch:512
-    threads: int = field(default_factory=torch.get_num_threads)  # sums come out otherwise in the last bits
+    state: str = "exact"  # how sums over the data set are stored: exact, float32 or sketch:512
+    threads: int = field(default_factory=torch.get_num_threads)  # affects the last bits of sums
 
     def __post_init__(self) -> None:
         names = ("rows", "tokens", "norm", "pooling", "state", "view_strength")
         problems = problems_in(ScanOptions, {name: getattr(self, name) for name in (*names, *COUNTS)})
         if self.stress and self.views:
-            problems.append("stressed prompts have no views; use metrics that need none")
+            problems.append("stress tests have no views; use metrics that need none")
         problems += [] if problems_in(ScanOptions, {"state": self.state}) else self._problems_of_state()
         if "normed" in self.norm and not self.has_norm:
-            problems.append("this model has no final norm, so there is no normed readout; use raw")
+            problems.append("this model has no final norm, so norm cannot be normed; use raw")
         if problems:
             raise InputError("; ".join(problems))
         for name in COUNTS:
-            object.__setattr__(self, name, int(getattr(self, name)))  # a numpy number is no JSON
+            object.__setattr__(self, name, int(getattr(self, name)))  # numpy numbers cannot be written as JSON
 
     def _problems_of_state(self) -> list[str]:
         try:
@@ -98,21 +98,21 @@ class ScanPlan:
 
     @property
     def views(self) -> int:
-        """Perturbed copies of each example that the metrics need beside the original."""
+        """The number of perturbed copies per example that the metrics need."""
         return max((m.reading(rows).views for m in self.metrics for rows in self.rows_of(m)), default=0)
 
     def rows_of(self, metric: Metric) -> tuple[RowTreatment, ...]:
-        """The row treatments asked for that the metric has; its own default where it has none of them."""
+        """The requested row treatments that the metric supports, or its default if it supports none."""
         return tuple(r for r in self.rows if r in metric.rows) or metric.rows[:1]
 
     def norms_of(self, layer: int) -> tuple[NormWord, ...]:
-        """What is read of a layer. The last layer is also read normed: that is what people call the last layer."""
+        """The norms to read for a layer. The last layer is also read normed, since that is the model's usual output."""
         last = layer == self.depth and self.has_norm
         norms: tuple[NormWord, ...] = (*self.norm, "normed") if last else self.norm
         return tuple(dict.fromkeys(norms))
 
     def measurements(self, layer: int) -> list[Measurement]:
-        """All numbers asked for of one layer."""
+        """All measurements of one layer."""
         return [
             Measurement(Readout(layer, norm, tokens, pooling), metric, rows, metric.reading(rows))
             for norm in self.norms_of(layer)
@@ -123,12 +123,12 @@ class ScanPlan:
         ]
 
     def state_bytes(self, width: int, prompts: int) -> int:
-        """The most that the accumulators of all layers hold after so many prompts."""
+        """The maximum memory of the accumulators of all layers after `prompts` prompts, in bytes."""
         readings = {m.key(r): r for layer in self.layers for m in self.measurements(layer) for r in m.readings}
         return sum(start(reading, width, self.state).bytes_for(prompts) for reading in readings.values())
 
     def settings(self) -> dict[str, Any]:
-        """The plan as plain words, for the record."""
+        """The plan as plain data, for the record."""
         lists = {name: list(getattr(self, name)) for name in ("layers", "rows", "tokens", "norm", "pooling")}
         names = ("max_length", "batch_tokens", "shard_size", "seed", "dtype", "state", "threads", "views")
         scalars = {name: getattr(self, name) for name in names}
@@ -141,34 +141,34 @@ class ScanPlan:
         return {"metrics": [m.name for m in self.metrics], **lists, **scalars}
 
     def own_metrics(self) -> dict[str, str]:
-        """The metrics that do not ship, each with a hash of what it computes: a name alone does not identify them."""
+        """Custom metrics, each with a hash of its code, since a name alone does not identify them."""
         return {m.name: code_hash(m) for m in self.metrics if m not in CATALOG}
 
     def settings_hash(self) -> str:
-        """A word for what decides a number beside model, data and readout, and is not in a column of its own."""
+        """A hash of everything that affects a number and has no column of its own."""
         views = (self.seed, self.view_strength) if self.views or self.stress else ()
         settings = json.dumps([views, self.state, self.own_metrics()])
         return hashlib.blake2b(settings.encode(), digest_size=6).hexdigest()
 
     def fingerprint(self) -> str:
-        """A word that changes with anything that changes the numbers."""
+        """A hash that changes whenever the numbers would change."""
         return hashlib.blake2b(json.dumps(self.settings(), sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
 def with_state(plan: ScanPlan, state: str, width: int, count: Callable[[], int]) -> ScanPlan:
-    """The plan with sums kept as asked; `auto` is the most exact way that takes no more than eight gigabytes.
+    """The plan with the requested state; `auto` is the most exact one within eight gigabytes.
 
-    `count` tells how many prompts there are; it is asked only where that matters.
+    `count` returns the number of prompts; it is called only if needed.
     """
     if state != "auto":
         return replace(plan, state=state)
-    if plan.state_bytes(width, 10**9) <= STATE_BYTES_AT_MOST:  # however many there are
+    if plan.state_bytes(width, 10**9) <= STATE_BYTES_AT_MOST:  # for any number of prompts
         return plan
     prompts = count()
     for option in choices(width):
         try:
             candidate = replace(plan, state=option)
-        except InputError:  # some metric cannot be made of a sketch: what was tried before is the smallest
+        except InputError:  # a metric does not support sketches: the previous option is the smallest
             break
         plan = candidate
         if plan.state_bytes(width, prompts) <= STATE_BYTES_AT_MOST:
@@ -177,7 +177,7 @@ def with_state(plan: ScanPlan, state: str, width: int, count: Callable[[], int])
 
 
 def choose_metrics(wanted: str | Sequence[str | Metric]) -> tuple[Metric, ...]:
-    """Metrics by name, or `fast` (those that need no views) or `all`; Metric objects are taken as they are."""
+    """Metrics by name, `fast` (metrics that need no views) or `all`; Metric objects are used as given."""
     by_name = {metric.name: metric for metric in CATALOG}
     fast = [m for m in CATALOG if all(m.reading(rows).views == 0 for rows in m.rows)]
     items: Sequence[str | Metric] = wanted.split(",") if isinstance(wanted, str) else wanted
@@ -194,7 +194,7 @@ def choose_metrics(wanted: str | Sequence[str | Metric]) -> tuple[Metric, ...]:
             names = f"there are all, fast, {', '.join(by_name)}"
             raise InputError(f"no metric {item!r}; {names}{hint or '. See `layerwise metrics`'}")
     if not chosen:
-        raise InputError("no metric is named; use fast, all, or names from `layerwise metrics`")
+        raise InputError("no metric given; use fast, all, or names from `layerwise metrics`")
     if len({m.name for m in chosen}) < len(set(map(id, chosen))):
-        raise InputError("two different metrics bear one name; rename one of them")
+        raise InputError("two different metrics have the same name; rename one of them")
     return tuple(dict.fromkeys(chosen))

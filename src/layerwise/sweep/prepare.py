@@ -1,4 +1,4 @@
-"""From what a user asks for to a plan, and to what it will take, before any weight is loaded."""
+"""Turns options into a plan and a forecast, before any weights are loaded."""
 
 import math
 from itertools import islice
@@ -23,9 +23,9 @@ from layerwise.options.scan import ScanOptions
 from layerwise.sweep.forecast import Forecast, make_forecast
 from layerwise.sweep.plan import ScanPlan, choose_metrics, with_state
 
-COUNTED_AT_MOST = 20_000  # examples that a forecast counts: no state grows beyond so many
+COUNTED_AT_MOST = 20_000  # maximum number of examples counted; states do not grow beyond it
 COUNTED_FOR_BAR = 1_000_000  # examples that are counted for a progress bar; beyond that it has no total
-PEEKED_AT = 64  # examples that lengths are guessed from
+PEEKED_AT = 64  # number of examples used to estimate lengths
 
 
 def prepare(
@@ -36,7 +36,7 @@ def prepare(
     threads: int,
     stress: Stress | None = None,
 ) -> tuple[ScanPlan, Source, Outline]:
-    """The plan, the data and the model's outline, before any weight is loaded."""
+    """The plan, the data and the model info, before any weights are loaded."""
     reading_options = {name: getattr(options, name) for name in ("rows", "tokens", "norm")}
     reading_options["pooling"] = options.pooling or "mean"
     chosen = choose_metrics(options.metrics)
@@ -69,7 +69,7 @@ def how_many(count: int, is_all: bool) -> str:
 
 
 def require_stress(processor: Processor[Any], stress: Stress | None) -> None:
-    """Raises where a model's inputs cannot be put under that kind of stress."""
+    """Raises if the processor does not support this kind of stress."""
     if stress is not None and stress.kind not in processor.stresses:
         supported = ", ".join(processor.stresses) or "none"
         raise InputError(
@@ -78,10 +78,11 @@ def require_stress(processor: Processor[Any], stress: Stress | None) -> None:
 
 
 def forecast_of(model: Any, scan_plan: ScanPlan, source: Source, outline: Outline, *, loaded: bool = False) -> Forecast:
-    """Lengths are guessed from the first examples; weights that are `loaded` already, or elsewhere, are free here."""
+    """Estimates lengths from the first examples; weights that are already `loaded`, or loaded elsewhere, count as
+    zero."""
     loaded = loaded or not isinstance(model, str | Path | ModelSpec)
     processor = processor_for(outline.preprocessor)
-    # An example that cannot be computed is named where that is tried: it may be left out.
+    # Invalid examples are reported when they are computed; they may be left out.
     valid = [example for example in islice(source, PEEKED_AT) if processor.size(example.payload) < math.inf]
     sizes = [prepared.sizes[0] for prepared in processor.prepare(valid, scan_plan.max_length)]
     prompts, is_complete = source.count(COUNTED_AT_MOST)

@@ -1,4 +1,4 @@
-"""From states to rows: the scores of every layer, and the numbers of single prompts as a table."""
+"""From states to rows: the scores of every layer, and the table of per-prompt values."""
 
 import math
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from layerwise.sweep.worker import PromptValues
 def layer_scores(
     network: ModelRef, plan: ScanPlan, state: ScanState, data: DataRef, layer: int
 ) -> tuple[LayerScore, ...]:
-    """The rows of one layer: one a metric and setting. What scores share is let go with the layer."""
+    """The rows of one layer, one per metric and setting. Shared intermediate results are freed afterwards."""
     finished: dict[tuple[object, ...], object] = {}
     settings = plan.settings_hash()
     return tuple(
@@ -54,7 +54,7 @@ def layer_scores(
 def score(
     m: Measurement, plan: ScanPlan, state: ScanState, width: int, finished: dict[tuple[object, ...], object]
 ) -> Estimate:
-    """A measurement's estimate; what several metrics are made of is finished once and found again in `finished`."""
+    """The estimate of a measurement. Intermediate results shared by several metrics are cached in `finished`."""
 
     def finish(reading: Reading, how: Callable[[Any, RowTreatment], Any]) -> Any:
         key = (m.key(reading), m.rows, how)
@@ -68,7 +68,7 @@ def score(
     sample = spread.reading(m.rows)
     size = len(getattr(state.kept.get(m.key(sample)), "keys", ()))
     finished_sample = finish(sample, spread.finish)
-    # The sample's error is that of a data set of its size; the score was made of n examples.
+    # The sample's error is for a data set of the sample's size; rescale it to n examples.
     error, lopsided = (
         x * math.sqrt(size / estimate.n) if estimate.n else math.nan for x in spread.error(finished_sample)
     )
@@ -78,14 +78,14 @@ def score(
 
 
 def column_name(m: Measurement, column: str) -> str:
-    """A column of a metric's own reading bears the metric's name, whatever the reading calls it."""
+    """A column of a custom reading is named after the metric."""
     if m.reading.shared:
         return column
     return m.metric.name if len(m.reading.columns) == 1 else f"{m.metric.name}.{column}"
 
 
 def prompt_table(plan: ScanPlan, prompts: PromptValues) -> bytes:
-    """The numbers of single prompts as Parquet: example id, digest, layer, norm, tokens, rows, metric, value."""
+    """Per-prompt values as Parquet: id, digest, layer, norm, tokens, rows, metric, value."""
     import pyarrow as pa
     import torch
 
@@ -93,11 +93,11 @@ def prompt_table(plan: ScanPlan, prompts: PromptValues) -> bytes:
     measurements = {m.key(m.reading): m for layer in plan.layers for m in plan.measurements(layer) if m.reading.columns}
     for key, m in measurements.items():
         if key not in prompts.values:
-            continue  # no batch came through
+            continue  # no batch succeeded
         values = torch.cat(prompts.values[key]).double().numpy()  # (N, columns)
         for i, column in enumerate(m.reading.columns):
             constants = asdict(m.readout) | {"rows": m.rows, "metric": column_name(m, column)}
-            del constants["pooling"]  # these are numbers of tokens
+            del constants["pooling"]  # these values come from tokens, not from pooled rows
             columns = {name: pa.array([value] * len(ids)) for name, value in constants.items()}
             parts.append(pa.table({"id": ids, "digest": digests, **columns, "value": values[:, i]}))
     return parquet_bytes(pa.concat_tables(parts) if parts else pa.table({"id": ids, "digest": digests}))

@@ -1,4 +1,4 @@
-"""One scan from its plan to its table: shards, checkpoints, prompts' own numbers, provenance."""
+"""Runs a scan from plan to table: shards, checkpoints, per-prompt values, provenance."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -27,13 +27,13 @@ from layerwise.sweep.rows import layer_scores, prompt_table
 from layerwise.sweep.state import ScanState
 from layerwise.sweep.worker import OnBatch, scan_shard
 
-PROMPTS_AT_MOST = 100_000  # what `auto` keeps
+PROMPTS_AT_MOST = 100_000  # limit of `auto`
 SECONDS_BETWEEN_CHECKPOINTS = 30.0
 
 
 @dataclass(frozen=True)
 class ScanWork:
-    """What a scan does with a shard: the state it leaves, and its prompts' own numbers while they are to be kept."""
+    """The shard function of a scan: returns the state, and per-prompt values if they are saved."""
 
     plan: ScanPlan
     origin: Mapping[str, Any]
@@ -60,9 +60,9 @@ def run_scan(
     options: Mapping[str, Any] | None = None,
     on_batch: OnBatch = lambda prompts, tokens: None,
 ) -> LayerTable:
-    """The table of a scan; with `out`, also a run folder that can be resumed and read again.
+    """Runs a scan and returns its table; with `out`, also writes a run folder that can be resumed and reopened.
 
-    `options` is what was asked for, as plain JSON; it goes into the record.
+    `options` are the user's options as JSON, for the record.
     """
     start_time = time.monotonic()
     model: ModelRef = engine.identity
@@ -80,7 +80,7 @@ def run_scan(
         nonlocal blank_rows
         blank_rows += 1
 
-    with threads(plan.threads):  # merging and scoring, too: the table's bits belong to the plan
+    with threads(plan.threads):  # also for merging and scoring, so that the table is reproducible bit by bit
         try:
             state = engine.run_shards(
                 shards(source.examples(on_blank), plan.shard_size),
@@ -145,14 +145,14 @@ def finished_table(
 
 
 def parse_own(origin: Mapping[str, Any], data: bytes) -> ScanState:
-    """A state of this scan; one of another plan, model or type raises MergeError, wherever it came from."""
+    """Parses a state of this scan; raises MergeError if its plan, model or dtype differs."""
     state = ScanState.parse(data)
     require_same_settings(origin, state.origin)
     return state
 
 
 def claim_plan(out: Folder, plan: dict[str, Any]) -> None:
-    """Writes the plan into the folder, or compares it with the one there; raises where they differ."""
+    """Writes the plan to the folder, or compares it with the existing one; raises if they differ."""
     if out.create(PLAN.file, PLAN.dump(plan)):
         return
     existing = PLAN.parse(out.read(PLAN.file) or b"", f"{out}/{PLAN.file}")
@@ -163,13 +163,13 @@ def claim_plan(out: Folder, plan: dict[str, Any]) -> None:
         if recorded.get(k) != requested[k]
     ]
     if differing:
-        raise RunError(f"{out} holds another scan ({'; '.join(differing)}); use another folder")
+        raise RunError(f"{out} contains a different scan ({'; '.join(differing)}); use another folder")
 
 
 def provenance(
     model: ModelRef, plan: ScanPlan, data: DataRef, state: ScanState, blank_rows: int, unit: str
 ) -> dict[str, Any]:
-    """Everything needed to know what a table says and to make it again."""
+    """Everything needed to interpret a table and to reproduce it."""
     facts = state.facts
     own = {m.name: m.caption for m in plan.metrics if m not in CATALOG}
     return {
@@ -185,7 +185,7 @@ def provenance(
             "tokens": facts.tokens,
             "cut": facts.cut,
             "missing": facts.missing,
-            "blank_rows": blank_rows,  # of the data, passed over
+            "blank_rows": blank_rows,  # skipped
             "unit": unit,  # what one example is called, such as text
         },
     }

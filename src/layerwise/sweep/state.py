@@ -1,4 +1,4 @@
-"""The state of a scan: every accumulator of every layer, and the facts about the examples behind them."""
+"""The state of a scan: all accumulators of all layers, and facts about the examples."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -14,10 +14,10 @@ from layerwise.runs.identity import data_fingerprint
 
 @dataclass
 class Facts:
-    """What was seen: examples, tokens, how many were cut to the longest length, and which examples they were."""
+    """What was processed: examples, tokens, how many were truncated, and which examples they were."""
 
     prompts: int = 0
-    tokens: int = 0  # of the originals
+    tokens: int = 0  # without views
     cut: int = 0
     digests: int = 0  # sum over all examples of the hash of id and content, modulo 2^64
     missing: list[str] = field(default_factory=list)  # ids of examples that could not be computed
@@ -31,7 +31,7 @@ class Facts:
 
     @property
     def examples(self) -> int:
-        """All that went by, computed or missing."""
+        """The number of all examples, computed or missing."""
         return self.prompts + len(self.missing)
 
     @property
@@ -41,7 +41,7 @@ class Facts:
 
 @dataclass
 class ScanState:
-    """What a shard, or all shards so far, left behind. `origin` must agree before two are merged."""
+    """The state of one shard or of all shards so far. `origin` must match before two are merged."""
 
     origin: Mapping[str, Any]  # plan, model, dtype
     kept: dict[str, Accumulator] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class ScanState:
                 self.kept[key] = accumulator
 
     def holds(self, count: int, digests: int) -> bool:
-        """True if these are the examples it was made of: so many, with digests of that sum."""
+        """True if it was made from `count` examples whose digests sum to `digests`."""
         return (self.facts.examples, self.facts.digests) == (count, digests % 2**64)
 
     @property
@@ -65,7 +65,7 @@ class ScanState:
         return self.facts.missing
 
     def leave_out(self, items: Sequence[Item]) -> None:
-        """Notes examples that could not be computed."""
+        """Records examples that could not be computed."""
         digests = sum(item.digest for item in items) % 2**64
         self.facts.merge(Facts(digests=digests, missing=[item.id for item in items]))
 
@@ -82,15 +82,15 @@ class ScanState:
             origin, facts = states.pop("origin").settings, states.pop("facts").settings
             return cls(origin, {key: revive(state) for key, state in states.items()}, Facts(**facts))
         except (KeyError, TypeError, ValueError) as error:
-            raise InputError(f"not the state of a scan ({error}); run the scan again into another folder") from None
+            raise InputError(f"not the state of a scan ({error}); repeat the scan in another folder") from None
 
 
 def state_of(run: Run) -> ScanState | None:
-    """The newest state of a finished run; None where its folder keeps none, RunError where it is damaged."""
+    """The newest state of a finished run; None if there is none. Raises RunError if it is damaged."""
     if (newest := run.newest_state()) is None:
         return None
     where, data = newest
     try:
         return ScanState.parse(data)
     except InputError as error:
-        raise RunError(f"{where} is damaged ({error}); scan again into another folder") from None
+        raise RunError(f"{where} is damaged ({error}); repeat the scan in another folder") from None

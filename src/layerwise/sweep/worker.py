@@ -1,4 +1,4 @@
-"""The worker: one shard of examples through the model, and the state it leaves. The same on a laptop and on a node."""
+"""The worker: runs one shard through the model and returns its state. The same on a laptop and on a cluster node."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,16 +33,16 @@ OnBatch = Callable[[int, int], None]  # prompts, tokens
 
 @dataclass
 class PromptValues:
-    """Numbers of single prompts: for each key and column, the values in the order of `ids` and `digests`."""
+    """Per-prompt values: for each key and column, in the order of `ids` and `digests`."""
 
     ids: list[str] = field(default_factory=list)
     digests: list[int] = field(default_factory=list)
-    values: dict[str, list[Tensor]] = field(default_factory=dict)  # key -> (B, columns) a batch
+    values: dict[str, list[Tensor]] = field(default_factory=dict)  # key -> one (B, columns) tensor per batch
 
 
 @dataclass
 class ReadingConsumer:
-    """Reduces each layer as it comes; what was read of a batch is kept only when the whole batch went through."""
+    """Reduces each layer as it arrives; the values of a batch are committed only when the whole batch succeeded."""
 
     network: Network
     plan: ScanPlan
@@ -68,7 +68,7 @@ class ReadingConsumer:
                 self.read[key] = (reading, reading.read(layer_batch))
 
     def layer_batch(self, hidden: Tensor, batch: Batch, readout: Readout) -> LayerBatch:
-        """What readings see of a layer; raises where it is not finite, naming layer, type and example."""
+        """The input of readings for a layer; raises if it is not finite, with layer, dtype and example."""
         mask = counted_tokens(hidden, *batch.masks(hidden.shape[-2]), readout.tokens)  # (B, V, T)
         pooled = pool(hidden, mask, cast(PoolingWord, readout.pooling))  # (B, V, D)
         bad = ~torch.isfinite(pooled).flatten(1).all(dim=1) & mask.any(dim=-1).all(dim=1)
@@ -101,7 +101,7 @@ class ReadingConsumer:
 def scan_shard(
     network: Network, plan: ScanPlan, origin: Mapping[str, Any], examples: Sequence[Example], on_batch: OnBatch
 ) -> tuple[ScanState, PromptValues]:
-    """The state of one shard, and its prompts' own numbers."""
+    """The state of one shard, and its per-prompt values."""
     state, prompts = ScanState(origin), PromptValues()
     changes = Changes(views=plan.views, strength=plan.view_strength, seed=plan.seed, stress=plan.stress)
     prepared = processor_of(network).prepare(examples, plan.max_length, changes)

@@ -1,4 +1,4 @@
-"""What an export format must do: say what it cannot hold, save a recipe, and load it again to encode texts."""
+"""The interface of an export format: check support, save a recipe, and load it again to encode texts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,25 +15,25 @@ from layerwise.models.network import Network
 
 @dataclass(frozen=True)
 class ExportJob:
-    """What is to be saved: a recipe and its linear map, if it has one, of this network. `mode`: portable or compact."""
+    """What to save: the recipe of a network and its linear map, if any. `mode`: portable or compact."""
 
     network: Network
     recipe: Recipe
     linear: LinearMap | None
-    max_length: int  # longest input in tokens
+    max_length: int  # maximum input length in tokens
     mode: str = "portable"
 
 
 @dataclass(frozen=True)
 class SavedExport:
-    """What a backend reports of the folder that it wrote, for the record and the model card."""
+    """What a backend reports about the folder it wrote, for the record and the model card."""
 
-    loading_code: str  # Python that loads the folder, written as PATH, and encodes a text
-    requirements: str = ""  # versions that a reader must have, as a sentence
-    blocks: int = 0  # of the model, that are in the folder; 0 where that cannot be said
-    library: str | None = None  # the hub's name of the library that loads it
-    packages: Sequence[str] = ()  # whose versions decide what the folder gives
-    record: Mapping[str, Any] = field(default_factory=dict)  # further facts for layerwise.json
+    loading_code: str  # Python code that loads the folder (as PATH) and encodes a text
+    requirements: str = ""  # required versions, as text
+    blocks: int = 0  # number of the model's blocks in the folder; 0 if unknown
+    library: str | None = None  # the hub's name for the library that loads it
+    packages: Sequence[str] = ()  # packages whose versions affect the vectors
+    record: Mapping[str, Any] = field(default_factory=dict)  # further fields of layerwise.json
     notes: Sequence[str] = ()  # further lines of the model card
 
 
@@ -42,28 +42,28 @@ class Encoder(Protocol):
 
     @property
     def model(self) -> Any:
-        """What `export` returns to its caller."""
+        """The object that `export` returns."""
 
     @property
     def parameters(self) -> int:
-        """How many weights it has."""
+        """The number of parameters."""
 
     def encode(self, texts: Sequence[str]) -> Tensor:
-        """One row (N, E) per text, on the CPU; the recipe's prompt is put before each text."""
+        """One row per text (N, E), on the CPU; the recipe's prompt is prepended to each text."""
 
 
 class Backend(Protocol):
-    """An export format. Every backend is certified alike: the encoder must give the vectors that were measured."""
+    """An export format. Every backend is verified the same way: its encoder must reproduce the measured vectors."""
 
     @property
     def name(self) -> str:
-        """The word that chooses it."""
+        """The name that selects it."""
 
     def check_supported(self, network: Network, recipe: Recipe, mode: str) -> None:
-        """Raises before anything is computed: ExportError or InputError for what this format cannot hold."""
+        """Raises ExportError or InputError, before anything is computed, if this format does not support the recipe."""
 
     def save(self, job: ExportJob, folder: Path) -> SavedExport:
-        """Writes the recipe into an empty folder."""
+        """Writes the recipe to an empty folder."""
 
     def load(self, folder: Path, device: torch.device) -> Encoder:
-        """The folder's model on that device."""
+        """Loads the folder's model on that device."""

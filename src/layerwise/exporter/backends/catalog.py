@@ -1,4 +1,4 @@
-"""The backends by name: a new format is one file and one row here; an object can also be passed to `export`."""
+"""The backends by name. A new format needs one file and one row here; an object can also be passed to `export`."""
 
 from layerwise.core.checks import suggestion
 from layerwise.core.errors import InputError
@@ -9,7 +9,7 @@ BACKENDS: tuple[Backend, ...] = (SentenceTransformersBackend(),)
 
 
 def find_backend(given: str | Backend) -> Backend:
-    """The backend that a word names; an object is taken as it is."""
+    """The backend of that name; a Backend object is returned unchanged."""
     if not isinstance(given, str):
         return given
     known = {backend.name: backend for backend in BACKENDS}

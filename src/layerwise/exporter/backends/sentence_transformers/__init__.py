@@ -1,1 +1,1 @@
-"""A recipe as a folder that plain sentence-transformers loads."""
+"""Exports a recipe to a folder that plain sentence-transformers can load."""

@@ -1,4 +1,4 @@
-"""The sentence-transformers backend: what it can hold, and the folder saved and loaded again."""
+"""The sentence-transformers backend: checks support, saves the folder and loads it again."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -26,11 +26,11 @@ from layerwise.models.network import Network
 LOADING_CODE = """from sentence_transformers import SentenceTransformer
 
 SentenceTransformer("PATH").encode(["a text"])"""
-UNTIED_REQUIREMENT = "transformers >= 5.18; an older one silently applies the final norm and gives other vectors"
+UNTIED_REQUIREMENT = "transformers >= 5.18 (older versions silently apply the final norm and give different vectors)"
 TRUNCATED_MODEL_NOTE = (
-    "`transformers.AutoModel.from_pretrained(PATH)` loads the cut model alone, without pooling and map."
+    "`transformers.AutoModel.from_pretrained(PATH)` loads only the truncated model, without pooling and linear map."
 )
-BATCH_SIZE = 8  # texts; small enough that a certificate sees several padded batches
+BATCH_SIZE = 8  # texts; small enough that the certificate includes several padded batches
 
 
 @dataclass(frozen=True)
@@ -53,18 +53,18 @@ class LoadedModel:
 
 @dataclass(frozen=True)
 class SentenceTransformersBackend:
-    """A folder that plain `SentenceTransformer(path)` loads."""
+    """Writes a folder that plain `SentenceTransformer(path)` can load."""
 
     name: str = "sentence_transformers"
 
     def check_supported(self, network: Network, recipe: Recipe, mode: str) -> None:
-        """Raises where sentence-transformers is not installed, or its modules cannot say what the recipe says."""
+        """Raises if sentence-transformers is not installed, or its modules cannot express the recipe."""
         if find_spec("sentence_transformers") is None:
             raise MissingExtra("export needs sentence-transformers: pip install 'layerwise[export]'")
         self.plan(network, recipe, mode)
 
     def plan(self, network: Network, recipe: Recipe, mode: str) -> tuple[Route, ExcludedTokens]:
-        """How the recipe is said in modules; raises where it cannot be."""
+        """How the recipe is expressed in modules; raises if it cannot be."""
         require_loadable(network)
         excluded = choose_excluded_tokens(network.tokenizer, recipe)
         if recipe.static:
@@ -72,7 +72,7 @@ class SentenceTransformersBackend:
         return choose_route(network, recipe.layer, recipe.norm, mode), excluded
 
     def save(self, job: ExportJob, folder: Path) -> SavedExport:
-        """Writes the modules, the cut model first."""
+        """Writes the modules, starting with the truncated model."""
         route, excluded = self.plan(job.network, job.recipe, job.mode)
         save_modules(job, route, excluded, folder)
         return SavedExport(

@@ -1,4 +1,4 @@
-"""The modules of a SentenceTransformer: the cut model, weights of tokens, pooling, the linear map, normalisation."""
+"""The modules of a SentenceTransformer: truncated model, token weights, pooling, linear map, normalisation."""
 
 import copy
 import tempfile
@@ -18,7 +18,7 @@ POOLING_NAMES = {"mean": "mean", "max": "max", "first": "cls", "last": "lasttoke
 
 
 def save_modules(job: ExportJob, route: Route, excluded: ExcludedTokens, folder: Path) -> None:
-    """Writes the recipe as a SentenceTransformer; its first module is a plain transformers model, cut."""
+    """Writes the recipe as a SentenceTransformer; its first module is the truncated transformers model."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
 
@@ -37,7 +37,7 @@ def save_modules(job: ExportJob, route: Route, excluded: ExcludedTokens, folder:
             *pooled(mode),
         ]
         if recipe.static:
-            # The layer's vector waits where a first token's would be, and pooling puts that of layer 0 behind it.
+            # The layer's vector is stored as the cls embedding, and pooling appends the vector of layer 0 to it.
             waiting = dense_module(no_map(network.width), network.dtype, output="cls_token_embeddings")
             modules += [waiting, layer_zero_module(network.width, route.blocks), *pooled("cls", mode)]
     if job.linear is not None:
@@ -53,10 +53,10 @@ def save_modules(job: ExportJob, route: Route, excluded: ExcludedTokens, folder:
 
 
 def shipped_modules(network: Network, route: Route, scratch: Path, max_length: int) -> list[Any]:
-    """The model's own modules, none of them changed."""
+    """The model's own modules, unchanged."""
     head = network.head
-    assert head is not None, "only a model that ships modules has such a readout"
-    if head.shipped.own_pass:  # its transformer is read in a way of its own: all of it is taken as it is
+    assert head is not None, "only a model that ships modules has this readout"
+    if head.shipped.own_pass:  # it needs its own encode, so the whole model is copied unchanged
         whole = copy.deepcopy(head.whole())
         whole.max_seq_length = max_length
         return list(whole.children())
@@ -66,7 +66,7 @@ def shipped_modules(network: Network, route: Route, scratch: Path, max_length: i
 def truncated_module(
     network: Network, route: Route, scratch: Path, max_length: int, *, every_layer: bool = False
 ) -> Any:
-    """The lower blocks and the tokenizer as a Transformer module that hands on the chosen hidden state."""
+    """The first blocks and the tokenizer as a Transformer module that outputs the chosen hidden state."""
     from sentence_transformers.sentence_transformer.modules import Transformer
 
     with tempfile.TemporaryDirectory(dir=scratch, prefix=".cut.") as folder:
@@ -74,7 +74,7 @@ def truncated_module(
         if route.untied:
             cut.config.tie_last_hidden_states = False
         if every_layer:
-            cut.config.output_hidden_states = True  # the module hands on all of them
+            cut.config.output_hidden_states = True  # the module outputs all of them
         cut.save_pretrained(folder)
         tokenizer = copy.deepcopy(network.tokenizer)
         tokenizer.chat_template = None  # sentence-transformers would wrap every text in it
@@ -87,7 +87,7 @@ def truncated_module(
 
 
 def layer_zero_module(width: int, blocks: int) -> Any:
-    """Layer 0 in place of the chosen hidden state: a weighted sum of all layers in which the others weigh nothing."""
+    """Selects layer 0: a weighted sum of all layers with weight 0 for the others."""
     from sentence_transformers.sentence_transformer.modules import WeightedLayerPooling
 
     weights = torch.nn.Parameter(torch.eye(1, blocks + 1).flatten())
