@@ -19,13 +19,13 @@ from layerwise.api.texts import texts
 from layerwise.core.files import open_folder
 from layerwise.engines.local import LocalEngine
 from layerwise.engines.opening import open_engine
-from layerwise.engines.shards import Checkpoint, threads
+from layerwise.engines.shards import Checkpoint, torch_threads
 from layerwise.inputs.source import Example
 from layerwise.models.load import ModelSpec, load_network
 from layerwise.options.engine import Cluster
 from layerwise.options.scan import ScanOptions
 from layerwise.sweep.prepare import prepare
-from layerwise.sweep.run import ScanWork
+from layerwise.sweep.run import ScanShardFunction
 from layerwise.sweep.state import ScanState
 
 
@@ -33,8 +33,8 @@ def run_shards(engine: Any, plan: Any, shards: list[list[Example]], out: Path) -
     """Seconds that an engine takes for all shards, to the last checkpoint."""
     began = time.monotonic()
     origin = {"plan": plan.fingerprint(), "model": engine.identity.fingerprint, "dtype": plan.dtype}
-    with threads(plan.threads):
-        work, checkpoint = ScanWork(plan, origin, 0), Checkpoint(open_folder(out), ScanState.parse, 30.0)
+    with torch_threads(plan.threads):
+        work, checkpoint = ScanShardFunction(plan, origin, 0), Checkpoint(open_folder(out), ScanState.parse, 30.0)
         engine.run_shards(shards, work, checkpoint)
     return time.monotonic() - began
 

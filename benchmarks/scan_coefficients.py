@@ -20,7 +20,7 @@ from layerwise.inputs.perturbations.text import make_view
 from layerwise.inputs.source import Source
 from layerwise.models.load import ModelSpec, load_network
 from layerwise.options.scan import ScanOptions
-from layerwise.passes.batches import cut_batches, make_batch, processor_of
+from layerwise.passes.batches import make_batch, make_groups, network_processor
 from layerwise.sweep.prepare import prepare
 from layerwise.sweep.state import ScanState
 from layerwise.sweep.worker import scan_shard
@@ -38,7 +38,7 @@ def main() -> None:
     source = texts(args.data, limit=args.texts)
     examples = list(source)
     plan, _, _ = prepare(network, source, ScanOptions(), threads=1)
-    encoded = processor_of(network).prepare(examples, plan.max_length)
+    encoded = network_processor(network).prepare(examples, plan.max_length)
     tokens = sum(e.sizes[0] for e in encoded)
     print(f"{network.depth} x {network.width}, {len(examples)} texts, {tokens} tokens, one thread")
 
@@ -53,7 +53,7 @@ def main() -> None:
 
     def forward() -> None:
         with torch.inference_mode():
-            for group in cut_batches(encoded, plan.batch_tokens):
+            for group in make_groups(encoded, plan.batch_tokens):
                 batch = make_batch(network, group)
                 network.forward(batch.inputs)
 
@@ -63,7 +63,7 @@ def main() -> None:
     seconds = {
         "reading and hashing texts": median(lambda: [example.key for example in source]),
         "one view": median(lambda: [make_view(e.text, 0, e.id, 1, 0.3) for e in examples]),
-        "tokens": median(lambda: processor_of(network).prepare(examples, plan.max_length)),
+        "tokens": median(lambda: network_processor(network).prepare(examples, plan.max_length)),
         "forward": median(forward),
         "scan_shard, all one-view metrics": median(lambda: scan_shard(network, plan, {}, examples, ignore)),
     }

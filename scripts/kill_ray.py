@@ -20,7 +20,7 @@ from pathlib import Path
 import psutil
 from ray.cluster_utils import Cluster
 
-from layerwise.engines.ray_cluster import RAY_HABITS
+from layerwise.engines.ray_cluster import RAY_ENVIRONMENT
 from layerwise.runs.table import LayerTable
 
 
@@ -35,7 +35,7 @@ def main() -> None:
     parser.add_argument("--metrics", default="fast")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
-    os.environ |= RAY_HABITS
+    os.environ |= RAY_ENVIRONMENT
     moments = random.Random(args.seed)
     folder = Path(tempfile.mkdtemp(prefix="kill-ray-"))
     scan = [sys.executable, "-m", "layerwise", "scan", args.model, "--data", args.data, "--threads", "1"]

@@ -54,14 +54,14 @@ def feed(kind, kept, examples):
 def contents(kept):
     """What the accumulator knows, in a form that does not depend on how rows wait to be folded."""
     if isinstance(kept, SecondMoment):
-        return [kept.total, *kept.summed()[1:]]
+        return [kept.total, *kept.moments()[1:]]
     if isinstance(kept, FrequentDirections):
-        return [kept.count, *kept.summed()[1:]]
+        return [kept.count, *kept.moments()[1:]]
     if isinstance(kept, ClassScatter):
         return [*contents(kept.between), *contents(kept.within)]
     if isinstance(kept, RowSample):
-        return [kept.seen, kept.skipped, kept.keys, kept.kept]
-    return [kept.count, kept.mean, kept.deviations, kept.skipped]
+        return [kept.seen, kept.skipped, kept.keys, kept.sketch]
+    return [kept.count, kept.mean, kept.squared_deviations, kept.skipped]
 
 
 def same(one, other, tolerance=1e-12):
@@ -136,7 +136,7 @@ def test_damaged_bytes_are_noticed():
 def test_running_mean_and_spread_are_numpys():
     kept = feed("running_mean", START["running_mean"](), range(N))
     assert kept.mean.numpy() == pytest.approx(ROWS[:, :2].numpy().mean(axis=0))
-    assert (kept.deviations / kept.count).numpy() == pytest.approx(ROWS[:, :2].numpy().var(axis=0))
+    assert (kept.squared_deviations / kept.count).numpy() == pytest.approx(ROWS[:, :2].numpy().var(axis=0))
 
 
 def test_undefined_values_are_skipped_and_counted_column_by_column():
@@ -152,7 +152,7 @@ def test_second_moment_is_numpys_covariance_whether_folded_or_not(n):
     kept = SecondMoment(D)
     for row in ROWS[:n]:
         kept.update(row[None])
-    count, mean, scatter = kept.summed()
+    count, mean, scatter = kept.moments()
     assert count == n
     assert mean.numpy() == pytest.approx(ROWS[:n].numpy().mean(axis=0))
     assert scatter.numpy() == pytest.approx(np.cov(ROWS[:n].numpy().T, bias=True) * n)
@@ -176,7 +176,7 @@ def test_the_sample_is_the_rows_of_the_smallest_hashes():
     sample = feed("row_sample", START["row_sample"](), range(N))
     order = KEYS.argsort()[:7]
     assert torch.equal(sample.keys, KEYS[order])
-    assert torch.equal(sample.kept[:, 0], VIEWS[order, 0])
+    assert torch.equal(sample.sketch[:, 0], VIEWS[order, 0])
     assert sample.seen == N
 
 
@@ -237,18 +237,18 @@ def test_a_sketch_is_within_its_stated_bound_and_knows_the_trace(size, split):
     for other in parts[1:]:
         sketch.merge(other)
     truth = rows.mT @ rows
-    apart = torch.linalg.eigvalsh(truth - sketch.kept.mT @ sketch.kept)
-    assert float(apart[0]) > -1e-9 and float(apart[-1]) <= sketch.lost + 1e-9
+    apart = torch.linalg.eigvalsh(truth - sketch.sketch.mT @ sketch.sketch)
+    assert float(apart[0]) > -1e-9 and float(apart[-1]) <= sketch.error_bound + 1e-9
     tail = torch.linalg.eigvalsh(truth).flip(0).cumsum(0)
     best = min(float(tail[-1] - tail[k - 1] if k else tail[-1]) / (size - k) for k in range(size))
-    assert sketch.lost <= best + 1e-9, "the bound of the paper"
-    count, mean, scatter = sketch.summed()
+    assert sketch.error_bound <= best + 1e-9, "the bound of the paper"
+    count, mean, scatter = sketch.moments()
     assert (count, sketch.skipped) == (400, 0)
     torch.testing.assert_close(mean, rows.mean(dim=0))
     gram = scatter + count * torch.outer(mean, mean)
     assert float(gram.trace()) == pytest.approx(float(truth.trace()), rel=1e-12)
     values, wanted = torch.linalg.eigvalsh(gram), torch.linalg.eigvalsh(truth)
-    assert float((values - wanted).abs().max()) <= sketch.lost
+    assert float((values - wanted).abs().max()) <= sketch.error_bound
     for treatment in ("raw", "centered"):
         found = spectrum_of_moment(sketch, treatment)
         wanted = torch.linalg.eigvalsh(truth if treatment == "raw" else truth - count * torch.outer(mean, mean))
@@ -264,7 +264,7 @@ def test_float32_sums_are_within_their_stated_bound_and_take_half():
             other = SecondMoment(31, kept.precision)
             other.update(batch)
             kept.merge(other)
-    wanted, got = (torch.linalg.eigvalsh(kept.summed()[2]) for kept in (exact, single))
+    wanted, got = (torch.linalg.eigvalsh(kept.moments()[2]) for kept in (exact, single))
     squares, total = float((rows**2).sum()), float(wanted.sum())
     stated = float(single.note(squares, total).split(" within ")[1].split(" ")[0])
     assert 0 < float((got - wanted).abs().max() / wanted.sum()) <= stated < 1e-4
@@ -278,9 +278,9 @@ def test_a_settled_state_hands_no_rows_on_and_holds_the_same_sums():
     kept, few = SecondMoment(31), SecondMoment(31)
     kept.update(rows)
     few.update(rows[:20])
-    before = kept.summed()
-    kept.settle()
-    few.settle()
+    before = kept.moments()
+    kept.fold_buffers()
+    few.fold_buffers()
     assert not len(kept.to_state().tensors["waiting"]) and len(few.rows()) == 20, "rows stay while all of them fit"
-    for one, other in zip(before, kept.summed(), strict=True):
+    for one, other in zip(before, kept.moments(), strict=True):
         torch.testing.assert_close(torch.as_tensor(one), torch.as_tensor(other))

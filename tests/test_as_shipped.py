@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM
 import layerwise
 from layerwise.core.errors import InputError, ModelError
 from layerwise.downstream.data_root import write_task
-from layerwise.models.doctor import examine
+from layerwise.models.doctor import run_checks
 from layerwise.models.opening import open_network
 from layerwise.models.readouts import baseline_recipe, last_recipe
 
@@ -171,7 +171,7 @@ def test_eval_scores_the_model_as_shipped(tmp_path):
 
 def test_the_doctor_compares_with_the_model_itself(tmp_path):
     folder = ship(tmp_path / "model", "bert", "cls", normalize=True)
-    (found,) = [f for f in examine(open_network(folder)) if f.subject == "as shipped"]
+    (found,) = [f for f in run_checks(open_network(folder)) if f.subject == "as shipped"]
     assert found.verdict == "ok"
 
 

@@ -15,7 +15,7 @@ from layerwise.exporter import certificate
 from layerwise.exporter.backends.backend import SavedExport
 from layerwise.exporter.backends.catalog import BACKENDS, find_backend
 from layerwise.models.opening import open_network
-from layerwise.models.truncate import cut_blocks
+from layerwise.models.truncate import truncate_blocks
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class PlainTorch:
             raise ExportError("plain_torch holds raw layers with pooling mean over all tokens")
 
     def save(self, job, folder):
-        cut_blocks(job.network.module, job.recipe.layer).save_pretrained(folder / "model")
+        truncate_blocks(job.network.module, job.recipe.layer).save_pretrained(folder / "model")
         job.network.tokenizer.save_pretrained(folder / "model")
         linear = job.linear
         save_file({} if linear is None else {"weight": linear.weight, "bias": linear.bias}, folder / "map.safetensors")
@@ -106,7 +106,7 @@ def test_what_a_backend_cannot_hold_is_refused_before_anything_is_computed(tiny_
 def test_the_vectors_must_be_right_on_every_device(tiny_llama, tmp_path, monkeypatch):
     """No second device is at hand in tests: `cpu:0` stands for one."""
     other, cpu = torch.device("cpu:0"), torch.device("cpu")
-    monkeypatch.setattr(certificate, "devices_of", lambda network: (other, cpu))
+    monkeypatch.setattr(certificate, "test_devices", lambda network: (other, cpu))
 
     @dataclass(frozen=True)
     class WrongOn(PlainTorch):

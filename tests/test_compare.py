@@ -16,7 +16,7 @@ from layerwise.core.errors import InputError, RunError
 from layerwise.metrics.linear_cka import cka_matrix, linear_cka
 from layerwise.runs.folder import Run
 from layerwise.runs.labels import training_step
-from layerwise.sweep.alignment import alignment, row_samples, samples_of
+from layerwise.sweep.alignment import alignment, load_samples, row_samples
 
 
 def naive_cka(x: np.ndarray, y: np.ndarray) -> float:
@@ -73,7 +73,7 @@ def test_cka_of_two_runs_is_that_of_the_vectors_of_the_same_texts(two_runs, tiny
 
 def test_cka_needs_kept_rows_of_the_same_texts(two_runs, tiny_llama, tmp_path):
     layerwise.scan(tiny_llama, ["w1 w2 w3", "w4 w5 w6"], metrics="prompt_entropy", out=tmp_path / "a")
-    assert row_samples(samples_of(Run.open(tmp_path / "a")), "all", "mean") == {}
+    assert row_samples(load_samples(Run.open(tmp_path / "a")), "all", "mean") == {}
     with pytest.raises(RunError, match="a keeps no pooled rows .* intrinsic_dimension"):
         alignment(two_runs[0], tmp_path / "a")
     layerwise.scan(tiny_llama, ["w1 w2 w3", "w4 w5 w6"], metrics="intrinsic_dimension", out=tmp_path / "b")

@@ -95,7 +95,7 @@ def test_clearing_shards_deletes_shards_only(tmp_path):
 def test_forgetting_a_checkpoint_deletes_exact_names_only(tmp_path):
     put_decoys(tmp_path)
     before = snapshot(tmp_path)
-    Checkpoint(DiskFolder(tmp_path), lambda data: data, 0).forget()
+    Checkpoint(DiskFolder(tmp_path), lambda data: data, 0).delete()
     gone = {str(tmp_path / name) for name in ("state-00001.safetensors", "shards/00000.safetensors")}
     assert snapshot(tmp_path) == {name: data for name, data in before.items() if name not in gone}
 

@@ -164,7 +164,7 @@ def test_the_library_and_the_command_line_have_the_same_verbs():
 
 
 # What a metric of one's own is made of.
-HELPERS = ("mean_of", "mean_over_prompts", "of_spectrum", "pooled_rows")
+HELPERS = ("mean_score", "mean_over_prompts", "spectrum_score", "pooled_rows")
 
 
 @pytest.fixture(scope="session")

@@ -21,9 +21,9 @@ from layerwise.downstream import encoding, scoring
 from layerwise.downstream.correlate import correlations
 from layerwise.downstream.curves import correlation
 from layerwise.downstream.data_root import read_root, write_task
-from layerwise.downstream.encoder import experiment, model_name
+from layerwise.downstream.encoder import experiment_settings, model_name
 from layerwise.downstream.tasks import PAPER_32, choose_tasks
-from layerwise.downstream.vectors import VectorKind, VectorsMissing, VectorStore, segment_file
+from layerwise.downstream.vectors import VectorKind, VectorsMissingError, VectorStore, segment_file
 from layerwise.exporter import tradeoff
 from layerwise.models.opening import open_network
 from layerwise.runs.scores import LayerScore
@@ -151,14 +151,14 @@ def test_an_interrupted_evaluation_goes_on_and_computes_nothing_twice(tiny_llama
 
 
 def test_a_task_that_fails_stops_no_other_and_is_told(tiny_llama, root, tmp_path, monkeypatch, capsys):
-    usual, broken = scoring.loaded_task, {"OwnSTS"}
+    usual, broken = scoring.load_task, {"OwnSTS"}
 
     def loaded(choice):
         if choice.name in broken:
             raise ValueError("no such column\nand more")
         return usual(choice)
 
-    monkeypatch.setattr(scoring, "loaded_task", loaded)
+    monkeypatch.setattr(scoring, "load_task", loaded)
     command = ["eval", tiny_llama, "--tasks", "all", "--data-root", str(root), "--out", str(tmp_path), "--workers", "0"]
     assert main(command) == 2
     told = capsys.readouterr().err
@@ -232,7 +232,7 @@ def test_a_recipe_is_scored_as_its_exported_folder(tiny_llama, root, word_texts,
     model = layerwise.export(tiny_llama, recipe, tmp_path / "m", fit=word_texts)
     for choice in choose_tasks("all", root):
         with quiet_libraries():
-            result = mteb.evaluate(model, scoring.loaded_task(choice), cache=None, show_progress_bar=False)
+            result = mteb.evaluate(model, scoring.load_task(choice), cache=None, show_progress_bar=False)
         assert table.where(metric=choice.name).scores[0].value == pytest.approx(
             100 * result.task_results[0].get_score(), abs=0.5 if choice.type == "Classification" else 1e-3
         ), choice
@@ -357,7 +357,7 @@ def open_store(root, precision="float32"):
         for name, data in (segment_file(part, compute(part), precision) for part in parts):
             write_atomically(store.folder / name, data)
 
-    store.fill = fill
+    store.encode_missing = fill
     return store
 
 
@@ -365,12 +365,12 @@ def test_the_store_gives_back_what_was_computed_in_any_order(tmp_path):
     store = open_store(tmp_path)
     first = store.vectors(["a", "bb", "a"], Readout(2))
     assert first.tolist() == [[1, 2, 97], [2, 2, 98], [1, 2, 97]]
-    assert store.forwarded == 2
+    assert store.encoded_count == 2
     assert store.vectors(["ccc", "bb"], Readout(1)).tolist() == [[3, 1, 99], [2, 1, 98]]
-    assert store.forwarded == 3
+    assert store.encoded_count == 3
     reader = VectorStore(tmp_path, KIND, None, verify=False)
     assert reader.vectors(["bb", "a"], Readout(1)).tolist() == [[2, 1, 98], [1, 1, 97]]
-    with pytest.raises(VectorsMissing, match="1 texts"):
+    with pytest.raises(VectorsMissingError, match="1 texts"):
         reader.vectors(["new"], Readout(1))
 
 
@@ -382,7 +382,7 @@ def test_the_store_gives_back_what_was_computed_in_any_order(tmp_path):
 def test_no_vector_of_one_kind_is_served_for_another(tmp_path, change):
     open_store(tmp_path).vectors(["a"], Readout(1))
     other = VectorStore(tmp_path, VectorKind(**(vars(KIND) | change)), None)
-    with pytest.raises(VectorsMissing):
+    with pytest.raises(VectorsMissingError):
         other.vectors(["a"], Readout(1))
 
 
@@ -400,7 +400,7 @@ def test_damaged_segments_are_deleted(tmp_path, damage):
 def test_half_precision_is_stored_apart(tmp_path):
     open_store(tmp_path).vectors(["a"], Readout(1))
     half = open_store(tmp_path, "float16")
-    assert half.vectors(["a"], Readout(1)).dtype == np.float32 and half.forwarded == 1
+    assert half.vectors(["a"], Readout(1)).dtype == np.float32 and half.encoded_count == 1
     with pytest.raises(InputError, match="float32, float16"):
         VectorStore(tmp_path, KIND, precision="int8")
 
@@ -465,8 +465,8 @@ def test_the_command_line_prepares_and_scores(tiny_llama, tmp_path, capsys):
 def test_names_for_mteb():
     assert model_name("org/model") == "org/model"
     assert model_name("/some/where/model") == model_name("./model") == "local/model"
-    assert experiment(Recipe(6)) == {"layer": 6}
-    assert experiment(Recipe(6, "normed", "no_first")) == {"layer": 6, "norm": "normed", "tokens": "no_first"}
+    assert experiment_settings(Recipe(6)) == {"layer": 6}
+    assert experiment_settings(Recipe(6, "normed", "no_first")) == {"layer": 6, "norm": "normed", "tokens": "no_first"}
 
 
 # ---- correlation

@@ -27,8 +27,8 @@ from layerwise.core.errors import ExportError, InputError
 from layerwise.core.recipe import Recipe
 from layerwise.downstream.data_root import write_task
 from layerwise.exporter.backends.sentence_transformers import modules
-from layerwise.maps.linear import fit_map, fit_maps, side_by_side
-from layerwise.models.load import as_network
+from layerwise.maps.linear import concatenate_maps, fit_map, fit_maps
+from layerwise.models.load import build_network
 from layerwise.models.opening import open_network
 from layerwise.models.readouts import baseline_recipe
 from layerwise.runs.scores import LayerScore
@@ -47,8 +47,8 @@ def fresh(family):
     if family == "qwen2":  # its tokenizer class reads bytes, not the words of these tests
         vocabulary = {sign: i for i, sign in enumerate([*sorted(pre_tokenizers.ByteLevel.alphabet()), "<|endoftext|>"])}
         model.resize_token_embeddings(len(vocabulary))
-        return as_network(model, Qwen2Tokenizer(vocab=vocabulary, merges=[]), family)
-    return as_network(model, make_tokenizer(), family)
+        return build_network(model, Qwen2Tokenizer(vocab=vocabulary, merges=[]), family)
+    return build_network(model, make_tokenizer(), family)
 
 
 def plain(folder, texts=TEXTS):
@@ -171,7 +171,7 @@ def test_a_broken_map_is_noticed_however_large_the_rows_are(word_texts, tmp_path
 def test_parts_of_a_recipe_have_the_same_length():
     other = normal(200, 7, seed=1) * 50 - 9
     maps = fit_maps([("remove_top:2", moments(ROWS)), ("whiten", moments(other))])
-    both = side_by_side(maps)(torch.cat([ROWS, other], dim=1))
+    both = concatenate_maps(maps)(torch.cat([ROWS, other], dim=1))
     assert both.mean(dim=0).abs().max() < 1e-9
     one, two = (part.square().sum(dim=1).mean() for part in both.split(7, dim=1))
     assert float(one) == pytest.approx(3.5) and float(two) == pytest.approx(3.5)
@@ -180,7 +180,7 @@ def test_parts_of_a_recipe_have_the_same_length():
 
 
 def test_one_stack_of_an_encoder_decoder_is_refused_with_the_reason(tmp_path):
-    network = as_network(make_model("t5"), make_tokenizer(), "t5", part="encoder")
+    network = build_network(make_model("t5"), make_tokenizer(), "t5", part="encoder")
     with pytest.raises(ExportError, match="T5Stack is a part of T5Model"):
         layerwise.export(network, 1, tmp_path / "m")
     assert not list(tmp_path.iterdir())
@@ -520,7 +520,7 @@ def test_a_transform_merges_over_shards():
     one.update(ROWS[:90])
     two.update(ROWS[90:])
     one.merge(two)
-    apart, whole = fit_map("whiten", *one.summed()), fit_map("whiten", *moments(ROWS))
+    apart, whole = fit_map("whiten", *one.moments()), fit_map("whiten", *moments(ROWS))
     assert torch.allclose(apart.weight, whole.weight, atol=1e-10)
 
 

@@ -11,10 +11,10 @@ from torch import nn
 from layerwise.core.errors import ModelError
 from layerwise.core.recipe import Readout
 from layerwise.inputs.source import Example
-from layerwise.models.anatomy import find_anatomy
-from layerwise.models.doctor import examine
-from layerwise.models.load import ModelSpec, as_network, load_network
-from layerwise.models.taps import normed, tapped
+from layerwise.models.anatomy import find_structure
+from layerwise.models.doctor import run_checks
+from layerwise.models.load import ModelSpec, build_network, load_network
+from layerwise.models.taps import apply_final_norm, tapped
 from layerwise.passes.vectors import pooled_vectors
 
 NORMED = {
@@ -29,7 +29,7 @@ def family(request):
 
 
 def network_of(family):
-    return as_network(make_model(family), make_tokenizer(), family, part="encoder" if family == "t5" else None)
+    return build_network(make_model(family), make_tokenizer(), family, part="encoder" if family == "t5" else None)
 
 
 def tap_all(network, ids, mask):
@@ -77,7 +77,9 @@ def test_layer_k_is_the_output_of_block_k(family):
     assert (network.anatomy.final_norm is not None) == (family in NORMED)
     if last is not None:
         with torch.inference_mode():
-            torch.testing.assert_close(normed(network.anatomy, tapped_layers[DEPTH]), last, rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(
+                apply_final_norm(network.anatomy, tapped_layers[DEPTH]), last, rtol=1e-5, atol=1e-5
+            )
         assert not torch.allclose(tapped_layers[DEPTH], last, atol=1e-2), "the norm must matter here"
 
 
@@ -100,7 +102,7 @@ def test_stopping_early_changes_nothing(family):
 
 
 def test_the_doctor_finds_nothing_wrong(family):
-    findings = list(examine(network_of(family)))
+    findings = list(run_checks(network_of(family)))
     assert [f for f in findings if f.verdict == "wrong"] == []
     assert {"layers", "final norm", "padding", "batch size"} <= {f.subject for f in findings}
 
@@ -119,26 +121,26 @@ def test_hooks_are_gone_after_a_pass_and_after_a_failure(family):
 
 def test_two_stacks_are_refused_with_the_candidates_named():
     with pytest.raises(ModelError, match=r"encoder\.block, decoder\.block.*--part decoder"):
-        as_network(make_model("t5"), make_tokenizer(), "t5")
+        build_network(make_model("t5"), make_tokenizer(), "t5")
 
 
 def test_a_model_without_such_a_list_is_refused_with_the_lists_named():
     model = make_model("bert")
     model.config.num_hidden_layers = 5
     with pytest.raises(ModelError, match=r"no ModuleList of 5 blocks.*; lists found: encoder\.layer \(3\)"):
-        find_anatomy(model, model.config)
+        find_structure(model, model.config)
 
 
 def test_a_family_that_cannot_be_read_is_refused_with_the_reason():
     model = make_model("bert")
     model.config.model_type = "xlnet"
     with pytest.raises(ModelError, match="tokens, batch, width"):
-        find_anatomy(model, model.config)
+        find_structure(model, model.config)
 
 
 def test_an_unknown_part_is_answered_with_the_parts_there_are():
     with pytest.raises(ValueError, match="encoder"):
-        as_network(make_model("t5"), make_tokenizer(), "t5", part="middle")
+        build_network(make_model("t5"), make_tokenizer(), "t5", part="middle")
 
 
 def test_the_doctor_notices_a_norm_that_is_not_the_models_own():
@@ -149,7 +151,7 @@ def test_the_doctor_notices_a_norm_that_is_not_the_models_own():
 
     wrong = nn.LayerNorm(WIDTH)
     network.anatomy = replace(network.anatomy, final_norm=wrong)
-    assert any(f.verdict == "wrong" and f.subject == "final norm" for f in examine(network))
+    assert any(f.verdict == "wrong" and f.subject == "final norm" for f in run_checks(network))
 
 
 def test_a_checkpoint_without_a_pooler_is_the_same_model_at_every_load(tiny_bert, tmp_path):

@@ -15,17 +15,17 @@ import layerwise
 from layerwise.core.errors import ModelError
 from layerwise.core.recipe import Readout
 from layerwise.inputs.source import Example
-from layerwise.models.anatomy import find_anatomy
-from layerwise.models.doctor import examine
+from layerwise.models.anatomy import find_structure
+from layerwise.models.doctor import run_checks
 from layerwise.models.families import catalog
 from layerwise.models.families.catalog import family_of
-from layerwise.models.families.configs import cut_config, depth_of, positions_of, width_of
+from layerwise.models.families.configs import max_positions, model_depth, model_width, truncate_config
 from layerwise.models.families.default import DEFAULT
 from layerwise.models.families.family import Family
 from layerwise.models.families.mamba import MAMBA
-from layerwise.models.load import as_network, backbone
-from layerwise.models.taps import final_states, tapped
-from layerwise.models.truncate import cut_blocks
+from layerwise.models.load import backbone, build_network
+from layerwise.models.taps import model_output, tapped
+from layerwise.models.truncate import truncate_blocks
 from layerwise.passes.vectors import pooled_vectors
 
 SRC = Path(layerwise.__file__).parent
@@ -112,20 +112,20 @@ def made_up_network():
     model = MadeUpModel(MadeUpConfig()).eval()
     with torch.no_grad():
         model.last_scaling.bias.normal_()
-    return as_network(model, make_tokenizer(), "made up")
+    return build_network(model, make_tokenizer(), "made up")
 
 
 def test_an_unusual_final_norm_is_one_family_object(monkeypatch):
     before = made_up_network()
     assert before.family is DEFAULT and not before.has_norm
-    assert [f.subject for f in examine(before) if f.verdict == "wrong"] == ["final norm"]
+    assert [f.subject for f in run_checks(before) if f.verdict == "wrong"] == ["final norm"]
 
     mine = Family(types=("made_up",), final_norms=("last_scaling",))
     monkeypatch.setattr(catalog, "FAMILIES", (*catalog.FAMILIES, mine))
 
     network = made_up_network()
     assert network.family is mine and network.anatomy.final_norm is network.module.last_scaling
-    assert [f for f in examine(network) if f.verdict == "wrong"] == []
+    assert [f for f in run_checks(network) if f.verdict == "wrong"] == []
     ids = torch.tensor([network.tokenizer("w1 w2 w3")["input_ids"]])
     with torch.inference_mode():
         usual = network.module(ids).last_hidden_state.mean(dim=1)
@@ -135,7 +135,7 @@ def test_an_unusual_final_norm_is_one_family_object(monkeypatch):
 
 
 def test_a_network_knows_its_family():
-    assert as_network(make_model("mamba2"), make_tokenizer(), "m").family is MAMBA
+    assert build_network(make_model("mamba2"), make_tokenizer(), "m").family is MAMBA
     assert family_of(make_config("mamba")).first_hidden_state == 1
     assert family_of(PreTrainedConfig()) is DEFAULT
 
@@ -182,16 +182,16 @@ def make_odd(name):
 @pytest.mark.parametrize("name", ODD)
 def test_the_final_norm_of_an_odd_family_is_found_and_its_hidden_states_are_what_it_declares(name):
     module = make_odd(name)
-    anatomy, seen = find_anatomy(module, module.config), {}
+    anatomy, seen = find_structure(module, module.config), {}
     ids = torch.randint(4, VOCABULARY, (2, 7), generator=torch.Generator().manual_seed(1))
     with torch.inference_mode():
         with tapped(anatomy, range(DEPTH + 1), lambda k, hidden: seen.update({k: hidden.clone()})):
             module(input_ids=ids)
         out = module(input_ids=ids, output_hidden_states=True)
         assert anatomy.final_norm is not None or name == "plbart"  # which has none, though its kin have
-        torch.testing.assert_close(final_states(anatomy, seen[DEPTH]), out.last_hidden_state, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(model_output(anatomy, seen[DEPTH]), out.last_hidden_state, rtol=1e-4, atol=1e-5)
     first = anatomy.family.first_hidden_state
-    last = DEPTH + 1 if anatomy.family.norm_appended else DEPTH
+    last = DEPTH + 1 if anatomy.family.appends_normed_output else DEPTH
     for layer in range(first, last):
         torch.testing.assert_close(out.hidden_states[layer - first], seen[layer], rtol=1e-4, atol=1e-5)
 
@@ -200,7 +200,7 @@ def test_the_final_norm_of_an_odd_family_is_found_and_its_hidden_states_are_what
 def test_a_model_without_blocks_is_refused_with_the_reason_not_with_a_wrong_part(name):
     config = AutoConfig.for_model(name, emb_dim=WIDTH, n_layers=DEPTH, n_heads=4, vocab_size=VOCABULARY)
     with pytest.raises(ModelError, match="separate lists"):
-        find_anatomy(AutoModel.from_config(config), config)
+        find_structure(AutoModel.from_config(config), config)
 
 
 # ---- Nested configs.
@@ -226,21 +226,21 @@ def make_nested(name):
 @pytest.mark.parametrize("name", sorted(NESTED))
 def test_a_model_that_also_sees_is_read_by_the_blocks_that_read_texts(name):
     model = make_nested(name)
-    network = as_network(model, make_tokenizer(), name)
+    network = build_network(model, make_tokenizer(), name)
     assert (network.depth, network.width, network.max_length) == (DEPTH, WIDTH, COMMON["max_position_embeddings"])
     assert network.anatomy.path == "language_model.layers"
     assert network.identity().family == name and network.family is family_of(model.config.get_text_config())
-    assert [f for f in examine(network) if f.verdict == "wrong"] == []
+    assert [f for f in run_checks(network) if f.verdict == "wrong"] == []
 
 
 @pytest.mark.parametrize("name", sorted(NESTED))
 def test_a_cut_model_that_also_sees_keeps_the_blocks_that_its_config_says(name, tmp_path):
     model = make_nested(name)
-    cut = cut_blocks(model, 2)
+    cut = truncate_blocks(model, 2)
     cut.save_pretrained(tmp_path)
     again = AutoModel.from_pretrained(tmp_path)
-    assert depth_of(again.config) == 2 == len(find_anatomy(again, again.config).blocks)
-    assert depth_of(model.config) == DEPTH == len(model.language_model.layers)
+    assert model_depth(again.config) == 2 == len(find_structure(again, again.config).blocks)
+    assert model_depth(model.config) == DEPTH == len(model.language_model.layers)
     for name_, weight in again.state_dict().items():
         assert torch.equal(weight, model.state_dict()[name_]), name_
 
@@ -249,7 +249,7 @@ def test_an_encoder_decoder_config_is_not_taken_for_that_of_its_decoder():
     part = make_config("bert").to_dict()
     config = AutoConfig.for_model("encoder-decoder", encoder=part, decoder=part)
     with pytest.raises(ModelError, match="does not say how deep"):
-        depth_of(config)
+        model_depth(config)
 
 
 # ---- Positions, and configs that are cut.
@@ -268,7 +268,7 @@ def test_the_longest_input_has_a_position_for_each_token_and_one_more_has_none(n
         "esm": {"position_embedding_type": "absolute", "mask_token_id": 4},
     }.get(name, {})
     model = AutoModel.from_config(AutoConfig.for_model(name, **given)).eval()
-    longest = positions_of(model.config)
+    longest = max_positions(model.config)
     ids = torch.full((1, longest + 1), 5)
     with torch.inference_mode():
         model(input_ids=ids[:, :longest])
@@ -280,12 +280,12 @@ def test_every_list_with_one_entry_per_block_is_cut():
     kinds = ["dense", "sparse", "sparse"]
     config = AutoConfig.for_model("exaone_moe", **COMMON | KV | {"mlp_layer_types": kinds})
     assert config.mlp_layer_types == kinds and len(config.layer_types) == DEPTH
-    cut_config(config, 2)
-    assert depth_of(config) == 2 and config.mlp_layer_types == kinds[:2] and len(config.layer_types) == 2
+    truncate_config(config, 2)
+    assert model_depth(config) == 2 and config.mlp_layer_types == kinds[:2] and len(config.layer_types) == 2
     assert type(config).from_dict(config.to_dict()).num_hidden_layers == 2
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_depth_and_width_come_from_the_config_alone(family):
     config = make_config(family)
-    assert (depth_of(config), width_of(config)) == (DEPTH, WIDTH)
+    assert (model_depth(config), model_width(config)) == (DEPTH, WIDTH)

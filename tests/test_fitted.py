@@ -6,6 +6,7 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 import torch
+from layerwise.maps.combined_map import fit_maps
 from matrices import normal
 from snapshots import write_root
 
@@ -20,10 +21,9 @@ from layerwise.maps.fitted import (
     RECIPE_KEY,
     FittedOn,
     FittedRecipe,
-    fingerprint_of_texts,
     load_recipe,
+    texts_fingerprint,
 )
-from layerwise.maps.linear import fit_maps
 from layerwise.models.opening import open_network
 from layerwise.runs.identity import ModelRef
 from layerwise.selection.pick import Pick
@@ -51,9 +51,9 @@ def test_a_fitted_recipe_survives_its_file_bit_by_bit(transform, tmp_path):
         after = FittedRecipe.load(place)
         assert after == before and (after.recipe, after.model, after.fitted_on) == (
             before.recipe, before.model, before.fitted_on)  # fmt: skip
-        if before.linear is not None:
-            assert torch.equal(after.linear.weight, before.linear.weight)
-            assert torch.equal(after.linear.bias, before.linear.bias)
+        if before.combined_map is not None:
+            assert torch.equal(after.combined_map.weight, before.combined_map.weight)
+            assert torch.equal(after.combined_map.bias, before.combined_map.bias)
     assert load_recipe(tmp_path / "new") == before
 
 
@@ -184,7 +184,7 @@ def picked(tiny_llama, word_texts, monkeypatch):
 
     monkeypatch.setattr("layerwise.selection.run.proxy_probes", lambda: [Probe("deep", tuple(word_texts[:40]), score)])
     book = Rulebook("test", {"deep": 1}, ("none", "remove_top:1"), -1000, static=True)
-    monkeypatch.setattr("layerwise.selection.run.rulebook", lambda: book)
+    monkeypatch.setattr("layerwise.selection.run.default_rulebook", lambda: book)
     found = pick_recipe(network, word_texts[:40], max_length=32, name="words")
     assert found.recipe.transform == "remove_top:1+static"
     return network, found
@@ -232,7 +232,7 @@ def test_eval_scores_a_fitted_recipe_with_its_own_map(picked, tiny_llama, word_t
     args = ["--tasks", "all", "--data-root", str(root), "--workers", "0", "--out", str(tmp_path / "e")]
     assert main(["eval", tiny_llama, "--recipe", str(path), *args]) == 0
     table = layerwise.LayerTable.load(tmp_path / "e")
-    assert {row.fit for row in table} == {fingerprint_of_texts(word_texts[:40])}
+    assert {row.fit for row in table} == {texts_fingerprint(word_texts[:40])}
     options = {"data_root": root, "max_length": 32}
     fitted_again = layerwise.evaluate(
         network, "all", out=tmp_path / "again", recipes=found.recipe, fit=word_texts[:40], **options
@@ -245,7 +245,7 @@ def test_eval_scores_a_fitted_recipe_with_its_own_map(picked, tiny_llama, word_t
     scored = layerwise.evaluate(network, "all", out=tmp_path / "e", recipes=[other], **options)
     assert {row.fit for row in scored} == {"other"} and [r.value for r in scored] != [r.value for r in table]
     kept = layerwise.LayerTable.load(tmp_path / "e")
-    assert {row.fit for row in kept} == {"other", fingerprint_of_texts(word_texts[:40])}
+    assert {row.fit for row in kept} == {"other", texts_fingerprint(word_texts[:40])}
 
 
 def test_a_map_says_what_it_was_fitted_on(tiny_llama, word_texts, tmp_path):
@@ -255,7 +255,7 @@ def test_a_map_says_what_it_was_fitted_on(tiny_llama, word_texts, tmp_path):
     for kind, fit in kinds.items():
         layerwise.export(tiny_llama, 2, tmp_path / kind / "m", transform="center", fit=fit)
         on = json.loads((tmp_path / kind / "m" / "layerwise.json").read_text())["fitted_on"]
-        expected = run["data"]["fingerprint"] if kind == "scan" else fingerprint_of_texts(word_texts)
+        expected = run["data"]["fingerprint"] if kind == "scan" else texts_fingerprint(word_texts)
         assert (on["kind"], on["count"], on["fingerprint"]) == (kind, len(word_texts), expected)
     with pytest.raises(InputError, match="fit `task` is for eval"):
         layerwise.export(tiny_llama, 2, tmp_path / "m", transform="center", fit="task")

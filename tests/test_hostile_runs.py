@@ -16,11 +16,11 @@ from test_remote import Store
 import layerwise
 from layerwise.campaigns import Campaign
 from layerwise.cli.main import main
-from layerwise.core.display import printable, redacted
+from layerwise.core.display import printable, redact
 from layerwise.core.errors import InputError, LayerwiseError, RunError
 from layerwise.core.files import open_folder, safe_name
 from layerwise.downstream.data_root import read_root, write_task
-from layerwise.downstream.encoder import model_name, one_part
+from layerwise.downstream.encoder import model_name, safe_path_part
 from layerwise.models.opening import open_network
 from layerwise.reporter.overview import best_and_last
 
@@ -97,7 +97,7 @@ def test_a_strangers_recipe_or_revision_cannot_name_a_file_elsewhere(tiny_llama,
         layerwise.evaluate(tiny_llama, "all", data_root=tmp_path / "root", out=tmp_path / "o", recipes=recipe)
     assert not [name for name in files_below(tmp_path) if "escaped" in name]
     for revision in ("../../x", "refs/pr/1", "/etc", "..", "a\x00b"):
-        assert not {"/", "\x00"} & set(one_part(revision)) and not one_part(revision).startswith(".")
+        assert not {"/", "\x00"} & set(safe_path_part(revision)) and not safe_path_part(revision).startswith(".")
     assert model_name("../../x/..") == "local/x"
 
 
@@ -122,7 +122,7 @@ def test_names_in_a_campaign_stay_one_folder():
     ],
 )
 def test_secrets_of_a_url_are_not_shown(url, shown):
-    assert redacted(url) == shown == redacted(shown)
+    assert redact(url) == shown == redact(shown)
     assert str(InputError(f"no {url}")) == f"no {shown}" == str(layerwise.LayerwiseError(f"no {url}"))
 
 

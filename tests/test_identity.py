@@ -208,15 +208,15 @@ def test_scores_of_one_version_are_not_served_for_another(tmp_path, monkeypatch)
     kind = VectorKind("f", "float32", 8, (recipe.readout,))
     scorer = scoring.Scorer(tmp_path, kind, "float32", "m", "main")
     told = {"task": "STSBenchmark", "metric": "x", "recipe": vars(recipe), "score": 1.0}
-    write_json(scorer.path(local, recipe), told | {"made_with": scoring.made_with(local)})
-    assert scorer.done(local, recipe)["score"] == 1.0
+    write_json(scorer.path(local, recipe), told | {"made_with": scoring.scoring_versions(local)})
+    assert scorer.saved_score(local, recipe)["score"] == 1.0
     for name in ("mteb", "datasets"):
         with monkeypatch.context() as patch:
             patch.setattr(scoring, "version", lambda asked, name=name: "0" if asked == name else version(asked))
-            assert scorer.done(local, recipe) is None
+            assert scorer.saved_score(local, recipe) is None
     with monkeypatch.context() as patch:
         patch.setattr(scoring, "data_revision", lambda task: "another revision of the hub's data set")
-        assert scorer.done(local, recipe) is None
+        assert scorer.saved_score(local, recipe) is None
     for damaged in ("[]", "{", "{}", json.dumps(told)):
         scorer.path(local, recipe).write_text(damaged)
-        assert scorer.done(local, recipe) is None
+        assert scorer.saved_score(local, recipe) is None

@@ -7,11 +7,11 @@ import torch
 from families import COMMON, DEPTH, FAMILIES, KV, VOCABULARY, WIDTH, make_config
 from transformers import AutoConfig, AutoModel
 
-from layerwise.models.anatomy import find_anatomy
+from layerwise.models.anatomy import find_structure
 from layerwise.models.families import catalog
-from layerwise.models.families.configs import layout_of
+from layerwise.models.families.configs import block_layout
 from layerwise.models.load import backbone
-from layerwise.models.taps import entering, leaving
+from layerwise.models.taps import hidden_from_arguments, hidden_from_output
 
 B, T = 2, 7
 MLP_READS = "what the MLP reads"
@@ -89,7 +89,7 @@ def read_points(module, layout, anatomy):
 
     def hook_block(block):
         def before(part, args, kwargs):
-            calls.append({"x": entering(args, kwargs).clone(), "block": block})
+            calls.append({"x": hidden_from_arguments(args, kwargs).clone(), "block": block})
 
         handles.append(block.register_forward_pre_hook(before, with_kwargs=True))
         points = list(layout.points)
@@ -98,10 +98,10 @@ def read_points(module, layout, anatomy):
         for point in points:
             part = block.get_submodule(point.module)
             if point.side == "input":
-                hook = lambda part, args, kwargs, n=point.name: keep(n, entering(args, kwargs))  # noqa: E731
+                hook = lambda part, args, kwargs, n=point.name: keep(n, hidden_from_arguments(args, kwargs))  # noqa: E731
                 handles.append(part.register_forward_pre_hook(hook, with_kwargs=True))
             else:
-                hook = lambda part, args, output, n=point.name: keep(n, leaving(output))  # noqa: E731
+                hook = lambda part, args, output, n=point.name: keep(n, hidden_from_output(output))  # noqa: E731
                 handles.append(part.register_forward_hook(hook))
 
     for block in anatomy.blocks:
@@ -121,7 +121,7 @@ def close(found, expected, message):
 @pytest.mark.parametrize(("name", "options"), CASES, ids=[f"{n}-{'-'.join(o)}".rstrip("-") for n, o in CASES])
 def test_the_points_of_a_block_are_there_and_add_up(name, options):
     module = build(name, options)
-    layout, anatomy = layout_of(module.config), find_anatomy(module, module.config)
+    layout, anatomy = block_layout(module.config), find_structure(module, module.config)
     assert layout is not None and (layout.points[-1].module, layout.points[-1].side) == ("", "output")
     calls = read_points(module, layout, anatomy)
     assert len(calls) == DEPTH
@@ -172,9 +172,9 @@ def check_norms(layout, seen):
 def test_a_layout_that_a_config_contradicts_is_not_used():
     """Attention over a second input, or an MLP in chunks, would make the declared sums wrong."""
     config = make_config("bert")
-    assert layout_of(config) is not None
+    assert block_layout(config) is not None
     config.chunk_size_feed_forward = 2
-    assert layout_of(config) is None
+    assert block_layout(config) is None
 
 
 def test_no_model_type_is_listed_twice():

@@ -186,12 +186,12 @@ def test_shards_are_runs_of_the_stream():
 def test_occurrences_are_those_that_a_counter_counts(numbers):
     occurrences, counter = Occurrences(), Counter()
     for number in numbers:
-        assert occurrences.before(number) == counter[number or 1]
+        assert occurrences.count_and_add(number) == counter[number or 1]
         counter[number or 1] += 1
 
 
 def test_a_million_texts_take_some_twenty_bytes_each():
     occurrences = Occurrences()
     for number in range(1, 200_000):
-        occurrences.before(number * 0x9E3779B97F4A7C15 % 2**64)
+        occurrences.count_and_add(number * 0x9E3779B97F4A7C15 % 2**64)
     assert len(occurrences.table) * 8 < 30 * 200_000 and not occurrences.repeated

@@ -15,8 +15,8 @@ from transformers import ViTConfig, ViTModel, WhisperConfig, WhisperModel
 from layerwise.cli.main import main
 from layerwise.core.errors import ModelError
 from layerwise.core.hub import ask_hub, offline
-from layerwise.models.explain import explained
-from layerwise.models.load import ModelSpec, load_network, load_tokenizer, outline_of
+from layerwise.models.explain import explain_load_error
+from layerwise.models.load import ModelSpec, load_network, load_tokenizer, read_model_info
 
 TINY = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
 TINY_SPEECH = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 3, "encoder_attention_heads": 2,
@@ -113,7 +113,7 @@ def test_without_a_network_a_model_is_read_from_the_cache_without_waiting(monkey
     cached(monkeypatch, tmp_path, tiny_llama, "org/tiny")
     point_hub(monkeypatch, "http://127.0.0.1:9")
     monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda s: pytest.fail("a request was tried again"))
-    assert load_network(ModelSpec("org/tiny")).depth == outline_of(ModelSpec("org/tiny")).depth > 0
+    assert load_network(ModelSpec("org/tiny")).depth == read_model_info(ModelSpec("org/tiny")).depth > 0
     assert not constants.HF_HUB_OFFLINE, "the setting is put back"
 
 
@@ -134,7 +134,7 @@ def test_a_near_folder_is_named_before_the_hub(monkeypatch, tmp_path, tiny_llama
     shutil.copytree(tiny_llama, tmp_path / "gte-small")
     monkeypatch.chdir(tmp_path)
     assert "there is no folder gte-smal here; did you mean gte-small?" in message_for("gte-smal", load_tokenizer)
-    assert f"did you mean {tmp_path}/gte-small?" in message_for(tmp_path / "gte-smal", outline_of)
+    assert f"did you mean {tmp_path}/gte-small?" in message_for(tmp_path / "gte-smal", read_model_info)
 
 
 def test_a_hub_id_is_not_refused_for_a_near_folder(hub, monkeypatch, tmp_path):
@@ -169,7 +169,7 @@ def test_models_of_images_and_speech_are_named_by_their_class(tmp_path):
     ViTModel(ViTConfig(**TINY, image_size=8, patch_size=4)).save_pretrained(tmp_path / "vit")
     WhisperModel(WhisperConfig(**TINY_SPEECH)).save_pretrained(tmp_path / "whisper")
     assert "is an image model (ViTModel)" in message_for(tmp_path / "vit")
-    message = message_for(tmp_path / "whisper", outline_of)
+    message = message_for(tmp_path / "whisper", read_model_info)
     assert "is a speech model (WhisperModel)" in message and "--part decoder" in message
 
 
@@ -242,7 +242,7 @@ def test_a_full_disk_is_named_wherever_it_was_noticed():
 
     error = OSError("could not load the file")
     error.__cause__ = OSError(errno.ENOSPC, "No space left on device")
-    assert "the disk is full" in str(explained("org/model", None, "", error))
+    assert "the disk is full" in str(explain_load_error("org/model", None, "", error))
 
 
 def test_a_model_type_that_transformers_does_not_know_asks_for_a_newer_one(tiny_llama, tmp_path):

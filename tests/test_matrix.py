@@ -20,7 +20,7 @@ from layerwise.cli.main import main
 from layerwise.core.errors import LayerwiseError
 from layerwise.core.files import open_folder
 from layerwise.downstream.data_root import write_task
-from layerwise.reporter.content import short
+from layerwise.reporter.content import rounded_or_none
 from layerwise.runs.folder import Run
 
 EARLIER = Path(__file__).parent / "data" / "earlier_runs"
@@ -114,7 +114,9 @@ def report(made, kind, scratch):
     assert named == {row.model for row in made.table(kind)}, "every model is there under its own name"
     for line in lines:
         rows = made.table(kind).where(model=data["models"][line["model"]]["full"], metric=line["metric"])
-        assert {short(row.value) for row in rows} >= set(line["value"]), "no curve stands under another model's name"
+        assert {rounded_or_none(row.value) for row in rows} >= set(line["value"]), (
+            "no curve stands under another model's name"
+        )
 
 
 def compare(made, kind, scratch):

@@ -12,7 +12,7 @@ from layerwise.inputs.source import hash_id
 from layerwise.metrics.base import Estimate, Metric
 from layerwise.metrics.catalog import CATALOG
 from layerwise.metrics.readings import LIDAR_VIEWS, LayerBatch, mean_over_prompts
-from layerwise.metrics.scores import mean_of
+from layerwise.metrics.scores import mean_score
 
 N, T, D = 29, 5, 7
 METRICS = {metric.name: metric for metric in CATALOG}
@@ -111,7 +111,7 @@ def test_a_users_own_metric_works_without_registration():
         perspective="geometry",
         larger_means="tokens differ more",
         reading=mean_over_prompts("token_spread", lambda tokens, mask: tokens.std(dim=1).mean(dim=-1)),
-        score=mean_of(),
+        score=mean_score(),
         cite="this test",
     )
     whole, batches = stream()

@@ -18,8 +18,8 @@ from transformers import PretrainedConfig
 import layerwise
 from layerwise.core.errors import InputError, LayerwiseError, ModelError
 from layerwise.inputs.modalities import processor_for
-from layerwise.inputs.perturbations.changes import UNCHANGED, with_views
-from layerwise.inputs.processor import Masks, Processor, prepared
+from layerwise.inputs.perturbations.changes import NO_VIEWS, with_views
+from layerwise.inputs.processor import Masks, Processor, make_prepared
 from layerwise.inputs.source import Example, Source, content_bytes
 from layerwise.inputs.text_processor import TextProcessor
 from layerwise.models.load import load_tokenizer
@@ -72,12 +72,12 @@ class WalkProcessor:
     def identity(self):
         return f"walks times {self.scale}"
 
-    def prepare(self, examples, max_length, changes=UNCHANGED):
+    def prepare(self, examples, max_length, changes=NO_VIEWS):
         made = []
         for example in examples:
             views = [view[: max_length - 1] for view in with_views(example.payload, add_noise, changes, example.id)]
             cut = len(example.payload) > max_length - 1
-            made.append(prepared(example, tuple(views), [1 + len(view) for view in views], cut=cut))
+            made.append(make_prepared(example, tuple(views), [1 + len(view) for view in views], truncated=cut))
         return made
 
     def collate(self, group):

@@ -16,9 +16,9 @@ import layerwise
 from layerwise.core import hashes
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.hashes import file_hash
-from layerwise.models.fingerprint import hashes_of_files, weight_files
+from layerwise.models.fingerprint import file_hashes, weight_files
 from layerwise.models.load import ModelSpec, load_network
-from layerwise.models.opening import network_of_run, open_network, same_model
+from layerwise.models.opening import is_recorded_model, load_recorded_model, open_network
 
 LONG_AGO = time.time() - 1000
 
@@ -96,7 +96,7 @@ def test_a_cache_that_cannot_be_written_only_costs_time(model, reads, tmp_path, 
 
 
 def test_workers_take_the_hashes_that_the_driver_found(model, reads):
-    known = hashes_of_files(str(model), None, None)
+    known = file_hashes(str(model), None, None)
     assert len(reads) == 1
     new_process()
     shutil.rmtree(hashes.cache_folder())  # a node with a disk of its own
@@ -105,7 +105,7 @@ def test_workers_take_the_hashes_that_the_driver_found(model, reads):
 
 
 def test_hashes_that_were_handed_over_do_not_count_for_a_file_that_changed(model, reads):
-    known = hashes_of_files(str(model), None, None)
+    known = file_hashes(str(model), None, None)
     os.utime(model / "model.safetensors", (LONG_AGO + 5, LONG_AGO + 5))
     new_process()
     load_network(ModelSpec(str(model)), known)
@@ -152,14 +152,14 @@ def test_a_model_from_files_is_known_as_the_object_that_a_run_was_made_with(mode
     given = (str(model), objects(model))
     by_name, by_object = (layerwise.scan(one, word_texts, metrics="curvature") for one in given)
     assert by_name.model.fingerprint.startswith("files-") and by_object.model.fingerprint.startswith("memory-")
-    assert all(same_model(open_network(given), by_object.model) for given in (model, objects(model)))
+    assert all(is_recorded_model(open_network(given), by_object.model) for given in (model, objects(model)))
     changed = objects(model)
     next(changed[0].parameters()).data += 1
-    assert not same_model(open_network(changed), by_object.model)
+    assert not is_recorded_model(open_network(changed), by_object.model)
     with pytest.raises(InputError, match="not the model"):
-        network_of_run(by_object.model, changed)
+        load_recorded_model(by_object.model, changed)
     with pytest.raises(InputError, match="pass the model's folder or hub id"):  # nothing is loaded beside it to compare
-        network_of_run(by_name.model, objects(model))
+        load_recorded_model(by_name.model, objects(model))
 
 
 def test_weights_that_are_changed_after_loading_are_no_longer_those_of_the_files(model):
@@ -173,7 +173,7 @@ def test_weights_that_are_changed_after_loading_are_no_longer_those_of_the_files
 def test_a_record_of_the_first_version_is_equal_to_nothing(model, word_texts):
     table = layerwise.scan(str(model), word_texts, metrics="curvature")
     old = replace(table.model, fingerprint="06264dcbe49142c5feaa44c71a9e21e2")
-    assert not same_model(open_network(model), old)
+    assert not is_recorded_model(open_network(model), old)
 
 
 def test_other_weights_of_the_same_size_and_time_are_noticed(model, reads):

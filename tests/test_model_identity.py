@@ -17,11 +17,11 @@ import layerwise
 from layerwise.core.errors import InputError, LayerwiseError, ModelError
 from layerwise.core.recipe import Readout, Recipe
 from layerwise.downstream.data_root import write_task
-from layerwise.exporter.certificate import devices_of
+from layerwise.exporter.certificate import test_devices
 from layerwise.inputs.source import Example
-from layerwise.models.doctor import examine
+from layerwise.models.doctor import run_checks
 from layerwise.models.load import ModelSpec
-from layerwise.models.opening import network_of_run, open_network
+from layerwise.models.opening import load_recorded_model, open_network
 from layerwise.passes.vectors import pooled_vectors
 from layerwise.runs.identity import ModelRef
 
@@ -198,7 +198,7 @@ def test_a_record_never_allows_code_to_run(tiny_llama, monkeypatch):
     monkeypatch.setattr("layerwise.models.opening.load_network", load)
     record = {"name": "a/b", "fingerprint": "x", "trust_remote_code": True, "revision": "abc", "part": "encoder"}
     with pytest.raises(LayerwiseError, match="not the model"):
-        network_of_run(ModelRef.from_record(record, "run.json"))
+        load_recorded_model(ModelRef.from_record(record, "run.json"))
     assert seen == [ModelSpec("a/b", revision="abc", part="encoder")]
 
 
@@ -252,7 +252,7 @@ def test_the_final_norm_is_found(family, more):
             weight.add_(0.05 * torch.randn_like(weight))
     network = open_network((model, make_tokenizer()))
     assert network.has_norm
-    (found,) = [finding for finding in examine(network) if finding.subject == "final norm"]
+    (found,) = [finding for finding in run_checks(network) if finding.subject == "final norm"]
     assert found.verdict == "ok", found
 
 
@@ -261,9 +261,9 @@ def test_the_final_norm_is_found(family, more):
 
 def test_an_exported_model_is_certified_on_the_models_device_and_on_the_cpu(tiny_llama):
     network = open_network(tiny_llama)
-    assert [device.type for device in devices_of(network)] == ["cpu"]
+    assert [device.type for device in test_devices(network)] == ["cpu"]
     network.module.to("meta")  # a second device that every machine has
-    assert [device.type for device in devices_of(network)] == ["meta", "cpu"]
+    assert [device.type for device in test_devices(network)] == ["meta", "cpu"]
 
 
 # --- what kind of thing cannot be loaded, and what to type ---

@@ -10,11 +10,11 @@ from layerwise.core.errors import InputError, RunError
 from layerwise.core.formats import parquet_bytes, read_parquet
 from layerwise.core.recipe import Readout, Recipe
 from layerwise.core.tensors import dump_tensors, parse_tensors
-from layerwise.downstream.vectors import VectorKind, kinds_in
+from layerwise.downstream.vectors import VectorKind, find_kinds
 from layerwise.maps.fitted import RECIPE_KEY, FittedRecipe
 from layerwise.runs.identity import ModelRef
 from layerwise.runs.table import LayerTable, parse_scores
-from layerwise.sweep.paired import COLUMNS, Prompts, difference
+from layerwise.sweep.paired import PROMPT_COLUMNS, Prompts, difference
 
 EARLIER = Path(__file__).parent / "data" / "earlier_runs"
 
@@ -51,7 +51,7 @@ def test_numbers_of_prompts_of_an_older_run_pair_with_new_ones(tiny_llama, word_
     new = Prompts.open(tmp_path)
     ((name, data),) = new.files.items()
     table = read_parquet(data, name)
-    assert tuple(table.column_names) == COLUMNS
+    assert tuple(table.column_names) == PROMPT_COLUMNS
     older = table.rename_columns(["readout" if column == "norm" else column for column in table.column_names])
     found = Prompts("older", {name: parquet_bytes(older)}).rows(layer=2, norm="raw")
     assert len(found) == len(word_texts) and found.equals(new.rows(layer=2, norm="raw"))
@@ -73,4 +73,4 @@ def test_the_vectors_of_an_older_evaluation_stop_no_new_one(tmp_path):
     read = [{"layer": 1, "readout": "normed", "tokens": "all", "pooling": "mean"}]
     record = {"model": "m", "dtype": "float32", "max_length": 9, "readouts": read, "prompt": "", "role": ""}
     (place / "kind.json").write_text(json.dumps(record))
-    assert kinds_in(tmp_path) == [kind]
+    assert find_kinds(tmp_path) == [kind]

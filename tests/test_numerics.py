@@ -11,10 +11,10 @@ from matrices import normal
 
 import layerwise
 from layerwise import functional as F
-from layerwise.inputs.perturbations.changes import Changes
+from layerwise.inputs.perturbations.changes import ViewPlan
 from layerwise.models.load import ModelSpec, load_network
 from layerwise.ops import spectrum as spectra
-from layerwise.passes.batches import make_batch, processor_of
+from layerwise.passes.batches import make_batch, network_processor
 from layerwise.passes.tapped_pass import run_batch
 from layerwise.runs.identity import DataRef
 from layerwise.sweep.plan import ScanPlan, choose_metrics
@@ -36,7 +36,7 @@ def paragraphs(folder, data):
 def batch_of(folder, data, length, prompts, views=0):
     """A batch of paragraphs, all cut to `length` tokens."""
     network, texts = network_of(folder), paragraphs(folder, data)[:prompts]
-    return make_batch(network, processor_of(network).prepare(texts, length, Changes(views=views)))
+    return make_batch(network, network_processor(network).prepare(texts, length, ViewPlan(views=views)))
 
 
 class Keep:
@@ -115,12 +115,12 @@ class Twice:
         self.single, self.exact = single, exact
 
     def layer(self, number, hidden, batch):
-        self.single.layer(number, hidden, batch)
-        self.exact.layer(number, hidden.double(), batch)
+        self.single.on_layer(number, hidden, batch)
+        self.exact.on_layer(number, hidden.double(), batch)
 
     def keep(self, batch):
-        self.single.keep(batch)
-        self.exact.keep(batch)
+        self.single.commit(batch)
+        self.exact.commit(batch)
 
     def drop(self):
         pass

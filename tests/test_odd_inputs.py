@@ -333,7 +333,7 @@ def test_n_and_skipped_of_a_sample_count_the_same_examples():
         merged.merge(RowSample.from_state(part.to_state()))
     assert whole.keys.tolist() == merged.keys.tolist() == [k for k in range(20) if k % 5]
     assert whole.skipped == merged.skipped == RowSample.from_state(whole.to_state()).skipped == 4  # 0, 5, 10, 15
-    assert [whole.skipped_among(n) for n in (1, 4, 5, 16)] == [1, 1, 2, 4]
+    assert [whole.skipped_before(n) for n in (1, 4, 5, 16)] == [1, 1, 2, 4]
     few = RowSample(3, size=2000)
     few.update(keys, rows)
     assert (len(few.keys), few.skipped) == (800, 200), "where all fit into the sample, all are counted"
@@ -360,13 +360,13 @@ def test_every_row_of_a_scan_counts_n_and_skipped_over_the_same_examples(tiny_ll
 
 def test_blocks_count_what_was_skipped_on_the_way_to_their_last_pair():
     from layerwise.accumulators.row_sample import RowSample
-    from layerwise.metrics.scores import of_blocks
+    from layerwise.metrics.scores import block_score
 
     keys, rows = torch.arange(30), torch.randn(30, 2, 3)
     rows[[2, 11, 29]] = torch.nan
     kept = RowSample(3, views=2, size=100)
     kept.update(keys, rows)
-    estimate = of_blocks(lambda a, b: (a - b).norm(), 10)(kept, "raw")
+    estimate = block_score(lambda a, b: (a - b).norm(), 10)(kept, "raw")
     assert (estimate.n, estimate.skipped) == (20, 2) != (20, 3), "27 pairs are two blocks of 10: keys 0 to 21"
 
 

@@ -12,13 +12,13 @@ from runs import eval_table
 
 import layerwise
 from layerwise.api.evaluate import plan_evaluation
-from layerwise.cli.flags import add_options, chosen
+from layerwise.cli.flags import add_options, option_values
 from layerwise.cli.parser import VERBS, build_parser
 from layerwise.core.checks import require_count
 from layerwise.core.errors import InputError
 from layerwise.core.recipe import Recipe
 from layerwise.downstream.data_root import COLUMNS
-from layerwise.inputs.perturbations.stress import KINDS
+from layerwise.inputs.perturbations.stress import STRESS_SCALES
 from layerwise.inputs.text import FILTERS
 from layerwise.models.load import DTYPES
 from layerwise.options.audit import AuditOptions
@@ -29,11 +29,11 @@ from layerwise.options.embed import EmbedOptions
 from layerwise.options.engine import Cluster
 from layerwise.options.evaluate import EvaluateOptions
 from layerwise.options.export import ExportOptions
-from layerwise.options.field import Option, declared, require_valid
+from layerwise.options.field import Option, option_specs, require_valid
 from layerwise.options.model import Dtype, ModelSpec
 from layerwise.options.pick import PickOptions
 from layerwise.options.plot import PlotOptions
-from layerwise.options.record import asked, command_words
+from layerwise.options.record import call_record, command_arguments
 from layerwise.options.report import ReportOptions
 from layerwise.options.scan import SETTINGS, ScanOptions
 from layerwise.options.stress import StressKind, StressOptions
@@ -68,7 +68,7 @@ NOT_KNOWN_BELOW = {"metrics", "recipes", "backend", "rule", "rules", "scores"}
 def test_a_verb_takes_exactly_its_options(verb, options, arguments):
     taken = list(signature(verb).parameters.values())
     assert [p.name for p in taken[: len(arguments)]] == arguments
-    mine, theirs = taken[len(arguments) :], declared(options)
+    mine, theirs = taken[len(arguments) :], option_specs(options)
     assert [p.name for p in mine] == [one.name for one in theirs], "same names, same order"
     empty = {p.name: MISSING if p.default is Parameter.empty else p.default for p in mine}
     assert empty == {one.name: one.default for one in theirs}, "same defaults"
@@ -79,7 +79,7 @@ def test_a_verb_takes_exactly_its_options(verb, options, arguments):
 
 def test_a_forecast_takes_the_options_that_it_depends_on():
     for verb, options in ((layerwise.plan, ScanOptions), (plan_evaluation, EvaluateOptions)):
-        known = {one.name: one.default for one in declared(options)}
+        known = {one.name: one.default for one in option_specs(options)}
         mine = {p.name: p.default for p in signature(verb).parameters.values() if p.kind is Parameter.KEYWORD_ONLY}
         assert mine.items() <= known.items()
     assert tuple(name for name in signature(layerwise.plan).parameters if name not in ("model", "data")) == SETTINGS
@@ -93,11 +93,11 @@ def test_no_verb_hides_its_options():
 
 def test_every_option_has_help():
     for _, options, _ in LIBRARY:
-        assert all(len(one.option.help) > 5 for one in declared(options))
+        assert all(len(one.option.help) > 5 for one in option_specs(options))
 
 
 def test_words_that_another_room_gives_a_meaning_are_the_words_that_are_offered():
-    assert get_args(StressKind) == tuple(KINDS)
+    assert get_args(StressKind) == tuple(STRESS_SCALES)
     assert get_args(TextFilter) == tuple(FILTERS)
     assert get_args(Dtype) == tuple(DTYPES)
     assert get_args(TaskType) == tuple(COLUMNS)
@@ -171,10 +171,10 @@ class PeekOptions:
 def test_the_options_of_a_new_verb_are_its_flags():
     parser = ArgumentParser()
     add_options(parser, PeekOptions)
-    asked_for = chosen(parser.parse_args(["--name", "a"]), PeekOptions)
+    asked_for = option_values(parser.parse_args(["--name", "a"]), PeekOptions)
     assert PeekOptions(**asked_for) == PeekOptions(name="a")
     words = "--depth-limit 5 --share 0.5 --mode slow --strict --no-cache --name b".split()
-    made = PeekOptions(**chosen(parser.parse_args(words), PeekOptions))
+    made = PeekOptions(**option_values(parser.parse_args(words), PeekOptions))
     assert made == PeekOptions(depth_limit=5, share=0.5, mode="slow", strict=True, cache=False, name="b")
     for wrong in (["--name", "a", "--mode", "fast"], ["--name", "a", "--on-seen", "x"], []):
         with pytest.raises(SystemExit):
@@ -204,7 +204,7 @@ def test_an_option_without_help_is_refused():
         depth: int = 3
 
     with pytest.raises(TypeError, match="Bare.depth needs"):
-        declared(Bare)
+        option_specs(Bare)
 
 
 ASKED = [
@@ -221,15 +221,15 @@ def test_a_recorded_call_becomes_a_command_that_asks_for_the_same(verb, options)
     """What is asked, recorded, typed and parsed again is recorded the same."""
     model = ModelSpec("hub/m", dtype="float16", trust_remote_code=True)
     texts = TextOptions(data="texts.csv", column="body", limit=7)
-    data = None if verb == "eval" else {one.name: getattr(texts, one.name) for one in declared(TextOptions)}
-    record = json.loads(json.dumps(asked(verb, options, model=model, data=data)))
-    args = build_parser().parse_args([*command_words(record, model="?")[1:], "--out", "x"])
-    assert ModelSpec(args.model, **chosen(args, ModelSpec, but=["name"])) == model
-    assert verb == "eval" or TextOptions(**chosen(args, TextOptions)) == texts
-    typed = chosen(args, type(options))
+    data = None if verb == "eval" else {one.name: getattr(texts, one.name) for one in option_specs(TextOptions)}
+    record = json.loads(json.dumps(call_record(verb, options, model=model, data=data)))
+    args = build_parser().parse_args([*command_arguments(record, model="?")[1:], "--out", "x"])
+    assert ModelSpec(args.model, **option_values(args, ModelSpec, exclude=["name"])) == model
+    assert verb == "eval" or TextOptions(**option_values(args, TextOptions)) == texts
+    typed = option_values(args, type(options))
     if args.engine == "ray":
-        typed["engine"] = Cluster(**chosen(args, Cluster))
-    again = asked(verb, type(options)(**typed | {"out": options.out}), model=model, data=data)
+        typed["engine"] = Cluster(**option_values(args, Cluster))
+    again = call_record(verb, type(options)(**typed | {"out": options.out}), model=model, data=data)
     for name, value in again.items():
         assert as_words(value) == as_words(record[name]), name
 
@@ -248,36 +248,36 @@ def test_a_run_records_what_was_asked_without_secrets_or_texts(tiny_llama, tmp_p
     assert record == table.run["options"]
     assert (record["verb"], record["model"]["name"], record["rows"]) == ("scan", tiny_llama, "unit")
     assert (record["data"]["data"], record["data"]["limit"]) == (str(tmp_path / "t.txt"), 2)
-    assert {one.name for one in declared(ScanOptions)} - {"progress"} == set(record) - {"verb", "model", "data"}
+    assert {one.name for one in option_specs(ScanOptions)} - {"progress"} == set(record) - {"verb", "model", "data"}
     made = layerwise.LayerTable(found.scores, {**found.run, "environment": {}})
     words = ["scan", tiny_llama, "--data", str(tmp_path / "t.txt"), "--limit", "2", "--metrics", "curvature"]
     assert shlex.split(command(made, "again")) == ["layerwise", *words, "--rows", "unit", "--out", "again"]
-    secret = asked("scan", ScanOptions(out="s3://me:pass@bucket/run"), model="m")
+    secret = call_record("scan", ScanOptions(out="s3://me:pass@bucket/run"), model="m")
     assert secret["out"] == "s3://***@bucket/run"
-    listed = asked("eval", EvaluateOptions(tasks="STS", out="o", fit=["private text"]), model=object())
+    listed = call_record("eval", EvaluateOptions(tasks="STS", out="o", fit=["private text"]), model=object())
     assert listed["fit"] == {"in_memory": "list"} and listed["model"] is None
-    assert "--fit FIT" in " ".join(command_words(listed, model="m"))
+    assert "--fit FIT" in " ".join(command_arguments(listed, model="m"))
 
 
 def test_recipes_of_a_recorded_eval_are_named_in_its_command():
     options = EvaluateOptions(tasks="STS", out="o", recipes=[Recipe(1), Recipe(2, transform="center")], fit="f.txt")
-    record = asked("eval", options, model="m")
+    record = call_record("eval", options, model="m")
     assert record["recipes"][1]["transform"] == "center"
-    args = build_parser().parse_args(command_words(record, model="m")[1:])
+    args = build_parser().parse_args(command_arguments(record, model="m")[1:])
     assert (args.recipe, args.fit, args.tasks) == (["RECIPE1.json", "RECIPE2.json"], "f.txt", "STS")
 
 
 def test_the_command_of_a_folder_that_was_scored_twice_names_the_tasks_of_both_calls():
-    from layerwise.downstream.run import with_earlier
+    from layerwise.downstream.run import merge_earlier
 
     def of(task: str) -> layerwise.LayerTable:
-        record = asked("eval", EvaluateOptions(tasks=task, out="o", pooling="last"), model="m")
+        record = call_record("eval", EvaluateOptions(tasks=task, out="o", pooling="last"), model="m")
         run = {"kind": "eval", "tasks": {task: "hub"}, "failed": {}, "options": record}
         return layerwise.LayerTable(eval_table("m", tasks=[task]).scores, run)
 
-    joined = with_earlier(of("STS12"), of("STS13"))
+    joined = merge_earlier(of("STS12"), of("STS13"))
     assert shlex.split(command(joined, "o"))[3:] == ["--tasks", "STS13,STS12", "--pooling", "last", "--out", "o"]
-    assert with_earlier(of("STS12"), of("STS12")).run["options"]["tasks"] == "STS12"
+    assert merge_earlier(of("STS12"), of("STS12")).run["options"]["tasks"] == "STS12"
 
 
 def test_a_stress_test_records_its_own_options_at_every_level(tiny_llama):

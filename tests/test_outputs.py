@@ -21,8 +21,8 @@ from snapshots import SCAN, TEXTS, ours_in, put_decoys, snapshot, write_root
 import layerwise
 from layerwise.cli.main import main
 from layerwise.core.errors import InputError, RunError
-from layerwise.core.files import HOST, DiskFolder, write_atomically
-from layerwise.exporter.folder import folder_beside
+from layerwise.core.files import HOST_ID, DiskFolder, write_atomically
+from layerwise.exporter.folder import temporary_folder
 from layerwise.runs.claims import MARKER, claim
 
 # Single files: what is there is not replaced without a word
@@ -251,10 +251,10 @@ def test_what_a_killed_export_left_is_deleted_by_the_next_to_that_name(tiny_llam
     for name, owner in ((".out.mine", None), (".out.running", os.getpid()), (".other.left", None)):
         (tmp_path / name).mkdir()
         if owner:  # an export that another process is at
-            from layerwise.core.outputs import owner as this_process
+            from layerwise.core.outputs import current_process as this_process
 
             (tmp_path / name / "layerwise-export.json").write_text(json.dumps(this_process()))
-    with folder_beside(out):
+    with temporary_folder(out):
         pass
     assert {path.name for path in tmp_path.iterdir()} == {"out", ".out.mine", ".out.running", ".other.left"}
 
@@ -262,8 +262,8 @@ def test_what_a_killed_export_left_is_deleted_by_the_next_to_that_name(tiny_llam
 def test_half_written_files_of_ended_processes_are_deleted_in_marked_folders_only(tmp_path):
     ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True)
     names = {
-        f"prompts/.00000.parquet.{HOST}-{int(ended.stdout)}-0123abcd.layerwise": False,
-        f"prompts/.00000.parquet.{HOST}-{os.getpid()}-0123abcd.layerwise": True,
+        f"prompts/.00000.parquet.{HOST_ID}-{int(ended.stdout)}-0123abcd.layerwise": False,
+        f"prompts/.00000.parquet.{HOST_ID}-{os.getpid()}-0123abcd.layerwise": True,
         f"prompts/.00000.parquet.{'0' * 8}-{int(ended.stdout)}-0123abcd.layerwise": True,  # of another machine
         ".notes.layerwise": True,
         "prompts/.mine.0123abcd": True,

@@ -14,7 +14,7 @@ from layerwise.core.errors import RunError
 from layerwise.metrics.base import Metric
 from layerwise.metrics.code_hash import code_hash
 from layerwise.metrics.readings import mean_over_prompts
-from layerwise.metrics.scores import mean_of
+from layerwise.metrics.scores import mean_score
 
 
 def longest(tokens, mask):
@@ -26,7 +26,9 @@ def shortest(tokens, mask):
 
 
 def own(function, score=None):
-    return Metric("extreme_norm", "scale", "longer", mean_over_prompts("extreme", function), score or mean_of(), "own")
+    return Metric(
+        "extreme_norm", "scale", "longer", mean_over_prompts("extreme", function), score or mean_score(), "own"
+    )
 
 
 def test_a_metric_that_was_changed_under_its_name_does_not_go_on_with_the_old_numbers(tiny_llama, word_texts, tmp_path):

@@ -14,7 +14,7 @@ from layerwise.core.errors import InputError
 from layerwise.core.recipe import Recipe
 from layerwise.models.opening import open_network
 from layerwise.models.readouts import last_recipe
-from layerwise.selection.candidates import Scored, layer_candidates, run_trial, score_candidates
+from layerwise.selection.candidates import ScoredRecipe, compute_probe_vectors, layer_candidates, score_candidates
 from layerwise.selection.decision import decide, difference
 from layerwise.selection.labels import label_probe, logistic_accuracy
 from layerwise.selection.pick import Pick
@@ -22,13 +22,13 @@ from layerwise.selection.probes import (
     RIDGE,
     Probe,
     concordance,
-    own_probes,
     proxy_items,
     proxy_probes,
     reciprocal_ranks,
     ridge_accuracy,
+    user_text_probes,
 )
-from layerwise.selection.run import Rulebook, pick_recipe, rulebook
+from layerwise.selection.run import Rulebook, default_rulebook, pick_recipe
 
 RNG = np.random.default_rng(0)
 
@@ -93,15 +93,15 @@ def test_a_perfect_embedding_has_perfect_probes():
 
 def test_halves_and_views_find_each_other():
     texts = [f"{word} " * 14 for word in ("alpha", "beta", "gamma")] + ["too short"]
-    halves, views = own_probes(texts)
+    halves, views = user_text_probes(texts)
     assert len(halves.texts) == 6 and halves.texts[0] == " ".join(["alpha"] * 7)
     same = np.concatenate([np.eye(3), np.eye(3)])
     assert halves.score(same) == pytest.approx([1, 1, 1]) and views.texts[3:] == tuple(texts[:3])
-    assert own_probes(["too short"]) == []
+    assert user_text_probes(["too short"]) == []
 
 
 def scored(layer, values, transform="none", **more):
-    return Scored(Recipe(layer, transform=transform), {"p": np.array(values), **more})
+    return ScoredRecipe(Recipe(layer, transform=transform), {"p": np.array(values), **more})
 
 
 def test_the_last_layer_is_kept_unless_another_is_better_by_the_margin():
@@ -161,7 +161,7 @@ def test_probes_see_the_vectors_of_embed(tiny_llama, word_texts):
             return rows[:, 0]
 
     candidates = layer_candidates(network)
-    trial = run_trial(network, [c.readout for c in candidates], [Spy()], word_texts, max_length=32)
+    trial = compute_probe_vectors(network, [c.readout for c in candidates], [Spy()], word_texts, max_length=32)
     score_candidates(trial, candidates)
     expected = np.stack(layerwise.embed(network, word_texts[:6], layers="1", max_length=32).layer_1)
     assert seen[1] == pytest.approx(expected, abs=1e-6)
@@ -202,13 +202,16 @@ def test_labels_move_the_choice_only_by_more_than_their_error():
 
     def choice(one, other):
         """Labels say `one` of the lower layer and `other` of the last."""
-        scored = [Scored(low, {"pairs": even, "labels": one}), Scored(last, {"pairs": even, "labels": other})]
+        scored = [
+            ScoredRecipe(low, {"pairs": even, "labels": one}),
+            ScoredRecipe(last, {"pairs": even, "labels": other}),
+        ]
         return decide(scored, last, {"pairs": 1.0, "labels": 2.0}, margin=2.0).answer.recipe
 
     noise = RNG.normal(size=64)
     assert choice(np.full(64, 0.6), np.full(64, 0.5)) == low
     assert choice(0.505 + noise - noise.mean(), np.full(64, 0.5)) == last
-    both = [Scored(low, {"pairs": better, "labels": even}), Scored(last, {"pairs": even, "labels": better})]
+    both = [ScoredRecipe(low, {"pairs": better, "labels": even}), ScoredRecipe(last, {"pairs": even, "labels": better})]
     assert decide(both, last, {"pairs": 1.0}, margin=2.0).answer.recipe == low
     assert decide(both, last, {"pairs": 1.0, "labels": 2.0}, margin=2.0).answer.recipe == last
 
@@ -222,7 +225,7 @@ def test_what_is_chosen_is_used_in_its_deployed_form_and_the_last_layer_as_it_is
     weights, worse, better = {"p": 1.0, "labels": 1.0}, np.full(40, 0.2), np.full(40, 0.9)
     for of_last, of_low, of_beside, expected in [(worse, worse, better, 2), (worse, better, worse, 1),
                                                  (better, worse, worse, 0)]:  # fmt: skip
-        forms = [replace(s, units={**s.units, "labels": labels})
+        forms = [replace(s, units={**s.unit_scores, "labels": labels})
                  for s, labels in ((last, of_last), (low, of_low), (beside, of_beside))]  # fmt: skip
         found = decide(forms[:2], last.recipe, weights, deployed=lambda best, forms=forms: forms[2])
         assert found.answer is forms[expected], "labels judge every form"
@@ -237,10 +240,10 @@ def test_token_embeddings_stand_beside_a_layer_that_a_map_was_chosen_for(tiny_ll
 
     monkeypatch.setattr("layerwise.selection.run.proxy_probes", lambda: [Probe("deep", tuple(word_texts[:40]), score)])
     book = Rulebook("test", {"deep": 1}, ("none", "remove_top:1"), -1000, static=True)
-    found = pick_recipe(network, word_texts[:40], max_length=32, book=book)
+    found = pick_recipe(network, word_texts[:40], max_length=32, rulebook=book)
     assert found.recipe.layer > 0 and found.recipe.transform == "remove_top:1+static"
     assert any(f"{2 * network.width} numbers" in reason for reason in found.why)
-    plain = pick_recipe(network, word_texts[:40], max_length=32, book=book, static=False)
+    plain = pick_recipe(network, word_texts[:40], max_length=32, rulebook=book, static=False)
     assert plain.recipe == replace(found.recipe, transform="remove_top:1")
     assert plain.gain == found.gain, "the bundled probes do not judge token embeddings"
     network = open_network(tiny_llama)
@@ -257,16 +260,16 @@ def test_token_embeddings_stand_beside_a_layer_that_a_map_was_chosen_for(tiny_ll
     other = replace(found.fitted, model=replace(found.fitted.model, fingerprint="of other weights"))
     with pytest.raises(InputError, match="was fitted for .* with other weights, config or tokenizer"):
         layerwise.export(network, replace(found, fitted=other), tmp_path / "none")
-    alone = pick_recipe(network, word_texts[:40], max_length=32, book=book, layer_only=True)
+    alone = pick_recipe(network, word_texts[:40], max_length=32, rulebook=book, layer_only=True)
     assert alone.recipe.transform == "none"
 
 
 def test_pick_answers_and_its_answer_is_exported(tiny_llama, word_texts, tmp_path, capsys, monkeypatch):
-    bold = replace(rulebook(), margin=-1000)  # never keeps the last layer, which would not be exported
-    monkeypatch.setattr("layerwise.selection.run.rulebook", lambda: bold)
+    bold = replace(default_rulebook(), margin=-1000)  # never keeps the last layer, which would not be exported
+    monkeypatch.setattr("layerwise.selection.run.default_rulebook", lambda: bold)
     longer = [" ".join(word_texts[i : i + 3]) for i in range(len(word_texts) - 3)]
     found = layerwise.pick(tiny_llama, longer, max_length=32)
-    assert not found.keep_last and found.rule == rulebook().name and found.why
+    assert not found.keep_last and found.rule == default_rulebook().name and found.why
     assert f"use layer {found.recipe.layer} of 3" in repr(found)
     assert "<table>" in found._repr_html_() and "&lt;b&gt;" in replace(found, why=("<b>: x",))._repr_html_()
     found.save(tmp_path)

@@ -21,7 +21,7 @@ from layerwise.models.opening import open_network
 from layerwise.passes import layer_times
 from layerwise.passes.layer_times import relative_layer_times
 from layerwise.runs.identity import ModelRef
-from layerwise.selection.candidates import layer_candidates, run_trial, score_candidates
+from layerwise.selection.candidates import compute_probe_vectors, layer_candidates, score_candidates
 from layerwise.selection.decision import Gain, difference
 from layerwise.selection.labels import label_probe
 from layerwise.selection.pick import Pick, PickedLayer
@@ -87,12 +87,16 @@ def test_the_table_has_the_scores_of_every_layer_with_the_chosen_map(tiny_llama,
     probes = [Probe(name, tuple(texts[:20]), lambda rows, i=i: rows[:, i]) for i, name in enumerate(weights)]
     monkeypatch.setattr("layerwise.selection.run.proxy_probes", lambda: probes)
     for book, mapped in ((keeps_last(), False), (takes_best(), True)):
-        monkeypatch.setattr("layerwise.selection.run.rulebook", lambda book=book: replace(book, weights=weights))
+        monkeypatch.setattr(
+            "layerwise.selection.run.default_rulebook", lambda book=book: replace(book, weights=weights)
+        )
         found = layerwise.pick(network, texts, max_length=32)
         assert (found.recipe.transform != "none") == mapped != found.keep_last
         transform = found.recipe.transform.removesuffix("+static")
         candidates = [*layer_candidates(network, transforms=[transform]), found.last]
-        trial = run_trial(network, [c.readout for c in candidates], probes, texts if mapped else [], max_length=32)
+        trial = compute_probe_vectors(
+            network, [c.readout for c in candidates], probes, texts if mapped else [], max_length=32
+        )
         scored = score_candidates(trial, candidates)
         expected = scored if mapped else scored[:-1]
         assert [(row.layer, row.transform) for row in found.layers] == [
@@ -201,7 +205,7 @@ def test_keeping_the_last_layer_offers_no_export_but_a_faster_layer():
 
 def test_the_command_that_is_printed_last_makes_the_export(tiny_llama, texts, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("layerwise.selection.run.rulebook", takes_best)
+    monkeypatch.setattr("layerwise.selection.run.default_rulebook", takes_best)
     pd.DataFrame({"words": texts}).to_csv("my texts.csv", index=False)
     own = ["--data", "my texts.csv", "--column", "words", "--max-length", "32"]
     assert main(["pick", tiny_llama, *own, "--save", "my run"]) == 0
@@ -213,7 +217,7 @@ def test_the_command_that_is_printed_last_makes_the_export(tiny_llama, texts, tm
     capsys.readouterr()
     assert main(["pick", tiny_llama, *own]) == 0
     assert "next: add --save run to this command, then:" in capsys.readouterr().out
-    monkeypatch.setattr("layerwise.selection.run.rulebook", keeps_last)
+    monkeypatch.setattr("layerwise.selection.run.default_rulebook", keeps_last)
     assert main(["pick", tiny_llama, *own, "--layer-only"]) == 0
     printed = capsys.readouterr().out.splitlines()
     assert printed[-2] == f"next: keep using {tiny_llama} as it is; if speed matters more:"
@@ -244,14 +248,14 @@ def test_fast_where_nothing_is_alike_keeps_the_last_layer_and_says_so(tiny_llama
 
     probe = Probe("long", tuple(texts), score)
     monkeypatch.setattr("layerwise.selection.run.proxy_probes", lambda: [probe])
-    monkeypatch.setattr("layerwise.selection.run.rulebook", lambda: replace(keeps_last(), weights={"long": 1}))
+    monkeypatch.setattr("layerwise.selection.run.default_rulebook", lambda: replace(keeps_last(), weights={"long": 1}))
     found = layerwise.pick(tiny_llama, texts, prefer="fast", layer_only=True, max_length=32)
     assert found.keep_last and found.layers_alike == ()
     assert any("no lower layer scores the same within noise" in reason for reason in found.why)
 
 
 def test_fast_can_be_exported_and_explains_what_it_risks(tiny_llama, texts, tmp_path, monkeypatch):
-    monkeypatch.setattr("layerwise.selection.run.rulebook", keeps_last)
+    monkeypatch.setattr("layerwise.selection.run.default_rulebook", keeps_last)
     quality = layerwise.pick(tiny_llama, texts, layer_only=True, max_length=32)
     fast = layerwise.pick(tiny_llama, texts, layer_only=True, max_length=32, prefer="fast")
     assert quality.keep_last and quality.layers_alike, "random layers are alike on the bundled sentences"

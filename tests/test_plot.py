@@ -15,7 +15,7 @@ import layerwise
 from layerwise.cli.main import main
 from layerwise.core.errors import InputError, MissingExtra
 from layerwise.options.plot import FigureName
-from layerwise.reporter.content import content
+from layerwise.reporter.content import page_data
 from layerwise.reporter.figures import FIGURES, LINES, line_colours
 from layerwise.runs.folder import Run
 from layerwise.runs.table import LayerTable
@@ -159,7 +159,7 @@ def test_the_library_writes_the_file_and_replaces_one_only_with_overwrite(tmp_pa
 def test_figures_use_the_scale_of_the_page_and_a_far_ring_stands_at_the_edge():
     steep = LayerTable(tuple(replace(s, value=s.value * 1000**s.depth) for s in scan_table()), scan_table().run)
     for table in (steep, scan_table()):
-        line = content([Run.open(table)])["scan"][0]
+        line = page_data([Run.open(table)])["scan"][0]
         assert layerwise.plot(table).get_yscale() == ("log" if line["log"] else "linear")
     far = with_ring(scan_table(), 999.0)
     ax = layerwise.plot(far)

@@ -23,8 +23,8 @@ from layerwise.core.errors import InputError, ModelError, RunError
 from layerwise.core.files import open_folder
 from layerwise.downstream.data_root import write_task
 from layerwise.engines.ray import open_ray
-from layerwise.engines.ray_cluster import RAY_HABITS
-from layerwise.engines.shards import Checkpoint, threads
+from layerwise.engines.ray_cluster import RAY_ENVIRONMENT
+from layerwise.engines.shards import Checkpoint, torch_threads
 
 ray = pytest.importorskip("ray")
 
@@ -36,7 +36,7 @@ def nodes():
     """Two Ray nodes on loopback; the second can be lost and is put back."""
     from ray.cluster_utils import Cluster
 
-    os.environ |= RAY_HABITS | {"RAY_raylet_start_wait_time_s": "300"}  # a busy machine takes its time
+    os.environ |= RAY_ENVIRONMENT | {"RAY_raylet_start_wait_time_s": "300"}  # a busy machine takes its time
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
     cluster.add_node(num_cpus=2)
     ray.init(address=cluster.address, log_to_driver=False, logging_level="error")
@@ -183,7 +183,7 @@ def test_a_campaign_of_two_models_at_once_into_an_object_store_is_the_local_one(
     store = Store()
     told = {"models": [tiny_llama, tiny_bert], "data": {"demo": {"data": "demo", "limit": 30}}}
     told["settings"] = {"few": {"metrics": "prompt_entropy,dataset_entropy", "shard_size": 10}}
-    with threads(1):
+    with torch_threads(1):
         here = layerwise.campaign(Campaign.parse(told | {"out": str(tmp_path)}, "here"))
     there = layerwise.campaign(Campaign.parse(told | {"out": store.url("two"), "engine": {"workers": 2}}, "there"))
     pd.testing.assert_frame_equal(here.to_pandas(), there.to_pandas(), check_exact=True)

@@ -113,7 +113,7 @@ def test_errors_of_the_store_are_waited_out(store):
 
 
 def test_a_store_that_keeps_failing_is_given_up_after_a_few_tries(monkeypatch):
-    monkeypatch.setattr(remote, "SECONDS_BETWEEN_TRIES", (0, 0))
+    monkeypatch.setattr(remote, "RETRY_DELAYS", (0, 0))
     answers = [OSError("503"), OSError("503"), "here"]
 
     def attempt():

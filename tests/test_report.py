@@ -20,15 +20,15 @@ from layerwise.core.errors import InputError, RunError
 from layerwise.engines.local import local_processes
 from layerwise.inputs.text import open_texts
 from layerwise.metrics.readings import mean_over_prompts
-from layerwise.metrics.scores import mean_of
-from layerwise.options.record import flag_words
+from layerwise.metrics.scores import mean_score
+from layerwise.options.record import flag_arguments
 from layerwise.options.texts import TextOptions
 from layerwise.reporter.captions import captions
-from layerwise.reporter.content import content, run_labels
+from layerwise.reporter.content import page_data, run_labels
 from layerwise.reporter.drawing import axis_label
 from layerwise.reporter.markup import safe_json
 from layerwise.reporter.overview import best_and_last
-from layerwise.reporter.palette import DIVERGING, LINES, LINES_ON_DARK, RAMP, along
+from layerwise.reporter.palette import DIVERGING, LINES, LINES_ON_DARK, RAMP, ramp_colour
 from layerwise.reporter.pick_card import pick_card, pick_cards
 from layerwise.reporter.provenance import command, pick_command
 from layerwise.reporter.scales import is_log, place_of_ring
@@ -115,14 +115,14 @@ def test_keeping_the_last_layer_is_an_answer(tmp_path):
 
 
 def test_curves_carry_intervals_the_normed_last_layer_and_the_depth():
-    line = content([Run.open(scan_table(depth=5))])["scan"][0]
+    line = page_data([Run.open(scan_table(depth=5))])["scan"][0]
     assert line["layers"] == [0, 1, 2, 3, 4, 5] and line["depth"] == 5
     assert line["low"][0] == pytest.approx(line["value"][0] - 0.1, abs=1e-4)
     assert line["normed"]["layer"] == 5
 
 
 def test_stress_runs_keep_condition_and_level():
-    shown = content([Run.open(stress_table())])
+    shown = page_data([Run.open(stress_table())])
     assert [line["level"] for line in shown["stress"]] == [0.0, 0.5, 1.0] and not shown["scan"]
 
 
@@ -134,7 +134,7 @@ def test_best_and_last_are_means_over_tasks_and_the_last_is_the_normed_one():
     both = LayerTable(eval_table(depth=3).scores + mapped, eval_table(depth=3).run)
     (again, mean), end = best_and_last(both)
     assert (again, mean.value, end.value) == (layer, best.value, last.value), "a linear map is another recipe"
-    tokens = {line["tokens"] for line in content([Run.open(both)])["eval"]}
+    tokens = {line["tokens"] for line in page_data([Run.open(both)])["eval"]}
     assert {t.partition(" + ")[2] for t in tokens} == {"", "whiten"}
 
 
@@ -179,7 +179,7 @@ def test_the_options_of_a_source_open_it_again(tmp_path):
     count = lambda text: {"input_ids": text.split()}  # noqa: E731
     source = open_texts(tmp_path / "t.txt", only="wikitext", min_tokens=2, tokenizer=count, limit=9, sample=5)
     typed = ["--data", str(tmp_path / "t.txt"), "--only", "wikitext", "--min-tokens", "2", "--limit", "9"]
-    assert flag_words(TextOptions, source.options) == [*typed, "--sample", "5"]
+    assert flag_arguments(TextOptions, source.options) == [*typed, "--sample", "5"]
     assert open_texts(["a"]).options == {}, "nothing opens a list again"
 
 
@@ -205,9 +205,13 @@ def test_lines_stand_out_from_the_ground_and_ramps_grow_evenly():
         for colour in colours:
             light, dark = sorted([luminance(colour), luminance(ground)], reverse=True)
             assert (light + 0.05) / (dark + 0.05) >= 3, colour  # WCAG's bar for graphics
-    steps = [luminance(along(RAMP, i / 20)) for i in range(21)]
+    steps = [luminance(ramp_colour(RAMP, i / 20)) for i in range(21)]
     assert all(a > b for a, b in zip(steps, steps[1:], strict=False))
-    assert along(DIVERGING, 0.5) == DIVERGING[2] and along(RAMP, 0) == RAMP[0] and along(RAMP, 2) == RAMP[-1]
+    assert (
+        ramp_colour(DIVERGING, 0.5) == DIVERGING[2]
+        and ramp_colour(RAMP, 0) == RAMP[0]
+        and ramp_colour(RAMP, 2) == RAMP[-1]
+    )
 
 
 def test_the_commands_of_a_page_make_it_again(tiny_llama, tmp_path, monkeypatch):
@@ -302,7 +306,7 @@ def own_metric(name="my_metric"):
         perspective="scale",
         larger_means="larger numbers <of mine>",
         reading=mean_over_prompts(name, size),
-        score=mean_of(),
+        score=mean_score(),
         cite="",
         unit="bananas",
     )
@@ -312,7 +316,7 @@ def test_a_metric_of_ones_own_keeps_its_caption(tiny_llama, tmp_path):
     layerwise.scan(tiny_llama, TEXTS, metrics=[own_metric(), "curvature"], out=tmp_path / "run")
     run = Run.open(tmp_path / "run")
     assert list(run.table.run["metrics"]) == ["my_metric"], "the catalog need not be recorded"
-    found = content([run])["metrics"]
+    found = page_data([run])["metrics"]
     assert found["my_metric"] == {"unit": "bananas", "larger": "larger numbers <of mine>"}
     assert found["curvature"]["unit"] == "radians"
     joined = LayerTable.join([LayerTable.join([run.table])])
@@ -345,8 +349,8 @@ def with_ring(table, value):
 
 def test_the_page_marks_the_scale_of_each_picture_and_scores_are_linear():
     steep = LayerTable(tuple(replace(s, value=s.value * 1000**s.depth) for s in scan_table()), scan_table().run)
-    lines = content([Run.open(steep), Run.open(scan_table("flat"))])["scan"]
+    lines = page_data([Run.open(steep), Run.open(scan_table("flat"))])["scan"]
     assert {line["log"] for line in lines} == {True}, "all lines of a picture share its scale"
-    assert not any(line["log"] for line in content([Run.open(scan_table())])["scan"])
-    assert content([Run.open(with_ring(scan_table(), 999.0))])["scan"][0]["normed"]["edge"] == "above"
-    assert "log" not in content([Run.open(eval_table())])["eval"][0]
+    assert not any(line["log"] for line in page_data([Run.open(scan_table())])["scan"])
+    assert page_data([Run.open(with_ring(scan_table(), 999.0))])["scan"][0]["normed"]["edge"] == "above"
+    assert "log" not in page_data([Run.open(eval_table())])["eval"][0]

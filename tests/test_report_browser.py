@@ -10,7 +10,7 @@ from runs import eval_table, scan_table, stress_table
 from test_report import PICK, TRADEOFF, with_ring
 
 import layerwise
-from layerwise.api.report import correlated_pairs
+from layerwise.api.report import scan_eval_correlations
 from layerwise.reporter.page import page as page_of
 from layerwise.runs.folder import Run
 from layerwise.runs.table import LayerTable
@@ -81,7 +81,7 @@ def open_page(chromium, tmp_path):
 def everything(first="alpha", second="beta"):
     runs = [Run.open(scan_table(first)), Run.open(scan_table(second, depth=8)), Run.open(stress_table(first))]
     runs.append(Run(eval_table(first), records={"pick.json": PICK, "tradeoff.json": TRADEOFF}))
-    return page_of(runs, correlated=list(correlated_pairs(runs)), comparison_text="what changed")
+    return page_of(runs, correlated=list(scan_eval_correlations(runs)), comparison_text="what changed")
 
 
 def overflow(opened):
@@ -260,7 +260,7 @@ def test_correlations_of_several_poolings_and_maps_are_chosen_by_a_menu(open_pag
     scores = eval_table("m", depth=8)
     more = [replace(s, transform="whiten") for s in scores] + [replace(s, pooling="last") for s in scores]
     runs = [Run.open(scan_table("m", depth=8)), Run(LayerTable((*scores.scores, *more), scores.run))]
-    opened = open_page(page_of(runs, correlated=list(correlated_pairs(runs))))
+    opened = open_page(page_of(runs, correlated=list(scan_eval_correlations(runs))))
     see_all(opened)
     section = opened.locator("#correlation")
     assert "description without a p-value" in section.inner_text() and "circular" not in section.inner_text()

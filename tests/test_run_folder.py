@@ -10,10 +10,10 @@ from runs import eval_table, scan_table
 from layerwise.core.errors import InputError, RunError
 from layerwise.exporter.tradeoff import mean_scores
 from layerwise.reporter.content import run_labels
-from layerwise.runs.folder import Run, is_run, prompts_file, shards_in, state_file
-from layerwise.runs.identity import DataRef, ModelRef, data_fingerprint, one_model
-from layerwise.runs.keys import CONTENTS, StateKey
-from layerwise.runs.records import PICK, PLAN, RUN, TRADEOFF, NewerVersion
+from layerwise.runs.folder import Run, is_run, prompts_file, shard_count, state_file
+from layerwise.runs.identity import DataRef, ModelRef, data_fingerprint, same_model
+from layerwise.runs.keys import CONTENT_DIGESTS, StateKey
+from layerwise.runs.records import PICK, PLAN, RUN, TRADEOFF, NewerVersionError
 from layerwise.runs.scores import LayerScore
 from layerwise.runs.table import LayerTable
 from layerwise.selection.pick import Pick
@@ -44,7 +44,7 @@ def test_a_record_says_its_version_and_a_newer_one_is_refused_by_name(schema):
     data = schema.dump({})
     assert json.loads(data) == {"schema_version": schema.version} and schema.parse(data, "x") == {}
     newer = json.dumps({"schema_version": schema.version + 1}).encode()
-    with pytest.raises(NewerVersion, match=f"here/{schema.file} was written by a newer layerwise"):
+    with pytest.raises(NewerVersionError, match=f"here/{schema.file} was written by a newer layerwise"):
         schema.parse(newer, f"here/{schema.file}")
     for wrong in ("2", 0, True, None):
         with pytest.raises(RunError, match="is damaged"):
@@ -65,7 +65,7 @@ def test_a_run_is_opened_from_a_folder_a_table_or_a_run(tmp_path):
         run = Run.open(given)
         assert is_run(given) and len(run.table) == len(table) and run.kind == "scan"
         assert run.table.model == table.model and run.pick == {} and run.tradeoff == {}
-        assert run.place == ("a table in memory" if given is table else str(tmp_path))
+        assert run.location == ("a table in memory" if given is table else str(tmp_path))
     assert not is_run(tmp_path / "nothing") and not is_run("org/model") and not is_run(None)
     with pytest.raises(RunError, match="keeps no numbers of single prompts"):
         Run.open(table).prompts()
@@ -76,11 +76,11 @@ def test_a_table_of_several_models_or_revisions_is_taken_apart():
     one, two = scan_table("a"), scan_table("b")
     later = LayerTable(tuple(replace(row, revision="v2") for row in one), one.run)
     run = Run(LayerTable.join([one, two, later]))
-    parts = run.each_model()
+    parts = run.split_by_model()
     assert [(part.table.scores[0].model, part.table.scores[0].revision) for part in parts] == [
         ("a", "main"), ("b", "main"), ("a", "v2")]  # fmt: skip
     assert sum(len(part.table) for part in parts) == len(run.table) and parts[1].table.model == two.model
-    assert Run(one).each_model() == [Run(one)]
+    assert Run(one).split_by_model() == [Run(one)]
     assert run.table.model is None and len(run.table.models) == 3
     with pytest.raises(RunError, match=r"runs of 2 models \(a, b\)"):
         run.table.require_model()
@@ -89,7 +89,7 @@ def test_a_table_of_several_models_or_revisions_is_taken_apart():
 def test_runs_of_one_model_joined_are_still_of_that_model():
     one = scan_table("a")
     assert LayerTable.join([one, one]).model == one.model
-    assert LayerTable(one.scores).model is None and not one_model(None, one.model)
+    assert LayerTable(one.scores).model is None and not same_model(None, one.model)
 
 
 def test_curves_of_two_data_sets_or_settings_are_not_drawn_as_one():
@@ -105,9 +105,11 @@ def test_curves_of_two_data_sets_or_settings_are_not_drawn_as_one():
 
 
 def test_names_of_files_and_keys_are_read_as_they_are_written():
-    assert shards_in(state_file(12)) == 12 and prompts_file(3) == "prompts/00003.parquet"
+    assert shard_count(state_file(12)) == 12 and prompts_file(3) == "prompts/00003.parquet"
     key = StateKey(7, "raw", "no_first", "mean", "own@metric#1a|b")
-    assert StateKey.parse(str(key)) == key and StateKey.parse(CONTENTS) is None and StateKey.parse("facts") is None
+    assert (
+        StateKey.parse(str(key)) == key and StateKey.parse(CONTENT_DIGESTS) is None and StateKey.parse("facts") is None
+    )
 
 
 def test_references_know_their_own_kind_only():
@@ -126,7 +128,7 @@ def test_a_model_that_was_retrained_under_its_name_is_another_one():
     one = LayerTable(tuple(replace(row, model_hash="files-1") for row in scan_table("a")), scan_table("a").run)
     two = LayerTable(tuple(replace(row, model_hash="files-2") for row in one), one.run)
     both = LayerTable.join([one, two])
-    assert len(Run(both).each_model()) == 2 and len(set(run_labels(Run(both).each_model()))) == 2
+    assert len(Run(both).split_by_model()) == 2 and len(set(run_labels(Run(both).split_by_model()))) == 2
     with pytest.raises(InputError, match="contains runs of 2 models"):
         compare_runs([both, one])
     with pytest.raises(InputError, match="expected the table of one model"):

@@ -20,8 +20,8 @@ from layerwise.core.recipe import Readout
 from layerwise.inputs.source import Example
 from layerwise.metrics.base import Metric
 from layerwise.metrics.readings import mean_over_prompts
-from layerwise.metrics.scores import mean_of
-from layerwise.models.load import ModelSpec, as_network, load_network
+from layerwise.metrics.scores import mean_score
+from layerwise.models.load import ModelSpec, build_network, load_network
 from layerwise.passes.vectors import pooled_vectors
 from layerwise.runs.table import LayerTable
 from layerwise.sweep import worker
@@ -49,11 +49,11 @@ def identical(one, other):
 def test_every_layer_has_every_metric_and_the_last_one_also_normed(tiny_llama, word_texts):
     table = layerwise.scan(tiny_llama, word_texts).to_pandas()
     raw = table[table.norm == "raw"]
-    assert sorted(raw.layer.unique()) == list(range(DEPTH + 1))
-    assert set(table[table.norm == "normed"].layer) == {DEPTH}
+    assert sorted(raw.on_layer.unique()) == list(range(DEPTH + 1))
+    assert set(table[table.norm == "normed"].on_layer) == {DEPTH}
     assert raw.groupby("layer").metric.nunique().eq(10).all()
     assert table.value.notna().all() and (table.n == len(word_texts)).all()
-    assert raw[raw.layer == 1].depth.unique() == pytest.approx(1 / DEPTH)
+    assert raw[raw.on_layer == 1].depth.unique() == pytest.approx(1 / DEPTH)
 
 
 def test_scan_is_the_functions_applied_to_the_hidden_states_of_each_text_alone(tiny_llama, word_texts):
@@ -152,7 +152,7 @@ def test_a_folder_of_another_scan_is_refused_and_the_difference_named(tiny_llama
 def test_a_batch_that_does_not_fit_is_halved_and_counted_once(tiny_llama, word_texts, monkeypatch):
     """No device here runs out of memory on demand, so the consumer pretends to, half way through the layers."""
     whole = layerwise.scan(tiny_llama, word_texts)
-    layer = worker.ReadingConsumer.layer
+    layer = worker.ReadingConsumer.on_layer
     failures = []
 
     def tight(self, number, hidden, batch):
@@ -248,10 +248,10 @@ def test_all_problems_of_a_call_are_told_at_once(tiny_bert, word_texts):
 def test_a_users_own_metric_is_scanned_like_the_others(tiny_llama, word_texts):
     longest = Metric(
         "longest_token", "scale", "a longer longest token",
-        mean_over_prompts("longest_token", lambda t, m: (t.norm(dim=-1) * m).amax(dim=-1)), mean_of(), "this test",
+        mean_over_prompts("longest_token", lambda t, m: (t.norm(dim=-1) * m).amax(dim=-1)), mean_score(), "this test",
     )  # fmt: skip
     table = layerwise.scan(tiny_llama, word_texts, metrics=[longest, "mean_norm"])
-    by = {(s.metric, s.layer): s.value for s in table.where(norm="raw")}
+    by = {(s.metric, s.on_layer): s.value for s in table.where(norm="raw")}
     assert all(by["longest_token", k] > by["mean_norm", k] for k in range(DEPTH + 1))
 
 
@@ -333,7 +333,7 @@ def test_fingerprints_tell_models_apart(tiny_llama):
     used = load_network(ModelSpec(tiny_llama))
     used.tokenizer("w1 w2 w3", truncation=True, max_length=2)
     assert used.fingerprint() == before, "what was done with a tokenizer before does not count"
-    other = as_network(make_model("llama"), make_tokenizer(), "x")
+    other = build_network(make_model("llama"), make_tokenizer(), "x")
     other.tokenizer.add_tokens(["new"])
     assert other.fingerprint() != before
 
@@ -375,7 +375,7 @@ def test_prompt_level_values_are_kept_and_average_to_the_score(tiny_llama, word_
     means = prompts.groupby(keys).value.mean()
     for s in table:
         if s.metric in PROMPT_LEVEL:
-            assert means[s.layer, s.norm, s.tokens, s.rows, s.metric] == pytest.approx(s.value, rel=1e-9)
+            assert means[s.on_layer, s.norm, s.tokens, s.rows, s.metric] == pytest.approx(s.value, rel=1e-9)
     layerwise.scan(tiny_llama, word_texts, out=tmp_path / "none", keep_prompts="none")
     assert not (tmp_path / "none" / "prompts").exists()
 

@@ -11,13 +11,13 @@ from families import DEPTH
 import layerwise
 from layerwise import functional as F
 from layerwise.core.errors import InputError, RunError
-from layerwise.inputs.perturbations.stress import KINDS, Stress
+from layerwise.inputs.perturbations.stress import STRESS_SCALES, Stress
 from layerwise.inputs.perturbations.text import make_view
-from layerwise.inputs.perturbations.tokens import Vocabulary, stressed
+from layerwise.inputs.perturbations.tokens import Vocabulary, apply_stress
 from layerwise.inputs.source import hash_id
 from layerwise.inputs.text import demo_texts, open_texts
 from layerwise.metrics.intervals import group_jackknife, interval
-from layerwise.sweep.paired import difference_of_pairs
+from layerwise.sweep.paired import paired_difference
 
 VIEWED = "infonce,dime,lidar"
 KEYS = ["layer", "norm", "tokens", "pooling", "rows", "metric"]
@@ -137,37 +137,37 @@ def test_two_layers_are_told_apart_prompt_by_prompt(tiny_llama, texts, tmp_path)
     with pytest.raises(RunError, match="no finished run"):
         layerwise.difference(tmp_path / "prompts", "curvature", 0, 1)
     with pytest.raises(InputError, match="at least 2"):
-        difference_of_pairs(np.array([1.0]))
+        paired_difference(np.array([1.0]))
 
 
 VOCABULARY = Vocabulary(97, frozenset({0, 1, 2}))
 IDS = (1, *range(10, 30), 2)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if KINDS[kind].of == "share"])
+@pytest.mark.parametrize("kind", [kind for kind in STRESS_SCALES if STRESS_SCALES[kind].of == "share"])
 def test_a_share_of_the_tokens_is_replaced_and_special_ones_stay(kind):
-    changed = lambda level: stressed(IDS, kind, level, VOCABULARY, 0, "id")  # noqa: E731
+    changed = lambda level: apply_stress(IDS, kind, level, VOCABULARY, 0, "id")  # noqa: E731
     assert changed(0.0) == IDS
     for level in (0.25, 1.0):
         assert changed(level)[0] == 1 and changed(level)[-1] == 2 and len(changed(level)) == len(IDS)
         assert not {0, 1, 2} & set(changed(level)[1:-1])
     touched = [{i for i, (a, b) in enumerate(zip(IDS, changed(p), strict=True)) if a != b} for p in (0.25, 0.5, 1.0)]
     assert touched[0] < touched[1] <= touched[2], "a higher level touches the same places and more"
-    many = [stressed(IDS, kind, 0.25, VOCABULARY, 0, str(i)) for i in range(300)]
+    many = [apply_stress(IDS, kind, 0.25, VOCABULARY, 0, str(i)) for i in range(300)]
     share = np.mean([[a != b for a, b in zip(IDS[1:-1], ids[1:-1], strict=True)] for ids in many])
     assert share == pytest.approx(0.25 * (0.95 if kind != "random" else 1), abs=0.03)
 
 
 def test_the_two_readings_of_repetition():
-    one = stressed(IDS, "repeat_one", 1.0, VOCABULARY, 0, "id")[1:-1]
-    any_ = stressed(IDS, "repeat_any", 1.0, VOCABULARY, 0, "id")[1:-1]
+    one = apply_stress(IDS, "repeat_one", 1.0, VOCABULARY, 0, "id")[1:-1]
+    any_ = apply_stress(IDS, "repeat_any", 1.0, VOCABULARY, 0, "id")[1:-1]
     assert len(set(one)) == 1 and set(one) < set(IDS)
     assert len(set(any_)) > 5 and set(any_) <= set(IDS)
 
 
 def test_lengths():
-    assert stressed(IDS, "length", 7, VOCABULARY, 0, "id") == IDS[:7]
-    drawn = stressed(IDS, "random_length", 50, VOCABULARY, 0, "id")
+    assert apply_stress(IDS, "length", 7, VOCABULARY, 0, "id") == IDS[:7]
+    drawn = apply_stress(IDS, "random_length", 50, VOCABULARY, 0, "id")
     assert len(drawn) == 50 and drawn[0] == 1 and len(set(drawn)) > 20
     for kind, level in (("random", 1.5), ("length", 1), ("length", 2.5), ("nothing", 1)):
         with pytest.raises(InputError):

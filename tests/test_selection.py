@@ -12,7 +12,7 @@ from layerwise.core.errors import InputError
 from layerwise.runs.scores import LayerScore
 from layerwise.runs.table import LayerTable
 from layerwise.selection.audit import audit, audit_fitted, fit_ranker
-from layerwise.selection.cases import Case, cases_from_frames, cases_from_runs, curves_of
+from layerwise.selection.cases import Case, cases_from_frames, cases_from_runs, metric_curves
 from layerwise.selection.rules import Ranker, parse_rule, ranks
 
 NAN = math.nan
@@ -109,7 +109,7 @@ def rows(metric, values, normed, **more):
 
 def test_curves_of_a_table_end_with_the_normed_layer():
     table = LayerTable((*rows("dime", [1.0, 2.0, 3.0], 9.0), *rows("STS", [5.0, 6.0, 7.0], 8.0)))
-    assert curves_of(table) == {"dime": (1.0, 2.0, 9.0), "STS": (5.0, 6.0, 8.0)}
+    assert metric_curves(table) == {"dime": (1.0, 2.0, 9.0), "STS": (5.0, 6.0, 8.0)}
     scan = LayerTable(tuple(rows("dime", [1.0, 2.0, 3.0], 9.0)))
     scores = LayerTable(tuple(rows("STS", [5.0, 9.0, 7.0], 8.0)))
     (case,) = cases_from_runs([("f", scores, [scan])])

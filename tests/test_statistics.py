@@ -17,10 +17,10 @@ from layerwise.core.errors import InputError
 from layerwise.downstream.curves import correlation, surrogates
 from layerwise.metrics.base import Metric
 from layerwise.metrics.catalog import CATALOG
-from layerwise.metrics.intervals import TOO_NARROW, influences, interval, jackknife
-from layerwise.metrics.leave_one_out import entropy_without, rank_without, without_rows
+from layerwise.metrics.intervals import TOO_NARROW, compute_influences, interval, jackknife
+from layerwise.metrics.leave_one_out import entropy_leave_one_out, leave_one_out, rank_leave_one_out
 from layerwise.metrics.readings import mean_over_prompts, pooled_rows
-from layerwise.metrics.scores import mean_of, of_spectrum
+from layerwise.metrics.scores import mean_score, spectrum_score
 from layerwise.ops.spectrum import effective_rank, matrix_entropy
 from layerwise.runs.scores import LayerScore
 from layerwise.runs.table import LayerTable
@@ -34,7 +34,7 @@ METRICS = {metric.name: metric for metric in CATALOG}
 def longest(name: str, reading: str) -> Metric:
     """The longest token of a prompt, kept under a reading's name of the user's choice."""
     function = mean_over_prompts(reading, lambda t, m: (t.norm(dim=-1) * m).amax(dim=-1))
-    return Metric(name, "scale", "a longer longest token", function, mean_of(), "this test")
+    return Metric(name, "scale", "a longer longest token", function, mean_score(), "this test")
 
 
 def values(table, metric):
@@ -55,7 +55,7 @@ def test_two_own_metrics_with_readings_of_one_name_are_kept_apart(tiny_llama, wo
     def shortest(t, m):
         return t.norm(dim=-1).masked_fill(~m, math.inf).amin(dim=-1)
 
-    short = Metric("short", "scale", "longer", mean_over_prompts("token", shortest), mean_of(), "this test")
+    short = Metric("short", "scale", "longer", mean_over_prompts("token", shortest), mean_score(), "this test")
     table = layerwise.scan(tiny_llama, word_texts, metrics=[longest("long", "token"), short])
     assert all(a > b for a, b in zip(values(table, "long"), values(table, "short"), strict=True))
 
@@ -71,7 +71,7 @@ def test_prompt_values_of_an_own_metric_stand_under_its_own_name(tiny_llama, wor
 
 
 def test_built_in_readings_keep_their_keys_and_are_shared():
-    mine = Metric("mine", "geometry", "more", pooled_rows, of_spectrum(lambda v: v.sum()), "this test")
+    mine = Metric("mine", "geometry", "more", pooled_rows, spectrum_score(lambda v: v.sum()), "this test")
     plan = ScanPlan((*CATALOG, mine), (4,), depth=4, has_norm=False)
     keys = {m.key(reading) for m in plan.measurements(4) for reading in m.readings}
     names = ["curvature/raw", "mean_norm/raw", "prompt_entropy/raw"]
@@ -219,11 +219,11 @@ def test_every_case_of_the_coverage_study_runs(number):
 
 
 def test_intervals_reach_farther_on_the_side_of_the_long_tail():
-    low, high = interval(3.0, 0.5, 50, lopsided=0.1)
+    low, high = interval(3.0, 0.5, 50, skewness_term=0.1)
     plain = interval(3.0, 0.5, 50)
     assert plain[0] < low < 3.0 and high > plain[1]
-    assert interval(3.0, 0.5, 50, lopsided=-0.1) == pytest.approx((6 - high, 6 - low))
-    assert interval(3.0, 0.5, 50, lopsided=1e-5) == pytest.approx(plain, rel=1e-3)
+    assert interval(3.0, 0.5, 50, skewness_term=-0.1) == pytest.approx((6 - high, 6 - low))
+    assert interval(3.0, 0.5, 50, skewness_term=1e-5) == pytest.approx(plain, rel=1e-3)
 
 
 def test_the_jackknife_of_a_mean_is_its_standard_error_and_skewness():
@@ -242,12 +242,12 @@ def test_scores_without_each_row_are_those_of_the_other_rows(n, width, rows):
     z[0] = z[1]  # two rows alike
     sample = RowSample(width)
     sample.update(torch.arange(n), z)
-    found = without_rows(influences(sample, rows))
+    found = leave_one_out(compute_influences(sample, rows))
     others = [torch.cat([z[:i, 0], z[i + 1 :, 0]]) for i in range(n)]
     entropies = torch.stack([matrix_entropy(other, rows=rows) for other in others])
     ranks = torch.stack([effective_rank(other, rows=rows) for other in others])
-    assert torch.allclose(entropy_without(found), entropies, atol=1e-5)
-    assert torch.allclose(rank_without(found), ranks, rtol=1e-4)
+    assert torch.allclose(entropy_leave_one_out(found), entropies, atol=1e-5)
+    assert torch.allclose(rank_leave_one_out(found), ranks, rtol=1e-4)
 
 
 def test_rows_that_are_all_zero_or_alone_have_no_interval():
@@ -255,7 +255,7 @@ def test_rows_that_are_all_zero_or_alone_have_no_interval():
         sample = RowSample(3)
         sample.update(torch.arange(len(kept)), kept.double())
         for metric in ("dataset_entropy", "effective_rank", "participation"):
-            error = METRICS[metric].spread.error(METRICS[metric].spread.finish(sample, "raw")).error
+            error = METRICS[metric].interval_source.error(METRICS[metric].interval_source.finish(sample, "raw")).error
             assert not error > 0
 
 
@@ -264,6 +264,6 @@ def test_an_interval_that_simulations_found_too_narrow_says_so_in_its_row():
     skew[7] *= 100
     sample.update(torch.arange(60), skew)
     for metric, noted in (("top_share", True), ("participation", True), ("effective_rank", False)):
-        spread = METRICS[metric].spread
+        spread = METRICS[metric].interval_source
         assert (TOO_NARROW in spread.doubt(spread.finish(sample, "raw"))) == noted
         assert spread.doubt(spread.finish(sample, "unit")) == ""

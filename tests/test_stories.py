@@ -9,7 +9,7 @@ from runs import eval_table, scan_table
 
 import layerwise
 from layerwise.inputs import text_processor
-from layerwise.inputs.perturbations.base import perturbed
+from layerwise.inputs.perturbations.base import perturb
 
 
 def steepest(metric):
@@ -46,7 +46,7 @@ def test_a_view_is_one_function(tiny_llama, word_texts, monkeypatch):
     def reversed_words(given, random, amount):
         return " ".join(reversed(given.split()))
 
-    assert perturbed("a b", reversed_words, 0.3, seed=0, example_id="x", name=1) == "b a"
+    assert perturb("a b", reversed_words, 0.3, seed=0, example_id="x", name=1) == "b a"
     usual = layerwise.scan(tiny_llama, word_texts, metrics="infonce")
     monkeypatch.setattr(text_processor, "perturb_text", reversed_words)
     other = layerwise.scan(tiny_llama, word_texts, metrics="infonce")

@@ -11,7 +11,7 @@ from layerwise.api.evaluate import plan_evaluation
 from layerwise.cli.main import main
 from layerwise.core.errors import InputError
 from layerwise.core.recipe import Readout, Recipe
-from layerwise.models.layers import choose_layers, layer_at
+from layerwise.models.layers import choose_layers, layer_at_depth
 from layerwise.runs.table import LayerTable
 
 TEXTS = ["w1 w2 w3", "w4 w5 w6 w7", "w8 w9"]
@@ -254,11 +254,11 @@ def test_layers_may_come_as_arrays_and_numpy_numbers():
 
 def test_a_tie_of_depths_goes_to_the_shallower_layer_though_floats_round_up():
     """7 % of 50 layers is 3.5; in floats 0.07 * 50 is a little more."""
-    assert layer_at(0.07, 50) == 3
+    assert layer_at_depth(0.07, 50) == 3
     for percent in range(101):
         for depth in (5, 12, 30, 50, 97):
             exact, left = divmod(percent * depth, 100)
-            assert layer_at(percent / 100, depth) == exact + (left > 50)
+            assert layer_at_depth(percent / 100, depth) == exact + (left > 50)
 
 
 @pytest.mark.parametrize("word", ["min:curvatur", "ranks:min:curvature+max:prompt_entrop", "max:dime"])

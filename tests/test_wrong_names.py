@@ -7,11 +7,11 @@ from types import SimpleNamespace
 import pytest
 from runs import eval_table, scan_table
 
-from layerwise.api.export import scores_of
+from layerwise.api.export import recipe_scores
 from layerwise.core.errors import InputError
 from layerwise.core.recipe import Recipe
 from layerwise.downstream.correlate import correlations
-from layerwise.downstream.run import earlier_table
+from layerwise.downstream.run import load_earlier_table
 from layerwise.models.load import ModelSpec, load_network
 from layerwise.models.shipped import Head, Shipped
 from layerwise.runs.identity import ModelRef
@@ -28,9 +28,9 @@ def test_scores_of_a_map_that_was_fitted_on_other_texts_stay_out_of_the_card():
     table = eval_table("m")
     mapped = {"transform": "center", "max_length": 64, "fit": "one"}
     scored = LayerTable(tuple(replace(row, **mapped) for row in table), table.run)
-    assert {row.layer for row in scores_of(scored, fitted("one"))} == {2}
+    assert {row.layer for row in recipe_scores(scored, fitted("one"))} == {2}
     with pytest.raises(InputError, match="no score of this recipe with this map"):
-        scores_of(scored, fitted("other"))
+        recipe_scores(scored, fitted("other"))
 
 
 def test_metrics_and_scores_of_different_weights_are_not_correlated():
@@ -44,9 +44,9 @@ def test_metrics_and_scores_of_different_weights_are_not_correlated():
 def test_scores_of_half_precision_do_not_replace_those_of_single(tmp_path):
     table = eval_table("m")
     LayerTable(table.scores, {**table.run, "precision": "float32"}).save(tmp_path)
-    assert earlier_table(tmp_path, precision="float32") is not None
+    assert load_earlier_table(tmp_path, precision="float32") is not None
     with pytest.raises(InputError, match="precision float32, not float16"):
-        earlier_table(tmp_path, precision="float16")
+        load_earlier_table(tmp_path, precision="float16")
 
 
 def test_what_a_module_behind_the_transformer_does_is_part_of_the_model(tiny_llama):
@@ -61,8 +61,8 @@ def test_what_a_module_behind_the_transformer_does_is_part_of_the_model(tiny_lla
 
 
 def test_a_model_that_encodes_itself_does_not_speak_for_one_with_an_adapter():
-    shipped = Shipped("", (), ("mean",), True, "", None, own_pass="it puts texts into lower case")
-    head = Head(shipped, unlike="its adapter")
+    shipped = Shipped("", (), ("mean",), True, "", None, own_encode_reason="it puts texts into lower case")
+    head = Head(shipped, difference="its adapter")
     with pytest.raises(InputError, match="would do so without its adapter; merge the adapter"):
         head.encode(["a text"], 64)
 
@@ -94,5 +94,5 @@ def test_code_that_comes_with_a_model_is_part_of_it(tmp_path, monkeypatch):
     words = []
     for constant in (1, 2):
         path.write_text(f"SCALE = {json.dumps(constant)}")
-        words.append(fingerprint.code_words(made))
+        words.append(fingerprint.code_text(made))
     assert words[0] != words[1]

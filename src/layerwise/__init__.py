@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0.dev0"
 
-_HOMES = {
+_MODULES = {
     "Backend": "layerwise.exporter.backends.backend",
     "CATALOG": "layerwise.metrics.catalog",
     "Cluster": "layerwise.options.engine",
@@ -62,9 +62,9 @@ _HOMES = {
     "evaluate": "layerwise.api.evaluate",
     "export": "layerwise.api.export",
     "functional": "layerwise.functional",
-    "mean_of": "layerwise.metrics.scores",
+    "mean_score": "layerwise.metrics.scores",
     "mean_over_prompts": "layerwise.metrics.readings",
-    "of_spectrum": "layerwise.metrics.scores",
+    "spectrum_score": "layerwise.metrics.scores",
     "pick": "layerwise.api.pick",
     "plan": "layerwise.api.scan",
     "plot": "layerwise.api.plot",
@@ -79,7 +79,7 @@ _HOMES = {
 
 _OTHER_NAMES = {"eval": "evaluate"}  # the verb of the command line; `evaluate` hides no built-in function
 
-__all__ = sorted([*_HOMES, "__version__"])
+__all__ = sorted([*_MODULES, "__version__"])
 
 if TYPE_CHECKING:  # the same names again, for editors and type checkers
     from layerwise import functional as functional
@@ -128,8 +128,8 @@ if TYPE_CHECKING:  # the same names again, for editors and type checkers
     from layerwise.metrics.readings import Reading as Reading
     from layerwise.metrics.readings import mean_over_prompts as mean_over_prompts
     from layerwise.metrics.readings import pooled_rows as pooled_rows
-    from layerwise.metrics.scores import mean_of as mean_of
-    from layerwise.metrics.scores import of_spectrum as of_spectrum
+    from layerwise.metrics.scores import mean_score as mean_score
+    from layerwise.metrics.scores import spectrum_score as spectrum_score
     from layerwise.models.doctor import Finding as Finding
     from layerwise.options.engine import Cluster as Cluster
     from layerwise.options.model import ModelLike as ModelLike
@@ -151,10 +151,10 @@ if TYPE_CHECKING:  # the same names again, for editors and type checkers
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'layerwise' has no attribute {name!r}; public names are {', '.join(__all__)}")
-    module = import_module(_HOMES[name])
-    value = module if _HOMES[name] == f"{__name__}.{name}" else getattr(module, _OTHER_NAMES.get(name, name))
+    module = import_module(_MODULES[name])
+    value = module if _MODULES[name] == f"{__name__}.{name}" else getattr(module, _OTHER_NAMES.get(name, name))
     globals()[name] = value
     return value
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from layerwise.downstream.curves import bends_test, p_value, spearman, surrogates
+from layerwise.downstream.curves import p_value, second_difference_test, spearman, surrogates
 
 Array = NDArray[np.float64]
 Random = np.random.Generator
@@ -308,7 +308,7 @@ def rate(measure: str, test: str, kind: str, n: int, repetitions: int, seed: int
     for start in range(0, repetitions, step):
         x, y = a[start : start + step], b[start : start + step]
         if test == SHIPPED:
-            p = bends_test(measure, x, y, count, seed=start + 10**6 * seed)[1]
+            p = second_difference_test(measure, x, y, count, seed=start + 10**6 * seed)[1]
         else:
             p = effective_size(x, y) if test == EFFECTIVE else p_values(test, random, x, y)
         hits += int((p <= LEVEL).sum())

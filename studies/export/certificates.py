@@ -16,7 +16,7 @@ import pandas as pd
 import layerwise
 from layerwise import Recipe
 from layerwise.core.quiet import quiet_libraries
-from layerwise.downstream.scoring import cache_of_its_own, loaded_task
+from layerwise.downstream.scoring import content_cache, load_task
 from layerwise.downstream.tasks import choose_tasks
 
 CASES = [
@@ -45,9 +45,9 @@ def plain_scores(folder: Path, tasks: str, root: Path, cache: Path) -> dict[str,
 
     found = {}
     for choice in choose_tasks(tasks, root):
-        with quiet_libraries(), cache_of_its_own(choice, cache):
+        with quiet_libraries(), content_cache(choice, cache):
             model = SentenceTransformer(str(folder), device="cpu")
-            result = mteb.evaluate(model, loaded_task(choice), cache=None, show_progress_bar=False, co2_tracker=False)
+            result = mteb.evaluate(model, load_task(choice), cache=None, show_progress_bar=False, co2_tracker=False)
         found[choice.name] = 100 * float(result.task_results[0].get_score())
     return found
 

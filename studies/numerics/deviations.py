@@ -20,25 +20,25 @@ import layerwise
 from layerwise import functional as F
 from layerwise.models.load import ModelSpec, load_network
 from layerwise.ops.rows import treat_rows
-from layerwise.ops.spectrum import renyi_entropy, small_gram
-from layerwise.passes.batches import Batch, make_batch, processor_of
+from layerwise.ops.spectrum import renyi_entropy, smaller_gram
+from layerwise.passes.batches import Batch, make_batch, network_processor
 from layerwise.passes.tapped_pass import run_batch
 
 LENGTHS, PROMPTS = (37, 128, 256), 6
 
 
 def exact(z: Tensor, rows: str) -> Tensor:
-    return renyi_entropy(torch.linalg.eigvalsh(small_gram(treat_rows(z.double(), rows))).clamp(min=0))
+    return renyi_entropy(torch.linalg.eigvalsh(smaller_gram(treat_rows(z.double(), rows))).clamp(min=0))
 
 
 def with_cut(z: Tensor, rows: str) -> Tensor:
-    values = torch.linalg.eigvalsh(small_gram(treat_rows(z, rows)))
+    values = torch.linalg.eigvalsh(smaller_gram(treat_rows(z, rows)))
     cut = max(z.shape[-2:]) * torch.finfo(z.dtype).eps * values[..., -1:]
     return renyi_entropy(torch.where(values > cut, values, 0.0))
 
 
 def bfloat16_gram(z: Tensor, rows: str) -> Tensor:
-    gram = small_gram(treat_rows(z.bfloat16(), rows).bfloat16()).float()
+    gram = smaller_gram(treat_rows(z.bfloat16(), rows).bfloat16()).float()
     return renyi_entropy(torch.linalg.eigvalsh(gram).clamp(min=0))
 
 
@@ -78,7 +78,7 @@ def main(models: Path, data: Path) -> None:
         texts = list(layerwise.texts(data, **kept))
         for length in LENGTHS:
             compare = Compare({"model": model, "tokens": length})
-            batch = make_batch(network, processor_of(network).prepare(texts, length))
+            batch = make_batch(network, network_processor(network).prepare(texts, length))
             run_batch(network, batch, range(network.depth + 1), compare)
             tables.append(pd.DataFrame(compare.found))
     table = pd.concat(tables)

@@ -21,11 +21,11 @@ from layerwise.inputs.source import hash_id
 from layerwise.models.opening import open_network
 from layerwise.models.readouts import baseline_recipe
 from layerwise.selection.audit import audit_rows
-from layerwise.selection.candidates import layer_candidates, run_trial, score_candidates
+from layerwise.selection.candidates import compute_probe_vectors, layer_candidates, score_candidates
 from layerwise.selection.decision import decide
-from layerwise.selection.labels import FEWEST, label_probe
+from layerwise.selection.labels import MIN_LABELS, label_probe
 from layerwise.selection.probes import proxy_probes
-from layerwise.selection.run import LABELS_FOR_HALF, rulebook
+from layerwise.selection.run import LABELS_FOR_EQUAL_WEIGHT, default_rulebook
 
 LEFT_OUT = ("BIOSSES",)
 
@@ -81,22 +81,22 @@ def judged(folder: Path, size: int) -> pd.DataFrame:
 
 def chosen_layers(entry: dict, tasks: dict[str, LocalTask], sizes: tuple[int, ...]) -> dict[tuple[str, int], int]:
     """The layer of each task and number of labels, from one pass over all labelled texts."""
-    network, book = open_network(entry["path"]), rulebook()
+    network, book = open_network(entry["path"]), default_rulebook()
     probes = proxy_probes()
     counts: dict[tuple[str, int], tuple[str, int]] = {}
     for name, task in tasks.items():
         for size in sizes:
             table = labelled(task, size)
-            if len(table) >= FEWEST:
+            if len(table) >= MIN_LABELS:
                 probe = replace(label_probe(table), name=f"labels:{name}:{size}")
                 probes.append(probe)
                 counts[name, size] = probe.name, len(table)
     candidates = layer_candidates(network)
-    trial = run_trial(network, [c.readout for c in candidates], probes, [], max_length=entry["max_length"])
+    trial = compute_probe_vectors(network, [c.readout for c in candidates], probes, [], max_length=entry["max_length"])
     scored = score_candidates(trial, candidates)
     last, found = baseline_recipe(network), {}
     for at, (probe_name, count) in counts.items():
-        weights = dict(book.weights) | {probe_name: sum(book.weights.values()) * count / LABELS_FOR_HALF}
+        weights = dict(book.weights) | {probe_name: sum(book.weights.values()) * count / LABELS_FOR_EQUAL_WEIGHT}
         best = decide(scored, last, weights, margin=book.margin).answer
         found[at] = best.recipe.layer
     return found

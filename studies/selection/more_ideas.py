@@ -24,10 +24,10 @@ from layerwise.accumulators.second_moment import moments_of_rows
 from layerwise.core.quiet import quiet_libraries
 from layerwise.core.recipe import Readout, Recipe
 from layerwise.downstream.encoder import make_encoder
-from layerwise.downstream.scoring import cache_of_its_own, columns_as_lists, loaded_task
-from layerwise.downstream.tasks import choose_tasks, texts_of
-from layerwise.downstream.vectors import VectorStore, kinds_in
-from layerwise.maps.linear import fit_map, fit_maps, side_by_side
+from layerwise.downstream.scoring import columns_as_lists, content_cache, load_task
+from layerwise.downstream.tasks import choose_tasks, task_texts
+from layerwise.downstream.vectors import VectorStore, find_kinds
+from layerwise.maps.linear import concatenate_maps, fit_map, fit_maps
 from layerwise.models.opening import open_network
 
 Rows = Callable[[list[str]], Tensor]  # texts -> (N, D)
@@ -38,9 +38,9 @@ class Model:
 
     def __init__(self, entry: dict) -> None:
         self.entry, out = entry, Path(entry["eval"])
-        kind = max(kinds_in(out), key=lambda kind: len(kind.readouts))
+        kind = max(find_kinds(out), key=lambda kind: len(kind.readouts))
         roots = [path.parent.parent for path in out.glob("*/vectors/*/kind.json")]
-        self.store = next(s for s in (VectorStore(root, kind, None, verify=False) for root in roots) if s.places)
+        self.store = next(s for s in (VectorStore(root, kind, None, verify=False) for root in roots) if s.index)
         self.folder = self.store.root.parent
 
     @cached_property
@@ -78,7 +78,7 @@ def idea_rows(model: Model, idea: str, fit: list[str]) -> Rows:
         return lambda texts: rows(texts) * (known.shape[1] / known.square().sum(dim=1).mean()).sqrt()
     if name == "stack":
         parts = [model.layer(number) for number in range(layer + 1)]
-        linear = side_by_side(fit_maps([("whiten", moments_of_rows(rows(fit))) for rows in parts]))
+        linear = concatenate_maps(fit_maps([("whiten", moments_of_rows(rows(fit))) for rows in parts]))
         return lambda texts: linear(torch.cat([rows(texts) for rows in parts], dim=1))
     if name == "sum":
 
@@ -111,11 +111,11 @@ def main(model_file: Path, texts_file: Path, root: Path, out: Path, fitted_on: s
     given = [example.text for example in layerwise.texts(texts_file)]
     rows = []
     for task in choose_tasks("all", root):
-        fit = given if fitted_on == "texts" else list(texts_of(task))
+        fit = given if fitted_on == "texts" else list(task_texts(task))
         for idea in ideas:
             encoder = make_encoder(Vectors(idea_rows(model, idea, fit)), name="idea", revision="", prompts={})  # type: ignore[arg-type]
-            with quiet_libraries(), columns_as_lists(), cache_of_its_own(task, model.folder / "datasets"):
-                found = mteb.evaluate(encoder, loaded_task(task), cache=None, show_progress_bar=False)
+            with quiet_libraries(), columns_as_lists(), content_cache(task, model.folder / "datasets"):
+                found = mteb.evaluate(encoder, load_task(task), cache=None, show_progress_bar=False)
             told = {"model": model.entry["name"], "idea": idea, "fitted_on": fitted_on, "task": task.name}
             rows.append(told | {"type": task.type, "score": round(100 * found.task_results[0].get_score(), 3)})
     frame = pd.DataFrame(rows)

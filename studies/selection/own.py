@@ -22,17 +22,17 @@ from layerwise.models.opening import open_network
 from layerwise.models.readouts import baseline_recipe
 from layerwise.selection.audit import audit, audit_rows
 from layerwise.selection.candidates import (
-    Trial,
-    beside_static,
+    ProbeVectors,
+    compute_probe_vectors,
     layer_candidates,
-    run_trial,
     score_candidates,
+    with_static_embeddings,
 )
 from layerwise.selection.cases import Case, cases_from_runs
 from layerwise.selection.decision import decide
-from layerwise.selection.probes import own_probes, proxy_probes
+from layerwise.selection.probes import proxy_probes, user_text_probes
 from layerwise.selection.rules import parse_rule
-from layerwise.selection.run import rulebook
+from layerwise.selection.run import default_rulebook
 
 RULES = [
     "last", "second_to_last", "depth:25%", "depth:50%", "depth:80%", "min:dataset_entropy", "max:dataset_entropy",
@@ -45,12 +45,14 @@ RULES = [
 TRANSFORMS = ("none", "center", "remove_top:1", "remove_top:3", "remove_top:8", "zscore", "whiten")
 
 
-def probe_table(entry: dict, texts: list[str]) -> tuple[pd.DataFrame, Trial, list]:
+def probe_table(entry: dict, texts: list[str]) -> tuple[pd.DataFrame, ProbeVectors, list]:
     """Every probe of every layer and map."""
     network = open_network(entry["path"])
-    probes = [*proxy_probes(), *own_probes(texts)]
+    probes = [*proxy_probes(), *user_text_probes(texts)]
     candidates = layer_candidates(network, transforms=TRANSFORMS)
-    trial = run_trial(network, [c.readout for c in candidates], probes, texts, max_length=entry["max_length"])
+    trial = compute_probe_vectors(
+        network, [c.readout for c in candidates], probes, texts, max_length=entry["max_length"]
+    )
     scored = score_candidates(trial, candidates)
     rows = [
         {"model": entry["name"], "layer": s.recipe.layer, "norm": s.recipe.norm, "transform": s.recipe.transform}
@@ -79,13 +81,13 @@ def cases_of(entry: dict, probes: pd.DataFrame | None = None) -> list[Case]:
     return [replace(case, model=entry["name"], curves={**case.curves, **curves}) for case in found]
 
 
-def recipe_rows(entry: dict, trial: Trial, scored: list, texts: list[str], root: Path, part: str) -> list[dict]:
+def recipe_rows(entry: dict, trial: ProbeVectors, scored: list, texts: list[str], root: Path, part: str) -> list[dict]:
     """The shipped rule's recipe against the last layer and the static baseline, on every task."""
-    network, book = open_network(entry["path"]), rulebook()
+    network, book = open_network(entry["path"]), default_rulebook()
     last, length = baseline_recipe(network), entry["max_length"]
     tried = [s for s in scored if s.recipe.transform in book.transforms]
     plain = decide(tried, last, book.weights, margin=book.margin).answer
-    deployed = partial(beside_static, trial) if network.family.first_hidden_state == 0 else lambda plain: plain
+    deployed = partial(with_static_embeddings, trial) if network.family.first_hidden_state == 0 else lambda plain: plain
     decision = decide(tried, last, book.weights, margin=book.margin, deployed=deployed)
     best, gain, alike = decision.answer, decision.gain, decision.layers_alike
     named = {"last": last, "static": layerwise.Recipe(0, transform="whiten"), "chosen": best.recipe}
@@ -123,7 +125,7 @@ def main(part: str, models: Path, texts_file: Path, root: Path, out: Path) -> No
         probes.append(frame)
         cases += cases_of(entry, frame)
         bare = [s for s in scored if s.recipe.transform == "none"]
-        book = rulebook()
+        book = default_rulebook()
         last = baseline_recipe(open_network(entry["path"]))
         chosen = decide(bare, last, book.weights, margin=book.margin).answer
         picked[entry["name"]] = chosen.recipe.layer

@@ -8,7 +8,7 @@ from random import Random
 
 import pandas as pd
 
-from layerwise.inputs.perturbations.text import SHORTEST_WORD, WORD, make_view, split_words
+from layerwise.inputs.perturbations.text import MIN_WORD_LENGTH, WORD, make_view, split_words
 from layerwise.inputs.text import wikitext_paragraph
 
 
@@ -35,7 +35,7 @@ def main() -> None:
             pairs = [(t, make_view(t, 0, str(i), 1, p)) for i, t in enumerate(texts)]
             changed = sum(distance(a, b) for a, b in pairs) / sum(len(a) for a, _ in pairs)
             eligible = [
-                sum(len(w) >= SHORTEST_WORD for t in many for w in WORD.findall(t)) / len(texts)
+                sum(len(w) >= MIN_WORD_LENGTH for t in many for w in WORD.findall(t)) / len(texts)
                 for many in (texts, [split_words(t, Random(i), p) for i, t in enumerate(texts)])
             ]
             print(f"{words} words, {p}: {changed:.3f}; {eligible[0]:.1f}, {eligible[1]:.1f}")

@@ -36,11 +36,11 @@ class Accumulator(Protocol):
     def from_state(cls, state: State) -> Self: ...
 
 
-def require_same_settings(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> None:
+def require_same_settings(first: Mapping[str, Any], second: Mapping[str, Any]) -> None:
     """Raises MergeError and lists every setting that differs."""
-    differing = [name for name in sorted({*mine, *theirs}) if mine.get(name) != theirs.get(name)]
+    differing = [name for name in sorted({*first, *second}) if first.get(name) != second.get(name)]
     if differing:
-        differences = "; ".join(f"{name}: {mine.get(name)!r} and {theirs.get(name)!r}" for name in differing)
+        differences = "; ".join(f"{name}: {first.get(name)!r} and {second.get(name)!r}" for name in differing)
         raise MergeError(f"these states do not belong together ({differences}); merge only states of one plan")
 
 
@@ -69,7 +69,7 @@ def parse_states(data: bytes) -> dict[str, State]:
     return {name: State(settings[name], parts[name]) for name in settings}
 
 
-def known_rows(rows: Tensor, width: int) -> tuple[Tensor, int]:
+def drop_nan_rows(rows: Tensor, width: int) -> tuple[Tensor, int]:
     """rows (..., D) as float64 (N, D) on the CPU without rows that contain NaN, and the number of dropped rows."""
     if rows.shape[-1] != width:
         raise InputError(f"got rows of width {rows.shape[-1]}, but the state has width {width}")

@@ -44,9 +44,9 @@ class ClassScatter:
     def bytes_for(self, n: int) -> int:
         return self.between.bytes_for(n) + self.within.bytes_for(n * self.views)
 
-    def settle(self) -> None:
-        self.between.settle()
-        self.within.settle()
+    def fold_buffer(self) -> None:
+        self.between.fold_buffer()
+        self.within.fold_buffer()
 
     def to_state(self) -> State:
         parts = {"between": self.between.to_state(), "within": self.within.to_state()}

@@ -8,7 +8,7 @@ from layerwise.accumulators.running_mean import RunningMean
 from layerwise.accumulators.second_moment import SecondMoment
 
 
-def revive(state: State) -> Accumulator:
+def accumulator_from_state(state: State) -> Accumulator:
     """Restores the accumulator from its state."""
     match state.settings["kind"]:
         case "running_mean":

@@ -6,11 +6,11 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from layerwise.accumulators.base import State, known_rows, require_same_settings, to_cpu_float64
+from layerwise.accumulators.base import State, drop_nan_rows, require_same_settings, to_cpu_float64
 
 # Scatter per row this small relative to the mean is rounding error.
-ROUNDING_STEPS = 16
-PRECISIONS = {"float64": torch.float64, "float32": torch.float32}
+ROUNDING_TOLERANCE = 16
+DTYPES = {"float64": torch.float64, "float32": torch.float32}
 
 
 @dataclass
@@ -28,7 +28,7 @@ class SecondMoment:
     count: int = 0  # rows already folded
     mean: Tensor = field(init=False)
     scatter: Tensor | None = None  # sum of (x - mean)(x - mean)' over folded rows
-    waiting: list[Tensor] = field(default_factory=list)
+    buffer: list[Tensor] = field(default_factory=list)
     skipped: int = 0
 
     def __post_init__(self) -> None:
@@ -37,13 +37,13 @@ class SecondMoment:
     @property
     def total(self) -> int:
         """Number of rows seen, without skipped ones."""
-        return self.count + sum(len(rows) for rows in self.waiting)
+        return self.count + sum(len(rows) for rows in self.buffer)
 
     def update(self, rows: Tensor) -> None:
         """rows (B, D); a row with NaN is counted as skipped."""
-        rows, dropped = known_rows(rows, self.width)
+        rows, dropped = drop_nan_rows(rows, self.width)
         self.skipped += dropped
-        self._wait(rows)
+        self._append(rows)
 
     def merge(self, other: Self) -> None:
         require_same_settings(self.to_state().settings, other.to_state().settings)
@@ -51,16 +51,16 @@ class SecondMoment:
         self.folds += other.folds
         if other.scatter is not None:
             self._fold(other.count, other.mean, other.scatter)
-        if other.waiting:  # as one tensor, as if loaded from disk, so that the result is bit-identical either way
-            self._wait(torch.cat(other.waiting))
+        if other.buffer:  # as one tensor, as if loaded from disk, so that the result is bit-identical either way
+            self._append(torch.cat(other.buffer))
 
-    def _wait(self, rows: Tensor) -> None:
-        self.waiting.append(rows.to(PRECISIONS[self.precision]))
-        if sum(len(r) for r in self.waiting) > self.width:
-            self._fold_waiting()
+    def _append(self, rows: Tensor) -> None:
+        self.buffer.append(rows.to(DTYPES[self.precision]))
+        if sum(len(r) for r in self.buffer) > self.width:
+            self._fold_buffer()
 
-    def _fold_waiting(self) -> None:
-        rows, self.waiting = to_cpu_float64(self._waiting()), []
+    def _fold_buffer(self) -> None:
+        rows, self.buffer = to_cpu_float64(self._buffered_rows()), []
         if len(rows):
             mean = rows.mean(dim=0)
             centered = rows - mean
@@ -72,51 +72,51 @@ class SecondMoment:
         shift = mean - self.mean
         scatter_sum = to_cpu_float64(scatter) if self.scatter is None else to_cpu_float64(self.scatter) + scatter
         corrected = scatter_sum + torch.outer(shift, shift) * (self.count * count / total)
-        self.scatter, self.folds = corrected.to(PRECISIONS[self.precision]), self.folds + 1
+        self.scatter, self.folds = corrected.to(DTYPES[self.precision]), self.folds + 1
         self.mean = self.mean + shift * (count / total)
         self.count = total
 
-    def summed(self) -> tuple[int, Tensor, Tensor]:
+    def moments(self) -> tuple[int, Tensor, Tensor]:
         """Count, mean and D x D scatter of all rows, including buffered ones.
 
         A scatter that is only rounding error of a large mean is returned as zero.
         """
         scatter = None if self.scatter is None else to_cpu_float64(self.scatter)
         total = type(self)(self.width, count=self.count, scatter=scatter)
-        total.mean, total.waiting = self.mean, self.waiting
-        total._fold_waiting()
-        noise = total.count * (ROUNDING_STEPS * torch.finfo(torch.float64).eps * total.mean.norm()) ** 2
+        total.mean, total.buffer = self.mean, self.buffer
+        total._fold_buffer()
+        noise = total.count * (ROUNDING_TOLERANCE * torch.finfo(torch.float64).eps * total.mean.norm()) ** 2
         if total.scatter is None or total.scatter.trace() <= noise:
             total.scatter = torch.zeros(self.width, self.width, dtype=torch.float64)
         return total.count, total.mean, total.scatter
 
     def rows(self) -> Tensor | None:
         """All rows seen, (N, D), if none has been folded yet; otherwise None."""
-        return to_cpu_float64(self._waiting()) if self.scatter is None else None
+        return to_cpu_float64(self._buffered_rows()) if self.scatter is None else None
 
-    def _waiting(self) -> Tensor:
-        return torch.cat([torch.zeros(0, self.width, dtype=PRECISIONS[self.precision]), *self.waiting])
+    def _buffered_rows(self) -> Tensor:
+        return torch.cat([torch.zeros(0, self.width, dtype=DTYPES[self.precision]), *self.buffer])
 
-    def note(self, squares: float, total: float) -> str:
-        """The accuracy of eigenvalues whose sum is `total`; `squares` is the sum of squares of the raw rows."""
+    def note(self, sum_of_squares: float, total: float) -> str:
+        """The accuracy of eigenvalues whose sum is `total`; `sum_of_squares` is the sum of squares of the raw rows."""
         if self.precision == "float64" or not total > 0:
             return ""
         # Each fold rounds the scatter by a relative error of at most 2^-24, so an eigenvalue moves by at most that
         # fraction of # the trace. Rounding of the rows counts twice, since they are squared.
-        error = (self.folds + 2) * 2.0**-24 * squares / total
+        error = (self.folds + 2) * 2.0**-24 * sum_of_squares / total
         return f"float32 sums: each eigenvalue is accurate to {error:.1e} of their sum"
 
-    def settle(self) -> None:
+    def fold_buffer(self) -> None:
         """Folds the buffer if rows were folded before. Called once per shard, so that merging does not have to."""
         if self.scatter is not None:
-            self._fold_waiting()
+            self._fold_buffer()
 
     def bytes_for(self, n: int) -> int:
         rows, folded = min(n, self.width), 1 if n > self.width else 0
-        return PRECISIONS[self.precision].itemsize * self.width * (rows + folded * self.width)
+        return DTYPES[self.precision].itemsize * self.width * (rows + folded * self.width)
 
     def to_state(self) -> State:
-        tensors = {"waiting": self._waiting(), "mean": self.mean}
+        tensors = {"waiting": self._buffered_rows(), "mean": self.mean}
         tensors["counts"] = torch.tensor([self.count, self.skipped, self.folds], dtype=torch.int64)
         if self.scatter is not None:
             tensors["scatter"] = self.scatter
@@ -128,7 +128,7 @@ class SecondMoment:
         accumulator = cls(int(state.settings["width"]), state.settings["precision"], folds, count, skipped=skipped)
         accumulator.scatter = state.tensors.get("scatter")
         accumulator.mean = state.tensors["mean"]
-        accumulator.waiting = [state.tensors["waiting"]]
+        accumulator.buffer = [state.tensors["waiting"]]
         return accumulator
 
 
@@ -136,4 +136,4 @@ def moments_of_rows(rows: Tensor) -> tuple[int, Tensor, Tensor]:
     """Count, mean and scatter of the rows of a matrix (N, D)."""
     accumulator = SecondMoment(rows.shape[1])
     accumulator.update(rows)
-    return accumulator.summed()
+    return accumulator.moments()

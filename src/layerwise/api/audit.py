@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from layerwise.core.checks import split_words
+from layerwise.core.checks import split_choices
 from layerwise.options.audit import AuditOptions
 from layerwise.selection.audit import audit as audit_rules
 from layerwise.selection.cases import cases_from_frames
@@ -41,5 +41,5 @@ def audit(
         [0.0, 1.0]
     """
     AuditOptions(metrics=metrics, rules=rules)
-    rule_list = split_words("rules", rules) if isinstance(rules, str) else rules
+    rule_list = split_choices("rules", rules) if isinstance(rules, str) else rules
     return audit_rules(cases_from_frames(scores, metrics), [parse_rule(rule) for rule in rule_list])

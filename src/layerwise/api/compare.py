@@ -6,7 +6,7 @@ from layerwise.api.report import write_page
 from layerwise.core.checks import RowTreatment, TokenChoice
 from layerwise.core.outputs import require_new_file
 from layerwise.options.compare import Against, CompareOptions
-from layerwise.options.record import flag_words, plain_options
+from layerwise.options.record import flag_arguments, options_record
 from layerwise.reporter.page import is_page, page
 from layerwise.reporter.provenance import NO_PLACE
 from layerwise.runs.folder import Run
@@ -50,12 +50,12 @@ def compare(
     """
     options = CompareOptions(against=against, rows=rows, tokens=tokens, html=html, overwrite=overwrite)
     if html is not None:
-        require_new_file(html, overwrite=overwrite, ours=is_page)
+        require_new_file(html, overwrite=overwrite, is_ours=is_page)
     opened = [Run.open(run) for run in runs]
-    compared = compare_runs(opened, against=against, rows=rows, tokens=tokens)
+    comparison = compare_runs(opened, against=against, rows=rows, tokens=tokens)
     if html is not None:
         folders = [run.name or NO_PLACE for run in opened]
-        words = ["layerwise", "compare", *folders, *flag_words(CompareOptions, plain_options(options))]
-        text = page(opened, compared=compared.to_dict(), comparison_text=str(compared), made_by=words)
+        command = ["layerwise", "compare", *folders, *flag_arguments(CompareOptions, options_record(options))]
+        text = page(opened, comparison=comparison.to_dict(), comparison_text=str(comparison), command_line=command)
         write_page(html, text)
-    return compared
+    return comparison

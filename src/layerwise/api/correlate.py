@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from layerwise.core.checks import NormWord
+from layerwise.core.checks import NormChoice
 from layerwise.downstream.correlate import correlations
 from layerwise.options.correlate import CorrelateOptions
 from layerwise.runs.folder import Run
@@ -12,7 +12,7 @@ from layerwise.runs.table import LayerTable
 
 
 def correlate(
-    scan: Run | LayerTable | str | Path, eval: Run | LayerTable | str | Path, *, norm: NormWord = "raw"
+    scan: Run | LayerTable | str | Path, eval: Run | LayerTable | str | Path, *, norm: NormChoice = "raw"
 ) -> pd.DataFrame:
     """Correlates the metrics of a scan with the task scores of an eval, over the layers of one model.
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from layerwise.core.outputs import named
+from layerwise.core.outputs import require_path
 from layerwise.downstream.data_root import LocalTask, write_task
 from layerwise.inputs.tables import read_table
 from layerwise.options.data import DataOptions, TaskType
@@ -46,4 +46,4 @@ def data(
     """
     DataOptions(type=type, test=test, train=train, subset=subset, cap=cap)
     tables = [read_table(given) if isinstance(given, str | Path) else given for given in (test, train)]
-    return write_task(named(root), name, type, tables[0], tables[1], subset=subset, cap=cap)
+    return write_task(require_path(root), name, type, tables[0], tables[1], subset=subset, cap=cap)

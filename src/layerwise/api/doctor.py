@@ -1,6 +1,6 @@
 """doctor: checks that layerwise's assumptions hold for a model."""
 
-from layerwise.models.doctor import Finding, examine
+from layerwise.models.doctor import Finding, run_checks
 from layerwise.models.opening import open_network
 from layerwise.options.model import ModelLike
 
@@ -25,4 +25,4 @@ def doctor(model: ModelLike) -> list[Finding]:
         >>> {finding.verdict for finding in layerwise.doctor(model)}
         {'ok'}
     """
-    return list(examine(open_network(model)))
+    return list(run_checks(open_network(model)))

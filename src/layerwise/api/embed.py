@@ -9,8 +9,8 @@ from typing import Any
 import pandas as pd
 from torch import Tensor
 
-from layerwise.api.reading import ways_to_read
-from layerwise.core.checks import NormWord, PoolingWord, TokenChoice
+from layerwise.api.reading import readout_choices
+from layerwise.core.checks import NormChoice, PoolingChoice, TokenChoice
 from layerwise.core.files import write_atomically
 from layerwise.core.outputs import require_new_file
 from layerwise.core.progress import progress_bar
@@ -18,8 +18,8 @@ from layerwise.core.recipe import Readout, Recipe
 from layerwise.inputs.modalities import open_source
 from layerwise.inputs.source import DataLike, Example
 from layerwise.models.layers import LayerChoice, choose_layers
-from layerwise.models.opening import longest, open_network
-from layerwise.models.readouts import expand_layers, last_recipe, split_last
+from layerwise.models.opening import open_network, resolve_max_length
+from layerwise.models.readouts import expand_layers, last_recipe, separate_last
 from layerwise.options.embed import EmbedOptions
 from layerwise.options.model import ModelLike
 from layerwise.passes.vectors import pooled_vectors, require_finite_vectors
@@ -30,9 +30,9 @@ def embed(
     data: DataLike,
     *,
     layers: LayerChoice = "last",
-    norm: NormWord = "raw",
+    norm: NormChoice = "raw",
     tokens: TokenChoice = "all",
-    pooling: PoolingWord | None = None,
+    pooling: PoolingChoice | None = None,
     max_length: int | None = None,
     batch_tokens: int = 4096,
     out: str | Path | None = None,
@@ -84,13 +84,16 @@ def embed(
     )
     if out is not None:
         require_new_file(out, overwrite=overwrite)
-    rows = list(open_source(data).every_row())
+    rows = list(open_source(data).all_rows())
     examples = [example for _, example in rows if example is not None]
     network = open_network(model)
-    chosen = expand_layers(network, layers, ways_to_read(norm, tokens, pooling))
-    numbers, with_last = split_last(layers)
-    named = {f"layer_{k}": chosen[i] for i, k in enumerate(choose_layers(numbers, network.depth) if numbers else ())}
-    named |= {"last": last_recipe(network)} if with_last else {}
+    chosen = expand_layers(network, layers, readout_choices(norm, tokens, pooling))
+    layer_numbers, with_last = separate_last(layers)
+    by_column = {
+        f"layer_{k}": chosen[i]
+        for i, k in enumerate(choose_layers(layer_numbers, network.depth) if layer_numbers else ())
+    }
+    by_column |= {"last": last_recipe(network)} if with_last else {}
     prompt = chosen[0].prompt  # the model's own prompt, the same for all
     prompted = [replace(example, payload=prompt + example.text) for example in examples] if prompt else examples
     with progress_bar(progress, len(examples), "texts") as on_batch:
@@ -99,11 +102,11 @@ def embed(
             prompted,
             [recipe.readout for recipe in chosen],
             batch_tokens=batch_tokens,
-            max_length=longest(max_length, network),
+            max_length=resolve_max_length(max_length, network),
             on_batch=lambda done: on_batch(done, 0),
         )
     require_finite_vectors(vectors, examples, network.dtype)
-    frame = frame_of(rows, vectors, named)
+    frame = frame_of(rows, vectors, by_column)
     if out is not None:
         buffer = io.BytesIO()
         frame.to_parquet(buffer, index=False)

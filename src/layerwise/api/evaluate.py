@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from layerwise.api.reading import fitting_texts, ways_to_read
-from layerwise.core.checks import Precision, Words
+from layerwise.api.reading import readout_choices, texts_to_fit
+from layerwise.core.checks import Choices, Precision
 from layerwise.core.errors import InputError
 from layerwise.core.files import open_folder
 from layerwise.core.preprocessors import require_tokenizer
@@ -15,19 +15,19 @@ from layerwise.downstream.forecast import forecast_lines
 from layerwise.downstream.run import run_evaluation
 from layerwise.downstream.tasks import choose_tasks
 from layerwise.engines.local import local_processes
-from layerwise.engines.opening import open_engine, threads_of
+from layerwise.engines.opening import default_threads, open_engine
 from layerwise.engines.ray import RayEngine
 from layerwise.inputs.source import DataLike
 from layerwise.maps.fitted import AnyRecipe, FittedRecipe, plain_recipe
 from layerwise.models.layers import LayerChoice
-from layerwise.models.load import outline_of
-from layerwise.models.opening import as_spec, longest, outline_and_dtype
+from layerwise.models.load import read_model_info
+from layerwise.models.opening import model_info_and_dtype, resolve_max_length, to_model_spec
 from layerwise.models.readouts import expand_layers
-from layerwise.options.engine import Cluster, EngineWord
+from layerwise.options.engine import Cluster, EngineChoice
 from layerwise.options.evaluate import EvaluateOptions, StoredVectors
 from layerwise.options.field import require_values
 from layerwise.options.model import ModelLike, ModelSpec
-from layerwise.options.record import asked
+from layerwise.options.record import call_record
 from layerwise.runs.claims import require_usable
 from layerwise.runs.summary import counted
 from layerwise.runs.table import LayerTable
@@ -40,9 +40,9 @@ def evaluate(
     out: str | Path,
     data_root: str | Path | None = None,
     layers: LayerChoice = "all",
-    norm: Words = "raw",
-    tokens: Words = "all",
-    pooling: Words | None = None,
+    norm: Choices = "raw",
+    tokens: Choices = "all",
+    pooling: Choices | None = None,
     recipes: AnyRecipe | Sequence[AnyRecipe] = (),
     fit: DataLike | None = None,
     max_length: int | None = None,
@@ -50,7 +50,7 @@ def evaluate(
     batch_tokens: int = 4096,
     precision: Precision = "float32",
     vectors: StoredVectors = "keep",
-    engine: EngineWord | Cluster = "local",
+    engine: EngineChoice | Cluster = "local",
     workers: int = 0,
     threads: int | None = None,
     progress: bool = False,
@@ -117,43 +117,43 @@ def evaluate(
         threads=threads,
         progress=progress,
     )
-    threads = threads or threads_of(engine)
+    threads = threads or default_threads(engine)
     chosen = choose_tasks(tasks, Path(data_root).absolute() if data_root else None)
-    outline, _ = outline_and_dtype(model)
-    require_tokenizer(outline.preprocessor, "eval")
-    scored: list[AnyRecipe] = [recipes] if isinstance(recipes, Recipe | FittedRecipe) else list(recipes)
-    if not scored:
-        scored += expand_layers(outline, layers, ways_to_read(norm, tokens, pooling), normed_last=True)
+    info, _ = model_info_and_dtype(model)
+    require_tokenizer(info.preprocessor, "eval")
+    recipes_to_score: list[AnyRecipe] = [recipes] if isinstance(recipes, Recipe | FittedRecipe) else list(recipes)
+    if not recipes_to_score:
+        recipes_to_score += expand_layers(info, layers, readout_choices(norm, tokens, pooling), normed_last=True)
     else:
-        plain = [plain_recipe(recipe) for recipe in scored]
-        require_one_length(plain, max_length)
-        if len(lengths := {recipe.max_length for recipe in plain}) == 1:
+        plain_recipes = [plain_recipe(recipe) for recipe in recipes_to_score]
+        require_one_length(plain_recipes, max_length)
+        if len(lengths := {recipe.max_length for recipe in plain_recipes}) == 1:
             max_length = lengths.pop() or max_length
-    texts_to_fit = fitting_texts(fit, [recipe for recipe in scored if isinstance(recipe, Recipe)])
+    fitting_texts = texts_to_fit(fit, [recipe for recipe in recipes_to_score if isinstance(recipe, Recipe)])
     if "://" in str(out):
         raise InputError("eval memory-maps its vectors, so --out must be a folder on disk, not a URL")
     require_usable(open_folder(out), "eval")
-    with ExitStack() as opened:
-        opened.enter_context(announcements(progress))
-        encoder = opened.enter_context(open_engine(engine, model, out))
-        announce(f"scoring {counted(len(scored), 'readout')} on {counted(len(chosen), 'task')}")
-        on_batch = opened.enter_context(progress_bar(progress, len(chosen) * len(scored), "scores"))
-        processes = encoder if isinstance(encoder, RayEngine) else opened.enter_context(local_processes(workers))
+    with ExitStack() as stack:
+        stack.enter_context(announcements(progress))
+        encoder = stack.enter_context(open_engine(engine, model, out))
+        announce(f"scoring {counted(len(recipes_to_score), 'readout')} on {counted(len(chosen), 'task')}")
+        on_batch = stack.enter_context(progress_bar(progress, len(chosen) * len(recipes_to_score), "scores"))
+        processes = encoder if isinstance(encoder, RayEngine) else stack.enter_context(local_processes(workers))
         try:
             return run_evaluation(
                 encoder,
                 processes,
                 chosen,
-                scored,
+                recipes_to_score,
                 out=Path(out).absolute(),
                 threads=threads,
-                max_length=longest(max_length, outline),
-                fit=texts_to_fit,
+                max_length=resolve_max_length(max_length, info),
+                fit=fitting_texts,
                 batch_tokens=batch_tokens,
                 prompts=dict(prompts or {}),
                 precision=precision,
                 vectors=vectors,
-                options=asked("eval", options, model=model),
+                options=call_record("eval", options, model=model),
                 on_score=lambda score: on_batch(1, 0),
             )
         except KeyboardInterrupt as stopped:
@@ -172,9 +172,9 @@ def plan_evaluation(
     *,
     data_root: str | Path | None = None,
     layers: LayerChoice = "all",
-    norm: Words = "raw",
-    tokens: Words = "all",
-    pooling: Words | None = None,
+    norm: Choices = "raw",
+    tokens: Choices = "all",
+    pooling: Choices | None = None,
     precision: Precision = "float32",
 ) -> list[str]:
     """The cost of `evaluate`, one line each: tasks, texts, unique texts, forward passes, disk. Loads no weights."""
@@ -188,9 +188,9 @@ def plan_evaluation(
         pooling=pooling,
         precision=precision,
     )
-    chosen, outline = choose_tasks(tasks, data_root), outline_of(as_spec(model))
-    recipes = expand_layers(outline, layers, ways_to_read(norm, tokens, pooling), normed_last=True)
-    return forecast_lines(chosen, len(recipes), outline.width, 4 if precision == "float32" else 2)
+    chosen, info = choose_tasks(tasks, data_root), read_model_info(to_model_spec(model))
+    recipes = expand_layers(info, layers, readout_choices(norm, tokens, pooling), normed_last=True)
+    return forecast_lines(chosen, len(recipes), info.width, 4 if precision == "float32" else 2)
 
 
 def require_one_length(recipes: Sequence[Recipe], max_length: int | None) -> None:

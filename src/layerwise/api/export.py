@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from layerwise.api.fitting import fit_recipe
-from layerwise.api.reading import ways_to_read
-from layerwise.core.checks import ExportMode, NormWord, PoolingWord, TokenChoice
+from layerwise.api.reading import readout_choices
+from layerwise.core.checks import ExportMode, NormChoice, PoolingChoice, TokenChoice
 from layerwise.core.errors import InputError
 from layerwise.core.progress import announce, announcements
 from layerwise.core.recipe import Recipe
@@ -37,9 +37,9 @@ def export(
     layer: int | str | Recipe | Pick | FittedRecipe,
     out: str | Path,
     *,
-    norm: NormWord = "raw",
+    norm: NormChoice = "raw",
     tokens: TokenChoice = "all",
-    pooling: PoolingWord | None = None,
+    pooling: PoolingChoice | None = None,
     transform: str = "none",
     fit: DataLike | None = None,
     normalize: bool = False,
@@ -118,20 +118,20 @@ def export(
     target, compared = find_backend(backend), texts_to_compare(texts)
     with announcements(progress):
         network = open_network(model)
-        given: AnyRecipe
+        recipe: AnyRecipe
         if isinstance(layer, Pick):
-            given, why = layer.deployed(network), why or f"{layer.rule}: {'; '.join(layer.why)}"
+            recipe, why = layer.recipe_for(network), why or f"{layer.rule}: {'; '.join(layer.why)}"
             require_lower_layer(layer, model)
         elif isinstance(layer, Recipe | FittedRecipe):
-            given = layer
+            recipe = layer
         else:
-            (read,) = expand_layers(network, layer, ways_to_read(norm, tokens, pooling))
-            read = replace(read, transform=transform, normalize=normalize, max_length=max_length)
-            given = read if prompt is None else replace(read, prompt=prompt)
+            (layer_recipe,) = expand_layers(network, layer, readout_choices(norm, tokens, pooling))
+            layer_recipe = replace(layer_recipe, transform=transform, normalize=normalize, max_length=max_length)
+            recipe = layer_recipe if prompt is None else replace(layer_recipe, prompt=prompt)
         if fit is not None:
-            announce(f"fitting the map {plain_recipe(given).transform}")
-        fitted = fit_recipe(network, given, fit, partial(target.check_supported, network, mode=mode))
-        table = scores_of(scores, fitted) if scores is not None else None
+            announce(f"fitting the map {plain_recipe(recipe).transform}")
+        fitted = fit_recipe(network, recipe, fit, partial(target.check_supported, network, mode=mode))
+        table = recipe_scores(scores, fitted) if scores is not None else None
         announce(f"saving layer {fitted.recipe.layer} of {network.depth}")
         return export_fitted(
             network, fitted, Path(out), backend=target, compared=compared, mode=mode, why=why, scores=table
@@ -196,20 +196,20 @@ def texts_to_compare(texts: DataLike) -> ComparedTexts:
     return ComparedTexts([example.text for example in chosen], name)
 
 
-def scores_of(run: Run | LayerTable | str | Path, fitted: FittedRecipe) -> LayerTable:
+def recipe_scores(run: Run | LayerTable | str | Path, fitted: FittedRecipe) -> LayerTable:
     """The scores of this recipe and model in a run of eval; raises where it has none."""
     opened = Run.open(run)
     if opened.kind != "eval":
-        raise InputError(f"{opened.place} is a {opened.kind}, not an eval; --scores takes an eval of this model")
+        raise InputError(f"{opened.location} is a {opened.kind}, not an eval; --scores takes an eval of this model")
     if not fitted.model.same_as(opened.table.require_model()):
-        raise InputError(f"{opened.place} is an eval of another model than {fitted.model.name}; leave --scores out")
+        raise InputError(f"{opened.location} is an eval of another model than {fitted.model.name}; leave --scores out")
     fit = fitted.fitted_on.fingerprint if fitted.fitted_on else ""
-    found = [row for row in opened.table if is_score_of(row, fitted.recipe) and row.fit == fit]
-    if not found:
+    rows = [row for row in opened.table if is_score_of(row, fitted.recipe) and row.fit == fit]
+    if not rows:
         raise InputError(
-            f"{opened.place} has no score for this recipe with this map; score it with eval --recipe, or omit --scores"
+            f"{opened.location} has no score for this recipe and map; score it with eval --recipe, or omit --scores"
         )
-    return LayerTable(tuple(found), opened.table.run)
+    return LayerTable(tuple(rows), opened.table.run)
 
 
 def is_score_of(row: LayerScore, recipe: Recipe) -> bool:

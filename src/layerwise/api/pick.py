@@ -12,8 +12,8 @@ from layerwise.core.progress import announcements
 from layerwise.inputs.modalities import open_source
 from layerwise.inputs.source import DataLike
 from layerwise.inputs.tables import read_table
-from layerwise.models.load import LONGEST_DEFAULT
-from layerwise.models.opening import longest, network_of_run, open_network
+from layerwise.models.load import DEFAULT_MAX_LENGTH
+from layerwise.models.opening import load_recorded_model, open_network, resolve_max_length
 from layerwise.options.model import ModelLike
 from layerwise.options.pick import PickOptions, Prefer
 from layerwise.options.record import pick_record
@@ -98,14 +98,14 @@ def pick(
     probe = None if table is None else label_probe(table, seed)  # raises before weights load
     with announcements(progress):
         if opened is not None:
-            network = network_of_run(opened.table.require_model(), model)
+            network = load_recorded_model(opened.table.require_model(), model)
         else:
             network = open_network(run if model is None else model)
     require_tokenizer(network.preprocessor, "pick")
     result = pick_recipe(
         network, own_texts, labels=probe, prefer=prefer, layer_only=layer_only, static=static,
-        max_length=longest(max_length, network, at_most=LONGEST_DEFAULT), name=source.name, seed=seed,
-        progress=progress,
+        max_length=resolve_max_length(max_length, network, default_limit=DEFAULT_MAX_LENGTH), name=source.name,
+        seed=seed, progress=progress,
     )  # fmt: skip
     if max_length is None and result.keep_last:  # the model as shipped, with its own max_length
         result = replace(result, recipe=replace(result.recipe, max_length=None))

@@ -75,7 +75,7 @@ def plot(
         transform=transform,
         measure=measure,
         cost=cost,
-    ).of_figure()
+    ).figure_options()
     require_figure(figure, options)
     if not runs:
         raise InputError("no run given; pass folders written by scan, stress or eval")
@@ -102,6 +102,6 @@ def draw(runs: Any, figure: FigureName, ax: Any, options: dict[str, Any]) -> Any
         return make(first.table, ax=ax, **options)
     if figure == "tradeoff":
         return make(Run.open(first).tradeoff, ax=ax, **options)
-    opened = [part for run in runs for part in Run.open(run).each_model()]
-    tables = [run.table.named(label) for run, label in zip(opened, run_labels(opened), strict=True)]
+    opened = [part for run in runs for part in Run.open(run).split_by_model()]
+    tables = [run.table.with_model_name(label) for run, label in zip(opened, run_labels(opened), strict=True)]
     return make(LayerTable.join(tables), ax=ax, **options)

@@ -10,12 +10,12 @@ from layerwise.core.errors import InputError
 from layerwise.core.files import write_atomically
 from layerwise.core.outputs import require_new_file
 from layerwise.downstream.correlate import correlations
-from layerwise.options.record import flag_words, plain_options
+from layerwise.options.record import flag_arguments, options_record
 from layerwise.options.report import ReportOptions
 from layerwise.reporter.page import is_page, page
 from layerwise.reporter.provenance import NO_PLACE
 from layerwise.runs.folder import Run
-from layerwise.runs.identity import one_model
+from layerwise.runs.identity import same_model
 from layerwise.runs.table import LayerTable
 
 
@@ -47,11 +47,13 @@ def report(*runs: Run | LayerTable | str | Path, html: str | Path, title: str = 
     options = ReportOptions(html=html, title=title, overwrite=overwrite)
     if not runs:
         raise InputError("no run given; pass folders written by scan, stress or eval")
-    require_new_file(html, overwrite=overwrite, ours=is_page)
-    opened = [part for run in runs for part in Run.open(run).each_model()]
+    require_new_file(html, overwrite=overwrite, is_ours=is_page)
+    opened = [part for run in runs for part in Run.open(run).split_by_model()]
     places = dict.fromkeys(run.name or NO_PLACE for run in opened)  # a campaign is one place with several models
-    words = ["layerwise", "report", *places, *flag_words(ReportOptions, plain_options(options))]
-    return write_page(html, page(opened, title=title, correlated=list(correlated_pairs(opened)), made_by=words))
+    words = ["layerwise", "report", *places, *flag_arguments(ReportOptions, options_record(options))]
+    return write_page(
+        html, page(opened, title=title, correlations=list(scan_eval_correlations(opened)), command_line=words)
+    )
 
 
 def write_page(path: str | Path, text: str) -> Path:
@@ -59,25 +61,25 @@ def write_page(path: str | Path, text: str) -> Path:
     return Path(path)
 
 
-def correlated_pairs(runs: Sequence[Run]) -> Iterator[tuple[int, pd.DataFrame]]:
+def scan_eval_correlations(runs: Sequence[Run]) -> Iterator[tuple[int, pd.DataFrame]]:
     """The index of each scan, with its correlations with each eval of the same model."""
     scans = [(number, run, run.table.model) for number, run in enumerate(runs) if run.kind == "scan"]
     evals = [(run, run.table.model) for run in runs if run.kind == "eval"]
-    for number, scanned, scanned_model in scans:
-        for scored, scored_model in evals:
-            if not one_model(scanned_model, scored_model):
+    for number, scan, scan_model in scans:
+        for evaluation, evaluation_model in evals:
+            if not same_model(scan_model, evaluation_model):
                 continue
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # the page itself shows how many layers there are
-                for table in (scored.table, of_one_recipe(scored.table)):
+                for table in (evaluation.table, select_one_recipe(evaluation.table)):
                     try:
-                        yield number, correlations(scanned.table, table)
+                        yield number, correlations(scan.table, table)
                         break
                     except InputError:  # several prompts or lengths: try only the first; under four layers: nothing
                         continue
 
 
-def of_one_recipe(scored: LayerTable) -> LayerTable:
+def select_one_recipe(evaluation: LayerTable) -> LayerTable:
     """The scores of plain layers, or of the first map if there are none: one score per layer and readout."""
-    first = next((s for s in scored if s.transform == "none"), next(iter(scored)))
-    return LayerTable(tuple(s for s in scored if s.recipe[3:] == first.recipe[3:]), scored.run)
+    first = next((s for s in evaluation if s.transform == "none"), next(iter(evaluation)))
+    return LayerTable(tuple(s for s in evaluation if s.recipe[3:] == first.recipe[3:]), evaluation.run)

@@ -3,25 +3,25 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from layerwise.core.checks import Words
+from layerwise.core.checks import Choices
 from layerwise.core.files import Folder, open_folder
 from layerwise.core.progress import announce, announcements, progress_bar
-from layerwise.engines.opening import open_engine, threads_of
+from layerwise.engines.opening import default_threads, open_engine
 from layerwise.inputs.source import DataLike, Source
 from layerwise.metrics.base import Metric
 from layerwise.models.load import identity_from_files
-from layerwise.models.opening import as_spec
-from layerwise.options.engine import Cluster, EngineWord
+from layerwise.models.opening import to_model_spec
+from layerwise.options.engine import Cluster, EngineChoice
 from layerwise.options.model import ModelLike, ModelSpec
 from layerwise.options.reading import LayerChoice
-from layerwise.options.record import asked
+from layerwise.options.record import call_record
 from layerwise.options.scan import KeepPrompts, ScanOptions
-from layerwise.options.views import STRENGTH
+from layerwise.options.views import DEFAULT_STRENGTH
 from layerwise.runs.claims import require_usable
 from layerwise.runs.table import RUN_FILE, LayerTable
 from layerwise.sweep.forecast import Forecast
 from layerwise.sweep.plan import ScanPlan
-from layerwise.sweep.prepare import COUNTED_FOR_BAR, forecast_of, how_many, prepare
+from layerwise.sweep.prepare import COUNTED_FOR_BAR, forecast_scan, how_many, prepare
 from layerwise.sweep.run import finished_table, run_scan
 
 
@@ -31,19 +31,19 @@ def scan(
     *,
     out: str | Path | None = None,
     metrics: str | Sequence[str | Metric] = "fast",
-    rows: Words = "raw",
+    rows: Choices = "raw",
     layers: LayerChoice = "all",
-    norm: Words = "raw",
-    tokens: Words = "all",
-    pooling: Words | None = "mean",
+    norm: Choices = "raw",
+    tokens: Choices = "all",
+    pooling: Choices | None = "mean",
     max_length: int | None = None,
     batch_tokens: int = 4096,
     shard_size: int = 1024,
     seed: int = 0,
-    view_strength: float = STRENGTH,
+    view_strength: float = DEFAULT_STRENGTH,
     state: str = "auto",
     keep_prompts: KeepPrompts = "auto",
-    engine: EngineWord | Cluster = "local",
+    engine: EngineChoice | Cluster = "local",
     threads: int | None = None,
     allow_missing: int = 0,
     progress: bool = False,
@@ -120,13 +120,13 @@ def scan(
 def scanned(model: ModelLike, data: DataLike, options: ScanOptions) -> LayerTable:
     """The table of a scan: read from its folder where it is complete there, else computed."""
     engine, out = options.engine, options.out
-    scan_plan, source, outline = prepare(model, data, options, threads=options.threads or threads_of(engine))
+    scan_plan, source, outline = prepare(model, data, options, threads=options.threads or default_threads(engine))
     folder = None if out is None else open_folder(out)
     if folder is not None and require_usable(folder, "scan"):
         if (done := finished(folder, model, scan_plan, source, options.allow_missing)) is not None:
             announce(f"already complete, read from {out}")
             return done
-    forecast = forecast_of(model, scan_plan, source, outline, loaded=engine != "local")
+    forecast = forecast_scan(model, scan_plan, source, outline, loaded=engine != "local")
     forecast.require_fit()
     count, is_all = source.count(COUNTED_FOR_BAR) if options.progress else (0, False)
     with open_engine(engine, model, out) as opened:
@@ -139,7 +139,7 @@ def scanned(model: ModelLike, data: DataLike, options: ScanOptions) -> LayerTabl
                 out=folder,
                 keep_prompts=options.keep_prompts,
                 allow_missing=options.allow_missing,
-                options=asked("scan", options, model=model, data=source.options),
+                options=call_record("scan", options, model=model, data=source.options),
                 on_batch=on_batch,
             )
 
@@ -150,7 +150,7 @@ def finished(
     """The table of a complete scan, without loading the model; None where there is none, or only loading can tell."""
     if not isinstance(model, str | Path | ModelSpec) or folder.read(RUN_FILE) is None:
         return None
-    identity = identity_from_files(as_spec(model))
+    identity = identity_from_files(to_model_spec(model))
     return (
         None if identity is None else finished_table(folder, scan_plan, source, identity, allow_missing=allow_missing)
     )
@@ -161,16 +161,16 @@ def plan(
     data: DataLike = "demo",
     *,
     metrics: str | Sequence[str | Metric] = "fast",
-    rows: Words = "raw",
+    rows: Choices = "raw",
     layers: LayerChoice = "all",
-    norm: Words = "raw",
-    tokens: Words = "all",
-    pooling: Words | None = "mean",
+    norm: Choices = "raw",
+    tokens: Choices = "all",
+    pooling: Choices | None = "mean",
     max_length: int | None = None,
     batch_tokens: int = 4096,
     shard_size: int = 1024,
     seed: int = 0,
-    view_strength: float = STRENGTH,
+    view_strength: float = DEFAULT_STRENGTH,
     state: str = "auto",
 ) -> Forecast:
     """Estimates what `scan` with the same settings would take. No weight is loaded.
@@ -219,4 +219,4 @@ def plan(
         view_strength=view_strength,
         state=state,
     )
-    return forecast_of(model, *prepare(model, data, options, threads=threads_of("local")))
+    return forecast_scan(model, *prepare(model, data, options, threads=default_threads("local")))

@@ -6,22 +6,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from layerwise.core.checks import Words
+from layerwise.core.checks import Choices
 from layerwise.core.errors import InputError
 from layerwise.core.files import open_folder
 from layerwise.core.progress import GO_ON, announce, announcements, progress_bar
-from layerwise.engines.opening import open_engine, threads_of
+from layerwise.engines.opening import default_threads, open_engine
 from layerwise.inputs.modalities import open_source, processor_for
-from layerwise.inputs.perturbations.stress import KINDS, Stress
+from layerwise.inputs.perturbations.stress import STRESS_SCALES, Stress
 from layerwise.inputs.processor import Processor
 from layerwise.inputs.source import DataLike, Source
 from layerwise.metrics.base import Metric
-from layerwise.models.opening import longest, outline_and_dtype
-from layerwise.options.engine import Cluster, EngineWord
+from layerwise.models.opening import model_info_and_dtype, resolve_max_length
+from layerwise.options.engine import Cluster, EngineChoice
 from layerwise.options.model import ModelLike
 from layerwise.options.reading import LayerChoice
-from layerwise.options.record import asked
-from layerwise.options.stress import Levels, StressKind, StressOptions, numbers_of
+from layerwise.options.record import call_record
+from layerwise.options.stress import Levels, StressKind, StressOptions, parse_levels
 from layerwise.runs.claims import claim, require_usable
 from layerwise.runs.table import LayerTable
 from layerwise.sweep.prepare import COUNTED_FOR_BAR, how_many, prepare
@@ -36,17 +36,17 @@ def stress(
     levels: Levels = None,
     out: str | Path | None = None,
     metrics: str | Sequence[str | Metric] = "prompt_entropy,prompt_entropy_normalized",
-    rows: Words = "raw",
+    rows: Choices = "raw",
     layers: LayerChoice = "all",
-    norm: Words = "raw",
-    tokens: Words = "all",
-    pooling: Words | None = "mean",
+    norm: Choices = "raw",
+    tokens: Choices = "all",
+    pooling: Choices | None = "mean",
     max_length: int | None = None,
     batch_tokens: int = 4096,
     shard_size: int = 1024,
     seed: int = 0,
     state: str = "auto",
-    engine: EngineWord | Cluster = "local",
+    engine: EngineChoice | Cluster = "local",
     threads: int | None = None,
     allow_missing: int = 0,
     progress: bool = False,
@@ -114,23 +114,23 @@ def stress(
         progress=progress,
     )
     with announcements(progress):
-        return stressed(model, data, options)
+        return run_stress(model, data, options)
 
 
-def stressed(model: ModelLike, data: DataLike, options: StressOptions) -> LayerTable:
+def run_stress(model: ModelLike, data: DataLike, options: StressOptions) -> LayerTable:
     """One scan per level, and their tables joined."""
     kind, engine, out = options.kind, options.engine, options.out
-    (outline, _), source = outline_and_dtype(model), open_source(data)
-    requested_levels, is_share = numbers_of("levels", options.levels), KINDS[kind].of == "share"
-    levels = tuple(requested_levels or [x for x in KINDS[kind].levels if is_share or x <= outline.max_length])
+    (info, _), source = model_info_and_dtype(model), open_source(data)
+    requested_levels, is_share = parse_levels("levels", options.levels), STRESS_SCALES[kind].unit == "share"
+    levels = tuple(requested_levels or [x for x in STRESS_SCALES[kind].levels if is_share or x <= info.max_length])
     if kind == "length":
-        levels, source = lengths_that_fit(
-            processor_for(outline.preprocessor), source, levels, asked=bool(requested_levels)
+        levels, source = feasible_lengths(
+            processor_for(info.preprocessor), source, levels, requested=bool(requested_levels)
         )
     settings = options.scan_options()
     if not is_share:
-        settings = replace(settings, max_length=longest(int(max(levels)), outline))
-    record = asked("stress", options, model=model, data=source.options)
+        settings = replace(settings, max_length=resolve_max_length(int(max(levels)), info))
+    record = call_record("stress", options, model=model, data=source.options)
     tables: list[LayerTable] = []
     count, is_all = source.count(COUNTED_FOR_BAR) if options.progress else (0, False)
     out_folder = None if out is None else open_folder(out)
@@ -142,7 +142,7 @@ def stressed(model: ModelLike, data: DataLike, options: StressOptions) -> LayerT
         for level in levels:
             announce(f"reading {how_many(count, is_all)}{source.unit}s of {source.name}: {kind} {level:g}")
             scan_plan, source, _ = prepare(
-                model, source, settings, threads=options.threads or threads_of(engine), stress=Stress(kind, level)
+                model, source, settings, threads=options.threads or default_threads(engine), stress=Stress(kind, level)
             )
             folder = None if out is None else open_folder(out, f"{kind}-{level:g}")
             with progress_bar(options.progress, count if is_all else None, f"{source.unit}s") as on_batch:
@@ -167,17 +167,19 @@ def stressed(model: ModelLike, data: DataLike, options: StressOptions) -> LayerT
     return table
 
 
-def lengths_that_fit(
-    processor: Processor[Any], source: Source, levels: Sequence[float], *, asked: bool
+def feasible_lengths(
+    processor: Processor[Any], source: Source, levels: Sequence[float], *, requested: bool
 ) -> tuple[tuple[float, ...], Source]:
     """The examples that are long enough for every level; default levels are limited to those that half of the examples
     reach."""
     lengths = sorted(n for example in source if (n := processor.size(example.payload)) < math.inf) or [0]
-    if not asked:
+    if not requested:
         levels = [level for level in levels if level <= lengths[len(lengths) // 2]]
     if not levels or max(levels) > lengths[-1]:
         raise InputError(
             f"no {source.unit} is long enough: the longest has {lengths[-1]} tokens; pass smaller --levels"
         )
     max_level = max(levels)
-    return tuple(levels), source.where(lambda payload: processor.size(payload) >= max_level, f">= {max_level:g} tokens")
+    return tuple(levels), source.filter(
+        lambda payload: processor.size(payload) >= max_level, f">= {max_level:g} tokens"
+    )

@@ -14,11 +14,11 @@ from layerwise.exporter.summary import EXAMPLE_TASK
 from layerwise.exporter.tradeoff import pareto_front, tradeoffs
 from layerwise.inputs.modalities import open_source
 from layerwise.inputs.source import DataLike
-from layerwise.models.opening import network_of_run
+from layerwise.models.opening import load_recorded_model
 from layerwise.options.model import ModelLike
 from layerwise.options.record import tradeoff_record
 from layerwise.options.tradeoff import TradeoffOptions
-from layerwise.runs.folder import Run, is_run, require_place_for, write_record
+from layerwise.runs.folder import Run, is_run, require_record_folder, write_record
 from layerwise.runs.records import TRADEOFF
 from layerwise.runs.table import LayerTable
 
@@ -65,17 +65,17 @@ def tradeoff(
     options = TradeoffOptions(score=score, model=model, data=data, mode=mode, repeats=repeats, progress=progress)
     require_no_model(run)
     opened = Run.open(run)
-    place = run if isinstance(run, str | Path) else None
-    if place is not None:
-        require_place_for(place, TRADEOFF)  # raises now, not after the timing
+    out_folder = run if isinstance(run, str | Path) else None
+    if out_folder is not None:
+        require_record_folder(out_folder, TRADEOFF)  # raises now, not after the timing
     with announcements(progress):
-        network = network_of_run(opened.table.require_model(), model)
+        network = load_recorded_model(opened.table.require_model(), model)
         require_tokenizer(network.preprocessor, "tradeoff")
         batch = [example.text for example in islice(open_source(data), TIMED_TEXTS)]
         frame = tradeoffs(opened.table, network, batch, score=score, mode=mode, repeats=repeats, progress=progress)
-    if place is not None:
+    if out_folder is not None:
         made = {"model": network.identity().to_record(), "options": tradeoff_record(options)}
-        write_record(place, TRADEOFF, pareto_front(frame, score) | made)
+        write_record(out_folder, TRADEOFF, pareto_front(frame, score) | made)
     return frame
 
 

@@ -1,10 +1,10 @@
 """views: the perturbed copies of a text that invariance metrics compare."""
 
 from layerwise.inputs.perturbations.text import make_view
-from layerwise.options.views import STRENGTH, ViewOptions
+from layerwise.options.views import DEFAULT_STRENGTH, ViewOptions
 
 
-def views(text: str, *, count: int = 4, strength: float = STRENGTH, seed: int = 0) -> list[str]:
+def views(text: str, *, count: int = 4, strength: float = DEFAULT_STRENGTH, seed: int = 0) -> list[str]:
     """Perturbed copies of a text, as `infonce`, `dime` and `lidar` compare them.
 
     Args:

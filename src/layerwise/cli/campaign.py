@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from layerwise.cli.shared import add_json, next_steps, say
-from layerwise.core.display import printable, redacted
+from layerwise.core.display import printable, redact
 from layerwise.core.progress import announcements
 
 EXAMPLE = "layerwise campaign campaign.yaml --dry-run"
@@ -29,7 +29,7 @@ def run(args: Namespace) -> int:
         print("\n".join(cell.name for cell in plan.cells))
         return 0
     with announcements(False):  # the board shows which model is at work
-        table = campaign(plan, Board(live=sys.stderr.isatty()))
+        table = campaign(plan, ProgressTable(live=sys.stderr.isatty()))
     print(table.to_json() if args.json else table)
     say(f"saved in {plan.out}")
     next_steps(["layerwise", "report", str(plan.out), "--html", "report.html"])
@@ -37,12 +37,12 @@ def run(args: Namespace) -> int:
 
 
 @dataclass
-class Board:
+class ProgressTable:
     """A table of all scans on standard error, redrawn as they proceed; where it is no terminal, one line per change."""
 
     live: bool
     lines: dict[str, list[Any]] = field(default_factory=dict)  # status, prompts, tokens, start time
-    drawn: int = 0
+    drawn_lines: int = 0
     drawn_at: float = 0.0
     lock: Any = field(default_factory=threading.Lock)  # on a cluster, models report from several threads
 
@@ -54,22 +54,22 @@ class Board:
             if changed and event.status == "running":
                 line[3] = time.monotonic()
             if not self.live and changed and event.status != "waiting":
-                reason = printable(redacted(f"  {event.why}" if event.why else ""))
-                print(self.line_of(event.cell.name) + reason, file=sys.stderr)
+                reason = printable(redact(f"  {event.why}" if event.why else ""))
+                print(self.format_line(event.cell.name) + reason, file=sys.stderr)
             elif self.live and (changed or time.monotonic() - self.drawn_at > 0.5):
                 self.draw()
 
-    def line_of(self, name: str) -> str:
+    def format_line(self, name: str) -> str:
         status, prompts, tokens, start_time = self.lines[name]
         tokens_per_second = tokens / max(1e-9, time.monotonic() - start_time)
-        return f"{status:8}{prompts:>9,} texts{tokens_per_second:>9,.0f} tokens/s  {printable(redacted(name))}"
+        return f"{status:8}{prompts:>9,} texts{tokens_per_second:>9,.0f} tokens/s  {printable(redact(name))}"
 
     def draw(self) -> None:
         """The scans that run, and how many wait, are done or have failed."""
-        lines = [self.line_of(name) for name, line in self.lines.items() if line[0] == "running"]
+        lines = [self.format_line(name) for name, line in self.lines.items() if line[0] == "running"]
         counts = {
             status: sum(line[0] == status for line in self.lines.values()) for status in ("waiting", "done", "failed")
         }
         lines.append(", ".join(f"{count} {status}" for status, count in counts.items()))
-        print((f"\x1b[{self.drawn}A" if self.drawn else "") + "\x1b[J" + "\n".join(lines), file=sys.stderr)
-        self.drawn, self.drawn_at = len(lines), time.monotonic()
+        print((f"\x1b[{self.drawn_lines}A" if self.drawn_lines else "") + "\x1b[J" + "\n".join(lines), file=sys.stderr)
+        self.drawn_lines, self.drawn_at = len(lines), time.monotonic()

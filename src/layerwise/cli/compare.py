@@ -3,7 +3,7 @@
 import sys
 from argparse import ArgumentParser, Namespace
 
-from layerwise.cli.flags import add_options, chosen
+from layerwise.cli.flags import add_options, option_values
 from layerwise.cli.shared import add_json
 from layerwise.options.compare import CompareOptions
 
@@ -19,8 +19,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     from layerwise.api.compare import compare
 
-    compared = compare(*args.runs, **chosen(args, CompareOptions))
-    print(compared.to_json() if args.json else compared)
+    comparison = compare(*args.runs, **option_values(args, CompareOptions))
+    print(comparison.to_json() if args.json else comparison)
     if args.html:
         print(f"wrote {args.html}; open it in a browser", file=sys.stderr)
     return 0

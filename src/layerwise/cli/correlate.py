@@ -4,7 +4,7 @@ import textwrap
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from layerwise.cli.flags import add_options, chosen
+from layerwise.cli.flags import add_options, option_values
 from layerwise.cli.shared import add_json, short_warnings
 from layerwise.core.columns import WIDTH, in_columns
 from layerwise.options.correlate import CorrelateOptions
@@ -26,7 +26,7 @@ def run(args: Namespace) -> int:
     from layerwise.api.correlate import correlate
 
     with short_warnings():
-        table = correlate(args.scan, args.eval, **chosen(args, CorrelateOptions))
+        table = correlate(args.scan, args.eval, **option_values(args, CorrelateOptions))
     print(table.to_json(orient="records") if args.json else "\n".join(lines_of(table)))
     return 0
 

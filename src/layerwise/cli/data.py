@@ -2,7 +2,7 @@
 
 from argparse import ArgumentParser, Namespace
 
-from layerwise.cli.flags import add_options, chosen
+from layerwise.cli.flags import add_options, option_values
 from layerwise.cli.shared import next_steps, say
 from layerwise.options.data import DataOptions
 
@@ -19,7 +19,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     from layerwise.api.data import data
 
-    task = data(args.root, args.name, **chosen(args, DataOptions))
+    task = data(args.root, args.name, **option_values(args, DataOptions))
     say(f"{task.name}: {task.type}, {task.size} examples, saved in {task.folder}")
     next_steps(["layerwise", "eval", "MODEL", "--tasks", task.name, "--data-root", args.root, "--out", "scores"])
     return 0

@@ -3,10 +3,10 @@
 import sys
 from argparse import ArgumentParser, Namespace
 
-from layerwise.cli.flags import add_options, chosen
+from layerwise.cli.flags import add_options, option_values
 from layerwise.cli.shared import add_model, model_spec, open_data
 from layerwise.options.embed import EmbedOptions
-from layerwise.options.field import declared
+from layerwise.options.field import option_specs
 from layerwise.options.texts import TextOptions
 
 HELP = "write the vectors of any layer, one per text, to a Parquet file"
@@ -16,8 +16,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_model(parser)
     add_options(parser, TextOptions)
     # A file can be read column by column, so the default is all layers.
-    add_options(parser, EmbedOptions, but=["out"], defaults={"layers": "all"})
-    out = next(one for one in declared(EmbedOptions) if one.name == "out")
+    add_options(parser, EmbedOptions, exclude=["out"], defaults={"layers": "all"})
+    out = next(one for one in option_specs(EmbedOptions) if one.name == "out")
     parser.add_argument("--out", required=True, help=out.option.help)
 
 
@@ -26,7 +26,7 @@ def run(args: Namespace) -> int:
     from layerwise.core.outputs import require_new_file
 
     require_new_file(args.out, overwrite=args.overwrite)  # before the data are opened
-    vectors = embed(model_spec(args), open_data(args), **chosen(args, EmbedOptions), progress=True)
+    vectors = embed(model_spec(args), open_data(args), **option_values(args, EmbedOptions), progress=True)
     if blank := vectors.attrs["blank_rows"]:
         print(f"{blank} blank rows have no vectors (null)", file=sys.stderr)
     print(f"wrote {len(vectors) - blank} texts x {len(vectors.columns) - 2} layers to {args.out}", file=sys.stderr)

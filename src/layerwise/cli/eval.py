@@ -4,8 +4,8 @@ import os
 from argparse import ArgumentParser, Namespace
 from inspect import signature
 
-from layerwise.cli.flags import add_options, chosen
-from layerwise.cli.shared import add_json, add_model, engine_of, model_spec, next_steps, say
+from layerwise.cli.flags import add_options, option_values
+from layerwise.cli.shared import add_json, add_model, engine_from_args, model_spec, next_steps, say
 from layerwise.options.engine import Cluster
 from layerwise.options.evaluate import EvaluateOptions
 
@@ -17,7 +17,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     # --out is not needed for a dry run; by default there is one scoring process per core.
     add_options(parser, EvaluateOptions, common=["layers"], defaults={"out": None, "workers": None})
     add_model(parser)
-    add_options(parser, Cluster, but=["workers"])
+    add_options(parser, Cluster, exclude=["workers"])
     parser.add_argument(
         "--recipe", nargs="+", default=[],
         help="score these recipes (recipe files, or recipe.safetensors from pick) instead of plain layers",
@@ -34,7 +34,7 @@ def run(args: Namespace) -> int:
     from layerwise.maps.fitted import load_recipe
     from layerwise.runs.summary import counted
 
-    model, options = model_spec(args), chosen(args, EvaluateOptions)
+    model, options = model_spec(args), option_values(args, EvaluateOptions)
     if args.dry_run:
         parameters = signature(plan_evaluation).parameters
         print(
@@ -43,7 +43,7 @@ def run(args: Namespace) -> int:
         return 0
     if args.out is None:
         raise InputError("eval needs --out DIR for its scores")
-    options["engine"] = engine_of(args, local_workers=True)
+    options["engine"] = engine_from_args(args, local_workers=True)
     if args.engine == "ray":
         options["workers"] = 0  # the cluster has its own workers
     elif args.workers is None:

@@ -5,7 +5,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
-from layerwise.cli.flags import add_options, chosen
+from layerwise.cli.flags import add_options, option_values
 from layerwise.cli.shared import add_json, add_model, model_spec
 from layerwise.options.export import ExportOptions
 from layerwise.options.texts import TextOptions
@@ -15,12 +15,12 @@ HELP = "write a layer as a smaller model that plain SentenceTransformer(path) lo
 
 def add_arguments(parser: ArgumentParser) -> None:
     add_model(parser)
-    which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument(
+    group = parser.add_mutually_exclusive_group(required=True)
+    group.add_argument(
         "--layer",
         help="layer number, depth such as 50%%, last (the model as shipped), or RUN:auto (the choice saved by pick)",
     )
-    which.add_argument("--recipe", help="recipe file, recipe.safetensors from pick, or an exported folder")
+    group.add_argument("--recipe", help="recipe file, recipe.safetensors from pick, or an exported folder")
     parser.add_argument("--out", required=True, help="folder to write; must not exist")
     add_options(parser, ExportOptions)
     add_options(parser, TextOptions, only=["column"], helps={"column": "column of --fit and --texts with the text"})
@@ -33,7 +33,7 @@ def run(args: Namespace) -> int:
     from layerwise.maps.fitted import load_recipe
     from layerwise.selection.pick import Pick
 
-    options = chosen(args, ExportOptions) | {"texts": texts(args.texts, column=args.column)}
+    options = option_values(args, ExportOptions) | {"texts": texts(args.texts, column=args.column)}
     if args.fit and not (Path(args.fit).is_dir() or "://" in args.fit):  # else the folder of a scan
         options["fit"] = texts(args.fit, column=args.column)
     layer: Any = load_recipe(args.recipe) if args.recipe else args.layer

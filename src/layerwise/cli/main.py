@@ -16,8 +16,8 @@ from typing import Any
 
 from layerwise.cli.parser import build_parser, parse
 from layerwise.cli.screen import first_screen
-from layerwise.cli.shared import complain, short_warnings
-from layerwise.core.display import printable, redacted
+from layerwise.cli.shared import print_error, short_warnings
+from layerwise.core.display import printable, redact
 from layerwise.core.errors import LayerwiseError
 from layerwise.core.progress import announcements
 from layerwise.core.quiet import VERBOSE_VARIABLE, quiet_libraries
@@ -29,7 +29,7 @@ class Terminated(KeyboardInterrupt):
 
 
 @contextmanager
-def termination_unwinds() -> Iterator[None]:
+def handle_sigterm() -> Iterator[None]:
     """Makes SIGTERM act like Ctrl-C: workers are stopped and partial files are removed."""
 
     def stop(number: int, frame: Any) -> None:
@@ -60,14 +60,14 @@ def verbose_libraries(verbose: bool) -> Iterator[None]:
             os.environ[VERBOSE_VARIABLE] = before
 
 
-class Printable(io.TextIOBase):
+class SafeOutput(io.TextIOBase):
     """Standard output with control characters escaped and URL secrets redacted."""
 
     def __init__(self, out: Any) -> None:
         self.out = out
 
     def write(self, text: str) -> int:
-        self.out.write(printable(redacted(text)))
+        self.out.write(printable(redact(text)))
         return len(text)
 
     def flush(self) -> None:
@@ -98,28 +98,28 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="replace")  # a terminal without Unicode still gets its table
     try:
         with (
-            termination_unwinds(),
+            handle_sigterm(),
             verbose_libraries(args.verbose),
             quiet_libraries(),
             short_warnings(),
             announcements(True),
-            redirect_stdout(Printable(sys.stdout)),
+            redirect_stdout(SafeOutput(sys.stdout)),
         ):
             require_model(args)
             return int(args.run(args))
     except LayerwiseError as error:
         if args.debug:
             raise
-        complain(str(error))
+        print_error(str(error))
         return 2
-    except KeyboardInterrupt as stopped:
-        complain("; ".join(["interrupted", *getattr(stopped, "__notes__", [])[-1:]]))
-        return 143 if isinstance(stopped, Terminated) else 130
+    except KeyboardInterrupt as interrupt:
+        print_error("; ".join(["interrupted", *getattr(interrupt, "__notes__", [])[-1:]]))
+        return 143 if isinstance(interrupt, Terminated) else 130
     except BrokenPipeError:  # the reader closed the pipe, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:  # last resort
         if args.debug:
             raise
-        complain(f"unexpected {type(error).__name__}: {error}. Run with --debug for the traceback")
+        print_error(f"unexpected {type(error).__name__}: {error}. Run with --debug for the traceback")
         return 2

@@ -27,9 +27,9 @@ from layerwise.cli import (
     tradeoff,
     views,
 )
-from layerwise.cli.flags import heading
+from layerwise.cli.flags import argument_group
 from layerwise.cli.screen import first_screen
-from layerwise.cli.shared import complain
+from layerwise.cli.shared import print_error
 from layerwise.core.checks import suggestion
 from layerwise.options.model import GROUP as MODEL
 from layerwise.options.reading import GROUP as READING
@@ -50,7 +50,7 @@ class Parser(ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """One line that says what is wrong and where to look, and exit code 2."""
-        complain(message if message.endswith("?") else f"{message}. See `{self.prog} --help`")
+        print_error(message if message.endswith("?") else f"{message}. See `{self.prog} --help`")
         self.exit(2)
 
     def _check_value(self, action: Action, value: Any) -> None:
@@ -96,7 +96,7 @@ def build_parser() -> Parser:
             epilog=f"example:\n  {example}" if example else None,
         )
         for title in (READING, MODEL, TEXTS, HOW_IT_RUNS):
-            heading(added, title)  # in this order; one without options is not shown
+            argument_group(added, title)  # in this order; one without options is not shown
         verb.add_arguments(added)
         added.usage = short_usage(name, added)
         general = added.add_argument_group(GENERAL)
@@ -133,7 +133,7 @@ def parse(parser: Parser, argv: Sequence[str]) -> Namespace:
         near = suggestion(wrong[0].partition("=")[0], known)
         what = "option" if wrong[0].startswith("-") else "further argument"
         named = f"layerwise {verb}".strip()
-        complain(f"{named} takes no {what} {wrong[0]}{near}" + ("" if near else f". See `{named} --help`"))
+        print_error(f"{named} takes no {what} {wrong[0]}{near}" + ("" if near else f". See `{named} --help`"))
         parser.exit(2)
     return args
 

@@ -5,10 +5,10 @@ import sys
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from layerwise.cli.flags import add_options, chosen
+from layerwise.cli.flags import add_options, option_values
 from layerwise.cli.shared import add_json
 from layerwise.options.pick import PickOptions
-from layerwise.options.record import flag_words
+from layerwise.options.record import flag_arguments
 from layerwise.options.texts import TextOptions
 
 if TYPE_CHECKING:
@@ -31,14 +31,14 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     from layerwise.api.pick import pick
     from layerwise.api.texts import texts
-    from layerwise.selection.pick import require_place
+    from layerwise.selection.pick import require_pick_folder
 
     if args.save is not None:
-        require_place(args.save)  # before the model runs
+        require_pick_folder(args.save)  # before the model runs
     data = texts(args.data, column=args.column) if args.data else None
     if (args.data or args.labels) and not args.rule:
         print(f"running {args.run_folder} over up to 1,000 texts of yours and 288 bundled sentences", file=sys.stderr)
-    result = pick(args.run_folder, data, **chosen(args, PickOptions), progress=True)
+    result = pick(args.run_folder, data, **option_values(args, PickOptions), progress=True)
     if args.save is not None:
         result.save(args.save)
     print(result.to_json() if args.json else result.describe(next_step(result, args)))
@@ -49,12 +49,12 @@ def next_step(found: "Pick", args: Namespace) -> str:
     """What to type next, ready to be copied."""
     from layerwise.runs.folder import is_run
 
-    typed = chosen(args, PickOptions) | {"data": args.data, "column": args.column}
+    typed = option_values(args, PickOptions) | {"data": args.data, "column": args.column}
     model = found.model.name if is_run(args.run_folder) and not args.model else args.model or args.run_folder
     if found.keep_last:
         if args.prefer == "fast" or not found.layers:
             return f"next: keep using {model} as it is"
-        words = [*flag_words(TextOptions, typed), *flag_words(PickOptions, typed), "--prefer", "fast"]
+        words = [*flag_arguments(TextOptions, typed), *flag_arguments(PickOptions, typed), "--prefer", "fast"]
         again = shlex.join(["layerwise", "pick", args.run_folder, *words])
         return f"next: keep using {model} as it is; if speed matters more:\n{again}"
     fit = ["--fit", "TEXTS"] if found.recipe.transform != "none" and found.fitted is None else []

@@ -3,9 +3,9 @@
 import sys
 from argparse import ArgumentParser, Namespace
 
-from layerwise.cli.flags import add_options, chosen
+from layerwise.cli.flags import add_options, option_values
 from layerwise.cli.shared import short_warnings
-from layerwise.options.field import declared
+from layerwise.options.field import option_specs
 from layerwise.options.plot import PlotOptions
 
 HELP = "draw one figure for a paper, as PDF, SVG or PNG"
@@ -15,15 +15,15 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "runs", nargs="+", metavar="RUN", help="run folders; correlation: a scan and an eval; cka: two scans"
     )
-    out = next(one for one in declared(PlotOptions) if one.name == "out")  # the library can also return the figure
+    out = next(one for one in option_specs(PlotOptions) if one.name == "out")  # the library can also return the figure
     parser.add_argument("-o", out.flag, required=True, help=out.option.help, metavar=out.option.metavar)
-    add_options(parser, PlotOptions, but=["out"])
+    add_options(parser, PlotOptions, exclude=["out"])
 
 
 def run(args: Namespace) -> int:
     from layerwise.api.plot import plot
 
     with short_warnings():
-        plot(*args.runs, **chosen(args, PlotOptions))
+        plot(*args.runs, **option_values(args, PlotOptions))
     print(f"wrote {args.out}", file=sys.stderr)
     return 0

@@ -3,7 +3,7 @@
 import sys
 from argparse import ArgumentParser, Namespace
 
-from layerwise.cli.flags import add_options, chosen
+from layerwise.cli.flags import add_options, option_values
 from layerwise.options.report import ReportOptions
 
 HELP = "show runs of scan, stress and eval in one HTML file that works offline"
@@ -19,6 +19,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     from layerwise.api.report import report
 
-    path = report(*args.runs, **chosen(args, ReportOptions))
+    path = report(*args.runs, **option_values(args, ReportOptions))
     print(f"wrote {path} ({path.stat().st_size / 1000:,.0f} kB); open it in a browser", file=sys.stderr)
     return 0

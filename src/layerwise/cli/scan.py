@@ -2,8 +2,8 @@
 
 from argparse import ArgumentParser, Namespace
 
-from layerwise.cli.flags import add_options, chosen
-from layerwise.cli.shared import add_json, add_model, close_scan, engine_of, model_spec, next_steps, open_data
+from layerwise.cli.flags import add_options, option_values
+from layerwise.cli.shared import add_json, add_model, close_scan, engine_from_args, model_spec, next_steps, open_data
 from layerwise.options.engine import Cluster
 from layerwise.options.scan import SETTINGS, ScanOptions
 from layerwise.options.texts import TextOptions
@@ -18,8 +18,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_options(parser, ScanOptions, only=common, common=common)
     parser.add_argument("--dry-run", action="store_true", help="report the cost without loading any weights")
     add_json(parser)
-    add_options(parser, ScanOptions, but=common)
-    add_options(parser, TextOptions, but=["data", "limit"])
+    add_options(parser, ScanOptions, exclude=common)
+    add_options(parser, TextOptions, exclude=["data", "limit"])
     add_model(parser)
     add_options(parser, Cluster)
 
@@ -28,13 +28,13 @@ def run(args: Namespace) -> int:
     from layerwise.api.scan import plan, scan
 
     model, data = model_spec(args), open_data(args)
-    options = chosen(args, ScanOptions)
+    options = option_values(args, ScanOptions)
     if args.dry_run:
         forecast = plan(model, data, **{name: options[name] for name in SETTINGS})
         print("\n".join(forecast.lines()))
         forecast.require_fit()
         return 0
-    table = scan(model, data, **options | {"engine": engine_of(args)}, progress=True)
+    table = scan(model, data, **options | {"engine": engine_from_args(args)}, progress=True)
     print(table.to_json() if args.json else table)
     close_scan(table, args.out)
     if args.out:

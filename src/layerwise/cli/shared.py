@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from layerwise.cli.flags import add_options, chosen
-from layerwise.core.display import printable, redacted
+from layerwise.cli.flags import add_options, option_values
+from layerwise.core.display import printable, redact
 from layerwise.core.errors import InputError
 from layerwise.core.quiet import is_verbose
 from layerwise.options.engine import Cluster
-from layerwise.options.field import declared
+from layerwise.options.field import option_specs
 from layerwise.options.model import ModelSpec
 from layerwise.options.texts import TextOptions
 
@@ -26,13 +26,13 @@ PACKAGE = Path(__file__).resolve().parent.parent
 
 def add_model(parser: ArgumentParser) -> None:
     """Adds the model as a positional argument, and its loading options."""
-    name = next(spec for spec in declared(ModelSpec) if spec.name == "name")
+    name = next(spec for spec in option_specs(ModelSpec) if spec.name == "name")
     parser.add_argument("model", help=name.option.help)
-    add_options(parser, ModelSpec, but=["name"])
+    add_options(parser, ModelSpec, exclude=["name"])
 
 
 def model_spec(args: Namespace) -> ModelSpec:
-    return ModelSpec(args.model, **chosen(args, ModelSpec, but=["name"]))
+    return ModelSpec(args.model, **option_values(args, ModelSpec, exclude=["name"]))
 
 
 def open_data(args: Namespace) -> Any:
@@ -41,20 +41,20 @@ def open_data(args: Namespace) -> Any:
     from layerwise.models.load import load_tokenizer
 
     tokenizer = load_tokenizer(model_spec(args)) if args.min_tokens else None
-    return texts(**chosen(args, TextOptions), tokenizer=tokenizer)
+    return texts(**option_values(args, TextOptions), tokenizer=tokenizer)
 
 
-def engine_of(args: Namespace, *, local_workers: bool = False) -> str | Cluster:
+def engine_from_args(args: Namespace, *, local_workers: bool = False) -> str | Cluster:
     """The requested engine; with `local_workers`, --workers is also allowed without Ray."""
     if args.engine == "ray":
-        return Cluster(**chosen(args, Cluster))
+        return Cluster(**option_values(args, Cluster))
     if args.address or args.gpus_per_worker or (args.workers and not local_workers):
         raise InputError("--address, --workers and --gpus-per-worker need --engine ray")
     return str(args.engine)
 
 
-def add_json(parser: ArgumentParser, what: str = "the table") -> None:
-    parser.add_argument("--json", action="store_true", help=f"print {what} as JSON")
+def add_json(parser: ArgumentParser, subject: str = "the table") -> None:
+    parser.add_argument("--json", action="store_true", help=f"print {subject} as JSON")
 
 
 def add_overwrite(parser: ArgumentParser) -> None:
@@ -88,10 +88,10 @@ def next_steps(*commands: Sequence[str]) -> None:
 
 def say(message: str) -> None:
     """One line on standard error."""
-    print(printable(redacted(message)), file=sys.stderr)
+    print(printable(redact(message)), file=sys.stderr)
 
 
-def complain(message: str) -> None:
+def print_error(message: str) -> None:
     """One line on standard error about what went wrong, or might."""
     say(f"layerwise: {message}")
 
@@ -107,7 +107,7 @@ def short_warnings() -> Iterator[None]:
         message: Warning | str, category: type[Warning], filename: str, lineno: int, file: Any = None, line: Any = None
     ) -> None:
         if PACKAGE in Path(filename).parents:
-            complain(str(message))
+            print_error(str(message))
         elif is_verbose():
             print(warnings.formatwarning(message, category, filename, lineno), end="", file=sys.stderr)
 

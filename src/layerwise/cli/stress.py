@@ -2,8 +2,8 @@
 
 from argparse import ArgumentParser, Namespace
 
-from layerwise.cli.flags import add_options, chosen
-from layerwise.cli.shared import add_json, add_model, close_scan, engine_of, model_spec, next_steps, open_data
+from layerwise.cli.flags import add_options, option_values
+from layerwise.cli.shared import add_json, add_model, close_scan, engine_from_args, model_spec, next_steps, open_data
 from layerwise.options.engine import Cluster
 from layerwise.options.stress import StressOptions
 from layerwise.options.texts import TextOptions
@@ -17,8 +17,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_options(parser, StressOptions, only=common, common=common)
     add_options(parser, TextOptions, only=["data", "limit"], common=["data", "limit"], defaults={"data": "demo"})
     add_json(parser)
-    add_options(parser, StressOptions, but=common)
-    add_options(parser, TextOptions, but=["data", "limit"])
+    add_options(parser, StressOptions, exclude=common)
+    add_options(parser, TextOptions, exclude=["data", "limit"])
     add_model(parser)
     add_options(parser, Cluster)
 
@@ -26,7 +26,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     from layerwise.api.stress import stress
 
-    options = chosen(args, StressOptions) | {"engine": engine_of(args)}
+    options = option_values(args, StressOptions) | {"engine": engine_from_args(args)}
     table = stress(model_spec(args), open_data(args), **options, progress=True)
     print(table.to_json() if args.json else table)
     close_scan(table, args.out)

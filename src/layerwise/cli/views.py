@@ -3,7 +3,7 @@
 import json
 from argparse import ArgumentParser, Namespace
 
-from layerwise.cli.flags import add_options, chosen
+from layerwise.cli.flags import add_options, option_values
 from layerwise.cli.shared import add_json
 from layerwise.options.views import ViewOptions
 
@@ -20,6 +20,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     from layerwise.api.views import views
 
-    copies = views(args.text, **chosen(args, ViewOptions))
+    copies = views(args.text, **option_values(args, ViewOptions))
     print(json.dumps(copies, ensure_ascii=False) if args.json else "\n".join(copies))
     return 0

@@ -4,29 +4,29 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-HIDDEN = "***"
+REDACTED = "***"
 # Between :// and @: everything before the first slash, or anything that contains a colon (a key may contain slashes).
 USER_INFO = re.compile(r"(?<=://)(?:[^/\s@?#'\"]*|[^\s@?#'\"/:]*:[^\s@?#'\"]*)@")
-SECRET_OPTION = re.compile(
+SECRET_PARAMETER = re.compile(
     r"([?&][^=&\s]*(?:key|secret|token|passw|pwd|credential|signature|sig|auth)[^=&\s]*=)[^&\s#'\"]+", re.IGNORECASE
 )
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
-def redacted(text: str) -> str:
+def redact(text: str) -> str:
     """Replaces user names, passwords, keys and tokens in URLs with ***."""
     if "://" not in text:
         return text
-    return SECRET_OPTION.sub(rf"\g<1>{HIDDEN}", USER_INFO.sub(f"{HIDDEN}@", text))
+    return SECRET_PARAMETER.sub(rf"\g<1>{REDACTED}", USER_INFO.sub(f"{REDACTED}@", text))
 
 
-def redacted_record(record: Any) -> Any:
+def redact_record(record: Any) -> Any:
     """Redacts every string in a record (mappings, lists, plain values)."""
     if isinstance(record, str):
-        return redacted(record)
+        return redact(record)
     if isinstance(record, Mapping):
-        return {redacted_record(name): redacted_record(value) for name, value in record.items()}
-    return [redacted_record(value) for value in record] if isinstance(record, list | tuple) else record
+        return {redact_record(name): redact_record(value) for name, value in record.items()}
+    return [redact_record(value) for value in record] if isinstance(record, list | tuple) else record
 
 
 def printable(text: str) -> str:
@@ -34,4 +34,4 @@ def printable(text: str) -> str:
 
     Newlines and tabs stay. The escapes are those of JSON, so printable JSON keeps its meaning.
     """
-    return CONTROL.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
+    return CONTROL.sub(lambda match: f"\\u{ord(match.group()):04x}", text)

@@ -14,14 +14,14 @@ There is a class only if a caller could act on it. Every message says what happe
 expected, and what to do next. A message never contains a password or key from a URL.
 """
 
-from layerwise.core.display import redacted
+from layerwise.core.display import redact
 
 
 class LayerwiseError(Exception):
     """Base class of all errors that layerwise raises deliberately."""
 
-    def __init__(self, *given: object) -> None:
-        super().__init__(*(redacted(part) if isinstance(part, str) else part for part in given))
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(redact(part) if isinstance(part, str) else part for part in args))
 
 
 class InputError(LayerwiseError, ValueError):

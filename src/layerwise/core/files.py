@@ -17,11 +17,11 @@ from layerwise.core.errors import InputError, RunError
 from layerwise.core.formats import json_bytes
 from layerwise.core.remote import RemoteFolder
 
-NAME_LENGTH = 100  # characters; file systems allow 255 bytes, and suffixes are added to names
-NAME_SIGNS = " ._-+(),"
+MAX_NAME_LENGTH = 100  # characters; file systems allow 255 bytes, and suffixes are added to names
+NAME_PUNCTUATION = " ._-+(),"
 
 
-def this_host() -> str:
+def host_id() -> str:
     """A short hash of machine and container; a process id is only meaningful within the same ones."""
     parts = [platform.node()]
     with suppress(OSError):
@@ -32,19 +32,19 @@ def this_host() -> str:
 
 
 # A file being written: .NAME.HOST-PID-RANDOM.layerwise, so that a later run can tell which process left it behind.
-HOST = this_host()
-TEMPORARY = re.compile(r"\.(?P<name>.+)\.(?P<host>[0-9a-f]{8})-(?P<pid>\d+)-[0-9a-f]{8}\.layerwise")
+HOST_ID = host_id()
+TEMPORARY_FILE = re.compile(r"\.(?P<name>.+)\.(?P<host>[0-9a-f]{8})-(?P<pid>\d+)-[0-9a-f]{8}\.layerwise")
 
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Writes data to path so that a reader sees the old file or the new one, never a partial one."""
-    with written_beside(path, data) as temporary:
+    with temporary_file(path, data) as temporary:
         os.replace(temporary, path)
 
 
 def create_atomically(path: Path, data: bytes) -> bool:
     """Creates a file and returns True; returns False if another process created it first."""
-    with written_beside(path, data) as temporary:
+    with temporary_file(path, data) as temporary:
         try:
             os.link(temporary, path)
             return True
@@ -62,9 +62,9 @@ def create_atomically(path: Path, data: bytes) -> bool:
 
 
 @contextmanager
-def written_beside(path: Path, data: bytes) -> Iterator[Path]:
+def temporary_file(path: Path, data: bytes) -> Iterator[Path]:
     """A complete temporary file next to the target, deleted afterwards. Any failure is reported with the path."""
-    temporary = path.with_name(f".{path.name[:50]}.{HOST}-{os.getpid()}-{secrets.token_hex(4)}.layerwise")
+    temporary = path.with_name(f".{path.name[:50]}.{HOST_ID}-{os.getpid()}-{secrets.token_hex(4)}.layerwise")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -81,19 +81,19 @@ def written_beside(path: Path, data: bytes) -> Iterator[Path]:
         raise InputError(f"cannot write {path}: {error.strerror or error}; {advice}") from error
 
 
-def safe_name(word: Any, what: str) -> str:
+def safe_name(name: Any, subject: str) -> str:
     """The name, if it is safe as a single path component; raises InputError otherwise."""
-    text = word if isinstance(word, str) else ""
+    text = name if isinstance(name, str) else ""
     if (
         not text.strip()
         or text[0] in ". "
-        or len(text) > NAME_LENGTH
-        or not all(character.isalnum() or character in NAME_SIGNS for character in text)
+        or len(text) > MAX_NAME_LENGTH
+        or not all(character.isalnum() or character in NAME_PUNCTUATION for character in text)
     ):
-        shown = printable(repr(word)) if len(repr(word)) <= 2 * NAME_LENGTH else f"of {len(repr(word))} characters"
+        shown = printable(repr(name)) if len(repr(name)) <= 2 * MAX_NAME_LENGTH else f"of {len(repr(name))} characters"
         raise InputError(
-            f"{what} {shown} cannot be used as a file name; use 1 to {NAME_LENGTH} characters: letters, digits and "
-            f"{' '.join(NAME_SIGNS.strip())}, not starting with a dot"
+            f"{subject} {shown} cannot be used as a file name; use 1 to {MAX_NAME_LENGTH} letters, digits and "
+            f"{' '.join(NAME_PUNCTUATION.strip())}, not starting with a dot"
         )
     return text
 
@@ -115,13 +115,13 @@ class Folder(Protocol):
     def delete(self, names: Iterable[str]) -> None:
         """Deletes those of the files that exist."""
 
-    def names(self, within: str = "") -> list[str]:
+    def names(self, subfolder: str = "") -> list[str]:
         """The sorted names of the files in a subfolder, without hidden ones."""
 
     def entries(self) -> list[str]:
         """The sorted names of all files and folders, including hidden ones."""
 
-    def clear(self, within: str, names: re.Pattern[str]) -> None:
+    def clear(self, subfolder: str, pattern: re.Pattern[str]) -> None:
         """Deletes files whose names match, complete or partial, then the subfolder if it is empty."""
 
 
@@ -154,9 +154,9 @@ class DiskFolder:
         for name in names:
             (self.path / name).unlink(missing_ok=True)
 
-    def names(self, within: str = "") -> list[str]:
+    def names(self, subfolder: str = "") -> list[str]:
         try:
-            file_names = [path.name for path in (self.path / within).iterdir() if path.is_file()]
+            file_names = [path.name for path in (self.path / subfolder).iterdir() if path.is_file()]
         except (FileNotFoundError, NotADirectoryError):
             return []
         return sorted(name for name in file_names if not name.startswith("."))
@@ -167,34 +167,34 @@ class DiskFolder:
         except FileNotFoundError:
             return []
 
-    def clear(self, within: str, names: re.Pattern[str]) -> None:
-        folder = self.path / within
+    def clear(self, subfolder: str, pattern: re.Pattern[str]) -> None:
+        folder = self.path / subfolder
         for path in list(folder.iterdir()) if folder.is_dir() else []:
-            half_written = TEMPORARY.fullmatch(path.name)
-            if names.fullmatch(half_written["name"] if half_written else path.name) and not path.is_dir():
+            half_written = TEMPORARY_FILE.fullmatch(path.name)
+            if pattern.fullmatch(half_written["name"] if half_written else path.name) and not path.is_dir():
                 path.unlink(missing_ok=True)
         with suppress(OSError):  # not empty, or does not exist
             folder.rmdir()
 
 
-def has_file(place: str | Path, name: str) -> bool:
+def has_file(location: str | Path, name: str) -> bool:
     """True if the folder at a path or URL contains that file."""
-    if "://" not in str(place):
-        return (Path(place) / name).exists()
-    return open_folder(place).read(name) is not None
+    if "://" not in str(location):
+        return (Path(location) / name).exists()
+    return open_folder(location).read(name) is not None
 
 
-def last_part(place: str | Path) -> str:
+def folder_name(location: str | Path) -> str:
     """The name of a folder, taken from its path or URL."""
-    text = str(place)
+    text = str(location)
     return Path(text.partition("?")[0] if "://" in text else text).name
 
 
-def open_folder(place: str | Path, within: str = "") -> Folder:
+def open_folder(location: str | Path, subfolder: str = "") -> Folder:
     """Opens the folder at a path or object-store URL, or a subfolder of it."""
-    if not str(place).strip():
+    if not str(location).strip():
         raise InputError("the folder name is empty (an unset variable?); pass a folder, or . for the current one")
-    if "://" not in str(place):
-        return DiskFolder((Path(place) / within).absolute())
-    path, separator, options = str(place).partition("?")  # the options of a URL follow its path
-    return RemoteFolder("/".join(filter(None, [path.rstrip("/"), within])) + separator + options)
+    if "://" not in str(location):
+        return DiskFolder((Path(location) / subfolder).absolute())
+    path, separator, options = str(location).partition("?")  # the options of a URL follow its path
+    return RemoteFolder("/".join(filter(None, [path.rstrip("/"), subfolder])) + separator + options)

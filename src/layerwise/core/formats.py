@@ -5,11 +5,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from layerwise.core.display import redacted_record
+from layerwise.core.display import redact_record
 from layerwise.core.errors import RunError
 
-CHECKSUM_NAME = "layerwise.checksum"
-CHECKSUM_MARK, NO_CHECKSUM = b"layerwise-checksum:", b"0" * 32
+CHECKSUM_KEY = "layerwise.checksum"
+CHECKSUM_PREFIX, CHECKSUM_PLACEHOLDER = b"layerwise-checksum:", b"0" * 32
 
 
 def json_bytes(content: Any) -> bytes:
@@ -18,7 +18,7 @@ def json_bytes(content: Any) -> bytes:
 
 def record_bytes(content: Mapping[str, Any]) -> bytes:
     """A record as JSON bytes, with URL secrets redacted."""
-    return json_bytes(redacted_record(content))
+    return json_bytes(redact_record(content))
 
 
 def parse_record(data: bytes, where: str) -> dict[str, Any]:
@@ -61,30 +61,30 @@ def parquet_bytes(table: Any) -> bytes:
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(sink, table.schema, compression="zstd") as writer:
         writer.write_table(table)
-        writer.add_key_value_metadata({CHECKSUM_NAME: CHECKSUM_MARK.decode() + NO_CHECKSUM.decode()})
+        writer.add_key_value_metadata({CHECKSUM_KEY: CHECKSUM_PREFIX.decode() + CHECKSUM_PLACEHOLDER.decode()})
     data = bytes(sink.getvalue())
-    offset = data.rindex(CHECKSUM_MARK) + len(CHECKSUM_MARK)
-    return data[:offset] + checksum_around(data, offset) + data[offset + len(NO_CHECKSUM) :]
+    offset = data.rindex(CHECKSUM_PREFIX) + len(CHECKSUM_PREFIX)
+    return data[:offset] + checksum_excluding(data, offset) + data[offset + len(CHECKSUM_PLACEHOLDER) :]
 
 
-def checksum_around(data: bytes, place: int) -> bytes:
+def checksum_excluding(data: bytes, offset: int) -> bytes:
     """The checksum of a file, computed with zeros in place of the checksum itself."""
-    digest = hashlib.blake2b(data[:place], digest_size=len(NO_CHECKSUM) // 2)
-    digest.update(NO_CHECKSUM)
-    digest.update(data[place + len(NO_CHECKSUM) :])
+    digest = hashlib.blake2b(data[:offset], digest_size=len(CHECKSUM_PLACEHOLDER) // 2)
+    digest.update(CHECKSUM_PLACEHOLDER)
+    digest.update(data[offset + len(CHECKSUM_PLACEHOLDER) :])
     return digest.hexdigest().encode()
 
 
-def require_checksum(data: bytes, where: str, *, older: bool = False) -> None:
+def require_checksum(data: bytes, where: str, *, allow_missing: bool = False) -> None:
     """Raises RunError if a Parquet file has changed since it was written.
 
-    With `older`, a file without a checksum is accepted, since earlier versions wrote none.
+    With `allow_missing`, a file without a checksum is accepted, since earlier versions wrote none.
     """
-    mark_offset = data.rfind(CHECKSUM_MARK)
-    offset = mark_offset + len(CHECKSUM_MARK)
-    if mark_offset < 0 and not older:
+    mark_offset = data.rfind(CHECKSUM_PREFIX)
+    offset = mark_offset + len(CHECKSUM_PREFIX)
+    if mark_offset < 0 and not allow_missing:
         raise RunError(f"{where} has no checksum: it is damaged, or was written by an earlier layerwise; recreate it")
-    if mark_offset >= 0 and checksum_around(data, offset) != data[offset : offset + len(NO_CHECKSUM)]:
+    if mark_offset >= 0 and checksum_excluding(data, offset) != data[offset : offset + len(CHECKSUM_PLACEHOLDER)]:
         raise RunError(f"{where} is damaged (checksum mismatch); repeat the run in another folder")
 
 

@@ -22,7 +22,7 @@ CACHE_VARIABLE = "LAYERWISE_CACHE"
 SHA256 = re.compile(r"[0-9a-f]{64}")
 SECONDS_UNTIL_SETTLED = 2.0
 
-Known = Mapping[str, str]  # hashes computed by another process, by path, size and time
+KnownHashes = Mapping[str, str]  # hashes computed by another process, by path, size and time
 
 
 def cache_folder() -> Path:
@@ -31,21 +31,21 @@ def cache_folder() -> Path:
     return Path(os.environ.get(CACHE_VARIABLE) or default)
 
 
-def file_hash(path: Path, known: Known | None = None) -> str:
-    """The SHA-256 of a file. `known` holds hashes passed on by another process, used if size and time match."""
+def file_hash(path: Path, known_hashes: KnownHashes | None = None) -> str:
+    """The SHA-256 of a file. `known_hashes` holds hashes passed on by another process, used if size and time match."""
     blob = path.resolve()
     if blob.parent.name == "blobs" and SHA256.fullmatch(blob.name):
         return blob.name  # how the hub's cache names large files
-    if known and (known_hash := known.get(identity_of(blob))):
+    if known_hashes and (known_hash := known_hashes.get(file_identity(blob))):
         return known_hash
     stat = blob.stat()
     changed = max(stat.st_mtime, stat.st_ctime)  # a copy may keep the mtime of the original
     if time.time() - changed <= SECONDS_UNTIL_SETTLED:
-        return sha256_of(blob)
-    return _hash_once(blob, f"{identity_of(blob)}\0{stat.st_ctime_ns}\0{stat.st_ino}")
+        return file_sha256(blob)
+    return _hash_once(blob, f"{file_identity(blob)}\0{stat.st_ctime_ns}\0{stat.st_ino}")
 
 
-def identity_of(path: Path) -> str:
+def file_identity(path: Path) -> str:
     """Identifies a file across processes by path, size and time."""
     stat = path.stat()
     return f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}"
@@ -59,13 +59,13 @@ def _hash_once(path: Path, identity: str) -> str:
     with suppress(OSError, UnicodeDecodeError):
         if SHA256.fullmatch(cached := cache_file.read_text(encoding="ascii").strip()):
             return cached
-    digest = sha256_of(path)
-    if identity.startswith(f"{identity_of(path)}\0"):  # otherwise it changed while being read
+    digest = file_sha256(path)
+    if identity.startswith(f"{file_identity(path)}\0"):  # otherwise it changed while being read
         with suppress(OSError, InputError):  # without a writable cache this is only slower
             write_atomically(cache_file, digest.encode())
     return digest
 
 
-def sha256_of(path: Path) -> str:
+def file_sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -10,10 +10,10 @@ from typing import Any
 import psutil
 
 from layerwise.core.errors import InputError, RunError
-from layerwise.core.files import HOST, TEMPORARY, DiskFolder, Folder, open_folder
+from layerwise.core.files import HOST_ID, TEMPORARY_FILE, DiskFolder, Folder, open_folder
 
 
-def named(path: str | Path) -> Path:
+def require_path(path: str | Path) -> Path:
     """The path; raises if it is empty, as from an unset variable, instead of using the current folder."""
     if not str(path).strip():
         raise InputError("the output name is empty (an unset variable?); pass a file or folder")
@@ -35,13 +35,13 @@ def require_writable(folder: Path) -> None:
 
 
 def require_new_file(
-    path: str | Path, *, overwrite: bool = False, ours: Callable[[bytes], bool] = lambda start: False
+    path: str | Path, *, overwrite: bool = False, is_ours: Callable[[bytes], bool] = lambda start: False
 ) -> Path:
     """The path, if a file can be written there without losing user data; raises before anything is computed.
 
-    An existing file is replaced only with `overwrite`, or if `ours` recognises its first 4096 bytes.
+    An existing file is replaced only with `overwrite`, or if `is_ours` recognises its first 4096 bytes.
     """
-    absolute = named(path).absolute()
+    absolute = require_path(path).absolute()
     if absolute.is_dir():
         raise InputError(f"{path} is a folder; pass a file in it, such as {Path(path) / 'FILE'}")
     require_writable(absolute.parent)
@@ -50,16 +50,16 @@ def require_new_file(
     if not absolute.is_file():
         raise InputError(f"{path} is not a regular file; choose another")
     with absolute.open("rb") as file:
-        if not overwrite and not ours(file.read(4096)):
+        if not overwrite and not is_ours(file.read(4096)):
             raise InputError(
                 f"{path} already exists; pass --overwrite (overwrite=True) to replace it, or choose another name"
             )
     return Path(path)
 
 
-def require_folder(place: str | Path, name: str) -> Folder:
+def require_folder(location: str | Path, name: str) -> Folder:
     """The folder, if a file of that name can be written there; raises before anything is computed."""
-    folder = open_folder(place)
+    folder = open_folder(location)
     if isinstance(folder, DiskFolder):
         require_writable(folder.path)
         if (folder.path / name).is_dir():
@@ -67,9 +67,9 @@ def require_folder(place: str | Path, name: str) -> Folder:
     return folder
 
 
-def require_record(place: str | Path, name: str, keys: Iterable[str]) -> Folder:
+def require_record(location: str | Path, name: str, keys: Iterable[str]) -> Folder:
     """The folder, if a JSON record of that name can be written there; an existing file with other keys is not ours."""
-    folder = require_folder(place, name)
+    folder = require_folder(location, name)
     data = folder.read(name)
     if data is not None and not has_keys(data, keys):
         raise RunError(f"{name} in {folder} was not written by layerwise; move it, or choose another folder")
@@ -84,24 +84,24 @@ def has_keys(data: bytes, keys: Iterable[str]) -> bool:
     return isinstance(record, dict) and {*keys} <= {*record}
 
 
-def delete_left_behind(path: Path) -> None:
+def delete_abandoned_files(path: Path) -> None:
     """Deletes partial files in a run folder whose writer, a process on this machine, has ended."""
     for directory, _, names in os.walk(path):  # does not follow links
         for name in names:
-            half_written = TEMPORARY.fullmatch(name)
-            if half_written and half_written["host"] == HOST and not psutil.pid_exists(int(half_written["pid"])):
+            half_written = TEMPORARY_FILE.fullmatch(name)
+            if half_written and half_written["host"] == HOST_ID and not psutil.pid_exists(int(half_written["pid"])):
                 (Path(directory) / name).unlink(missing_ok=True)
 
 
-def owner() -> dict[str, Any]:
+def current_process() -> dict[str, Any]:
     """Identifies this process, so that another can tell whether it is still running."""
-    return {"host": HOST, "pid": os.getpid(), "began": psutil.Process().create_time()}
+    return {"host": HOST_ID, "pid": os.getpid(), "began": psutil.Process().create_time()}
 
 
-def is_gone(process: Any) -> bool:
+def has_ended(process: Any) -> bool:
     """True if the process described by `owner` is known to have ended."""
     try:
-        return process["host"] == HOST and bool(psutil.Process(process["pid"]).create_time() != process["began"])
+        return process["host"] == HOST_ID and bool(psutil.Process(process["pid"]).create_time() != process["began"])
     except psutil.NoSuchProcess:
         return True
     except (KeyError, TypeError, ValueError, psutil.Error):

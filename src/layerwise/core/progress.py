@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from importlib.util import find_spec
 from typing import Any, Protocol
 
-from layerwise.core.display import printable, redacted
+from layerwise.core.display import printable, redact
 
 GO_ON = "run the same command again to go on"  # the note of an interrupt after which something was kept
 _announcing: ContextVar[bool] = ContextVar("announcing", default=False)
@@ -36,7 +36,7 @@ def is_announcing() -> bool:
 def announce(message: str) -> None:
     """Prints one line on standard error before something slow, such as loading a model; silent unless switched on."""
     if is_announcing():
-        print(printable(redacted(message)), file=sys.stderr, flush=True)
+        print(printable(redact(message)), file=sys.stderr, flush=True)
 
 
 def in_notebook() -> bool:
@@ -56,18 +56,18 @@ def bar_class() -> Any:
 
 
 @contextmanager
-def progress_bar(shown: bool, total: int | None = None, unit: str = "texts") -> Iterator[OnBatch]:
+def progress_bar(enabled: bool, total: int | None = None, unit: str = "texts") -> Iterator[OnBatch]:
     """A bar with the share done and the time left; without a total, the count and the rate.
 
     Args:
-        shown: False for no bar. With True there is one in a terminal or a notebook, and none in a log file.
+        enabled: False for no bar. With True there is one in a terminal or a notebook, and none in a log file.
         total: how many items there are; None where that is not known before, as in a stream.
         unit: what is counted.
 
     Yields:
         A function to call as work is done, with the number of further items and of their tokens.
     """
-    disable = not shown or (False if in_notebook() else None)  # None: tqdm looks whether it is a terminal
+    disable = not enabled or (False if in_notebook() else None)  # None: tqdm looks whether it is a terminal
     with bar_class()(total=total, unit=f" {unit}", disable=disable) as bar:
         all_tokens = 0
 

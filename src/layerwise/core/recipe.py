@@ -13,19 +13,19 @@ from layerwise.core.checks import (
     SHIPPED,
     STATIC,
     TOKEN_CHOICES,
-    NormWord,
-    PoolingWord,
+    NormChoice,
+    PoolingChoice,
     Shipped,
     TokenChoice,
+    require_choice,
     require_count,
-    require_length,
+    require_max_length,
     require_transform,
-    require_word,
 )
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.formats import parse_record, require_shape
 
-SHAPE = {
+RECIPE_SHAPE = {
     "layer": int, "norm": str, "tokens": str, "pooling": str, "transform": str, "normalize": bool, "prompt": str,
     "max_length": (int, NoneType),
 }  # fmt: skip
@@ -44,21 +44,21 @@ class Readout:
     """
 
     layer: int
-    norm: NormWord | Shipped = "raw"
+    norm: NormChoice | Shipped = "raw"
     tokens: TokenChoice = "all"
-    pooling: PoolingWord | Shipped = "mean"
+    pooling: PoolingChoice | Shipped = "mean"
 
     def __post_init__(self) -> None:
         # numpy numbers cannot be written as JSON
-        object.__setattr__(self, "layer", require_count("layer", self.layer, least=0))
-        require_word("norm", self.norm, (*NORMS, SHIPPED))
-        require_word("tokens", self.tokens, TOKEN_CHOICES)
-        require_word("pooling", self.pooling, (*POOLINGS, SHIPPED))
+        object.__setattr__(self, "layer", require_count("layer", self.layer, minimum=0))
+        require_choice("norm", self.norm, (*NORMS, SHIPPED))
+        require_choice("tokens", self.tokens, TOKEN_CHOICES)
+        require_choice("pooling", self.pooling, (*POOLINGS, SHIPPED))
         if (self.norm == SHIPPED) != (self.pooling == SHIPPED):
             raise InputError("norm and pooling must both be 'shipped', or neither")
 
 
-def with_norm(record: Mapping[str, Any]) -> dict[str, Any]:
+def rename_readout_field(record: Mapping[str, Any]) -> dict[str, Any]:
     """Renames the field `readout` of earlier versions to `norm`."""
     is_old_format = "readout" in record and "norm" not in record  # if both are present, `readout` is an unknown field
     return {"norm" if is_old_format and name == "readout" else name: value for name, value in record.items()}
@@ -89,7 +89,7 @@ class Recipe(Readout):
         super().__post_init__()
         require_transform(self.transform)
         if self.max_length is not None:
-            object.__setattr__(self, "max_length", require_length("max_length", self.max_length))
+            object.__setattr__(self, "max_length", require_max_length("max_length", self.max_length))
 
     @property
     def readout(self) -> Readout:
@@ -141,8 +141,8 @@ class Recipe(Readout):
             where: its file, for error messages.
         """
         require_shape(record, dict, where)
-        record = with_norm(record)
-        require_shape(record, SHAPE, where)
+        record = rename_readout_field(record)
+        require_shape(record, RECIPE_SHAPE, where)
         unknown = set(record) - {f.name for f in fields(cls)}
         if unknown or "layer" not in record:
             problem = f"cannot have the field {', '.join(sorted(map(repr, unknown)))}" if unknown else "needs a layer"

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from layerwise.core.display import redacted
+from layerwise.core.display import redact
 from layerwise.core.errors import InputError
 
 T = TypeVar("T")
 # Object stores fail now and then. Delays between attempts, in seconds.
-SECONDS_BETWEEN_TRIES = (0.5, 2.0, 8.0)
+RETRY_DELAYS = (0.5, 2.0, 8.0)
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,10 @@ class RemoteFolder:
     url: str
 
     def __str__(self) -> str:
-        return redacted(self.url)
+        return redact(self.url)
 
     def __repr__(self) -> str:
-        return f"RemoteFolder({redacted(self.url)!r})"
+        return f"RemoteFolder({redact(self.url)!r})"
 
     def _open(self) -> tuple[Any, str]:
         import pyarrow as pa
@@ -79,29 +79,29 @@ class RemoteFolder:
         except FileNotFoundError:
             pass
 
-    def names(self, within: str = "") -> list[str]:
-        return [name for name, is_file in self._listed(within) if is_file]
+    def names(self, subfolder: str = "") -> list[str]:
+        return [name for name, is_file in self._list(subfolder) if is_file]
 
     def entries(self) -> list[str]:
-        return [name for name, _ in self._listed("")]
+        return [name for name, _ in self._list("")]
 
-    def _listed(self, within: str) -> list[tuple[str, bool]]:
+    def _list(self, subfolder: str) -> list[tuple[str, bool]]:
         def attempt() -> list[tuple[str, bool]]:
             from pyarrow.fs import FileSelector, FileType
 
             filesystem, path = self._open()
-            selector = FileSelector(f"{path}/{within}".rstrip("/"), allow_not_found=True)
+            selector = FileSelector(f"{path}/{subfolder}".rstrip("/"), allow_not_found=True)
             return sorted((info.base_name, info.type == FileType.File) for info in filesystem.get_file_info(selector))
 
         return with_retries(attempt)
 
-    def clear(self, within: str, names: re.Pattern[str]) -> None:
-        self.delete(f"{within}/{name}" for name in self.names(within) if names.fullmatch(name))
+    def clear(self, subfolder: str, pattern: re.Pattern[str]) -> None:
+        self.delete(f"{subfolder}/{name}" for name in self.names(subfolder) if pattern.fullmatch(name))
 
 
 def with_retries(attempt: Callable[[], T]) -> T:
     """Calls `attempt`, and retries a few times on errors of the store."""
-    for delay in SECONDS_BETWEEN_TRIES:
+    for delay in RETRY_DELAYS:
         try:
             return attempt()
         except OSError:

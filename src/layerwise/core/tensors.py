@@ -9,11 +9,11 @@ if TYPE_CHECKING:  # core can be imported without torch
     from torch import Tensor
 
 
-def dump_tensors(key: str, words: str, tensors: "Mapping[str, Tensor]") -> bytes:
+def dump_tensors(key: str, metadata: str, tensors: "Mapping[str, Tensor]") -> bytes:
     """A safetensors file of CPU tensors; its header stores the metadata and a checksum under `key`."""
     from safetensors.torch import save
 
-    return save(dict(tensors), metadata={key: f"{checksum(tensors, words)} {words}"})
+    return save(dict(tensors), metadata={key: f"{checksum(tensors, metadata)} {metadata}"})
 
 
 def parse_tensors(key: str, data: bytes) -> "tuple[str, dict[str, Tensor]]":
@@ -37,11 +37,11 @@ def has_key(key: str, data: bytes) -> bool:
     return f'"{key}"'.encode() in data[8 : 8 + int.from_bytes(data[:8], "little")]
 
 
-def checksum(tensors: "Mapping[str, Tensor]", words: str) -> str:
+def checksum(tensors: "Mapping[str, Tensor]", metadata: str) -> str:
     """A hash of the file's contents: the metadata, and the name, type, shape and values of each tensor."""
     import torch
 
-    digest = hashlib.blake2b(words.encode(), digest_size=16)
+    digest = hashlib.blake2b(metadata.encode(), digest_size=16)
     for name in sorted(tensors):
         tensor = tensors[name]
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())

@@ -15,14 +15,14 @@ from typing import Any
 
 import pandas as pd
 
-from layerwise.core.checks import require_count, require_word
+from layerwise.core.checks import require_choice, require_count
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.files import DiskFolder, safe_name, write_atomically, write_json
 from layerwise.core.formats import parse_record, read_parquet, require_shape
 from layerwise.core.outputs import has_keys, require_writable
 from layerwise.inputs.source import hash_id
 from layerwise.inputs.tables import (
-    is_whole,
+    is_integer_text,
     label_column,
     number_column,
     require_labels,
@@ -30,7 +30,7 @@ from layerwise.inputs.tables import (
     text_column,
 )
 from layerwise.runs.claims import MARKER, claim
-from layerwise.runs.tasks import size_words
+from layerwise.runs.tasks import format_size
 
 # The columns that each type needs in a plain table.
 COLUMNS = {
@@ -41,7 +41,11 @@ COLUMNS = {
     "Reranking": ("query", "positive", "negative"),
     "Retrieval": ("query", "positive", "negative"),
 }
-OLD_PAIR_NAMES = ("SprintDuplicateQuestions", "TwitterSemEval2015", "TwitterURLCorpus")  # sent1, sent2 in mteb
+TASKS_WITH_OLD_PAIR_COLUMNS = (
+    "SprintDuplicateQuestions",
+    "TwitterSemEval2015",
+    "TwitterURLCorpus",
+)  # sent1, sent2 in mteb
 
 
 @dataclass(frozen=True)
@@ -69,7 +73,7 @@ class LocalTask:
     @property
     def size(self) -> str:
         """The number of examples, as text."""
-        return size_words(self.examples, self.of)
+        return format_size(self.examples, self.of)
 
     def texts(self, splits: str = "*") -> list[str]:
         """All texts in its files, in order, duplicates included.
@@ -77,16 +81,16 @@ class LocalTask:
         Args:
             splits: which splits, as a file name pattern: "*" for all, "test" or "train".
         """
-        found: list[str] = []
+        collected: list[str] = []
         for path in sorted(Path(self.folder).glob(f"*/{splits}.parquet")):
             if path.parent.name == "default" != self.subset:
                 continue  # the same texts again, with a language column
             for column, values in read_parquet(path.read_bytes(), str(path)).to_pandas().items():
                 if column in ("text", "sentence1", "sentence2", "sent1", "sent2"):
-                    found += list(values)
+                    collected += list(values)
                 elif column == "sentences":
-                    found += [text for set_ in values for text in set_]
-        return found
+                    collected += [text for set_ in values for text in set_]
+        return collected
 
 
 def write_task(
@@ -105,19 +109,22 @@ def write_task(
     safe_name(name, "the name of a task")
     safe_name(subset, "the subset")
     require_columns(name, kind, test, train)
-    test, train = checked(name, kind, test), None if train is None else checked(f"{name}, train", kind, train)
+    test, train = (
+        convert_columns(name, kind, test),
+        None if train is None else convert_columns(f"{name}, train", kind, train),
+    )
     if kind == "Classification" and train is not None:
-        numbers = class_numbers([*test.label, *train.label])
+        numbers = class_labels([*test.label, *train.label])
         test, train = (table.assign(label=[numbers[label] for label in table.label]) for table in (test, train))
     if kind == "Clustering" and "text" in test:
         test = pd.DataFrame({"sentences": [list(test.text)], "labels": [list(test.label)]})
-    whole = count_examples(kind, test)
-    test = capped(kind, test, cap)
+    total = count_examples(kind, test)
+    test = apply_cap(kind, test, cap)
     tables = {(subset, "test"): test[list(COLUMNS[kind])]}
     if kind in ("Reranking", "Retrieval"):
         tables = retrieval_tables(test, top_ranked=kind == "Reranking")
-    if name in OLD_PAIR_NAMES:
-        tables = {at: t.rename(columns={"sentence1": "sent1", "sentence2": "sent2"}) for at, t in tables.items()}
+    if name in TASKS_WITH_OLD_PAIR_COLUMNS:
+        tables = {key: t.rename(columns={"sentence1": "sent1", "sentence2": "sent2"}) for key, t in tables.items()}
     if train is not None:
         tables[subset, "train"] = train[list(COLUMNS[kind])]
     if subset != "default":  # some task classes read one configuration per language, others one with a language column
@@ -127,18 +134,20 @@ def write_task(
     for (config, split), table in tables.items():
         data = table.reset_index(drop=True).to_parquet(index=False)
         write_atomically(folder / config / f"{split}.parquet", data)
-    write_atomically(folder / "README.md", readme(list(tables)).encode())
-    task = LocalTask(name, kind, str(folder), subset, count_examples(kind, test), whole, content_hash(folder))
+    write_atomically(folder / "README.md", readme_header(list(tables)).encode())
+    task = LocalTask(name, kind, str(folder), subset, count_examples(kind, test), total, content_hash(folder))
     write_json(folder / "task.json", asdict(task))
     return task
 
 
 def claim_task(folder: Path) -> None:
     """Marks a new folder as a prepared task, or continues one; tasks of the first version have only task.json."""
-    made = DiskFolder(folder)
+    disk_folder = DiskFolder(folder)
     require_writable(folder)
-    if made.read(MARKER) is not None or not has_keys(made.read("task.json") or b"", ("name", "type", "revision")):
-        claim(made, "data")
+    if disk_folder.read(MARKER) is not None or not has_keys(
+        disk_folder.read("task.json") or b"", ("name", "type", "revision")
+    ):
+        claim(disk_folder, "data")
 
 
 def content_hash(folder: Path) -> str:
@@ -155,22 +164,22 @@ def content_hash(folder: Path) -> str:
 def listed_tables(folder: Path) -> list[str]:
     """Configuration and split of each table, such as default/test, as listed in README.md for mteb."""
     text = (DiskFolder(folder).read("README.md") or b"").decode(errors="replace")
-    listed = [
+    entries = [
         (safe_name(config, "a configuration"), safe_name(split, "a split"))
         for config, split in re.findall(r"^    path: (.*)/(.*)\.parquet$", text, re.MULTILINE)
     ]
-    if not listed or not text.startswith(readme(listed)):
+    if not entries or not text.startswith(readme_header(entries)):
         raise RunError(f"{folder / 'README.md'} was not written by `layerwise data`; prepare the task again")
-    return [f"{config}/{split}" for config, split in listed]
+    return [f"{config}/{split}" for config, split in entries]
 
 
 def read_root(root: Path) -> dict[str, LocalTask]:
     """All tasks in a data root, by name."""
     tasks = [read_task(path.parent) for path in sorted(root.glob("*/task.json"))]
-    found = {task.name: task for task in tasks}
-    if not found:
+    by_name = {task.name: task for task in tasks}
+    if not by_name:
         raise InputError(f"{root} contains no prepared task; create one with `layerwise data {root} NAME --type ...`")
-    return found
+    return by_name
 
 
 def read_task(folder: Path) -> LocalTask:
@@ -178,29 +187,29 @@ def read_task(folder: Path) -> LocalTask:
     where = str(folder / "task.json")
     record = parse_record(DiskFolder(folder).read("task.json") or b"", where)
     require_shape(record, {f.name: f.type for f in fields(LocalTask)}, where)
-    if lacking := [name for name in ("name", "type", "revision") if name not in record]:
-        raise RunError(f"{where} has no {', '.join(lacking)}; prepare the task again with `layerwise data`")
-    known = {f.name: record[f.name] for f in fields(LocalTask) if f.name in record}
-    task = replace(LocalTask(**known | {"folder": ""}), folder=str(folder.resolve()))
-    for word, what in ((task.name, "name"), (task.subset, "subset"), (task.revision, "revision")):
-        safe_name(word, f"{where}: {what}")
+    if missing := [name for name in ("name", "type", "revision") if name not in record]:
+        raise RunError(f"{where} has no {', '.join(missing)}; prepare the task again with `layerwise data`")
+    values = {f.name: record[f.name] for f in fields(LocalTask) if f.name in record}
+    task = replace(LocalTask(**values | {"folder": ""}), folder=str(folder.resolve()))
+    for value, field in ((task.name, "name"), (task.subset, "subset"), (task.revision, "revision")):
+        safe_name(value, f"{where}: {field}")
     if task.type not in COLUMNS:
         raise RunError(f"{where}: type {task.type!r} is not one of {', '.join(COLUMNS)}")
     if content_hash(folder) != task.revision:
         names = ", ".join(f"{name}.parquet" for name in listed_tables(folder))
-        changed = f"the tables in {folder} ({names}) were changed after the task was prepared"
-        raise RunError(f"{changed}; run `layerwise data` again")
+        problem = f"the tables in {folder} ({names}) were changed after the task was prepared"
+        raise RunError(f"{problem}; run `layerwise data` again")
     return task
 
 
 def require_columns(name: str, kind: str, test: pd.DataFrame, train: pd.DataFrame | None) -> None:
-    require_word("type", kind, COLUMNS)
-    wanted = ("text", "label") if kind == "Clustering" and "text" in test else COLUMNS[kind]
+    require_choice("type", kind, COLUMNS)
+    required = ("text", "label") if kind == "Clustering" and "text" in test else COLUMNS[kind]
     for table in (test, *([] if train is None else [train])):
-        if lacking := [column for column in wanted if column not in table]:
-            has = ", ".join(map(str, table.columns))
+        if missing := [column for column in required if column not in table]:
+            available = ", ".join(map(str, table.columns))
             raise InputError(
-                f"{name}: a {kind} table needs {', '.join(wanted)}; missing {', '.join(lacking)}, found {has}"
+                f"{name}: a {kind} table needs {', '.join(required)}; missing {', '.join(missing)}, found {available}"
             )
     for column in ("positive", "negative") if kind in ("Reranking", "Retrieval") else ():
         if any(isinstance(value, str) or not hasattr(value, "__len__") for value in test[column]):
@@ -211,39 +220,39 @@ def require_columns(name: str, kind: str, test: pd.DataFrame, train: pd.DataFram
         raise InputError(f"{name}: Classification needs a train table as well")
 
 
-def checked(where: str, kind: str, table: pd.DataFrame) -> pd.DataFrame:
+def convert_columns(where: str, kind: str, table: pd.DataFrame) -> pd.DataFrame:
     """Converts columns to text or numbers; errors name the row."""
-    found: dict[str, Any] = {}
+    columns: dict[str, Any] = {}
     for column in ("text", "label") if kind == "Clustering" and "text" in table else COLUMNS[kind]:
         if kind in ("STS", "PairClassification") and column in ("score", "labels"):
-            found[column] = number_column(table, column, where)
+            columns[column] = number_column(table, column, where)
         elif column == "label":
-            found[column] = label_column(table, column, where)
+            columns[column] = label_column(table, column, where)
         elif column in ("sentences", "positive", "negative", "labels"):
             check = require_labels if column == "labels" else require_texts
             cells = enumerate(table[column], start=1)
-            found[column] = [check(list(cell), column, f"{where}, row {row}") for row, cell in cells]
+            columns[column] = [check(list(cell), column, f"{where}, row {row}") for row, cell in cells]
         else:
-            found[column] = text_column(table, column, where)
-    for row, label in enumerate(found["labels"] if kind == "PairClassification" else (), start=1):
+            columns[column] = text_column(table, column, where)
+    for row, label in enumerate(columns["labels"] if kind == "PairClassification" else (), start=1):
         if label not in (0, 1):
             raise InputError(
                 f"{where}, row {row}: labels must be 1 if the two texts mean the same, otherwise 0, not {label!r}"
             )
-    return table.assign(**{name: pd.Series(cells, index=table.index) for name, cells in found.items()})
+    return table.assign(**{name: pd.Series(cells, index=table.index) for name, cells in columns.items()})
 
 
 def require_texts(cells: Sequence[Any], name: str, where: str) -> list[str]:
     return [require_text(cell, name, where) for cell in cells]
 
 
-def class_numbers(labels: Sequence[Any]) -> dict[Any, Any]:
+def class_labels(labels: Sequence[Any]) -> dict[Any, Any]:
     """The label of each class: whole numbers stored as text become numbers, and so do two classes.
 
     mteb's average precision for two classes needs numbers. All other classes keep their names.
     """
     names = sorted(set(labels), key=str)
-    if all(is_whole(name) for name in names):
+    if all(is_integer_text(name) for name in names):
         return {name: int(name) for name in names}
     return {name: number if len(names) == 2 else name for number, name in enumerate(names)}
 
@@ -252,23 +261,25 @@ def count_examples(kind: str, test: pd.DataFrame) -> int:
     return sum(len(set_) for set_ in test.sentences) if kind == "Clustering" else len(test)
 
 
-def capped(kind: str, test: pd.DataFrame, cap: int | None) -> pd.DataFrame:
+def apply_cap(kind: str, test: pd.DataFrame, cap: int | None) -> pd.DataFrame:
     """At most `cap` examples (per set, for clustering), chosen by smallest content hash, not by order."""
     if cap is None:
         return test
     if kind != "Clustering":
-        return smallest(test, cap)
-    sets = [smallest(pd.DataFrame({"s": list(r.sentences), "l": list(r.labels)}), cap) for r in test.itertuples()]
+        return sample_by_hash(test, cap)
+    sets = [sample_by_hash(pd.DataFrame({"s": list(r.sentences), "l": list(r.labels)}), cap) for r in test.itertuples()]
     return pd.DataFrame({"sentences": [list(s.s) for s in sets], "labels": [list(s.l) for s in sets]})
 
 
-def smallest(table: pd.DataFrame, cap: int) -> pd.DataFrame:
-    keys = [hash_id(json.dumps([as_plain(v) for v in row], default=str)) for row in table.itertuples(index=False)]
+def sample_by_hash(table: pd.DataFrame, cap: int) -> pd.DataFrame:
+    keys = [
+        hash_id(json.dumps([to_list_if_array(v) for v in row], default=str)) for row in table.itertuples(index=False)
+    ]
     chosen = pd.Series(keys, index=table.index).sort_values(kind="stable").index[:cap]
     return table.loc[sorted(chosen)]
 
 
-def as_plain(value: Any) -> Any:
+def to_list_if_array(value: Any) -> Any:
     return list(value) if hasattr(value, "__len__") and not isinstance(value, str) else value
 
 
@@ -296,7 +307,7 @@ def retrieval_tables(test: pd.DataFrame, *, top_ranked: bool) -> dict[tuple[str,
     return tables
 
 
-def readme(tables: list[tuple[str, str]]) -> str:
+def readme_header(tables: list[tuple[str, str]]) -> str:
     """The YAML header in which the datasets library finds configurations and splits."""
     lines = ["---", "configs:"]
     for config in dict.fromkeys(config for config, _ in tables):

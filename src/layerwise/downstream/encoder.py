@@ -15,39 +15,41 @@ from layerwise.accumulators.second_moment import moments_of_rows
 from layerwise.core.recipe import Recipe
 from layerwise.downstream.vectors import VectorStore
 from layerwise.maps.fitted import AnyRecipe, FittedRecipe, plain_recipe
-from layerwise.maps.linear import LinearMap, fit_maps, side_by_side
+from layerwise.maps.linear import LinearMap, concatenate_maps, fit_maps
 
-StoreFor = Callable[[str, str, int | None], VectorStore]  # prompt, role, max_length (None: default) -> store
+StoreFactory = Callable[[str, str, int | None], VectorStore]  # prompt, role, max_length (None: default) -> store
 
 
 @dataclass
 class RecipeVectors:
     """Vectors of a recipe from the store. The map of a plain recipe is fitted to `fit` on first use, and not stored."""
 
-    stores: StoreFor
-    asked: AnyRecipe
+    stores: StoreFactory
+    given_recipe: AnyRecipe
     fit: Sequence[str] = ()
 
     @property
     def recipe(self) -> Recipe:
-        return plain_recipe(self.asked)
+        return plain_recipe(self.given_recipe)
 
     def __call__(self, texts: Sequence[str], prompt: str = "", role: str = "") -> NDArray[np.float32]:
         store = self.stores(prompt, role, self.recipe.max_length)
         rows = np.concatenate([store.vectors(texts, readout) for readout, _ in self.recipe.parts], axis=1)
         if self.recipe.transform != "none":
-            rows = self.linear(torch.from_numpy(rows)).numpy()
+            rows = self.linear_map(torch.from_numpy(rows)).numpy()
         if self.recipe.normalize:
             rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
         return rows
 
     @cached_property
-    def linear(self) -> LinearMap:
-        if isinstance(self.asked, FittedRecipe) and self.asked.linear is not None:
-            return self.asked.linear
+    def linear_map(self) -> LinearMap:
+        if isinstance(self.given_recipe, FittedRecipe) and self.given_recipe.combined_map is not None:
+            return self.given_recipe.combined_map
         store = self.stores(self.recipe.prompt, "", self.recipe.max_length)
-        rows = [(word, torch.from_numpy(store.vectors(self.fit, readout))) for readout, word in self.recipe.parts]
-        return side_by_side(fit_maps([(word, moments_of_rows(known)) for word, known in rows]))
+        rows = [
+            (map_name, torch.from_numpy(store.vectors(self.fit, readout))) for readout, map_name in self.recipe.parts
+        ]
+        return concatenate_maps(fit_maps([(map_name, moments_of_rows(part_rows)) for map_name, part_rows in rows]))
 
 
 def make_encoder(vectors: RecipeVectors, *, name: str, revision: str, prompts: dict[str, str]) -> Any:
@@ -60,8 +62,8 @@ def make_encoder(vectors: RecipeVectors, *, name: str, revision: str, prompts: d
         mteb_model_meta = ModelMeta.create_empty(
             overwrites={
                 "name": model_name(name),
-                "revision": one_part(revision),
-                "experiment_kwargs": experiment(vectors.asked),
+                "revision": safe_path_part(revision),
+                "experiment_kwargs": experiment_settings(vectors.given_recipe),
             }
         )
 
@@ -69,8 +71,8 @@ def make_encoder(vectors: RecipeVectors, *, name: str, revision: str, prompts: d
             self, inputs: Any, *, task_metadata: Any, hf_split: str, hf_subset: str, prompt_type: Any = None, **_: Any
         ) -> NDArray[np.float32]:
             texts = [text for batch in inputs for text in batch["text"]]
-            chosen = self.get_prompt_name(task_metadata, prompt_type) if prompts else None
-            prompt = prompts.get(chosen or "", vectors.recipe.prompt)
+            prompt_name = self.get_prompt_name(task_metadata, prompt_type) if prompts else None
+            prompt = prompts.get(prompt_name or "", vectors.recipe.prompt)
             role = getattr(prompt_type, "value", prompt_type) or ""
             return vectors(texts, prompt, role if prompts else "")
 
@@ -83,17 +85,17 @@ def model_name(name: str) -> str:
     return "/".join(parts) if len(parts) == 2 and not name.startswith(("/", ".")) else f"local/{parts[-1]}"
 
 
-def one_part(revision: str) -> str:
+def safe_path_part(revision: str) -> str:
     """A revision as a safe path component: mteb names a folder after it, and it may come from an untrusted config."""
     return re.sub(r"[^\w.-]", "-", revision).lstrip(".")[:100] or "main"
 
 
-def experiment(given: AnyRecipe) -> dict[str, Any]:
+def experiment_settings(given_recipe: AnyRecipe) -> dict[str, Any]:
     """Settings that name this recipe's results in mteb's folders: the layer, and everything that is not default."""
-    recipe = plain_recipe(given)
-    usual, asked = asdict(Recipe(recipe.layer)), asdict(recipe)
+    recipe = plain_recipe(given_recipe)
+    defaults, settings = asdict(Recipe(recipe.layer)), asdict(recipe)
     if recipe.prompt:  # it becomes part of a folder name
-        asked["prompt"] = hashlib.blake2b(recipe.prompt.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
-    if isinstance(given, FittedRecipe) and given.maps:
-        asked["map"] = given.identity[:12]
-    return {"layer": recipe.layer} | {name: word for name, word in asked.items() if word != usual.get(name)}
+        settings["prompt"] = hashlib.blake2b(recipe.prompt.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+    if isinstance(given_recipe, FittedRecipe) and given_recipe.maps:
+        settings["map"] = given_recipe.identity[:12]
+    return {"layer": recipe.layer} | {name: value for name, value in settings.items() if value != defaults.get(name)}

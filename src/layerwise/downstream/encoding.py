@@ -9,7 +9,7 @@ from typing import Self
 from layerwise.core.errors import InputError
 from layerwise.core.files import DiskFolder
 from layerwise.downstream.vectors import VectorKind, VectorStore, segment_file
-from layerwise.engines.shards import Checkpoint, Engine, Item, Product, Report, threads
+from layerwise.engines.shards import Checkpoint, Engine, Item, ProgressCallback, ShardResult, torch_threads
 from layerwise.inputs.source import Example
 from layerwise.models.network import Network
 from layerwise.passes.vectors import pooled_vectors
@@ -39,10 +39,10 @@ class Tally:
         except (ValueError, TypeError):
             raise InputError("not a shard tally") from None
 
-    def holds(self, count: int, keys: int) -> bool:
+    def was_made_from(self, count: int, keys: int) -> bool:
         return (self.count, self.keys) == (count, keys)
 
-    def leave_out(self, items: Sequence[Item]) -> None:
+    def record_missing(self, items: Sequence[Item]) -> None:
         assert not items, "leaving out texts is not allowed here"
 
 
@@ -55,10 +55,12 @@ class Encoding:
     batch_tokens: int
     threads: int
 
-    def shard(self, network: Network, number: int, items: Sequence[Example], report: Report) -> Product[Tally]:
+    def encode_shard(
+        self, network: Network, number: int, items: Sequence[Example], report: ProgressCallback
+    ) -> ShardResult[Tally]:
         """The shard function: vectors of these texts for all readouts, as a segment of the store."""
-        with threads(self.threads):
-            found = pooled_vectors(
+        with torch_threads(self.threads):
+            vectors = pooled_vectors(
                 network,
                 [replace(item, payload=self.kind.prompt + item.text) for item in items],
                 self.kind.readouts,
@@ -66,28 +68,28 @@ class Encoding:
                 batch_tokens=self.batch_tokens,
                 on_batch=lambda done: report(done, 0),
             )
-        name, data = segment_file([item.text for item in items], found, self.precision)
+        name, data = segment_file([item.text for item in items], vectors, self.precision)
         return Tally(len(items), sum(item.digest for item in items)), {name: data}
 
 
-def fill(engine: Engine, encoding: Encoding, store: VectorStore, parts: Sequence[Sequence[str]]) -> None:
+def encode_into_store(engine: Engine, encoding: Encoding, store: VectorStore, parts: Sequence[Sequence[str]]) -> None:
     """Adds one segment per part to the store.
 
     Checkpoints of the engine, including those of a killed run, are not needed afterwards: the existing segments show
     which texts are done.
     """
-    checkpoint = Checkpoint(DiskFolder(store.folder), Tally.parse, every=float("inf"))
-    checkpoint.forget()
+    checkpoint = Checkpoint(DiskFolder(store.folder), Tally.parse, interval=float("inf"))
+    checkpoint.delete()
     starts = [sum(map(len, parts[:i])) for i in range(len(parts))]
     shards = [
         [Example(str(start + i), text) for i, text in enumerate(part)]
         for start, part in zip(starts, parts, strict=True)
     ]
-    engine.run_shards(shards, encoding.shard, checkpoint)
-    checkpoint.forget()
+    engine.run_shards(shards, encoding.encode_shard, checkpoint)
+    checkpoint.delete()
 
 
-def filling(engine: Engine, encoding: Encoding, store: VectorStore) -> VectorStore:
+def with_engine(engine: Engine, encoding: Encoding, store: VectorStore) -> VectorStore:
     """The store, with missing texts computed by the engine from now on."""
-    store.fill = partial(fill, engine, encoding, store)
+    store.encode_missing = partial(encode_into_store, engine, encoding, store)
     return store

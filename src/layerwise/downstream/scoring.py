@@ -16,9 +16,9 @@ from layerwise.core.errors import LayerwiseError
 from layerwise.core.files import safe_name, write_json
 from layerwise.core.quiet import quiet_libraries
 from layerwise.core.recipe import Recipe
-from layerwise.downstream.encoder import RecipeVectors, StoreFor, make_encoder
-from layerwise.downstream.tasks import TaskChoice, data_revision, make_task, texts_of
-from layerwise.downstream.vectors import VectorKind, VectorsMissing, VectorStore, tensor_name
+from layerwise.downstream.encoder import RecipeVectors, StoreFactory, make_encoder
+from layerwise.downstream.tasks import TaskChoice, data_revision, make_task, task_texts
+from layerwise.downstream.vectors import VectorKind, VectorsMissingError, VectorStore, tensor_name
 from layerwise.engines.shards import Processes
 from layerwise.maps.fitted import AnyRecipe, FittedRecipe, plain_recipe
 
@@ -35,77 +35,89 @@ class Scorer:
     prompts: tuple[tuple[str, str], ...] = ()
     fit: tuple[str, ...] | Literal["task"] = ()  # texts to fit maps on; "task": the task's own texts, without labels
 
-    def path(self, task: TaskChoice, asked: AnyRecipe) -> Path:
-        data, recipe = task.local.revision if task.local else "hub", plain_recipe(asked)
+    def path(self, task: TaskChoice, given_recipe: AnyRecipe) -> Path:
+        data, recipe = task.local.revision if task.local else "hub", plain_recipe(given_recipe)
         name = safe_name(tensor_name(recipe), "the readout of a recipe")  # a recipe file may contain anything
         if recipe != Recipe(**asdict(recipe.readout)):
-            map_of: Any = self.fit if recipe.transform != "none" else ()
-            if isinstance(asked, FittedRecipe) and asked.maps:
-                map_of = asked.identity
-            words = repr((recipe, map_of))
-            name += "-" + hashlib.blake2b(words.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+            map_identity: Any = self.fit if recipe.transform != "none" else ()
+            if isinstance(given_recipe, FittedRecipe) and given_recipe.maps:
+                map_identity = given_recipe.identity
+            text = repr((recipe, map_identity))
+            name += "-" + hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
         return self.out / "scores" / task.name / f"{name}-{data}.json"
 
-    def done(self, task: TaskChoice, recipe: AnyRecipe) -> dict[str, Any] | None:
+    def saved_score(self, task: TaskChoice, recipe: AnyRecipe) -> dict[str, Any] | None:
         """The saved score, if it was computed on the same data with the same versions of mteb and datasets."""
         try:
-            found: Any = json.loads(self.path(task, recipe).read_text(encoding="utf-8"))
+            record: Any = json.loads(self.path(task, recipe).read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError):
             return None
-        if not isinstance(found, dict) or found.get("made_with") != made_with(task):
+        if not isinstance(record, dict) or record.get("made_with") != scoring_versions(task):
             return None
-        return found if {"task", "metric", "recipe", "score"} <= set(found) else None
+        return record if {"task", "metric", "recipe", "score"} <= set(record) else None
 
-    def store_for(self, make: Callable[[VectorKind], VectorStore]) -> StoreFor:
+    def store_for(self, open_store: Callable[[VectorKind], VectorStore]) -> StoreFactory:
         """One store per prompt, role and length, opened when first needed."""
         opened: dict[VectorKind, VectorStore] = {}
 
         def find(prompt: str, role: str, max_length: int | None) -> VectorStore:
             kind = replace(self.kind, prompt=prompt, role=role, max_length=max_length or self.kind.max_length)
             if kind not in opened:
-                opened[kind] = make(kind)
+                opened[kind] = open_store(kind)
             return opened[kind]
 
         return find
 
-    def score(self, task: TaskChoice, asked: AnyRecipe, stores: StoreFor) -> dict[str, Any]:
+    def score(self, task: TaskChoice, given_recipe: AnyRecipe, stores: StoreFactory) -> dict[str, Any]:
         """mteb's main score of one recipe on one task, in points from 0 to 100, saved before it is returned."""
         import mteb
         from mteb.cache import ResultCache
 
-        recipe, ready = plain_recipe(asked), asked.fitted_on if isinstance(asked, FittedRecipe) else None
-        fit = texts_of(task) if self.fit == "task" and recipe.transform != "none" and ready is None else self.fit
-        vectors = RecipeVectors(stores, asked, fit)
+        recipe, fitted_on = (
+            plain_recipe(given_recipe),
+            given_recipe.fitted_on if isinstance(given_recipe, FittedRecipe) else None,
+        )
+        fit = task_texts(task) if self.fit == "task" and recipe.transform != "none" and fitted_on is None else self.fit
+        vectors = RecipeVectors(stores, given_recipe, fit)
         encoder = make_encoder(vectors, name=self.name, revision=self.revision, prompts=dict(self.prompts))
         results = ResultCache(self.out / "mteb")
-        with quiet_libraries(), cache_of_its_own(task, self.out / "datasets"):
-            made = loaded_task(task)
+        with quiet_libraries(), content_cache(task, self.out / "datasets"):
+            mteb_task = load_task(task)
             result = mteb.evaluate(
-                encoder, made, cache=results, overwrite_strategy="always", show_progress_bar=False, co2_tracker=False
+                encoder,
+                mteb_task,
+                cache=results,
+                overwrite_strategy="always",
+                show_progress_bar=False,
+                co2_tracker=False,
             )
         value = 100 * float(result.task_results[0].get_score())
-        told: dict[str, Any] = {"task": task.name, "metric": str(made.metadata.main_score), "recipe": asdict(recipe)}
-        told["score"] = value if math.isfinite(value) else None
-        told["fit"] = ready.fingerprint if ready else None
-        told["made_with"] = made_with(task)
-        write_json(self.path(task, asked), told)
-        return told
+        record: dict[str, Any] = {
+            "task": task.name,
+            "metric": str(mteb_task.metadata.main_score),
+            "recipe": asdict(recipe),
+        }
+        record["score"] = value if math.isfinite(value) else None
+        record["fit"] = fitted_on.fingerprint if fitted_on else None
+        record["made_with"] = scoring_versions(task)
+        write_json(self.path(task, given_recipe), record)
+        return record
 
 
-def made_with(task: TaskChoice) -> dict[str, str]:
+def scoring_versions(task: TaskChoice) -> dict[str, str]:
     """What affects a score besides vectors and recipe: the data, and the versions of the scoring code."""
     return {"data": data_revision(task), "mteb": version("mteb"), "datasets": version("datasets")}
 
 
 @cache
-def quick_columns() -> Any:
+def list_column_dataset() -> Any:
     """A Dataset class whose columns are read as lists, also after select()."""
     from datasets import Dataset
 
     class QuickColumns(Dataset):  # type: ignore[misc]
         def __getitem__(self, key: Any) -> Any:
-            found = super().__getitem__(key)
-            return found[:] if isinstance(key, str) else found
+            value = super().__getitem__(key)
+            return value[:] if isinstance(key, str) else value
 
         def select(self, *args: Any, **options: Any) -> Any:
             return columns_as_lists(super().select(*args, **options))
@@ -122,35 +134,35 @@ def columns_as_lists(loaded: Any) -> Any:
     from datasets import Dataset
 
     if isinstance(loaded, dict):
-        made = copy(loaded)
+        converted_splits = copy(loaded)
         for name, part in loaded.items():
-            made[name] = columns_as_lists(part)
-        return made
+            converted_splits[name] = columns_as_lists(part)
+        return converted_splits
     if type(loaded) is not Dataset:
         return loaded
-    quick = copy(loaded)
-    quick.__class__ = quick_columns()
-    return quick
+    converted = copy(loaded)
+    converted.__class__ = list_column_dataset()
+    return converted
 
 
 @contextmanager
-def cache_of_its_own(task: TaskChoice, folder: Path) -> Iterator[None]:
+def content_cache(task: TaskChoice, folder: Path) -> Iterator[None]:
     """Caches local data by content: the default cache uses the folder name and could return an outdated table."""
     import datasets
 
-    usual = datasets.config.HF_DATASETS_CACHE
+    previous = datasets.config.HF_DATASETS_CACHE
     if task.local:
         datasets.config.HF_DATASETS_CACHE = folder / task.local.revision
     try:
         yield
     finally:
-        datasets.config.HF_DATASETS_CACHE = usual
+        datasets.config.HF_DATASETS_CACHE = previous
 
 
 _LOADED: dict[TaskChoice, Any] = {}
 
 
-def loaded_task(choice: TaskChoice) -> Any:
+def load_task(choice: TaskChoice) -> Any:
     """A new task object; its data are loaded once per process."""
     task = make_task(choice)
     if choice not in _LOADED:
@@ -159,18 +171,18 @@ def loaded_task(choice: TaskChoice) -> Any:
         _LOADED[choice] = task.dataset
     task.dataset, task.data_loaded = columns_as_lists(_LOADED[choice]), True
     for name in ("evaluator", "_compute_metrics"):  # clustering tasks create further data sets and pass them to these
-        if callable(usual := getattr(task, name, None)):
-            setattr(task, name, partial(with_lists, usual))
+        if callable(method := getattr(task, name, None)):
+            setattr(task, name, partial(call_with_lists, method))
     return task
 
 
-def with_lists(usual: Callable[..., Any], *given: Any, **options: Any) -> Any:
+def call_with_lists(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
     """Calls the function with all data sets and columns converted to lists."""
     import datasets
 
     column = getattr(datasets, "Column", list)  # before version 4, a column was a list
-    read = [part[:] if isinstance(part, column) else columns_as_lists(part) for part in given]
-    return usual(*read, **options)
+    converted = [part[:] if isinstance(part, column) else columns_as_lists(part) for part in args]
+    return function(*converted, **options)
 
 
 @dataclass
@@ -178,25 +190,25 @@ class Outcome:
     """The outcome of scoring recipes on a task: scores, recipes without vectors, and the first error."""
 
     scored: dict[AnyRecipe, dict[str, Any]] = field(default_factory=dict)
-    missed: list[AnyRecipe] = field(default_factory=list)
-    failed: str = ""
+    missing_vectors: list[AnyRecipe] = field(default_factory=list)
+    error: str = ""
 
 
-def score_task(scorer: Scorer, task: TaskChoice, recipes: Sequence[AnyRecipe], stores: StoreFor) -> Outcome:
+def score_task(scorer: Scorer, task: TaskChoice, recipes: Sequence[AnyRecipe], stores: StoreFactory) -> Outcome:
     """Scores each recipe on the task; a failure does not stop the others, since often only upper layers overflow."""
-    found = Outcome()
+    outcome = Outcome()
     for recipe in recipes:
         try:
-            found.scored[recipe] = scorer.score(task, recipe, stores)
-        except VectorsMissing:
-            found.missed.append(recipe)
+            outcome.scored[recipe] = scorer.score(task, recipe, stores)
+        except VectorsMissingError:
+            outcome.missing_vectors.append(recipe)
         except LayerwiseError:  # our own errors affect every recipe
             raise
         except Exception as error:  # errors of the data or of mteb
-            found.failed = found.failed or f"{type(error).__name__}: {error}"
+            outcome.error = outcome.error or f"{type(error).__name__}: {error}"
             if task not in _LOADED:  # its data cannot be loaded, so every recipe would fail
                 break
-    return found
+    return outcome
 
 
 def score_all(
@@ -216,30 +228,30 @@ def score_all(
     processes, all are scored here.
     """
     stores = scorer.store_for(open_store)
-    found: dict[tuple[str, AnyRecipe], dict[str, Any]] = {}
+    records: dict[tuple[str, AnyRecipe], dict[str, Any]] = {}
     failed: dict[str, str] = {}
 
-    def take(task: TaskChoice, outcome: Outcome) -> None:
-        for recipe, told in outcome.scored.items():
-            found[task.name, recipe] = told
-            on_score(told)
-        if outcome.failed:
-            failed.setdefault(task.name, outcome.failed)
+    def add_outcome(task: TaskChoice, outcome: Outcome) -> None:
+        for recipe, record in outcome.scored.items():
+            records[task.name, recipe] = record
+            on_score(record)
+        if outcome.error:
+            failed.setdefault(task.name, outcome.error)
 
     for task in tasks:
-        known = {recipe: told for recipe in recipes if (told := scorer.done(task, recipe)) is not None}
-        take(task, Outcome(known))
-        waiting = [recipe for recipe in recipes if recipe not in known]
-        width = processes.width  # read once, since a cluster may grow
-        here = waiting[:1] if width else waiting
-        take(task, score_task(scorer, task, here, stores))
-        others = [] if here and task not in _LOADED else waiting[len(here) :]
-        parts = [others[i::width] for i in range(width)]
-        for outcome in processes.answers(score_in_process, [(scorer, task, part) for part in parts if part]):
-            take(task, outcome)
-            take(task, score_task(scorer, task, outcome.missed, stores))
+        saved = {recipe: record for recipe in recipes if (record := scorer.saved_score(task, recipe)) is not None}
+        add_outcome(task, Outcome(saved))
+        pending = [recipe for recipe in recipes if recipe not in saved]
+        parallelism = processes.parallelism  # read once, since a cluster may grow
+        local = pending[:1] if parallelism else pending
+        add_outcome(task, score_task(scorer, task, local, stores))
+        remote = [] if local and task not in _LOADED else pending[len(local) :]
+        parts = [remote[i::parallelism] for i in range(parallelism)]
+        for outcome in processes.results(score_in_process, [(scorer, task, part) for part in parts if part]):
+            add_outcome(task, outcome)
+            add_outcome(task, score_task(scorer, task, outcome.missing_vectors, stores))
         after_task()
-    return [found[at] for task in tasks for recipe in recipes if (at := (task.name, recipe)) in found], failed
+    return [records[key] for task in tasks for recipe in recipes if (key := (task.name, recipe)) in records], failed
 
 
 def score_in_process(scorer: Scorer, task: TaskChoice, recipes: Sequence[AnyRecipe]) -> Outcome:

@@ -23,9 +23,9 @@ PAPER_32 = (
 )  # fmt: skip
 BENCHMARK = "MTEB(eng, v1)"  # contains them all, limited to English and the test split
 
-FITTED_AT_MOST = 1000  # more texts hardly change a map
+MAX_FIT_TEXTS = 1000  # more texts hardly change a map
 
-OWN_SCORES = {
+MAIN_SCORES = {
     "Classification": "accuracy",
     "Clustering": "v_measure",
     "PairClassification": "max_ap",
@@ -52,12 +52,12 @@ def require_mteb() -> Any:
     return mteb
 
 
-def choose_tasks(wanted: str | Sequence[str], data_root: str | Path | None = None) -> list[TaskChoice]:
+def choose_tasks(tasks: str | Sequence[str], data_root: str | Path | None = None) -> list[TaskChoice]:
     """Tasks from `paper32`, names, types (STS, Classification ...), or `all` of a data root."""
     local = read_root(Path(data_root)) if data_root else {}
-    words = [w.strip() for w in (wanted.split(",") if isinstance(wanted, str) else wanted)]
+    items = [w.strip() for w in (tasks.split(",") if isinstance(tasks, str) else tasks)]
     chosen: dict[str, TaskChoice] = {}
-    for name in (name for word in words for name in names_of(word, local)):
+    for name in (name for item in items for name in expand_task_name(item, local)):
         if name in local:
             chosen[name] = TaskChoice(name, local[name].type, local[name])
         elif (task := official_task(name)) is not None:
@@ -67,19 +67,19 @@ def choose_tasks(wanted: str | Sequence[str], data_root: str | Path | None = Non
     return list(chosen.values())
 
 
-def names_of(word: str, local: Mapping[str, LocalTask]) -> list[str]:
+def expand_task_name(item: str, local: Mapping[str, LocalTask]) -> list[str]:
     """The names of the tasks that one item stands for."""
-    if word == "all" and local:
+    if item == "all" and local:
         return list(local)
-    if word == "paper32":
+    if item == "paper32":
         return [name for name in PAPER_32 if not local or name in local]
-    if word in OWN_SCORES:
+    if item in MAIN_SCORES:
         if local:
-            return [name for name, task in local.items() if task.type == word]
-        return [name for name in PAPER_32 if benchmark_tasks()[name].metadata.type == word]
-    if local and word not in local:
-        raise InputError(f"the data root has no task {word!r}; it contains {', '.join(local)}")
-    return [word]
+            return [name for name, task in local.items() if task.type == item]
+        return [name for name in PAPER_32 if benchmark_tasks()[name].metadata.type == item]
+    if local and item not in local:
+        raise InputError(f"the data root has no task {item!r}; it contains {', '.join(local)}")
+    return [item]
 
 
 @cache
@@ -106,11 +106,11 @@ def data_revision(choice: TaskChoice) -> str:
     return str(official_task(choice.name).metadata.dataset.get("revision"))
 
 
-def texts_of(choice: TaskChoice) -> tuple[str, ...]:
+def task_texts(choice: TaskChoice) -> tuple[str, ...]:
     """Up to 1000 unique texts of the task's test set, without labels, chosen by hash."""
     if choice.local is None:
         raise InputError(f"{choice.name}: maps can be fitted on a task's own texts only if the task is in a data root")
-    return tuple(sorted(set(choice.local.texts("test")), key=hash_id)[:FITTED_AT_MOST])
+    return tuple(sorted(set(choice.local.texts("test")), key=hash_id)[:MAX_FIT_TEXTS])
 
 
 def make_task(choice: TaskChoice) -> Any:
@@ -118,14 +118,14 @@ def make_task(choice: TaskChoice) -> Any:
     task = deepcopy(official_task(choice.name))
     if task is None:
         assert choice.local is not None  # choose_tasks rejects unknown names
-        return own_task(choice.local)
+        return custom_task(choice.local)
     if choice.local:
         dataset = {"path": choice.local.folder, "revision": choice.local.revision}
         task.metadata = task.metadata.model_copy(update={"dataset": dataset})
     return task
 
 
-def own_task(local: LocalTask) -> Any:
+def custom_task(local: LocalTask) -> Any:
     """A task for labelled data that mteb does not know, using mteb's class for its type."""
     from mteb.abstasks.classification import AbsTaskClassification
     from mteb.abstasks.clustering_legacy import AbsTaskClusteringLegacy
@@ -142,7 +142,7 @@ def own_task(local: LocalTask) -> Any:
         "Reranking": AbsTaskRetrieval,
         "Retrieval": AbsTaskRetrieval,
     }
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "name": local.name,
         "description": f"{local.name}, from local files.",
         "dataset": {"path": local.folder, "revision": local.revision},
@@ -150,7 +150,7 @@ def own_task(local: LocalTask) -> Any:
         "category": "t2t",
         "eval_splits": ["test"],
         "eval_langs": ["eng-Latn"],
-        "main_score": OWN_SCORES[local.type],
+        "main_score": MAIN_SCORES[local.type],
     }
-    metadata = TaskMetadata(**told)
+    metadata = TaskMetadata(**fields)
     return type(local.name, (bases[local.type],), {"metadata": metadata})()

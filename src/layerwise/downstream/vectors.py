@@ -19,17 +19,17 @@ from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from layerwise.core.checks import PRECISIONS, require_word
+from layerwise.core.checks import PRECISIONS, require_choice
 from layerwise.core.errors import LayerwiseError, RunError
 from layerwise.core.files import DiskFolder, write_json
 from layerwise.core.formats import parse_record, require_shape
-from layerwise.core.recipe import SHAPE, Readout, with_norm
+from layerwise.core.recipe import RECIPE_SHAPE, Readout, rename_readout_field
 
 SEGMENT_TEXTS = 512  # also the shard size of workers, so that a small task keeps several busy
 SEGMENT = re.compile(r"segment-[0-9a-f]{24}\.safetensors")
 
 
-class VectorsMissing(LayerwiseError):
+class VectorsMissingError(LayerwiseError):
     """A text has no vectors in the store, and this process cannot compute them."""
 
 
@@ -45,50 +45,50 @@ class VectorKind:
     role: str = ""  # query, document, or neither
 
     def name(self) -> str:
-        told = json.dumps(asdict(self), sort_keys=True)
-        return hashlib.blake2b(told.encode(), digest_size=12).hexdigest()
+        text = json.dumps(asdict(self), sort_keys=True)
+        return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
-    def serves(self, other: Self) -> bool:
+    def includes(self, other: Self) -> bool:
         """True if a store of this kind contains everything that one of the other kind would."""
         return replace(self, readouts=other.readouts) == other and set(self.readouts) >= set(other.readouts)
 
 
-def kinds_in(out: Path) -> list[VectorKind]:
+def find_kinds(out: Path) -> list[VectorKind]:
     """The kinds of all stores in a folder, without prompt and role."""
-    found = []
+    kinds = []
     for path in sorted(out.glob("*/vectors/*/kind.json")):
         record = parse_record(DiskFolder(path.parent).read(path.name) or b"", str(path)) | {"prompt": "", "role": ""}
-        shape = {"model": str, "dtype": str, "max_length": int, "readouts": [SHAPE]}
+        shape = {"model": str, "dtype": str, "max_length": int, "readouts": [RECIPE_SHAPE]}
         require_shape(record, shape, str(path))
         try:
-            read = [with_norm(r) for r in record["readouts"]]
-            found.append(VectorKind(**record | {"readouts": tuple(Readout(**r) for r in read)}))
+            readout_records = [rename_readout_field(r) for r in record["readouts"]]
+            kinds.append(VectorKind(**record | {"readouts": tuple(Readout(**r) for r in readout_records)}))
         except (KeyError, TypeError) as error:
             raise RunError(f"{path} is damaged ({error}); delete its folder, or use another one") from None
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(kinds))
 
 
-Fill = Callable[[Sequence[Sequence[str]]], None]  # adds one segment per part to the store's folder
+FillStore = Callable[[Sequence[Sequence[str]]], None]  # adds one segment per part to the store's folder
 
 
 @dataclass
 class VectorStore:
-    """Vectors of one kind. `fill` computes missing vectors; without it, missing texts raise VectorsMissing."""
+    """Vectors of one kind. `encode_missing` computes what is missing; without it, VectorsMissing is raised."""
 
     root: Path
     kind: VectorKind
-    fill: Fill | None = None
+    encode_missing: FillStore | None = None
     precision: str = "float32"
     verify: bool = True
-    forwarded: int = 0  # number of texts that went through the model
-    places: dict[bytes, tuple[Path, int]] = field(init=False, default_factory=dict)
-    admitted: set[Path] = field(init=False, default_factory=set)
+    encoded_count: int = 0  # number of texts that went through the model
+    index: dict[bytes, tuple[Path, int]] = field(init=False, default_factory=dict)
+    indexed: set[Path] = field(init=False, default_factory=set)
 
     def __post_init__(self) -> None:
-        require_word("precision", self.precision, PRECISIONS)
+        require_choice("precision", self.precision, PRECISIONS)
         for path in self.segments():
-            if not self.verify or is_whole(path):
-                self._admit(path)
+            if not self.verify or is_complete(path):
+                self._index_segment(path)
             else:
                 path.unlink()
 
@@ -97,66 +97,66 @@ class VectorStore:
         return self.root / f"{self.kind.name()}-{self.precision}"
 
     def segments(self) -> list[Path]:
-        found = self.folder.glob("segment-*.safetensors")
+        paths = self.folder.glob("segment-*.safetensors")
         # files with other names belong to the user
-        return sorted(path for path in found if SEGMENT.fullmatch(path.name))
+        return sorted(path for path in paths if SEGMENT.fullmatch(path.name))
 
     def vectors(self, texts: Sequence[str], readout: Readout) -> NDArray[np.float32]:
         """The vectors of these texts, in order, (N, D); missing ones are computed first, for all readouts."""
         keys = [text_key(text) for text in texts]
-        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in self.places}
+        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in self.index}
         if missing:
             self._add(list(missing.values()))
         by_segment: dict[Path, list[int]] = {}
-        for place, key in enumerate(keys):
-            by_segment.setdefault(self.places[key][0], []).append(place)
+        for position, key in enumerate(keys):
+            by_segment.setdefault(self.index[key][0], []).append(position)
         parts: list[tuple[list[int], NDArray[np.float32]]] = []
-        for path, at in by_segment.items():
+        for path, positions in by_segment.items():
             with safe_open(path, framework="np") as segment:
                 rows = segment.get_tensor(tensor_name(readout))
-            parts.append((at, rows[[self.places[keys[i]][1] for i in at]].astype(np.float32)))
-        found = np.empty((len(texts), parts[0][1].shape[1] if parts else 0), dtype=np.float32)
-        for at, rows in parts:
-            found[at] = rows
-        return found
+            parts.append((positions, rows[[self.index[keys[i]][1] for i in positions]].astype(np.float32)))
+        result = np.empty((len(texts), parts[0][1].shape[1] if parts else 0), dtype=np.float32)
+        for positions, rows in parts:
+            result[positions] = rows
+        return result
 
     def evict(self, keep: Iterable[Path] = ()) -> None:
         """Deletes all segments except those to keep."""
-        kept = set(keep)
+        keep_set = set(keep)
         for path in self.segments():
-            if path not in kept:
+            if path not in keep_set:
                 path.unlink()
-        self.places = {key: place for key, place in self.places.items() if place[0] in kept}
-        self.admitted &= kept
+        self.index = {key: location for key, location in self.index.items() if location[0] in keep_set}
+        self.indexed &= keep_set
 
     def _add(self, texts: Sequence[str]) -> None:
-        if self.fill is None:
-            raise VectorsMissing(f"{len(texts)} texts have no vectors in {self.folder}")
+        if self.encode_missing is None:
+            raise VectorsMissingError(f"{len(texts)} texts have no vectors in {self.folder}")
         if not (self.folder / "kind.json").exists():
             write_json(self.folder / "kind.json", asdict(self.kind))
-        self.fill([texts[start : start + SEGMENT_TEXTS] for start in range(0, len(texts), SEGMENT_TEXTS)])
-        self.forwarded += len(texts)
+        self.encode_missing([texts[start : start + SEGMENT_TEXTS] for start in range(0, len(texts), SEGMENT_TEXTS)])
+        self.encoded_count += len(texts)
         for path in self.segments():
-            if path not in self.admitted:
-                self._admit(path)
+            if path not in self.indexed:
+                self._index_segment(path)
 
-    def _admit(self, path: Path) -> None:
+    def _index_segment(self, path: Path) -> None:
         """Adds a segment to the index."""
-        self.admitted.add(path)
+        self.indexed.add(path)
         with safe_open(path, framework="np") as segment:
             keys = segment.get_tensor("keys")
-        self.places.update({keys[i].tobytes(): (path, i) for i in range(len(keys))})
+        self.index.update({keys[i].tobytes(): (path, i) for i in range(len(keys))})
 
 
-def segment_file(texts: Sequence[str], found: Mapping[Readout, Tensor], precision: str) -> tuple[str, bytes]:
+def segment_file(texts: Sequence[str], vectors: Mapping[Readout, Tensor], precision: str) -> tuple[str, bytes]:
     """The name and the bytes of a segment: the vectors of these texts, (N, D) for each readout."""
     keys = torch.frombuffer(bytearray(b"".join(map(text_key, texts))), dtype=torch.uint8).view(len(texts), -1)
-    tensors = {tensor_name(r): rows.to(getattr(torch, precision)).contiguous() for r, rows in found.items()}
+    tensors = {tensor_name(r): rows.to(getattr(torch, precision)).contiguous() for r, rows in vectors.items()}
     data = save({"keys": keys, **tensors})
     return f"segment-{digest(data)}.safetensors", data
 
 
-def is_whole(segment: Path) -> bool:
+def is_complete(segment: Path) -> bool:
     """True if its bytes match the hash in its name."""
     return segment.stem == f"segment-{digest(segment.read_bytes())}"
 

@@ -10,35 +10,45 @@ from multiprocessing.connection import Connection, wait
 from threading import Thread
 from typing import Any
 
-from layerwise.engines.poison import Trouble, attempt, find_poison, without
-from layerwise.engines.shards import AnswerT, Checkpoint, ItemT, Prefix, Product, Report, StateT, Work, silent
+from layerwise.engines.poison import Failure, attempt, exclude_items, find_failing_items
+from layerwise.engines.shards import (
+    Checkpoint,
+    ItemT,
+    MergeProgress,
+    ProgressCallback,
+    ResultT,
+    ShardFunction,
+    ShardResult,
+    StateT,
+    no_report,
+)
 
 
 @dataclass(frozen=True)
 class LocalEngine:
     """Runs all work in this process."""
 
-    tool: Any
+    model: Any
     identity: Any
 
     def run_shards(
         self,
         shards: Iterable[Sequence[ItemT]],
-        work: Work[StateT],
+        work: ShardFunction[StateT],
         checkpoint: Checkpoint[StateT],
         *,
         allow_missing: int = 0,
-        report: Report = silent,
+        report: ProgressCallback = no_report,
     ) -> StateT:
         """The state of all shards, merged in order, so that the same plan gives bit-identical results, resumed or
         not."""
-        prefix = Prefix(checkpoint, allow_missing)
+        prefix = MergeProgress(checkpoint, allow_missing)
         for number, shard in prefix.remaining(shards, report):
             try:
                 state, files = (
-                    self._without_poison(work, number, shard, report, prefix.missing, allow_missing)
+                    self._run_without_failing(work, number, shard, report, prefix.missing, allow_missing)
                     if allow_missing
-                    else work(self.tool, number, shard, report)
+                    else work(self.model, number, shard, report)
                 )
             except KeyboardInterrupt:
                 prefix.save()  # the shards before this one are whole
@@ -49,21 +59,27 @@ class LocalEngine:
             prefix.add(state)
         return prefix.finish()
 
-    def _without_poison(
-        self, work: Work[StateT], number: int, shard: Sequence[ItemT], report: Report, already: int, allow_missing: int
-    ) -> Product[StateT]:
+    def _run_without_failing(
+        self,
+        work: ShardFunction[StateT],
+        number: int,
+        shard: Sequence[ItemT],
+        report: ProgressCallback,
+        missing_so_far: int,
+        allow_missing: int,
+    ) -> ShardResult[StateT]:
         """The result of a shard, without the items that fail."""
-        result = attempt(work, self.tool, number, shard, report)
-        if not isinstance(result, Trouble):
+        result = attempt(work, self.model, number, shard, report)
+        if not isinstance(result, Failure):
             return result
 
-        def trouble(items: Sequence[ItemT]) -> str | None:
-            result = attempt(work, self.tool, number, items, silent)
-            return result.why if isinstance(result, Trouble) else None
+        def failure_reason(items: Sequence[ItemT]) -> str | None:
+            result = attempt(work, self.model, number, items, no_report)
+            return result.why if isinstance(result, Failure) else None
 
-        failing = find_poison(shard, trouble, already, allow_missing)
-        state, files = work(self.tool, number, without(shard, failing), silent)
-        state.leave_out(failing)
+        failing = find_failing_items(shard, failure_reason, missing_so_far, allow_missing)
+        state, files = work(self.model, number, exclude_items(shard, failing), no_report)
+        state.record_missing(failing)
         return state, files
 
 
@@ -72,23 +88,23 @@ class LocalProcesses:
     """A pool of processes on this machine."""
 
     pool: ProcessPoolExecutor
-    width: int
+    parallelism: int
 
-    def answers(self, function: Callable[..., AnswerT], calls: Iterable[tuple[Any, ...]]) -> Iterator[AnswerT]:
+    def results(self, function: Callable[..., ResultT], calls: Iterable[tuple[Any, ...]]) -> Iterator[ResultT]:
         for future in as_completed([self.pool.submit(function, *call) for call in calls]):
             yield future.result()
 
 
 @contextmanager
-def local_processes(number: int) -> Iterator[LocalProcesses]:
-    """A pool of `number` processes, started on first use; none if it is 0."""
+def local_processes(count: int) -> Iterator[LocalProcesses]:
+    """A pool of `count` processes, started on first use; none if it is 0."""
     spawn = get_context("spawn")
     child_end, parent_end = spawn.Pipe(
         duplex=False
     )  # the only writing end is ours, so it is closed when this process ends
-    with child_end, parent_end, ProcessPoolExecutor(max(1, number), spawn, start_process, (child_end,)) as pool:
+    with child_end, parent_end, ProcessPoolExecutor(max(1, count), spawn, start_process, (child_end,)) as pool:
         try:
-            yield LocalProcesses(pool, number)
+            yield LocalProcesses(pool, count)
         except BaseException:  # such as an interrupt: their results are no longer needed
             parent_end.close()
             raise
@@ -96,17 +112,17 @@ def local_processes(number: int) -> Iterator[LocalProcesses]:
 
 def start_process(from_parent: Connection) -> None:
     """Initializes a process: it exits with its parent, and uses one thread."""
-    Thread(target=end_with, args=(from_parent,), daemon=True).start()
-    one_thread()
+    Thread(target=exit_with_parent, args=(from_parent,), daemon=True).start()
+    use_one_thread()
 
 
-def end_with(from_parent: Connection) -> None:
+def exit_with_parent(from_parent: Connection) -> None:
     """Exits when the parent's end of the pipe is closed, even if the parent was killed."""
     wait([from_parent])
     os._exit(1)
 
 
-def one_thread() -> None:
+def use_one_thread() -> None:
     """Limits this process to one thread, since processes share the cores. Libraries loaded later read the
     environment."""
     import numpy  # noqa: F401  loads its BLAS first, which reads the environment only at import

@@ -9,19 +9,19 @@ from typing import Any
 
 import torch
 
-from layerwise.core.checks import require_word
+from layerwise.core.checks import require_choice
 from layerwise.core.errors import InputError
-from layerwise.core.hashes import Known
+from layerwise.core.hashes import KnownHashes
 from layerwise.engines.local import LocalEngine
 from layerwise.engines.ray import open_ray
 from layerwise.engines.shards import Engine
-from layerwise.models.fingerprint import hashes_of_files
+from layerwise.models.fingerprint import file_hashes
 from layerwise.models.load import (
     ModelSpec,
     load_network,
 )
 from layerwise.models.network import Network
-from layerwise.models.opening import as_spec, open_network
+from layerwise.models.opening import open_network, to_model_spec
 from layerwise.models.shipped import read_shipped
 from layerwise.options.engine import ENGINES, Cluster
 
@@ -41,34 +41,36 @@ def open_engine(engine: str | Cluster, model: Any, out: str | Path | None) -> It
         raise InputError(
             "the ray engine needs --out: a folder that every node can access, or a URL such as s3://bucket/run"
         )
-    spec, cluster = as_spec(model), as_cluster(engine)
-    worker_spec = replace(spec, name=from_anywhere(spec.name), adapter=spec.adapter and from_anywhere(spec.adapter))
+    spec, cluster = to_model_spec(model), to_cluster(engine)
+    worker_spec = replace(spec, name=absolute_folder(spec.name), adapter=spec.adapter and absolute_folder(spec.adapter))
     if spec.device == "auto" and not cluster.gpus_per_worker:
         worker_spec = replace(worker_spec, device="cpu")  # Ray does not hide GPUs from workers that requested none
-    known_hashes = hashes_of_files(
+    known_hashes = file_hashes(
         worker_spec.name, worker_spec.revision, read_shipped(worker_spec.name, worker_spec.revision)
     )
-    with open_ray(cluster, partial(load_as, spec.name, worker_spec, known_hashes), Network.identity) as ray_engine:
+    with open_ray(
+        cluster, partial(load_with_name, spec.name, worker_spec, known_hashes), Network.identity
+    ) as ray_engine:
         yield ray_engine
 
 
-def from_anywhere(name: str) -> str:
+def absolute_folder(name: str) -> str:
     """The absolute path of a folder, since workers may have another working directory; a hub id unchanged."""
     return str(Path(name).absolute()) if Path(name).is_dir() else name
 
 
-def load_as(name: str, spec: ModelSpec, known: Known) -> Network:
+def load_with_name(name: str, spec: ModelSpec, known_hashes: KnownHashes) -> Network:
     """Loads a model under the name that the user gave it, so that rows do not depend on the worker."""
-    return replace(load_network(spec, known), name=name)
+    return replace(load_network(spec, known_hashes), name=name)
 
 
-def as_cluster(engine: str | Cluster) -> Cluster:
+def to_cluster(engine: str | Cluster) -> Cluster:
     if isinstance(engine, Cluster):
         return engine
-    require_word("engine", engine, ENGINES)
+    require_choice("engine", engine, ENGINES)
     return Cluster()
 
 
-def threads_of(engine: str | Cluster) -> int:
+def default_threads(engine: str | Cluster) -> int:
     """The default number of threads of a process that runs shards."""
-    return torch.get_num_threads() if engine == "local" else as_cluster(engine).threads
+    return torch.get_num_threads() if engine == "local" else to_cluster(engine).threads

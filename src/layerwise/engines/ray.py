@@ -12,10 +12,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from layerwise.core.errors import RunError
-from layerwise.engines.ray_cluster import joined
+from layerwise.engines.ray_cluster import connected
 from layerwise.engines.ray_run import ShardRun
-from layerwise.engines.ray_workers import WorkerPool, cause_of, first_line, in_one_thread
-from layerwise.engines.shards import AnswerT, Checkpoint, ItemT, Prefix, Report, StateT, Work, silent
+from layerwise.engines.ray_workers import WorkerPool, first_line, run_in_one_thread, unwrap_error
+from layerwise.engines.shards import (
+    Checkpoint,
+    ItemT,
+    MergeProgress,
+    ProgressCallback,
+    ResultT,
+    ShardFunction,
+    StateT,
+    no_report,
+)
 from layerwise.options.engine import Cluster
 
 
@@ -32,54 +41,54 @@ class RayEngine:
     def run_shards(
         self,
         shards: Iterable[Sequence[ItemT]],
-        work: Work[StateT],
+        work: ShardFunction[StateT],
         checkpoint: Checkpoint[StateT],
         *,
         allow_missing: int = 0,
-        report: Report = silent,
+        report: ProgressCallback = no_report,
     ) -> StateT:
         """The state of all shards, merged in order; bit-identical to the local engine."""
         assert checkpoint.folder is not None, "the caller must pass a folder"
         run: ShardRun[StateT, ItemT] = ShardRun(
-            self.pool, checkpoint.folder, self.pool.ray.put(work), Prefix(checkpoint, allow_missing), report
+            self.pool, checkpoint.folder, self.pool.ray.put(work), MergeProgress(checkpoint, allow_missing), report
         )
         try:
-            return run.go(shards)
+            return run.run(shards)
         except BaseException:
             for worker in [worker for worker in self.pool.workers if worker.shards]:
                 worker.shards.clear()
-                self.pool.dismiss(worker)  # its result is no longer needed; the next run gets a free worker
+                self.pool.replace_worker(worker)  # its result is no longer needed; the next run gets a free worker
             raise
 
     @property
-    def width(self) -> int:
+    def parallelism(self) -> int:
         return max(1, int(self.pool.ray.cluster_resources().get("CPU", 1)))
 
-    def answers(self, function: Callable[..., AnswerT], calls: Iterable[tuple[Any, ...]]) -> Iterator[AnswerT]:
+    def results(self, function: Callable[..., ResultT], calls: Iterable[tuple[Any, ...]]) -> Iterator[ResultT]:
         """Runs calls that need no model on all CPUs, including those of the idle workers.
 
         Calls therefore request no CPU, and at most one call per CPU runs at a time. Ray retries a call whose process
         dies.
         """
-        remote = self.pool.ray.remote(in_one_thread).options(num_cpus=0, scheduling_strategy="SPREAD")
-        pending, width = deque(calls), self.width
+        remote = self.pool.ray.remote(run_in_one_thread).options(num_cpus=0, scheduling_strategy="SPREAD")
+        pending, parallelism = deque(calls), self.parallelism
         running: list[Any] = []
         while pending or running:
-            while pending and len(running) < width:
+            while pending and len(running) < parallelism:
                 running.append(remote.remote(function, *pending.popleft()))
             ready, running = self.pool.ray.wait(running, num_returns=1)
             try:
                 yield self.pool.ray.get(ready[0])
-            except self.pool.lost as error:
+            except self.pool.lost_worker_errors as error:
                 raise RunError(f"worker processes keep dying: {first_line(error)}") from None
             except self.pool.ray.exceptions.RayTaskError as error:
-                raise cause_of(error) from None
+                raise unwrap_error(error) from None
 
 
 @contextmanager
 def open_ray(cluster: Cluster, load: Callable[[], Any], identify: Callable[[Any], Any]) -> Iterator[RayEngine]:
     """Opens an engine whose workers hold the object that `load` returns."""
-    with joined(cluster):
+    with connected(cluster):
         pool = WorkerPool(cluster)
         try:
             pool.open(load, identify)

@@ -12,10 +12,14 @@ from layerwise.core.errors import MissingExtra, RunError
 from layerwise.options.engine import Cluster
 
 # No usage statistics, no warnings about future versions, and workers with normal priority.
-RAY_HABITS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_worker_niceness": "0"}
+RAY_ENVIRONMENT = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_worker_niceness": "0",
+}
 
 
-def workers_of(cluster: Cluster) -> int:
+def worker_count(cluster: Cluster) -> int:
     """The requested number of workers, or as many as fit into the cluster."""
     if cluster.workers is not None:
         return cluster.workers
@@ -26,24 +30,24 @@ def workers_of(cluster: Cluster) -> int:
 
 
 @contextmanager
-def joined(cluster: Cluster) -> Iterator[None]:
+def connected(cluster: Cluster) -> Iterator[None]:
     """Connects this process to the cluster inside the context; an existing connection is left unchanged."""
     if find_spec("ray") is None:
         raise MissingExtra("the ray engine needs Ray: pip install 'layerwise[ray]'")
-    for name, value in RAY_HABITS.items():
+    for name, value in RAY_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     ray = import_module("ray")
     if ray.is_initialized():
         yield
         return
-    join(ray, cluster)
+    connect(ray, cluster)
     try:
         yield
     finally:
         ray.shutdown()
 
 
-def join(ray: Any, cluster: Cluster) -> None:
+def connect(ray: Any, cluster: Cluster) -> None:
     """Connects to a cluster, or starts a local one that is large enough for the requested workers."""
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
     if cluster.address is None and "RAY_ADDRESS" not in os.environ:

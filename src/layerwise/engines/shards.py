@@ -9,7 +9,7 @@ import torch
 
 from layerwise.core.errors import InputError, MergeError, RunError
 from layerwise.core.files import Folder
-from layerwise.runs.folder import SHARD_FILE, SHARDS, shards_in, state_file, state_files
+from layerwise.runs.folder import SHARD_FILE, SHARDS, shard_count, state_file, state_files
 
 
 class Item(Protocol):
@@ -30,31 +30,31 @@ class Mergeable(Protocol):
 
     def merge(self, other: Self) -> None: ...
     def dump(self) -> bytes: ...
-    def holds(self, count: int, digests: int) -> bool:
+    def was_made_from(self, count: int, digests: int) -> bool:
         """True if it was made from `count` items whose digests sum to `digests`, including those left out."""
 
-    def leave_out(self, items: Sequence[Item]) -> None:
+    def record_missing(self, items: Sequence[Item]) -> None:
         """Records items of the shard that could not be computed."""
 
 
 StateT = TypeVar("StateT", bound=Mergeable)
 ItemT = TypeVar("ItemT", bound=Item)
-AnswerT = TypeVar("AnswerT")
-Product = tuple[StateT, Mapping[str, bytes]]  # a shard's state, and further files of the run by name
-Report = Callable[[int, int], None]  # number of new items and new tokens
+ResultT = TypeVar("ResultT")
+ShardResult = tuple[StateT, Mapping[str, bytes]]  # a shard's state, and further files of the run by name
+ProgressCallback = Callable[[int, int], None]  # number of new items and new tokens
 
 
 # The shard function, the same in every engine: tool, shard number, items, report -> product. It writes nothing. # The
 # tool is the object that a process reuses for all shards: the model.
-Work = Callable[[Any, int, Sequence[Any], Report], Product[StateT]]
+ShardFunction = Callable[[Any, int, Sequence[Any], ProgressCallback], ShardResult[StateT]]
 
 
-def silent(items: int, tokens: int) -> None:
+def no_report(items: int, tokens: int) -> None:
     """A progress callback that does nothing."""
 
 
 @contextmanager
-def threads(number: int) -> Iterator[None]:
+def torch_threads(number: int) -> Iterator[None]:
     """Sets the number of torch threads inside the context, and restores it afterwards."""
     previous = torch.get_num_threads()
     torch.set_num_threads(number)
@@ -72,11 +72,11 @@ class Engine(Protocol):
     def run_shards(
         self,
         shards: Iterable[Sequence[ItemT]],
-        work: Work[StateT],
+        work: ShardFunction[StateT],
         checkpoint: "Checkpoint[StateT]",
         *,
         allow_missing: int = 0,
-        report: Report = silent,
+        report: ProgressCallback = no_report,
     ) -> StateT: ...
 
 
@@ -84,10 +84,10 @@ class Processes(Protocol):
     """Single-threaded processes that are called with plain data; results arrive in any order."""
 
     @property
-    def width(self) -> int:
+    def parallelism(self) -> int:
         """The number of calls that run at a time; 0 if there are no processes."""
 
-    def answers(self, function: Callable[..., AnswerT], calls: Iterable[tuple[Any, ...]]) -> Iterator[AnswerT]: ...
+    def results(self, function: Callable[..., ResultT], calls: Iterable[tuple[Any, ...]]) -> Iterator[ResultT]: ...
 
 
 class Checkpoint(Generic[StateT]):
@@ -97,10 +97,10 @@ class Checkpoint(Generic[StateT]):
     run loses at most the shards since the last checkpoint.
     """
 
-    def __init__(self, folder: Folder | None, parse: Callable[[bytes], StateT], every: float) -> None:
-        self.folder, self.parse, self.every = folder, parse, every
-        self.written = time.monotonic()
-        self.held: int | None = None  # shards in the newest file
+    def __init__(self, folder: Folder | None, parse: Callable[[bytes], StateT], interval: float) -> None:
+        self.folder, self.parse, self.interval = folder, parse, interval
+        self.saved_at = time.monotonic()
+        self.saved_shards: int | None = None  # shards in the newest file
 
     def latest(self) -> tuple[StateT | None, int]:
         """The newest complete checkpoint and its number of shards; (None, 0) if there is none.
@@ -109,62 +109,66 @@ class Checkpoint(Generic[StateT]):
         """
         for folder, name in reversed(self._files()):
             try:
-                state, self.held = self.parse(folder.read(name) or b""), shards_in(name)
-                return state, self.held
+                state, self.saved_shards = self.parse(folder.read(name) or b""), shard_count(name)
+                return state, self.saved_shards
             except MergeError as error:
                 raise RunError(f"{name} in {folder} belongs to another run: {error}. Use another folder") from None
             except InputError:
                 continue
         return None, 0
 
-    def save(self, state: StateT, shards: int, *, now: bool = False) -> bool:
+    def save(self, state: StateT, shards: int, *, force: bool = False) -> bool:
         """Writes the state if it is due; returns True if it was written."""
-        if self.folder is None or shards == self.held or not (now or time.monotonic() - self.written >= self.every):
+        if (
+            self.folder is None
+            or shards == self.saved_shards
+            or not (force or time.monotonic() - self.saved_at >= self.interval)
+        ):
             return False
         older = self._files()
         name = state_file(shards)
         self.folder.write(name, state.dump())
         self.folder.delete(stale for _, stale in older if stale != name)
-        self.written, self.held = time.monotonic(), shards
+        self.saved_at, self.saved_shards = time.monotonic(), shards
         return True
 
-    def forget(self) -> None:
+    def delete(self) -> None:
         """Deletes all checkpoints and shard files, including those of a killed run."""
         for folder, name in self._files():
             folder.delete([name])
         if self.folder:
             self.folder.clear(SHARDS, SHARD_FILE)
-        self.held = None
+        self.saved_shards = None
 
     def _files(self) -> list[tuple[Folder, str]]:
         return [(self.folder, name) for name in state_files(self.folder)] if self.folder else []
 
 
-class Prefix(Generic[StateT]):
+class MergeProgress(Generic[StateT]):
     """The shards merged so far, always the first ones, with checks that none is lost or counted twice."""
 
     def __init__(self, checkpoint: Checkpoint[StateT], allow_missing: int) -> None:
         self.checkpoint, self.allow_missing = checkpoint, allow_missing
-        self.merged, self.done = checkpoint.latest()
-        self.seen = self.items = self.digests = 0
+        self.state, self.merged_shards = checkpoint.latest()
+        self.seen_shards = self.items = self.digests = 0
 
     @property
     def missing(self) -> int:
-        return len(self.merged.missing) if self.merged is not None else 0
+        return len(self.state.missing) if self.state is not None else 0
 
     def remaining(
-        self, shards: Iterable[Sequence[ItemT]], report: Report = silent
+        self, shards: Iterable[Sequence[ItemT]], report: ProgressCallback = no_report
     ) -> Iterator[tuple[int, Sequence[ItemT]]]:
         """The shards that are not merged yet, with their numbers; merged shards must match the data.
 
         The items of merged shards are reported at once, so that a bar begins where the earlier run stopped.
         """
-        merged_before = self.done
+        merged_before = self.merged_shards
         for shard in shards:
-            if self.seen == merged_before:
+            if self.seen_shards == merged_before:
                 self._require_same_data()
-            number = self.seen
-            self.seen, self.items = number + 1, self.items + len(shard)
+            number = self.seen_shards
+            self.seen_shards, self.items = number + 1, self.items + len(shard)
             self.digests += sum(item.digest for item in shard)
             if number >= merged_before:
                 yield number, shard
@@ -173,36 +177,38 @@ class Prefix(Generic[StateT]):
 
     def add(self, state: StateT) -> bool:
         """Merges the next shard in order; True if a checkpoint now holds it."""
-        if self.merged is None:
-            self.merged = state
+        if self.state is None:
+            self.state = state
         else:
-            self.merged.merge(state)
-        self.done += 1
-        self._require_no_more_missing()
-        return self.checkpoint.save(self.merged, self.done)
+            self.state.merge(state)
+        self.merged_shards += 1
+        self._require_missing_allowed()
+        return self.checkpoint.save(self.state, self.merged_shards)
 
     def save(self) -> None:
         """Writes a checkpoint of the shards merged so far, for a later run to resume from."""
-        if self.merged is not None:
-            self.checkpoint.save(self.merged, self.done, now=True)
+        if self.state is not None:
+            self.checkpoint.save(self.state, self.merged_shards, force=True)
 
     def finish(self) -> StateT:
         """The merged state, once all shards are done."""
-        if self.merged is None:
+        if self.state is None:
             raise InputError("the data contain no examples; nothing was computed")
         self._require_same_data()
-        self._require_no_more_missing()
+        self._require_missing_allowed()
         self.save()
-        return self.merged
+        return self.state
 
     def _require_same_data(self) -> None:
-        if self.merged is not None and not (self.done == self.seen and self.merged.holds(self.items, self.digests)):
+        if self.state is not None and not (
+            self.merged_shards == self.seen_shards and self.state.was_made_from(self.items, self.digests)
+        ):
             raise RunError(
                 "the data differ from those that the run in this folder began with; pass another folder to --out"
             )
 
-    def _require_no_more_missing(self) -> None:
-        if self.merged is not None and len(missing := self.merged.missing) > self.allow_missing:
+    def _require_missing_allowed(self) -> None:
+        if self.state is not None and len(missing := self.state.missing) > self.allow_missing:
             shown = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
             raise InputError(
                 f"{len(missing)} examples could not be computed and were left out ({shown}); {self.allow_missing} may "

@@ -15,8 +15,8 @@ from layerwise.core.recipe import Recipe
 from layerwise.exporter.backends.backend import Encoder, ExportJob
 from layerwise.models.network import Network
 from layerwise.models.readouts import last_recipe
-from layerwise.models.shipped import WEIGHTLESS
-from layerwise.passes.recipes import rows_of_parts
+from layerwise.models.shipped import MODULES_WITHOUT_WEIGHTS
+from layerwise.passes.recipes import part_rows
 
 NEIGHBOURS = 10
 DEMO_TEXTS = 120  # of the 200 that come with layerwise
@@ -51,7 +51,7 @@ def agreement(job: ExportJob, encoder: Encoder, compared: ComparedTexts) -> Agre
     network, texts = job.network, compared.texts
     count = neighbour_count(len(texts))
     try:
-        (before,) = rows_of_parts(network, last_recipe(network), texts, network.usual_length)
+        (before,) = part_rows(network, last_recipe(network), texts, network.default_length)
     except InputError as error:
         return Agreement(len(texts), compared.source, None, None, count, f"not comparable: {error}")
     if not torch.isfinite(before).all():
@@ -76,7 +76,9 @@ def reason_without_cosine(network: Network, recipe: Recipe, before: Tensor, afte
         return f"no cosine: {after.shape[1]} numbers per text, {before.shape[1]} in the original"
     if recipe.transform != "none":
         return f"no cosine: the map {recipe.transform} gives vectors in other coordinates than the original's"
-    mapped = [m.kind for m in network.shipped.modules if m.kind not in WEIGHTLESS] if network.shipped else []
+    mapped = (
+        [m.kind for m in network.shipped.modules if m.kind not in MODULES_WITHOUT_WEIGHTS] if network.shipped else []
+    )
     if mapped and not recipe.shipped:
         return f"no cosine: the original's {mapped[0]} module gives vectors in other coordinates"
     return ""

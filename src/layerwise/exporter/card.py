@@ -39,7 +39,7 @@ def what_it_is(job: ExportJob, record: Mapping[str, Any], name: str) -> list[str
         f"An embedding model that gives the vectors of {one_line(recipe_words(job.recipe, name))}, made with layerwise "
         f"{record['versions']['layerwise']}. It has {size_words(record)}.{settings}",
         *(["", f"How the layer was chosen: {one_line(record['chosen_by'])}."] if record["chosen_by"] else []),
-        *(["", f"The linear map was fitted without labels on {fitted_words(fitted_on)}."] if fitted_on else []),
+        *(["", f"The linear map was fitted without labels on {describe_fit(fitted_on)}."] if fitted_on else []),
     ]
 
 
@@ -69,7 +69,7 @@ def what_was_not_measured(job: ExportJob, record: Mapping[str, Any], name: str) 
     return lines
 
 
-def fitted_words(fitted_on: Mapping[str, Any]) -> str:
+def describe_fit(fitted_on: Mapping[str, Any]) -> str:
     """What a map was fitted on, in words."""
     return f"{fitted_on['count']:,} texts ({one_line(fitted_on['name'])}, fingerprint {fitted_on['fingerprint']})"
 
@@ -83,10 +83,10 @@ def metadata(network: Network, recipe: Recipe, saved: SavedExport, scores: Layer
     """The YAML block at the top: base model, its licence, and the scores of this recipe as a model index."""
     from huggingface_hub import EvalResult, ModelCardData
 
-    wanted = asdict(recipe.readout) | {name: getattr(recipe, name) for name in ("transform", "normalize", "prompt")}
+    filters = asdict(recipe.readout) | {name: getattr(recipe, name) for name in ("transform", "normalize", "prompt")}
     tasks = task_records(scores.run) if scores else {}
     results = []
-    for row in scores.where(**wanted) if scores else ():
+    for row in scores.where(**filters) if scores else ():
         task = tasks.get(row.metric)  # None: runs of earlier versions do not record the type of a task
         results.append(
             EvalResult(

@@ -19,7 +19,7 @@ from layerwise.exporter.timing import relative_times
 from layerwise.inputs.text import demo_texts
 from layerwise.maps.linear import LinearMap
 from layerwise.models.network import Network
-from layerwise.passes.recipes import rows_of_parts
+from layerwise.passes.recipes import part_rows
 
 RELATIVE_TOLERANCE = 1e-6  # relative to the largest entry: rounding noise of sums in another order
 HALF_PRECISION_NOISE = 1e5  # factor for bfloat16 and float16
@@ -58,20 +58,20 @@ def certify(
     network, expected = job.network, expected_vectors(job)
     announce(f"checking the vectors of {len(expected.texts)} texts, and timing {TIMED_TEXTS} of them")
     differences: dict[str, float] = {}
-    for device in devices_of(network):  # the original model's device first, the CPU last
+    for device in test_devices(network):  # the original model's device first, the CPU last
         encoder = backend.load(folder, device)
-        found = encoder.encode(expected.texts)
+        vectors = encoder.encode(expected.texts)
         if not differences:
             latency = relative_latency(job, encoder, expected.texts[-1 - TIMED_TEXTS : -1])
-        differences[str(device)] = require_close(job, encoder, found, expected, device)
-    original = require_same_as_original(job, expected, found)
+        differences[str(device)] = require_close(job, encoder, vectors, expected, device)
+    original_difference = require_same_as_original(job, expected, vectors)
     announce(f"comparing with {Path(network.name).name} on {len(compared.texts)} texts ({compared.source})")
     return {
         "max_difference": max(differences.values()),
-        "mean_difference": float((found - expected.vectors).abs().mean()),
+        "mean_difference": float((vectors - expected.vectors).abs().mean()),
         "differences": differences,
         "largest_entry": expected.largest,
-        "difference_from_original": original,
+        "difference_from_original": original_difference,
         "texts": len(expected.texts),
         "agreement": asdict(agreement(job, encoder, compared)),
         "parameters": {"before": sum(p.numel() for p in network.module.parameters()), "after": encoder.parameters},
@@ -81,7 +81,7 @@ def certify(
     }
 
 
-def devices_of(network: Network) -> tuple[torch.device, ...]:
+def test_devices(network: Network) -> tuple[torch.device, ...]:
     """The devices to test on: that of the original model, then the CPU."""
     return (CPU,) if network.device.type == CPU.type else (network.device, CPU)
 
@@ -93,7 +93,7 @@ def expected_vectors(job: ExportJob) -> ExpectedVectors:
     the noise that is allowed is relative to the largest entry that went into the vectors.
     """
     texts = [*demo_texts()[:24], "Short.", " ".join(demo_texts()[:40])]
-    parts = rows_of_parts(job.network, job.recipe, texts, job.max_length)
+    parts = part_rows(job.network, job.recipe, texts, job.max_length)
     rows, linear = torch.cat(parts, dim=1), job.linear
     expected = rows if linear is None else linear(rows)
     if job.recipe.normalize:
@@ -167,9 +167,9 @@ def amplification(linear: LinearMap, parts: Sequence[Tensor], expected: Tensor) 
 
 def relative_latency(job: ExportJob, encoder: Encoder, texts: Sequence[str]) -> float:
     """Encoding time of the exported model relative to the full model, including tokenization."""
-    whole = Recipe(job.network.depth, max_length=job.max_length)
+    full_recipe = Recipe(job.network.depth, max_length=job.max_length)
     runs: dict[str, Callable[[], object]] = {
-        "whole": partial(rows_of_parts, job.network, whole, texts, job.max_length),
+        "whole": partial(part_rows, job.network, full_recipe, texts, job.max_length),
         "exported": partial(encoder.encode, texts),
     }
     return relative_times(runs, "whole")["exported"]

@@ -11,14 +11,14 @@ from pathlib import Path
 
 from layerwise.core.errors import InputError
 from layerwise.core.files import write_json
-from layerwise.core.outputs import is_gone, named, owner, require_writable
+from layerwise.core.outputs import current_process, has_ended, require_path, require_writable
 
 OWNER_FILE = "layerwise-export.json"  # in an unfinished folder: the process that writes it
 
 
 def require_new_folder(out: str | Path) -> None:
     """Raises before anything is computed unless a new folder can be created there. Leaves nothing behind."""
-    if os.path.lexists(named(out)):
+    if os.path.lexists(require_path(out)):
         raise InputError(f"{out} already exists; choose another folder, or delete it first")
     require_writable(Path(out).absolute().parent)
 
@@ -32,16 +32,16 @@ def apply_umask(folder: Path) -> None:
 
 
 @contextmanager
-def folder_beside(out: Path) -> Iterator[Path]:
+def temporary_folder(out: Path) -> Iterator[Path]:
     """A temporary folder next to `out`; moved into place on success, deleted on failure."""
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        delete_left_behind(out)
+        delete_abandoned_folders(out)
         temporary = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}."))
     except OSError as error:
         raise InputError(f"cannot write to {out.parent} ({error.strerror}); choose another folder") from None
     try:
-        write_json(temporary / OWNER_FILE, owner())
+        write_json(temporary / OWNER_FILE, current_process())
         model_folder = temporary / "model"
         model_folder.mkdir()
         yield model_folder
@@ -65,12 +65,12 @@ def move_into_place(model_folder: Path, out: Path) -> None:
         raise InputError(f"{out} {problem}; choose another folder") from None
 
 
-def delete_left_behind(out: Path) -> None:
+def delete_abandoned_folders(out: Path) -> None:
     """Deletes temporary folders of killed exports to this name whose process has ended."""
     for path in list(out.parent.iterdir()):
         if path.name.startswith(f".{out.name}.") and (path / OWNER_FILE).is_file():
             try:
-                ended = is_gone(json.loads((path / OWNER_FILE).read_bytes()))
+                ended = has_ended(json.loads((path / OWNER_FILE).read_bytes()))
             except ValueError:
                 continue
             if ended:

@@ -16,7 +16,7 @@ from layerwise.exporter.agreement import ComparedTexts
 from layerwise.exporter.backends.backend import Backend, ExportJob
 from layerwise.exporter.card import model_card
 from layerwise.exporter.certificate import certify
-from layerwise.exporter.folder import folder_beside
+from layerwise.exporter.folder import temporary_folder
 from layerwise.maps.fitted import FittedRecipe
 from layerwise.models.network import Network
 from layerwise.models.readouts import last_recipe
@@ -47,9 +47,9 @@ def export_fitted(
 
     `compared` holds the texts to compare with the original model on.
     """
-    length = fitted.recipe.max_length or network.usual_length
-    job = ExportJob(network, fitted.recipe, fitted.linear, length, mode)
-    with folder_beside(out) as folder:
+    length = fitted.recipe.max_length or network.default_length
+    job = ExportJob(network, fitted.recipe, fitted.combined_map, length, mode)
+    with temporary_folder(out) as folder:
         saved = backend.save(job, folder)
         record = {
             "schema_version": SCHEMA_VERSION,

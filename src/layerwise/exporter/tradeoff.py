@@ -101,8 +101,8 @@ def mean_scores(table: LayerTable, score: str) -> list[LayerScore]:
     ]  # a mean over fewer tasks is another number
     if len(complete) < len(groups):
         incomplete = sorted({rows[0].layer for rows in groups.values() if len(rows) < task_count})
-        listed = ", ".join(map(str, incomplete))
-        warnings.warn(f"layers {listed} have scores of fewer than {task_count} tasks and are left out", stacklevel=3)
+        names = ", ".join(map(str, incomplete))
+        warnings.warn(f"layers {names} have scores of fewer than {task_count} tasks and are left out", stacklevel=3)
     return [
         LayerScore(**vars(rows[0]) | {"metric": score, "value": statistics.fmean(row.value for row in rows)})
         for rows in complete
@@ -127,9 +127,9 @@ def is_task(row: LayerScore) -> bool:
 
 def truncated_parameters(network: Network, block_count: int) -> int:
     """The number of parameters of the model truncated to `keep` blocks."""
-    if network.anatomy.shared:
+    if network.structure.shares_blocks:
         return sum(p.numel() for p in network.module.parameters())
-    blocks = list(network.anatomy.blocks)[block_count:]
+    blocks = list(network.structure.blocks)[block_count:]
     removed = {id(p): p.numel() for block in blocks for p in block.parameters()}
     return sum(p.numel() for p in network.module.parameters()) - sum(removed.values())
 

@@ -18,8 +18,8 @@ PROCESSORS: Sequence[tuple[Callable[[object], bool], Callable[[Any], Processor[A
 
 def processor_for(preprocessor: object) -> Processor[Any]:
     """The processor for a model's preprocessor; a custom processor is returned unchanged."""
-    for recognised, processor in PROCESSORS:
-        if recognised(preprocessor):
+    for is_match, processor in PROCESSORS:
+        if is_match(preprocessor):
             return processor(preprocessor)
     if isinstance(preprocessor, Processor):
         return preprocessor

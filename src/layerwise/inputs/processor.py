@@ -6,7 +6,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from torch import Tensor
 
-from layerwise.inputs.perturbations.changes import UNCHANGED, Changes
+from layerwise.inputs.perturbations.changes import NO_VIEWS, ViewPlan
 from layerwise.inputs.source import Example, Payload
 
 View_co = TypeVar("View_co", covariant=True)
@@ -27,16 +27,18 @@ class Prepared(Generic[View_co]):
     digest: int  # of id and content
     views: tuple[View_co, ...]
     sizes: tuple[int, ...]
-    cut: bool = False  # the original was longer than max_length
+    truncated: bool = False  # the original was longer than max_length
 
     @property
-    def longest(self) -> int:
+    def max_size(self) -> int:
         return max(self.sizes)
 
 
-def prepared(example: Example, views: tuple[ViewT, ...], sizes: Sequence[int], *, cut: bool = False) -> Prepared[ViewT]:
+def make_prepared(
+    example: Example, views: tuple[ViewT, ...], sizes: Sequence[int], *, truncated: bool = False
+) -> Prepared[ViewT]:
     """Builds a Prepared with the ids of the example."""
-    return Prepared(example.id, example.key, example.digest, views, tuple(sizes), cut)
+    return Prepared(example.id, example.key, example.digest, views, tuple(sizes), truncated)
 
 
 class Masks(NamedTuple):
@@ -55,11 +57,11 @@ class Processor(Protocol[ViewT]):
     """
 
     @property
-    def stresses(self) -> Collection[str]:
+    def stress_kinds(self) -> Collection[str]:
         """The kinds of stress that `prepare` supports; may be empty."""
 
     def prepare(
-        self, examples: Sequence[Example], max_length: int, changes: Changes = UNCHANGED
+        self, examples: Sequence[Example], max_length: int, changes: ViewPlan = NO_VIEWS
     ) -> list[Prepared[ViewT]]:
         """Prepares the examples, truncated to at most `max_length` positions; raises for unsupported payloads."""
 

@@ -114,50 +114,50 @@ class Source:
         Args:
             on_blank: called for each blank row.
         """
-        for _, example in self.every_row():
+        for _, example in self.all_rows():
             if example is None:
                 on_blank()
             else:
                 yield example
 
-    def every_row(self) -> Iterator[tuple[str | None, Example | None]]:
+    def all_rows(self) -> Iterator[tuple[str | None, Example | None]]:
         """All rows in order: the id from the data, if any, and the example, or None if the row is blank."""
-        occurrences, named, some = Occurrences(), set[str](), False
-        for given, payload in self.rows():
-            if given is not None:
-                if given in named:
-                    raise InputError(f"the id {given!r} occurs twice in {self.name}; ids must be unique")
-                named.add(given)
-            some = some or payload is not None
+        occurrences, seen_ids, any_example = Occurrences(), set[str](), False
+        for given_id, payload in self.rows():
+            if given_id is not None:
+                if given_id in seen_ids:
+                    raise InputError(f"the id {given_id!r} occurs twice in {self.name}; ids must be unique")
+                seen_ids.add(given_id)
+            any_example = any_example or payload is not None
             if payload is None:
-                yield given, None
+                yield given_id, None
             else:
-                yield given, Example(content_id(payload, occurrences) if given is None else given, payload)
-        if not some:
+                yield given_id, Example(content_id(payload, occurrences) if given_id is None else given_id, payload)
+        if not any_example:
             raise InputError(f"{self.name} contains no {self.unit}s")
 
     def payloads(self) -> Iterator[tuple[str | None, Payload]]:
         """Ids from the data (or None) and payloads."""
-        return ((given, payload) for given, payload in self.rows() if payload is not None)
+        return ((given_id, payload) for given_id, payload in self.rows() if payload is not None)
 
-    def count(self, at_most: int) -> tuple[int, bool]:
+    def count(self, limit: int) -> tuple[int, bool]:
         """How many examples there are, and whether that is all of them.
 
         Args:
-            at_most: counting stops here. Remote data are not counted.
+            limit: counting stops here. Remote data are not counted.
         """
-        found = at_most if self.remote else sum(1 for _ in islice(self.payloads(), at_most))
-        return found, found < at_most
+        total = limit if self.remote else sum(1 for _ in islice(self.payloads(), limit))
+        return total, total < limit
 
-    def where(self, keep: Callable[[Payload], bool], description: str) -> "Source":
+    def filter(self, predicate: Callable[[Payload], bool], description: str) -> "Source":
         """Only the examples whose input passes a test.
 
         Args:
-            keep: the test, a function of the input.
+            predicate: the test, a function of the input.
             description: what is kept, for the name of the new source.
         """
-        kept = lambda: ((i, payload) for i, payload in self.payloads() if keep(payload))  # noqa: E731
-        return replace(self, name=f"{self.name} ({description})", rows=kept)
+        filtered_rows = lambda: ((i, payload) for i, payload in self.payloads() if predicate(payload))  # noqa: E731
+        return replace(self, name=f"{self.name} ({description})", rows=filtered_rows)
 
     def first(self, n: int) -> "Source":
         """The first n examples, with the blank rows among them.
@@ -167,11 +167,11 @@ class Source:
         """
 
         def rows() -> Iterator[tuple[str | None, Payload | None]]:
-            left = n
-            for given, payload in self.rows():
-                left -= payload is not None
-                yield given, payload
-                if not left:
+            remaining = n
+            for given_id, payload in self.rows():
+                remaining -= payload is not None
+                yield given_id, payload
+                if not remaining:
                     return
 
         return replace(self, name=f"{self.name} (first {n})", rows=rows)
@@ -193,8 +193,8 @@ class Source:
 def content_id(payload: Payload, occurrences: Occurrences) -> str:
     """A hash of the content; repeats get an occurrence number, so that ids do not depend on the order."""
     content = hashlib.blake2b(content_bytes(payload), digest_size=8).digest()
-    before = occurrences.before(int.from_bytes(content, "little"))
-    return content.hex() + (f"-{before}" if before else "")
+    repeats = occurrences.count_and_add(int.from_bytes(content, "little"))
+    return content.hex() + (f"-{repeats}" if repeats else "")
 
 
 def shards(examples: Iterable[Example], size: int) -> Iterator[list[Example]]:

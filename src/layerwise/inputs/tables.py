@@ -37,10 +37,10 @@ def read_table(path: str | Path) -> Any:
     return pd.DataFrame({name: pd.Series([r.get(name) for r in records], dtype=object) for name in names})
 
 
-def read_records(path: Path, wanted: Sequence[str] = ()) -> Iterator[Record]:
-    """The rows of a file, in order. Formats that can will read only the `wanted` columns."""
+def read_records(path: Path, columns: Sequence[str] = ()) -> Iterator[Record]:
+    """The rows of a file, in order. Formats that can will read only the `columns` columns."""
     with readable(path):
-        yield from READERS[path.suffix](path, wanted)
+        yield from READERS[path.suffix](path, columns)
 
 
 @contextmanager
@@ -74,7 +74,7 @@ def missing_file_message(name: str, advice: str) -> str:
     return f"there is no file {name!r}; " + (f"did you mean {near}?" if near else advice)
 
 
-def jsonl_records(path: Path, wanted: Sequence[str]) -> Iterator[Record]:
+def jsonl_records(path: Path, columns: Sequence[str]) -> Iterator[Record]:
     with path.open(encoding=ENCODING) as file:
         for number, line in enumerate(file, start=1):
             if not line.strip():
@@ -88,7 +88,7 @@ def jsonl_records(path: Path, wanted: Sequence[str]) -> Iterator[Record]:
             yield record
 
 
-def csv_records(path: Path, wanted: Sequence[str]) -> Iterator[Record]:
+def csv_records(path: Path, columns: Sequence[str]) -> Iterator[Record]:
     """Rows as dictionaries keyed by the first line. A row with a different number of cells is refused.
 
     The strict reader raises if a quoted cell is not closed; otherwise it would swallow all following rows.
@@ -97,7 +97,7 @@ def csv_records(path: Path, wanted: Sequence[str]) -> Iterator[Record]:
     with path.open(encoding=ENCODING, newline="") as file:
         reader = csv.reader(file, strict=True)
         names: list[str] | None = None
-        begins = 1
+        first_line = 1
         try:
             for cells in reader:
                 if names is None:
@@ -105,12 +105,14 @@ def csv_records(path: Path, wanted: Sequence[str]) -> Iterator[Record]:
                 elif cells:
                     if len(cells) != len(names):
                         problem = f"{len(cells)} cells, but the first line has {len(names)} columns"
-                        raise InputError(f"{path}, line {begins}: {problem}; put a cell with commas in double quotes")
+                        raise InputError(
+                            f"{path}, line {first_line}: {problem}; put a cell with commas in double quotes"
+                        )
                     yield dict(zip(names, cells, strict=True))
-                begins = reader.line_num + 1
+                first_line = reader.line_num + 1
         except csv.Error as error:
             raise InputError(
-                f"{path}, line {begins}: a quoted cell that starts there is not closed ({error}, "
+                f"{path}, line {first_line}: a quoted cell that starts there is not closed ({error}, "
                 f"detected in line {reader.line_num}); double any quotes inside the cell"
             ) from None
     if names is None:
@@ -118,19 +120,19 @@ def csv_records(path: Path, wanted: Sequence[str]) -> Iterator[Record]:
 
 
 def column_names(path: Path, cells: list[str]) -> list[str]:
-    if twice := next((name for name in cells if cells.count(name) > 1), None):
-        raise InputError(f"{path} has two columns named {twice!r}; rename one of them")
+    if duplicate := next((name for name in cells if cells.count(name) > 1), None):
+        raise InputError(f"{path} has two columns named {duplicate!r}; rename one of them")
     return cells
 
 
-def parquet_records(path: Path, wanted: Sequence[str]) -> Iterator[Record]:
+def parquet_records(path: Path, columns: Sequence[str]) -> Iterator[Record]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         with pq.ParquetFile(path) as file:
-            names = [name for name in wanted if name in file.schema_arrow.names]
-            if len(names) < len(wanted):
+            names = [name for name in columns if name in file.schema_arrow.names]
+            if len(names) < len(columns):
                 yield dict.fromkeys(file.schema_arrow.names)  # lets the caller report which columns exist
             for batch in file.iter_batches(columns=names or None):
                 yield from batch.to_pylist()
@@ -147,26 +149,26 @@ READERS: dict[str, Callable[[Path, Sequence[str]], Iterator[Record]]] = {
 
 def is_missing(value: object) -> bool:
     """True for a missing value: null, or NaN in a data frame."""
-    nothing = type(value).__name__ in ("NAType", "NaTType")  # pandas types, checked without importing pandas
-    return value is None or nothing or (isinstance(value, float) and math.isnan(value))
+    is_pandas_missing = type(value).__name__ in ("NAType", "NaTType")  # pandas types, checked without importing pandas
+    return value is None or is_pandas_missing or (isinstance(value, float) and math.isnan(value))
 
 
 def require_text(value: object, name: str, where: str) -> str:
     """A text that can be written as UTF-8."""
     if not isinstance(value, str):
-        what = "missing" if is_missing(value) else f"a {type(value).__name__} ({value!r})"
-        raise InputError(f"{where}: {name} must be text, but is {what}")
-    return require_whole_characters(str(value), f"{where}: {name}")
+        problem = "missing" if is_missing(value) else f"a {type(value).__name__} ({value!r})"
+        raise InputError(f"{where}: {name} must be text, but is {problem}")
+    return require_no_surrogates(str(value), f"{where}: {name}")
 
 
-def require_whole_characters(text: str, what: str) -> str:
+def require_no_surrogates(text: str, subject: str) -> str:
     """The text, if it contains no lone surrogate, which neither files nor tokenizers can represent."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        near = text[max(0, error.start - 20) : error.start + 20]
+        excerpt = text[max(0, error.start - 20) : error.start + 20]
         raise InputError(
-            f"{what} contains a lone surrogate ({text[error.start]!a}) at position {error.start}, near {near!a}; "
+            f"{subject} contains a lone surrogate ({text[error.start]!a}) at position {error.start}, near {excerpt!a}; "
             "correct the text, or remove it from the data"
         ) from None
     return text
@@ -177,15 +179,15 @@ def text_column(table: Any, name: str, where: str) -> list[str]:
     return [require_text(value, name, f"{where}, row {row}") for row, value in enumerate(table[name], start=1)]
 
 
-def number_column(table: Any, name: str, where: str, *, or_missing: bool = False) -> list[Any]:
+def number_column(table: Any, name: str, where: str, *, allow_missing: bool = False) -> list[Any]:
     """The numbers of a column, which may be stored as text; as int if all are whole."""
     cells = list(table[name])
     numbers = [
-        require_number(name, value, f"{where}, row {row}", or_missing=or_missing)
+        require_number(name, value, f"{where}, row {row}", allow_missing=allow_missing)
         for row, value in enumerate(cells, start=1)
     ]
-    whole = all(is_whole(cell) for cell in cells)
-    return [int(cell) for cell in cells] if whole else numbers
+    all_integers = all(is_integer_text(cell) for cell in cells)
+    return [int(cell) for cell in cells] if all_integers else numbers
 
 
 def label_column(table: Any, name: str, where: str) -> list[Any]:
@@ -194,18 +196,18 @@ def label_column(table: Any, name: str, where: str) -> list[Any]:
 
 
 def require_labels(cells: Sequence[Any], name: str, where: str) -> list[Any]:
-    plain = [cell.item() if hasattr(cell, "item") else cell for cell in cells]
-    for row, cell in enumerate(plain, start=1):
+    labels = [cell.item() if hasattr(cell, "item") else cell for cell in cells]
+    for row, cell in enumerate(labels, start=1):
         if is_missing(cell) or not isinstance(cell, str | int | float):
             raise InputError(f"{where}, row {row}: {name} must be text or a number, but is {cell!r}")
-        if isinstance(cell, str) != isinstance(plain[0], str):
+        if isinstance(cell, str) != isinstance(labels[0], str):
             raise InputError(
-                f"{where}, row {row}: {name} is {cell!r}, but {plain[0]!r} in row 1; use text or numbers, not both"
+                f"{where}, row {row}: {name} is {cell!r}, but {labels[0]!r} in row 1; use text or numbers, not both"
             )
-    return plain
+    return labels
 
 
-def is_whole(cell: object) -> bool:
+def is_integer_text(cell: object) -> bool:
     """True for a whole number, or text that is exactly the decimal form of one."""
     if isinstance(cell, str):
         return cell.removeprefix("-").isdecimal() and str(int(cell)) == cell

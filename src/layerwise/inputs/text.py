@@ -22,8 +22,8 @@ from layerwise.inputs.tables import (
     require_text,
     require_text_file,
 )
-from layerwise.inputs.tokenizing import tokens_in
-from layerwise.options.record import plain_options
+from layerwise.inputs.tokenizing import count_tokens
+from layerwise.options.record import options_record
 from layerwise.options.texts import TextFilter, TextOptions
 
 Row = tuple[str | None, str | None]  # (id or None, text or None)
@@ -49,7 +49,7 @@ def open_texts(
     `only="wikitext"` drops headings, as in the paper; `min_tokens` drops texts with fewer tokens by `tokenizer`;
     `limit` keeps the first texts, `sample` a random sample by hashed ids.
     """
-    asked = TextOptions(
+    options = TextOptions(
         data=data,
         column=column,
         id_column=id_column,
@@ -63,17 +63,17 @@ def open_texts(
     )
     source = unfiltered(data, column, id_column, split, config)
     if only is not None:
-        keep = FILTERS[only]
-        source = source.where(lambda text: keep(str(text)), f"only {only} paragraphs")
+        predicate = FILTERS[only]
+        source = source.filter(lambda text: predicate(str(text)), f"only {only} paragraphs")
     if min_tokens:
         if tokenizer is None:
             raise InputError("min_tokens needs a tokenizer to count tokens: pass tokenizer=")
-        source = source.where(lambda text: tokens_in(tokenizer, str(text)) >= min_tokens, f">= {min_tokens} tokens")
+        source = source.filter(lambda text: count_tokens(tokenizer, str(text)) >= min_tokens, f">= {min_tokens} tokens")
     if limit is not None:
         source = source.first(limit)
     source = source if sample is None else source.sample(sample)
     in_memory = not isinstance(data, str | Path) or str(data) == "-"
-    return replace(source, options={} if in_memory else plain_options(asked))
+    return replace(source, options={} if in_memory else options_record(options))
 
 
 def unfiltered(
@@ -81,7 +81,7 @@ def unfiltered(
 ) -> Source:
     """Opens a list, `demo`, `-` (standard input), a file, or else a hub data set, without filters."""
     if not isinstance(data, str | Path):
-        return from_list(data)
+        return source_from_list(data)
     name, path = str(data), Path(data)
     if name == "demo":
         return Source("demo", lambda: ((None, line) for line in demo_texts()))
@@ -118,16 +118,16 @@ def demo_texts() -> list[str]:
     return (files("layerwise.inputs") / "demo.txt").read_text(encoding="utf-8").splitlines()
 
 
-def from_list(given: Any) -> Source:
+def source_from_list(data: Any) -> Source:
     """Texts from any iterable: a list, a generator, a column of a table."""
-    if hasattr(given, "columns"):
+    if hasattr(data, "columns"):
         raise InputError("pass one column of the table, such as table['text'], not the table")
-    if not isinstance(given, Iterable) or isinstance(given, Mapping | bytes):
-        raise InputError(f"cannot read texts from a {type(given).__name__}; {DATA_HELP}")
-    texts = given.to_pylist() if hasattr(given, "to_pylist") else list(given)  # an Arrow column
-    for place, text in enumerate(texts):
+    if not isinstance(data, Iterable) or isinstance(data, Mapping | bytes):
+        raise InputError(f"cannot read texts from a {type(data).__name__}; {DATA_HELP}")
+    texts = data.to_pylist() if hasattr(data, "to_pylist") else list(data)  # an Arrow column
+    for index, text in enumerate(texts):
         if not isinstance(text, str):
-            raise InputError(f"item {place} of the list is a {type(text).__name__}, not a string")
+            raise InputError(f"item {index} of the list is a {type(text).__name__}, not a string")
     texts = [str(text) for text in texts]  # numpy strings become str
     if not texts:
         raise InputError("the list of texts is empty")
@@ -145,8 +145,8 @@ def line_row(line: str) -> Row:
 
 
 def table_rows(path: Path, column: str, id_column: str | None) -> Iterator[Row]:
-    wanted = [column] + ([id_column] if id_column else [])
-    return texts_in(read_records(path, wanted), column, id_column, str(path))
+    columns = [column] + ([id_column] if id_column else [])
+    return texts_in(read_records(path, columns), column, id_column, str(path))
 
 
 def require_dataset(name: str) -> Answer:
@@ -194,7 +194,7 @@ def texts_in(records: Iterable[dict[str, Any]], column: str, id_column: str | No
             raise InputError(
                 f"{where}, row {row}: column {column!r} contains {kind}, not text. Choose another with --column NAME"
             )
-        name = None if id_column is None else id_of(record[id_column], f"{where}, row {row}", id_column)
+        name = None if id_column is None else row_id(record[id_column], f"{where}, row {row}", id_column)
         yield name, text if text and text.strip() else None
 
 
@@ -204,7 +204,7 @@ def missing_column_message(where: str, name: str, flag: str, columns: Iterable[s
     return f"{where} has no column {name!r}; it has {', '.join(columns)}. {advice}"
 
 
-def id_of(value: Any, where: str, column: str) -> str:
+def row_id(value: Any, where: str, column: str) -> str:
     """The id of a row as a string; raises if it is missing or not valid text."""
     if value is None or value == "" or value != value:
         raise InputError(f"{where}: the id in column {column!r} is missing")

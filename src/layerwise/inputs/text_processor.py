@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from layerwise.inputs.perturbations.changes import UNCHANGED, Changes, with_views
+from layerwise.inputs.perturbations.changes import NO_VIEWS, ViewPlan, with_views
 from layerwise.inputs.perturbations.text import perturb_text
-from layerwise.inputs.perturbations.tokens import TOKEN_STRESS, Tokens, Vocabulary, stressed
-from layerwise.inputs.processor import Masks, Prepared, prepared
+from layerwise.inputs.perturbations.tokens import TOKEN_STRESS, Tokens, Vocabulary, apply_stress
+from layerwise.inputs.processor import Masks, Prepared, make_prepared
 from layerwise.inputs.source import Example, Payload
-from layerwise.inputs.tables import require_whole_characters
-from layerwise.inputs.tokenizing import encode_texts, tokens_in
+from layerwise.inputs.tables import require_no_surrogates
+from layerwise.inputs.tokenizing import count_tokens, encode_texts
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class TextProcessor:
     tokenizer: Any
 
     @property
-    def stresses(self) -> Collection[str]:
+    def stress_kinds(self) -> Collection[str]:
         return TOKEN_STRESS
 
     @cached_property
@@ -33,29 +33,29 @@ class TextProcessor:
         return frozenset(self.tokenizer.all_special_ids)
 
     def prepare(
-        self, examples: Sequence[Example], max_length: int, changes: Changes = UNCHANGED
+        self, examples: Sequence[Example], max_length: int, view_plan: ViewPlan = NO_VIEWS
     ) -> list[Prepared[Tokens]]:
         for example in examples:
-            require_whole_characters(example.text, f"example {example.id}")
-        texts = [text for e in examples for text in with_views(e.text, perturb_text, changes, e.id)]
-        found = iter(encode_texts(self.tokenizer, texts, max_length))
-        made = []
+            require_no_surrogates(example.text, f"example {example.id}")
+        texts = [text for e in examples for text in with_views(e.text, perturb_text, view_plan, e.id)]
+        encodings = iter(encode_texts(self.tokenizer, texts, max_length))
+        results = []
         for example in examples:
-            (original, cut), *others = [next(found) for _ in range(1 + changes.views)]
+            (original, truncated), *others = [next(encodings) for _ in range(1 + view_plan.views)]
             views = (original, *(ids for ids, _ in others))
-            if changes.stress is not None:
-                views = (self.stressed(original, changes, example.id),)
-            made.append(prepared(example, views, [len(ids) for ids in views], cut=cut))
-        return made
+            if view_plan.stress is not None:
+                views = (self.apply_stress(original, view_plan, example.id),)
+            results.append(make_prepared(example, views, [len(ids) for ids in views], truncated=truncated))
+        return results
 
-    def stressed(self, ids: Tokens, changes: Changes, example_id: str) -> Tokens:
-        assert changes.stress is not None
+    def apply_stress(self, ids: Tokens, view_plan: ViewPlan, example_id: str) -> Tokens:
+        assert view_plan.stress is not None
         vocabulary = Vocabulary(len(self.tokenizer), self.special_ids)
-        return stressed(ids, changes.stress.kind, changes.stress.level, vocabulary, changes.seed, example_id)
+        return apply_stress(ids, view_plan.stress.kind, view_plan.stress.level, vocabulary, view_plan.seed, example_id)
 
     def collate(self, group: Sequence[Prepared[Tokens]]) -> Mapping[str, Tensor]:
-        rows, longest = [ids for example in group for ids in example.views], max(e.longest for e in group)
-        padded = torch.full((len(rows), longest), self.tokenizer.pad_token_id)
+        rows, max_size = [ids for example in group for ids in example.views], max(e.max_size for e in group)
+        padded = torch.full((len(rows), max_size), self.tokenizer.pad_token_id)
         real = torch.zeros(padded.shape, dtype=torch.int64)
         for i, ids in enumerate(rows):
             padded[i, : len(ids)] = torch.tensor(ids)
@@ -69,4 +69,4 @@ class TextProcessor:
         return Masks(real.view(shape), (torch.isin(ids, special) & real).view(shape))
 
     def size(self, payload: Payload) -> float:
-        return tokens_in(self.tokenizer, payload) if isinstance(payload, str) else math.inf
+        return count_tokens(self.tokenizer, payload) if isinstance(payload, str) else math.inf

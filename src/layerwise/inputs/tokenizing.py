@@ -6,9 +6,9 @@ from typing import Any
 
 from layerwise.core.errors import InputError
 from layerwise.inputs.perturbations.tokens import Tokens
-from layerwise.inputs.tables import require_whole_characters
+from layerwise.inputs.tables import require_no_surrogates
 
-ENOUGH_TO_TELL = 8  # distinct texts; a few may get the same tokens by chance
+MIN_DISTINCT_TEXTS = 8  # distinct texts; a few may get the same tokens by chance
 
 
 def encode_texts(tokenizer: Any, texts: Sequence[str], max_length: int) -> list[tuple[Tokens, bool]]:
@@ -18,31 +18,34 @@ def encode_texts(tokenizer: Any, texts: Sequence[str], max_length: int) -> list[
     """
     if not texts:
         return []
-    own = getattr(tokenizer, "num_special_tokens_to_add", lambda: 0)()
-    if max_length <= own:
-        reason = f"the tokenizer adds {own} special tokens; use at least {own + 1}"
+    special_count = getattr(tokenizer, "num_special_tokens_to_add", lambda: 0)()
+    if max_length <= special_count:
+        reason = f"the tokenizer adds {special_count} special tokens; use at least {special_count + 1}"
         raise InputError(f"max_length {max_length} leaves no room for the text: {reason}")
     encoded = tokenizer(list(texts), truncation=True, max_length=max_length, add_special_tokens=True)
-    require_different(texts, encoded["input_ids"])
-    fast = getattr(encoded, "encodings", None)
+    require_distinct_tokens(texts, encoded["input_ids"])
+    fast_encodings = getattr(encoded, "encodings", None)
     return [
-        (tuple(ids) or (tokenizer.pad_token_id,), bool(fast[i].overflowing) if fast else len(ids) == max_length)
+        (
+            tuple(ids) or (tokenizer.pad_token_id,),
+            bool(fast_encodings[i].overflowing) if fast_encodings else len(ids) == max_length,
+        )
         for i, ids in enumerate(encoded["input_ids"])
     ]
 
 
-def require_different(texts: Sequence[str], ids: Sequence[Sequence[int]]) -> None:
+def require_distinct_tokens(texts: Sequence[str], ids: Sequence[Sequence[int]]) -> None:
     """Raises if many different texts get the same tokens: their vectors would all be equal."""
-    if len(different := set(texts)) >= ENOUGH_TO_TELL and len(set(map(tuple, ids))) == 1:
+    if len(distinct := set(texts)) >= MIN_DISTINCT_TEXTS and len(set(map(tuple, ids))) == 1:
         raise InputError(
-            f"{len(different)} different texts get the same tokens: the tokenizer knows none of their words, or "
+            f"{len(distinct)} different texts get the same tokens: the tokenizer knows none of their words, or "
             "max_length is too small. Is this the model's own tokenizer?"
         )
 
 
-def tokens_in(tokenizer: Any, text: str) -> float:
+def count_tokens(tokenizer: Any, text: str) -> float:
     """The number of tokens of a text; infinity if the text is invalid, so that the later computation reports it."""
     try:
-        return len(tokenizer(require_whole_characters(text, "a text"))["input_ids"])
+        return len(tokenizer(require_no_surrogates(text, "a text"))["input_ids"])
     except InputError:
         return math.inf

@@ -15,14 +15,14 @@ from typing import Any, Literal, Self, get_args
 import torch
 from torch import Tensor
 
-from layerwise.core.display import redacted
+from layerwise.core.display import redact
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.files import Folder, open_folder
 from layerwise.core.formats import require_shape
 from layerwise.core.outputs import require_folder
-from layerwise.core.recipe import Recipe, with_norm
+from layerwise.core.recipe import Recipe, rename_readout_field
 from layerwise.core.tensors import checksum, dump_tensors, has_key, parse_tensors
-from layerwise.maps.linear import LinearMap, side_by_side
+from layerwise.maps.linear import LinearMap, concatenate_maps
 from layerwise.runs.identity import MODEL_SHAPE, ModelRef
 
 RECIPE_FILE = "recipe.safetensors"
@@ -90,9 +90,9 @@ class FittedRecipe:
             )
 
     @cached_property
-    def linear(self) -> LinearMap | None:
+    def combined_map(self) -> LinearMap | None:
         """One map of the parts' concatenated vectors; None without a map."""
-        return side_by_side(self.maps) if self.maps else None
+        return concatenate_maps(self.maps) if self.maps else None
 
     @cached_property
     def identity(self) -> str:
@@ -132,15 +132,15 @@ class FittedRecipe:
         Raises:
             RunError: if a file of that name is there that layerwise did not write.
         """
-        require_recipe_place(folder).write(RECIPE_FILE, self.to_bytes())
+        require_recipe_folder(folder).write(RECIPE_FILE, self.to_bytes())
         return Path(folder) / RECIPE_FILE
 
     @classmethod
-    def load(cls, place: str | Path) -> Self:
+    def load(cls, location: str | Path) -> Self:
         """Reads what `save` wrote.
 
         Args:
-            place: the file, or the folder that holds recipe.safetensors.
+            location: the file, or the folder that holds recipe.safetensors.
 
         Returns:
             The fitted recipe, with equal weights.
@@ -149,9 +149,11 @@ class FittedRecipe:
             InputError: if there is no such file.
             RunError: if it is damaged, or was written by another version.
         """
-        folder, name = locate_recipe(place)
+        folder, name = locate_recipe(location)
         if (data := folder.read(name)) is None:
-            raise InputError(f"{place} contains no fitted recipe (no {name}); run: layerwise pick ... --save {folder}")
+            raise InputError(
+                f"{location} contains no fitted recipe (no {name}); run: layerwise pick ... --save {folder}"
+            )
         return cls.from_bytes(data, f"{folder}/{name}")
 
     def to_bytes(self) -> bytes:
@@ -206,8 +208,8 @@ class FittedRecipe:
             "recipe": asdict(self.recipe),
             "template": {"before": self.recipe.prompt, "after": ""},
             "parts": parts,
-            "model": self.model.to_record() | {"name": redacted(self.model.name)},
-            "fitted_on": None if fitted_on is None else asdict(fitted_on) | {"name": redacted(fitted_on.name)},
+            "model": self.model.to_record() | {"name": redact(self.model.name)},
+            "fitted_on": None if fitted_on is None else asdict(fitted_on) | {"name": redact(fitted_on.name)},
         }
 
     def _tensors(self) -> dict[str, Tensor]:
@@ -225,15 +227,15 @@ def plain_recipe(recipe: AnyRecipe) -> Recipe:
     return recipe.recipe if isinstance(recipe, FittedRecipe) else recipe
 
 
-def load_recipe(place: str | Path) -> AnyRecipe:
+def load_recipe(location: str | Path) -> AnyRecipe:
     """Loads a fitted recipe from a .safetensors file or its folder; otherwise a plain one, like Recipe.load."""
-    folder, name = locate_recipe(place)
-    if str(place).endswith(".safetensors") or (name == RECIPE_FILE and folder.read(name) is not None):
-        return FittedRecipe.load(place)
-    return Recipe.load(place)
+    folder, name = locate_recipe(location)
+    if str(location).endswith(".safetensors") or (name == RECIPE_FILE and folder.read(name) is not None):
+        return FittedRecipe.load(location)
+    return Recipe.load(location)
 
 
-def fingerprint_of_texts(texts: Sequence[str]) -> str:
+def texts_fingerprint(texts: Sequence[str]) -> str:
     """A hash of texts; the order matters."""
     return hashlib.blake2b(repr(tuple(texts)).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
@@ -251,9 +253,9 @@ def locate_recipe(place: str | Path) -> tuple[Folder, str]:
     return open_folder(place), RECIPE_FILE
 
 
-def require_recipe_place(place: str | Path) -> Folder:
+def require_recipe_folder(location: str | Path) -> Folder:
     """The folder, if recipe.safetensors can be written there; raises if a file of that name is not layerwise's."""
-    folder = require_folder(place, RECIPE_FILE)
+    folder = require_folder(location, RECIPE_FILE)
     if (data := folder.read(RECIPE_FILE)) is not None and not has_key(RECIPE_KEY, data):
         raise RunError(f"{RECIPE_FILE} in {folder} was not written by layerwise; move it, or choose another folder")
     return folder
@@ -261,8 +263,8 @@ def require_recipe_place(place: str | Path) -> Folder:
 
 def upgrade_header(record: Mapping[str, Any]) -> dict[str, Any]:
     """The recipe and parts of a header, with fields of earlier versions renamed."""
-    parts = [part | {"readout": with_norm(part.get("readout", {}))} for part in record["parts"]]
-    return {"recipe": with_norm(record["recipe"]), "parts": parts}
+    parts = [part | {"readout": rename_readout_field(part.get("readout", {}))} for part in record["parts"]]
+    return {"recipe": rename_readout_field(record["recipe"]), "parts": parts}
 
 
 def require_header(record: Any, where: str) -> None:
@@ -292,12 +294,12 @@ def require_header(record: Any, where: str) -> None:
         )
 
 
-def require_fields(record: Mapping[str, Any], known: Mapping[str, Any], where: str) -> None:
-    if unknown := sorted(set(record) - set(known)):
+def require_fields(record: Mapping[str, Any], shape: Mapping[str, Any], where: str) -> None:
+    if unknown := sorted(set(record) - set(shape)):
         raise RunError(
             f"{where} has unknown fields ({', '.join(unknown)}) and was written by a newer layerwise; update layerwise"
         )
-    if missing := [name for name in known if name not in record]:
+    if missing := [name for name in shape if name not in record]:
         raise RunError(f"{where} is damaged (missing {', '.join(missing)}); recreate it")
 
 

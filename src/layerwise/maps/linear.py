@@ -41,7 +41,7 @@ def fit_map(transform: str, count: int, mean: Tensor, scatter: Tensor) -> Linear
     """
     name, *parameters = require_transform(transform).split(":")
     if name == "none":
-        return no_map(len(mean))
+        return identity_map(len(mean))
     if count < 2:
         raise InputError(f"{transform} needs at least 2 texts to fit, got {count}")
     covariance = scatter / count
@@ -52,7 +52,7 @@ def fit_map(transform: str, count: int, mean: Tensor, scatter: Tensor) -> Linear
     return LinearMap(weight, -(weight @ mean))
 
 
-def no_map(width: int) -> LinearMap:
+def identity_map(width: int) -> LinearMap:
     return LinearMap(torch.eye(width, dtype=torch.float64), torch.zeros(width, dtype=torch.float64))
 
 
@@ -75,7 +75,7 @@ def fit_maps(parts: Sequence[tuple[str, Moments]]) -> tuple[LinearMap, ...]:
     return tuple(maps)
 
 
-def side_by_side(maps: Sequence[LinearMap]) -> LinearMap:
+def concatenate_maps(maps: Sequence[LinearMap]) -> LinearMap:
     """The maps of several parts as one map of their concatenated vectors."""
     if len(maps) == 1:
         return maps[0]

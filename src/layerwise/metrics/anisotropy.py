@@ -9,12 +9,12 @@ from layerwise.accumulators.row_sample import RowSample
 from layerwise.accumulators.running_mean import RunningMean
 from layerwise.core.errors import InputError
 from layerwise.metrics.base import Estimate, Metric
-from layerwise.metrics.intervals import Spread, Uncertainty, spectral_spread, uneven_rows
+from layerwise.metrics.intervals import IntervalSource, Uncertainty, spectral_interval, uneven_rows_warning
 from layerwise.metrics.readings import mean_unit_row, pooled_rows, row_sample
-from layerwise.metrics.scores import of_spectrum
-from layerwise.ops.precision import double
+from layerwise.metrics.scores import spectrum_score
+from layerwise.ops.precision import to_float64
 from layerwise.ops.rows import RowTreatment, treat_rows, unit_rows
-from layerwise.ops.spectrum import shares, spectrum
+from layerwise.ops.spectrum import normalize_to_sum, spectrum
 
 
 def anisotropy(z: Tensor) -> Tensor:
@@ -60,31 +60,31 @@ def top_share(z: Tensor, *, rows: RowTreatment = "raw") -> Tensor:
         >>> round(layerwise.functional.top_share(torch.eye(4)).item(), 4)
         0.25
     """
-    return top_of_spectrum(spectrum(z, rows))
+    return top_share_of_spectrum(spectrum(z, rows))
 
 
-def top_of_spectrum(values: Tensor) -> Tensor:
-    return shares(values).amax(dim=-1)
+def top_share_of_spectrum(values: Tensor) -> Tensor:
+    return normalize_to_sum(values).amax(dim=-1)
 
 
-def error_of_mean_cosine(unit: Tensor) -> Uncertainty:
+def mean_cosine_uncertainty(unit: Tensor) -> Uncertainty:
     """Standard error of the mean pairwise cosine: twice that of each row's mean cosine with the others."""
     n = len(unit)
     if n < 3:
         return Uncertainty(math.nan)
-    with_others = (unit @ unit.sum(dim=0) - 1) / (n - 1)
-    return Uncertainty(float(2 * with_others.std() / math.sqrt(n)))
+    mean_cosines = (unit @ unit.sum(dim=0) - 1) / (n - 1)
+    return Uncertainty(float(2 * mean_cosines.std() / math.sqrt(n)))
 
 
-def unit_sample(kept: RowSample, rows: RowTreatment) -> Tensor:
-    unit = unit_rows(double(kept.kept[:, 0]))
+def unit_sample(sample: RowSample, rows: RowTreatment) -> Tensor:
+    unit = unit_rows(to_float64(sample.rows[:, 0]))
     return unit[(unit != 0).any(dim=-1)]
 
 
-def score(kept: RunningMean, rows: RowTreatment) -> Estimate:
-    n = int(kept.count[0])
-    value = float(mean_pairwise_cosine(kept.mean * n, n)) if n else math.nan
-    return Estimate(value, n, int(kept.skipped[0]))
+def score(accumulator: RunningMean, rows: RowTreatment) -> Estimate:
+    n = int(accumulator.count[0])
+    value = float(mean_pairwise_cosine(accumulator.mean * n, n)) if n else math.nan
+    return Estimate(value, n, int(accumulator.skipped[0]))
 
 
 METRIC = Metric(
@@ -94,7 +94,7 @@ METRIC = Metric(
     unit="mean cosine",
     reading=mean_unit_row,
     score=score,
-    spread=Spread(row_sample, unit_sample, error_of_mean_cosine),
+    interval_source=IntervalSource(row_sample, unit_sample, mean_cosine_uncertainty),
     cite="Ethayarajh 2019",
 )
 
@@ -105,7 +105,7 @@ TOP_SHARE = Metric(
     unit="share",
     rows=("raw", "unit", "centered", "centered_unit"),
     reading=pooled_rows,
-    score=of_spectrum(top_of_spectrum),
-    spread=spectral_spread(top_of_spectrum, uneven_rows),
+    score=spectrum_score(top_share_of_spectrum),
+    interval_source=spectral_interval(top_share_of_spectrum, uneven_rows_warning),
     cite="Mu & Viswanath 2018",
 )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from layerwise.core.errors import InputError
-from layerwise.metrics.intervals import Spread
+from layerwise.metrics.intervals import IntervalSource
 from layerwise.metrics.readings import Reading
 from layerwise.ops.rows import RowTreatment
 
@@ -39,7 +39,7 @@ class Metric:
     """A metric: which numbers are read from each layer, and how they become one value per layer.
 
     Pass metrics of your own to `scan(metrics=[...])`. `reading` and `score` are usually built from
-    `mean_over_prompts` and `mean_of` (a function of each prompt's tokens) or `pooled_rows` and `of_spectrum` (a
+    `mean_over_prompts` and `mean_score` (a function of each prompt's tokens) or `pooled_rows` and `spectrum_score` (a
     function of the eigenvalues of all pooled vectors).
 
     Args:
@@ -50,7 +50,7 @@ class Metric:
         score: a function of what was accumulated and of the row treatment that returns an `Estimate`.
         cite: where the metric comes from.
         unit: unit of the value, such as "nats"; empty for none.
-        spread: for metrics whose interval needs a reading of its own.
+        interval_source: for metrics whose interval needs a reading of its own.
         rows: the row treatments for which the metric is defined, the default first.
 
     Raises:
@@ -64,7 +64,7 @@ class Metric:
         ...     perspective="scale",
         ...     larger_means="a longer longest token",
         ...     reading=layerwise.mean_over_prompts("largest_norm", largest_norm),
-        ...     score=layerwise.mean_of(),
+        ...     score=layerwise.mean_score(),
         ...     cite="this page",
         ... )
         >>> table = layerwise.scan(model, texts, metrics=[metric])
@@ -79,7 +79,7 @@ class Metric:
     score: Callable[[Any, RowTreatment], Estimate]
     cite: str
     unit: str = ""
-    spread: Spread | None = None  # for scores whose interval needs another reading
+    interval_source: IntervalSource | None = None  # for scores whose interval needs another reading
     rows: tuple[RowTreatment, ...] = ("raw",)
 
     @property

@@ -17,59 +17,59 @@ import torch
 
 def code_hash(*parts: Any) -> str:
     """A short hash of functions and plain values."""
-    words = "\n".join(word for part in parts for word in describe(part, set()))
-    return hashlib.blake2b(words.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+    description = "\n".join(line for part in parts for line in describe(part, set()))
+    return hashlib.blake2b(description.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
 
 
-def describe(what: Any, seen: set[int]) -> Iterator[str]:
+def describe(value: Any, seen: set[int]) -> Iterator[str]:
     """Text that changes when the computation changes; each function is described once."""
-    if isinstance(what, FunctionType):
-        if id(what) not in seen:
-            seen.add(id(what))
-            yield from describe_function(what, seen)
-    elif isinstance(what, CodeType):
-        yield f"{what.co_code.hex()} {what.co_names} {what.co_varnames} {what.co_freevars}"
-        yield from describe_each(what.co_consts, seen)
-    elif isinstance(what, partial):
-        yield from describe_each([what.func, *what.args, what.keywords], seen)
-    elif isinstance(what, MethodType):
-        yield from describe_each([what.__func__, what.__self__], seen)
-    elif isinstance(what, Mapping):
-        yield from describe_each([part for item in what.items() for part in item], seen)
-    elif isinstance(what, frozenset | set):  # their order differs between processes
-        yield from sorted(word for part in what for word in describe(part, seen))
-    elif isinstance(what, tuple | list):
-        yield f"{type(what).__name__} of {len(what)}"
-        yield from describe_each(what, seen)
+    if isinstance(value, FunctionType):
+        if id(value) not in seen:
+            seen.add(id(value))
+            yield from describe_function(value, seen)
+    elif isinstance(value, CodeType):
+        yield f"{value.co_code.hex()} {value.co_names} {value.co_varnames} {value.co_freevars}"
+        yield from describe_each(value.co_consts, seen)
+    elif isinstance(value, partial):
+        yield from describe_each([value.func, *value.args, value.keywords], seen)
+    elif isinstance(value, MethodType):
+        yield from describe_each([value.__func__, value.__self__], seen)
+    elif isinstance(value, Mapping):
+        yield from describe_each([part for item in value.items() for part in item], seen)
+    elif isinstance(value, frozenset | set):  # their order differs between processes
+        yield from sorted(line for part in value for line in describe(part, seen))
+    elif isinstance(value, tuple | list):
+        yield f"{type(value).__name__} of {len(value)}"
+        yield from describe_each(value, seen)
         yield "end"
-    elif isinstance(what, torch.Tensor):
-        numbers = what.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
-        yield f"{what.dtype} {tuple(what.shape)} {hashlib.blake2b(numbers).hexdigest()}"
-    elif isinstance(what, np.ndarray):
-        yield f"{what.dtype} {what.shape} {hashlib.blake2b(np.ascontiguousarray(what).tobytes()).hexdigest()}"
-    elif isinstance(what, torch.nn.Module):
-        yield f"{type(what).__qualname__} {what}"
-        yield from describe(dict(what.state_dict()), seen)
-    elif is_dataclass(what) and not isinstance(what, type):
-        yield type(what).__qualname__
-        yield from describe_each([getattr(what, f.name) for f in fields(what)], seen)
-    elif isinstance(what, str | bytes | int | float | complex | bool | None | type(...)):
-        yield repr(what)
+    elif isinstance(value, torch.Tensor):
+        raw_bytes = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+        yield f"{value.dtype} {tuple(value.shape)} {hashlib.blake2b(raw_bytes).hexdigest()}"
+    elif isinstance(value, np.ndarray):
+        yield f"{value.dtype} {value.shape} {hashlib.blake2b(np.ascontiguousarray(value).tobytes()).hexdigest()}"
+    elif isinstance(value, torch.nn.Module):
+        yield f"{type(value).__qualname__} {value}"
+        yield from describe(dict(value.state_dict()), seen)
+    elif is_dataclass(value) and not isinstance(value, type):
+        yield type(value).__qualname__
+        yield from describe_each([getattr(value, f.name) for f in fields(value)], seen)
+    elif isinstance(value, str | bytes | int | float | complex | bool | None | type(...)):
+        yield repr(value)
     else:  # a class, a C function or a foreign object: identified by name
-        yield f"{getattr(what, '__module__', '')}.{getattr(what, '__qualname__', type(what).__qualname__)}"
-        if isinstance(call := vars(type(what)).get("__call__"), FunctionType):
-            yield from describe_each([call, vars(what) if hasattr(what, "__dict__") else ()], seen)
+        yield f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', type(value).__qualname__)}"
+        if isinstance(call := vars(type(value)).get("__call__"), FunctionType):
+            yield from describe_each([call, vars(value) if hasattr(value, "__dict__") else ()], seen)
 
 
 def describe_function(function: Callable[..., Any], seen: set[int]) -> Iterator[str]:
     code: CodeType = function.__code__
     yield from describe(code, seen)
-    held = [cell.cell_contents for cell in function.__closure__ or ()]
+    closure_values = [cell.cell_contents for cell in function.__closure__ or ()]
     defaults = [function.__defaults__, function.__kwdefaults__]
-    named = [function.__globals__[name] for name in code.co_names if name in function.__globals__]
-    near = [found for found in named if not isinstance(found, ModuleType | type | BuiltinFunctionType)
-            and not (isinstance(found, FunctionType) and found.__module__ != function.__module__)]  # fmt: skip
-    yield from describe_each([held, defaults, near], seen)
+    global_values = [function.__globals__[name] for name in code.co_names if name in function.__globals__]
+    local_globals = [value for value in global_values if not isinstance(value, ModuleType | type | BuiltinFunctionType)
+            and not (isinstance(value, FunctionType) and value.__module__ != function.__module__)]  # fmt: skip
+    yield from describe_each([closure_values, defaults, local_globals], seen)
 
 
 def describe_each(parts: Any, seen: set[int]) -> Iterator[str]:

@@ -5,9 +5,9 @@ from torch import Tensor
 
 from layerwise.metrics.base import Metric
 from layerwise.metrics.readings import mean_over_prompts
-from layerwise.metrics.scores import mean_of
+from layerwise.metrics.scores import mean_score
 from layerwise.ops.geometry import angle_of_units
-from layerwise.ops.precision import hide_padding, require_finite, widen
+from layerwise.ops.precision import at_least_float32, require_finite, zero_masked_rows
 
 
 def curvature(tokens: Tensor, mask: Tensor) -> Tensor:
@@ -28,15 +28,15 @@ def curvature(tokens: Tensor, mask: Tensor) -> Tensor:
         >>> round(layerwise.functional.curvature(square, torch.ones(1, 4)).item(), 4)
         1.5708
     """
-    tokens, mask = hide_padding(widen(tokens), mask.bool()), mask.bool()
+    tokens, mask = zero_masked_rows(at_least_float32(tokens), mask.bool()), mask.bool()
     steps = tokens[:, 1:] - tokens[:, :-1]  # (B, T-1, D)
     length = steps.norm(dim=-1)  # (B, T-1)
     require_finite(length, "the steps between tokens")
-    units = steps / torch.where(length > 0, length, 1.0)[..., None]
-    turns = angle_of_units(units[:, 1:], units[:, :-1])  # (B, T-2)
-    moved = length > 0
-    real = mask[:, 2:] & mask[:, 1:-1] & mask[:, :-2] & moved[:, 1:] & moved[:, :-1]
-    mean: Tensor = torch.where(real, turns, 0.0).sum(dim=-1) / real.sum(dim=-1)
+    directions = steps / torch.where(length > 0, length, 1.0)[..., None]
+    turns = angle_of_units(directions[:, 1:], directions[:, :-1])  # (B, T-2)
+    is_nonzero = length > 0
+    is_valid = mask[:, 2:] & mask[:, 1:-1] & mask[:, :-2] & is_nonzero[:, 1:] & is_nonzero[:, :-1]
+    mean: Tensor = torch.where(is_valid, turns, 0.0).sum(dim=-1) / is_valid.sum(dim=-1)
     return mean
 
 
@@ -46,6 +46,6 @@ METRIC = Metric(
     larger_means="sharper turns",
     unit="radians",
     reading=mean_over_prompts("curvature", curvature, shared=True),
-    score=mean_of(),
+    score=mean_score(),
     cite="Hosseini & Fedorenko 2023; Skean et al. 2025, sec. 3.3",
 )

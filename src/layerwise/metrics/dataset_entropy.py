@@ -1,10 +1,10 @@
 """Dataset entropy: how many directions the prompts of a data set spread over."""
 
 from layerwise.metrics.base import Metric
-from layerwise.metrics.intervals import uneven_rows
-from layerwise.metrics.leave_one_out import entropy_without, exact_spread
+from layerwise.metrics.intervals import uneven_rows_warning
+from layerwise.metrics.leave_one_out import entropy_leave_one_out, exact_interval
 from layerwise.metrics.readings import pooled_rows
-from layerwise.metrics.scores import of_spectrum
+from layerwise.metrics.scores import spectrum_score
 from layerwise.ops.spectrum import renyi_entropy
 
 METRIC = Metric(
@@ -14,7 +14,7 @@ METRIC = Metric(
     unit="nats",
     rows=("raw", "unit", "centered", "centered_unit"),
     reading=pooled_rows,
-    score=of_spectrum(renyi_entropy),
-    spread=exact_spread(renyi_entropy, entropy_without, uneven_rows),
+    score=spectrum_score(renyi_entropy),
+    interval_source=exact_interval(renyi_entropy, entropy_leave_one_out, uneven_rows_warning),
     cite="Skean et al. 2025, sec. 3.2",
 )

@@ -9,8 +9,8 @@ from torch import Tensor
 from layerwise.metrics.base import Metric
 from layerwise.metrics.infonce import PAIRS_PER_BLOCK, paired_unit_rows
 from layerwise.metrics.readings import view_pairs
-from layerwise.metrics.scores import of_blocks
-from layerwise.ops.precision import double
+from layerwise.metrics.scores import block_score
+from layerwise.ops.precision import to_float64
 from layerwise.ops.spectrum import collision_entropy, eigenvalues, renyi_entropy
 
 
@@ -32,7 +32,7 @@ def joint_entropy(a: Tensor, b: Tensor, alpha: float = 1.0) -> Tensor:
         >>> round(layerwise.functional.joint_entropy(torch.eye(4), torch.eye(4)).item(), 4)
         1.3863
     """
-    a, b = paired_unit_rows(double(a), double(b))
+    a, b = paired_unit_rows(to_float64(a), to_float64(b))
     return kernel_entropy((a @ a.mT) * (b @ b.mT), alpha)
 
 
@@ -67,16 +67,16 @@ def dime(
         >>> layerwise.functional.dime(a, a).item() > layerwise.functional.dime(a, a.flip(0)).item()
         True
     """
-    a, b = paired_unit_rows(double(a), double(b))
-    of_a, of_b = a @ a.mT, b @ b.mT  # (N, N)
+    a, b = paired_unit_rows(to_float64(a), to_float64(b))
+    gram_a, gram_b = a @ a.mT, b @ b.mT  # (N, N)
     if isinstance(permutations, int):
         rng = np.random.default_rng(seed)
         permutations = [rng.permutation(len(a)).tolist() for _ in range(permutations)]
-    broken = 0 * of_a.sum()
-    for order in permutations:
-        place = torch.as_tensor(order, device=a.device)
-        broken = broken + kernel_entropy(of_a * of_b[place][:, place], alpha)
-    return broken / len(permutations) - kernel_entropy(of_a * of_b, alpha)
+    shuffled_entropy = 0 * gram_a.sum()
+    for permutation in permutations:
+        index = torch.as_tensor(permutation, device=a.device)
+        shuffled_entropy = shuffled_entropy + kernel_entropy(gram_a * gram_b[index][:, index], alpha)
+    return shuffled_entropy / len(permutations) - kernel_entropy(gram_a * gram_b, alpha)
 
 
 METRIC = Metric(
@@ -85,6 +85,6 @@ METRIC = Metric(
     larger_means="a prompt's views are more uniquely aligned",
     unit="nats",
     reading=view_pairs,
-    score=of_blocks(dime, PAIRS_PER_BLOCK),
+    score=block_score(dime, PAIRS_PER_BLOCK),
     cite="Skean et al. 2023; Skean et al. 2025, sec. 3.4",
 )

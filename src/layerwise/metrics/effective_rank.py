@@ -1,10 +1,10 @@
 """Effective rank: how many dimensions the prompts of a data set use."""
 
 from layerwise.metrics.base import Metric
-from layerwise.metrics.leave_one_out import exact_spread, rank_without
+from layerwise.metrics.leave_one_out import exact_interval, rank_leave_one_out
 from layerwise.metrics.readings import pooled_rows
-from layerwise.metrics.scores import of_spectrum
-from layerwise.ops.spectrum import rank_of_spectrum
+from layerwise.metrics.scores import spectrum_score
+from layerwise.ops.spectrum import effective_rank_of_spectrum
 
 METRIC = Metric(
     name="effective_rank",
@@ -13,7 +13,7 @@ METRIC = Metric(
     unit="dimensions",
     rows=("raw", "unit", "centered", "centered_unit"),
     reading=pooled_rows,
-    score=of_spectrum(rank_of_spectrum),
-    spread=exact_spread(rank_of_spectrum, rank_without),
+    score=spectrum_score(effective_rank_of_spectrum),
+    interval_source=exact_interval(effective_rank_of_spectrum, rank_leave_one_out),
     cite="Roy & Vetterli 2007; Garrido et al. 2023 (RankMe)",
 )

@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy
 from layerwise.core.errors import InputError
 from layerwise.metrics.base import Metric
 from layerwise.metrics.readings import view_pairs
-from layerwise.metrics.scores import of_blocks
+from layerwise.metrics.scores import block_score
 from layerwise.ops.rows import treat_rows
 
 PAIRS_PER_BLOCK = 256
@@ -49,8 +49,8 @@ def infonce(
         raise InputError(f"temperature={temperature} must be greater than 0; the paper uses 0.1")
     a, b = paired_unit_rows(a, b)
     logits = a @ b.mT / temperature  # (N, N)
-    pair = torch.arange(len(a), device=a.device)
-    losses = {"a_to_b": lambda: cross_entropy(logits, pair), "b_to_a": lambda: cross_entropy(logits.mT, pair)}
+    target = torch.arange(len(a), device=a.device)
+    losses = {"a_to_b": lambda: cross_entropy(logits, target), "b_to_a": lambda: cross_entropy(logits.mT, target)}
     if direction == "both":
         return (losses["a_to_b"]() + losses["b_to_a"]()) / 2
     if direction not in losses:
@@ -64,6 +64,6 @@ METRIC = Metric(
     larger_means="a prompt's views are aligned less well (it is a loss)",
     unit="nats",
     reading=view_pairs,
-    score=of_blocks(infonce, PAIRS_PER_BLOCK),
+    score=block_score(infonce, PAIRS_PER_BLOCK),
     cite="van den Oord et al. 2018; Skean et al. 2025, sec. 3.4",
 )

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from layerwise.accumulators.row_sample import RowSample
 from layerwise.metrics.readings import Reading, row_sample
-from layerwise.ops.precision import double
+from layerwise.ops.precision import to_float64
 from layerwise.ops.rows import RowTreatment, treat_rows
-from layerwise.ops.spectrum import small_gram
+from layerwise.ops.spectrum import smaller_gram
 
 LEVEL = 0.95
 JACKKNIFE_GROUPS = 20
@@ -27,36 +27,40 @@ class Uncertainty(NamedTuple):
     """A standard error, and one sixth of the skewness of the estimate."""
 
     error: float
-    lopsided: float = 0.0
+    skewness_term: float = 0.0
 
 
 @dataclass(frozen=True)
-class Spread:
+class IntervalSource:
     """How the interval of a data-set metric is computed: from a stored sample and its standard error.
 
-    `finish` does the expensive part once for all metrics that share it. `error` returns the uncertainty for a data set
-    of the sample's size. `degrees` of freedom default to those of the sample. `doubt` returns a warning if simulations
-    found the interval too narrow for such a sample, otherwise an empty string.
+    `finish` does the expensive part once for all metrics that share it. `uncertainty` returns the uncertainty for a
+    data set of the sample's size. `degrees_of_freedom` default to those of the sample. `warning` returns a warning if
+    simulations found the interval too narrow for such a sample, otherwise an empty string.
     """
 
     reading: Callable[[RowTreatment], Reading]
     finish: Callable[[Any, RowTreatment], Any]
-    error: Callable[[Any], Uncertainty]
-    degrees: int | None = None
-    doubt: Callable[[Any], str] = lambda found: ""
+    uncertainty: Callable[[Any], Uncertainty]
+    degrees_of_freedom: int | None = None
+    warning: Callable[[Any], str] = lambda found: ""
 
 
-def interval(value: float, error: float, degrees: int, lopsided: float = 0.0) -> tuple[float, float]:
+def interval(value: float, error: float, degrees_of_freedom: int, skewness_term: float = 0.0) -> tuple[float, float]:
     """The 95 % Student's t interval around a value, corrected for skewness (Hall 1992); NaN if undefined."""
     from scipy.special import stdtrit
 
-    if degrees < 1 or not math.isfinite(error) or not math.isfinite(value):
+    if degrees_of_freedom < 1 or not math.isfinite(error) or not math.isfinite(value):
         return math.nan, math.nan
-    t = float(stdtrit(degrees, (1 + LEVEL) / 2))
+    t = float(stdtrit(degrees_of_freedom, (1 + LEVEL) / 2))
 
     def skewed(q: float) -> float:
         """The skewed quantile for the symmetric quantile q."""
-        return (math.cbrt(1 + 6 * lopsided * (q - lopsided)) - 1) / (2 * lopsided) if abs(lopsided) > 1e-6 else q
+        return (
+            (math.cbrt(1 + 6 * skewness_term * (q - skewness_term)) - 1) / (2 * skewness_term)
+            if abs(skewness_term) > 1e-6
+            else q
+        )
 
     return value - skewed(t) * error, value - skewed(-t) * error
 
@@ -66,53 +70,59 @@ class Influences:
     """The eigenvalues (k,) of a row sample, and the contribution of each row (n, k); columns sum to the eigenvalues."""
 
     values: Tensor
-    parts: Tensor
+    contributions: Tensor
 
 
-def influences(sample: RowSample, rows: RowTreatment) -> Influences:
+def compute_influences(sample: RowSample, rows: RowTreatment) -> Influences:
     """d l_k / d w_i = (u_k . x_i)^2: what one more copy of row i would add to eigenvalue k."""
-    z = treat_rows(double(sample.kept[:, 0]), rows)  # (n, D)
+    z = treat_rows(to_float64(sample.rows[:, 0]), rows)  # (n, D)
     if not len(z):
         return Influences(z.new_zeros(1), z.new_zeros(0, 1))
-    values, vectors = torch.linalg.eigh(small_gram(z))
+    values, vectors = torch.linalg.eigh(smaller_gram(z))
     values = values.clamp(min=0)
     if len(z) <= z.shape[1]:  # eigenvectors of ZZ': row i contributes l_k v_ik^2 to eigenvalue k
         return Influences(values, vectors**2 * values)
     return Influences(values, (z @ vectors) ** 2)
 
 
-def spectral_spread(
-    function: Callable[[Tensor], Tensor], doubt: Callable[[Influences], str] = lambda found: ""
-) -> Spread:
+def spectral_interval(
+    function: Callable[[Tensor], Tensor], warning: Callable[[Influences], str] = lambda found: ""
+) -> IntervalSource:
     """For a function (..., k) -> (...) of a spectrum: the jackknife over all rows, from one eigendecomposition.
 
     Leaving out row i lowers eigenvalue k by its contribution, to first order; the function itself is not linearised, so
     long rows have their full effect. Skewness extends the interval on the side of the long tail.
     """
 
-    def error(found: Influences) -> Uncertainty:
-        if len(found.parts) < 2:
+    def uncertainty(influences: Influences) -> Uncertainty:
+        if len(influences.contributions) < 2:
             return Uncertainty(math.nan)
-        cut = found.values[-1] * max(found.parts.shape) * torch.finfo(found.values.dtype).eps
-        left = torch.where(found.values > cut, (found.values - found.parts).clamp(min=0), 0.0)  # (n, k)
-        return jackknife(function(left))
+        threshold = (
+            influences.values[-1] * max(influences.contributions.shape) * torch.finfo(influences.values.dtype).eps
+        )
+        remaining = torch.where(
+            influences.values > threshold, (influences.values - influences.contributions).clamp(min=0), 0.0
+        )  # (n, k)
+        return jackknife(function(remaining))
 
-    return Spread(row_sample, influences, error, doubt=doubt)
+    return IntervalSource(row_sample, compute_influences, uncertainty, warning=warning)
 
 
-def jackknife(left_out: Tensor) -> Uncertainty:
+def jackknife(leave_one_out: Tensor) -> Uncertainty:
     """From leave-one-out scores (n,)."""
-    moved, n = left_out.mean() - left_out, len(left_out)
-    squares = float((moved**2).sum())
-    lopsided = float((moved**3).sum()) / squares**1.5 / 6 if squares > 0 else 0.0
-    return Uncertainty(math.sqrt(squares * (n - 1) / n), lopsided)
+    deviations, n = leave_one_out.mean() - leave_one_out, len(leave_one_out)
+    squares = float((deviations**2).sum())
+    skewness_term = float((deviations**3).sum()) / squares**1.5 / 6 if squares > 0 else 0.0
+    return Uncertainty(math.sqrt(squares * (n - 1) / n), skewness_term)
 
 
-def uneven_rows(found: Influences) -> str:
+def uneven_rows_warning(influences: Influences) -> str:
     """A warning if few rows hold most of the squared norm: the largest eigenvalues are then unstable."""
-    lengths = found.parts.sum(dim=-1)  # (n,) squared
-    effective = float(lengths.sum() ** 2 / (lengths**2).sum()) if float(lengths.sum()) > 0 else math.inf
-    if effective >= len(lengths) / 3:
+    squared_norms = influences.contributions.sum(dim=-1)  # (n,) squared
+    effective_count = (
+        float(squared_norms.sum() ** 2 / (squared_norms**2).sum()) if float(squared_norms.sum()) > 0 else math.inf
+    )
+    if effective_count >= len(squared_norms) / 3:
         return ""
     return f"{TOO_NARROW}: a few rows have most of the squared norm (simulated coverage 85 to 95 %)"
 

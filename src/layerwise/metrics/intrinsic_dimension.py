@@ -8,15 +8,15 @@ from torch import Tensor
 from layerwise.accumulators.row_sample import RowSample
 from layerwise.core.errors import InputError
 from layerwise.metrics.base import Estimate, Metric
-from layerwise.metrics.intervals import JACKKNIFE_GROUPS, Spread, Uncertainty, group_jackknife
+from layerwise.metrics.intervals import JACKKNIFE_GROUPS, IntervalSource, Uncertainty, group_jackknife
 from layerwise.metrics.readings import row_sample
-from layerwise.ops.precision import double, require_finite
+from layerwise.ops.precision import require_finite, to_float64
 from layerwise.ops.rows import RowTreatment
 
-DISCARD = 0.1
+DISCARD_FRACTION = 0.1
 
 
-def intrinsic_dimension(z: Tensor, *, discard: float = DISCARD) -> Tensor:
+def intrinsic_dimension(z: Tensor, *, discard: float = DISCARD_FRACTION) -> Tensor:
     """TwoNN estimate of the intrinsic dimension, from the ratio of each row's two nearest-neighbour distances.
 
     Args:
@@ -41,7 +41,7 @@ def intrinsic_dimension(z: Tensor, *, discard: float = DISCARD) -> Tensor:
 
 def neighbour_ratios(z: Tensor) -> Tensor:
     """Log ratio of second to first neighbour distance, for each row without a duplicate."""
-    z = double(z)
+    z = to_float64(z)
     require_finite(z.norm(dim=-1), "the rows")
     if len(z) < 3:
         return z.new_zeros(0)
@@ -51,15 +51,15 @@ def neighbour_ratios(z: Tensor) -> Tensor:
     return (nearest[:, 1] / nearest[:, 0]).log()
 
 
-def slope_of_ratios(ratio: Tensor, discard: float = DISCARD) -> Tensor:
+def slope_of_ratios(ratio: Tensor, discard: float = DISCARD_FRACTION) -> Tensor:
     """Slope through the origin of -log(1 - F) against the sorted log ratios, F = i / n their empirical distribution."""
     n = len(ratio)
     # the largest has F = 1, where log(1 - F) is undefined
-    kept = ratio.sort().values[: min(int(n * (1 - discard)), n - 1)]
-    if len(kept) < 2:
+    retained = ratio.sort().values[: min(int(n * (1 - discard)), n - 1)]
+    if len(retained) < 2:
         return ratio.new_tensor(torch.nan)
-    share = torch.arange(1, len(kept) + 1, dtype=ratio.dtype, device=ratio.device) / n
-    return -(kept @ torch.log1p(-share)) / (kept @ kept)
+    cumulative = torch.arange(1, len(retained) + 1, dtype=ratio.dtype, device=ratio.device) / n
+    return -(retained @ torch.log1p(-cumulative)) / (retained @ retained)
 
 
 @dataclass(frozen=True)
@@ -68,17 +68,17 @@ class SampledRatios:
     skipped: int  # rows with NaN, and duplicates
 
 
-def sampled_ratios(kept: RowSample, rows: RowTreatment) -> SampledRatios:
-    ratios = neighbour_ratios(kept.kept[:, 0])
-    return SampledRatios(ratios, kept.skipped + len(kept.keys) - len(ratios))
+def sampled_ratios(sample: RowSample, rows: RowTreatment) -> SampledRatios:
+    ratios = neighbour_ratios(sample.rows[:, 0])
+    return SampledRatios(ratios, sample.skipped + len(sample.keys) - len(ratios))
 
 
-def score(found: SampledRatios, rows: RowTreatment) -> Estimate:
-    return Estimate(float(slope_of_ratios(found.ratios)), len(found.ratios), found.skipped)
+def score(sampled: SampledRatios, rows: RowTreatment) -> Estimate:
+    return Estimate(float(slope_of_ratios(sampled.ratios)), len(sampled.ratios), sampled.skipped)
 
 
-def error(found: SampledRatios) -> Uncertainty:
-    return Uncertainty(group_jackknife(found.ratios, slope_of_ratios))
+def uncertainty(sampled: SampledRatios) -> Uncertainty:
+    return Uncertainty(group_jackknife(sampled.ratios, slope_of_ratios))
 
 
 METRIC = Metric(
@@ -88,6 +88,6 @@ METRIC = Metric(
     unit="dimensions",
     reading=lambda rows: replace(row_sample(rows), finish=sampled_ratios),
     score=score,
-    spread=Spread(row_sample, sampled_ratios, error, degrees=JACKKNIFE_GROUPS - 1),
+    interval_source=IntervalSource(row_sample, sampled_ratios, uncertainty, degrees_of_freedom=JACKKNIFE_GROUPS - 1),
     cite="Facco et al. 2017",
 )

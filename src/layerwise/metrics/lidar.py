@@ -8,11 +8,11 @@ from torch import Tensor
 from layerwise.accumulators.class_scatter import ClassScatter
 from layerwise.core.errors import InputError
 from layerwise.metrics.base import Estimate, Metric
-from layerwise.metrics.intervals import JACKKNIFE_GROUPS, Spread, Uncertainty, group_jackknife
+from layerwise.metrics.intervals import JACKKNIFE_GROUPS, IntervalSource, Uncertainty, group_jackknife
 from layerwise.metrics.readings import view_sample, view_scatter
-from layerwise.ops.precision import double, require_finite
+from layerwise.ops.precision import require_finite, to_float64
 from layerwise.ops.rows import RowTreatment, treat_rows
-from layerwise.ops.spectrum import eigenvalues, renyi_entropy, small_gram
+from layerwise.ops.spectrum import eigenvalues, renyi_entropy, smaller_gram
 
 RIDGE = 1e-4
 
@@ -38,13 +38,13 @@ def lidar(views: Tensor, *, ridge: float = RIDGE) -> Tensor:
     """
     if views.dim() != 3 or 0 in views.shape:
         raise InputError(f"expected non-empty views (n, q, D), got shape {tuple(views.shape)}")
-    views = double(views)
+    views = to_float64(views)
     require_finite(views.norm(dim=-1), "the views")
     means = views.mean(dim=1)  # (n, D)
     within = (views - means[:, None]).flatten(0, 1)  # (n q, D)
     centered = treat_rows(means, "centered")
     whitened = whiten(centered.mT, within.mT @ within / len(within), ridge)  # (D, n)
-    return renyi_entropy(eigenvalues(small_gram(whitened), max(whitened.shape))).exp()
+    return renyi_entropy(eigenvalues(smaller_gram(whitened), max(whitened.shape))).exp()
 
 
 def whiten(columns: Tensor, within: Tensor, ridge: float) -> Tensor:
@@ -55,19 +55,19 @@ def whiten(columns: Tensor, within: Tensor, ridge: float) -> Tensor:
     return whitened
 
 
-def score(kept: ClassScatter, rows: RowTreatment) -> Estimate:
-    n, _, between = kept.between.summed()
+def score(scatter: ClassScatter, rows: RowTreatment) -> Estimate:
+    n, _, between = scatter.between.moments()
     if n < 2:
-        return Estimate(math.nan, n, kept.between.skipped)
-    count, _, within = kept.within.summed()
-    half = whiten(between, within / count, RIDGE)  # L^(-1) S_b
-    gram = whiten(half.mT, within / count, RIDGE)  # L^(-1) S_b L^(-T)
-    values = eigenvalues((gram + gram.mT) / 2, max(n, kept.width))
-    note = "" if kept.precision == "float64" else "float32 sums"
-    return Estimate(float(renyi_entropy(values).exp()), n, kept.between.skipped, note=note)
+        return Estimate(math.nan, n, scatter.between.skipped)
+    count, _, within = scatter.within.moments()
+    half_whitened = whiten(between, within / count, RIDGE)  # L^(-1) S_b
+    gram = whiten(half_whitened.mT, within / count, RIDGE)  # L^(-1) S_b L^(-T)
+    values = eigenvalues((gram + gram.mT) / 2, max(n, scatter.width))
+    note = "" if scatter.precision == "float64" else "float32 sums"
+    return Estimate(float(renyi_entropy(values).exp()), n, scatter.between.skipped, note=note)
 
 
-def error(views: Tensor) -> Uncertainty:
+def uncertainty(views: Tensor) -> Uncertainty:
     return Uncertainty(group_jackknife(views, lidar))
 
 
@@ -78,6 +78,8 @@ METRIC = Metric(
     unit="directions",
     reading=view_scatter,
     score=score,
-    spread=Spread(view_sample, lambda kept, rows: kept.kept, error, degrees=JACKKNIFE_GROUPS - 1),
+    interval_source=IntervalSource(
+        view_sample, lambda kept, rows: kept.kept, uncertainty, degrees_of_freedom=JACKKNIFE_GROUPS - 1
+    ),
     cite="Thilak et al. 2024; Skean et al. 2025, sec. 3.4",
 )

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from layerwise.core.errors import InputError
-from layerwise.ops.precision import double
+from layerwise.ops.precision import to_float64
 from layerwise.ops.rows import treat_rows
 
 
@@ -33,13 +33,13 @@ def linear_cka(a: Tensor, b: Tensor) -> Tensor:
     """
     if a.dim() != 2 or b.dim() != 2 or len(a) != len(b) or len(a) == 0:
         raise InputError(f"expected matrices (N, D) and (N, E) with the same N, got {tuple(a.shape)}, {tuple(b.shape)}")
-    a, b = treat_rows(double(a), "centered"), treat_rows(double(b), "centered")
+    a, b = treat_rows(to_float64(a), "centered"), treat_rows(to_float64(b), "centered")
     if len(a) <= max(a.shape[1], b.shape[1]):  # use the smaller Gram matrix
-        of_a, of_b = a @ a.mT, b @ b.mT
-        together = (of_a * of_b).sum()
+        gram_a, gram_b = a @ a.mT, b @ b.mT
+        inner_product = (gram_a * gram_b).sum()
     else:
-        together, of_a, of_b = (a.mT @ b).square().sum(), a.mT @ a, b.mT @ b
-    return together / (of_a.square().sum() * of_b.square().sum()).sqrt()
+        inner_product, gram_a, gram_b = (a.mT @ b).square().sum(), a.mT @ a, b.mT @ b
+    return inner_product / (gram_a.square().sum() * gram_b.square().sum()).sqrt()
 
 
 def cka_matrix(a: Sequence[Tensor], b: Sequence[Tensor]) -> Tensor:
@@ -50,12 +50,12 @@ def cka_matrix(a: Sequence[Tensor], b: Sequence[Tensor]) -> Tensor:
     """
     if len({len(rows) for rows in (*a, *b)}) != 1:
         raise InputError("layers can only be compared on the same examples, but their numbers of rows differ")
-    of_b = torch.stack([unit_gram(rows) for rows in b])  # (M, N * N)
-    return torch.stack([of_b @ unit_gram(rows) for rows in a])
+    grams_b = torch.stack([unit_gram(rows) for rows in b])  # (M, N * N)
+    return torch.stack([grams_b @ unit_gram(rows) for rows in a])
 
 
 def unit_gram(rows: Tensor) -> Tensor:
     """The centred Gram matrix of rows (N, D), flattened to a unit vector (N * N); NaN if there is no variance."""
-    centered = treat_rows(double(rows), "centered")
+    centered = treat_rows(to_float64(rows), "centered")
     gram = (centered @ centered.mT).flatten()
     return gram.div(gram.norm())

@@ -5,8 +5,8 @@ from torch import Tensor
 
 from layerwise.metrics.base import Metric
 from layerwise.metrics.readings import mean_over_prompts
-from layerwise.metrics.scores import mean_of
-from layerwise.ops.precision import require_finite, widen
+from layerwise.metrics.scores import mean_score
+from layerwise.ops.precision import at_least_float32, require_finite
 
 
 def mean_norm(tokens: Tensor, mask: Tensor) -> Tensor:
@@ -24,7 +24,7 @@ def mean_norm(tokens: Tensor, mask: Tensor) -> Tensor:
         >>> layerwise.functional.mean_norm(torch.tensor([[[3.0, 4.0], [0.0, 0.0]]]), torch.tensor([[1, 0]])).item()
         5.0
     """
-    lengths = torch.where(mask.bool(), widen(tokens).norm(dim=-1), 0.0)  # (B, T)
+    lengths = torch.where(mask.bool(), at_least_float32(tokens).norm(dim=-1), 0.0)  # (B, T)
     require_finite(lengths, "the tokens")
     return lengths.sum(dim=-1) / mask.sum(dim=-1)
 
@@ -34,6 +34,6 @@ METRIC = Metric(
     perspective="scale",
     larger_means="longer token vectors",
     reading=mean_over_prompts("mean_norm", mean_norm, shared=True),
-    score=mean_of(),
+    score=mean_score(),
     cite="Xiao et al. 2024 (attention sinks); Sun et al. 2024 (massive activations)",
 )

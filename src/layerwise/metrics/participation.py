@@ -3,9 +3,9 @@
 from torch import Tensor
 
 from layerwise.metrics.base import Metric
-from layerwise.metrics.intervals import spectral_spread, uneven_rows
+from layerwise.metrics.intervals import spectral_interval, uneven_rows_warning
 from layerwise.metrics.readings import pooled_rows
-from layerwise.metrics.scores import of_spectrum
+from layerwise.metrics.scores import spectrum_score
 from layerwise.ops.rows import RowTreatment
 from layerwise.ops.spectrum import matrix_entropy, renyi_entropy
 
@@ -41,7 +41,7 @@ METRIC = Metric(
     unit="dimensions",
     rows=("raw", "unit", "centered", "centered_unit"),
     reading=pooled_rows,
-    score=of_spectrum(participation_of_spectrum),
-    spread=spectral_spread(participation_of_spectrum, uneven_rows),
+    score=spectrum_score(participation_of_spectrum),
+    interval_source=spectral_interval(participation_of_spectrum, uneven_rows_warning),
     cite="Gao et al. 2017",
 )

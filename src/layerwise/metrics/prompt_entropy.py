@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from layerwise.metrics.base import Metric
-from layerwise.metrics.readings import Reading, prompt_numbers
-from layerwise.metrics.scores import mean_of
+from layerwise.metrics.readings import Reading, per_prompt_values
+from layerwise.metrics.scores import mean_score
 from layerwise.ops.rows import RowTreatment
 from layerwise.ops.spectrum import matrix_entropy
 
@@ -67,7 +67,7 @@ def entropy_bound(mask: Tensor, width: int, rows: RowTreatment) -> Tensor:
 
 def reading(rows: RowTreatment) -> Reading:
     columns = ("prompt_entropy", "prompt_entropy_normalized")
-    return prompt_numbers(f"prompt_entropy/{rows}", partial(both_entropies, rows=rows), columns, shared=True)
+    return per_prompt_values(f"prompt_entropy/{rows}", partial(both_entropies, rows=rows), columns, shared=True)
 
 
 METRIC = Metric(
@@ -77,7 +77,7 @@ METRIC = Metric(
     unit="nats",
     rows=("raw", "unit", "centered", "centered_unit"),
     reading=reading,
-    score=mean_of(0),
+    score=mean_score(0),
     cite="Skean et al. 2025, sec. 3.2, Eq. 1; Giraldo et al. 2015",
 )
 
@@ -88,6 +88,6 @@ NORMALIZED = Metric(
     unit="fraction of log min(T, D)",
     rows=METRIC.rows,
     reading=reading,
-    score=mean_of(1),
+    score=mean_score(1),
     cite="Skean et al. 2025, app. F",
 )

@@ -14,17 +14,17 @@ from layerwise.accumulators.row_sample import RowSample
 from layerwise.accumulators.running_mean import RunningMean
 from layerwise.accumulators.second_moment import SecondMoment
 from layerwise.metrics.code_hash import code_hash
-from layerwise.ops.precision import double
+from layerwise.ops.precision import to_float64
 from layerwise.ops.rows import RowTreatment, treat_rows, unit_rows
 from layerwise.ops.spectrum import eigenvalues, spectrum
 
 SAMPLE_ROWS = 2048
 SAMPLE_PAIRS = 2048
-SAMPLE_VIEWED = 256
+SAMPLE_VIEW_PROMPTS = 256
 LIDAR_VIEWS = 16
 
 # Chunk size in elements: one megabyte fits the CPU cache; a GPU needs larger chunks.
-PIECE_ELEMENTS = {"cpu": 2**18}
+CHUNK_ELEMENTS = {"cpu": 2**18}
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,9 @@ class LayerBatch:
     mask: Tensor
     pooled: Tensor
 
-    def pieces(self) -> Iterator[tuple[Tensor, Tensor]]:
+    def chunks(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Tokens and mask of a few prompts at a time, so that intermediate results stay small and in the cache."""
-        elements = PIECE_ELEMENTS.get(self.tokens.device.type, 2**24)
+        elements = CHUNK_ELEMENTS.get(self.tokens.device.type, 2**24)
         step = max(1, elements // max(1, self.tokens[0].numel())) if len(self.tokens) else 1
         return zip(torch.split(self.tokens, step), torch.split(self.mask, step), strict=True)
 
@@ -64,8 +64,8 @@ class Reading:
 
     Args:
         name: name of the reading.
-        of: "tokens" (the tokens of each prompt) or "pooled" (one vector per view).
-        start: makes the accumulator for width D.
+        input_kind: "tokens" (the tokens of each prompt) or "pooled" (one vector per view).
+        make_accumulator: makes the accumulator for width D.
         read: reduces a batch to the tensors that the accumulator's `update` takes.
         views: how many perturbed copies it needs beside the original.
         columns: names of the numbers that it computes per prompt, so that they can be kept prompt by prompt.
@@ -74,8 +74,8 @@ class Reading:
     """
 
     name: str
-    of: Literal["tokens", "pooled"]
-    start: Callable[[int], Accumulator] = field(compare=False)
+    input_kind: Literal["tokens", "pooled"]
+    make_accumulator: Callable[[int], Accumulator] = field(compare=False)
     read: Callable[[LayerBatch], tuple[Tensor, ...]] = field(compare=False)
     views: int = 0
     columns: tuple[str, ...] = ()
@@ -88,7 +88,7 @@ class Reading:
         Args:
             metric: name of the metric.
         """
-        return self.name if self.shared else f"{self.name}@{metric}#{code_hash(self.start, self.read)}"
+        return self.name if self.shared else f"{self.name}@{metric}#{code_hash(self.make_accumulator, self.read)}"
 
 
 @dataclass(frozen=True)
@@ -101,14 +101,14 @@ class Spectrum:
     note: str = ""
 
 
-def prompt_numbers(
+def per_prompt_values(
     name: str, function: Callable[[Tensor, Tensor], Tensor], columns: tuple[str, ...], *, shared: bool = False
 ) -> Reading:
     """Means over prompts of function(tokens (B, T, D), mask (B, T)) -> (B, columns)."""
 
     def read(batch: LayerBatch) -> tuple[Tensor]:
-        pieces = [function(tokens, mask).reshape(len(tokens), len(columns)) for tokens, mask in batch.pieces()]
-        return (torch.cat(pieces),)
+        chunks = [function(tokens, mask).reshape(len(tokens), len(columns)) for tokens, mask in batch.chunks()]
+        return (torch.cat(chunks),)
 
     return Reading(name, "tokens", lambda width: RunningMean(len(columns)), read, columns=columns, shared=shared)
 
@@ -134,10 +134,10 @@ def mean_over_prompts(
     """
 
     def reading(rows: RowTreatment) -> Reading:
-        def treated(tokens: Tensor, mask: Tensor) -> Tensor:
+        def on_treated_rows(tokens: Tensor, mask: Tensor) -> Tensor:
             return function(tokens if rows == "raw" else treat_rows(tokens, rows, mask), mask)
 
-        return prompt_numbers(f"{name}/{rows}", treated, (name,), shared=shared)
+        return per_prompt_values(f"{name}/{rows}", on_treated_rows, (name,), shared=shared)
 
     return reading
 
@@ -151,7 +151,7 @@ def pooled_rows(rows: RowTreatment) -> Reading:
         rows: the row treatment: raw, unit, centered or centered_unit.
 
     Returns:
-        A `Reading` whose result holds the eigenvalues, for `of_spectrum`.
+        A `Reading` whose result holds the eigenvalues, for `spectrum_score`.
 
     Example:
         >>> layerwise.pooled_rows("raw").of
@@ -168,22 +168,30 @@ def pooled_rows(rows: RowTreatment) -> Reading:
     return Reading(name, "pooled", SecondMoment, read, finish=spectrum_of_moment, shared=True)
 
 
-def spectrum_of_moment(kept: SecondMoment | FrequentDirections, rows: RowTreatment) -> Spectrum:
+def spectrum_of_moment(moment: SecondMoment | FrequentDirections, rows: RowTreatment) -> Spectrum:
     """From all rows, using the smaller Gram matrix: N x N while rows are stored, otherwise D x D."""
-    if (seen := kept.rows()) is not None:
-        values = spectrum(seen, "centered" if rows == "centered" else "raw") if len(seen) else seen.new_zeros(1)
-        return Spectrum(values, len(seen), kept.skipped, kept.note(float((seen**2).sum()), float(values.sum())))
-    count, mean, scatter = kept.summed()
+    if (rows_seen := moment.rows()) is not None:
+        values = (
+            spectrum(rows_seen, "centered" if rows == "centered" else "raw")
+            if len(rows_seen)
+            else rows_seen.new_zeros(1)
+        )
+        return Spectrum(
+            values, len(rows_seen), moment.skipped, moment.note(float((rows_seen**2).sum()), float(values.sum()))
+        )
+    count, mean, scatter = moment.moments()
     raw = scatter + count * torch.outer(mean, mean)
     gram = scatter if rows == "centered" else raw
-    told = kept.note(float(raw.trace()), float(gram.trace()))
-    return Spectrum(eigenvalues(gram, max(count, kept.width)), count, kept.skipped, told)
+    note = moment.note(float(raw.trace()), float(gram.trace()))
+    return Spectrum(eigenvalues(gram, max(count, moment.width)), count, moment.skipped, note)
 
 
-def spectrum_of_sample(kept: RowSample, rows: RowTreatment) -> Spectrum:
+def spectrum_of_sample(sample: RowSample, rows: RowTreatment) -> Spectrum:
     """From the sampled rows."""
-    seen = double(kept.kept[:, 0])
-    return Spectrum(spectrum(seen, rows) if len(seen) else seen.new_zeros(1), len(seen), kept.skipped)
+    rows_seen = to_float64(sample.rows[:, 0])
+    return Spectrum(
+        spectrum(rows_seen, rows) if len(rows_seen) else rows_seen.new_zeros(1), len(rows_seen), sample.skipped
+    )
 
 
 def row_sample(rows: RowTreatment) -> Reading:
@@ -224,7 +232,7 @@ def view_sample(rows: RowTreatment) -> Reading:
     return Reading(
         "view_sample",
         "pooled",
-        lambda width: RowSample(width, views=LIDAR_VIEWS, size=SAMPLE_VIEWED),
+        lambda width: RowSample(width, views=LIDAR_VIEWS, size=SAMPLE_VIEW_PROMPTS),
         lambda batch: (batch.keys, batch.pooled[:, 1 : 1 + LIDAR_VIEWS]),
         views=LIDAR_VIEWS,
         shared=True,

@@ -12,13 +12,13 @@ from layerwise.accumulators.running_mean import RunningMean
 from layerwise.metrics.base import Estimate
 from layerwise.metrics.intervals import interval
 from layerwise.metrics.readings import Spectrum
-from layerwise.ops.precision import double
+from layerwise.ops.precision import to_float64
 from layerwise.ops.rows import RowTreatment
 
 Score = Callable[[Any, RowTreatment], Estimate]
 
 
-def mean_of(column: int = 0) -> Score:
+def mean_score(column: int = 0) -> Score:
     """A score for `Metric`: the mean over prompts of a number, with its 95 % interval.
 
     Args:
@@ -28,20 +28,20 @@ def mean_of(column: int = 0) -> Score:
         What `Metric(score=...)` takes.
 
     Example:
-        >>> callable(layerwise.mean_of())
+        >>> callable(layerwise.mean_score())
         True
     """
 
-    def score(kept: RunningMean, rows: RowTreatment) -> Estimate:
-        n = int(kept.count[column])
-        value = float(kept.mean[column]) if n else math.nan
-        error = math.sqrt(float(kept.deviations[column]) / (n - 1) / n) if n > 1 else math.nan
-        return Estimate(value, n, int(kept.skipped[column]), *interval(value, error, n - 1))
+    def score(accumulator: RunningMean, rows: RowTreatment) -> Estimate:
+        n = int(accumulator.count[column])
+        value = float(accumulator.mean[column]) if n else math.nan
+        error = math.sqrt(float(accumulator.squared_deviations[column]) / (n - 1) / n) if n > 1 else math.nan
+        return Estimate(value, n, int(accumulator.skipped[column]), *interval(value, error, n - 1))
 
     return score
 
 
-def of_spectrum(function: Callable[[Tensor], Tensor]) -> Score:
+def spectrum_score(function: Callable[[Tensor], Tensor]) -> Score:
     """A score for `Metric`: a function of the eigenvalues of all pooled vectors.
 
     Args:
@@ -56,34 +56,39 @@ def of_spectrum(function: Callable[[Tensor], Tensor]) -> Score:
         ...     perspective="geometry",
         ...     larger_means="one direction dominates",
         ...     reading=layerwise.pooled_rows,
-        ...     score=layerwise.of_spectrum(lambda values: values[-1] / values.sum()),
+        ...     score=layerwise.spectrum_score(lambda values: values[-1] / values.sum()),
         ...     cite="this page",
         ... )
         >>> {score.metric for score in layerwise.scan(model, texts, metrics=[condition])}
         {'largest_share'}
     """
 
-    def score(kept: Spectrum, rows: RowTreatment) -> Estimate:
-        return Estimate(float(function(kept.values)) if kept.n else math.nan, kept.n, kept.skipped, note=kept.note)
+    def score(spectrum: Spectrum, rows: RowTreatment) -> Estimate:
+        return Estimate(
+            float(function(spectrum.values)) if spectrum.n else math.nan,
+            spectrum.n,
+            spectrum.skipped,
+            note=spectrum.note,
+        )
 
     return score
 
 
-def of_blocks(function: Callable[[Tensor, Tensor], Tensor], block: int) -> Score:
+def block_score(function: Callable[[Tensor, Tensor], Tensor], block: int) -> Score:
     """The mean of a function over blocks of `block` pairs, ordered by hashed id.
 
     An incomplete last block is dropped unless it is the only one, since these metrics depend on the number of pairs.
     """
 
-    def score(kept: RowSample, rows: RowTreatment) -> Estimate:
-        pairs = double(kept.kept)  # (k, 2, D)
-        blocks = [part for part in torch.split(pairs, block) if len(part) == block] or [pairs]
-        n = sum(len(part) for part in blocks)
+    def score(sample: RowSample, rows: RowTreatment) -> Estimate:
+        pairs = to_float64(sample.rows)  # (k, 2, D)
+        blocks = [block_rows for block_rows in torch.split(pairs, block) if len(block_rows) == block] or [pairs]
+        n = sum(len(block_rows) for block_rows in blocks)
         if n < 2:
-            return Estimate(math.nan, n, kept.skipped_among(n))
-        values = torch.stack([function(part[:, 0], part[:, 1]) for part in blocks])
+            return Estimate(math.nan, n, sample.skipped_before(n))
+        values = torch.stack([function(block_rows[:, 0], block_rows[:, 1]) for block_rows in blocks])
         value = float(values.mean())
         error = float(values.std()) / math.sqrt(len(values)) if len(values) > 1 else math.nan
-        return Estimate(value, n, kept.skipped_among(n), *interval(value, error, len(values) - 1))
+        return Estimate(value, n, sample.skipped_before(n), *interval(value, error, len(values) - 1))
 
     return score

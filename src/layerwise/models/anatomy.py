@@ -7,17 +7,17 @@ from torch import nn
 
 from layerwise.core.errors import ModelError
 from layerwise.models.families.catalog import family_of
-from layerwise.models.families.configs import depth_of, width_of
+from layerwise.models.families.configs import model_depth, model_width
 from layerwise.models.families.default import DEFAULT
 from layerwise.models.families.family import Family
 from layerwise.models.families.nested import text_config
 
 
 @dataclass(frozen=True)
-class Anatomy:
+class ModelStructure:
     """The blocks of a network in order of execution, and the final norm, if there is one.
 
-    If blocks are `shared` between layers, a short list of blocks is called repeatedly: the k-th call is layer k.
+    If blocks are `shares_blocks` between layers, a short list of blocks is called repeatedly: the k-th call is layer k.
     """
 
     path: str
@@ -28,35 +28,35 @@ class Anatomy:
     family: Family = DEFAULT
 
     @property
-    def shared(self) -> bool:
-        return self.family.shared
+    def shares_blocks(self) -> bool:
+        return self.family.shares_blocks
 
 
-def find_anatomy(module: nn.Module, config: Any) -> Anatomy:
+def find_structure(module: nn.Module, config: Any) -> ModelStructure:
     """Finds the blocks of a transformers model; raises ModelError with the candidates if they are ambiguous."""
-    kind = getattr(config, "model_type", "")
+    model_type = getattr(config, "model_type", "")
     family = family_of(config)
-    if family.refused:
-        raise ModelError(f"{kind} models cannot be read layer by layer: {family.refused}")
-    depth = depth_of(config)
-    tower = text_tower(module, config)
-    path = tower + (family.blocks or find_blocks(module.get_submodule(tower.rstrip(".")), depth, kind))
+    if family.unsupported_reason:
+        raise ModelError(f"{model_type} models cannot be read layer by layer: {family.unsupported_reason}")
+    depth = model_depth(config)
+    text_path = text_model_path(module, config)
+    path = text_path + (family.blocks or find_blocks(module.get_submodule(text_path.rstrip(".")), depth, model_type))
     blocks = module.get_submodule(path)
     assert isinstance(blocks, nn.ModuleList)
     if family.final_norm:
-        norm: nn.Module | None = module.get_submodule(tower + family.final_norm)
+        norm: nn.Module | None = module.get_submodule(text_path + family.final_norm)
     else:
-        norm = norm_beside(module.get_submodule(path.rpartition(".")[0]), family.final_norms)
-    return Anatomy(path, tuple(blocks), depth, width_of(config), norm, family)
+        norm = find_final_norm(module.get_submodule(path.rpartition(".")[0]), family.final_norms)
+    return ModelStructure(path, tuple(blocks), depth, model_width(config), norm, family)
 
 
-def norm_beside(owner: nn.Module, names: tuple[str, ...]) -> nn.Module | None:
+def find_final_norm(owner: nn.Module, names: tuple[str, ...]) -> nn.Module | None:
     """The final norm among the children of the module that contains the blocks; None if there is none."""
     norms = [norm for name in names if isinstance(norm := getattr(owner, name, None), nn.Module)]
     return norms[0] if norms else None
 
 
-def text_tower(module: nn.Module, config: Any) -> str:
+def text_model_path(module: nn.Module, config: Any) -> str:
     """Path, with a trailing dot, of the part described by a nested text config; "" if there is none."""
     text = text_config(config)
     if text is config:
@@ -65,21 +65,21 @@ def text_tower(module: nn.Module, config: Any) -> str:
     return next((f"{name}." for name in parts), "")  # named_modules goes from outer to inner modules
 
 
-def find_blocks(module: nn.Module, depth: int, kind: str) -> str:
+def find_blocks(module: nn.Module, depth: int, model_type: str) -> str:
     """Path of the outermost ModuleList whose length is the model's depth."""
     lists = {str(name): len(part) for name, part in module.named_modules() if isinstance(part, nn.ModuleList)}
-    fitting = [name for name, length in lists.items() if length == depth]
-    outermost = [name for name in fitting if name.count(".") == min(n.count(".") for n in fitting)]
+    candidates = [name for name, length in lists.items() if length == depth]
+    outermost = [name for name in candidates if name.count(".") == min(n.count(".") for n in candidates)]
     if len(outermost) == 1:
         return outermost[0]
-    if not fitting:
-        found = ", ".join(f"{name} ({length})" for name, length in lists.items()) or "none"
+    if not candidates:
+        listing = ", ".join(f"{name} ({length})" for name, length in lists.items()) or "none"
         raise ModelError(
-            f"found no ModuleList of {depth} blocks in this {kind or 'model'}; lists found: {found}. "
+            f"found no ModuleList of {depth} blocks in this {model_type or 'model'}; lists found: {listing}. "
             "Pass the submodule that contains the blocks, or open an issue with this message"
         )
     parts = sorted(name.split(".")[0] for name in outermost)
     raise ModelError(
-        f"this {kind or 'model'} has {len(outermost)} stacks of {depth} blocks: {', '.join(outermost)}. "
+        f"this {model_type or 'model'} has {len(outermost)} stacks of {depth} blocks: {', '.join(outermost)}. "
         f"Choose one with part={parts[0]!r} (--part {parts[0]})"
     )

@@ -11,7 +11,7 @@ from typing import Any
 from layerwise.core.errors import ModelError
 from layerwise.core.hub import repository_files
 
-VOCABULARIES = (
+TOKENIZER_FILES = (
     "tokenizer.json", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "vocab.txt", "vocab.json",
     "bpe.codes", "tokenizer_config.json", "tekken.json", "merges.txt",
 )  # fmt: skip
@@ -36,7 +36,7 @@ def problem_of_folder(name: str, files: Collection[str]) -> str:
     if "config.json" in files or "modules.json" in files:
         return ""
     if "adapter_config.json" in files:
-        base = base_of(Path(name)) or "BASE"
+        base = base_model_hint(Path(name)) or "BASE"
         command = f"layerwise scan {quote(base)} --adapter {quote(name)}"
         return f"{name!r} is a PEFT adapter, not a whole model. Load it with its base model: {command}"
     for suffix, kind in CONVERTED.items():
@@ -59,7 +59,7 @@ def first_with(files: Collection[str], suffixes: tuple[str, ...]) -> str:
     return next((file for file in sorted(files) if file.endswith(suffixes)), "")
 
 
-def base_of(adapter: Path) -> str:
+def base_model_hint(adapter: Path) -> str:
     """The model that an adapter was trained on, according to its config; "" if unknown."""
     try:
         return str(json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))["base_model_name_or_path"])
@@ -92,7 +92,7 @@ def modalities_of(model_class: Any) -> tuple[str, ...]:
 def require_tokenizer_files(name: str, subfolder: str = "") -> None:
     """Raises if a folder has no tokenizer: transformers would create one without a vocabulary."""
     folder = Path(name) / subfolder
-    if not folder.is_dir() or any((folder / file).exists() for file in VOCABULARIES):
+    if not folder.is_dir() or any((folder / file).exists() for file in TOKENIZER_FILES):
         return
     raise ModelError(
         f"{name!r} has no tokenizer. Copy the one of the original model, in Python:\n"
@@ -101,7 +101,7 @@ def require_tokenizer_files(name: str, subfolder: str = "") -> None:
     )
 
 
-def require_words(tokenizer: Any, name: str) -> None:
+def require_vocabulary(tokenizer: Any, name: str) -> None:
     """Raises if a tokenizer's vocabulary contains only special tokens: every word would be unknown."""
     if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens) and not is_byte_level(tokenizer):
         raise ModelError(
@@ -112,26 +112,26 @@ def require_words(tokenizer: Any, name: str) -> None:
 
 def is_byte_level(tokenizer: Any) -> bool:
     """True if the tokenizer needs no vocabulary, such as one based on bytes or characters."""
-    one, other = (tokenizer(text)["input_ids"] for text in ("a cat", "zebras run"))
-    return bool(one != other and tokenizer.unk_token_id not in one)
+    first, second = (tokenizer(text)["input_ids"] for text in ("a cat", "zebras run"))
+    return bool(first != second and tokenizer.unk_token_id not in first)
 
 
-def explained(name: str, revision: str | None, subfolder: str, error: Exception) -> ModelError:
+def explain_load_error(name: str, revision: str | None, subfolder: str, error: Exception) -> ModelError:
     """Turns a loading error into a ModelError that says what was passed and what to type."""
     folder = Path(name) / subfolder
     files = names_in(folder) if Path(name).is_dir() else hub_names(name, revision, subfolder)
-    said = str(error).strip()
+    message = str(error).strip()
     if disk_is_full(error):
         return ModelError(f"cannot load {name!r}: the disk is full. Free some space, or set HF_HOME to another disk")
     if files and not first_with(files, (".safetensors",)):
         return ModelError(no_safetensors(name, subfolder, files))
     if damaged := [damage for file in sorted(files) if (damage := damage_of(folder / file))]:
         return ModelError(f"cannot load {name!r}: {damaged[0]}")
-    if "trust_remote_code" in said or "custom code" in said.lower():
+    if "trust_remote_code" in message or "custom code" in message.lower():
         return ModelError(f"{name!r} comes with its own Python code. If you trust it, add --trust-remote-code")
-    if "does not recognize this architecture" in said:
-        return ModelError(f"{first_line(said)} Type: pip install -U transformers")
-    return ModelError(f"cannot load {name!r}: {first_line(said)}\nTo load a model, {MODEL_HELP}")
+    if "does not recognize this architecture" in message:
+        return ModelError(f"{first_line(message)} Type: pip install -U transformers")
+    return ModelError(f"cannot load {name!r}: {first_line(message)}\nTo load a model, {MODEL_HELP}")
 
 
 def names_in(folder: Path) -> set[str]:

@@ -18,13 +18,13 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from layerwise.core.hashes import Known, file_hash, identity_of
+from layerwise.core.hashes import KnownHashes, file_hash, file_identity
 from layerwise.core.preprocessors import is_tokenizer
-from layerwise.models.adapters import WEIGHTS as ADAPTER_WEIGHTS
-from layerwise.models.shipped import Shipped, file_of, read_json
+from layerwise.models.adapters import ADAPTER_WEIGHTS as ADAPTER_WEIGHTS
+from layerwise.models.shipped import Shipped, find_file, read_json
 
 # Config fields that do not affect hidden states: origin, requested outputs, heads.
-BESIDE_THE_POINT = (
+IGNORED_CONFIG_FIELDS = (
     "_name_or_path", "_commit_hash", "transformers_version", "architectures", "dtype", "torch_dtype", "use_cache",
     "output_hidden_states", "output_attentions", "return_dict", "id2label", "label2id", "problem_type", "auto_map",
 )  # fmt: skip
@@ -32,7 +32,7 @@ WEIGHTS, WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"
 ADAPTER_CONFIG = "adapter_config.json"
 MODULE_FILES = ("config.json", WEIGHTS, "pytorch_model.bin")  # of a module after the transformer
 # Weights are hashed from local files; hashing downloads nothing.
-here = partial(file_of, download=False)
+local_file = partial(find_file, download=False)
 
 
 class Preprocessor(Protocol):
@@ -42,37 +42,41 @@ class Preprocessor(Protocol):
         """A string that changes whenever the inputs would change."""
 
 
-def weights_in_files(
-    name: str, revision: str | None, shipped: Shipped | None, adapter: str | None, known: Known | None = None
+def weight_files_hash(
+    name: str,
+    revision: str | None,
+    shipped: Shipped | None,
+    adapter: str | None,
+    known_hashes: KnownHashes | None = None,
 ) -> str | None:
     """A hash of all weight files of a folder or hub id; None if they are not in the usual places."""
-    found = [*weight_files(name, revision, shipped)]
+    files = [*weight_files(name, revision, shipped)]
     if adapter:  # the adapter's config scales its weights
-        found += [(f"adapter {file}", here(adapter, None, file)) for file in (ADAPTER_WEIGHTS, ADAPTER_CONFIG)]
-    if not found or any(path is None for _, path in found):
+        files += [(f"adapter {file}", local_file(adapter, None, file)) for file in (ADAPTER_WEIGHTS, ADAPTER_CONFIG)]
+    if not files or any(path is None for _, path in files):
         return None
-    return hash_of([f"{label} {file_hash(path, known)}" for label, path in found if path is not None])
+    return hash_lines([f"{label} {file_hash(path, known_hashes)}" for label, path in files if path is not None])
 
 
 def weight_files(name: str, revision: str | None, shipped: Shipped | None) -> Iterator[tuple[str, Path | None]]:
     """All weight files: of the transformer (single or sharded), and of the modules after it."""
     folder = shipped.transformer if shipped else ""
-    if (whole := here(name, revision, WEIGHTS, folder)) is not None:  # transformers prefers it over shards
-        yield WEIGHTS, whole
+    if (single_file := local_file(name, revision, WEIGHTS, folder)) is not None:  # transformers prefers it over shards
+        yield WEIGHTS, single_file
     else:
-        yield from pieces_of(name, revision, folder)
+        yield from sharded_weight_files(name, revision, folder)
     for module in shipped.modules if shipped else ():
         for file in MODULE_FILES:
-            if (path := here(name, revision, file, module.path)) is not None:
+            if (path := local_file(name, revision, file, module.path)) is not None:
                 yield f"{module.path}/{file}", path
 
 
-def pieces_of(name: str, revision: str | None, folder: str) -> Iterator[tuple[str, Path | None]]:
+def sharded_weight_files(name: str, revision: str | None, folder: str) -> Iterator[tuple[str, Path | None]]:
     """The files listed in the index; without an index, the default name (which does not exist)."""
     index = read_json(name, revision, WEIGHTS_INDEX, folder)
-    pieces = index.get("weight_map", {}) if isinstance(index, dict) else {}
-    names = sorted(set(pieces.values())) or [WEIGHTS]
-    yield from ((file, here(name, revision, file, folder)) for file in names)
+    weight_map = index.get("weight_map", {}) if isinstance(index, dict) else {}
+    names = sorted(set(weight_map.values())) or [WEIGHTS]
+    yield from ((file, local_file(name, revision, file, folder)) for file in names)
 
 
 def parameters_in(paths: Iterable[Path]) -> int:
@@ -88,70 +92,70 @@ def numbers_in(path: Path) -> int:
         return sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())
 
 
-def hashes_of_files(name: str, revision: str | None, shipped: Shipped | None) -> dict[str, str]:
+def file_hashes(name: str, revision: str | None, shipped: Shipped | None) -> dict[str, str]:
     """The hashes of a model's files by path, size and time, for other processes with access to the same files."""
     paths = [path.resolve() for _, path in weight_files(name, revision, shipped) if path is not None]
-    return {identity_of(path): file_hash(path) for path in paths}
+    return {file_identity(path): file_hash(path) for path in paths}
 
 
-def weights_in_memory(weights: Mapping[str, Tensor]) -> str:
+def weights_hash(weights: Mapping[str, Tensor]) -> str:
     """A hash of every byte of these weights."""
     digest = hashlib.blake2b(digest_size=16)
     for name, weight in sorted(weights.items()):
         digest.update(f"{name} {tuple(weight.shape)} {weight.dtype} ".encode())
-        digest.update(bytes_of(weight))
+        digest.update(tensor_bytes(weight))
     return digest.hexdigest()
 
 
-def bytes_of(weight: Tensor) -> Any:
+def tensor_bytes(weight: Tensor) -> Any:
     """The bytes of a weight, for any dtype, without a copy."""
     return weight.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
 
 
-def config_words(config: Any) -> str:
+def config_text(config: Any) -> str:
     """Everything in a config that can change hidden states, such as rope_theta or a norm's epsilon."""
-    kept = {name: value for name, value in config.to_dict().items() if name not in BESIDE_THE_POINT}
-    return json.dumps(kept, sort_keys=True, default=str)
+    fields = {name: value for name, value in config.to_dict().items() if name not in IGNORED_CONFIG_FIELDS}
+    return json.dumps(fields, sort_keys=True, default=str)
 
 
-def preprocessor_words(preprocessor: Any) -> str:
+def preprocessor_text(preprocessor: Any) -> str:
     """Everything that affects how an example becomes model inputs."""
     if is_tokenizer(preprocessor):
-        return tokenizer_words(preprocessor)
-    own: Preprocessor = preprocessor
-    return own.identity()
+        return tokenizer_text(preprocessor)
+    custom: Preprocessor = preprocessor
+    return custom.identity()
 
 
-def tokenizer_words(tokenizer: Any) -> str:
+def tokenizer_text(tokenizer: Any) -> str:
     """Everything that affects how a tokenizer splits a text."""
     if (
         backend := getattr(tokenizer, "backend_tokenizer", None)
     ) is None:  # a Python tokenizer: class, vocabulary, settings
-        made_with = {name: str(value) for name, value in getattr(tokenizer, "init_kwargs", {}).items()}
+        init_arguments = {name: str(value) for name, value in getattr(tokenizer, "init_kwargs", {}).items()}
         merges = str(getattr(tokenizer, "bpe_ranks", ""))
-        content: Any = [type(tokenizer).__qualname__, sorted(tokenizer.get_vocab().items()), made_with, merges]
+        content: Any = [type(tokenizer).__qualname__, sorted(tokenizer.get_vocab().items()), init_arguments, merges]
     else:
         content = json.loads(backend.to_str())
-        for left_by_the_last_call in ("truncation", "padding"):
-            content.pop(left_by_the_last_call, None)
+        for setting in ("truncation", "padding"):
+            content.pop(setting, None)
     side = getattr(tokenizer, "truncation_side", "right")  # which end of a long text is truncated
     return f"{json.dumps(content, sort_keys=True, default=str)} {tokenizer.special_tokens_map} {side}"
 
 
-def code_words(module: nn.Module) -> str:
+def code_text(module: nn.Module) -> str:
     """The class of a model, its remote code if any, and user hooks on its submodules."""
-    words = [f"{type(module).__module__}.{type(module).__qualname__}"]
-    if words[0].startswith("transformers_modules"):
-        words.append(Path(inspect.getfile(type(module))).read_text(encoding="utf-8", errors="replace"))
+    lines = [f"{type(module).__module__}.{type(module).__qualname__}"]
+    if lines[0].startswith("transformers_modules"):
+        lines.append(Path(inspect.getfile(type(module))).read_text(encoding="utf-8", errors="replace"))
     for name, part in module.named_modules():
         hooks = [*part._forward_hooks.values(), *part._forward_pre_hooks.values()]
-        foreign = [hook for hook in hooks if not str(getattr(hook, "__module__", "")).startswith("accelerate")]
-        words += [f"{name}: {getattr(hook, '__qualname__', type(hook).__qualname__)}" for hook in foreign]
+        user_hooks = [hook for hook in hooks if not str(getattr(hook, "__module__", "")).startswith("accelerate")]
+        lines += [f"{name}: {getattr(hook, '__qualname__', type(hook).__qualname__)}" for hook in user_hooks]
         for setting in ("active_adapters", "merged_adapters", "disable_adapters", "scaling"):  # in PEFT layers
             if hasattr(part, setting) and hasattr(part, "base_layer"):
-                words.append(f"{name}.{setting}: {getattr(part, setting)}")
-    return "\n".join(words)
+                lines.append(f"{name}.{setting}: {getattr(part, setting)}")
+    return "\n".join(lines)
 
 
-def hash_of(words: Sequence[str]) -> str:
-    return hashlib.blake2b("\n".join(words).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+def hash_lines(lines: Sequence[str]) -> str:
+    return hashlib.blake2b("\n".join(lines).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

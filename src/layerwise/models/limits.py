@@ -7,25 +7,25 @@ from typing import Any
 from layerwise.core.errors import ModelError
 
 # The deepest models have a few hundred blocks. A config with 200,000 would only exhaust memory.
-BLOCKS_AT_MOST = 2000
-COUNTS = re.compile(r"(n|num)_(\w+_)?(layers?|blocks?|experts)|(encoder|decoder)_layers")
+MAX_BLOCKS = 2000
+COUNT_FIELD = re.compile(r"(n|num)_(\w+_)?(layers?|blocks?|experts)|(encoder|decoder)_layers")
 
 
 def require_buildable(config: Any, name: str) -> None:
     """Raises if a config asks for more blocks, or experts per block, than any real model has."""
-    told = config.to_dict() if hasattr(config, "to_dict") else dict(config)
-    for field, number in counts_in(told):
-        if number > BLOCKS_AT_MOST:
+    fields = config.to_dict() if hasattr(config, "to_dict") else dict(config)
+    for field, number in counts_in(fields):
+        if number > MAX_BLOCKS:
             raise ModelError(
-                f"the config.json of {name!r} has {field} = {number:,}; models with more than {BLOCKS_AT_MOST:,} are "
+                f"the config.json of {name!r} has {field} = {number:,}; models with more than {MAX_BLOCKS:,} are "
                 "refused. Is the file damaged?"
             )
 
 
-def counts_in(told: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+def counts_in(fields: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
     """All numbers of blocks or experts, including those of nested configs."""
-    for field, value in told.items():
+    for field, value in fields.items():
         if isinstance(value, Mapping):
             yield from counts_in(value)
-        elif isinstance(value, int) and COUNTS.fullmatch(field):
+        elif isinstance(value, int) and COUNT_FIELD.fullmatch(field):
             yield field, value

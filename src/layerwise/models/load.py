@@ -10,35 +10,35 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 
-from layerwise.core.checks import PoolingWord
+from layerwise.core.checks import PoolingChoice
 from layerwise.core.errors import InputError, MissingExtra, ModelError
-from layerwise.core.hashes import Known
+from layerwise.core.hashes import KnownHashes
 from layerwise.core.preprocessors import is_tokenizer
 from layerwise.core.quiet import quiet_libraries
-from layerwise.models.adapters import with_adapter
-from layerwise.models.anatomy import find_anatomy
-from layerwise.models.explain import explained, require_text_class, require_tokenizer_files, require_words
-from layerwise.models.families.configs import positions_of
-from layerwise.models.fingerprint import weights_in_files
+from layerwise.models.adapters import load_with_adapter
+from layerwise.models.anatomy import find_structure
+from layerwise.models.explain import explain_load_error, require_text_class, require_tokenizer_files, require_vocabulary
+from layerwise.models.families.configs import max_positions
+from layerwise.models.fingerprint import weight_files_hash
 from layerwise.models.limits import require_buildable
 from layerwise.models.location import located
 from layerwise.models.network import Network
-from layerwise.models.shipped import Head, Shipped, head_of, load_head, plain_pooling, read_shipped
+from layerwise.models.shipped import Head, Shipped, default_pooling, head_from_model, load_head, read_shipped
 from layerwise.options.model import ModelSpec as ModelSpec
 from layerwise.runs.identity import ModelRef
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
-LONGEST_DEFAULT = 512  # of a scan, so that metrics compare equal lengths
+DEFAULT_MAX_LENGTH = 512  # of a scan, so that metrics compare equal lengths
 NO_LIMIT = 1_000_000  # tokens, if neither tokenizer nor positions set a limit
 
 
 @quiet_libraries()
-def load_network(spec: ModelSpec, known: Known | None = None) -> Network:
+def load_network(spec: ModelSpec, known_hashes: KnownHashes | None = None) -> Network:
     """Loads a model in evaluation mode on its device, with its tokenizer and shipped modules.
 
     Args:
         spec: name, type, device and adapter of the model.
-        known: hashes of its files that another process computed, so that the files are not read again for them.
+        known_hashes: hashes of its files that another process computed, so that the files are not read again for them.
 
     Raises:
         ModelError: there is no such model, or it cannot be read layer by layer.
@@ -47,10 +47,10 @@ def load_network(spec: ModelSpec, known: Known | None = None) -> Network:
     """
     require_loadable_spec(spec)
     with located(spec.name, spec.revision):
-        return load_located(spec, known)
+        return load_located(spec, known_hashes)
 
 
-def load_located(spec: ModelSpec, known: Known | None) -> Network:
+def load_located(spec: ModelSpec, known: KnownHashes | None) -> Network:
     """The model of a spec whose files are known to be there."""
     from transformers import AutoModel
 
@@ -71,7 +71,7 @@ def load_located(spec: ModelSpec, known: Known | None) -> Network:
             torch.nn.init.zeros_(weight)
         return module  # type: ignore[no-any-return]
 
-    module = with_adapter(load, spec.adapter) if spec.adapter else load(AutoModel)
+    module = load_with_adapter(load, spec.adapter) if spec.adapter else load(AutoModel)
     if not spec.device_map:
         try:
             module = module.to(pick_device(spec.device))
@@ -79,11 +79,11 @@ def load_located(spec: ModelSpec, known: Known | None) -> Network:
             raise InputError(f"cannot use device {spec.device!r}: {error}") from None
     head = load_head(shipped, spec.name, spec.revision, tokenizer) if shipped else None
     if head is not None:
-        head.unlike = "its adapter" if spec.adapter else "" if spec.dtype == "float32" else f"dtype {spec.dtype}"
-    files = weights_in_files(spec.name, spec.revision, shipped, spec.adapter, known) or ""
-    network = as_network(module.eval(), tokenizer, spec.name, spec.part, revision_of(module, spec), head, files)
+        head.difference = "its adapter" if spec.adapter else "" if spec.dtype == "float32" else f"dtype {spec.dtype}"
+    files = weight_files_hash(spec.name, spec.revision, shipped, spec.adapter, known) or ""
+    network = build_network(module.eval(), tokenizer, spec.name, spec.part, loaded_revision(module, spec), head, files)
     network.adapter = spec.adapter or ""
-    read = weights_read(network) if missing else set()
+    read = used_weights(network) if missing else set()
     if lacking := [name for name, weight in missing.items() if id(weight) in read]:
         raise ModelError(
             f"{spec.name!r} is missing {len(lacking)} weights of its layers, such as {lacking[0]}: they are not in its "
@@ -102,7 +102,7 @@ def identity_from_files(spec: ModelSpec) -> ModelRef | None:
 
     require_loadable_spec(spec)
     shipped = read_shipped(spec.name, spec.revision)
-    files = weights_in_files(spec.name, spec.revision, shipped, spec.adapter)
+    files = weight_files_hash(spec.name, spec.revision, shipped, spec.adapter)
     if files is None or spec.adapter:
         return None
     subfolder = shipped.transformer if shipped else ""
@@ -111,7 +111,7 @@ def identity_from_files(spec: ModelSpec) -> ModelRef | None:
     with torch.device("meta"):
         module = build(config, trust_remote_code=spec.trust_remote_code).to(DTYPES[spec.dtype])
     head = load_head(shipped, spec.name, spec.revision, tokenizer) if shipped else None
-    network = as_network(module.eval(), tokenizer, spec.name, spec.part, revision_of(module, spec), head, files)
+    network = build_network(module.eval(), tokenizer, spec.name, spec.part, loaded_revision(module, spec), head, files)
     return network.identity()
 
 
@@ -126,19 +126,19 @@ def require_loadable_spec(spec: ModelSpec) -> None:
         )
 
 
-def weights_read(network: Network) -> set[int]:
+def used_weights(network: Network) -> set[int]:
     """The ids of all weights that affect hidden states.
 
     These are all weights of the module that contains the blocks, and all before it. If that is the model itself,
     poolers and the like come after the blocks, and only the final norm among them is used.
     """
-    inside = network.anatomy.path.rpartition(".")[0]
-    norm = network.anatomy.final_norm
-    owners = [network.module.get_submodule(inside)] if inside else [*network.anatomy.blocks]
-    held = {id(weight) for owner in owners for weight in owner.parameters()}
+    parent_path = network.structure.path.rpartition(".")[0]
+    norm = network.structure.final_norm
+    owners = [network.module.get_submodule(parent_path)] if parent_path else [*network.structure.blocks]
+    block_weights = {id(weight) for owner in owners for weight in owner.parameters()}
     order = [id(weight) for weight in network.module.parameters()]
-    end = max(at for at, weight in enumerate(order) if weight in held)
-    return {*order[: end + 1], *(id(weight) for weight in (norm.parameters() if norm is not None else ()))}
+    last_index = max(index for index, weight in enumerate(order) if weight in block_weights)
+    return {*order[: last_index + 1], *(id(weight) for weight in (norm.parameters() if norm is not None else ()))}
 
 
 def load_tokenizer(spec: ModelSpec) -> Any:
@@ -154,7 +154,7 @@ def read_tokenizer(spec: ModelSpec, subfolder: str = "") -> Any:
 
     require_tokenizer_files(spec.name, subfolder)
     tokenizer = from_pretrained(AutoTokenizer, spec, subfolder)
-    require_words(tokenizer, spec.name)
+    require_vocabulary(tokenizer, spec.name)
     return tokenizer
 
 
@@ -169,53 +169,64 @@ def load_config(spec: ModelSpec, subfolder: str = "") -> Any:
     return config
 
 
-def from_pretrained(auto: Any, spec: ModelSpec, subfolder: str = "", **options: Any) -> Any:
+def from_pretrained(auto_class: Any, spec: ModelSpec, subfolder: str = "", **options: Any) -> Any:
     """Calls transformers' from_pretrained and explains its errors."""
     if subfolder:
         options["subfolder"] = subfolder
     try:
         with quiet_libraries():
-            return auto.from_pretrained(
+            return auto_class.from_pretrained(
                 spec.name, revision=spec.revision or "main", trust_remote_code=spec.trust_remote_code, **options
             )
     except (OSError, ValueError, ImportError, SafetensorError) as error:
-        raise explained(spec.name, spec.revision, subfolder, error) from error
+        raise explain_load_error(spec.name, spec.revision, subfolder, error) from error
 
 
-def pick_device(word: str) -> torch.device:
+def pick_device(device: str) -> torch.device:
     """`auto` is the machine's accelerator, or the CPU if there is none."""
-    if word != "auto":
-        return torch.device(word)
+    if device != "auto":
+        return torch.device(device)
     accelerator = torch.accelerator.current_accelerator()
     return accelerator if accelerator is not None and torch.accelerator.is_available() else torch.device("cpu")
 
 
-def revision_of(module: nn.Module, spec: ModelSpec) -> str:
+def loaded_revision(module: nn.Module, spec: ModelSpec) -> str:
     """The loaded commit if the hub reports it, otherwise the requested revision."""
     return str(getattr(getattr(module, "config", None), "_commit_hash", None) or spec.revision or "main")
 
 
-def as_network(
+def build_network(
     module: nn.Module,
     preprocessor: Any,
     name: str,
     part: str | None = None,
     revision: str = "main",
     head: Head | None = None,
-    files: str = "",
+    files_hash: str = "",
 ) -> Network:
     """Builds a Network from a model object and its preprocessor, without a language model head."""
     module = backbone(module, part)
     if is_tokenizer(preprocessor):
         require_text_class(type(module), name)
-    anatomy, longest = find_anatomy(module, module.config), longest_input(preprocessor, module.config)
+    structure, max_length = find_structure(module, module.config), max_input_length(preprocessor, module.config)
     if is_tokenizer(preprocessor):
-        preprocessor = ready_to_pad(preprocessor)
-    usual = usual_length(head.shipped if head else None, longest)
-    return Network(name, revision, module, preprocessor, anatomy, longest, usual, head, part=part or "", files=files)
+        preprocessor = with_right_padding(preprocessor)
+    default = default_length(head.shipped if head else None, max_length)
+    return Network(
+        name,
+        revision,
+        module,
+        preprocessor,
+        structure,
+        max_length,
+        default,
+        head,
+        part=part or "",
+        files_hash=files_hash,
+    )
 
 
-def ready_to_pad(tokenizer: Any) -> Any:
+def with_right_padding(tokenizer: Any) -> Any:
     """A copy of the tokenizer that pads on the right; the original is unchanged."""
     tokenizer = copy.deepcopy(tokenizer)
     if tokenizer.pad_token is None:  # padding is masked, so any token works
@@ -224,9 +235,9 @@ def ready_to_pad(tokenizer: Any) -> Any:
     return tokenizer
 
 
-def usual_length(shipped: Shipped | None, longest: int) -> int:
+def default_length(shipped: Shipped | None, max_length: int) -> int:
     """The default maximum length in tokens: the model's shipped setting, or its limit."""
-    return min(shipped.max_length or longest, longest) if shipped else longest
+    return min(shipped.max_length or max_length, max_length) if shipped else max_length
 
 
 def backbone(module: Any, part: str | None) -> Any:
@@ -236,20 +247,20 @@ def backbone(module: Any, part: str | None) -> Any:
     base = getattr(module, "base_model", module)
     if part is None:
         return base
-    if not isinstance(chosen := getattr(base, part, None), nn.Module):
+    if not isinstance(submodule := getattr(base, part, None), nn.Module):
         parts = ", ".join(name for name, _ in base.named_children())
         raise InputError(f"this model has no part {part!r}; it has {parts}")
-    return chosen
+    return submodule
 
 
-def longest_input(preprocessor: Any, config: Any) -> int:
+def max_input_length(preprocessor: Any, config: Any) -> int:
     """The maximum input length in tokens that both preprocessor and positions allow."""
-    positions = positions_of(config)
-    own = getattr(preprocessor, "model_max_length", NO_LIMIT)
-    return int(min(own, NO_LIMIT if positions is None else positions, NO_LIMIT))
+    positions = max_positions(config)
+    tokenizer_limit = getattr(preprocessor, "model_max_length", NO_LIMIT)
+    return int(min(tokenizer_limit, NO_LIMIT if positions is None else positions, NO_LIMIT))
 
 
-def adopt(model: Any, part: str | None = None) -> Network:
+def network_from_object(model: Any, part: str | None = None) -> Network:
     """Builds a Network from (module, tokenizer or processor), a SentenceTransformer, or a transformers model."""
     from transformers import AutoTokenizer
 
@@ -262,7 +273,7 @@ def adopt(model: Any, part: str | None = None) -> Network:
         # A SentenceTransformer: its first module wraps the transformers model.
         first = next(iter(model.children()))
         module, preprocessor = getattr(first, "auto_model", first), model.tokenizer
-        head = head_of(model, preprocessor)
+        head = head_from_model(model, preprocessor)
     elif isinstance(model, nn.Module) and (name := getattr(model, "name_or_path", "")):
         module, preprocessor = model, AutoTokenizer.from_pretrained(name)
     else:
@@ -272,17 +283,17 @@ def adopt(model: Any, part: str | None = None) -> Network:
         )
     name = getattr(module, "name_or_path", "") or type(module).__name__
     if is_tokenizer(preprocessor):
-        require_words(preprocessor, name)
+        require_vocabulary(preprocessor, name)
     elif not callable(getattr(preprocessor, "identity", None)):
         raise InputError(
             f"cannot make inputs for {name} with a {type(preprocessor).__name__}: pass a tokenizer with the module, "
             "or your own processor with an identity() method that returns a string identifying its settings"
         )
-    return as_network(module, preprocessor, name, part, head=head)
+    return build_network(module, preprocessor, name, part, head=head)
 
 
 @dataclass(frozen=True)
-class Outline:
+class ModelInfo:
     """What is known about a model before its weights are read; enough for planning."""
 
     depth: int
@@ -290,13 +301,13 @@ class Outline:
     parameters: int
     has_norm: bool
     max_length: int
-    usual_length: int
+    default_length: int
     preprocessor: Any
     shipped: Shipped | None = None
-    plain_pooling: PoolingWord = "mean"  # the pooling to use if the model ships none
+    plain_pooling: PoolingChoice = "mean"  # the pooling to use if the model ships none
 
 
-def outline_of(spec: ModelSpec) -> Outline:
+def read_model_info(spec: ModelSpec) -> ModelInfo:
     """Uses config and tokenizer only: the model is built on the meta device, without memory."""
     from transformers import AutoModel
 
@@ -309,14 +320,16 @@ def outline_of(spec: ModelSpec) -> Outline:
     with torch.device("meta"):
         module = backbone(build(config, trust_remote_code=spec.trust_remote_code), spec.part)
     require_text_class(type(module), spec.name)
-    return outline_of_module(module, tokenizer, shipped)
+    return module_info(module, tokenizer, shipped)
 
 
-def outline_of_module(module: Any, preprocessor: Any, shipped: Shipped | None = None) -> Outline:
-    anatomy = find_anatomy(module, module.config)
+def module_info(module: Any, preprocessor: Any, shipped: Shipped | None = None) -> ModelInfo:
+    structure = find_structure(module, module.config)
     parameters = sum(p.numel() for p in module.parameters())
-    longest = longest_input(preprocessor, module.config)
-    usual = usual_length(shipped, longest)
-    has_norm = anatomy.final_norm is not None
-    pooling = plain_pooling(module.config)
-    return Outline(anatomy.depth, anatomy.width, parameters, has_norm, longest, usual, preprocessor, shipped, pooling)
+    max_length = max_input_length(preprocessor, module.config)
+    default = default_length(shipped, max_length)
+    has_norm = structure.final_norm is not None
+    pooling = default_pooling(module.config)
+    return ModelInfo(
+        structure.depth, structure.width, parameters, has_norm, max_length, default, preprocessor, shipped, pooling
+    )

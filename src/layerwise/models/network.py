@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from layerwise.core.checks import PoolingWord
+from layerwise.core.checks import PoolingChoice
 from layerwise.core.preprocessors import require_tokenizer
-from layerwise.models.anatomy import Anatomy
+from layerwise.models.anatomy import ModelStructure
 from layerwise.models.families.family import Family
-from layerwise.models.fingerprint import code_words, config_words, hash_of, preprocessor_words, weights_in_memory
-from layerwise.models.shipped import Head, Shipped, plain_pooling
+from layerwise.models.fingerprint import code_text, config_text, hash_lines, preprocessor_text, weights_hash
+from layerwise.models.shipped import Head, Shipped, default_pooling
 from layerwise.runs.identity import ModelRef
 
 
@@ -23,7 +23,7 @@ class Network:
     """The view of a model that the rest of layerwise uses. Its tokenizer is a copy; the user's is unchanged.
 
     `preprocessor` makes its inputs: a tokenizer, or a processor passed by the user. `max_length` is the maximum input
-    length in tokens; `usual_length` is the length at which the shipped model truncates texts; `head` holds the
+    length in tokens; `default_length` is the length at which the shipped model truncates texts; `head` holds the
     modules that an embedding model ships after its last layer, or None.
     """
 
@@ -31,19 +31,19 @@ class Network:
     revision: str
     module: nn.Module
     preprocessor: Any
-    anatomy: Anatomy
+    structure: ModelStructure
     max_length: int
-    usual_length: int = 512
+    default_length: int = 512
     head: Head | None = None
     adapter: str = ""
     part: str = ""
-    files: str = ""  # hash of the weight files; used while the weights are unchanged
-    _loaded: Any = field(default=None, repr=False, compare=False)  # versions of the weights at load time
+    files_hash: str = ""  # hash of the weight files; used while the weights are unchanged
+    _loaded_versions: Any = field(default=None, repr=False, compare=False)  # versions of the weights at load time
     # versions when hashed, and the hash
-    _hashed: tuple[Any, str] | None = field(default=None, repr=False, compare=False)
+    _cached_hash: tuple[Any, str] | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        self._loaded = self._versions() if self.files else None
+        self._loaded_versions = self._versions() if self.files_hash else None
 
     def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
         """The weights of the module."""
@@ -51,30 +51,30 @@ class Network:
 
     @property
     def depth(self) -> int:
-        return self.anatomy.depth
+        return self.structure.depth
 
     @property
     def width(self) -> int:
-        return self.anatomy.width
+        return self.structure.width
 
     @property
     def family(self) -> Family:
         """The family of its architecture."""
-        return self.anatomy.family
+        return self.structure.family
 
     @property
     def has_norm(self) -> bool:
         """True if a norm follows the last block."""
-        return self.anatomy.final_norm is not None
+        return self.structure.final_norm is not None
 
     @property
     def shipped(self) -> Shipped | None:
         return self.head.shipped if self.head else None
 
     @property
-    def plain_pooling(self) -> PoolingWord:
+    def plain_pooling(self) -> PoolingChoice:
         """The pooling to use if the model ships none."""
-        return plain_pooling(self.module.config)
+        return default_pooling(self.module.config)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -93,10 +93,10 @@ class Network:
 
     def forward(self, inputs: Mapping[str, Tensor]) -> None:
         """Runs the model on named inputs, (B, ...) each, so that taps can read it; without a key-value cache."""
-        spare = {"use_cache": False} if "use_cache" in signature(self.module.forward).parameters else {}
-        given = {name: x.to(self.dtype) if x.is_floating_point() else x for name, x in inputs.items()}
-        with evaluating(self.module):
-            self.module(**given, **spare)
+        extra_arguments = {"use_cache": False} if "use_cache" in signature(self.module.forward).parameters else {}
+        arguments = {name: x.to(self.dtype) if x.is_floating_point() else x for name, x in inputs.items()}
+        with evaluation_mode(self.module):
+            self.module(**arguments, **extra_arguments)
 
     def identity(self) -> ModelRef:
         """The identity stored in rows and records; equal identities mean equal numbers."""
@@ -118,34 +118,34 @@ class Network:
 
         If the weights changed after loading, they are hashed in memory.
         """
-        if self.files and self._versions() == self._loaded:
-            return f"files-{hash_of([self.files, *self._words(), str(self.dtype), self.part])}"
+        if self.files_hash and self._versions() == self._loaded_versions:
+            return f"files-{hash_lines([self.files_hash, *self._identity_lines(), str(self.dtype), self.part])}"
         return self.fingerprint_in_memory()
 
     def fingerprint_in_memory(self) -> str:
         """The same from the weights in memory, wherever they came from."""
         versions = self._versions()
-        if self._hashed is None or self._hashed[0] != versions:
-            self._hashed = versions, weights_in_memory(self._weights())
-        return f"memory-{hash_of([self._hashed[1], *self._words()])}"
+        if self._cached_hash is None or self._cached_hash[0] != versions:
+            self._cached_hash = versions, weights_hash(self._weights())
+        return f"memory-{hash_lines([self._cached_hash[1], *self._identity_lines()])}"
 
     def _weights(self) -> dict[str, Tensor]:
         """All weights and buffers, including non-persistent ones and those of the shipped modules."""
-        own = dict(self.module.state_dict()) | dict(self.module.named_buffers())
-        return own | (self.head.weights() if self.head is not None else {})
+        weights = dict(self.module.state_dict()) | dict(self.module.named_buffers())
+        return weights | (self.head.weights() if self.head is not None else {})
 
     def _versions(self) -> list[Any]:
         """A list that changes when a weight is modified in place or replaced."""
         return [(name, w.data_ptr(), 0 if w.is_inference() else w._version) for name, w in self._weights().items()]
 
-    def _words(self) -> list[str]:
+    def _identity_lines(self) -> list[str]:
         shipped = [repr(self.head.shipped.identity), *self.head.settings()] if self.head is not None else []
-        own = [config_words(self.module.config), preprocessor_words(self.preprocessor), code_words(self.module)]
-        return [*own, *shipped]
+        lines = [config_text(self.module.config), preprocessor_text(self.preprocessor), code_text(self.module)]
+        return [*lines, *shipped]
 
 
 @contextmanager
-def evaluating(module: nn.Module) -> Iterator[None]:
+def evaluation_mode(module: nn.Module) -> Iterator[None]:
     """Switches off training mode (dropout) inside the context, and restores it for every submodule afterwards."""
     training = [part for part in module.modules() if part.training]
     for part in training:

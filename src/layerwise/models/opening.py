@@ -3,17 +3,17 @@
 from pathlib import Path
 from typing import Any, cast
 
-from layerwise.core.checks import require_length
+from layerwise.core.checks import require_max_length
 from layerwise.core.errors import InputError
 from layerwise.core.progress import announce, is_announcing
 from layerwise.models.fingerprint import parameters_in, weight_files
 from layerwise.models.load import (
+    ModelInfo,
     ModelSpec,
-    Outline,
-    adopt,
     load_network,
-    outline_of,
-    outline_of_module,
+    module_info,
+    network_from_object,
+    read_model_info,
     require_loadable_spec,
 )
 from layerwise.models.network import Network
@@ -22,24 +22,24 @@ from layerwise.options.model import Dtype
 from layerwise.runs.identity import ModelRef
 
 
-def outline_and_dtype(model: Any) -> tuple[Outline, str]:
+def model_info_and_dtype(model: Any) -> tuple[ModelInfo, str]:
     if isinstance(model, str | Path | ModelSpec):
-        spec = as_spec(model)
-        return outline_of(spec), spec.dtype
-    network = adopt(model)
-    outline = outline_of_module(network.module, network.preprocessor, network.shipped)
-    return outline, str(network.dtype).removeprefix("torch.")
+        spec = to_model_spec(model)
+        return read_model_info(spec), spec.dtype
+    network = network_from_object(model)
+    info = module_info(network.module, network.preprocessor, network.shipped)
+    return info, str(network.dtype).removeprefix("torch.")
 
 
-def as_spec(model: str | Path | ModelSpec) -> ModelSpec:
+def to_model_spec(model: str | Path | ModelSpec) -> ModelSpec:
     return model if isinstance(model, ModelSpec) else ModelSpec(str(model))
 
 
 def open_network(model: Any) -> Network:
     """Loads a name, folder or spec; wraps an object."""
     if not isinstance(model, str | Path | ModelSpec):
-        return adopt(model)
-    announce_loading(spec := as_spec(model))
+        return network_from_object(model)
+    announce_loading(spec := to_model_spec(model))
     return load_network(spec)
 
 
@@ -66,17 +66,17 @@ def in_words(count: int) -> str:
     return str(count)
 
 
-def network_of_run(recorded: ModelRef, model: Any = None) -> Network:
+def load_recorded_model(recorded: ModelRef, model: Any = None) -> Network:
     """Loads the model of a run with the same settings; raises if it is no longer the same model.
 
     Pass `model` if the recorded name can no longer be loaded. A record never enables remote code.
     """
-    network = open_network(spec_of(recorded) if model is None else model)
+    network = open_network(spec_from_record(recorded) if model is None else model)
     require_same_model(network, recorded)
     return network
 
 
-def spec_of(recorded: ModelRef) -> ModelSpec:
+def spec_from_record(recorded: ModelRef) -> ModelSpec:
     """The spec that loads the recorded model again."""
     return ModelSpec(
         recorded.name,
@@ -87,7 +87,7 @@ def spec_of(recorded: ModelRef) -> ModelSpec:
     )
 
 
-def same_model(network: Network, recorded: ModelRef) -> bool:
+def is_recorded_model(network: Network, recorded: ModelRef) -> bool:
     """True if the network is the recorded model, by fingerprint.
 
     A model loaded from files can be compared with the record of an object, since its weights are in memory. An object
@@ -99,9 +99,9 @@ def same_model(network: Network, recorded: ModelRef) -> bool:
 
 
 def require_same_model(network: Network, recorded: ModelRef) -> None:
-    if same_model(network, recorded):
+    if is_recorded_model(network, recorded):
         return
-    if not network.files and recorded.fingerprint.startswith("files-"):
+    if not network.files_hash and recorded.fingerprint.startswith("files-"):
         raise InputError(
             f"this run was made with the files of {recorded.name}, but an object in memory cannot be compared with "
             "files: pass the model's folder or hub id"
@@ -112,8 +112,8 @@ def require_same_model(network: Network, recorded: ModelRef) -> None:
     )
 
 
-def longest(asked: int | None, model: Network | Outline, at_most: int | None = None) -> int:
-    """The maximum input length in tokens: the requested one, or the model's default, limited by `at_most`."""
-    if asked is not None and require_length("max_length", asked) > model.max_length:
-        raise InputError(f"max_length {asked} is more than this model supports; use at most {model.max_length}")
-    return asked if asked is not None else min(model.usual_length, at_most or model.usual_length)
+def resolve_max_length(max_length: int | None, model: Network | ModelInfo, default_limit: int | None = None) -> int:
+    """The maximum input length in tokens: the requested one, or the model's default, limited by `default_limit`."""
+    if max_length is not None and require_max_length("max_length", max_length) > model.max_length:
+        raise InputError(f"max_length {max_length} is more than this model supports; use at most {model.max_length}")
+    return max_length if max_length is not None else min(model.default_length, default_limit or model.default_length)

@@ -15,12 +15,12 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from layerwise.core.checks import PoolingWord
+from layerwise.core.checks import PoolingChoice
 from layerwise.core.errors import InputError, MissingExtra, ModelError
 from layerwise.core.quiet import quiet_libraries
 
 # sentence-transformers' names for poolings, and ours.
-POOLING_WORDS: dict[str, PoolingWord] = {"mean": "mean", "max": "max", "cls": "first", "lasttoken": "last"}
+POOLING_NAMES: dict[str, PoolingChoice] = {"mean": "mean", "max": "max", "cls": "first", "lasttoken": "last"}
 OLD_POOLING_KEYS = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -30,8 +30,8 @@ OLD_POOLING_KEYS = {
     "pooling_mode_lasttoken": "lasttoken",
 }
 # Modules that need only token vectors, so they can run after our own forward pass.
-FOLLOWERS = ("Pooling", "Dense", "Normalize", "LayerNorm", "Dropout", "WordWeights")
-WEIGHTLESS = ("Pooling", "Normalize", "Dropout", "WordWeights")
+SUPPORTED_MODULES = ("Pooling", "Dense", "Normalize", "LayerNorm", "Dropout", "WordWeights")
+MODULES_WITHOUT_WEIGHTS = ("Pooling", "Normalize", "Dropout", "WordWeights")
 CONFIG_FILES = (  # names of sentence-transformers' settings file in past versions
     "sentence_bert_config.json", "sentence_roberta_config.json", "sentence_distilbert_config.json",
     "sentence_camembert_config.json", "sentence_albert_config.json", "sentence_xlm-roberta_config.json",
@@ -60,45 +60,51 @@ class Shipped:
     max_length: int | None
     prompts: Mapping[str, str] = field(default_factory=dict, compare=False)  # all named prompts
     default_prompt: str | None = None  # name of the default prompt
-    own_pass: str = ""  # why our forward pass cannot be used; the model then encodes texts itself
+    own_encode_reason: str = ""  # why our forward pass cannot be used; the model then encodes texts itself
 
     @property
     def identity(self) -> tuple[Any, ...]:
         """What affects its vectors besides weights, tokenizer and length; the same for a folder and an object."""
-        return tuple(m.kind for m in self.modules), self.pooling, self.include_prompt, self.prompt, self.own_pass
+        return (
+            tuple(m.kind for m in self.modules),
+            self.pooling,
+            self.include_prompt,
+            self.prompt,
+            self.own_encode_reason,
+        )
 
     @property
-    def pooling_word(self) -> PoolingWord | None:
+    def pooling_choice(self) -> PoolingChoice | None:
         """Our name for its pooling; None if we have none, or if it excludes the prompt's tokens."""
         if len(self.pooling) != 1 or (self.prompt and not self.include_prompt):
             return None
-        return POOLING_WORDS.get(self.pooling[0])
+        return POOLING_NAMES.get(self.pooling[0])
 
-    def require_pooling_word(self) -> PoolingWord:
-        if (word := self.pooling_word) is None:
-            how = " and ".join(self.pooling) or "something other than a Pooling module"
-            left_out = " without the prompt's tokens" if self.prompt and not self.include_prompt else ""
+    def require_pooling_choice(self) -> PoolingChoice:
+        if (pooling := self.pooling_choice) is None:
+            method = " and ".join(self.pooling) or "something other than a Pooling module"
+            exception = " without the prompt's tokens" if self.prompt and not self.include_prompt else ""
             raise InputError(
-                f"this model pools by {how}{left_out}, which cannot be applied to one layer; choose how layers are "
+                f"this model pools by {method}{exception}, which cannot be applied to one layer; choose how layers are "
                 "pooled with pooling= (--pooling mean), or use `last` (the model as shipped)"
             )
-        return word
+        return pooling
 
 
-def plain_pooling(config: Any) -> PoolingWord:
+def default_pooling(config: Any) -> PoolingChoice:
     """The pooling that sentence-transformers 6 uses if a model ships none: the last token for a causal language
     model."""
-    named = (getattr(config, "architectures", None) or [""])[0]
-    return "last" if named.endswith("ForCausalLM") and getattr(config, "is_causal", True) else "mean"
+    architecture = (getattr(config, "architectures", None) or [""])[0]
+    return "last" if architecture.endswith("ForCausalLM") and getattr(config, "is_causal", True) else "mean"
 
 
 def read_shipped(name: str, revision: str | None = None) -> Shipped | None:
     """What a folder or hub id ships besides the transformer; None without a modules.json."""
-    listed = read_json(name, revision, "modules.json")
-    if listed is None:
+    entries = read_json(name, revision, "modules.json")
+    if entries is None:
         return None
     try:
-        ordered = sorted(listed, key=lambda module: module["idx"])
+        ordered = sorted(entries, key=lambda module: module["idx"])
         first, *rest = [
             ShippedModule(str(m["type"]).rpartition(".")[2], str(m["type"]), str(m["path"])) for m in ordered
         ]
@@ -110,22 +116,22 @@ def read_shipped(name: str, revision: str | None = None) -> Shipped | None:
     if first.kind != "Transformer":
         raise ModelError(f"the first module of {name!r} is {first.kind}, not a transformer: it has no layers to read")
     configs = (read_json(name, revision, file, first.path) for file in CONFIG_FILES)
-    config: dict[str, Any] = next((found for found in configs if found), {})
-    whole = read_json(name, revision, "config_sentence_transformers.json") or {}
-    pooled = next((m for m in rest if m.kind == "Pooling"), None)
-    pooling = (read_json(name, revision, "config.json", pooled.path) or {}) if pooled else {}
-    prompts, named = whole.get("prompts") or {}, whole.get("default_prompt_name")
+    config: dict[str, Any] = next((candidate for candidate in configs if candidate), {})
+    model_config = read_json(name, revision, "config_sentence_transformers.json") or {}
+    pooling_module = next((m for m in rest if m.kind == "Pooling"), None)
+    pooling_config = (read_json(name, revision, "config.json", pooling_module.path) or {}) if pooling_module else {}
+    prompts, default_prompt = model_config.get("prompts") or {}, model_config.get("default_prompt_name")
     length = config.get("max_seq_length")
     return Shipped(
         first.path,
         tuple(rest),
-        pooling_modes(pooling) if pooled else (),
-        bool(pooling.get("include_prompt", True)),
-        str(prompts.get(named) or "") if named else "",
+        pooling_modes(pooling_config) if pooling_module else (),
+        bool(pooling_config.get("include_prompt", True)),
+        str(prompts.get(default_prompt) or "") if default_prompt else "",
         int(length) if isinstance(length, int) and length > 0 else None,
         prompts,
-        named,
-        reason_for_own_pass(rest, config),
+        default_prompt,
+        own_encode_reason(rest, config),
     )
 
 
@@ -134,13 +140,13 @@ def pooling_modes(config: dict[str, Any]) -> tuple[str, ...]:
     mode = config.get("pooling_mode")
     if mode is not None:
         return (mode,) if isinstance(mode, str) else tuple(mode)
-    return tuple(word for key, word in OLD_POOLING_KEYS.items() if config.get(key)) or ("mean",)
+    return tuple(pooling for key, pooling in OLD_POOLING_KEYS.items() if config.get(key)) or ("mean",)
 
 
-def reason_for_own_pass(modules: Sequence[ShippedModule], config: dict[str, Any]) -> str:
+def own_encode_reason(modules: Sequence[ShippedModule], config: dict[str, Any]) -> str:
     """Why vectors must come from the model's own `encode`; "" if our forward pass can be used."""
-    if unusual := [m.kind for m in modules if m.kind not in FOLLOWERS]:
-        return f"it has a {unusual[0]} module"
+    if unsupported := [m.kind for m in modules if m.kind not in SUPPORTED_MODULES]:
+        return f"it has a {unsupported[0]} module"
     if config.get("do_lower_case"):
         return "it lowercases texts"
     if config.get("transformer_task", "feature-extraction") != "feature-extraction":
@@ -156,27 +162,27 @@ def reason_for_own_pass(modules: Sequence[ShippedModule], config: dict[str, Any]
     )
 
 
-def file_of(name: str, revision: str | None, file: str, subfolder: str = "", *, download: bool = True) -> Path | None:
+def find_file(name: str, revision: str | None, file: str, subfolder: str = "", *, download: bool = True) -> Path | None:
     """The local path of a file in a folder or hub repository; None if it does not exist."""
     if Path(name).is_dir():
         path = Path(name) / subfolder / file
         return path if path.is_file() else None
     from transformers.utils.hub import cached_file
 
-    found = cached_file(
+    cached = cached_file(
         name, file, subfolder=subfolder, revision=revision or "main", local_files_only=not download,
         _raise_exceptions_for_missing_entries=False, _raise_exceptions_for_connection_errors=False,
         _raise_exceptions_for_gated_repo=False,
     )  # fmt: skip
-    return Path(found) if found else None
+    return Path(cached) if cached else None
 
 
 def read_json(name: str, revision: str | None, file: str, subfolder: str = "") -> Any:
     """A JSON file of a folder or hub repository; None if it does not exist."""
-    if (found := file_of(name, revision, file, subfolder)) is None:
+    if (path := find_file(name, revision, file, subfolder)) is None:
         return None
     try:
-        return json.loads(found.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ModelError(f"{file} of {name!r} cannot be read ({error})") from None
 
@@ -189,8 +195,8 @@ class Head:
     modules: tuple[nn.Module, ...] = ()
     prompt_length: int = 0  # number of prompt tokens, if pooling excludes them
     model: Any = None  # the full SentenceTransformer; loaded on first use
-    place: tuple[str, str | None] = field(default=("", None))  # its name and revision
-    unlike: str = ""  # how this network differs from the model on disk, which then cannot be used in its place
+    source: tuple[str, str | None] = field(default=("", None))  # its name and revision
+    difference: str = ""  # how this network differs from the model on disk, which then cannot be used in its place
 
     def __call__(self, states: Tensor, inputs: Mapping[str, Tensor]) -> Tensor:
         """states (B, T, D), the output of the transformer, and its inputs (B, T) -> (B, E)."""
@@ -214,59 +220,61 @@ class Head:
         """Encodes texts with the full model; the texts already include the prompt."""
         texts = [text for text in examples if isinstance(text, str)]
         assert len(texts) == len(examples), "only text models ship such a head"
-        model = self.whole()
+        model = self.sentence_transformer()
         prompt = self.shipped.prompt if all(text.startswith(self.shipped.prompt) for text in texts) else ""
-        before = model.max_seq_length
+        previous_length = model.max_seq_length
         model.max_seq_length = max_length
         try:
-            found: Tensor = model.encode(
+            vectors: Tensor = model.encode(
                 [text.removeprefix(prompt) for text in texts], prompt=prompt, convert_to_tensor=True,
                 show_progress_bar=False,
             )  # fmt: skip
         finally:
-            model.max_seq_length = before  # it may be the user's object
-        return found.float().cpu()
+            model.max_seq_length = previous_length  # it may be the user's object
+        return vectors.float().cpu()
 
-    def whole(self) -> Any:
+    def sentence_transformer(self) -> Any:
         """The full SentenceTransformer, loaded on first use."""
-        if self.unlike:
+        if self.difference:
             raise InputError(
-                f"this model must encode texts itself ({self.shipped.own_pass or 'for the comparison'}), but would do so "
-                f"without {self.unlike}; save the merged adapter to a folder, use float32, or choose a layer by number"
+                f"this model must encode texts itself ({self.shipped.own_encode_reason or 'for the comparison'}), but "
+                f"would do so without {self.difference}; save the merged adapter to a folder, use float32, or choose a "
+                "layer by number"
             )
         if self.model is None:
-            self.model = load_whole(*self.place)
+            self.model = load_sentence_transformer(*self.source)
         return self.model
 
 
 def load_head(shipped: Shipped, name: str, revision: str | None, tokenizer: Any) -> Head:
     """Loads the modules of a folder or hub id with the classes of sentence-transformers."""
-    head = Head(shipped, place=(name, revision))
-    if shipped.own_pass:
+    head = Head(shipped, source=(name, revision))
+    if shipped.own_encode_reason:
         return head
     head.modules = tuple(load_module(module, name, revision) for module in shipped.modules)
     if shipped.prompt and not shipped.include_prompt:
-        head.prompt_length = length_of_prompt(tokenizer, shipped.prompt)
+        head.prompt_length = prompt_token_count(tokenizer, shipped.prompt)
     return head
 
 
-def head_of(model: Any, tokenizer: Any) -> Head:
+def head_from_model(model: Any, tokenizer: Any) -> Head:
     """The head of a SentenceTransformer in memory."""
     first, *rest = model.children()
-    listed = tuple(ShippedModule(type(m).__name__, f"{type(m).__module__}.{type(m).__name__}", "") for m in rest)
-    pooled = next((m for m in rest if type(m).__name__ == "Pooling"), None)
-    modes: Any = getattr(pooled, "pooling_mode", ())
+    modules = tuple(ShippedModule(type(m).__name__, f"{type(m).__module__}.{type(m).__name__}", "") for m in rest)
+    pooling_module = next((m for m in rest if type(m).__name__ == "Pooling"), None)
+    modes: Any = getattr(pooling_module, "pooling_mode", ())
     config = first.get_config_dict() if hasattr(first, "get_config_dict") else {}
     prompt = (model.prompts or {}).get(model.default_prompt_name or "", "") or ""
     length = model.max_seq_length
     shipped = Shipped(
-        "", listed, (modes,) if isinstance(modes, str) else tuple(modes), bool(getattr(pooled, "include_prompt", True)),
-        prompt, int(length) if length else None, dict(model.prompts or {}), model.default_prompt_name,
-        reason_for_own_pass(listed, config),
+        "", modules, (modes,) if isinstance(modes, str) else tuple(modes),
+        bool(getattr(pooling_module, "include_prompt", True)), prompt, int(length) if length else None,
+        dict(model.prompts or {}), model.default_prompt_name,
+        own_encode_reason(modules, config),
     )  # fmt: skip
-    head = Head(shipped, () if shipped.own_pass else tuple(rest), model=model)
+    head = Head(shipped, () if shipped.own_encode_reason else tuple(rest), model=model)
     if prompt and not shipped.include_prompt:
-        head.prompt_length = length_of_prompt(tokenizer, prompt)
+        head.prompt_length = prompt_token_count(tokenizer, prompt)
     return head
 
 
@@ -274,7 +282,7 @@ def load_module(module: ShippedModule, name: str, revision: str | None) -> nn.Mo
     require_sentence_transformers()
     if not module.type.startswith("sentence_transformers."):
         raise ModelError(f"{name!r} contains custom code ({module.type}), which layerwise does not run")
-    if module.kind not in WEIGHTLESS and not has_safetensors(name, revision, module.path):
+    if module.kind not in MODULES_WITHOUT_WEIGHTS and not has_safetensors(name, revision, module.path):
         raise ModelError(f"{module.path} of {name!r} has no model.safetensors; convert its weights first")
     classes = import_module("sentence_transformers.sentence_transformer.modules")
     loaded: nn.Module = getattr(classes, module.kind).load(name, subfolder=module.path, revision=revision)
@@ -289,13 +297,13 @@ def has_safetensors(name: str, revision: str | None, path: str) -> bool:
     return bool(has_file(name, f"{path}/model.safetensors", revision=revision or "main"))
 
 
-def length_of_prompt(tokenizer: Any, prompt: str) -> int:
+def prompt_token_count(tokenizer: Any, prompt: str) -> int:
     """The number of prompt tokens as sentence-transformers counts them: without a trailing special token."""
     ids = list(tokenizer(prompt)["input_ids"])
     return len(ids) - (1 if ids and ids[-1] in tokenizer.all_special_ids else 0)
 
 
-def load_whole(name: str, revision: str | None = None, device: str = "cpu") -> Any:
+def load_sentence_transformer(name: str, revision: str | None = None, device: str = "cpu") -> Any:
     """Loads a SentenceTransformer from a folder or hub id, from safetensors only."""
     require_sentence_transformers()
     from sentence_transformers import SentenceTransformer

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from layerwise.core.errors import ModelError
-from layerwise.models.anatomy import Anatomy
+from layerwise.models.anatomy import ModelStructure
 
 OnLayer = Callable[[int, Tensor], None]
 
@@ -19,73 +19,73 @@ _LOCKS: WeakKeyDictionary[nn.Module, RLock] = WeakKeyDictionary()
 _LOCKS_LOCK = Lock()
 
 
-class _Enough(Exception):
+class _StopForward(Exception):
     """Raised by the deepest tap to skip the remaining layers."""
 
 
 @contextmanager
-def tapped(anatomy: Anatomy, layers: Collection[int], on_layer: OnLayer) -> Iterator[None]:
+def tapped(structure: ModelStructure, layers: Collection[int], on_layer: OnLayer) -> Iterator[None]:
     """Calls on_layer(k, hidden (B, T, D)) for each chosen layer while the model runs inside this context.
 
     Layer 0 is the input of block 1; layer k is the output of block k. The forward pass stops after the deepest layer.
     Hooks are always removed, even if the pass fails. A second thread that taps the same model waits for the first.
     """
-    wanted, deepest = set(layers), max(layers)
+    chosen, deepest = set(layers), max(layers)
     calls = 0  # number of block calls in this pass
 
-    def give(layer: int, hidden: Tensor) -> None:
-        if layer in wanted:
+    def deliver(layer: int, hidden: Tensor) -> None:
+        if layer in chosen:
             on_layer(layer, hidden)
         if layer == deepest:
-            raise _Enough
+            raise _StopForward
 
-    def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def pre_hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if calls == 0:
-            give(0, entering(args, kwargs))
+            deliver(0, hidden_from_arguments(args, kwargs))
 
-    def after(number: int) -> Callable[[nn.Module, Any, Any], None]:
+    def make_hook(number: int) -> Callable[[nn.Module, Any, Any], None]:
         def hook(module: nn.Module, args: Any, output: Any) -> None:
             nonlocal calls
             calls += 1
-            give(calls if anatomy.shared else number, leaving(output))
+            deliver(calls if structure.shares_blocks else number, hidden_from_output(output))
 
         return hook
 
-    with lock_of(anatomy.blocks[0]):
-        handles = [anatomy.blocks[0].register_forward_pre_hook(before, with_kwargs=True)]
-        handles += [block.register_forward_hook(after(k)) for k, block in enumerate(anatomy.blocks, start=1)]
+    with model_lock(structure.blocks[0]):
+        handles = [structure.blocks[0].register_forward_pre_hook(pre_hook, with_kwargs=True)]
+        handles += [block.register_forward_hook(make_hook(k)) for k, block in enumerate(structure.blocks, start=1)]
         try:
             yield
-        except _Enough:
+        except _StopForward:
             pass
         finally:
             for handle in handles:
                 handle.remove()
 
 
-def lock_of(module: nn.Module) -> RLock:
+def model_lock(module: nn.Module) -> RLock:
     with _LOCKS_LOCK:
         return _LOCKS.setdefault(module, RLock())
 
 
-def normed(anatomy: Anatomy, hidden: Tensor) -> Tensor:
+def apply_final_norm(structure: ModelStructure, hidden: Tensor) -> Tensor:
     """Applies the model's final norm to hidden states; raises if it has none."""
-    if anatomy.final_norm is None:
+    if structure.final_norm is None:
         raise ModelError("this model has no final norm, so its last layer is its output; use norm raw")
-    weight = next(anatomy.final_norm.parameters(), None)
-    out: Tensor = anatomy.final_norm(hidden if weight is None else hidden.to(weight.device))
+    weight = next(structure.final_norm.parameters(), None)
+    out: Tensor = structure.final_norm(hidden if weight is None else hidden.to(weight.device))
     return out
 
 
-def final_states(anatomy: Anatomy, hidden: Tensor) -> Tensor:
+def model_output(structure: ModelStructure, hidden: Tensor) -> Tensor:
     """The model's output from the last block's output: after the final norm, if there is one."""
-    return hidden if anatomy.final_norm is None else normed(anatomy, hidden)
+    return hidden if structure.final_norm is None else apply_final_norm(structure, hidden)
 
 
-def entering(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+def hidden_from_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
     """The hidden states among a block's arguments: by name, or the first float tensor."""
-    named = kwargs.get("hidden_states")
-    for value in (named, *args, *kwargs.values()):
+    hidden = kwargs.get("hidden_states")
+    for value in (hidden, *args, *kwargs.values()):
         if isinstance(value, Tensor) and torch.is_floating_point(value):
             return value
     raise ModelError(
@@ -94,7 +94,7 @@ def entering(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
     )
 
 
-def leaving(output: Any) -> Tensor:
+def hidden_from_output(output: Any) -> Tensor:
     """The hidden states in a block's output: the output itself or the first of a tuple."""
     hidden = output[0] if isinstance(output, tuple | list) else output
     if not isinstance(hidden, Tensor):

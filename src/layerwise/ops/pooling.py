@@ -3,11 +3,11 @@
 import torch
 from torch import Tensor
 
-from layerwise.core.checks import POOLINGS, PoolingWord, require_word
-from layerwise.ops.precision import widen
+from layerwise.core.checks import POOLINGS, PoolingChoice, require_choice
+from layerwise.ops.precision import at_least_float32
 
 
-def pool(hidden: Tensor, mask: Tensor, pooling: PoolingWord = "mean") -> Tensor:
+def pool(hidden: Tensor, mask: Tensor, pooling: PoolingChoice = "mean") -> Tensor:
     """One vector per prompt, from the tokens that count.
 
     Args:
@@ -23,20 +23,20 @@ def pool(hidden: Tensor, mask: Tensor, pooling: PoolingWord = "mean") -> Tensor:
         >>> layerwise.functional.pool(torch.tensor([[[1.0], [3.0], [9.0]]]), torch.tensor([[1, 1, 0]])).item()
         2.0
     """
-    require_word("pooling", pooling, POOLINGS)
-    hidden, mask = widen(hidden), mask.bool()
-    some = mask.any(dim=-1, keepdim=True)  # (..., 1)
+    require_choice("pooling", pooling, POOLINGS)
+    hidden, mask = at_least_float32(hidden), mask.bool()
+    any_counted = mask.any(dim=-1, keepdim=True)  # (..., 1)
     if pooling == "mean":
         row = torch.where(mask[..., None], hidden, 0.0).sum(dim=-2) / mask.sum(dim=-1, keepdim=True)
     elif pooling == "max":
         row = torch.where(mask[..., None], hidden, -torch.inf).amax(dim=-2)
     else:
-        at = mask.long().argmax(dim=-1) if pooling == "first" else last_true(mask)  # (...)
-        row = torch.take_along_dim(hidden, at[..., None, None], dim=-2).squeeze(-2)
-    return torch.where(some, row, torch.nan)
+        index = mask.long().argmax(dim=-1) if pooling == "first" else last_true(mask)  # (...)
+        row = torch.take_along_dim(hidden, index[..., None, None], dim=-2).squeeze(-2)
+    return torch.where(any_counted, row, torch.nan)
 
 
 def last_true(mask: Tensor) -> Tensor:
     """Index of the last True on the last axis.  (..., T) -> (...)"""
-    places = torch.arange(mask.shape[-1], device=mask.device)
-    return (places * mask).argmax(dim=-1)
+    positions = torch.arange(mask.shape[-1], device=mask.device)
+    return (positions * mask).argmax(dim=-1)

@@ -6,21 +6,21 @@ from torch import Tensor
 from layerwise.core.errors import InputError, NotFiniteError
 
 
-def widen(x: Tensor) -> Tensor:
+def at_least_float32(x: Tensor) -> Tensor:
     """Converts to at least float32: a Gram matrix in bfloat16 changes entropies by up to 40 %."""
     if not x.is_floating_point():
         raise InputError(f"expected a tensor of floats, got {x.dtype}; convert it with .float() first")
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
-def double(x: Tensor) -> Tensor:
+def to_float64(x: Tensor) -> Tensor:
     """Converts to float64, on the CPU if the device has no float64 (Apple's MPS)."""
     if x.device.type == "mps":
         x = x.cpu()
     return x.double()
 
 
-def hide_padding(rows: Tensor, mask: Tensor) -> Tensor:
+def zero_masked_rows(rows: Tensor, mask: Tensor) -> Tensor:
     """Sets rows that do not count to zero. Not by multiplication, since padding may contain NaN. No copy if all rows
     count.
 
@@ -29,11 +29,11 @@ def hide_padding(rows: Tensor, mask: Tensor) -> Tensor:
     return rows if bool(mask.all()) else torch.where(mask[..., None], rows, 0.0)
 
 
-def require_finite(lengths: Tensor, what: str) -> None:
+def require_finite(norms: Tensor, subject: str) -> None:
     """Raises NotFiniteError if a norm is NaN or infinite. Checking norms is cheaper than checking every entry."""
-    if not bool(torch.isfinite(lengths).all()):
-        bad = int((~torch.isfinite(lengths)).sum())
+    if not bool(torch.isfinite(norms).all()):
+        count = int((~torch.isfinite(norms)).sum())
         raise NotFiniteError(
-            f"{what} contain NaN or infinity in {bad} of {lengths.numel()} rows ({lengths.dtype}); "
+            f"{subject} contain NaN or infinity in {count} of {norms.numel()} rows ({norms.dtype}); "
             "a model that overflows in float16 usually works in bfloat16 or float32"
         )

@@ -3,19 +3,19 @@
 import torch
 from torch import Tensor
 
-from layerwise.core.checks import ROW_TREATMENTS, require_word
+from layerwise.core.checks import ROW_TREATMENTS, require_choice
 from layerwise.core.checks import RowTreatment as RowTreatment
 from layerwise.core.errors import InputError
-from layerwise.ops.precision import hide_padding, require_finite, widen
+from layerwise.ops.precision import at_least_float32, require_finite, zero_masked_rows
 
 # A centred row this small relative to the original row is rounding error.
-ROUNDING_STEPS = 16
+ROUNDING_TOLERANCE = 16
 
 
 def unit_rows(z: Tensor) -> Tensor:
     """Each row divided by its length; a zero row stays zero."""
-    length = z.norm(dim=-1, keepdim=True)
-    return z / torch.where(length > 0, length, 1.0)
+    norm = z.norm(dim=-1, keepdim=True)
+    return z / torch.where(norm > 0, norm, 1.0)
 
 
 def center_rows(z: Tensor, mask: Tensor) -> Tensor:
@@ -25,9 +25,9 @@ def center_rows(z: Tensor, mask: Tensor) -> Tensor:
     """
     count = mask.sum(dim=-1).clamp(min=1)[..., None, None]  # (..., 1, 1)
     mean = z.sum(dim=-2, keepdim=True) / count  # (..., 1, D)
-    moved = (z - mean) * mask[..., None]  # (..., N, D)
-    noise = ROUNDING_STEPS * torch.finfo(z.dtype).eps * z.norm(dim=-1, keepdim=True)
-    return torch.where(moved.detach().norm(dim=-1, keepdim=True) <= noise.detach(), 0.0, moved)
+    centered = (z - mean) * mask[..., None]  # (..., N, D)
+    noise = ROUNDING_TOLERANCE * torch.finfo(z.dtype).eps * z.norm(dim=-1, keepdim=True)
+    return torch.where(centered.detach().norm(dim=-1, keepdim=True) <= noise.detach(), 0.0, centered)
 
 
 def treat_rows(z: Tensor, rows: RowTreatment = "raw", mask: Tensor | None = None) -> Tensor:
@@ -46,13 +46,13 @@ def treat_rows(z: Tensor, rows: RowTreatment = "raw", mask: Tensor | None = None
         >>> layerwise.functional.treat_rows(torch.tensor([[3.0, 4.0]]), "unit").tolist()
         [[0.6000..., 0.8000...]]
     """
-    require_word("rows", rows, ROW_TREATMENTS)
+    require_choice("rows", rows, ROW_TREATMENTS)
     if z.dim() < 2:
         raise InputError(f"expected a matrix (..., N, D), got shape {tuple(z.shape)}; add an axis with z[None]")
-    z = widen(z)
-    counts = torch.ones(z.shape[:-1], dtype=torch.bool, device=z.device) if mask is None else mask.bool()
-    z = hide_padding(z, counts)
+    z = at_least_float32(z)
+    counted = torch.ones(z.shape[:-1], dtype=torch.bool, device=z.device) if mask is None else mask.bool()
+    z = zero_masked_rows(z, counted)
     require_finite(z.detach().norm(dim=-1), "the rows")
     if rows in ("centered", "centered_unit"):
-        z = center_rows(z, counts)
+        z = center_rows(z, counted)
     return unit_rows(z) if rows in ("unit", "centered_unit") else z

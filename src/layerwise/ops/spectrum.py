@@ -6,13 +6,13 @@ import torch
 from torch import Tensor
 
 from layerwise.core.errors import InputError
-from layerwise.ops.precision import double, widen
+from layerwise.ops.precision import at_least_float32, to_float64
 from layerwise.ops.rows import RowTreatment, treat_rows
 
 NotConverged: type[Exception] = torch.linalg.LinAlgError  # type: ignore[attr-defined]  # public, not exported
 
 
-def small_gram(z: Tensor) -> Tensor:
+def smaller_gram(z: Tensor) -> Tensor:
     """ZZ' or Z'Z, whichever is smaller: both have the same non-zero eigenvalues.  (..., N, D) -> (..., n, n)"""
     n, d = z.shape[-2:]
     return z @ z.mT if n <= d else z.mT @ z
@@ -30,8 +30,8 @@ def eigenvalues(gram: Tensor, size: int | Tensor) -> Tensor:
     if values.dtype != torch.float64:
         return values.clamp(min=0)
     largest = values[..., -1:].detach()
-    cut = torch.as_tensor(size, device=values.device)[..., None] * torch.finfo(values.dtype).eps * largest
-    return torch.where(values > cut, values, 0.0)
+    threshold = torch.as_tensor(size, device=values.device)[..., None] * torch.finfo(values.dtype).eps * largest
+    return torch.where(values > threshold, values, 0.0)
 
 
 def symmetric_eigenvalues(gram: Tensor) -> Tensor:
@@ -40,11 +40,11 @@ def symmetric_eigenvalues(gram: Tensor) -> Tensor:
     try:
         values: Tensor = torch.linalg.eigvalsh(gram)
     except NotConverged:
-        exact = double(gram)
+        gram64 = to_float64(gram)
         try:
-            values = torch.linalg.eigvalsh(exact)
+            values = torch.linalg.eigvalsh(gram64)
         except NotConverged:
-            values = shifted_singular_values(exact)
+            values = shifted_singular_values(gram64)
         values = values.to(gram)
     return values
 
@@ -78,15 +78,15 @@ def spectrum(z: Tensor, rows: RowTreatment = "raw", mask: Tensor | None = None) 
     width = z.shape[-1]
     z = treat_rows(z, rows, mask)
     size = z.shape[-2] if mask is None else mask.sum(dim=-1)
-    return eigenvalues(small_gram(z), torch.clamp(torch.as_tensor(size, device=z.device), min=width))
+    return eigenvalues(smaller_gram(z), torch.clamp(torch.as_tensor(size, device=z.device), min=width))
 
 
-def shares(values: Tensor) -> Tensor:
+def normalize_to_sum(values: Tensor) -> Tensor:
     """Non-negative values divided by their sum; NaN if all are zero."""
     return values / values.sum(dim=-1, keepdim=True)
 
 
-def shannon(p: Tensor) -> Tensor:
+def shannon_entropy(p: Tensor) -> Tensor:
     """-sum p log p in nats over the last axis, with 0 log 0 = 0 and a finite gradient there."""
     log = torch.where(p > 0, p, 1.0).log()
     return -(p * log).sum(dim=-1)
@@ -102,9 +102,9 @@ def renyi_entropy(values: Tensor, alpha: float = 1.0) -> Tensor:
         raise InputError(
             f"alpha={alpha} is not a valid entropy order; use a number above 0 (1 is Shannon entropy) or math.inf"
         )
-    p = shares(values)
+    p = normalize_to_sum(values)
     if alpha == 1:
-        return shannon(p)
+        return shannon_entropy(p)
     if math.isinf(alpha):
         return -p.amax(dim=-1).log()
     powers = torch.where(p == 0, 0.0, torch.where(p == 0, 1.0, p) ** alpha)  # avoids an infinite gradient at 0
@@ -141,9 +141,9 @@ def matrix_entropy(z: Tensor, alpha: float = 1.0, *, rows: RowTreatment = "raw",
         1.3863
     """
     if alpha == 2 and 0 not in z.shape:
-        return collision_entropy(small_gram(treat_rows(z, rows, mask)))
+        return collision_entropy(smaller_gram(treat_rows(z, rows, mask)))
     if alpha < 1:
-        return renyi_entropy(exact_spectrum(z, rows, mask), alpha).to(widen(z))
+        return renyi_entropy(float64_spectrum(z, rows, mask), alpha).to(at_least_float32(z))
     return renyi_entropy(spectrum(z, rows, mask), alpha)
 
 
@@ -164,16 +164,16 @@ def effective_rank(z: Tensor, *, rows: RowTreatment = "raw", mask: Tensor | None
         >>> round(layerwise.functional.effective_rank(torch.eye(4)).item(), 4)
         4.0
     """
-    return rank_of_spectrum(exact_spectrum(z, rows, mask)).to(widen(z))
+    return effective_rank_of_spectrum(float64_spectrum(z, rows, mask)).to(at_least_float32(z))
 
 
-def exact_spectrum(z: Tensor, rows: RowTreatment, mask: Tensor | None) -> Tensor:
+def float64_spectrum(z: Tensor, rows: RowTreatment, mask: Tensor | None) -> Tensor:
     """The spectrum in float64, whatever the type of z."""
-    exact = double(widen(z))
-    return spectrum(exact, rows, None if mask is None else mask.to(exact.device))
+    z64 = to_float64(at_least_float32(z))
+    return spectrum(z64, rows, None if mask is None else mask.to(z64.device))
 
 
-def rank_of_spectrum(values: Tensor) -> Tensor:
+def effective_rank_of_spectrum(values: Tensor) -> Tensor:
     """Effective rank from squared singular values.  (..., n) -> (...)"""
     roots = torch.where(values > 0, torch.where(values > 0, values, 1.0).sqrt(), 0.0)
-    return shannon(shares(roots)).exp()
+    return shannon_entropy(normalize_to_sum(roots)).exp()

@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 
 from layerwise.options.field import require_valid
-from layerwise.options.reading import OneNorm
+from layerwise.options.reading import SingleNorm
 
 
 @dataclass(frozen=True, kw_only=True)
 class CorrelateOptions:
     """The options of `correlate`."""
 
-    norm: OneNorm = "raw"
+    norm: SingleNorm = "raw"
 
     def __post_init__(self) -> None:
         require_valid(self)

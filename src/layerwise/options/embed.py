@@ -6,7 +6,14 @@ from typing import Annotated
 
 from layerwise.options.engine import Progress
 from layerwise.options.field import Option, require_valid
-from layerwise.options.reading import BatchTokens, Layers, MaxLength, OneNorm, OneOwnPooling, OneTokenChoice
+from layerwise.options.reading import (
+    BatchTokens,
+    Layers,
+    MaxLength,
+    SingleNorm,
+    SinglePoolingOrDefault,
+    SingleTokenChoice,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,9 +21,9 @@ class EmbedOptions:
     """The options of `embed`."""
 
     layers: Layers = "last"
-    norm: OneNorm = "raw"
-    tokens: OneTokenChoice = "all"
-    pooling: OneOwnPooling = None
+    norm: SingleNorm = "raw"
+    tokens: SingleTokenChoice = "all"
+    pooling: SinglePoolingOrDefault = None
     max_length: MaxLength = None
     batch_tokens: BatchTokens = 4096
     out: Annotated[str | Path | None, Option("Parquet file to write: id, text, layer_K")] = None

@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Literal, get_args
 
-from layerwise.core.checks import require_count, require_word
+from layerwise.core.checks import require_choice, require_count
 from layerwise.core.errors import InputError
 from layerwise.options.field import Option, require_valid
 from layerwise.options.reading import HOW_IT_RUNS
 
-EngineWord = Literal["local", "ray"]
-ENGINES: tuple[str, ...] = get_args(EngineWord)
+EngineChoice = Literal["local", "ray"]
+ENGINES: tuple[str, ...] = get_args(EngineChoice)
 GROUP = HOW_IT_RUNS
 
 
@@ -53,16 +53,16 @@ class Cluster:
 
 def require_engine(name: str, engine: Any) -> None:
     if not isinstance(engine, Cluster):
-        require_word(name, engine, ENGINES)
+        require_choice(name, engine, ENGINES)
 
 
 Engine = Annotated[
-    EngineWord | Cluster, Option("local, or ray for several processes or machines", require_engine, GROUP)
+    EngineChoice | Cluster, Option("local, or ray for several processes or machines", require_engine, GROUP)
 ]
 Threads = Annotated[
     int | None, Option("threads per process; part of the plan, since rounding depends on it", require_count, GROUP)
 ]
 AllowMissing = Annotated[
-    int, Option("allow up to K texts to fail and leave them out", partial(require_count, least=0), GROUP, metavar="K")
+    int, Option("allow up to K texts to fail and leave them out", partial(require_count, minimum=0), GROUP, metavar="K")
 ]
-Progress = Annotated[bool, Option("show a progress bar", library_only=True, recorded=False)]
+Progress = Annotated[bool, Option("show a progress bar", library_only=True, is_recorded=False)]

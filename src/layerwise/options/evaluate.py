@@ -10,7 +10,7 @@ from layerwise.core.checks import Precision, require_count
 from layerwise.options.engine import GROUP as ENGINE
 from layerwise.options.engine import Engine, Progress, Threads
 from layerwise.options.field import Option, require_valid
-from layerwise.options.reading import BatchTokens, Layers, MaxLength, Norms, OwnPoolings, TokenChoices
+from layerwise.options.reading import BatchTokens, Layers, MaxLength, Norms, PoolingsOrDefault, TokenChoices
 
 StoredVectors = Literal["keep", "evict"]
 WORKERS = (
@@ -34,10 +34,10 @@ class EvaluateOptions:
     layers: Layers = "all"
     norm: Norms = "raw"
     tokens: TokenChoices = "all"
-    pooling: OwnPoolings = None
+    pooling: PoolingsOrDefault = None
     recipes: Annotated[Any, Option("score these recipes instead of plain layers", library_only=True)] = ()
     fit: Annotated[
-        Any, Option("texts to fit the linear maps on; task: use each task's own texts (no labels)", names_texts=True)
+        Any, Option("texts to fit the linear maps on; task: use each task's own texts (no labels)", is_text_source=True)
     ] = None
     max_length: MaxLength = None
     prompts: Annotated[
@@ -47,7 +47,7 @@ class EvaluateOptions:
     precision: Annotated[Precision, Option("dtype of stored vectors")] = "float32"
     vectors: Annotated[StoredVectors, Option("keep vectors on disk, or delete them after each task (evict)")] = "keep"
     engine: Engine = "local"
-    workers: Annotated[int, Option(WORKERS, partial(require_count, least=0), ENGINE)] = 0
+    workers: Annotated[int, Option(WORKERS, partial(require_count, minimum=0), ENGINE)] = 0
     threads: Threads = None
     progress: Progress = False
 

@@ -7,7 +7,7 @@ from layerwise.core.checks import ExportMode, TokenChoice, require_transform
 from layerwise.options.engine import Progress
 from layerwise.options.field import Option, require_valid
 from layerwise.options.reading import GROUP as READING
-from layerwise.options.reading import MaxLength, OneNorm, OneOwnPooling
+from layerwise.options.reading import MaxLength, SingleNorm, SinglePoolingOrDefault
 
 Mode = Annotated[
     ExportMode,
@@ -19,12 +19,12 @@ Mode = Annotated[
 class ExportOptions:
     """The options of `export`."""
 
-    norm: OneNorm = "raw"
+    norm: SingleNorm = "raw"
     tokens: Annotated[
         TokenChoice,
         Option("which tokens are pooled; no_first needs a tokenizer that adds a start token", group=READING),
     ] = "all"
-    pooling: OneOwnPooling = None
+    pooling: SinglePoolingOrDefault = None
     transform: Annotated[
         str,
         Option(
@@ -33,7 +33,7 @@ class ExportOptions:
         ),
     ] = "none"
     fit: Annotated[
-        Any, Option("what to fit the linear map on: a file of texts, demo, or a scan folder", names_texts=True)
+        Any, Option("what to fit the linear map on: a file of texts, demo, or a scan folder", is_text_source=True)
     ] = None
     normalize: Annotated[bool, Option("scale vectors to length 1")] = False
     prompt: Annotated[str | None, Option("text put before every input; default: the model's own, if any")] = None
@@ -43,7 +43,7 @@ class ExportOptions:
     why: Annotated[str, Option("why this layer was chosen; shown in the model card")] = ""
     scores: Annotated[Any, Option("folder of an eval run; its scores for this recipe go into the model card")] = None
     texts: Annotated[
-        Any, Option("texts to compare with the original model on, up to 500: a file, or demo", names_texts=True)
+        Any, Option("texts to compare with the original model on, up to 500: a file, or demo", is_text_source=True)
     ] = "demo"
     progress: Progress = False
 

@@ -18,7 +18,7 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from layerwise.core.checks import require_word, suggestion
+from layerwise.core.checks import require_choice, suggestion
 from layerwise.core.errors import InputError
 
 Check = Callable[[str, Any], object]  # the option's name and value; raises InputError
@@ -33,12 +33,12 @@ class Option:
     group: str = ""  # its heading in --help
     metavar: str | None = None
     library_only: bool = False  # takes a Python object, so it has no flag and cannot be used in a campaign file
-    recorded: bool = True  # stored in the run record; False for a progress bar
-    names_texts: bool = False  # the record stores the source of the texts, never their content
+    is_recorded: bool = True  # stored in the run record; False for a progress bar
+    is_text_source: bool = False  # the record stores the source of the texts, never their content
 
 
 @dataclass(frozen=True)
-class Declared:
+class OptionSpec:
     """One option of a verb, as declared in its dataclass."""
 
     name: str
@@ -58,22 +58,22 @@ class Declared:
         return tuple(member for member in members if member is not NoneType)
 
     @property
-    def words(self) -> tuple[str, ...]:
+    def choices(self) -> tuple[str, ...]:
         """The choices of a Literal; () if it is not one."""
         return tuple(choice for member in self.types if get_origin(member) is Literal for choice in get_args(member))
 
-    def require(self, value: Any) -> None:
+    def check(self, value: Any) -> None:
         """Raises InputError if the value is not valid."""
         if value is None and (self.default is None or NoneType in get_args(self.type)):
             return
         if self.option.check is not None:
             self.option.check(self.name, value)
-        elif self.words:
-            require_word(self.name, value, self.words)
+        elif self.choices:
+            require_choice(self.name, value, self.choices)
 
 
 @cache
-def declared(options: type) -> tuple[Declared, ...]:
+def option_specs(options: type) -> tuple[OptionSpec, ...]:
     """The options of a dataclass, in order."""
     hints = get_type_hints(options, include_extras=True)
     specs = []
@@ -81,40 +81,40 @@ def declared(options: type) -> tuple[Declared, ...]:
         hint = hints[field.name]
         if get_origin(hint) is not Annotated or not isinstance(hint.__metadata__[0], Option):
             raise TypeError(f"{options.__name__}.{field.name} needs Annotated[..., Option(help)]")
-        specs.append(Declared(field.name, hint.__origin__, field.default, hint.__metadata__[0]))
+        specs.append(OptionSpec(field.name, hint.__origin__, field.default, hint.__metadata__[0]))
     return tuple(specs)
 
 
 def flag_names(options: type) -> tuple[str, ...]:
     """The names of options that can be used as a flag or in a campaign file."""
-    return tuple(spec.name for spec in declared(options) if not spec.option.library_only)
+    return tuple(spec.name for spec in option_specs(options) if not spec.option.library_only)
 
 
-def problems_in(options: type, given: Mapping[str, Any]) -> list[str]:
+def problems_in(options: type, values: Mapping[str, Any]) -> list[str]:
     """The problems with these option values, one sentence each; unknown names are ignored."""
     problems = []
-    for spec in declared(options):
+    for spec in option_specs(options):
         try:
-            if spec.name in given:
-                spec.require(given[spec.name])
+            if spec.name in values:
+                spec.check(values[spec.name])
         except InputError as error:
             problems.append(str(error))
     return problems
 
 
-def unknown_names(given: Mapping[str, Any], names: tuple[str, ...], what: str) -> list[str]:
+def unknown_name_problems(values: Mapping[str, Any], names: tuple[str, ...], subject: str) -> list[str]:
     """One sentence per unknown name, with the closest known name."""
     hint = f"; choose from {', '.join(names)}"
-    return [f"{what} has no {name!r}{suggestion(name, names) or hint}" for name in given if name not in names]
+    return [f"{subject} has no {name!r}{suggestion(name, names) or hint}" for name in values if name not in names]
 
 
-def require_values(options: type, /, **given: Any) -> None:
+def require_values(options: type, /, **values: Any) -> None:
     """Raises one InputError that lists every problem with these values."""
-    if problems := problems_in(options, given):
+    if problems := problems_in(options, values):
         raise InputError("; ".join(problems))
 
 
-def require_valid(made: object) -> None:
+def require_valid(instance: object) -> None:
     """For `__post_init__`: raises one InputError that lists every problem with these options."""
-    options: type = type(made)
-    require_values(options, **{spec.name: getattr(made, spec.name) for spec in declared(options)})
+    options: type = type(instance)
+    require_values(options, **{spec.name: getattr(instance, spec.name) for spec in option_specs(options)})

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from layerwise.options.field import Option, declared, require_valid
+from layerwise.options.field import Option, option_specs, require_valid
 
 FigureName = Literal["depth", "heatmap", "correlation", "checkpoints", "stress", "tradeoff", "cka"]
 Measure = Literal["spearman", "kendall", "distance"]
@@ -34,7 +34,7 @@ class PlotOptions:
     def __post_init__(self) -> None:
         require_valid(self)
 
-    def of_figure(self) -> dict[str, Any]:
+    def figure_options(self) -> dict[str, Any]:
         """The options of the figure itself that were given; the figure has its own defaults for the others."""
-        names = [one.name for one in declared(PlotOptions) if one.name not in NOT_OF_THE_FIGURE]
+        names = [spec.name for spec in option_specs(PlotOptions) if spec.name not in NOT_OF_THE_FIGURE]
         return {name: getattr(self, name) for name in names if getattr(self, name) is not None}

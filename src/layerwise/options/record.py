@@ -5,10 +5,10 @@ from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from layerwise.core.display import redacted_record
+from layerwise.core.display import redact_record
 from layerwise.options.engine import Cluster
 from layerwise.options.evaluate import EvaluateOptions
-from layerwise.options.field import Declared, declared
+from layerwise.options.field import OptionSpec, option_specs
 from layerwise.options.model import ModelSpec
 from layerwise.options.pick import PickOptions
 from layerwise.options.scan import ScanOptions
@@ -17,19 +17,19 @@ from layerwise.options.texts import TextOptions
 from layerwise.options.tradeoff import TradeoffOptions
 
 IN_MEMORY = "in_memory"  # marks an object without a file or name; only its type is recorded
-RECORDED: Mapping[str, type] = {"scan": ScanOptions, "stress": StressOptions, "eval": EvaluateOptions}
+OPTIONS_BY_VERB: Mapping[str, type] = {"scan": ScanOptions, "stress": StressOptions, "eval": EvaluateOptions}
 TEXTS_OF_PICK = ("data", "column")  # how texts are opened that `layerwise pick` has flags for
 
 
-def asked(verb: str, options: object, *, model: Any, data: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def call_record(verb: str, options: object, *, model: Any, data: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The record of a call: the verb, its options, and how the model and texts were opened.
 
     Objects that were passed directly become None (model, data) or are marked as in memory (options).
     """
     spec = ModelSpec(str(model)) if isinstance(model, str | Path) else model
-    model_record = plain_options(spec) if isinstance(spec, ModelSpec) else None
-    data_record: dict[str, Any] = {} if data is None else {"data": redacted_record(data) or None}
-    return {"verb": verb, "model": model_record, **data_record, **plain_options(options)}
+    model_record = options_record(spec) if isinstance(spec, ModelSpec) else None
+    data_record: dict[str, Any] = {} if data is None else {"data": redact_record(data) or None}
+    return {"verb": verb, "model": model_record, **data_record, **options_record(options)}
 
 
 def pick_record(options: PickOptions, *, run: Any, data: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -39,53 +39,53 @@ def pick_record(options: PickOptions, *, run: Any, data: Mapping[str, Any] | Non
     `data` if there were no texts.
     """
     place = run.name if isinstance(run, ModelSpec) else str(run) if isinstance(run, str | Path) else None
-    opened = None if data is None else redacted_record(data)
-    labels = {"labels": redacted_record(place_of_texts(options.labels))}  # a table in memory is not written out
-    return {"verb": "pick", "run": redacted_record(place), "data": opened, **plain_options(options), **labels}
+    opened = None if data is None else redact_record(data)
+    labels = {"labels": redact_record(text_source_record(options.labels))}  # a table in memory is not written out
+    return {"verb": "pick", "run": redact_record(place), "data": opened, **options_record(options), **labels}
 
 
 def tradeoff_record(options: TradeoffOptions) -> dict[str, Any]:
     """The record of a call of tradeoff: its options."""
-    return {"verb": "tradeoff", **plain_options(options)}
+    return {"verb": "tradeoff", **options_record(options)}
 
 
-def plain_options(options: object) -> dict[str, Any]:
+def options_record(options: object) -> dict[str, Any]:
     """The options as JSON, with URL secrets redacted."""
     record = {}
     options_type: type = type(options)
-    for spec in declared(options_type):
-        if spec.option.recorded:
+    for spec in option_specs(options_type):
+        if spec.option.is_recorded:
             value = getattr(options, spec.name)
-            record[spec.name] = place_of_texts(value) if spec.option.names_texts else plain(value)
-    redacted: dict[str, Any] = redacted_record(record)
+            record[spec.name] = text_source_record(value) if spec.option.is_text_source else to_json_value(value)
+    redacted: dict[str, Any] = redact_record(record)
     return redacted
 
 
-def plain(value: Any) -> Any:
+def to_json_value(value: Any) -> Any:
     """A value as JSON. An object is recorded by its name, or by its type if it has none."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, Mapping):
-        return {str(name): plain(item) for name, item in value.items()}
+        return {str(name): to_json_value(item) for name, item in value.items()}
     if isinstance(name := getattr(value, "name", None), str):  # a metric
         return name
     if is_dataclass(value) and not isinstance(value, type):
-        return plain(asdict(value))
+        return to_json_value(asdict(value))
     if getattr(value, "shape", None) == ():  # a numpy number
         return value.item()
-    return [plain(item) for item in value] if isinstance(value, Iterable) else {IN_MEMORY: type(value).__name__}
+    return [to_json_value(item) for item in value] if isinstance(value, Iterable) else {IN_MEMORY: type(value).__name__}
 
 
-def place_of_texts(value: Any) -> Any:
+def text_source_record(value: Any) -> Any:
     """The source of texts: a file or name, or the options of an opened source."""
     if value is None or isinstance(value, str | Path):
         return None if value is None else str(value)
-    return plain(getattr(value, "options", {})) or {IN_MEMORY: type(value).__name__}
+    return to_json_value(getattr(value, "options", {})) or {IN_MEMORY: type(value).__name__}
 
 
-def command_words(record: Mapping[str, Any], *, model: str) -> list[str]:
+def command_arguments(record: Mapping[str, Any], *, model: str) -> list[str]:
     """The command line that repeats the call; `model` is used if the record has no model name."""
     model_record, data_record = (record.get(name) or {} for name in ("model", "data"))
     verb = str(record["verb"])
@@ -93,58 +93,58 @@ def command_words(record: Mapping[str, Any], *, model: str) -> list[str]:
         "layerwise",
         verb,
         str(model_record.get("name", model)),
-        *flag_words(ModelSpec, model_record, but=["name"]),
+        *flag_arguments(ModelSpec, model_record, exclude=["name"]),
     ]
     if "data" in record:
-        arguments += flag_words(TextOptions, data_record or {"data": "TEXTS.txt"})
+        arguments += flag_arguments(TextOptions, data_record or {"data": "TEXTS.txt"})
     if recipes := record.get("recipes"):
         arguments += ["--recipe", *(f"RECIPE{number}.json" for number, _ in enumerate(recipes, start=1))]
-    return arguments + flag_words(RECORDED[verb], record, but=["out"])
+    return arguments + flag_arguments(OPTIONS_BY_VERB[verb], record, exclude=["out"])
 
 
 def pick_words(record: Mapping[str, Any], folder: str) -> list[str]:
     """The words of the command that makes the pick in this folder again."""
     opened = record.get("data")
     known = opened if isinstance(opened, Mapping) and opened else {"data": "TEXTS.txt"}
-    texts = [] if opened is None else flag_words(TextOptions, known, only=TEXTS_OF_PICK)
+    texts = [] if opened is None else flag_arguments(TextOptions, known, only=TEXTS_OF_PICK)
     words = ["layerwise", "pick", str(record.get("run") or folder), *texts]
-    return [*words, *flag_words(PickOptions, record), "--save", folder]
+    return [*words, *flag_arguments(PickOptions, record), "--save", folder]
 
 
 def tradeoff_words(record: Mapping[str, Any], folder: str) -> list[str]:
     """The words of the command that makes the trade-off in this folder again."""
-    return ["layerwise", "tradeoff", folder, *flag_words(TradeoffOptions, record)]
+    return ["layerwise", "tradeoff", folder, *flag_arguments(TradeoffOptions, record)]
 
 
-def flag_words(
-    options: type, given: Mapping[str, Any], but: Sequence[str] = (), only: Sequence[str] | None = None
+def flag_arguments(
+    options: type, values: Mapping[str, Any], exclude: Sequence[str] = (), only: Sequence[str] | None = None
 ) -> list[str]:
-    """The flags of those options whose value is not their default; `but` and `only` choose among them."""
+    """The flags of those options whose value is not their default; `exclude` and `only` choose among them."""
     arguments = []
-    for spec in declared(options):
-        value = given.get(spec.name)
-        if value is None or spec.name in but or (only is not None and spec.name not in only):
+    for spec in option_specs(options):
+        value = values.get(spec.name)
+        if value is None or spec.name in exclude or (only is not None and spec.name not in only):
             continue
-        if spec.option.library_only or as_text(value) == as_text(spec.default):
+        if spec.option.library_only or format_value(value) == format_value(spec.default):
             continue
-        arguments += words_of(spec, value)
+        arguments += flag_argument(spec, value)
     return arguments
 
 
-def words_of(one: Declared, value: Any) -> list[str]:
+def flag_argument(spec: OptionSpec, value: Any) -> list[str]:
     """One option as typed on the command line."""
-    if isinstance(one.default, bool):
-        return [one.flag]
-    if isinstance(value, Mapping) and Cluster in one.types:
-        return [one.flag, "ray", *flag_words(Cluster, value)]
+    if isinstance(spec.default, bool):
+        return [spec.flag]
+    if isinstance(value, Mapping) and Cluster in spec.types:
+        return [spec.flag, "ray", *flag_arguments(Cluster, value)]
     if isinstance(value, Mapping):
-        value = value.get("data", one.name.upper())
-    text = as_text(value)
-    return [f"{one.flag}={text}"] if text.startswith("-") else [one.flag, text]
+        value = value.get("data", spec.name.upper())
+    text = format_value(value)
+    return [f"{spec.flag}={text}"] if text.startswith("-") else [spec.flag, text]
 
 
-def as_text(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A value as typed on the command line; several are separated by commas."""
     if isinstance(value, list | tuple):
-        return ",".join(map(as_text, value))
+        return ",".join(map(format_value, value))
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from layerwise.core.checks import require_count, require_share, require_state
+from layerwise.core.checks import require_count, require_fraction, require_state
 from layerwise.options.engine import AllowMissing, Engine, Progress, Threads
 from layerwise.options.field import Option, flag_names, require_valid
 from layerwise.options.reading import (
@@ -20,7 +20,7 @@ from layerwise.options.reading import (
     Seed,
     TokenChoices,
 )
-from layerwise.options.views import STRENGTH
+from layerwise.options.views import DEFAULT_STRENGTH
 
 KeepPrompts = Literal["auto", "all", "none"]
 ShardSize = Annotated[
@@ -64,11 +64,12 @@ class ScanOptions:
     shard_size: ShardSize = 1024
     seed: Seed = 0
     view_strength: Annotated[
-        float, Option("fraction of words and letters that views change", require_share, GROUP, metavar="SHARE")
-    ] = STRENGTH
+        float, Option("fraction of words and letters that views change", require_fraction, GROUP, metavar="SHARE")
+    ] = DEFAULT_STRENGTH
     state: State = "auto"
     keep_prompts: Annotated[
-        KeepPrompts, Option("which texts' own numbers to save; auto: those of the first 100,000", group=HOW_IT_RUNS)
+        KeepPrompts,
+        Option("which texts' own numbers to save; auto: those of the first 100,000", group=HOW_IT_RUNS),
     ] = "auto"
     engine: Engine = "local"
     threads: Threads = None

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from layerwise.core.checks import require_number, split_words
+from layerwise.core.checks import require_number, split_choices
 from layerwise.options.engine import AllowMissing, Engine, Progress, Threads
 from layerwise.options.field import Option, require_valid
 from layerwise.options.reading import (
@@ -24,9 +24,9 @@ StressKind = Literal["repeat_one", "repeat_any", "random", "length", "random_len
 Levels = str | Sequence[float] | None
 
 
-def numbers_of(name: str, levels: Levels) -> list[float]:
+def parse_levels(name: str, levels: Levels) -> list[float]:
     """Levels as numbers, from a list or a string such as 0,0.5,1."""
-    parts = split_words(name, levels) if isinstance(levels, str) else levels or ()
+    parts = split_choices(name, levels) if isinstance(levels, str) else levels or ()
     return [require_number("a level", level, f"--{name}") for level in parts]
 
 
@@ -42,7 +42,8 @@ class StressOptions:
         ),
     ]
     levels: Annotated[
-        Levels, Option("fractions such as 0,0.5,1, or lengths such as 16,64,256; default: as in the paper", numbers_of)
+        Levels,
+        Option("fractions such as 0,0.5,1, or lengths such as 16,64,256; default: as in the paper", parse_levels),
     ] = None
     out: Annotated[str | Path | None, Option("run folder: one scan per level, and the joined table")] = None
     metrics: Annotated[str | Sequence[Any], Option("names from `layerwise metrics`")] = (

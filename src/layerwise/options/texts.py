@@ -9,7 +9,7 @@ from layerwise.options.field import Option, require_valid
 
 TextFilter = Literal["wikitext"]
 GROUP = "the texts"
-AT_LEAST_ZERO = partial(require_count, least=0)
+require_nonnegative = partial(require_count, minimum=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +21,7 @@ class TextOptions:
         Option(
             "a .txt, .jsonl, .csv or .parquet file, - for standard input, a hub data set, or demo: 200 bundled texts",
             group=GROUP,
-            names_texts=True,
+            is_text_source=True,
         ),
     ]
     column: Annotated[str, Option("column with the text", group=GROUP)] = "text"
@@ -33,9 +33,11 @@ class TextOptions:
     only: Annotated[
         TextFilter | None, Option("wikitext: drop headings and blank lines, as in the paper", group=GROUP)
     ] = None
-    min_tokens: Annotated[int, Option("drop texts with fewer tokens; the paper uses 30", AT_LEAST_ZERO, GROUP)] = 0
+    min_tokens: Annotated[
+        int, Option("drop texts with fewer tokens; the paper uses 30", require_nonnegative, GROUP)
+    ] = 0
     tokenizer: Annotated[
-        Any, Option("tokenizer that counts tokens for min_tokens", library_only=True, recorded=False)
+        Any, Option("tokenizer that counts tokens for min_tokens", library_only=True, is_recorded=False)
     ] = None
     limit: Annotated[int | None, Option("use only the first N texts", require_count, GROUP, metavar="N")] = None
     sample: Annotated[

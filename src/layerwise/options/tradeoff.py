@@ -15,7 +15,7 @@ class TradeoffOptions:
 
     score: Annotated[str, Option("a task or metric of the run, or mean (over all tasks)")] = "mean"
     model: Annotated[Any, Option("the model to time, if the name in the run record can no longer be loaded")] = None
-    data: Annotated[Any, Option("texts to time the model on", names_texts=True)] = "demo"
+    data: Annotated[Any, Option("texts to time the model on", is_text_source=True)] = "demo"
     mode: Mode = "portable"
     repeats: Annotated[int, Option("number of timed repetitions per layer", require_count)] = 5
     progress: Progress = False

@@ -12,7 +12,7 @@ from layerwise.inputs.processor import Masks, Prepared, Processor
 from layerwise.models.network import Network
 
 
-def processor_of(network: Network) -> Processor[Any]:
+def network_processor(network: Network) -> Processor[Any]:
     """The processor that makes this model's inputs."""
     return processor_for(network.preprocessor)
 
@@ -44,21 +44,21 @@ class Batch:
         return self._masks[positions]
 
 
-def cut_batches(examples: Sequence[Prepared[object]], budget: int) -> Iterator[tuple[Prepared[object], ...]]:
+def make_groups(examples: Sequence[Prepared[object]], budget: int) -> Iterator[tuple[Prepared[object], ...]]:
     """Groups of examples, longest first, whose padded size is at most `budget` positions (or a single example).
 
     Longest first, so that a batch that does not fit into memory fails at the start. Ties are broken by key, so that
     batches do not depend on the order of the examples.
     """
-    remaining = sorted(examples, key=lambda e: (-e.longest, e.key))
+    remaining = sorted(examples, key=lambda e: (-e.max_size, e.key))
     while remaining:
-        size = max(1, budget // (remaining[0].longest * len(remaining[0].sizes)))
+        size = max(1, budget // (remaining[0].max_size * len(remaining[0].sizes)))
         yield tuple(remaining[:size])
         remaining = remaining[size:]
 
 
 def make_batch(network: Network, examples: Sequence[Prepared[object]]) -> Batch:
     """The tensors of a group of examples, on the model's device."""
-    processor = processor_of(network)
+    processor = network_processor(network)
     inputs = {name: tensor.to(network.device) for name, tensor in processor.collate(examples).items()}
     return Batch(tuple(examples), inputs, processor)

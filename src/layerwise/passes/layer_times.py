@@ -10,7 +10,7 @@ from torch import Tensor
 from layerwise.inputs.source import Example
 from layerwise.models.network import Network
 from layerwise.models.taps import tapped
-from layerwise.passes.batches import Batch, cut_batches, make_batch, processor_of
+from layerwise.passes.batches import Batch, make_batch, make_groups, network_processor
 
 TIMED_EXAMPLES = 16
 TIMED_LENGTH = 128  # tokens
@@ -26,8 +26,8 @@ def relative_layer_times(network: Network, payloads: Sequence[str], *, repeats: 
     shares never fall from layer to layer, and 1.0 is the whole pass with whatever follows the last block.
     """
     examples = [Example(str(i), payload) for i, payload in enumerate(payloads[:TIMED_EXAMPLES])]
-    prepared = processor_of(network).prepare(examples, min(TIMED_LENGTH, network.max_length))
-    batch = make_batch(network, next(cut_batches(prepared, TIMED_POSITIONS)))
+    prepared = network_processor(network).prepare(examples, min(TIMED_LENGTH, network.max_length))
+    batch = make_batch(network, next(make_groups(prepared, TIMED_POSITIONS)))
     time_layers(network, batch)  # a first pass is slower: memory is allocated, kernels are chosen
     started, passes = time.perf_counter(), [time_layers(network, batch)]
     while len(passes) < repeats and time.perf_counter() - started < SECONDS:
@@ -45,7 +45,7 @@ def time_layers(network: Network, batch: Batch) -> list[float]:
 
     layers = range(network.depth + 2)  # one more than there are: the pass is not stopped after the last block
     started = time.perf_counter()
-    with torch.inference_mode(), tapped(network.anatomy, layers, on_layer):
+    with torch.inference_mode(), tapped(network.structure, layers, on_layer):
         network.forward(batch.inputs)
     wait_for(network.device)
     whole = time.perf_counter() - started

@@ -10,7 +10,7 @@ from layerwise.models.network import Network
 from layerwise.passes.vectors import pooled_vectors
 
 
-def rows_of_parts(network: Network, recipe: Recipe, payloads: Sequence[str], max_length: int) -> list[Tensor]:
+def part_rows(network: Network, recipe: Recipe, payloads: Sequence[str], max_length: int) -> list[Tensor]:
     """Pooled rows (N, D) of each part of the recipe before its map, from the same pass as scan."""
     examples = [Example(str(i), recipe.prompt + payload) for i, payload in enumerate(payloads)]
     readouts = [readout for readout, _ in recipe.parts]

@@ -10,19 +10,19 @@ from layerwise.core.errors import ModelError, TooLarge
 from layerwise.inputs.processor import Prepared
 from layerwise.models.network import Network
 from layerwise.models.taps import tapped
-from layerwise.passes.batches import Batch, cut_batches, make_batch
+from layerwise.passes.batches import Batch, make_batch, make_groups
 
 
 class Consumer(Protocol):
-    """Receives the layers of a pass. `layer` is called for each layer of a batch; `keep` commits the batch."""
+    """Receives the layers of a pass. `on_layer` is called for each layer of a batch; `commit` commits the batch."""
 
-    def layer(self, number: int, hidden: Tensor, batch: Batch) -> None:
+    def on_layer(self, number: int, hidden: Tensor, batch: Batch) -> None:
         """hidden (B, V, T, D) of one layer; reduce it here, since it is not kept."""
 
-    def keep(self, batch: Batch) -> None:
+    def commit(self, batch: Batch) -> None:
         """The batch is complete: commit what was read from it."""
 
-    def drop(self) -> None:
+    def discard(self) -> None:
         """The batch failed: discard what was read from it."""
 
 
@@ -30,7 +30,7 @@ def run_pass(
     network: Network, examples: Sequence[Prepared[object]], layers: Collection[int], budget: int, consumer: Consumer
 ) -> None:
     """Runs all examples in batches of at most `budget` positions; a batch that runs out of memory is halved."""
-    for group in cut_batches(examples, budget):
+    for group in make_groups(examples, budget):
         run_group(network, group, layers, consumer)
 
 
@@ -39,12 +39,12 @@ def run_group(network: Network, group: Sequence[Prepared[object]], layers: Colle
         run_batch(network, make_batch(network, group), layers, consumer)
         return
     except RuntimeError as error:  # includes torch.OutOfMemoryError; the CPU allocator raises a plain RuntimeError
-        consumer.drop()
+        consumer.discard()
         if not is_out_of_memory(error):
             raise
         if len(group) == 1:
             raise TooLarge(
-                f"one example of {len(group[0].sizes)} x {group[0].longest} tokens does not fit into the memory of "
+                f"one example of {len(group[0].sizes)} x {group[0].max_size} tokens does not fit into the memory of "
                 f"{network.device}; try a smaller --max-length, --dtype bfloat16, or a larger device"
             ) from error
     if network.device.type != "cpu":
@@ -65,11 +65,11 @@ def run_batch(network: Network, batch: Batch, layers: Collection[int], consumer:
                 f"({examples * views}, {real.shape[-1]}, width). This architecture is not supported yet"
             )
         hidden = hidden.view(examples, views, real.shape[-1], -1)
-        consumer.layer(number, hidden if hidden.device == real.device else hidden.to(real.device), batch)
+        consumer.on_layer(number, hidden if hidden.device == real.device else hidden.to(real.device), batch)
 
-    with torch.inference_mode(), tapped(network.anatomy, layers, on_layer):
+    with torch.inference_mode(), tapped(network.structure, layers, on_layer):
         network.forward(batch.inputs)
-    consumer.keep(batch)
+    consumer.commit(batch)
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:

@@ -7,15 +7,15 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from layerwise.core.checks import SHIPPED, PoolingWord
+from layerwise.core.checks import SHIPPED, PoolingChoice
 from layerwise.core.errors import NotFiniteError
 from layerwise.core.recipe import Readout
 from layerwise.inputs.source import Example
 from layerwise.models.network import Network
-from layerwise.models.taps import final_states, normed
+from layerwise.models.taps import apply_final_norm, model_output
 from layerwise.ops.pooling import pool
 from layerwise.ops.tokens import counted_tokens
-from layerwise.passes.batches import Batch, processor_of
+from layerwise.passes.batches import Batch, network_processor
 from layerwise.passes.tapped_pass import run_pass
 
 
@@ -27,37 +27,37 @@ class PoolingConsumer:
     readouts: Sequence[Readout]
     on_batch: Callable[[int], None]
     rows: dict[Readout, dict[int, Tensor]] = field(default_factory=dict)
-    read: dict[Readout, Tensor] = field(default_factory=dict)
+    pending: dict[Readout, Tensor] = field(default_factory=dict)
 
-    def layer(self, number: int, hidden: Tensor, batch: Batch) -> None:
+    def on_layer(self, number: int, hidden: Tensor, batch: Batch) -> None:
         states_by_norm, (real, special) = {"raw": hidden}, batch.masks(hidden.shape[-2])
         for readout in self.readouts:
             if readout.layer == number and readout.norm == SHIPPED:
-                self.read[readout] = self.shipped_rows(hidden, batch)
+                self.pending[readout] = self.shipped_rows(hidden, batch)
             elif readout.layer == number:
                 if readout.norm not in states_by_norm:
-                    states_by_norm[readout.norm] = normed(self.network.anatomy, hidden)
+                    states_by_norm[readout.norm] = apply_final_norm(self.network.structure, hidden)
                 states = states_by_norm[readout.norm]
                 mask = counted_tokens(states, real, special, readout.tokens)
                 mask = torch.where(mask.any(dim=-1, keepdim=True), mask, real)  # every example needs a vector
-                self.read[readout] = pool(states, mask, cast(PoolingWord, readout.pooling))[:, 0]  # (B, D)
+                self.pending[readout] = pool(states, mask, cast(PoolingChoice, readout.pooling))[:, 0]  # (B, D)
 
     def shipped_rows(self, hidden: Tensor, batch: Batch) -> Tensor:
         """The model's own vectors (B, E), computed from the output of its last block."""
-        states = final_states(self.network.anatomy, hidden)
+        states = model_output(self.network.structure, hidden)
         assert self.network.head is not None, "only a model that ships a head has this readout"
         rows = self.network.head(states[:, 0], batch.inputs)  # there are no views here
         return rows.to(torch.promote_types(rows.dtype, torch.float32))
 
-    def keep(self, batch: Batch) -> None:
-        for readout, rows in self.read.items():
+    def commit(self, batch: Batch) -> None:
+        for readout, rows in self.pending.items():
             stored = self.rows.setdefault(readout, {})
             stored.update(zip((e.key for e in batch.examples), rows.cpu().unbind(0), strict=True))
-        self.drop()
+        self.discard()
         self.on_batch(len(batch.examples))
 
-    def drop(self) -> None:
-        self.read = {}
+    def discard(self) -> None:
+        self.pending = {}
 
 
 def pooled_vectors(
@@ -74,12 +74,12 @@ def pooled_vectors(
     If no token of an example counts, such as a single first token, all its tokens are used.
     """
     encoded_by_model = [
-        r for r in readouts if r.norm == SHIPPED and network.head is not None and network.head.shipped.own_pass
+        r for r in readouts if r.norm == SHIPPED and network.head is not None and network.head.shipped.own_encode_reason
     ]
     from_taps = [r for r in readouts if r not in encoded_by_model]
     vectors: dict[Readout, Tensor] = {}
     if from_taps:
-        prepared = processor_of(network).prepare(examples, max_length)
+        prepared = network_processor(network).prepare(examples, max_length)
         consumer = PoolingConsumer(network, from_taps, on_batch)
         run_pass(network, prepared, {readout.layer for readout in from_taps}, batch_tokens, consumer)
         vectors = {r: torch.stack([consumer.rows[r][e.key] for e in examples]) for r in from_taps}

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from layerwise.core.files import last_part
+from layerwise.core.files import folder_name
 from layerwise.reporter.captions import captions
 from layerwise.reporter.palette import colours
 from layerwise.reporter.scales import is_log, place_of_ring
@@ -22,57 +22,57 @@ def run_labels(runs: Sequence[Run]) -> list[str]:
     """The model's short name; if a model has several runs of one kind, also the folder name or number."""
     models = model_labels([run.table for run in runs])
     pairs = list(zip(models, (run.kind for run in runs), strict=True))
-    several = Counter(pairs)
-    where = [last_part(run.name) or str(place) for place, run in enumerate(runs, start=1)]
+    counts = Counter(pairs)
+    folders = [folder_name(run.name) or str(folder) for folder, run in enumerate(runs, start=1)]
     labels = [
-        f"{label} · {place}" if several[label, kind] > 1 else label
-        for (label, kind), place in zip(pairs, where, strict=True)
+        f"{label} · {folder}" if counts[label, kind] > 1 else label
+        for (label, kind), folder in zip(pairs, folders, strict=True)
     ]
-    named = Counter(zip(labels, (run.kind for run in runs), strict=True))  # two folders may have the same name
+    label_counts = Counter(zip(labels, (run.kind for run in runs), strict=True))  # two folders may have the same name
     return [
-        f"{label} · {number}" if named[label, run.kind] > 1 else label
+        f"{label} · {number}" if label_counts[label, run.kind] > 1 else label
         for number, (label, run) in enumerate(zip(labels, runs, strict=True), start=1)
     ]
 
 
-def content(
+def page_data(
     runs: Sequence[Run],
-    correlated: Iterable[tuple[int, Any]] = (),
-    compared: Mapping[str, Any] | None = None,
+    correlations: Iterable[tuple[int, Any]] = (),
+    comparison: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Everything that the page's script draws. `correlated` pairs a run's number with its correlations as a data frame;
-    `compared` is a comparison as plain data.
+    """Everything that the page's script draws. `correlations` pairs a run's number with a data frame of its
+    correlations; `comparison` is a comparison as plain data.
     """
     labels = run_labels(runs)
     models = list(dict.fromkeys(labels))
-    place = {label: number for number, label in enumerate(models)}
-    known = captions(run.table for run in runs)
-    shown: dict[str, list[Any]] = {"scan": [], "stress": [], "eval": []}
+    index = {label: number for number, label in enumerate(models)}
+    metric_info = captions(run.table for run in runs)
+    lines: dict[str, list[Any]] = {"scan": [], "stress": [], "eval": []}
     for run, label in zip(runs, labels, strict=True):
-        shown.get(run.kind, shown["scan"]).extend(series(run.table, place[label]))
-    mark_scales(shown["scan"], by=SETTING)
-    mark_scales(shown["stress"], by=(*SETTING, "condition", "model"))
-    names = {s["metric"] for kind in ("scan", "stress") for s in shown[kind]}
+        lines.get(run.kind, lines["scan"]).extend(series(run.table, index[label]))
+    mark_scales(lines["scan"], by=SETTING)
+    mark_scales(lines["stress"], by=(*SETTING, "condition", "model"))
+    names = {s["metric"] for kind in ("scan", "stress") for s in lines[kind]}
     return {
-        "models": [described(label, full_name(runs[labels.index(label)].table)) for label in models],
+        "models": [model_entry(label, full_name(runs[labels.index(label)].table)) for label in models],
         "metrics": {
             name: {"unit": caption.unit, "larger": caption.larger_means}
-            for name, caption in known.items()
+            for name, caption in metric_info.items()
             if name in names
         },
-        **shown,
-        "correlation": [correlation(frame, place[labels[number]]) for number, frame in correlated],
+        **lines,
+        "correlation": [correlation_data(frame, index[labels[number]]) for number, frame in correlations],
         "tradeoff": [
-            trade_off(run.tradeoff, place[label])
+            tradeoff_data(run.tradeoff, index[label])
             for run, label in zip(runs, labels, strict=True)
             if run.tradeoff.get("layers")
         ],
-        "pairs": [pair_of_runs(pair) for pair in (compared or {"pairs": []})["pairs"]],
+        "pairs": [pair_data(pair) for pair in (comparison or {"pairs": []})["pairs"]],
         "colours": colours(),
     }
 
 
-def described(label: str, full: str) -> dict[str, Any]:
+def model_entry(label: str, full: str) -> dict[str, Any]:
     step = training_step(label)
     return {"label": label, "full": full} | ({"step": step} if step is not None else {})
 
@@ -84,9 +84,9 @@ def full_name(table: LayerTable) -> str:
 def series(table: LayerTable, model: int) -> list[dict[str, Any]]:
     """One line per curve; the normed last layer is a single point, kept with the raw curve it belongs to."""
     lines, curves = [], table.curves()
-    for (*setting, made, norm), curve in curves.items():
-        setting.append(made)
-        alone = curves.get((*setting, "normed"), [])
+    for (*setting, recipe_text, norm), curve in curves.items():
+        setting.append(recipe_text)
+        normed_curve = curves.get((*setting, "normed"), [])
         if norm == "normed" and len(curve) == 1 and (*setting, "raw") in curves:
             continue
         first, last = curve[0], curve[-1]
@@ -94,22 +94,25 @@ def series(table: LayerTable, model: int) -> list[dict[str, Any]]:
             "model": model,
             "metric": first.metric,
             "rows": first.rows,
-            "tokens": f"{first.tokens} + {made}" if made else first.tokens,
+            "tokens": f"{first.tokens} + {recipe_text}" if recipe_text else first.tokens,
             "pooling": first.pooling,
             "norm": norm,
             "depth": round(last.layer / last.depth) if last.depth else max(1, last.layer),
             "layers": [s.layer for s in curve],
             "n": last.n,
-            "value": [short(s.value) for s in curve],
+            "value": [rounded_or_none(s.value) for s in curve],
         }
         if any(math.isfinite(s.ci_low) for s in curve):
-            line |= {"low": [short(s.ci_low) for s in curve], "high": [short(s.ci_high) for s in curve]}
+            line |= {
+                "low": [rounded_or_none(s.ci_low) for s in curve],
+                "high": [rounded_or_none(s.ci_high) for s in curve],
+            }
         if any(s.skipped for s in curve):
             line["skipped"] = [s.skipped for s in curve]
-        if norm == "raw" and len(alone) == 1:
-            line["normed"] = point(alone[0])
+        if norm == "raw" and len(normed_curve) == 1:
+            line["normed"] = point(normed_curve[0])
         if first.condition:
-            line |= {"condition": first.condition, "level": short(first.level)}
+            line |= {"condition": first.condition, "level": rounded_or_none(first.level)}
         if first.rows == "-":
             line["task"] = first.data
         lines.append(line)
@@ -132,36 +135,41 @@ def mark_scales(lines: Iterable[dict[str, Any]], *, by: Sequence[str]) -> None:
 
 
 def point(s: LayerScore) -> dict[str, Any]:
-    return {"layer": s.layer, "value": short(s.value), "low": short(s.ci_low), "high": short(s.ci_high)}
+    return {
+        "layer": s.layer,
+        "value": rounded_or_none(s.value),
+        "low": rounded_or_none(s.ci_low),
+        "high": rounded_or_none(s.ci_high),
+    }
 
 
-def short(value: float) -> float | None:
+def rounded_or_none(value: float) -> float | None:
     """A number rounded for JSON; None if it is not finite."""
     return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
 
 
-def finite(value: Any) -> Any:
+def finite_or_none(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def correlation(frame: Any, model: int) -> dict[str, Any]:
+def correlation_data(frame: Any, model: int) -> dict[str, Any]:
     """The rows of `correlate` for one model."""
     names = [c for c in frame.columns if frame[c].dtype.kind == "f"]
     rows = [
-        {k: short(float(v)) if k in names else v for k, v in record.items()}
+        {k: rounded_or_none(float(v)) if k in names else v for k, v in record.items()}
         for record in frame.to_dict(orient="records")
     ]
     return {"model": model, "rows": rows}
 
 
-def trade_off(record: Mapping[str, Any], model: int) -> dict[str, Any]:
+def tradeoff_data(record: Mapping[str, Any], model: int) -> dict[str, Any]:
     """The front of one model: one row per layer with score, latency, parameters, memory and pareto, and their units."""
     names = ("layer", "score", "latency", "parameters", "memory", "pareto")
-    rows = [{name: finite(row.get(name)) for name in names} for row in record["layers"]]
+    rows = [{name: finite_or_none(row.get(name)) for name in names} for row in record["layers"]]
     return {"model": model, "units": dict(record.get("units", {})), "rows": rows}
 
 
-def pair_of_runs(pair: Mapping[str, Any]) -> dict[str, Any]:
+def pair_data(pair: Mapping[str, Any]) -> dict[str, Any]:
     """A pair of a comparison: one line per metric and setting with the difference by layer, and CKA."""
     names = ("condition", "metric", "rows", "tokens", "pooling", "norm")
     lines: dict[tuple[str, ...], dict[str, Any]] = {}
@@ -171,7 +179,7 @@ def pair_of_runs(pair: Mapping[str, Any]) -> dict[str, Any]:
         line["layers"].append(row["layer"])
         line["depth"] = round(row["layer"] / row["depth"]) if row["depth"] else line["depth"]
         for name, column in (("value", "difference"), ("low", "ci_low"), ("high", "ci_high")):
-            line.setdefault(name, []).append(None if row[column] is None else short(row[column]))
+            line.setdefault(name, []).append(None if row[column] is None else rounded_or_none(row[column]))
     curves = [line for line in lines.values() if len(line["layers"]) > 1 and not line["condition"]]
     name = f"{pair['first']} → {pair['second']}"
     return {"name": name, "first": pair["first"], "second": pair["second"], "changes": curves, "cka": pair["cka"]}

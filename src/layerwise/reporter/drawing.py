@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from layerwise.reporter.captions import Caption, captions
-from layerwise.reporter.palette import LINES, RAMP, along
+from layerwise.reporter.palette import LINES, RAMP, ramp_colour
 from layerwise.reporter.scales import Place, is_log
 from layerwise.runs.labels import training_step
 from layerwise.runs.scores import LayerScore
@@ -18,12 +18,12 @@ def line_colours(labels: Sequence[str]) -> list[str]:
     steps = [training_step(label) for label in labels]
     if len(labels) > 1 and None not in steps:
         order = sorted(steps, key=lambda step: step or 0)
-        return [in_order(order.index(step), len(steps)) for step in steps]
+        return [ordered_colour(order.index(step), len(steps)) for step in steps]
     return [LINES[place % len(LINES)] for place in range(len(labels))]
 
 
-def in_order(place: int, count: int) -> str:
-    return along(RAMP, 0.36 + 0.64 * place / max(1, count - 1))
+def ordered_colour(place: int, count: int) -> str:
+    return ramp_colour(RAMP, 0.36 + 0.64 * place / max(1, count - 1))
 
 
 def use_scale(ax: Any, chosen: Sequence[tuple[str, Curve, LayerScore | None]]) -> bool:
@@ -46,7 +46,7 @@ def draw_curve(ax: Any, curve: Curve, *, label: str, color: str, marker: str, by
         marker=marker,
         markersize=3,
         markevery=max(1, len(xs) // 8),
-        label=shortened(label),
+        label=shorten(label),
     )
 
 
@@ -115,7 +115,7 @@ def draw_grid(
     for axis, labels, most in ((ax.xaxis, xs, 99 if slanted else 10), (ax.yaxis, ys, 40)):
         every = next(n for n in (1, 2, 3, 5, 10, 20, 25, 50, 100, 1000) if len(labels) <= n * most)
         places = list(range(0, len(labels), every))
-        axis.set_ticks(places, [shortened(str(labels[place])) for place in places])
+        axis.set_ticks(places, [shorten(str(labels[place])) for place in places])
     ax.tick_params(length=0)
     if slanted:
         ax.set_xticks(
@@ -130,18 +130,18 @@ def draw_grid(
 
 
 def axis_label(table: LayerTable, metric: str) -> str:
-    return with_unit(words(metric), captions([table]).get(metric, Caption()).unit)
+    return with_unit(display_name(metric), captions([table]).get(metric, Caption()).unit)
 
 
 def with_unit(name: str, unit: Any) -> str:
-    return f"{name} ({shortened(str(unit))})" if unit else name
+    return f"{name} ({shorten(str(unit))})" if unit else name
 
 
-def words(name: str) -> str:
-    return shortened(name.replace("_", " "))
+def display_name(name: str) -> str:
+    return shorten(name.replace("_", " "))
 
 
-def shortened(text: str, most: int = 40) -> str:
+def shorten(text: str, most: int = 40) -> str:
     """The text cut to a length, without leading underscores: these would hide a label from matplotlib's legend."""
     text = text.lstrip("_")
     return text if len(text) <= most else text[: most - 1] + "…"

@@ -15,23 +15,23 @@ from typing import Any
 
 import pandas as pd
 
-from layerwise.core.checks import require_word
+from layerwise.core.checks import require_choice
 from layerwise.core.errors import InputError, MissingExtra
 from layerwise.core.files import write_atomically
 from layerwise.metrics.catalog import CATALOG
 from layerwise.reporter.drawing import (
     Curve,
     axis_label,
+    display_name,
     draw_curve,
     draw_grid,
     draw_ring,
     finish_lines,
-    in_order,
     line_colours,
-    shortened,
+    ordered_colour,
+    shorten,
     use_scale,
     with_unit,
-    words,
 )
 from layerwise.reporter.palette import DIVERGING, LINES, RAMP
 from layerwise.reporter.scales import place_of_ring
@@ -64,7 +64,7 @@ STYLE: Any = {
 
 
 @contextmanager
-def canvas(ax: Any, height: float) -> Iterator[Any]:
+def figure_axes(ax: Any, height: float) -> Iterator[Any]:
     """The Axes to draw on, given or new, in the style of all figures."""
     if find_spec("matplotlib") is None:
         raise MissingExtra("figures need matplotlib: pip install 'layerwise[plot]'")
@@ -79,15 +79,15 @@ def canvas(ax: Any, height: float) -> Iterator[Any]:
 def depth(table: LayerTable, *, metric: str | None = None, ax: Any = None, **setting: Any) -> Any:
     """One metric by relative depth, one line per model, with 95 % bands; a ring is the normed last layer."""
     chosen = chosen_curves(table, metric, **setting)
-    with canvas(ax, 2.3) as ax:
+    with figure_axes(ax, 2.3) as ax:
         colours = line_colours([label for label, *_ in chosen])
         values = [s.value for _, curve, _ in chosen for s in curve]
         log = use_scale(ax, chosen)
-        for place, (label, curve, normed) in enumerate(chosen):
-            mark = MARKERS[place % len(MARKERS)]
-            draw_curve(ax, curve, label=label, color=colours[place], marker=mark)
+        for index, (label, curve, normed) in enumerate(chosen):
+            marker = MARKERS[index % len(MARKERS)]
+            draw_curve(ax, curve, label=label, color=colours[index], marker=marker)
             if normed is not None:
-                draw_ring(ax, normed, colours[place], place_of_ring(values, normed.value, log=log))
+                draw_ring(ax, normed, colours[index], place_of_ring(values, normed.value, log=log))
         finish_lines(ax, axis_label(table, chosen[0][1][0].metric), "depth (%)")
     return ax
 
@@ -101,12 +101,12 @@ def checkpoints(table: LayerTable, *, metric: str | None = None, ax: Any = None,
             "the checkpoints figure needs runs of at least two models whose names end with a step, such as .../step64"
         )
     layers = sorted({s.layer for _, curve in steps for s in curve})
-    known = [{s.layer: s.value for s in curve} for _, curve in steps]
-    values = [[row.get(layer, math.nan) for layer in layers] for row in known]
-    with canvas(ax, 0.55 + 0.16 * len(steps) + 0.6) as ax:
-        drawn = draw_grid(ax, values, RAMP, xs=layers, ys=[f"{step:,}" for step, _ in steps])
+    values_by_layer = [{s.layer: s.value for s in curve} for _, curve in steps]
+    values = [[row.get(layer, math.nan) for layer in layers] for row in values_by_layer]
+    with figure_axes(ax, 0.55 + 0.16 * len(steps) + 0.6) as ax:
+        image = draw_grid(ax, values, RAMP, xs=layers, ys=[f"{step:,}" for step, _ in steps])
         ax.set(xlabel="layer", ylabel="training step")
-        ax.figure.colorbar(drawn, ax=ax, label=axis_label(table, steps[0][1][0].metric), pad=0.02)
+        ax.figure.colorbar(image, ax=ax, label=axis_label(table, steps[0][1][0].metric), pad=0.02)
     return ax
 
 
@@ -121,14 +121,14 @@ def heatmap(table: LayerTable, *, ax: Any = None, **setting: Any) -> Any:
     layers = sorted({s.layer for curve in curves for s in curve})
     values = []
     for curve in curves:
-        known = [s.value for s in curve if math.isfinite(s.value)]
-        low, span = min(known, default=0.0), (max(known, default=1.0) - min(known, default=0.0)) or 1.0
-        found = {s.layer: (s.value - low) / span for s in curve}
-        values.append([found.get(layer, math.nan) for layer in layers])
-    with canvas(ax, 0.7 + 0.17 * len(metrics)) as ax:
-        drawn = draw_grid(ax, values, RAMP, xs=layers, ys=[words(metric) for metric in metrics])
+        finite = [s.value for s in curve if math.isfinite(s.value)]
+        low, span = min(finite, default=0.0), (max(finite, default=1.0) - min(finite, default=0.0)) or 1.0
+        scaled = {s.layer: (s.value - low) / span for s in curve}
+        values.append([scaled.get(layer, math.nan) for layer in layers])
+    with figure_axes(ax, 0.7 + 0.17 * len(metrics)) as ax:
+        image = draw_grid(ax, values, RAMP, xs=layers, ys=[display_name(metric) for metric in metrics])
         ax.set(xlabel="layer")
-        bar = ax.figure.colorbar(drawn, ax=ax, ticks=[0, 1], pad=0.02)
+        bar = ax.figure.colorbar(image, ax=ax, ticks=[0, 1], pad=0.02)
         bar.ax.set_yticklabels(["min", "max"])
     return ax
 
@@ -137,54 +137,56 @@ def stress(table: LayerTable, *, metric: str | None = None, ax: Any = None, **se
     """One metric by layer on stressed prompts, one line per level, from light to dark."""
     kinds = list(dict.fromkeys(s.condition for s in table if s.condition))
     if len(kinds) != 1:
-        has = f"these runs have {', '.join(kinds)}" if kinds else "none was passed"
-        raise InputError(f"a stress figure shows a single run of `layerwise stress`; {has}")
-    chosen = sorted(chosen_curves(table, metric, stressed=True, **setting), key=lambda found: found[1][0].level)
-    with canvas(ax, 2.3) as ax:
+        available = f"these runs have {', '.join(kinds)}" if kinds else "none was passed"
+        raise InputError(f"a stress figure shows a single run of `layerwise stress`; {available}")
+    chosen = sorted(chosen_curves(table, metric, stressed=True, **setting), key=lambda item: item[1][0].level)
+    with figure_axes(ax, 2.3) as ax:
         use_scale(ax, chosen)
-        for place, (_, curve, _) in enumerate(chosen):
-            colour = in_order(place, len(chosen))
+        for index, (_, curve, _) in enumerate(chosen):
+            colour = ordered_colour(index, len(chosen))
             draw_curve(ax, curve, label=f"{curve[0].level:g}", color=colour, marker="", by="layer")
-        finish_lines(ax, axis_label(table, chosen[0][1][0].metric), "layer", title=words(kinds[0]))
+        finish_lines(ax, axis_label(table, chosen[0][1][0].metric), "layer", title=display_name(kinds[0]))
     return ax
 
 
 def correlation(frame: pd.DataFrame, *, measure: str = "spearman", ax: Any = None, **setting: Any) -> Any:
     """Task by metric: how scores correlate with metrics over the layers of one model. A description, not a test."""
-    frame = scored_alike(frame, setting.get("pooling"), setting.get("transform"))
+    frame = select_scores(frame, setting.get("pooling"), setting.get("transform"))
     for name in ("rows", "tokens"):
-        has = frame.groupby("metric")[name].unique()
-        words_kept = {metric: pick_word(list(there), setting.get(name)) for metric, there in has.items()}
-        frame = frame[frame[name] == frame.metric.map(words_kept)]
+        available = frame.groupby("metric")[name].unique()
+        chosen = {metric: choose_value(list(values), setting.get(name)) for metric, values in available.items()}
+        frame = frame[frame[name] == frame.metric.map(chosen)]
     grid = frame.pivot(index="task", columns="metric", values=measure)
-    known = [m.name for m in CATALOG if m.name in grid]
-    grid = grid[[*known, *(m for m in grid if m not in known)]]
-    with canvas(ax, 1.6 + 0.13 * len(grid)) as ax:
-        drawn = draw_grid(
+    catalog_order = [m.name for m in CATALOG if m.name in grid]
+    grid = grid[[*catalog_order, *(m for m in grid if m not in catalog_order)]]
+    with figure_axes(ax, 1.6 + 0.13 * len(grid)) as ax:
+        image = draw_grid(
             ax,
             grid.to_numpy().tolist(),
             DIVERGING,
-            xs=[words(m) for m in grid],
+            xs=[display_name(m) for m in grid],
             ys=list(grid.index),
             low=-1,
             high=1,
             slanted=True,
         )
         ax.tick_params(labelsize=6)
-        ax.figure.colorbar(drawn, ax=ax, label=measure.capitalize(), location="top", aspect=30, pad=0.02)
+        ax.figure.colorbar(image, ax=ax, label=measure.capitalize(), location="top", aspect=30, pad=0.02)
     return ax
 
 
-def scored_alike(frame: pd.DataFrame, pooling: str | None, transform: str | None) -> pd.DataFrame:
+def select_scores(frame: pd.DataFrame, pooling: str | None, transform: str | None) -> pd.DataFrame:
     """The correlations with scores of one pooling and map, as given or the first; warns about what is not shown."""
-    for name, option, word in (("task_pooling", "pooling", pooling), ("transform", "transform", transform)):
-        has = list(frame[name].unique())
-        if word is not None and word not in has:
-            raise InputError(f"no score with {option} {word!r}; choose from {', '.join(has)}")
-        if word is None and len(has) > 1:
-            hint = f"only only {option} {has[0]} is shown, not {', '.join(has[1:])}; choose with {option}=..."
+    for name, option, value in (("task_pooling", "pooling", pooling), ("transform", "transform", transform)):
+        available = list(frame[name].unique())
+        if value is not None and value not in available:
+            raise InputError(f"no score with {option} {value!r}; choose from {', '.join(available)}")
+        if value is None and len(available) > 1:
+            hint = (
+                f"only only {option} {available[0]} is shown, not {', '.join(available[1:])}; choose with {option}=..."
+            )
             warnings.warn(hint, stacklevel=3)
-        frame = frame[frame[name] == (word or has[0])]
+        frame = frame[frame[name] == (value or available[0])]
     return frame
 
 
@@ -195,7 +197,7 @@ def tradeoff(record: Mapping[str, Any], *, cost: str = "latency", ax: Any = None
         raise InputError(f"no layer has both a score and a {cost}; pass a run folder with tradeoff.json")
     front = sorted((row for row in rows if row.get("pareto")), key=lambda row: row[cost])
     units = record.get("units", {})
-    with canvas(ax, 2.3) as ax:
+    with figure_axes(ax, 2.3) as ax:
         ax.plot([row[cost] for row in front], [row["score"] for row in front], color=LINES[0], linewidth=1)
         for row in rows:
             face = LINES[0] if row.get("pareto") else "white"
@@ -217,15 +219,15 @@ def tradeoff(record: Mapping[str, Any], *, cost: str = "latency", ax: Any = None
 
 def cka(pair: Mapping[str, Any], *, ax: Any = None) -> Any:
     """Linear CKA between the layers of two models on the same texts."""
-    found = pair.get("cka")
-    if not found:
+    alignment = pair.get("cka")
+    if not alignment:
         raise InputError("the two runs have no stored rows of the same texts; scan both with --out on the same data")
-    values = [[math.nan if v is None else v for v in line] for line in found["values"]]
-    with canvas(ax, 2.7) as ax:
-        drawn = draw_grid(ax, values, RAMP, xs=found["second_layers"], ys=found["first_layers"], low=0, high=1)
+    values = [[math.nan if v is None else v for v in line] for line in alignment["values"]]
+    with figure_axes(ax, 2.7) as ax:
+        image = draw_grid(ax, values, RAMP, xs=alignment["second_layers"], ys=alignment["first_layers"], low=0, high=1)
         ax.invert_yaxis()
-        ax.set(xlabel=f"layer of {shortened(pair['second'])}", ylabel=f"layer of {shortened(pair['first'])}")
-        ax.figure.colorbar(drawn, ax=ax, label="linear CKA", pad=0.02)
+        ax.set(xlabel=f"layer of {shorten(pair['second'])}", ylabel=f"layer of {shorten(pair['first'])}")
+        ax.figure.colorbar(image, ax=ax, label="linear CKA", pad=0.02)
     return ax
 
 
@@ -238,23 +240,23 @@ FIGURES: dict[str, Callable[..., Any]] = {
     "tradeoff": tradeoff,
     "cka": cka,
 }
-SETTING = {"rows", "tokens", "pooling", "norm"}
-OPTIONS = {  # which options each figure takes
-    "depth": {"metric", *SETTING},
-    "heatmap": SETTING,
+SETTING_OPTIONS = {"rows", "tokens", "pooling", "norm"}
+FIGURE_OPTIONS = {  # which options each figure takes
+    "depth": {"metric", *SETTING_OPTIONS},
+    "heatmap": SETTING_OPTIONS,
     "correlation": {"measure", "rows", "tokens", "pooling", "transform"},
-    "checkpoints": {"metric", *SETTING},
-    "stress": {"metric", *SETTING},
+    "checkpoints": {"metric", *SETTING_OPTIONS},
+    "stress": {"metric", *SETTING_OPTIONS},
     "tradeoff": {"cost"},
     "cka": {"tokens"},
 }
 
 
 def require_figure(figure: str, options: Mapping[str, Any]) -> None:
-    require_word("figure", figure, FIGURES)
-    if unknown := set(options) - OPTIONS[figure]:
-        taken = ", ".join(sorted(OPTIONS[figure]))
-        raise InputError(f"figure {figure} has no option {', '.join(sorted(unknown))}; it accepts {taken}")
+    require_choice("figure", figure, FIGURES)
+    if unknown := set(options) - FIGURE_OPTIONS[figure]:
+        accepted = ", ".join(sorted(FIGURE_OPTIONS[figure]))
+        raise InputError(f"figure {figure} has no option {', '.join(sorted(unknown))}; it accepts {accepted}")
 
 
 def require_suffix(path: Path) -> None:
@@ -269,8 +271,8 @@ def save(ax: Any, path: Path, *, close: bool = True) -> None:
     kind = path.suffix.removeprefix(".")
     buffer = io.BytesIO()
     with plt.rc_context(STYLE):
-        undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(kind, {})
-        ax.figure.savefig(buffer, format=kind, metadata=undated)
+        metadata = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(kind, {})
+        ax.figure.savefig(buffer, format=kind, metadata=metadata)
     if close:
         plt.close(ax.figure)
     write_atomically(path, buffer.getvalue())
@@ -289,18 +291,18 @@ def chosen_curves(
         require_unstressed(table)
     scores = [s for s in table if bool(s.condition) == stressed]
     metric = metric or next((s.metric for s in scores), None)
-    wanted = [s for s in scores if s.metric == metric]
+    selected = [s for s in scores if s.metric == metric]
     for name in ("rows", "tokens", "pooling"):
-        has = list(dict.fromkeys(getattr(s, name) for s in wanted))
-        word = setting.get(name) or next(iter(has), "")
-        if has and word not in has and "-" not in has:
-            raise InputError(f"{metric} has no {name} {word!r}; choose from {', '.join(has)}")
-        wanted = [s for s in wanted if getattr(s, name) in (word, "-")]
-    if not wanted:
+        available = list(dict.fromkeys(getattr(s, name) for s in selected))
+        value = setting.get(name) or next(iter(available), "")
+        if available and value not in available and "-" not in available:
+            raise InputError(f"{metric} has no {name} {value!r}; choose from {', '.join(available)}")
+        selected = [s for s in selected if getattr(s, name) in (value, "-")]
+    if not selected:
         metrics = ", ".join(dict.fromkeys(s.metric for s in scores))
         raise InputError(f"no metric {metric!r} in this run; choose from {metrics or 'none'}")
-    curves = LayerTable(tuple(wanted)).curves()
-    norm = setting.get("norm") or wanted[0].norm
+    curves = LayerTable(tuple(selected)).curves()
+    norm = setting.get("norm") or selected[0].norm
     return [
         (key[0], curve, next(iter(curves.get((*key[:-1], "normed"), [])), None) if norm == "raw" else None)
         for key, curve in curves.items()
@@ -308,6 +310,6 @@ def chosen_curves(
     ]
 
 
-def pick_word(has: Sequence[str], word: str | None) -> str:
+def choose_value(available: Sequence[str], value: str | None) -> str:
     """The given word if a metric has it, else the first that it has."""
-    return word if word is not None and word in has else has[0]
+    return value if value is not None and value in available else available[0]

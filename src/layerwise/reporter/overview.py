@@ -7,7 +7,7 @@ from typing import Any
 
 from layerwise.core.checks import SHIPPED
 from layerwise.reporter.markup import table
-from layerwise.reporter.provenance import counted, first_run
+from layerwise.reporter.provenance import first_run, format_counts
 from layerwise.runs.folder import Run
 from layerwise.runs.scores import LayerScore
 from layerwise.runs.summary import sparkline
@@ -61,7 +61,7 @@ def overview(label: str, runs: Sequence[Run], labels: Sequence[str]) -> dict[str
         model |= record.get("model", {})
         data = record.get("data", {})
         texts = data.get("name", "").rpartition("/")[2] or texts
-        count = (counted(record) if data else "") or count
+        count = (format_counts(record) if data else "") or count
     scored = next((run.table for run in mine if run.kind == "eval"), None)
     best, last = best_and_last(scored) if scored else (None, None)
     return {

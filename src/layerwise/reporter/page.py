@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from importlib.resources import files
 from typing import Any
 
-from layerwise.reporter.content import content, run_labels
+from layerwise.reporter.content import page_data, run_labels
 from layerwise.reporter.markup import escape, safe_json
 from layerwise.reporter.overview import summary_section
 from layerwise.reporter.pick_card import pick_cards
@@ -46,7 +46,7 @@ HEADINGS = {
 }
 SCRIPTS = ("tools.js", "cards.js", "lines.js", "heat.js", "scatter.js", "sections.js")
 GENERATOR = '<meta name="generator" content="layerwise">'
-WITHOUT_SCRIPT = "The charts need JavaScript. The summary, the numbers and the provenance do not."
+NO_SCRIPT_NOTE = "The charts need JavaScript. The summary, the numbers and the provenance do not."
 PLACEHOLDERS = ("TEXTS.txt", "RUN", "ROOT", "MODEL", "RECIPE1.json", "FIT", "LABELS")
 FILL_IN = "Replace words in capitals: they stand for objects that were passed from Python, or were not recorded."
 
@@ -55,16 +55,16 @@ def page(
     runs: Sequence[Run],
     *,
     title: str = "",
-    correlated: Iterable[tuple[int, Any]] = (),
-    compared: Mapping[str, Any] | None = None,
+    correlations: Iterable[tuple[int, Any]] = (),
+    comparison: Mapping[str, Any] | None = None,
     comparison_text: str = "",
-    made_by: Sequence[str] = (),
+    command_line: Sequence[str] = (),
 ) -> str:
     """The page as text.
 
-    `compared` is a comparison as plain data, `comparison_text` its summary; `made_by` holds the words of the command.
+    `comparison` is a comparison as plain data, `comparison_text` its summary; `command_line` is the command.
     """
-    data = content(runs, correlated, compared)
+    data = page_data(runs, correlations, comparison)
     labels = run_labels(runs)
     picks = [(label, run.pick) for run, label in zip(runs, labels, strict=True) if run.pick]
     parts = {
@@ -80,11 +80,11 @@ def page(
         "correlation": cards(data["correlation"], wide=True),
         "tradeoff": cards(data["tradeoff"]),
         "stress": cards(data["stress"]),
-        "provenance": provenance_section(runs, labels, made_by),
+        "provenance": provenance_section(runs, labels, command_line),
     }
-    shown = {name: inner for name, inner in parts.items() if inner}
-    heading = title or listed(data["models"])
-    return document(heading, subtitle(runs), shown, data)
+    sections = {name: inner for name, inner in parts.items() if inner}
+    heading = title or model_list(data["models"])
+    return document(heading, subtitle(runs), sections, data)
 
 
 def is_page(start: bytes) -> bool:
@@ -93,9 +93,9 @@ def is_page(start: bytes) -> bool:
 
 
 def document(title: str, made_of: str, parts: Mapping[str, str], data: Mapping[str, Any]) -> str:
-    style, script = source("style.css"), f'"use strict";\n(() => {{\n{"".join(map(source, SCRIPTS))}}})();\n'
-    allowed = f"script-src {digest(script)}; style-src {digest(style)}"
-    policy = f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
+    style, script = asset_text("style.css"), f'"use strict";\n(() => {{\n{"".join(map(asset_text, SCRIPTS))}}})();\n'
+    sources = f"script-src {csp_hash(script)}; style-src {csp_hash(style)}"
+    policy = f"default-src 'none'; {sources}; base-uri 'none'; form-action 'none'"
     links = "".join(f'<li><a href="#{name}">{escape(HEADINGS[name][0])}</a></li>' for name in parts)
     sections = "".join(section(name, inner) for name, inner in parts.items())
     # The controls come before the first section that they control.
@@ -119,7 +119,7 @@ def document(title: str, made_of: str, parts: Mapping[str, str], data: Mapping[s
 <p class="kicker">layerwise report</p><h1 dir="auto">{escape(title)}</h1><p class="quiet">{escape(made_of)}</p>
 </div><button type="button" id="theme">Dark</button></header>
 <nav aria-label="Sections"><ul>{links}</ul></nav>
-<noscript><p>{WITHOUT_SCRIPT}</p></noscript>
+<noscript><p>{NO_SCRIPT_NOTE}</p></noscript>
 <main>{sections}</main>
 <footer>Made with layerwise. This file is self-contained and works offline.</footer>
 </div>
@@ -132,11 +132,11 @@ def document(title: str, made_of: str, parts: Mapping[str, str], data: Mapping[s
 """
 
 
-def source(name: str) -> str:
+def asset_text(name: str) -> str:
     return (files("layerwise.reporter") / "assets" / name).read_text(encoding="utf-8")
 
 
-def digest(text: str) -> str:
+def csp_hash(text: str) -> str:
     """The hash with which a Content-Security-Policy allows exactly one inline script or style."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
@@ -148,12 +148,12 @@ def section(name: str, inner: str) -> str:
     return f'<section id="{name}" aria-labelledby="{name}-h">{head}{inner}</section>'
 
 
-def cards(there: Any, *, wide: bool = False) -> str:
+def cards(has_content: Any, *, wide: bool = False) -> str:
     """An empty container that the script fills with cards; an empty string if there is nothing to draw."""
-    return f'<div class="cards{" wide" if wide else ""}"></div>' if there else ""
+    return f'<div class="cards{" wide" if wide else ""}"></div>' if has_content else ""
 
 
-def listed(models: Sequence[Mapping[str, Any]]) -> str:
+def model_list(models: Sequence[Mapping[str, Any]]) -> str:
     names = [model["label"] for model in models]
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
@@ -165,8 +165,8 @@ def subtitle(runs: Sequence[Run]) -> str:
     return f"{', '.join(counts)}; made {datetime.now(UTC):%Y-%m-%d}"
 
 
-def provenance_section(runs: Sequence[Run], labels: Sequence[str], made_by: Sequence[str]) -> str:
-    lines = commands(runs, made_by)
+def provenance_section(runs: Sequence[Run], labels: Sequence[str], command_line: Sequence[str]) -> str:
+    lines = commands(runs, command_line)
     details = "".join(
         f"<details><summary>{escape(run.kind)} of {escape(label)}</summary><dl>"
         + "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in facts(run.table))

@@ -24,10 +24,10 @@ def colours() -> dict[str, Any]:
     }
 
 
-def along(ramp: Sequence[str], share: float) -> str:
+def ramp_colour(ramp: Sequence[str], fraction: float) -> str:
     """The colour at a position from 0 to 1 on a ramp, interpolated between neighbours."""
-    place = min(max(share, 0.0), 1.0) * (len(ramp) - 1)
-    left = min(int(place), len(ramp) - 2)
+    position = min(max(fraction, 0.0), 1.0) * (len(ramp) - 1)
+    left = min(int(position), len(ramp) - 2)
     ends = [[int(colour[i : i + 2], 16) for i in (1, 3, 5)] for colour in ramp[left : left + 2]]
-    mixed = [round(a + (b - a) * (place - left)) for a, b in zip(*ends, strict=True)]
+    mixed = [round(a + (b - a) * (position - left)) for a, b in zip(*ends, strict=True)]
     return "#{:02X}{:02X}{:02X}".format(*mixed)

@@ -6,10 +6,10 @@ from typing import Any
 
 from layerwise.core.checks import SHIPPED
 from layerwise.options.record import (
-    RECORDED,
+    OPTIONS_BY_VERB,
     TEXTS_OF_PICK,
-    command_words,
-    flag_words,
+    command_arguments,
+    flag_arguments,
     pick_words,
     tradeoff_words,
 )
@@ -27,7 +27,7 @@ def facts(table: LayerTable) -> Facts:
     first = first_run(table)
     model, data, environment = (first.get(name, {}) for name in ("model", "data", "environment"))
     size = " x ".join(str(model[k]) for k in ("depth", "width") if k in model)
-    found = {
+    entries = {
         "model": model.get("name") or next((s.model for s in table.scores), ""),
         "revision": model.get("revision", ""),
         "hash of the model's files": model.get("fingerprint", ""),
@@ -35,16 +35,16 @@ def facts(table: LayerTable) -> Facts:
         "layers x width": size,
         "dtype and device": " on ".join(str(model[k]) for k in ("dtype", "device") if k in model),
         "texts": data.get("name", ""),
-        "number of texts": counted(first) if data else "",
+        "number of texts": format_counts(first) if data else "",
         "hash of the texts": data.get("fingerprint", ""),
         "tasks": ", ".join(f"{name} ({size})" for name, size in task_sizes(first).items()),
-        "settings": "; ".join(f"{k} {plain(v)}" for k, v in first.get("plan", {}).items() if k != "layers"),
+        "settings": "; ".join(f"{k} {format_list(v)}" for k, v in first.get("plan", {}).items() if k != "layers"),
         "versions": ", ".join(f"{k} {v}" for k, v in environment.items() if k not in ("command", "machine")),
         "machine": environment.get("machine", ""),
         "finished": first.get("finished", ""),
         "seconds": f"{first['seconds']:g}" if "seconds" in first else "",
     }
-    return [(name, str(value)) for name, value in found.items() if value]
+    return [(name, str(value)) for name, value in entries.items() if value]
 
 
 def first_run(table: LayerTable) -> Mapping[str, Any]:
@@ -53,7 +53,7 @@ def first_run(table: LayerTable) -> Mapping[str, Any]:
     return dict(runs[0])
 
 
-def counted(run: Mapping[str, Any]) -> str:
+def format_counts(run: Mapping[str, Any]) -> str:
     """How many texts and tokens a run read, and how many texts it cut at which length."""
     data = run.get("data", {})
     parts = [f"{data['prompts']:,} texts"] if "prompts" in data else []
@@ -68,7 +68,7 @@ def counted(run: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def plain(value: Any) -> str:
+def format_list(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
@@ -90,15 +90,15 @@ def commands(runs: Sequence[Run], page_words: Sequence[str] = ()) -> list[str]:
 def command(table: LayerTable, out: str) -> str:
     """The command that reproduces the run: as typed, or reconstructed from the record."""
     first = first_run(table)
-    if words := typed_words(first.get("environment", {}).get("command")):
-        return shlex.join(words)
+    if arguments := typed_words(first.get("environment", {}).get("command")):
+        return shlex.join(arguments)
     record = first.get("options", {})
     if record.get("campaign"):
         return shlex.join(["layerwise", "campaign", record["campaign"]])
-    if record.get("verb") not in RECORDED:
-        record = record_of_plan(table, first)
-    words = command_words(record, model=str(first.get("model", {}).get("name", "MODEL")))
-    return shlex.join([*words, "--out", out])
+    if record.get("verb") not in OPTIONS_BY_VERB:
+        record = record_from_plan(table, first)
+    arguments = command_arguments(record, model=str(first.get("model", {}).get("name", "MODEL")))
+    return shlex.join([*arguments, "--out", out])
 
 
 def typed_words(typed: Any) -> list[str]:
@@ -115,7 +115,7 @@ def pick_command(pick: Mapping[str, Any], folder: str) -> str:
     record = options_of(pick)
     words = shlex.join(pick_words(record or rule_record(pick), folder))
     opened = record.get("data")
-    extra = flag_words(TextOptions, opened, but=TEXTS_OF_PICK) if isinstance(opened, Mapping) else []
+    extra = flag_arguments(TextOptions, opened, exclude=TEXTS_OF_PICK) if isinstance(opened, Mapping) else []
     return f"{words}  # called from Python with texts opened with {shlex.join(extra)}" if extra else words
 
 
@@ -138,15 +138,15 @@ def used_words(table: LayerTable, column: str) -> list[str]:
     return list(dict.fromkeys(word for s in table.scores if (word := getattr(s, column)) != SHIPPED))
 
 
-def record_of_plan(table: LayerTable, first: Mapping[str, Any]) -> dict[str, Any]:
+def record_from_plan(table: LayerTable, first: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a run that was made before runs recorded them, as far as its plan shows them."""
     plan = first.get("plan") or {"max_length": first.get("max_length")}
     model = {name: value for name, value in first.get("model", {}).items() if name in ("name", "dtype")}
     if first.get("kind") == "eval":
         tasks = first.get("tasks", {})
         root = "ROOT" if any(size != "hub" for size in tasks.values()) else None
-        read = {name: used_words(table, name) for name in ("tokens", "pooling")}
-        return {**plan, **read, "verb": "eval", "model": model, "tasks": list(tasks), "data_root": root}
+        reading = {name: used_words(table, name) for name in ("tokens", "pooling")}
+        return {**plan, **reading, "verb": "eval", "model": model, "tasks": list(tasks), "data_root": root}
     record = {**plan, "verb": "scan", "model": model, "data": first.get("data", {}).get("options")}
     stressed = [run["plan"]["stress"] for run in table.run.get("runs", []) if run.get("plan", {}).get("stress")]
     if stressed:

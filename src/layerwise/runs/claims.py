@@ -9,15 +9,15 @@ import json
 from typing import Any, Literal
 
 from layerwise.core.errors import RunError
-from layerwise.core.files import TEMPORARY, DiskFolder, Folder
+from layerwise.core.files import TEMPORARY_FILE, DiskFolder, Folder
 from layerwise.core.formats import json_bytes
-from layerwise.core.outputs import delete_left_behind, require_writable
+from layerwise.core.outputs import delete_abandoned_files, require_writable
 from layerwise.runs.records import PLAN, RUN
 
 MARKER = "layerwise-run.json"
 SCHEMA_VERSION = 1
 Kind = Literal["scan", "eval", "stress", "campaign", "data"]
-NAMES = {
+KIND_NAMES = {
     "scan": "a scan",
     "eval": "an eval",
     "stress": "a stress test",
@@ -27,7 +27,7 @@ NAMES = {
 # Files that operating systems and version control put into unused folders. Every other file, hidden or not, # belongs
 # to the user.
 COUNTS_AS_EMPTY = frozenset({".DS_Store", "Thumbs.db", "desktop.ini", "lost+found", ".gitkeep"})
-SHOWN = 3  # maximum number of names in a message
+MAX_NAMES_SHOWN = 3  # maximum number of names in a message
 
 
 def require_usable(folder: Folder, kind: Kind, **details: str) -> bool:
@@ -45,9 +45,9 @@ def require_usable(folder: Folder, kind: Kind, **details: str) -> bool:
             return False
         marker = folder.read(MARKER)
     marker_record = read_marker(folder, marker or b"")
-    name = NAMES.get(str(marker_record["kind"]), repr(marker_record["kind"]))
+    name = KIND_NAMES.get(str(marker_record["kind"]), repr(marker_record["kind"]))
     if marker_record["kind"] != kind:
-        raise RunError(f"{folder} contains {name}, not {NAMES[kind]}; choose another folder for --out")
+        raise RunError(f"{folder} contains {name}, not {KIND_NAMES[kind]}; choose another folder for --out")
     differing = [f"{key} {marker_record.get(key)!r} there, {value!r} asked for" for key, value in details.items()
                  if marker_record.get(key) != value]  # fmt: skip
     if differing:
@@ -70,25 +70,25 @@ def claim(folder: Folder, kind: Kind, **details: str) -> None:
         folder.create(MARKER, json_bytes({"schema_version": SCHEMA_VERSION, "kind": kind, **details}))
         require_usable(folder, kind, **details)
     if isinstance(folder, DiskFolder):
-        delete_left_behind(folder.path)
+        delete_abandoned_files(folder.path)
 
 
 def counts_as_empty(name: str) -> bool:
-    half_written = TEMPORARY.fullmatch(name)
+    half_written = TEMPORARY_FILE.fullmatch(name)
     return name in COUNTS_AS_EMPTY or (half_written is not None and half_written["name"] == MARKER)
 
 
-def require_empty(folder: Folder, found: list[str]) -> None:
-    if {RUN.file, "table.parquet"} <= {*found} or PLAN.file in found:
+def require_empty(folder: Folder, names: list[str]) -> None:
+    if {RUN.file, "table.parquet"} <= {*names} or PLAN.file in names:
         raise RunError(
             f"{folder} contains results without {MARKER}: a run of an earlier layerwise version, or a saved table. It "
             "can still be read, but not written to; choose another folder for --out"
         )
-    if found:
-        more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+    if names:
+        more = f" and {len(names) - MAX_NAMES_SHOWN} more" if len(names) > MAX_NAMES_SHOWN else ""
         raise RunError(
-            f"{folder} is not empty ({', '.join(found[:SHOWN])}{more}) and is not a layerwise folder (no {MARKER}); "
-            "choose a new or empty folder for --out"
+            f"{folder} is not empty ({', '.join(names[:MAX_NAMES_SHOWN])}{more}) and is not a layerwise folder "
+            f"(no {MARKER}); choose a new or empty folder for --out"
         )
 
 

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from layerwise.core.display import redacted
+from layerwise.core.display import redact
 from layerwise.core.errors import RunError
 from layerwise.core.files import Folder, has_file, open_folder
 from layerwise.core.formats import require_checksum
@@ -35,19 +35,19 @@ def prompts_file(number: int) -> str:
     return f"{PROMPTS}/{number:05d}.parquet"
 
 
-def shards_in(name: str) -> int:
+def shard_count(name: str) -> int:
     """12 for state-00012.safetensors."""
     return int(name.partition(".")[0].rpartition("-")[2])
 
 
 def state_files(folder: Folder) -> list[str]:
     """The checkpoints in a folder, newest last. A file with a merely similar name belongs to the user."""
-    return sorted((name for name in folder.names() if STATE_FILE.fullmatch(name)), key=shards_in)
+    return sorted((name for name in folder.names() if STATE_FILE.fullmatch(name)), key=shard_count)
 
 
-def is_run(given: object) -> TypeGuard["Run | LayerTable | str | Path"]:
+def is_run(value: object) -> TypeGuard["Run | LayerTable | str | Path"]:
     """True for a table, an opened run, or the path of a finished run; False for a model name, for example."""
-    return isinstance(given, Run | LayerTable) or (isinstance(given, str | Path) and has_file(given, TABLE_FILE))
+    return isinstance(value, Run | LayerTable) or (isinstance(value, str | Path) and has_file(value, TABLE_FILE))
 
 
 @dataclass(frozen=True)
@@ -68,21 +68,21 @@ class Run:
     records: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @classmethod
-    def open(cls, given: "Run | LayerTable | str | Path") -> "Run":
+    def open(cls, source: "Run | LayerTable | str | Path") -> "Run":
         """Opens a run; raises RunError if it is missing or damaged.
 
         Args:
-            given: path or url of the folder, a table, or a run.
+            source: path or url of the folder, a table, or a run.
         """
-        if isinstance(given, Run):
-            return given
-        if isinstance(given, LayerTable):
-            return cls(given)
-        folder = open_folder(given)
-        return cls(LayerTable.load(folder), folder, redacted(str(given)))
+        if isinstance(source, Run):
+            return source
+        if isinstance(source, LayerTable):
+            return cls(source)
+        folder = open_folder(source)
+        return cls(LayerTable.load(folder), folder, redact(str(source)))
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """The location, for messages."""
         return self.name or "a table in memory"
 
@@ -91,7 +91,7 @@ class Run:
         """scan, eval, stress or joined."""
         return self.table.kind or "scan"
 
-    def each_model(self) -> "list[Run]":
+    def split_by_model(self) -> "list[Run]":
         """One run per model if the table joins several models, as in a campaign; otherwise the run itself."""
         by_model: dict[tuple[str, str, str], list[LayerScore]] = {}
         for row in self.table:
@@ -146,7 +146,7 @@ class Run:
         return self.folder is not None and self.folder.read(MARKER) is not None
 
     @property
-    def keeps_prompts(self) -> bool:
+    def has_prompts(self) -> bool:
         """True if it has per-prompt values with checksums."""
         return self.folder is not None and self.has_marker and bool(self.folder.names(PROMPTS))
 
@@ -154,10 +154,10 @@ class Run:
         """The files with per-prompt values, by name; raises if one is damaged."""
         names = [] if self.folder is None else self.folder.names(PROMPTS)
         if self.folder is None or not names:
-            raise RunError(f"{self.place} has no per-prompt values; repeat the scan with --keep-prompts all")
+            raise RunError(f"{self.location} has no per-prompt values; repeat the scan with --keep-prompts all")
         if not self.has_marker:
             raise RunError(
-                f"{self.place} was made by the first version of layerwise, without checksums; repeat the scan"
+                f"{self.location} was made by the first version of layerwise, without checksums; repeat the scan"
             )
         files = {f"{self.folder}/{PROMPTS}/{name}": self.folder.read(f"{PROMPTS}/{name}") or b"" for name in names}
         for where, data in files.items():
@@ -165,11 +165,11 @@ class Run:
         return files
 
 
-def require_place_for(place: str | Path, schema: Schema) -> Folder:
+def require_record_folder(location: str | Path, schema: Schema) -> Folder:
     """The folder, if the record can be written there; raises if a file of that name is not layerwise's."""
-    return require_record(place, schema.file, schema.ours)
+    return require_record(location, schema.file, schema.identifying_fields)
 
 
-def write_record(place: str | Path, schema: Schema, content: Mapping[str, Any]) -> None:
+def write_record(location: str | Path, schema: Schema, content: Mapping[str, Any]) -> None:
     """Writes a record to a new or existing folder; replaces an earlier record of the same kind only."""
-    require_place_for(place, schema).write(schema.file, schema.dump(content))
+    require_record_folder(location, schema).write(schema.file, schema.dump(content))

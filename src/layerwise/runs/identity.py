@@ -109,7 +109,7 @@ class DataRef:
         return cls(record.get("name", ""), record.get("fingerprint", ""), record.get("options", {}))
 
 
-def one_model(first: ModelRef | None, second: ModelRef | None) -> bool:
+def same_model(first: ModelRef | None, second: ModelRef | None) -> bool:
     """True if both are known and are the same model."""
     return first is not None and second is not None and first.same_as(second)
 

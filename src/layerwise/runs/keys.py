@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Self
 
 NO_POOLING = "-"  # for readings of tokens instead of pooled rows
-CONTENTS = "contents"  # a sample of (hashed id, digest): which examples the sampled rows belong to
+CONTENT_DIGESTS = "contents"  # a sample of (hashed id, digest): which examples the sampled rows belong to
 
 
 @dataclass(frozen=True, order=True)

@@ -14,21 +14,21 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
-from layerwise.core.display import redacted
+from layerwise.core.display import redact
 from layerwise.core.errors import RunError
 from layerwise.core.formats import parse_record, record_bytes, require_shape
 from layerwise.runs.identity import MODEL_SHAPE
 
 Record = dict[str, Any]
-NUMBER = (int, float)
-OPTIONAL_NUMBER = (int, float, NoneType)
-DATA = {
+NUMBER_TYPES = (int, float)
+OPTIONAL_NUMBER_TYPES = (int, float, NoneType)
+DATA_SHAPE = {
     "name": str, "fingerprint": str, "options": dict, "prompts": int, "tokens": int, "cut": int, "missing": list,
     "blank_rows": int, "unit": str,
 }  # fmt: skip
 
 
-class NewerVersion(RunError):
+class NewerVersionError(RunError):
     """A record written by a newer version of layerwise."""
 
 
@@ -39,7 +39,7 @@ class Schema:
     file: str
     version: int
     shape: Mapping[str, Any]
-    ours: tuple[str, ...]  # fields that identify the file as layerwise's
+    identifying_fields: tuple[str, ...]  # fields that identify the file as layerwise's
     # upgrade from that version to the next
     upgrades: Mapping[int, Callable[[Record], Record]] = field(default_factory=dict)
 
@@ -53,7 +53,7 @@ class Schema:
         if isinstance(record_version, bool) or not isinstance(record_version, int) or record_version < 1:
             raise RunError(f"{where} is damaged (schema_version {record_version!r}); make it again")
         if record_version > self.version:
-            raise NewerVersion(
+            raise NewerVersionError(
                 f"{where} was written by a newer layerwise (schema_version {record_version}; this version reads up to "
                 f"{self.version}); update layerwise"
             )
@@ -66,7 +66,7 @@ class Schema:
         """Raises if a newer layerwise wrote this record. A damaged record is accepted, since its run may replace it."""
         try:
             self.parse(data, where)
-        except NewerVersion:
+        except NewerVersionError:
             raise
         except RunError:
             return
@@ -76,7 +76,7 @@ class Schema:
         return record_bytes({"schema_version": self.version, **content})
 
 
-def first_pick(record: Record) -> Record:
+def upgrade_pick_v1(record: Record) -> Record:
     """Version 1 stored the model name and fingerprint as separate fields."""
     model = {"name": record.get("model", ""), "fingerprint": record.get("fingerprint", "")}
     return record | {"model": model}
@@ -88,20 +88,20 @@ RUN = Schema(
     {
         "kind": str,
         "model": MODEL_SHAPE,
-        "data": DATA,
-        "plan": {"max_length": int, "metrics": list, "stress": {"kind": str, "level": NUMBER}},
+        "data": DATA_SHAPE,
+        "plan": {"max_length": int, "metrics": list, "stress": {"kind": str, "level": NUMBER_TYPES}},
         "options": {"verb": str, "model": (dict, NoneType), "data": (dict, NoneType), "campaign": str},
         "metrics": dict,
         "environment": dict,
         "tasks": dict,
         "failed": dict,
         "max_length": (int, NoneType),
-        "seconds": NUMBER,
+        "seconds": NUMBER_TYPES,
     },
     ("kind",),
 )
 PLAN = Schema("plan.json", 2, {"settings": dict, "origin": dict}, ("settings", "origin"))
-GAIN = {"mean": NUMBER, "error": NUMBER, "low": NUMBER, "high": NUMBER}
+GAIN = {"mean": NUMBER_TYPES, "error": NUMBER_TYPES, "low": NUMBER_TYPES, "high": NUMBER_TYPES}
 PICK = Schema(
     "pick.json",
     3,
@@ -110,20 +110,20 @@ PICK = Schema(
         "layers_alike": [int], "saving": dict, "gain": (dict, NoneType), "expected_gain": GAIN,
         "fitted": (str, NoneType), "prefer": str, "judged_on": str, "options": dict,
         "layers": [{
-            "layer": int, "transform": str, "scores": dict, "gain": GAIN, "relative_time": OPTIONAL_NUMBER,
+            "layer": int, "transform": str, "scores": dict, "gain": GAIN, "relative_time": OPTIONAL_NUMBER_TYPES,
             "same_within_noise": bool,
         }],
     },
     ("model", "recipe", "last", "rule"),
-    {1: first_pick},
+    {1: upgrade_pick_v1},
 )  # fmt: skip
 TRADEOFF = Schema(
     "tradeoff.json",
     2,
     {
         "layers": [{
-            "layer": int, "score": OPTIONAL_NUMBER, "latency": OPTIONAL_NUMBER, "parameters": OPTIONAL_NUMBER,
-            "memory": OPTIONAL_NUMBER, "pareto": bool,
+            "layer": int, "score": OPTIONAL_NUMBER_TYPES, "latency": OPTIONAL_NUMBER_TYPES,
+            "parameters": OPTIONAL_NUMBER_TYPES, "memory": OPTIONAL_NUMBER_TYPES, "pareto": bool,
         }],
         "units": dict,
         "model": MODEL_SHAPE,
@@ -149,5 +149,5 @@ def environment() -> dict[str, str]:
     versions = {name: version(name) for name in names}
     script = Path(sys.argv[0])
     if (script.parent.name if script.stem == "__main__" else script.stem) == "layerwise":  # also python -m layerwise
-        versions["command"] = shlex.join(["layerwise", *map(redacted, sys.argv[1:])])
+        versions["command"] = shlex.join(["layerwise", *map(redact, sys.argv[1:])])
     return {**versions, "python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}"}

@@ -73,7 +73,7 @@ class LayerScore:
     @property
     def recipe(self) -> tuple[Any, ...]:
         """How a text becomes a vector, except the layer."""
-        return tuple(getattr(self, name) for name in RECIPE)
+        return tuple(getattr(self, name) for name in RECIPE_COLUMNS)
 
     @property
     def identity(self) -> tuple[Any, ...]:
@@ -85,8 +85,8 @@ class LayerScore:
 
 
 COLUMNS = tuple(f.name for f in fields(LayerScore))
-RECIPE = ("norm", "tokens", "pooling", "transform", "normalize", "prompt", "fit", "max_length")
-NEEDED = tuple(f.name for f in fields(LayerScore) if f.default is MISSING)
+RECIPE_COLUMNS = ("norm", "tokens", "pooling", "transform", "normalize", "prompt", "fit", "max_length")
+REQUIRED_COLUMNS = tuple(f.name for f in fields(LayerScore) if f.default is MISSING)
 
 
 def curves(scores: Iterable[LayerScore]) -> dict[tuple[str, ...], list[LayerScore]]:
@@ -94,17 +94,17 @@ def curves(scores: Iterable[LayerScore]) -> dict[tuple[str, ...], list[LayerScor
     scores, by_model = list(scores), dict[str, list[LayerScore]]()
     for s in scores:
         by_model.setdefault(s.model, []).append(s)
-    distinguishing = {model: telling_apart(rows) for model, rows in by_model.items()}
+    distinguishing = {model: distinguishing_columns(rows) for model, rows in by_model.items()}
     lines: dict[tuple[str, ...], list[LayerScore]] = {}
     for s in sorted(scores, key=lambda s: s.layer):
         name = f"{s.condition} {s.level:g}" if s.condition else ""
-        label = made_words(s, distinguishing[s.model])
+        label = recipe_label(s, distinguishing[s.model])
         setting = (s.model, name, s.metric, s.rows, s.tokens, s.pooling, label, s.norm)
         lines.setdefault(setting, []).append(s)
     return lines
 
 
-def telling_apart(rows: Sequence[LayerScore]) -> list[str]:
+def distinguishing_columns(rows: Sequence[LayerScore]) -> list[str]:
     """Other columns in which the rows of one model differ; without them, two curves would be merged.
 
     In an eval, data and data_hash differ per task, but the metric column already names the task.
@@ -117,9 +117,9 @@ def telling_apart(rows: Sequence[LayerScore]) -> list[str]:
     return names + [name for name in others if any(len({getattr(s, name) for s in kind}) > 1 for kind in groups)]
 
 
-def made_words(s: LayerScore, several: Sequence[str]) -> str:
+def recipe_label(s: LayerScore, columns: Sequence[str]) -> str:
     """A label for the recipe beyond norm, tokens and pooling; other columns are added if they distinguish rows."""
     parts = ["" if s.transform == "none" else s.transform, "normalized" if s.normalize else ""]
     parts.append(f"prompt {s.prompt!r}" if s.prompt else "")
-    parts += [f"{name} {getattr(s, name)}" for name in several]
+    parts += [f"{name} {getattr(s, name)}" for name in columns]
     return ", ".join(filter(None, parts))

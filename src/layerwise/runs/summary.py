@@ -199,10 +199,10 @@ def summary(scores: Sequence[LayerScore], run: Mapping[str, Any] | None = None) 
     """The caption and one line per curve, within 80 columns."""
     made = shown(scores, run, WIDTH)
     caption = [part for line in made.caption for part in wrap(printable(line), WIDTH)]
-    return "\n".join([*caption, *aligned([made.columns, *made.lines])])
+    return "\n".join([*caption, *align_columns([made.columns, *made.lines])])
 
 
-def aligned(rows: Sequence[Sequence[str]], indent: str = "") -> list[str]:
+def align_columns(rows: Sequence[Sequence[str]], indent: str = "") -> list[str]:
     """Aligns cells in columns; control characters are escaped."""
     rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]

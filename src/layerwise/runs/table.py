@@ -14,14 +14,14 @@ from layerwise.core.formats import parquet_bytes, read_parquet, require_checksum
 from layerwise.runs.claims import MARKER
 from layerwise.runs.identity import DataRef, ModelRef
 from layerwise.runs.records import RUN, parse_run
-from layerwise.runs.scores import COLUMNS, NEEDED, LayerScore, curves
+from layerwise.runs.scores import COLUMNS, REQUIRED_COLUMNS, LayerScore, curves
 from layerwise.runs.summary import shown, summary
 
 if TYPE_CHECKING:
     import pandas as pd
 
 TABLE_FILE, RUN_FILE = "table.parquet", RUN.file
-DEEPEST = 100_000  # no model has more layers; a larger number means damage, and memory grows with it
+MAX_LAYERS = 100_000  # no model has more layers; a larger number means damage, and memory grows with it
 
 
 @dataclass(frozen=True)
@@ -44,18 +44,18 @@ class LayerTable:
     def __iter__(self) -> Iterator[LayerScore]:
         return iter(self.scores)
 
-    def where(self, **wanted: Any) -> Self:
+    def where(self, **columns: Any) -> Self:
         """The rows whose columns have the given values.
 
         Args:
-            wanted: columns and their values, such as metric="curvature", norm="raw".
+            columns: columns and their values, such as metric="curvature", norm="raw".
         """
-        if unknown := set(wanted) - set(COLUMNS):
+        if unknown := set(columns) - set(COLUMNS):
             raise InputError(f"unknown column {', '.join(sorted(unknown))}; the columns are {', '.join(COLUMNS)}")
-        rows = tuple(s for s in self.scores if all(getattr(s, name) == value for name, value in wanted.items()))
+        rows = tuple(s for s in self.scores if all(getattr(s, name) == value for name, value in columns.items()))
         return type(self)(rows, self.run)
 
-    def named(self, model: str) -> Self:
+    def with_model_name(self, model: str) -> Self:
         """The same rows under another model name.
 
         Args:
@@ -147,17 +147,15 @@ class LayerTable:
                 f"{folder} contains no finished run (no {TABLE_FILE}); run `layerwise scan ... --out {folder}`"
             )
         where = f"{opened}/{TABLE_FILE}"
-        require_checksum(table, where, older=True)
+        require_checksum(table, where, allow_missing=True)
         run = parse_run(record or b"", f"{opened}/{RUN_FILE}")
         return cls(parse_scores(read_parquet(table, where), where), run)
 
     def require_model(self) -> ModelRef:
         """The model of this table; raises RunError if it was not recorded."""
         if len(names := {ref.name for ref in self.models}) > 1:
-            listed = ", ".join(sorted(names)[:3])
-            raise RunError(
-                f"this table contains runs of {len(names)} models ({listed}); pass the run of a single model"
-            )
+            shown = ", ".join(sorted(names)[:3])
+            raise RunError(f"this table contains runs of {len(names)} models ({shown}); pass the run of a single model")
         if (model := self.model) is None or not model.fingerprint:
             raise RunError(f"the run's record ({RUN_FILE}) does not say which model was used; repeat the run")
         return model
@@ -174,14 +172,14 @@ class LayerTable:
         return f"<table><caption>{caption}</caption><tr>{head}</tr>{body}</table>"
 
 
-def require_no_other_table(place: Folder) -> None:
+def require_no_other_table(folder: Folder) -> None:
     """Raises if the folder is not a run folder but contains a table.parquet or run.json that is not layerwise's."""
-    if place.read(MARKER) is not None:
+    if folder.read(MARKER) is not None:
         return
-    table = place.read(TABLE_FILE)
-    if not is_table(table) if table is not None else place.read(RUN_FILE) is not None:
+    table = folder.read(TABLE_FILE)
+    if not is_table(table) if table is not None else folder.read(RUN_FILE) is not None:
         name = TABLE_FILE if table is not None else RUN_FILE
-        raise RunError(f"{name} in {place} was not written by layerwise; move it, or choose another folder")
+        raise RunError(f"{name} in {folder} was not written by layerwise; move it, or choose another folder")
 
 
 def is_table(data: bytes) -> bool:
@@ -221,7 +219,7 @@ def parse_scores(table: Any, where: str) -> tuple[LayerScore, ...]:
 
     table = with_norm_column(table)
     types, advice = arrow_types(), "repeat the run in another folder"
-    if missing := [name for name in NEEDED if name not in table.column_names]:
+    if missing := [name for name in REQUIRED_COLUMNS if name not in table.column_names]:
         raise RunError(f"{where} has no column {', '.join(missing)}; {advice}")
     if unknown := [name for name in table.column_names if name not in types]:
         raise RunError(
@@ -247,6 +245,6 @@ def parse_scores(table: Any, where: str) -> tuple[LayerScore, ...]:
     if not scores:
         raise RunError(f"{where} holds no rows; {advice}")
     for row, s in enumerate(scores):
-        if not (0 <= s.layer <= DEEPEST and 0 <= s.depth <= 1):
+        if not (0 <= s.layer <= MAX_LAYERS and 0 <= s.depth <= 1):
             raise RunError(f"{where}: row {row} is of layer {s.layer} at depth {s.depth}, which no model has; {advice}")
     return scores

@@ -20,15 +20,15 @@ class TaskRecord:
     @property
     def size(self) -> str:
         """The number of examples, as text."""
-        return "hub" if self.source == "hub" else size_words(self.examples, self.of)
+        return "hub" if self.source == "hub" else format_size(self.examples, self.of)
 
 
-SHAPE = {field.name: str if field.name in ("type", "score", "source") else int for field in fields(TaskRecord)}
+TASK_SHAPE = {field.name: str if field.name in ("type", "score", "source") else int for field in fields(TaskRecord)}
 
 
-def size_words(examples: int, of: int) -> str:
+def format_size(examples: int, total: int) -> str:
     """The number of examples of a task, and how many it had before the cap."""
-    return f"{examples}" if examples == of else f"{examples} of {of}, sampled by hashed id"
+    return f"{examples}" if examples == total else f"{examples} of {total}, sampled by hashed id"
 
 
 def task_records(run: Mapping[str, Any]) -> dict[str, TaskRecord]:
@@ -37,8 +37,8 @@ def task_records(run: Mapping[str, Any]) -> dict[str, TaskRecord]:
     for part in run.get("runs") or [run]:
         for name, entry in part.get("tasks", {}).items():
             if isinstance(entry, Mapping):
-                require_shape(entry, SHAPE, f"run.json: tasks: {name}")
-                records[name] = TaskRecord(**{key: entry[key] for key in SHAPE if key in entry})
+                require_shape(entry, TASK_SHAPE, f"run.json: tasks: {name}")
+                records[name] = TaskRecord(**{key: entry[key] for key in TASK_SHAPE if key in entry})
     return records
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from layerwise.core.errors import InputError
 from layerwise.selection.cases import Case
-from layerwise.selection.rules import Ranker, Rule, feature
+from layerwise.selection.rules import Ranker, Rule, standardized_curve
 
 BOOTSTRAP_DRAWS = 1000
 LOSS_THRESHOLD = 1.0  # losses above this count as a lost point
@@ -35,7 +35,7 @@ def audit(cases: Sequence[Case], rules: Sequence[Rule], *, seed: int = 0, draws:
         chosen = np.array([case.score_at(rule(case.curves, case.depth)) for case in cases])
         for row in audit_rows(rule.name, cases, chosen, seed, draws):
             audited = [case for case in cases if row["family"] in ("all", case.family)]
-            unseen = sum(not rule.needs <= set(case.curves) for case in audited) / len(audited)
+            unseen = sum(not rule.metrics <= set(case.curves) for case in audited) / len(audited)
             rows.append(row | {"unseen": unseen})
     frame = pd.DataFrame(rows)
     frame.attrs["rules_tried"] = len(rules)
@@ -123,7 +123,9 @@ def fit_ranker(cases: Sequence[Case], metrics: Sequence[str], ridge: float = 1.0
     names = [*metrics, "depth", "depth_squared"]
     rows, targets = [], []
     for case in cases:
-        features = np.array([feature(name, case.curves, case.depth) for name in names]).T  # (layers, features)
+        features = np.array(
+            [standardized_curve(name, case.curves, case.depth) for name in names]
+        ).T  # (layers, features)
         scores = np.array(case.scores)
         finite = np.isfinite(scores)
         deviation = scores[finite].std() or 1.0

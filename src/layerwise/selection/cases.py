@@ -71,8 +71,8 @@ def cases_from_frames(scores: Any, metrics: Any = None) -> list[Case]:
 
 def convert_numbers(frame: Any, value: str, where: str) -> Any:
     """Converts layers to int and values to float; empty cells become NaN."""
-    layers = [require_count("layer", number, least=0) for number in number_column(frame, "layer", where)]
-    values = [float(number) for number in number_column(frame, value, where, or_missing=True)]
+    layers = [require_count("layer", number, minimum=0) for number in number_column(frame, "layer", where)]
+    values = [float(number) for number in number_column(frame, value, where, allow_missing=True)]
     return frame.assign(**{"layer": layers, value: values})
 
 
@@ -80,7 +80,7 @@ def fill_layers(values: Mapping[int, float], depth: int) -> tuple[float, ...]:
     return tuple(float(values.get(layer, math.nan)) for layer in range(depth + 1))
 
 
-def curves_of(table: LayerTable) -> dict[str, tuple[float, ...]]:
+def metric_curves(table: LayerTable) -> dict[str, tuple[float, ...]]:
     """One curve per metric: raw hidden states; for the last layer as shipped, else normed if the model has a norm.
 
     Of several settings of one metric, the first in the table is used. A layer that was not measured is nan.
@@ -131,9 +131,9 @@ def cases_from_runs(runs: Iterable[tuple[str, LayerTable, Sequence[LayerTable]]]
     """Cases from runs: (family, evaluation, scans of the same model)."""
     cases = []
     for family, evaluation, scans in runs:
-        curves = {name: curve for table in scans for name, curve in curves_of(table).items()}
+        curves = {name: curve for table in scans for name, curve in metric_curves(table).items()}
         model = next(iter(evaluation)).model
-        for task, scores in curves_of(evaluation).items():
+        for task, scores in metric_curves(evaluation).items():
             if not math.isfinite(scores[-1]):
                 raise InputError(f"{model} on {task}: the last layer ({len(scores) - 1}) has no score")
             cases.append(Case(family, model, task, scores, curves))

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from layerwise.core.recipe import Recipe
 from layerwise.options.pick import Prefer
-from layerwise.selection.candidates import Scored
-from layerwise.selection.probes import LABELS, Floats
+from layerwise.selection.candidates import ScoredRecipe
+from layerwise.selection.probes import LABEL_PROBE_PREFIX, Floats
 
 Z_95 = 1.96
 LABELS_MIN_STANDARD_ERRORS = (
@@ -51,13 +51,13 @@ def points(number: float) -> str:
     return f"{number:.2f}" if 0 < abs(number) < 0.05 else f"{number:.1f}"
 
 
-def difference(one: Scored, other: Scored, weights: Mapping[str, float]) -> Gain:
+def difference(one: ScoredRecipe, other: ScoredRecipe, weights: Mapping[str, float]) -> Gain:
     """A weighted mean of the probes' paired differences. Probes that share their units are added unit by unit."""
     total = sum(weights.values())
     by_units: dict[tuple[bool, int], Floats] = {}
     for name, weight in weights.items():
-        gap = 100 * weight / total * (one.units[name] - other.units[name])
-        group = name.startswith(LABELS), len(gap)  # labels have units of their own, however many
+        gap = 100 * weight / total * (one.unit_scores[name] - other.unit_scores[name])
+        group = name.startswith(LABEL_PROBE_PREFIX), len(gap)  # labels have units of their own, however many
         by_units[group] = by_units[group] + gap if group in by_units else gap
     mean = sum(float(gap.mean()) for gap in by_units.values())
     variance = sum(float(gap.var(ddof=1)) / len(gap) for gap in by_units.values())
@@ -68,11 +68,13 @@ def difference(one: Scored, other: Scored, weights: Mapping[str, float]) -> Gain
 class Decision:
     """What was chosen, and what it was compared with."""
 
-    quality: Scored  # the best candidate by the probes, or the last layer where none is better by the margin
-    chosen: Scored  # the same; with prefer fast, the lowest layer that scores the same within noise
-    answer: Scored  # what was chosen, in the form in which it is used
-    last: Scored
-    alike: tuple[Scored, ...]  # read with the same map, scoring the same within noise as `quality`, which is left out
+    quality: ScoredRecipe  # the best candidate by the probes, or the last layer where none is better by the margin
+    chosen: ScoredRecipe  # the same; with prefer fast, the lowest layer that scores the same within noise
+    answer: ScoredRecipe  # what was chosen, in the form in which it is used
+    last: ScoredRecipe
+    alike: tuple[
+        ScoredRecipe, ...
+    ]  # read with the same map, scoring the same within noise as `quality`, which is left out
     weights: Mapping[str, float]
 
     @property
@@ -92,12 +94,12 @@ class Decision:
 
 
 def decide(
-    scored: Sequence[Scored],
+    scored: Sequence[ScoredRecipe],
     last: Recipe,
     weights: Mapping[str, float],
     *,
     margin: float = 0.0,
-    deployed: Callable[[Scored], Scored] = lambda best: best,
+    deployed: Callable[[ScoredRecipe], ScoredRecipe] = lambda best: best,
     prefer: Prefer = "quality",
 ) -> Decision:
     """The best candidate by the probes, or the lowest layer that scores the same.
@@ -107,7 +109,7 @@ def decide(
     better with them by more than LABELS_MOVE standard errors, and decide in which form it is used.
     """
     (baseline,) = [s for s in scored if s.recipe.readout == last.readout and s.recipe.transform == "none"]
-    unlabelled_weights = {name: weight for name, weight in weights.items() if not name.startswith(LABELS)}
+    unlabelled_weights = {name: weight for name, weight in weights.items() if not name.startswith(LABEL_PROBE_PREFIX)}
     best = max(scored, key=lambda s: difference(s, baseline, unlabelled_weights).mean)
     if not difference(best, baseline, unlabelled_weights).mean > margin:
         best = baseline
@@ -128,7 +130,7 @@ def decide(
     return Decision(best, chosen, answer, baseline, equivalent, weights)
 
 
-def same_form(scored: Sequence[Scored], like: Scored) -> list[Scored]:
+def same_form(scored: Sequence[ScoredRecipe], like: ScoredRecipe) -> list[ScoredRecipe]:
     """The candidates with the same map and tokens as one of them: they differ in the layer only."""
     form = like.recipe.transform, like.recipe.tokens
     return [s for s in scored if (s.recipe.transform, s.recipe.tokens) == form]

@@ -9,10 +9,10 @@ import numpy as np
 
 from layerwise.core.errors import InputError, MissingExtra
 from layerwise.inputs.tables import label_column, number_column, text_column
-from layerwise.selection.probes import LABELS, Floats, Probe, concordance, of_units, unit_rows
+from layerwise.selection.probes import LABEL_PROBE_PREFIX, Floats, Probe, concordance, mean_per_unit, unit_rows
 
 FOLDS = 5
-FEWEST = 16
+MIN_LABELS = 16
 SPLITS = 2  # cross-validations with different folds, averaged
 MAX_ITERATIONS = 100  # iterations of the logistic regression, as in mteb
 LABEL_COLUMNS = "text,label (classes) or text1,text2,score (similarity)"
@@ -23,8 +23,8 @@ def label_probe(table: Any, seed: int = 0) -> Probe:
     if not hasattr(table, "columns"):
         raise InputError(f"labels must be a table or a file with {LABEL_COLUMNS}, not a {type(table).__name__}")
     table = table.rename(columns={"sentence1": "text1", "sentence2": "text2"})
-    if len(table) < FEWEST:
-        raise InputError(f"{len(table)} labels are too few to use; give {FEWEST} to 256")
+    if len(table) < MIN_LABELS:
+        raise InputError(f"{len(table)} labels are too few to use; give {MIN_LABELS} to 256")
     if {"text", "label"} <= set(table.columns):
         labels = np.array([str(label) for label in label_column(table, "label", "labels")])
         return class_probe(text_column(table, "text", "labels"), labels, seed)
@@ -57,7 +57,7 @@ def class_probe(texts: list[str], labels: Any, seed: int) -> Probe:
     def score(rows: Floats) -> Floats:
         return np.asarray(np.mean([logistic_accuracy(rows, labels, folds) for folds in splits], axis=0))
 
-    return Probe(LABELS, tuple(texts), score, len(texts))
+    return Probe(LABEL_PROBE_PREFIX, tuple(texts), score, len(texts))
 
 
 def logistic_accuracy(rows: Floats, labels: Any, folds: Any) -> Floats:
@@ -94,6 +94,6 @@ def pair_probe(first: list[str], second: list[str], scores: Floats) -> Probe:
 
     def score(rows: Floats) -> Floats:
         first_rows, second_rows = np.split(unit_rows(rows), 2)
-        return of_units(concordance((first_rows * second_rows).sum(axis=1), scores), len(scores), projection=True)
+        return mean_per_unit(concordance((first_rows * second_rows).sum(axis=1), scores), len(scores), projection=True)
 
-    return Probe(LABELS, (*first, *second), score, len(scores))
+    return Probe(LABEL_PROBE_PREFIX, (*first, *second), score, len(scores))

@@ -13,11 +13,11 @@ from layerwise.core.display import printable
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.files import Folder, open_folder
 from layerwise.core.recipe import Recipe
-from layerwise.maps.fitted import RECIPE_FILE, AnyRecipe, FittedRecipe, require_recipe_place
+from layerwise.maps.fitted import RECIPE_FILE, AnyRecipe, FittedRecipe, require_recipe_folder
 from layerwise.models.network import Network
-from layerwise.models.opening import same_model
+from layerwise.models.opening import is_recorded_model
 from layerwise.options.pick import Prefer
-from layerwise.runs.folder import require_place_for, write_record
+from layerwise.runs.folder import require_record_folder, write_record
 from layerwise.runs.identity import ModelRef
 from layerwise.runs.records import PICK
 from layerwise.selection.decision import Gain as Gain
@@ -70,7 +70,7 @@ class Pick:
     fitted: FittedRecipe | None = field(default=None, compare=False)
     options: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
-    def deployed(self, network: Network) -> AnyRecipe:
+    def recipe_for(self, network: Network) -> AnyRecipe:
         """The recipe for that model, with its map if it has one.
 
         A map belongs to the recipe it was fitted for; if the recipe was changed since, its map must be fitted again.
@@ -84,7 +84,7 @@ class Pick:
         Raises:
             InputError: if this answer was found on another model.
         """
-        if not same_model(network, self.model):
+        if not is_recorded_model(network, self.model):
             raise InputError(
                 f"the pick was made for {self.model.name} with other weights, config or tokenizer than "
                 f"{network.name}; run pick again, or choose a layer"
@@ -137,7 +137,7 @@ class Pick:
         Raises:
             RunError: if a file of one of these names is there that layerwise did not write.
         """
-        require_place(folder)
+        require_pick_folder(folder)
         if self.fitted is not None:
             self.fitted.save(folder)
         write_record(folder, PICK, self.to_dict())
@@ -278,17 +278,17 @@ class Pick:
         return notes
 
 
-def require_place(folder: str | Path) -> None:
+def require_pick_folder(folder: str | Path) -> None:
     """Raises before anything is computed if a pick cannot be saved in the folder."""
-    require_place_for(folder, PICK)
-    require_recipe_place(folder)
+    require_record_folder(folder, PICK)
+    require_recipe_folder(folder)
 
 
-def load_fitted(place: Folder, identity: str | None) -> FittedRecipe | None:
+def load_fitted(folder: Folder, identity: str | None) -> FittedRecipe | None:
     """The map weights of a saved pick; None if it has none, or if the file is missing."""
-    if identity is None or (data := place.read(RECIPE_FILE)) is None:
+    if identity is None or (data := folder.read(RECIPE_FILE)) is None:
         return None
-    fitted = FittedRecipe.from_bytes(data, f"{place}/{RECIPE_FILE}")
+    fitted = FittedRecipe.from_bytes(data, f"{folder}/{RECIPE_FILE}")
     if fitted.identity != identity:
-        raise RunError(f"{place}/{RECIPE_FILE} does not belong to the {PICK.file} in the same folder; run pick again")
+        raise RunError(f"{folder}/{RECIPE_FILE} does not belong to the {PICK.file} in the same folder; run pick again")
     return fitted

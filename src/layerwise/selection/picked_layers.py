@@ -6,7 +6,7 @@ from itertools import count
 from typing import Any, Self
 
 from layerwise.core.errors import RunError
-from layerwise.selection.candidates import Scored
+from layerwise.selection.candidates import ScoredRecipe
 from layerwise.selection.decision import Z_95, Decision, Gain, difference, same_form
 
 MOST_ROWS = 16  # of the table as text
@@ -66,7 +66,9 @@ def gain_from_record(record: Mapping[str, float], where: str) -> Gain:
     return Gain(record["mean"], record.get("error", (record["high"] - record["low"]) / (2 * Z_95)))
 
 
-def picked_layers(decision: Decision, scored: Sequence[Scored], times: Sequence[float]) -> tuple[PickedLayer, ...]:
+def picked_layers(
+    decision: Decision, scored: Sequence[ScoredRecipe], times: Sequence[float]
+) -> tuple[PickedLayer, ...]:
     """A row for each layer with the map that was chosen; then one for the last layer as it is, if that has no map."""
     best = {id(s) for s in (decision.quality, *decision.alike)}
     rows, compared = [], same_form(scored, decision.chosen)

@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 from layerwise.inputs.perturbations.text import make_view
 
 Floats = NDArray[np.float64]
-LABELS = "labels"  # the names of probes made from the user's labels begin with this
+LABEL_PROBE_PREFIX = "labels"  # the names of probes made from the user's labels begin with this
 MEANINGS = {
     "pairs": "how often sentences closer in meaning have closer vectors (chance: 50)",
     "paraphrase": "how high a paraphrase ranks among 144 sentences (always first: 100)",
-    LABELS: "your labels, cross-validated",
+    LABEL_PROBE_PREFIX: "your labels, cross-validated",
 }
 GRADES = {"paraphrase": 3, "twist": 2, "related": 1}  # and 0 for a sentence of another topic
 NEIGHBOURS = 5
@@ -67,7 +67,7 @@ def proxy_probes() -> list[Probe]:
         """How often a pair of sentences is ranked correctly against a pair of another grade."""
         first, *others = np.split(unit_rows(rows), 4)
         second = np.concatenate([*others, first[unrelated]])
-        return of_units(concordance((np.tile(first, (4, 1)) * second).sum(axis=1), grades), count, projection=True)
+        return mean_per_unit(concordance((np.tile(first, (4, 1)) * second).sum(axis=1), grades), count, projection=True)
 
     def paraphrase(rows: Floats) -> Floats:
         """Reciprocal rank of the paraphrase among all paraphrases and twists."""
@@ -82,13 +82,13 @@ def proxy_probes() -> list[Probe]:
         similarity[item[:, None] == item] = -np.inf
         nearest = np.argsort(-similarity, axis=1, kind="stable")[:, :NEIGHBOURS]
         same = np.tile(topics, 3)[nearest] == np.tile(topics, 3)[:, None]
-        return of_units(same.mean(axis=1), count)
+        return mean_per_unit(same.mean(axis=1), count)
 
     def classifier(rows: Floats) -> Floats:
         """Accuracy of a ridge classifier of topics, with six-fold cross-validation over items."""
         item = np.tile(np.arange(count), 3)
         correct = ridge_accuracy(rows, np.tile(topics, 3), folds=item % 6)
-        return of_units(correct, count)
+        return mean_per_unit(correct, count)
 
     return [
         Probe("pairs", sentences + paraphrases + twists + related, pairs),
@@ -98,7 +98,7 @@ def proxy_probes() -> list[Probe]:
     ]
 
 
-def own_probes(texts: Sequence[str], seed: int = 0) -> list[Probe]:
+def user_text_probes(texts: Sequence[str], seed: int = 0) -> list[Probe]:
     """The probes on the user's own texts; their units are passages that are long enough to be halved."""
     passages = [text for text in dict.fromkeys(texts) if len(text.split()) >= MIN_PASSAGE_WORDS][:MAX_PASSAGES]
     if len(passages) < 2:
@@ -133,16 +133,16 @@ def concordance(values: Floats, grades: NDArray[Any]) -> Floats:
     return np.asarray(((agree + 1) / 2 * other).sum(axis=1) / other.sum(axis=1))
 
 
-def of_units(values: Floats, count: int, *, projection: bool = False) -> Floats:
+def mean_per_unit(values: Floats, count: int, *, projection: bool = False) -> Floats:
     """Means over the repeats of each unit. `projection` doubles the deviations, for means over pairs of units."""
     units = values.reshape(-1, count).mean(axis=0)
     return np.asarray(units.mean() + 2 * (units - units.mean()) if projection else units)
 
 
-def reciprocal_ranks(near: Floats, right: NDArray[np.int64]) -> Floats:
+def reciprocal_ranks(similarity: Floats, target: NDArray[np.int64]) -> Floats:
     """1 / rank of the right column in each row; ties count against it."""
-    target_similarity = near[np.arange(len(near)), right]
-    return np.asarray(1 / (near >= target_similarity[:, None]).sum(axis=1))
+    target_similarity = similarity[np.arange(len(similarity)), target]
+    return np.asarray(1 / (similarity >= target_similarity[:, None]).sum(axis=1))
 
 
 def ridge_accuracy(rows: Floats, labels: NDArray[np.str_], folds: NDArray[np.int64]) -> Floats:

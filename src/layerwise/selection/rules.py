@@ -12,7 +12,7 @@ from pathlib import Path
 
 from layerwise.core.checks import suggestion
 from layerwise.core.errors import InputError
-from layerwise.models.layers import layer_at, share_of
+from layerwise.models.layers import fraction_of_percent, layer_at_depth
 
 Curves = Mapping[str, Sequence[float]]
 RULE_FORMS = (
@@ -29,7 +29,7 @@ class Rule:
         name: what tables and messages call it.
         choose: a function of the curves and the depth that returns a layer from 0 to depth. The curves are a mapping
             from the name of a metric to one number per layer, nan where it is not known.
-        needs: the metrics that it reads; a table without them is refused.
+        metrics: the metrics that it reads; a table without them is refused.
 
     Example:
         >>> middle = layerwise.Rule("middle", lambda curves, depth: depth // 2)
@@ -39,7 +39,7 @@ class Rule:
 
     name: str
     choose: Callable[[Curves, int], int]
-    needs: frozenset[str] = frozenset()
+    metrics: frozenset[str] = frozenset()
 
     def __call__(self, curves: Curves, depth: int) -> int:
         """The layer that it chooses.
@@ -53,43 +53,49 @@ class Rule:
         """
         return self.choose(curves, depth)
 
-    def require_metrics(self, known: Collection[str], where: str) -> None:
+    def require_metrics(self, available: Collection[str], where: str) -> None:
         """Raises if the rule reads a metric that is not there: it could only keep the last layer.
 
         Args:
-            known: the names of the metrics that are there.
+            available: the names of the metrics that are there.
             where: what the message calls the table.
 
         Raises:
             InputError: if one is missing; it names the missing metric and those that are there.
         """
-        if missing := sorted(self.needs - set(known)):
-            listing = f"{where} has {', '.join(sorted(known)) or 'none'}"
-            raise InputError(f"rule {self.name}: no metric {missing[0]!r}; {listing}{suggestion(missing[0], known)}")
+        if missing := sorted(self.metrics - set(available)):
+            listing = f"{where} has {', '.join(sorted(available)) or 'none'}"
+            raise InputError(
+                f"rule {self.name}: no metric {missing[0]!r}; {listing}{suggestion(missing[0], available)}"
+            )
 
 
-def parse_rule(word: str | Rule) -> Rule:
+def parse_rule(given_rule: str | Rule) -> Rule:
     """The rule that a word names; a Rule is returned as it is."""
-    if isinstance(word, Rule):
-        return word
-    if word == "last":
-        return Rule(word, lambda curves, depth: depth)
-    if word == "second_to_last":
-        return Rule(word, lambda curves, depth: max(0, depth - 1))
-    if match := re.fullmatch(r"depth:(\d+(?:\.\d+)?)%", word):
-        fraction = share_of(match[1])
-        return Rule(word, lambda curves, depth: layer_at(fraction, depth))
-    if re.fullmatch(EXTREME_PATTERN, word):
-        extreme = parse_extreme(word)
-        return Rule(word, lambda curves, depth: best_layer(extreme.values(curves, depth)), frozenset([extreme.metric]))
-    if word.startswith("ranks:"):
-        parts = [parse_extreme(part) for part in word.removeprefix("ranks:").split("+")]
+    if isinstance(given_rule, Rule):
+        return given_rule
+    if given_rule == "last":
+        return Rule(given_rule, lambda curves, depth: depth)
+    if given_rule == "second_to_last":
+        return Rule(given_rule, lambda curves, depth: max(0, depth - 1))
+    if match := re.fullmatch(r"depth:(\d+(?:\.\d+)?)%", given_rule):
+        fraction = fraction_of_percent(match[1])
+        return Rule(given_rule, lambda curves, depth: layer_at_depth(fraction, depth))
+    if re.fullmatch(EXTREME_PATTERN, given_rule):
+        extreme = parse_extreme(given_rule)
+        return Rule(
+            given_rule, lambda curves, depth: best_layer(extreme.values(curves, depth)), frozenset([extreme.metric])
+        )
+    if given_rule.startswith("ranks:"):
+        parts = [parse_extreme(part) for part in given_rule.removeprefix("ranks:").split("+")]
         needs = frozenset(part.metric for part in parts)
-        return Rule(word, lambda curves, depth: best_layer(mean_ranks([p.values(curves, depth) for p in parts])), needs)
-    if word.endswith(".json"):
-        return Ranker.load(word).rule(word)
-    hint = suggestion(word, ["last", "second_to_last"])
-    raise InputError(f"rule {word!r} is not one of {RULE_FORMS}{hint}")
+        return Rule(
+            given_rule, lambda curves, depth: best_layer(mean_ranks([p.values(curves, depth) for p in parts])), needs
+        )
+    if given_rule.endswith(".json"):
+        return Ranker.load(given_rule).rule(given_rule)
+    hint = suggestion(given_rule, ["last", "second_to_last"])
+    raise InputError(f"rule {given_rule!r} is not one of {RULE_FORMS}{hint}")
 
 
 EXTREME_PATTERN = r"(min|max):([^@+]+)(?:@(\d+)%-(\d+)%)?"
@@ -99,25 +105,25 @@ EXTREME_PATTERN = r"(min|max):([^@+]+)(?:@(\d+)%-(\d+)%)?"
 class Extreme:
     """The minimum or maximum of a metric, within a window of depth."""
 
-    want: str
+    direction: str
     metric: str
     window: tuple[float, float] = (0.0, 1.0)
 
     def values(self, curves: Curves, depth: int) -> list[float]:
         """One number per layer, of which the largest wins; minus infinity outside the window or if not known."""
         curve = curves.get(self.metric, [math.nan] * (depth + 1))
-        sign = 1.0 if self.want == "max" else -1.0
+        sign = 1.0 if self.direction == "max" else -1.0
         low, high = (round(fraction * depth, 9) for fraction in self.window)  # layers whose depth is within the window
         return [sign * v if math.isfinite(v) and low <= k <= high else -math.inf for k, v in enumerate(curve)]
 
 
-def parse_extreme(word: str) -> Extreme:
-    match = re.fullmatch(EXTREME_PATTERN, word)
+def parse_extreme(text: str) -> Extreme:
+    match = re.fullmatch(EXTREME_PATTERN, text)
     if match is None:
-        raise InputError(f"{word!r} is not min:METRIC or max:METRIC, optionally with a window such as @20%-90%")
-    window = (share_of(match[3]), share_of(match[4])) if match[3] else (0.0, 1.0)
+        raise InputError(f"{text!r} is not min:METRIC or max:METRIC, optionally with a window such as @20%-90%")
+    window = (fraction_of_percent(match[3]), fraction_of_percent(match[4])) if match[3] else (0.0, 1.0)
     if window[0] > window[1]:
-        raise InputError(f"{word!r}: the window must go from a shallower to a deeper layer, such as @20%-90%")
+        raise InputError(f"{text!r}: the window must go from a shallower to a deeper layer, such as @20%-90%")
     return Extreme(match[1], match[2], window)
 
 
@@ -150,7 +156,7 @@ class Ranker:
     def values(self, curves: Curves, depth: int) -> list[float]:
         total = [0.0] * (depth + 1)
         for name, weight in self.weights.items():
-            for layer, value in enumerate(feature(name, curves, depth)):
+            for layer, value in enumerate(standardized_curve(name, curves, depth)):
                 total[layer] += weight * value
         return total
 
@@ -169,7 +175,7 @@ class Ranker:
             raise InputError(f"{path} is not a ranker ({error}); expected JSON with weights and fitted_on") from None
 
 
-def feature(name: str, curves: Curves, depth: int) -> list[float]:
+def standardized_curve(name: str, curves: Curves, depth: int) -> list[float]:
     """A curve standardised over layers; 0 for unknown values, and everywhere if the curve is missing or constant."""
     if name in ("depth", "depth_squared"):
         power = 1 if name == "depth" else 2

@@ -9,7 +9,7 @@ from typing import Any
 
 from layerwise.core.errors import InputError
 from layerwise.core.recipe import Recipe
-from layerwise.maps.fitted import FittedOn, FittedRecipe, fingerprint_of_texts
+from layerwise.maps.fitted import FittedOn, FittedRecipe, texts_fingerprint
 from layerwise.models.network import Network
 from layerwise.models.readouts import baseline_recipe
 from layerwise.options.pick import Prefer
@@ -18,20 +18,20 @@ from layerwise.runs.identity import ModelRef
 from layerwise.runs.table import LayerTable
 from layerwise.selection import cases
 from layerwise.selection.candidates import (
-    Trial,
-    beside_static,
+    ProbeVectors,
+    compute_probe_vectors,
     layer_candidates,
-    run_trial,
     score_candidates,
+    with_static_embeddings,
 )
-from layerwise.selection.cases import curves_of, model_depth
+from layerwise.selection.cases import metric_curves, model_depth
 from layerwise.selection.decision import Decision, decide, points, signed
 from layerwise.selection.pick import Pick
 from layerwise.selection.picked_layers import picked_layers
-from layerwise.selection.probes import Probe, own_probes, proxy_items, proxy_probes
+from layerwise.selection.probes import Probe, proxy_items, proxy_probes, user_text_probes
 from layerwise.selection.rules import Rule, parse_rule
 
-LABELS_FOR_HALF = 32  # this many labelled texts weigh as much as all other probes together
+LABELS_FOR_EQUAL_WEIGHT = 32  # this many labelled texts weigh as much as all other probes together
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Rulebook:
 
 
 @cache
-def rulebook() -> Rulebook:
+def default_rulebook() -> Rulebook:
     """The shipped rule, from rulebook.json."""
     return Rulebook(**json.loads((files("layerwise.selection") / "rulebook.json").read_text(encoding="utf-8")))
 
@@ -63,7 +63,7 @@ def pick_recipe(
     static: bool = True,
     max_length: int,
     name: str = "",
-    book: Rulebook | None = None,
+    rulebook: Rulebook | None = None,
     seed: int = 0,
     progress: bool = False,
 ) -> Pick:
@@ -73,26 +73,26 @@ def pick_recipe(
     has such; `name` says where they come from. `labels` is the probe made from a few labelled ones. With `layer_only`,
     no map is tried; without `static`, token embeddings are never put beside the layer.
     """
-    book = book or rulebook()
-    probes, weights = weighted_probes(texts, labels, book, seed)
-    transforms = ("none",) if layer_only else tuple(book.transforms)
+    rulebook = rulebook or default_rulebook()
+    probes, weights = weighted_probes(texts, labels, rulebook, seed)
+    transforms = ("none",) if layer_only else tuple(rulebook.transforms)
     candidates = layer_candidates(network, transforms=transforms)
     fit = [] if transforms == ("none",) else texts
     readouts = [candidate.readout for candidate in candidates]
-    probe_vectors = run_trial(network, readouts, probes, fit, max_length=max_length, progress=progress)
+    probe_vectors = compute_probe_vectors(network, readouts, probes, fit, max_length=max_length, progress=progress)
     times = relative_layer_times(network, texts or probes[0].texts)
     scored = score_candidates(probe_vectors, candidates, progress=progress)
-    static = static and book.static and network.family.first_hidden_state == 0
-    finalize = partial(beside_static, probe_vectors) if static else lambda plain: plain
+    static = static and rulebook.static and network.family.first_hidden_state == 0
+    finalize = partial(with_static_embeddings, probe_vectors) if static else lambda plain: plain
     last = baseline_recipe(network)
-    decision = decide(scored, last, weights, margin=book.margin, deployed=finalize, prefer=prefer)
+    decision = decide(scored, last, weights, margin=rulebook.margin, deployed=finalize, prefer=prefer)
     found = decision.answer.recipe
     keeps_last = found == last
     form = "layer" if layer_only else "static" if found.static else "recipe"
-    audited = {} if keeps_last or decision.chosen is not decision.quality else book.audit.get(form, {})
+    audited = {} if keeps_last or decision.chosen is not decision.quality else rulebook.audit.get(form, {})
     recipe = replace(found, max_length=max_length)
     return Pick(
-        network.identity(), recipe, last, book.name, tuple(reasons(decision, book, network, fit, name, prefer)),
+        network.identity(), recipe, last, rulebook.name, tuple(reasons(decision, rulebook, network, fit, name, prefer)),
         decision.layers_alike, decision.gain, audited.get("gain", {}), prefer, judged_on(labels),
         picked_layers(decision, scored, times),
         None if recipe.transform == "none" else fitted_recipe(network, recipe, probe_vectors, name),
@@ -133,30 +133,30 @@ def reasons(
         yield f"linear maps were fitted on {len(fit):,} texts ({name or 'yours'}); those texts do not score the layers"
 
 
-def fitted_recipe(network: Network, recipe: Recipe, trial: Trial, name: str) -> FittedRecipe:
+def fitted_recipe(network: Network, recipe: Recipe, probe_vectors: ProbeVectors, name: str) -> FittedRecipe:
     """The recipe with its fitted map; `name` is the source of the texts."""
-    fitted_on = FittedOn("texts", name, fingerprint_of_texts(trial.fit), len(trial.fit))
-    return FittedRecipe(recipe, network.identity(), trial.maps(recipe), fitted_on)
+    fitted_on = FittedOn("texts", name, texts_fingerprint(probe_vectors.fit), len(probe_vectors.fit))
+    return FittedRecipe(recipe, network.identity(), probe_vectors.maps(recipe), fitted_on)
 
 
 def weighted_probes(
-    texts: Sequence[str], labels: Probe | None, book: Rulebook, seed: int
+    texts: Sequence[str], labels: Probe | None, rulebook: Rulebook, seed: int
 ) -> tuple[list[Probe], dict[str, float]]:
     """The probes that can be made from these texts, with that of the labels, and how much each counts."""
-    probes = [probe for probe in (*proxy_probes(), *own_probes(texts, seed)) if book.weights.get(probe.name)]
-    weights = {probe.name: book.weights[probe.name] for probe in probes}
+    probes = [probe for probe in (*proxy_probes(), *user_text_probes(texts, seed)) if rulebook.weights.get(probe.name)]
+    weights = {probe.name: rulebook.weights[probe.name] for probe in probes}
     if labels is not None:
         probes.append(labels)
-        weights[labels.name] = sum(weights.values()) * labels.units / LABELS_FOR_HALF
+        weights[labels.name] = sum(weights.values()) * labels.units / LABELS_FOR_EQUAL_WEIGHT
     return probes, weights
 
 
-def pick_by_rule(table: LayerTable, word: str | Rule) -> Pick:
+def pick_by_rule(table: LayerTable, given_rule: str | Rule) -> Pick:
     """The choice of a rule on a scan's table; runs no model.
 
     The recipe has the tokens, the pooling and the map of the rows that the rule reads.
     """
-    rule = parse_rule(word)
+    rule = parse_rule(given_rule)
     rule.require_metrics({row.metric for row in table}, "this table")
     depth, measured = model_depth(table), sorted({row.layer for row in table})
     if depth not in measured:
@@ -167,9 +167,9 @@ def pick_by_rule(table: LayerTable, word: str | Rule) -> Pick:
     setting = rule_setting(table, rule)
     normed = any(row.norm == "normed" and row.layer == depth for row in table)
     last = replace(setting, layer=depth, norm="normed" if normed else "raw")
-    layer = rule(curves_of(table), depth)
+    layer = rule(metric_curves(table), depth)
     reasons = [f"rule {rule.name}, from the table alone; rules over metrics fail on some model families (docs/pick.md)"]
-    if rule.needs and len(measured) <= depth:
+    if rule.metrics and len(measured) <= depth:
         reasons.append(f"the table has only {len(measured)} of {depth + 1} layers: {', '.join(map(str, measured))}")
     reasons += [
         f"{metric} has {count} settings in this table; the first is used"
@@ -182,13 +182,13 @@ def pick_by_rule(table: LayerTable, word: str | Rule) -> Pick:
 
 def metrics_with_several_settings(table: LayerTable, rule: Rule) -> list[tuple[str, int]]:
     """The metrics that the rule reads and of which the table has several curves, with their number."""
-    found = {name: {cases.curve_setting(row) for row in table if row.metric == name} for name in sorted(rule.needs)}
+    found = {name: {cases.curve_setting(row) for row in table if row.metric == name} for name in sorted(rule.metrics)}
     return [(name, len(settings)) for name, settings in found.items() if len(settings) > 1]
 
 
 def rule_setting(table: LayerTable, rule: Rule) -> Recipe:
     """Layer 0 with the tokens, pooling and map of the first row that the rule reads."""
-    rows = [row for row in table if row.metric in rule.needs] or list(table)
+    rows = [row for row in table if row.metric in rule.metrics] or list(table)
     alike = [row for row in table if (row.tokens, row.transform) == (rows[0].tokens, rows[0].transform)]
     # A metric of tokens has no pooling of its own: use that of similar rows, and mean where they have none either.
     pooling = next((row.pooling for row in (rows[0], *alike) if row.pooling != "-"), "mean")

@@ -13,13 +13,13 @@ from layerwise.core.errors import InputError, RunError
 from layerwise.metrics.linear_cka import cka_matrix
 from layerwise.metrics.readings import row_sample
 from layerwise.runs.folder import Run
-from layerwise.runs.keys import CONTENTS, StateKey
+from layerwise.runs.keys import CONTENT_DIGESTS, StateKey
 
 Samples = dict[str, RowSample]  # row samples in a run's state, by name
-EXAMPLES_AT_MOST = 1024  # each layer needs an N x N matrix; examples with the smallest hashed ids are a random sample
+MAX_EXAMPLES = 1024  # each layer needs an N x N matrix; examples with the smallest hashed ids are a random sample
 
 
-class NotComparable(RunError):
+class NotComparableError(RunError):
     """Two complete runs without stored rows of common examples."""
 
 
@@ -42,30 +42,32 @@ def alignment(
 ) -> Alignment:
     """CKA between all layers of two runs, from the row samples in their folders."""
     runs = [Run.open(run) for run in (first, second)]
-    return align(runs, [samples_of(run) for run in runs], tokens, pooling)
+    return align(runs, [load_samples(run) for run in runs], tokens, pooling)
 
 
 def align(runs: Sequence[Run], states: Sequence[Samples], tokens: str, pooling: str = "mean") -> Alignment:
     """The same from states that are already loaded; raises NotComparable if they share too few examples."""
-    first, second = (run.place for run in runs)
+    first, second = (run.location for run in runs)
     first_samples, second_samples = (row_samples(state, tokens, pooling) for state in states)
     for run, sample in ((first, first_samples), (second, second_samples)):
         if not sample:
-            raise NotComparable(
+            raise NotComparableError(
                 f"{run} has no stored rows with tokens {tokens} and pooling {pooling}; scan again with --out, and with "
                 "a metric that stores rows, such as intrinsic_dimension"
             )
-    contents = [contents_of(state) for state in states]
+    contents = [content_digests(state) for state in states]
     common_keys = [key for key in contents[0] if key in contents[1]]
     sampled_keys = set.intersection(
         *(set(keys.tolist()) for sample in (first_samples, second_samples) for keys, _ in sample.values())
     )
     same_content = [key for key in common_keys if contents[0][key] == contents[1][key] and key in sampled_keys]
-    shared = torch.tensor(sorted(same_content)[:EXAMPLES_AT_MOST], dtype=torch.int64)
+    shared = torch.tensor(sorted(same_content)[:MAX_EXAMPLES], dtype=torch.int64)
     if len(shared) < 3:
         differing = sum(contents[0][key] != contents[1][key] for key in common_keys)
         reason = f"; {differing} ids are in both, but with other content" if differing else ""
-        raise NotComparable(f"{first} and {second} share {len(shared)} examples{reason}; CKA needs the same in both")
+        raise NotComparableError(
+            f"{first} and {second} share {len(shared)} examples{reason}; CKA needs the same in both"
+        )
     rows = [
         [common_keys[torch.isin(keys, shared)] for keys, common_keys in sample.values()]
         for sample in (first_samples, second_samples)
@@ -78,16 +80,16 @@ def row_samples(state: Samples, tokens: str, pooling: str) -> dict[int, tuple[Te
     reading = row_sample("raw").name
     by_layer = {key.layer: part for name, part in state.items() if (key := StateKey.parse(name)) is not None
              and (key.norm, key.tokens, key.pooling, key.reading) == ("raw", tokens, pooling, reading)}  # fmt: skip
-    return {layer: (part.keys, part.kept[:, 0]) for layer, part in sorted(by_layer.items())}
+    return {layer: (part.keys, part.rows[:, 0]) for layer, part in sorted(by_layer.items())}
 
 
-def contents_of(state: Samples) -> dict[int, int]:
+def content_digests(state: Samples) -> dict[int, int]:
     """The digest of id and content of each sampled example, by its hashed id."""
-    sample = state.get(CONTENTS)
-    return {} if sample is None else dict(zip(sample.keys.tolist(), sample.kept.flatten().tolist(), strict=True))
+    sample = state.get(CONTENT_DIGESTS)
+    return {} if sample is None else dict(zip(sample.keys.tolist(), sample.rows.flatten().tolist(), strict=True))
 
 
-def samples_of(run: Run) -> Samples:
+def load_samples(run: Run) -> Samples:
     """The samples in the newest state of a run; raises RunError with the file name if it is damaged."""
     if (newest := run.newest_state()) is None:
         return {}

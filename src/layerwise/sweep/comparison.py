@@ -15,21 +15,21 @@ from typing import Any, get_args
 
 import pandas as pd
 
-from layerwise.core.checks import require_word
+from layerwise.core.checks import require_choice
 from layerwise.core.columns import WIDTH, in_columns, short_number
-from layerwise.core.display import printable, redacted
+from layerwise.core.display import printable, redact
 from layerwise.core.errors import InputError
-from layerwise.core.files import last_part
+from layerwise.core.files import folder_name
 from layerwise.options.compare import Against
 from layerwise.runs.folder import Run
 from layerwise.runs.labels import model_labels
 from layerwise.runs.scores import LayerScore
 from layerwise.runs.table import LayerTable
-from layerwise.sweep.alignment import Alignment, NotComparable, align, samples_of
-from layerwise.sweep.paired import Prompts, difference_of_pairs, same_examples
+from layerwise.sweep.alignment import Alignment, NotComparableError, align, load_samples
+from layerwise.sweep.paired import Prompts, merge_common_examples, paired_difference
 
-SETTING = ["condition", "metric", "rows", "tokens", "pooling", "transform", "norm"]
-PROMPT_SETTING = ["metric", "rows", "tokens", "norm"]
+SETTING_COLUMNS = ["condition", "metric", "rows", "tokens", "pooling", "transform", "norm"]
+PROMPT_COLUMNS = ["metric", "rows", "tokens", "norm"]
 
 
 @dataclass(frozen=True)
@@ -54,23 +54,23 @@ class Pair:
     def name(self) -> str:
         return f"{self.first} → {self.second}"
 
-    def by_layer(self) -> "pd.Series[float]":
+    def change_by_layer(self) -> "pd.Series[float]":
         """How much each layer changed: the mean over metrics of |difference| / range, in each metric's first setting.
 
         Returns:
             A series of shares by layer.
         """
-        moved: pd.Series[float] = first_setting(self.changes).groupby("layer")["share"].mean()
-        return moved
+        changes: pd.Series[float] = first_setting(self.changes).groupby("layer")["share"].mean()
+        return changes
 
-    def largest(self) -> pd.DataFrame:
+    def largest_changes(self) -> pd.DataFrame:
         """The layer that changed most, for each metric in its first setting.
 
         Returns:
             The rows of `changes` for these layers.
         """
-        known = first_setting(self.changes).dropna(subset=["share"])
-        return known.loc[known.groupby("metric", sort=False)["share"].idxmax()]
+        defined = first_setting(self.changes).dropna(subset=["share"])
+        return defined.loc[defined.groupby("metric", sort=False)["share"].idxmax()]
 
 
 @dataclass(frozen=True)
@@ -101,8 +101,10 @@ class Comparison:
     def _repr_html_(self) -> str:
         parts = []
         for pair in self.pairs:
-            shown = pair.largest()[["metric", "layer", "before", "after", "difference", "ci_low", "ci_high", "paired"]]
-            rows = shown.to_html(index=False, escape=True, float_format="{:.4g}".format, border=0)
+            columns = pair.largest_changes()[
+                ["metric", "layer", "before", "after", "difference", "ci_low", "ci_high", "paired"]
+            ]
+            rows = columns.to_html(index=False, escape=True, float_format="{:.4g}".format, border=0)
             parts.append(f"<p><b>{html.escape(pair.name)}</b>: {html.escape(changed_text(pair))}</p>{rows}")
         return "".join(parts)
 
@@ -112,7 +114,7 @@ class Comparison:
         Returns:
             `runs` (the labels) and `pairs`; undefined numbers are None.
         """
-        return {"runs": list(self.labels), "pairs": [pair_as_data(pair) for pair in self.pairs]}
+        return {"runs": list(self.labels), "pairs": [pair_to_dict(pair) for pair in self.pairs]}
 
     def to_json(self) -> str:
         """The same as JSON text.
@@ -133,13 +135,13 @@ def compare_runs(
     """Compares every run with the first, or with the one before it; `rows` and `tokens` select a setting."""
     if len(runs) < 2:
         raise InputError("a comparison needs at least two runs")
-    require_word("against", against, get_args(Against))
-    wanted = {name: word for name, word in (("rows", rows), ("tokens", tokens)) if word}
+    require_choice("against", against, get_args(Against))
+    filters = {name: value for name, value in (("rows", rows), ("tokens", tokens)) if value}
     opened = [Run.open(run) for run in runs]
     for run in opened:
         require_one_model(run)
-    labels = distinct(model_labels([run.table for run in opened]), opened)
-    tables = [run.table.where(**wanted).named(label) for run, label in zip(opened, labels, strict=True)]
+    labels = make_unique(model_labels([run.table for run in opened]), opened)
+    tables = [run.table.where(**filters).with_model_name(label) for run, label in zip(opened, labels, strict=True)]
     all_scans = all(run.kind == "scan" for run in opened)
     pairs = []
     for second in range(1, len(tables)):
@@ -147,10 +149,10 @@ def compare_runs(
         changes = changes_between(tables[first], tables[second])
         notes = differing_settings(tables[first], tables[second])
         pair = Pair(labels[first], labels[second], changes, notes=notes)
-        one, two = opened[first], opened[second]
-        if all_scans and one.folder is not None and two.folder is not None:
-            pair = with_prompts(pair, one, two)
-            pair = with_cka(pair, one, two, next((s.tokens for s in tables[first]), "all"))
+        first_run, second_run = opened[first], opened[second]
+        if all_scans and first_run.folder is not None and second_run.folder is not None:
+            pair = with_prompts(pair, first_run, second_run)
+            pair = with_cka(pair, first_run, second_run, next((s.tokens for s in tables[first]), "all"))
         pairs.append(pair)
     return Comparison(tuple(labels), LayerTable.join(tables), tuple(pairs))
 
@@ -159,92 +161,101 @@ def require_one_model(run: Run) -> None:
     """Raises for a table of several models, such as that of a campaign: their curves cannot be told apart."""
     models = sorted({f"{s.model} @ {s.revision} {s.model_hash[:14]}".strip() for s in run.table})
     if len(models) > 1:
-        listed = ", ".join(models[:3]) + (", ..." if len(models) > 3 else "")
-        raise InputError(f"{run.place} contains runs of {len(models)} models ({listed}); pass the folder of each run")
+        shown = ", ".join(models[:3]) + (", ..." if len(models) > 3 else "")
+        raise InputError(f"{run.location} contains runs of {len(models)} models ({shown}); pass the folder of each run")
 
 
 def differing_settings(first: LayerTable, second: LayerTable) -> tuple[str, ...]:
     """Settings besides the model that differ between the runs: a difference may come from them."""
     notes = []
     for name in ("max_length", "dtype"):
-        one, two = ({getattr(s, name) for s in table} - {0} for table in (first, second))
-        if one and two and one != two:
-            words = [", ".join(map(str, sorted(known, key=str))) for known in (one, two)]
-            notes.append(f"{name} differs: {words[0]} in the first run, {words[1]} in the second")
+        first_values, second_values = ({getattr(s, name) for s in table} - {0} for table in (first, second))
+        if first_values and second_values and first_values != second_values:
+            texts = [", ".join(map(str, sorted(values, key=str))) for values in (first_values, second_values)]
+            notes.append(f"{name} differs: {texts[0]} in the first run, {texts[1]} in the second")
     return tuple(notes)
 
 
 def with_prompts(pair: Pair, first: Run, second: Run) -> Pair:
     """The pair, with differences paired over the texts that both runs read; a note where there are none."""
-    if lacking := [run for run in (first, second) if not run.keeps_prompts]:
-        older = "" if lacking[0].has_marker else " with a checksum"
-        note = f"{lacking[0].place} keeps no values of single texts{older} (scan with --keep-prompts all)"
+    if without_prompts := [run for run in (first, second) if not run.has_prompts]:
+        qualifier = "" if without_prompts[0].has_marker else " with a checksum"
+        note = (
+            f"{without_prompts[0].location} keeps no values of single texts{qualifier} (scan with --keep-prompts all)"
+        )
     else:
         opened = Prompts.open(first), Prompts.open(second)  # raises if a file is damaged
         try:
             return replace(pair, changes=with_pairs(pair.changes, *opened))
         except InputError as error:
             note = str(error)
-    return replace(pair, notes=(*pair.notes, redacted(f"not paired by text: {note}")))
+    return replace(pair, notes=(*pair.notes, redact(f"not paired by text: {note}")))
 
 
 def with_cka(pair: Pair, first: Run, second: Run, tokens: str) -> Pair:
     """The pair with CKA for that token choice, or with a note if the runs stored no rows of common examples."""
-    states = [samples_of(run) for run in (first, second)]  # raises if a file is damaged
+    states = [load_samples(run) for run in (first, second)]  # raises if a file is damaged
     try:
         return replace(pair, cka=align((first, second), states, tokens))
-    except NotComparable as error:
+    except NotComparableError as error:
         return replace(pair, notes=(*pair.notes, f"no CKA: {error}"))
 
 
-def distinct(labels: list[str], runs: Sequence[Run]) -> list[str]:
+def make_unique(labels: list[str], runs: Sequence[Run]) -> list[str]:
     """Labels that no two runs share: two runs of one model get the folder or a number added."""
     if len(set(labels)) == len(labels):
         return labels
-    where = [last_part(run.name) or str(i) for i, run in enumerate(runs, start=1)]
-    longer = [f"{label} · {place}" for label, place in zip(labels, where, strict=True)]
+    folders = [folder_name(run.name) or str(i) for i, run in enumerate(runs, start=1)]
+    longer = [f"{label} · {folder}" for label, folder in zip(labels, folders, strict=True)]
     return longer if len(set(longer)) == len(longer) else [f"{label} · {i}" for i, label in enumerate(labels, start=1)]
 
 
 def changes_between(first: LayerTable, second: LayerTable) -> pd.DataFrame:
     """One row per metric, setting and layer that both have: before, after, difference with its interval."""
-    one, two = by_setting(first), by_setting(second)
-    found = [row for setting in one if setting in two for row in changes_of_curve(setting, one[setting], two[setting])]
-    if not found:
+    first_curves, second_curves = by_setting(first), by_setting(second)
+    rows = [
+        row
+        for setting in first_curves
+        if setting in second_curves
+        for row in curve_changes(setting, first_curves[setting], second_curves[setting])
+    ]
+    if not rows:
         raise InputError(
             "the runs share no metric with the same rows, tokens, pooling and norm; scan them with the same options"
         )
-    return pd.DataFrame(found)
+    return pd.DataFrame(rows)
 
 
 def by_setting(table: LayerTable) -> dict[tuple[str, ...], list[LayerScore]]:
     return {(name, *rest): curve for (_, name, *rest), curve in table.curves().items()}
 
 
-def changes_of_curve(setting: tuple[str, ...], one: list[LayerScore], two: list[LayerScore]) -> list[dict[str, Any]]:
-    values = [s.value for s in (*one, *two) if math.isfinite(s.value)]
+def curve_changes(
+    setting: tuple[str, ...], first_curve: list[LayerScore], second_curve: list[LayerScore]
+) -> list[dict[str, Any]]:
+    values = [s.value for s in (*first_curve, *second_curve) if math.isfinite(s.value)]
     span = max(values, default=0.0) - min(values, default=0.0)
     rows = []
-    for s in one:
-        other = min(two, key=lambda t: (round(abs(t.depth - s.depth), 9), t.layer))
-        apart = other.value - s.value
+    for s in first_curve:
+        other = min(second_curve, key=lambda t: (round(abs(t.depth - s.depth), 9), t.layer))
+        difference = other.value - s.value
         # Independent samples: half-widths add in quadrature. Too wide if the examples are the same.
         half = math.hypot(s.ci_high - s.ci_low, other.ci_high - other.ci_low) / 2
         rows.append(
             {
-                **dict(zip(SETTING, setting, strict=True)),
+                **dict(zip(SETTING_COLUMNS, setting, strict=True)),
                 "layer": s.layer,
                 "other_layer": other.layer,
                 "depth": s.depth,
                 "before": s.value,
                 "after": other.value,
-                "difference": apart,
-                "ci_low": apart - half,
-                "ci_high": apart + half,
+                "difference": difference,
+                "ci_low": difference - half,
+                "ci_high": difference + half,
                 "p": math.nan,
                 "n": min(s.n, other.n),
                 "paired": False,
-                "share": abs(apart) / span if span else math.nan,
+                "share": abs(difference) / span if span else math.nan,
             }
         )
     return rows
@@ -254,15 +265,21 @@ def with_pairs(changes: pd.DataFrame, first: Prompts, second: Prompts) -> pd.Dat
     """The changes, with paired intervals over the texts that both runs read, for metrics that have values per text."""
     changes = changes.copy()
     for (layer, other), part in changes.groupby(["layer", "other_layer"]):
-        both = same_examples(first.rows(layer=layer), second.rows(layer=other), PROMPT_SETTING)
+        both = merge_common_examples(first.rows(layer=layer), second.rows(layer=other), PROMPT_COLUMNS)
         both = both.dropna(subset=["value", "value_after"])
-        apart = (both.value_after - both.value).groupby([both[name] for name in PROMPT_SETTING])
-        known = {setting: values for setting, values in apart if len(values) > 1}
+        differences = (both.value_after - both.value).groupby([both[name] for name in PROMPT_COLUMNS])
+        pairs_by_setting = {setting: values for setting, values in differences if len(values) > 1}
         for index, row in part.iterrows():
-            values = known.get(tuple(row[name] for name in PROMPT_SETTING))
+            values = pairs_by_setting.get(tuple(row[name] for name in PROMPT_COLUMNS))
             if values is not None and not row["condition"]:
-                d = difference_of_pairs(values.to_numpy())
-                paired = {"difference": d.mean, "ci_low": d.ci_low, "ci_high": d.ci_high, "p": d.p, "n": d.n}
+                difference = paired_difference(values.to_numpy())
+                paired = {
+                    "difference": difference.mean,
+                    "ci_low": difference.ci_low,
+                    "ci_high": difference.ci_high,
+                    "p": difference.p,
+                    "n": difference.n,
+                }
                 changes.loc[index, [*paired, "paired"]] = [*paired.values(), True]
     return changes
 
@@ -277,7 +294,7 @@ def first_setting(changes: pd.DataFrame) -> pd.DataFrame:
 
 def changed_text(pair: Pair) -> str:
     """Which layers changed most and least."""
-    moved = pair.by_layer().dropna().sort_values(ascending=False)
+    moved = pair.change_by_layer().dropna().sort_values(ascending=False)
     if moved.empty:
         return "no value is defined in both runs"
     most = ", ".join(f"{layer} ({share:.0%})" for layer, share in moved.head(3).items())
@@ -292,7 +309,7 @@ def pair_text(pair: Pair) -> str:
     for sentence in sentences:
         lines += textwrap.wrap(sentence, WIDTH, initial_indent="  ", subsequent_indent="    ")
     rows = [("largest change", "layer", "before", "after", "difference (95 %)", "texts")]
-    for row in pair.largest().itertuples():
+    for row in pair.largest_changes().itertuples():
         bounds = f" [{short_number(row.ci_low)}, {short_number(row.ci_high)}]" if math.isfinite(row.ci_low) else ""
         where = str(row.layer) if row.layer == row.other_layer else f"{row.layer} | {row.other_layer}"
         ends = (short_number(row.before), short_number(row.after))
@@ -333,17 +350,19 @@ def range_text(table: LayerTable) -> str:
     return "\n".join(in_columns(rows, texts=2))
 
 
-def pair_as_data(pair: Pair) -> dict[str, Any]:
-    changes = [{name: plain(value) for name, value in row.items()} for row in pair.changes.to_dict(orient="records")]
-    named = {"first": pair.first, "second": pair.second, "notes": list(pair.notes)}
-    return named | {"changes": changes, "cka": cka_as_data(pair.cka)}
+def pair_to_dict(pair: Pair) -> dict[str, Any]:
+    changes = [
+        {name: finite_or_none(value) for name, value in row.items()} for row in pair.changes.to_dict(orient="records")
+    ]
+    header = {"first": pair.first, "second": pair.second, "notes": list(pair.notes)}
+    return header | {"changes": changes, "cka": cka_to_dict(pair.cka)}
 
 
-def plain(value: Any) -> Any:
+def finite_or_none(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def cka_as_data(cka: Alignment | None) -> dict[str, Any] | None:
+def cka_to_dict(cka: Alignment | None) -> dict[str, Any] | None:
     if cka is None:
         return None
     values = [[None if v != v else round(v, 4) for v in line] for line in cka.values.tolist()]

@@ -17,7 +17,7 @@ class Forecast:
 
     Args:
         prompts: number of examples.
-        and_more: whether counting stopped before the end of the data.
+        is_partial: whether counting stopped before the end of the data.
         forwards: forward passes, views included.
         tokens: estimated number of tokens.
         flops: estimated floating-point operations.
@@ -29,7 +29,7 @@ class Forecast:
     """
 
     prompts: int
-    and_more: bool  # counting stopped before the end
+    is_partial: bool  # counting stopped before the end
     forwards: int
     tokens: int
     flops: float
@@ -46,23 +46,23 @@ class Forecast:
 
     def lines(self) -> list[str]:
         """The forecast as text, one line per quantity."""
-        suffix = " or more (the numbers below are for this many)" if self.and_more else ""
+        suffix = " or more (the numbers below are for this many)" if self.is_partial else ""
         return [
             f"prompts          {self.prompts:,}{suffix}",
             f"forward passes   {self.forwards:,} ({self.forwards // max(1, self.prompts) - 1} views per prompt)",
             f"tokens           about {self.tokens:,}",
             f"operations       about {self.flops:.2e} FLOP",
-            f"weights          {gigabytes(self.weight_bytes)}",
-            f"state            {gigabytes(self.state_bytes)} at most, for all layers ({self.state})",
-            f"peak memory      {gigabytes(self.peak_bytes)} of {gigabytes(self.memory_bytes)} available",
+            f"weights          {format_bytes(self.weight_bytes)}",
+            f"state            {format_bytes(self.state_bytes)} at most, for all layers ({self.state})",
+            f"peak memory      {format_bytes(self.peak_bytes)} of {format_bytes(self.memory_bytes)} available",
         ]
 
     def require_fit(self) -> None:
         """Raises TooLarge if the scan does not fit into memory."""
         if self.peak_bytes > self.memory_bytes:
             raise TooLarge(
-                f"this scan needs about {gigabytes(self.peak_bytes)} (weights {gigabytes(self.weight_bytes)}, "
-                f"state 2 x {gigabytes(self.state_bytes)}), but only {gigabytes(self.memory_bytes)} are available. "
+                f"this scan needs about {format_bytes(self.peak_bytes)} (weights {format_bytes(self.weight_bytes)}, "
+                f"state 2 x {format_bytes(self.state_bytes)}), but {format_bytes(self.memory_bytes)} are available. "
                 "Try fewer layers (--layers 25%,50%,75%,last), --metrics prompt_entropy,curvature, --state "
                 "sketch:256, or --dtype bfloat16"
             )
@@ -75,7 +75,7 @@ def make_forecast(
     parameters: int,
     bytes_per_weight: int,
     prompts: int,
-    and_more: bool,
+    is_partial: bool,
     mean_length: float,
 ) -> Forecast:
     """Estimates cost from the plan, the model's shape, and the number and length of prompts."""
@@ -84,7 +84,7 @@ def make_forecast(
     depth_fraction = max(plan.layers) / plan.depth  # blocks after the deepest layer are not run
     return Forecast(
         prompts=prompts,
-        and_more=and_more,
+        is_partial=is_partial,
         forwards=forwards,
         tokens=tokens,
         flops=2.0 * parameters * depth_fraction * tokens,
@@ -96,7 +96,7 @@ def make_forecast(
     )
 
 
-def gigabytes(n: float) -> str:
+def format_bytes(n: float) -> str:
     for unit in ("B", "KB", "MB"):
         if n < 1000:
             return f"{n:.0f} {unit}"

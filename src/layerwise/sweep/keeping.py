@@ -10,7 +10,7 @@ from layerwise.core.checks import require_state
 from layerwise.core.errors import InputError
 from layerwise.metrics.readings import Reading
 
-STATE_BYTES_AT_MOST = 8 * 10**9  # limit of `auto` for all layers together
+MAX_STATE_BYTES = 8 * 10**9  # limit of `auto` for all layers together
 
 
 def sketch_size(state: str) -> int:
@@ -18,9 +18,9 @@ def sketch_size(state: str) -> int:
     return int(require_state(state).partition(":")[2] or 0)
 
 
-def start(reading: Reading, width: int, state: str) -> Accumulator:
+def make_accumulator(reading: Reading, width: int, state: str) -> Accumulator:
     """The accumulator of a reading: exact, or a smaller approximate one."""
-    exact = reading.start(width)
+    exact = reading.make_accumulator(width)
     if state == "exact" or not isinstance(exact, SecondMoment | ClassScatter):
         return exact
     if size := sketch_size(state):
@@ -32,7 +32,7 @@ def start(reading: Reading, width: int, state: str) -> Accumulator:
     return SecondMoment(width, "float32")
 
 
-def choices(width: int) -> Iterator[str]:
+def state_options(width: int) -> Iterator[str]:
     """State options, from the most exact to the smallest."""
     yield from ("exact", "float32")
     yield from (f"sketch:{max(1, width // part)}" for part in (8, 16, 32))

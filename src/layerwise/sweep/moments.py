@@ -8,31 +8,31 @@ from layerwise.core.errors import InputError
 from layerwise.core.recipe import Readout
 from layerwise.metrics.readings import pooled_rows
 from layerwise.models.network import Network
-from layerwise.models.opening import same_model
+from layerwise.models.opening import is_recorded_model
 from layerwise.runs.folder import Run
 from layerwise.runs.keys import StateKey
-from layerwise.sweep.state import state_of
+from layerwise.sweep.state import load_state
 
 
-def moments_of(
+def scan_moments(
     run: Run, network: Network, readout: Readout, max_length: int, prompt: str = ""
 ) -> tuple[int, Tensor, Tensor]:
     """Count, mean and scatter of the pooled rows of a readout, from a scan of this model."""
     if prompt or readout.norm == SHIPPED:
         missing = f"texts with the prompt {prompt!r}" if prompt else "the model as shipped"
-        raise InputError(f"a scan keeps nothing of {missing}; pass texts to --fit instead of {run.place}")
+        raise InputError(f"a scan keeps nothing of {missing}; pass texts to --fit instead of {run.location}")
     length = dict(run.table.run.get("plan", {})).get("max_length")
-    if length != max_length or not same_model(network, run.table.require_model()):
+    if length != max_length or not is_recorded_model(network, run.table.require_model()):
         raise InputError(
-            f"{run.place} is a scan of another model or max_length; scan this model, or pass texts to --fit"
+            f"{run.location} is a scan of another model or max_length; scan this model, or pass texts to --fit"
         )
-    state = state_of(run)
+    state = load_state(run)
     key = StateKey(readout.layer, readout.norm, readout.tokens, readout.pooling, pooled_rows("raw").name)
-    moment = state.kept.get(str(key)) if state is not None else None
+    moment = state.accumulators.get(str(key)) if state is not None else None
     if not isinstance(moment, SecondMoment):
         settings = f"{readout.norm}, {readout.tokens}, {readout.pooling}"
         raise InputError(
-            f"{run.place} kept no second moments of layer {readout.layer} ({settings}); "
+            f"{run.location} kept no second moments of layer {readout.layer} ({settings}); "
             "scan with --metrics dataset_entropy and these options, or pass texts to --fit"
         )
-    return moment.summed()
+    return moment.moments()

@@ -12,7 +12,7 @@ from layerwise.metrics.intervals import interval
 from layerwise.runs.folder import Run
 from layerwise.runs.table import with_norm_column
 
-COLUMNS = ("id", "digest", "layer", "norm", "tokens", "rows", "metric", "value")  # of the values of single texts
+PROMPT_COLUMNS = ("id", "digest", "layer", "norm", "tokens", "rows", "metric", "value")  # of the values of single texts
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,13 @@ class Difference:
     n: int
 
     @property
-    def clear(self) -> bool:
+    def is_significant(self) -> bool:
         """True if the 95 % interval does not contain zero."""
         return self.ci_low > 0 or self.ci_high < 0
 
     def __str__(self) -> str:
         numbers = f"{self.mean:+.4g} [{self.ci_low:.4g}, {self.ci_high:.4g}] over {self.n} texts, p = {self.p:.2g}"
-        return f"{numbers}: {'the layers differ' if self.clear else 'no significant difference'}"
+        return f"{numbers}: {'the layers differ' if self.is_significant else 'no significant difference'}"
 
     __repr__ = __str__
 
@@ -87,24 +87,24 @@ def difference(
     """
     setting = {"norm": norm, "tokens": tokens, "rows": rows, "metric": metric}
     prompts = Prompts.open(run)
-    found = []
+    tables = []
     for opened, layer in ((prompts, first), (prompts if other_run is None else Prompts.open(other_run), second)):
-        found.append(opened.rows(layer=layer, **setting))
-        if found[-1].empty:
-            words = ", ".join(f"{name}={word}" for name, word in {"layer": layer, **setting}.items())
-            raise InputError(f"{opened.run} keeps no values of single texts for {words}")
-    both = same_examples(*found).dropna(subset=["value", "value_after"])
-    return difference_of_pairs((both.value_after - both.value).to_numpy())
+        tables.append(opened.rows(layer=layer, **setting))
+        if tables[-1].empty:
+            filters = ", ".join(f"{name}={value}" for name, value in {"layer": layer, **setting}.items())
+            raise InputError(f"{opened.run} keeps no values of single texts for {filters}")
+    both = merge_common_examples(*tables).dropna(subset=["value", "value_after"])
+    return paired_difference((both.value_after - both.value).to_numpy())
 
 
-def difference_of_pairs(apart: Any) -> Difference:
+def paired_difference(differences: Any) -> Difference:
     """The t-test of paired differences."""
     from scipy.special import stdtr
 
-    n = len(apart)
+    n = len(differences)
     if n < 2:
         raise InputError(f"{n} texts have a value on both sides; at least 2 are needed")
-    mean, error = float(apart.mean()), float(apart.std(ddof=1)) / math.sqrt(n)
+    mean, error = float(differences.mean()), float(differences.std(ddof=1)) / math.sqrt(n)
     p = 2 * float(stdtr(n - 1, -abs(mean) / error)) if error > 0 else float(mean == 0)
     return Difference(mean, *interval(mean, error, n - 1), p, n)
 
@@ -120,9 +120,9 @@ class Prompts:
     def open(cls, run: Run | str | Path) -> Self:
         """Reads all files and checks their checksums."""
         opened = Run.open(run)
-        return cls(opened.place, opened.prompts())
+        return cls(opened.location, opened.prompts())
 
-    def rows(self, **wanted: Any) -> Any:
+    def rows(self, **columns: Any) -> Any:
         """The rows whose columns have these values, as a data frame."""
         import pandas as pd
         import pyarrow.compute as pc
@@ -132,17 +132,17 @@ class Prompts:
             table = with_norm_column(read_parquet(data, where))
             if "value" not in table.column_names:  # no metric of the run has a value per text
                 continue
-            if lacking := set(COLUMNS) - set(table.column_names):
-                raise RunError(f"{where} has no column {', '.join(sorted(lacking))}; repeat the scan in another folder")
-            for name, word in wanted.items():
-                table = table.filter(pc.equal(table[name], word))
+            if missing := set(PROMPT_COLUMNS) - set(table.column_names):
+                raise RunError(f"{where} has no column {', '.join(sorted(missing))}; repeat the scan in another folder")
+            for name, value in columns.items():
+                table = table.filter(pc.equal(table[name], value))
             parts.append(table.to_pandas())
-        return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=COLUMNS)
+        return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=PROMPT_COLUMNS)
 
 
-def same_examples(one: Any, two: Any, on: Sequence[str] = ()) -> Any:
+def merge_common_examples(first: Any, second: Any, on: Sequence[str] = ()) -> Any:
     """Rows of two runs side by side, for texts with the same id and content; raises where only ids agree."""
-    both = one.merge(two, on=["id", "digest", *on], suffixes=("", "_after"))
-    if both.empty and (shared := len(set(one.id) & set(two.id))):
+    both = first.merge(second, on=["id", "digest", *on], suffixes=("", "_after"))
+    if both.empty and (shared := len(set(first.id) & set(second.id))):
         raise InputError(f"{shared} ids are in both runs but with other content; only the same texts can be paired")
     return both

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from layerwise.core.checks import NormWord, PoolingWord, TokenChoice, suggestion
+from layerwise.core.checks import NormChoice, PoolingChoice, TokenChoice, suggestion
 from layerwise.core.errors import InputError
 from layerwise.core.recipe import Readout
 from layerwise.inputs.perturbations.stress import Stress
@@ -19,11 +19,11 @@ from layerwise.metrics.readings import Reading
 from layerwise.ops.rows import RowTreatment
 from layerwise.options.field import problems_in
 from layerwise.options.scan import ScanOptions
-from layerwise.options.views import STRENGTH
+from layerwise.options.views import DEFAULT_STRENGTH
 from layerwise.runs.keys import NO_POOLING, StateKey
-from layerwise.sweep.keeping import STATE_BYTES_AT_MOST, choices, start
+from layerwise.sweep.keeping import MAX_STATE_BYTES, make_accumulator, state_options
 
-COUNTS = ("max_length", "batch_tokens", "shard_size", "threads", "seed")
+INTEGER_OPTIONS = ("max_length", "batch_tokens", "shard_size", "threads", "seed")
 
 
 @dataclass(frozen=True)
@@ -37,18 +37,18 @@ class Measurement:
 
     @property
     def pooling(self) -> str:
-        return self.readout.pooling if self.reading.of == "pooled" else NO_POOLING
+        return self.readout.pooling if self.reading.input_kind == "pooled" else NO_POOLING
 
     @property
     def readings(self) -> tuple[Reading, ...]:
         """The readings it needs: the metric's own, and the one for its interval, if any."""
-        spread = self.metric.spread
-        return (self.reading,) if spread is None else (self.reading, spread.reading(self.rows))
+        interval_source = self.metric.interval_source
+        return (self.reading,) if interval_source is None else (self.reading, interval_source.reading(self.rows))
 
     def key(self, reading: Reading) -> str:
         """The key under which a reading is stored; equal keys are stored once."""
         readout = self.readout
-        pooling = readout.pooling if reading.of == "pooled" else NO_POOLING
+        pooling = readout.pooling if reading.input_kind == "pooled" else NO_POOLING
         return str(StateKey(readout.layer, readout.norm, readout.tokens, pooling, reading.key(self.metric.name)))
 
 
@@ -62,13 +62,13 @@ class ScanPlan:
     has_norm: bool
     rows: tuple[RowTreatment, ...] = ("raw",)
     tokens: tuple[TokenChoice, ...] = ("all",)
-    norm: tuple[NormWord, ...] = ("raw",)
-    pooling: tuple[PoolingWord, ...] = ("mean",)
+    norm: tuple[NormChoice, ...] = ("raw",)
+    pooling: tuple[PoolingChoice, ...] = ("mean",)
     max_length: int = 512
     batch_tokens: int = 4096
     shard_size: int = 1024
     seed: int = 0
-    view_strength: float = STRENGTH
+    view_strength: float = DEFAULT_STRENGTH
     stress: Stress | None = None
     dtype: str = "float32"
     state: str = "exact"  # how sums over the data set are stored: exact, float32 or sketch:512
@@ -76,22 +76,22 @@ class ScanPlan:
 
     def __post_init__(self) -> None:
         names = ("rows", "tokens", "norm", "pooling", "state", "view_strength")
-        problems = problems_in(ScanOptions, {name: getattr(self, name) for name in (*names, *COUNTS)})
+        problems = problems_in(ScanOptions, {name: getattr(self, name) for name in (*names, *INTEGER_OPTIONS)})
         if self.stress and self.views:
             problems.append("stress tests have no views; use metrics that need none")
-        problems += [] if problems_in(ScanOptions, {"state": self.state}) else self._problems_of_state()
+        problems += [] if problems_in(ScanOptions, {"state": self.state}) else self._state_problems()
         if "normed" in self.norm and not self.has_norm:
             problems.append("this model has no final norm, so norm cannot be normed; use raw")
         if problems:
             raise InputError("; ".join(problems))
-        for name in COUNTS:
+        for name in INTEGER_OPTIONS:
             object.__setattr__(self, name, int(getattr(self, name)))  # numpy numbers cannot be written as JSON
 
-    def _problems_of_state(self) -> list[str]:
+    def _state_problems(self) -> list[str]:
         try:
             for metric in self.metrics:
-                for rows in self.rows_of(metric):
-                    start(metric.reading(rows), 1, self.state)
+                for rows in self.rows_for(metric):
+                    make_accumulator(metric.reading(rows), 1, self.state)
         except InputError as error:
             return [str(error)]
         return []
@@ -99,33 +99,33 @@ class ScanPlan:
     @property
     def views(self) -> int:
         """The number of perturbed copies per example that the metrics need."""
-        return max((m.reading(rows).views for m in self.metrics for rows in self.rows_of(m)), default=0)
+        return max((m.reading(rows).views for m in self.metrics for rows in self.rows_for(m)), default=0)
 
-    def rows_of(self, metric: Metric) -> tuple[RowTreatment, ...]:
+    def rows_for(self, metric: Metric) -> tuple[RowTreatment, ...]:
         """The requested row treatments that the metric supports, or its default if it supports none."""
         return tuple(r for r in self.rows if r in metric.rows) or metric.rows[:1]
 
-    def norms_of(self, layer: int) -> tuple[NormWord, ...]:
+    def norms_for(self, layer: int) -> tuple[NormChoice, ...]:
         """The norms to read for a layer. The last layer is also read normed, since that is the model's usual output."""
         last = layer == self.depth and self.has_norm
-        norms: tuple[NormWord, ...] = (*self.norm, "normed") if last else self.norm
+        norms: tuple[NormChoice, ...] = (*self.norm, "normed") if last else self.norm
         return tuple(dict.fromkeys(norms))
 
     def measurements(self, layer: int) -> list[Measurement]:
         """All measurements of one layer."""
         return [
             Measurement(Readout(layer, norm, tokens, pooling), metric, rows, metric.reading(rows))
-            for norm in self.norms_of(layer)
+            for norm in self.norms_for(layer)
             for tokens in self.tokens
             for metric in self.metrics
-            for rows in self.rows_of(metric)
-            for pooling in (self.pooling if metric.reading(rows).of == "pooled" else self.pooling[:1])
+            for rows in self.rows_for(metric)
+            for pooling in (self.pooling if metric.reading(rows).input_kind == "pooled" else self.pooling[:1])
         ]
 
     def state_bytes(self, width: int, prompts: int) -> int:
         """The maximum memory of the accumulators of all layers after `prompts` prompts, in bytes."""
         readings = {m.key(r): r for layer in self.layers for m in self.measurements(layer) for r in m.readings}
-        return sum(start(reading, width, self.state).bytes_for(prompts) for reading in readings.values())
+        return sum(make_accumulator(reading, width, self.state).bytes_for(prompts) for reading in readings.values())
 
     def settings(self) -> dict[str, Any]:
         """The plan as plain data, for the record."""
@@ -162,25 +162,25 @@ def with_state(plan: ScanPlan, state: str, width: int, count: Callable[[], int])
     """
     if state != "auto":
         return replace(plan, state=state)
-    if plan.state_bytes(width, 10**9) <= STATE_BYTES_AT_MOST:  # for any number of prompts
+    if plan.state_bytes(width, 10**9) <= MAX_STATE_BYTES:  # for any number of prompts
         return plan
     prompts = count()
-    for option in choices(width):
+    for option in state_options(width):
         try:
             candidate = replace(plan, state=option)
         except InputError:  # a metric does not support sketches: the previous option is the smallest
             break
         plan = candidate
-        if plan.state_bytes(width, prompts) <= STATE_BYTES_AT_MOST:
+        if plan.state_bytes(width, prompts) <= MAX_STATE_BYTES:
             break
     return plan
 
 
-def choose_metrics(wanted: str | Sequence[str | Metric]) -> tuple[Metric, ...]:
+def choose_metrics(metrics: str | Sequence[str | Metric]) -> tuple[Metric, ...]:
     """Metrics by name, `fast` (metrics that need no views) or `all`; Metric objects are used as given."""
     by_name = {metric.name: metric for metric in CATALOG}
     fast = [m for m in CATALOG if all(m.reading(rows).views == 0 for rows in m.rows)]
-    items: Sequence[str | Metric] = wanted.split(",") if isinstance(wanted, str) else wanted
+    items: Sequence[str | Metric] = metrics.split(",") if isinstance(metrics, str) else metrics
     chosen: list[Metric] = []
     for item in items:
         if isinstance(item, Metric):

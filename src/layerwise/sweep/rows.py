@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
-from layerwise.core.display import redacted
+from layerwise.core.display import redact
 from layerwise.core.formats import parquet_bytes
 from layerwise.metrics.base import Estimate
 from layerwise.metrics.intervals import interval
@@ -13,22 +13,22 @@ from layerwise.metrics.readings import Reading
 from layerwise.ops.rows import RowTreatment
 from layerwise.runs.identity import DataRef, ModelRef
 from layerwise.runs.scores import LayerScore
-from layerwise.sweep.keeping import start
+from layerwise.sweep.keeping import make_accumulator
 from layerwise.sweep.plan import Measurement, ScanPlan
 from layerwise.sweep.state import ScanState
 from layerwise.sweep.worker import PromptValues
 
 
 def layer_scores(
-    network: ModelRef, plan: ScanPlan, state: ScanState, data: DataRef, layer: int
+    model: ModelRef, plan: ScanPlan, state: ScanState, data: DataRef, layer: int
 ) -> tuple[LayerScore, ...]:
     """The rows of one layer, one per metric and setting. Shared intermediate results are freed afterwards."""
     finished: dict[tuple[object, ...], object] = {}
     settings = plan.settings_hash()
     return tuple(
         LayerScore(
-            model=network.name,
-            revision=network.revision,
+            model=model.name,
+            revision=model.revision,
             layer=m.readout.layer,
             depth=m.readout.layer / plan.depth,
             norm=m.readout.norm,
@@ -36,16 +36,16 @@ def layer_scores(
             pooling=m.pooling,
             rows=m.rows,
             metric=m.metric.name,
-            data=redacted(data.name),
+            data=redact(data.name),
             dtype=plan.dtype,
             max_length=plan.max_length,
-            model_hash=network.fingerprint,
+            model_hash=model.fingerprint,
             data_hash=data.fingerprint,
             settings_hash=settings,
             missing=len(state.missing),
             condition=plan.stress.kind if plan.stress else "",
             level=float(plan.stress.level) if plan.stress else math.nan,
-            **asdict(score(m, plan, state, network.width, finished)),
+            **asdict(score(m, plan, state, model.width, finished)),
         )
         for m in plan.measurements(layer)
     )
@@ -56,25 +56,28 @@ def score(
 ) -> Estimate:
     """The estimate of a measurement. Intermediate results shared by several metrics are cached in `finished`."""
 
-    def finish(reading: Reading, how: Callable[[Any, RowTreatment], Any]) -> Any:
-        key = (m.key(reading), m.rows, how)
+    def finish(reading: Reading, function: Callable[[Any, RowTreatment], Any]) -> Any:
+        key = (m.key(reading), m.rows, function)
         if key not in finished:
-            finished[key] = how(state.kept.get(m.key(reading)) or start(reading, width, plan.state), m.rows)
+            finished[key] = function(
+                state.accumulators.get(m.key(reading)) or make_accumulator(reading, width, plan.state), m.rows
+            )
         return finished[key]
 
     estimate = m.metric.score(finish(m.reading, m.reading.finish), m.rows)
-    if (spread := m.metric.spread) is None:
+    if (interval_source := m.metric.interval_source) is None:
         return estimate
-    sample = spread.reading(m.rows)
-    size = len(getattr(state.kept.get(m.key(sample)), "keys", ()))
-    finished_sample = finish(sample, spread.finish)
+    sample = interval_source.reading(m.rows)
+    size = len(getattr(state.accumulators.get(m.key(sample)), "keys", ()))
+    finished_sample = finish(sample, interval_source.finish)
     # The sample's error is for a data set of the sample's size; rescale it to n examples.
-    error, lopsided = (
-        x * math.sqrt(size / estimate.n) if estimate.n else math.nan for x in spread.error(finished_sample)
+    error, skewness_term = (
+        x * math.sqrt(size / estimate.n) if estimate.n else math.nan
+        for x in interval_source.uncertainty(finished_sample)
     )
-    low, high = interval(estimate.value, error, spread.degrees or size - 1, lopsided)
-    doubt = spread.doubt(finished_sample) if math.isfinite(low) else ""
-    return replace(estimate, ci_low=low, ci_high=high, note="; ".join(filter(None, [estimate.note, doubt])))
+    low, high = interval(estimate.value, error, interval_source.degrees_of_freedom or size - 1, skewness_term)
+    warning = interval_source.warning(finished_sample) if math.isfinite(low) else ""
+    return replace(estimate, ci_low=low, ci_high=high, note="; ".join(filter(None, [estimate.note, warning])))
 
 
 def column_name(m: Measurement, column: str) -> str:

@@ -12,7 +12,7 @@ from layerwise.accumulators.base import require_same_settings
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.files import Folder
 from layerwise.core.progress import GO_ON
-from layerwise.engines.shards import Checkpoint, Engine, threads
+from layerwise.engines.shards import Checkpoint, Engine, torch_threads
 from layerwise.inputs.source import Example, Source, shards
 from layerwise.metrics.catalog import CATALOG
 from layerwise.models.network import Network
@@ -27,24 +27,24 @@ from layerwise.sweep.rows import layer_scores, prompt_table
 from layerwise.sweep.state import ScanState
 from layerwise.sweep.worker import OnBatch, scan_shard
 
-PROMPTS_AT_MOST = 100_000  # limit of `auto`
+MAX_PROMPTS = 100_000  # limit of `auto`
 SECONDS_BETWEEN_CHECKPOINTS = 30.0
 
 
 @dataclass(frozen=True)
-class ScanWork:
+class ScanShardFunction:
     """The shard function of a scan: returns the state, and per-prompt values if they are saved."""
 
     plan: ScanPlan
     origin: Mapping[str, Any]
-    prompts_at_most: float
+    max_prompts: float
 
     def __call__(
         self, network: Network, number: int, examples: Sequence[Example], on_batch: OnBatch
     ) -> tuple[ScanState, dict[str, bytes]]:
         state, prompts = scan_shard(network, self.plan, self.origin, examples, on_batch)
-        is_within_limit = (number + 1) * self.plan.shard_size <= max(self.prompts_at_most, self.plan.shard_size)
-        if not (self.prompts_at_most and is_within_limit):
+        is_within_limit = (number + 1) * self.plan.shard_size <= max(self.max_prompts, self.plan.shard_size)
+        if not (self.max_prompts and is_within_limit):
             return state, {}
         return state, {prompts_file(number): prompt_table(self.plan, prompts)}
 
@@ -73,19 +73,19 @@ def run_scan(
         claim_plan(
             out, {"origin": origin, "settings": plan.settings(), "model": model.to_record(), "data": data_record}
         )
-    max_prompts = {"auto": PROMPTS_AT_MOST, "all": float("inf"), "none": 0}[keep_prompts] if out is not None else 0
+    max_prompts = {"auto": MAX_PROMPTS, "all": float("inf"), "none": 0}[keep_prompts] if out is not None else 0
     blank_rows = 0
 
     def on_blank() -> None:
         nonlocal blank_rows
         blank_rows += 1
 
-    with threads(plan.threads):  # also for merging and scoring, so that the table is reproducible bit by bit
+    with torch_threads(plan.threads):  # also for merging and scoring, so that the table is reproducible bit by bit
         try:
             state = engine.run_shards(
                 shards(source.examples(on_blank), plan.shard_size),
-                ScanWork(plan, origin, max_prompts),
-                Checkpoint(out, partial(parse_own, origin), SECONDS_BETWEEN_CHECKPOINTS),
+                ScanShardFunction(plan, origin, max_prompts),
+                Checkpoint(out, partial(parse_state_of_scan, origin), SECONDS_BETWEEN_CHECKPOINTS),
                 allow_missing=allow_missing,
                 report=on_batch,
             )
@@ -129,7 +129,7 @@ def finished_table(
     origin = origin_of(plan, model)
     try:
         table = LayerTable.load(out)
-        state, _ = Checkpoint(out, partial(parse_own, origin), float("inf")).latest()
+        state, _ = Checkpoint(out, partial(parse_state_of_scan, origin), float("inf")).latest()
     except (RunError, InputError):
         return None
     made_by = table.run.get("environment", {}).get("layerwise")
@@ -139,12 +139,12 @@ def finished_table(
     for example in source:
         count, digests = count + 1, digests + example.digest
     known = table.model is not None and table.model.same_as(model) and table.data is not None
-    if not known or not state.holds(count, digests) or len(state.missing) > allow_missing:
+    if not known or not state.was_made_from(count, digests) or len(state.missing) > allow_missing:
         return None
     return table if table.run["data"]["fingerprint"] == state.facts.data_fingerprint else None
 
 
-def parse_own(origin: Mapping[str, Any], data: bytes) -> ScanState:
+def parse_state_of_scan(origin: Mapping[str, Any], data: bytes) -> ScanState:
     """Parses a state of this scan; raises MergeError if its plan, model or dtype differs."""
     state = ScanState.parse(data)
     require_same_settings(origin, state.origin)

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 from layerwise.accumulators.base import Accumulator, State, dump_states, parse_states, require_same_settings
-from layerwise.accumulators.kinds import revive
+from layerwise.accumulators.kinds import accumulator_from_state
 from layerwise.core.errors import InputError, RunError
 from layerwise.engines.shards import Item
 from layerwise.runs.folder import Run
@@ -44,19 +44,19 @@ class ScanState:
     """The state of one shard or of all shards so far. `origin` must match before two are merged."""
 
     origin: Mapping[str, Any]  # plan, model, dtype
-    kept: dict[str, Accumulator] = field(default_factory=dict)
+    accumulators: dict[str, Accumulator] = field(default_factory=dict)
     facts: Facts = field(default_factory=Facts)
 
     def merge(self, other: Self) -> None:
         require_same_settings(self.origin, other.origin)
         self.facts.merge(other.facts)
-        for key, accumulator in other.kept.items():
-            if key in self.kept:
-                self.kept[key].merge(accumulator)
+        for key, accumulator in other.accumulators.items():
+            if key in self.accumulators:
+                self.accumulators[key].merge(accumulator)
             else:
-                self.kept[key] = accumulator
+                self.accumulators[key] = accumulator
 
-    def holds(self, count: int, digests: int) -> bool:
+    def was_made_from(self, count: int, digests: int) -> bool:
         """True if it was made from `count` examples whose digests sum to `digests`."""
         return (self.facts.examples, self.facts.digests) == (count, digests % 2**64)
 
@@ -64,13 +64,13 @@ class ScanState:
     def missing(self) -> list[str]:
         return self.facts.missing
 
-    def leave_out(self, items: Sequence[Item]) -> None:
+    def record_missing(self, items: Sequence[Item]) -> None:
         """Records examples that could not be computed."""
         digests = sum(item.digest for item in items) % 2**64
         self.facts.merge(Facts(digests=digests, missing=[item.id for item in items]))
 
     def dump(self) -> bytes:
-        states = {key: accumulator.to_state() for key, accumulator in sorted(self.kept.items())}
+        states = {key: accumulator.to_state() for key, accumulator in sorted(self.accumulators.items())}
         states["origin"] = State(self.origin, {})
         states["facts"] = State(asdict(self.facts), {})
         return dump_states(states)
@@ -80,12 +80,12 @@ class ScanState:
         states = parse_states(data)
         try:
             origin, facts = states.pop("origin").settings, states.pop("facts").settings
-            return cls(origin, {key: revive(state) for key, state in states.items()}, Facts(**facts))
+            return cls(origin, {key: accumulator_from_state(state) for key, state in states.items()}, Facts(**facts))
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"not the state of a scan ({error}); repeat the scan in another folder") from None
 
 
-def state_of(run: Run) -> ScanState | None:
+def load_state(run: Run) -> ScanState | None:
     """The newest state of a finished run; None if there is none. Raises RunError if it is damaged."""
     if (newest := run.newest_state()) is None:
         return None

@@ -10,21 +10,21 @@ from torch import Tensor
 from layerwise.accumulators.class_scatter import ClassScatter
 from layerwise.accumulators.row_sample import RowSample
 from layerwise.accumulators.second_moment import SecondMoment
-from layerwise.core.checks import PoolingWord
+from layerwise.core.checks import PoolingChoice
 from layerwise.core.recipe import Readout
-from layerwise.engines.shards import threads
-from layerwise.inputs.perturbations.changes import Changes
+from layerwise.engines.shards import torch_threads
+from layerwise.inputs.perturbations.changes import ViewPlan
 from layerwise.inputs.source import Example
 from layerwise.metrics.readings import LayerBatch, Reading
 from layerwise.models.network import Network
-from layerwise.models.taps import normed
+from layerwise.models.taps import apply_final_norm
 from layerwise.ops.pooling import pool
 from layerwise.ops.tokens import counted_tokens
-from layerwise.passes.batches import Batch, processor_of
+from layerwise.passes.batches import Batch, network_processor
 from layerwise.passes.tapped_pass import run_pass
 from layerwise.passes.vectors import not_finite
-from layerwise.runs.keys import CONTENTS
-from layerwise.sweep.keeping import start
+from layerwise.runs.keys import CONTENT_DIGESTS
+from layerwise.sweep.keeping import make_accumulator
 from layerwise.sweep.plan import ScanPlan
 from layerwise.sweep.state import Facts, ScanState
 
@@ -49,53 +49,53 @@ class ReadingConsumer:
     state: ScanState
     prompts: PromptValues
     on_batch: OnBatch
-    wanted: dict[int, dict[Readout, dict[str, Reading]]] = field(init=False)
-    read: dict[str, tuple[Reading, tuple[Tensor, ...]]] = field(default_factory=dict)
+    readings: dict[int, dict[Readout, dict[str, Reading]]] = field(init=False)
+    pending: dict[str, tuple[Reading, tuple[Tensor, ...]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.wanted = {layer: {} for layer in self.plan.layers}
-        for layer, readouts in self.wanted.items():
+        self.readings = {layer: {} for layer in self.plan.layers}
+        for layer, readouts in self.readings.items():
             for m in self.plan.measurements(layer):
                 readouts.setdefault(m.readout, {}).update({m.key(reading): reading for reading in m.readings})
 
-    def layer(self, number: int, hidden: Tensor, batch: Batch) -> None:
+    def on_layer(self, number: int, hidden: Tensor, batch: Batch) -> None:
         states = {"raw": hidden}
-        for readout, readings in self.wanted[number].items():
+        for readout, readings in self.readings[number].items():
             if readout.norm not in states:
-                states[readout.norm] = normed(self.network.anatomy, hidden)
+                states[readout.norm] = apply_final_norm(self.network.structure, hidden)
             layer_batch = self.layer_batch(states[readout.norm], batch, readout)
             for key, reading in readings.items():
-                self.read[key] = (reading, reading.read(layer_batch))
+                self.pending[key] = (reading, reading.read(layer_batch))
 
     def layer_batch(self, hidden: Tensor, batch: Batch, readout: Readout) -> LayerBatch:
         """The input of readings for a layer; raises if it is not finite, with layer, dtype and example."""
         mask = counted_tokens(hidden, *batch.masks(hidden.shape[-2]), readout.tokens)  # (B, V, T)
-        pooled = pool(hidden, mask, cast(PoolingWord, readout.pooling))  # (B, V, D)
+        pooled = pool(hidden, mask, cast(PoolingChoice, readout.pooling))  # (B, V, D)
         bad = ~torch.isfinite(pooled).flatten(1).all(dim=1) & mask.any(dim=-1).all(dim=1)
         if bool(bad.any()):
             example = batch.examples[int(bad.nonzero()[0])]
             raise not_finite(readout.layer, hidden.dtype, example.id)
         return LayerBatch(batch.keys.to(hidden.device), hidden[:, 0], mask[:, 0], pooled)
 
-    def keep(self, batch: Batch) -> None:
-        for key, (reading, values) in self.read.items():
-            if key not in self.state.kept:
-                self.state.kept[key] = start(reading, self.network.width, self.plan.state)
-            self.state.kept[key].update(*(part.cpu() for part in values))
+    def commit(self, batch: Batch) -> None:
+        for key, (reading, values) in self.pending.items():
+            if key not in self.state.accumulators:
+                self.state.accumulators[key] = make_accumulator(reading, self.network.width, self.plan.state)
+            self.state.accumulators[key].update(*(part.cpu() for part in values))
             if reading.columns:
                 self.prompts.values.setdefault(key, []).append(values[0].cpu())
         self.prompts.ids.extend(example.id for example in batch.examples)
         self.prompts.digests.extend(example.digest for example in batch.examples)
-        self.drop()
+        self.discard()
         tokens = sum(e.sizes[0] for e in batch.examples)
         digests = torch.tensor([e.digest for e in batch.examples], dtype=torch.int64)
-        truncated, total = sum(e.cut for e in batch.examples), sum(digests.tolist()) % 2**64
+        truncated, total = sum(e.truncated for e in batch.examples), sum(digests.tolist()) % 2**64
         self.state.facts.merge(Facts(len(batch.examples), tokens, truncated, total))
-        self.state.kept.setdefault(CONTENTS, RowSample(1)).update(batch.keys, digests[:, None, None])
+        self.state.accumulators.setdefault(CONTENT_DIGESTS, RowSample(1)).update(batch.keys, digests[:, None, None])
         self.on_batch(len(batch.examples), tokens)
 
-    def drop(self) -> None:
-        self.read = {}
+    def discard(self) -> None:
+        self.pending = {}
 
 
 def scan_shard(
@@ -103,12 +103,12 @@ def scan_shard(
 ) -> tuple[ScanState, PromptValues]:
     """The state of one shard, and its per-prompt values."""
     state, prompts = ScanState(origin), PromptValues()
-    changes = Changes(views=plan.views, strength=plan.view_strength, seed=plan.seed, stress=plan.stress)
-    prepared = processor_of(network).prepare(examples, plan.max_length, changes)
+    view_plan = ViewPlan(views=plan.views, strength=plan.view_strength, seed=plan.seed, stress=plan.stress)
+    prepared = network_processor(network).prepare(examples, plan.max_length, view_plan)
     consumer = ReadingConsumer(network, plan, state, prompts, on_batch)
-    with threads(plan.threads):
+    with torch_threads(plan.threads):
         run_pass(network, prepared, plan.layers, plan.batch_tokens, consumer)
-        for accumulator in state.kept.values():
+        for accumulator in state.accumulators.values():
             if isinstance(accumulator, SecondMoment | ClassScatter):
-                accumulator.settle()
+                accumulator.fold_buffer()
     return state, prompts

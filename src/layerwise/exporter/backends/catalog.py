@@ -8,11 +8,11 @@ from layerwise.exporter.backends.sentence_transformers.backend import SentenceTr
 BACKENDS: tuple[Backend, ...] = (SentenceTransformersBackend(),)
 
 
-def find_backend(given: str | Backend) -> Backend:
+def find_backend(chosen: str | Backend) -> Backend:
     """The backend of that name; a Backend object is returned unchanged."""
-    if not isinstance(given, str):
-        return given
-    known = {backend.name: backend for backend in BACKENDS}
-    if given not in known:
-        raise InputError(f"backend {given!r} is not one of {', '.join(known)}{suggestion(given, known)}")
-    return known[given]
+    if not isinstance(chosen, str):
+        return chosen
+    by_name = {backend.name: backend for backend in BACKENDS}
+    if chosen not in by_name:
+        raise InputError(f"backend {chosen!r} is not one of {', '.join(by_name)}{suggestion(chosen, by_name)}")
+    return by_name[chosen]

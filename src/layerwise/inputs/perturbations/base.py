@@ -12,7 +12,7 @@ T = TypeVar("T")
 class Scale:
     """The unit of a stress level, and its default levels."""
 
-    of: Literal["share", "length"]
+    unit: Literal["share", "length"]
     levels: tuple[float, ...]
 
 
@@ -22,10 +22,10 @@ class Perturbation(Protocol[T]):
     It must draw only from `random`, so that every worker makes the same copy.
     """
 
-    def __call__(self, given: T, random: Random, amount: float, /) -> T: ...
+    def __call__(self, value: T, random: Random, amount: float, /) -> T: ...
 
 
-def perturbed(given: T, change: Perturbation[T], amount: float, *, seed: int, example_id: str, name: object) -> T:
+def perturb(value: T, change: Perturbation[T], amount: float, *, seed: int, example_id: str, name: object) -> T:
     """Applies a perturbation. `name` distinguishes changes of one example: a view number or a kind of stress."""
     digest = hashlib.blake2b(f"{seed}\x1f{example_id}\x1f{name}".encode(), digest_size=8).digest()
-    return change(given, Random(int.from_bytes(digest, "little")), amount)
+    return change(value, Random(int.from_bytes(digest, "little")), amount)

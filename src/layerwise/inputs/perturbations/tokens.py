@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from layerwise.inputs.perturbations.base import Scale, perturbed
+from layerwise.inputs.perturbations.base import Scale, perturb
 
 Tokens = tuple[int, ...]
 
@@ -22,45 +22,47 @@ class Vocabulary:
         return token
 
 
-def stressed(ids: Tokens, kind: str, level: float, vocabulary: Vocabulary, seed: int, example_id: str) -> Tokens:
+def apply_stress(ids: Tokens, kind: str, level: float, vocabulary: Vocabulary, seed: int, example_id: str) -> Tokens:
     """The prompt at this level. For the same seed, id and kind, the changed positions are nested as the level grows."""
 
-    def change(given: Tokens, random: Random, amount: float) -> Tokens:
-        return tuple(TOKEN_STRESS[kind].change(given, amount, vocabulary, random))
+    def change(tokens: Tokens, random: Random, amount: float) -> Tokens:
+        return tuple(TOKEN_STRESS[kind].change(tokens, amount, vocabulary, random))
 
-    return perturbed(ids, change, level, seed=seed, example_id=example_id, name=kind)
+    return perturb(ids, change, level, seed=seed, example_id=example_id, name=kind)
 
 
-def replaced(ids: Tokens, share: float, keep: Collection[int], random: Random, new: Callable[[], int]) -> list[int]:
-    """Replaces each non-special token with probability `share`.
+def replace_tokens(
+    ids: Tokens, fraction: float, protected: Collection[int], random: Random, new: Callable[[], int]
+) -> list[int]:
+    """Replaces each non-special token with probability `fraction`.
 
     Both random draws are made for every position, used or not, so that they are the same at every level.
     """
-    drawn = [(token, random.random() < share, new()) for token in ids]
-    return [other if hit and token not in keep else token for token, hit, other in drawn]
+    draws = [(token, random.random() < fraction, new()) for token in ids]
+    return [new_token if is_replaced and token not in protected else token for token, is_replaced, new_token in draws]
 
 
-def repeat_one(ids: Tokens, share: float, vocabulary: Vocabulary, random: Random) -> list[int]:
+def repeat_one(ids: Tokens, fraction: float, vocabulary: Vocabulary, random: Random) -> list[int]:
     """Replaces positions with one token, drawn once from the prompt."""
     token = random.choice([i for i in ids if i not in vocabulary.special] or list(ids))
-    return replaced(ids, share, vocabulary.special, random, lambda: token)
+    return replace_tokens(ids, fraction, vocabulary.special, random, lambda: token)
 
 
-def repeat_any(ids: Tokens, share: float, vocabulary: Vocabulary, random: Random) -> list[int]:
+def repeat_any(ids: Tokens, fraction: float, vocabulary: Vocabulary, random: Random) -> list[int]:
     """Replaces positions with tokens of the prompt, drawn separately for each position."""
-    own = [i for i in ids if i not in vocabulary.special] or list(ids)
-    return replaced(ids, share, vocabulary.special, random, lambda: random.choice(own))
+    prompt_tokens = [i for i in ids if i not in vocabulary.special] or list(ids)
+    return replace_tokens(ids, fraction, vocabulary.special, random, lambda: random.choice(prompt_tokens))
 
 
-def random_tokens(ids: Tokens, share: float, vocabulary: Vocabulary, random: Random) -> list[int]:
+def random_tokens(ids: Tokens, fraction: float, vocabulary: Vocabulary, random: Random) -> list[int]:
     """Replaces positions with tokens from the whole vocabulary."""
-    return replaced(ids, share, vocabulary.special, random, lambda: vocabulary.draw(random))
+    return replace_tokens(ids, fraction, vocabulary.special, random, lambda: vocabulary.draw(random))
 
 
 def random_length(ids: Tokens, length: float, vocabulary: Vocabulary, random: Random) -> list[int]:
     """Only random tokens, up to the length given by the level; a special first token stays."""
-    start = [ids[0]] if ids[0] in vocabulary.special else []
-    return start + [vocabulary.draw(random) for _ in range(int(length) - len(start))]
+    kept_start = [ids[0]] if ids[0] in vocabulary.special else []
+    return kept_start + [vocabulary.draw(random) for _ in range(int(length) - len(kept_start))]
 
 
 def prefix(ids: Tokens, length: float, vocabulary: Vocabulary, random: Random) -> list[int]:

@@ -5,7 +5,7 @@ from layerwise.models.families.family import BlockLayout, Family, Point
 ALBERT = Family(
     types=("albert",),
     blocks="encoder.albert_layer_groups",
-    shared=True,
+    shares_blocks=True,
     layouts=(
         BlockLayout(
             "post_norm",
@@ -17,7 +17,7 @@ ALBERT = Family(
                 Point("after_mlp", "albert_layers.0.full_layer_layer_norm", "input"),
                 Point("after_mlp_norm", ""),
             ),
-            when={"inner_group_num": 1, "chunk_size_feed_forward": 0},
+            condition={"inner_group_num": 1, "chunk_size_feed_forward": 0},
         ),
     ),
 )

@@ -13,7 +13,7 @@ BERT_LAYOUT = BlockLayout(
         Point("after_mlp_norm", ""),
     ),
     # Cross-attention adds a third sum; a chunked MLP calls its modules once per chunk.
-    when={"add_cross_attention": False, "chunk_size_feed_forward": 0},
+    condition={"add_cross_attention": False, "chunk_size_feed_forward": 0},
 )
 
 BERT = Family(types=("bert", "electra", "ernie", "deberta", "deberta-v2"), layouts=(BERT_LAYOUT,))

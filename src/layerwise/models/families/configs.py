@@ -8,25 +8,25 @@ from layerwise.models.families.family import BlockLayout
 from layerwise.models.families.nested import text_config
 
 
-def depth_of(config: Any) -> int:
+def model_depth(config: Any) -> int:
     """The number of blocks."""
-    return number_in(config, family_of(config).depth_fields, "depth")
+    return config_number(config, family_of(config).depth_fields, "depth")
 
 
-def width_of(config: Any) -> int:
+def model_width(config: Any) -> int:
     """The width of the hidden states."""
-    return number_in(config, family_of(config).width_fields, "width")
+    return config_number(config, family_of(config).width_fields, "width")
 
 
-def number_in(config: Any, names: tuple[str, ...], measure: str) -> int:
-    found = [value for name in names if isinstance(value := getattr(text_config(config), name, None), int)]
-    if not found:
+def config_number(config: Any, names: tuple[str, ...], quantity: str) -> int:
+    values = [value for name in names if isinstance(value := getattr(text_config(config), name, None), int)]
+    if not values:
         kind = getattr(config, "model_type", "model")
-        raise ModelError(f"the config of this {kind} does not define its {measure} (none of {', '.join(names)})")
-    return found[0]
+        raise ModelError(f"the config of this {kind} does not define its {quantity} (none of {', '.join(names)})")
+    return values[0]
 
 
-def positions_of(config: Any) -> int | None:
+def max_positions(config: Any) -> int | None:
     """The maximum number of positions; None if the config sets no limit."""
     config, family = text_config(config), family_of(config)
     positions = getattr(config, family.position_field, None)
@@ -36,19 +36,19 @@ def positions_of(config: Any) -> int | None:
     return positions - ((config.pad_token_id or 0) + 1 if unused == "padding" else unused)
 
 
-def layout_of(config: Any) -> BlockLayout | None:
+def block_layout(config: Any) -> BlockLayout | None:
     """The layout of the model's blocks; None if its family does not declare one."""
     layouts = family_of(config).layouts
-    return next((layout for layout in layouts if layout.fits(text_config(config))), None)
+    return next((layout for layout in layouts if layout.matches(text_config(config))), None)
 
 
-def cut_config(config: Any, keep: int) -> None:
-    """Changes a config in place so that the model has `keep` blocks."""
+def truncate_config(config: Any, block_count: int) -> None:
+    """Changes a config in place so that the model has `block_count` blocks."""
     config, family = text_config(config), family_of(config)
-    known = config.to_dict()
-    for name in family.cut_fields:
-        if name in known:
-            setattr(config, name, keep)
+    values = config.to_dict()
+    for name in family.depth_fields_to_set:
+        if name in values:
+            setattr(config, name, block_count)
     for name in family.per_block_fields:
-        if isinstance(known.get(name), list):
-            setattr(config, name, known[name][:keep])
+        if isinstance(values.get(name), list):
+            setattr(config, name, values[name][:block_count])

@@ -26,7 +26,7 @@ T5 = Family(
                 Point("mlp_output", "layer.1.DenseReluDense"),
                 Point("after_mlp", ""),
             ),
-            when={"is_decoder": False},  # a decoder adds a third sum
+            condition={"is_decoder": False},  # a decoder adds a third sum
         ),
     ),
 )

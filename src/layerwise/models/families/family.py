@@ -49,11 +49,11 @@ class BlockLayout:
 
     residuals: Residuals
     points: tuple[Point, ...]
-    when: Mapping[str, object] = field(default_factory=dict)  # applies only to configs with these values
+    condition: Mapping[str, object] = field(default_factory=dict)  # applies only to configs with these values
 
-    def fits(self, config: Any) -> bool:
+    def matches(self, config: Any) -> bool:
         """True if each field in `when` has that value; fields missing from the config are ignored."""
-        return all(getattr(config, name, value) == value for name, value in self.when.items())
+        return all(getattr(config, name, value) == value for name, value in self.condition.items())
 
 
 @dataclass(frozen=True)
@@ -61,17 +61,17 @@ class Family:
     """What layerwise needs to know about an architecture. The defaults fit most; an exception sets what differs."""
 
     types: tuple[str, ...] = ()  # values of `model_type` in a config
-    refused: str = ""  # why it cannot be read
+    unsupported_reason: str = ""  # why it cannot be read
 
     # Modules. Without a path, the blocks are the outermost ModuleList whose length is the model's depth.
     blocks: str = ""
-    shared: bool = False  # a short list of blocks is called repeatedly: the k-th call is layer k
+    shares_blocks: bool = False  # a short list of blocks is called repeatedly: the k-th call is layer k
     final_norms: tuple[str, ...] = ("norm", "final_layer_norm", "final_layernorm", "final_norm", "ln_f", "norm_f")
     final_norm: str = ""  # its path in the model, if it is not next to the list of blocks
 
     # Config fields: the first existing name is read; all existing names are set in a truncated config.
     depth_fields: tuple[str, ...] = ("num_hidden_layers", "num_layers", "encoder_layers")
-    cut_fields: tuple[str, ...] = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+    depth_fields_to_set: tuple[str, ...] = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
     per_block_fields: tuple[str, ...] = ("layer_types", "mlp_layer_types")  # lists with one entry per block
     width_fields: tuple[str, ...] = ("hidden_size", "d_model", "n_embd")
     position_field: str = "max_position_embeddings"
@@ -81,7 +81,7 @@ class Family:
     # What transformers returns as `hidden_states`. Usually entry k is layer k, and the last entry is after the final
     # # norm unless config.tie_last_hidden_states is False.
     first_hidden_state: Literal[0, 1] = 0  # the layer of the first entry
-    norm_appended: bool = False  # one more entry, the normed output, follows the raw last layer
+    appends_normed_output: bool = False  # one more entry, the normed output, follows the raw last layer
 
     layouts: tuple[
         BlockLayout, ...

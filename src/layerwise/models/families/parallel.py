@@ -24,7 +24,7 @@ def parallel_layout(norm: str, attention: str, mlp_norm: str = "") -> BlockLayou
     )
 
 
-def in_turn(attention: str) -> BlockLayout:
+def sequential_layout(attention: str) -> BlockLayout:
     return pre_norm_layout("input_layernorm", attention, "post_attention_layernorm", "mlp")
 
 
@@ -33,17 +33,17 @@ GPT_NEOX = Family(
     layouts=(
         replace(
             parallel_layout("input_layernorm", "attention", "post_attention_layernorm"),
-            when={"use_parallel_residual": True},
+            condition={"use_parallel_residual": True},
         ),
-        in_turn("attention"),
+        sequential_layout("attention"),
     ),
 )
 
 STABLELM = Family(
     types=("stablelm",),
     layouts=(
-        replace(parallel_layout("input_layernorm", "self_attn"), when={"use_parallel_residual": True}),
-        in_turn("self_attn"),
+        replace(parallel_layout("input_layernorm", "self_attn"), condition={"use_parallel_residual": True}),
+        sequential_layout("self_attn"),
     ),
 )
 
@@ -56,9 +56,11 @@ FALCON = Family(
     layouts=(
         replace(
             parallel_layout("ln_attn", "self_attention", "ln_mlp"),
-            when={"new_decoder_architecture": True, "num_ln_in_parallel_attn": 2},
+            condition={"new_decoder_architecture": True, "num_ln_in_parallel_attn": 2},
         ),
-        replace(parallel_layout("input_layernorm", "self_attention"), when={"parallel_attn": True}),
-        replace(in_turn("self_attention"), when={"parallel_attn": False, "new_decoder_architecture": False}),
+        replace(parallel_layout("input_layernorm", "self_attention"), condition={"parallel_attn": True}),
+        replace(
+            sequential_layout("self_attention"), condition={"parallel_attn": False, "new_decoder_architecture": False}
+        ),
     ),
 )

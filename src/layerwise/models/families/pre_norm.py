@@ -28,7 +28,7 @@ LLAMA = Family(
 
 GPT2 = Family(
     types=("gpt2", "gpt_bigcode"),
-    layouts=(replace(pre_norm_layout("ln_1", "attn", "ln_2", "mlp"), when={"add_cross_attention": False}),),
+    layouts=(replace(pre_norm_layout("ln_1", "attn", "ln_2", "mlp"), condition={"add_cross_attention": False}),),
 )
 
 MODERNBERT = Family(
@@ -50,7 +50,7 @@ OPT = Family(
                 Point("mlp_output", "fc2", flattened=True),
                 Point("after_mlp", ""),
             ),
-            when={"do_layer_norm_before": True},
+            condition={"do_layer_norm_before": True},
         ),
         BlockLayout(
             "post_norm",  # opt-350m
@@ -62,7 +62,7 @@ OPT = Family(
                 Point("after_mlp", "final_layer_norm", "input"),
                 Point("after_mlp_norm", ""),
             ),
-            when={"do_layer_norm_before": False},
+            condition={"do_layer_norm_before": False},
         ),
     ),
 )

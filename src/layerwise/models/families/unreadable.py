@@ -2,5 +2,5 @@
 
 from layerwise.models.families.family import Family
 
-XLNET = Family(types=("xlnet",), refused="its blocks pass hidden states as (tokens, batch, width)")
-XLM = Family(types=("xlm", "flaubert"), refused="the submodules of its blocks are in separate lists")
+XLNET = Family(types=("xlnet",), unsupported_reason="its blocks pass hidden states as (tokens, batch, width)")
+XLM = Family(types=("xlm", "flaubert"), unsupported_reason="the submodules of its blocks are in separate lists")

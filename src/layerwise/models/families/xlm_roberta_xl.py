@@ -17,7 +17,7 @@ XLM_ROBERTA_XL = Family(
                 Point("mlp_output", "output.dense"),
                 Point("after_mlp", ""),
             ),
-            when={"add_cross_attention": False, "chunk_size_feed_forward": 0},
+            condition={"add_cross_attention": False, "chunk_size_feed_forward": 0},
         ),
     ),
 )

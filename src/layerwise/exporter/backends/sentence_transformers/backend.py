@@ -45,10 +45,10 @@ class LoadedModel:
 
     def encode(self, texts: Sequence[str]) -> Tensor:
         """One row per text, on the CPU."""
-        found: Tensor = self.model.encode(
+        vectors: Tensor = self.model.encode(
             list(texts), batch_size=BATCH_SIZE, convert_to_tensor=True, show_progress_bar=False
         )
-        return found.cpu()
+        return vectors.cpu()
 
 
 @dataclass(frozen=True)

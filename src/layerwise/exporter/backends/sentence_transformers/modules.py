@@ -10,9 +10,9 @@ import torch
 from layerwise.exporter.backends.backend import ExportJob
 from layerwise.exporter.backends.sentence_transformers.excluded_tokens import ExcludedTokens, weighting_module
 from layerwise.exporter.backends.sentence_transformers.routes import Route
-from layerwise.maps.linear import LinearMap, no_map
+from layerwise.maps.linear import LinearMap, identity_map
 from layerwise.models.network import Network
-from layerwise.models.truncate import cut_blocks
+from layerwise.models.truncate import truncate_blocks
 
 POOLING_NAMES = {"mean": "mean", "max": "max", "first": "cls", "last": "lasttoken"}
 
@@ -24,7 +24,7 @@ def save_modules(job: ExportJob, route: Route, excluded: ExcludedTokens, folder:
 
     network, recipe, max_length = job.network, job.recipe, job.max_length
 
-    def pooled(*modes: str) -> list[Any]:
+    def pooling_modules(*modes: str) -> list[Any]:
         pooling = Pooling(network.width, modes if len(modes) > 1 else modes[0], include_prompt=not excluded.prompt)
         return [weighting_module(network.tokenizer, excluded.ids), pooling] if excluded.ids else [pooling]
 
@@ -34,12 +34,12 @@ def save_modules(job: ExportJob, route: Route, excluded: ExcludedTokens, folder:
         mode = POOLING_NAMES[recipe.pooling]
         modules = [
             truncated_module(network, route, folder.parent, max_length, every_layer=recipe.static),
-            *pooled(mode),
+            *pooling_modules(mode),
         ]
         if recipe.static:
             # The layer's vector is stored as the cls embedding, and pooling appends the vector of layer 0 to it.
-            waiting = dense_module(no_map(network.width), network.dtype, output="cls_token_embeddings")
-            modules += [waiting, layer_zero_module(network.width, route.blocks), *pooled("cls", mode)]
+            keep_vector = dense_module(identity_map(network.width), network.dtype, output="cls_token_embeddings")
+            modules += [keep_vector, layer_zero_module(network.width, route.blocks), *pooling_modules("cls", mode)]
     if job.linear is not None:
         modules.append(dense_module(job.linear, network.dtype))
     if recipe.normalize:
@@ -56,10 +56,10 @@ def shipped_modules(network: Network, route: Route, scratch: Path, max_length: i
     """The model's own modules, unchanged."""
     head = network.head
     assert head is not None, "only a model that ships modules has this readout"
-    if head.shipped.own_pass:  # it needs its own encode, so the whole model is copied unchanged
-        whole = copy.deepcopy(head.whole())
-        whole.max_seq_length = max_length
-        return list(whole.children())
+    if head.shipped.own_encode_reason:  # it needs its own encode, so the whole model is copied unchanged
+        model = copy.deepcopy(head.sentence_transformer())
+        model.max_seq_length = max_length
+        return list(model.children())
     return [truncated_module(network, route, scratch, max_length), *copy.deepcopy(head.modules)]
 
 
@@ -70,7 +70,7 @@ def truncated_module(
     from sentence_transformers.sentence_transformer.modules import Transformer
 
     with tempfile.TemporaryDirectory(dir=scratch, prefix=".cut.") as folder:
-        cut = cut_blocks(network.module, route.blocks)
+        cut = truncate_blocks(network.module, route.blocks)
         if route.untied:
             cut.config.tie_last_hidden_states = False
         if every_layer:
@@ -94,12 +94,14 @@ def layer_zero_module(width: int, blocks: int) -> Any:
     return WeightedLayerPooling(width, num_hidden_layers=blocks, layer_start=0, layer_weights=weights)
 
 
-def dense_module(linear: LinearMap, dtype: torch.dtype, output: str = "sentence_embedding") -> Any:
+def dense_module(linear_map: LinearMap, dtype: torch.dtype, output: str = "sentence_embedding") -> Any:
     from sentence_transformers.sentence_transformer.modules import Dense
 
-    wide, narrow = linear.weight.shape
-    dense = Dense(narrow, wide, bias=True, activation_function=torch.nn.Identity(), module_output_name=output)
+    out_features, in_features = linear_map.weight.shape
+    dense = Dense(
+        in_features, out_features, bias=True, activation_function=torch.nn.Identity(), module_output_name=output
+    )
     with torch.no_grad():
-        dense.linear.weight.copy_(linear.weight)
-        dense.linear.bias.copy_(linear.bias)
+        dense.linear.weight.copy_(linear_map.weight)
+        dense.linear.bias.copy_(linear_map.bias)
     return dense.to(dtype)
