@@ -36,7 +36,7 @@ def rounds(model: str, metrics: str, batch_tokens: int, threads: int) -> Callabl
     torch.set_num_threads(threads)
     clock = time.process_time if threads == 1 else time.perf_counter
     network = load_network(ModelSpec(model))
-    layers, has_norm = tuple(range(network.depth + 1)), network.anatomy.final_norm is not None
+    layers, has_norm = tuple(range(network.depth + 1)), network.structure.final_norm is not None
     plan = ScanPlan(choose_metrics(metrics), layers, network.depth, has_norm)
 
     def measure(length: int) -> tuple[float, float]:

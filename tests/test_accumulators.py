@@ -60,7 +60,7 @@ def contents(kept):
     if isinstance(kept, ClassScatter):
         return [*contents(kept.between), *contents(kept.within)]
     if isinstance(kept, RowSample):
-        return [kept.seen, kept.skipped, kept.keys, kept.sketch]
+        return [kept.seen, kept.skipped, kept.keys, kept.rows]
     return [kept.count, kept.mean, kept.squared_deviations, kept.skipped]
 
 
@@ -176,7 +176,7 @@ def test_the_sample_is_the_rows_of_the_smallest_hashes():
     sample = feed("row_sample", START["row_sample"](), range(N))
     order = KEYS.argsort()[:7]
     assert torch.equal(sample.keys, KEYS[order])
-    assert torch.equal(sample.sketch[:, 0], VIEWS[order, 0])
+    assert torch.equal(sample.rows[:, 0], VIEWS[order, 0])
     assert sample.seen == N
 
 
@@ -279,8 +279,8 @@ def test_a_settled_state_hands_no_rows_on_and_holds_the_same_sums():
     kept.update(rows)
     few.update(rows[:20])
     before = kept.moments()
-    kept.fold_buffers()
-    few.fold_buffers()
+    kept.fold_buffer()
+    few.fold_buffer()
     assert not len(kept.to_state().tensors["waiting"]) and len(few.rows()) == 20, "rows stay while all of them fit"
     for one, other in zip(before, kept.moments(), strict=True):
         torch.testing.assert_close(torch.as_tensor(one), torch.as_tensor(other))

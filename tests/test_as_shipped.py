@@ -84,7 +84,7 @@ def test_an_exported_last_is_the_original(shipped, tmp_path):
 
 def test_one_pass_gives_last_beside_the_layers(shipped):
     network = open_network(shipped)
-    layers = [1, 3] if network.shipped.pooling_word else []
+    layers = [1, 3] if network.shipped.pooling_choice else []
     frame = layerwise.embed(network, TEXTS, layers=[*layers, "last"])
     close(frame["last"], SentenceTransformer(shipped, device="cpu").encode(TEXTS))
 
@@ -141,7 +141,7 @@ def test_pick_keeps_the_model_as_shipped(tmp_path, word_texts):
 def test_a_folder_that_layerwise_exported_is_read_as_it_ships(tiny_llama, tmp_path, word_texts):
     """Its transformer hands on another state than the last, so it encodes texts itself."""
     layerwise.export(tiny_llama, 2, tmp_path / "cut", transform="center", fit=word_texts)
-    assert open_network(tmp_path / "cut").shipped.own_pass
+    assert open_network(tmp_path / "cut").shipped.own_encode_reason
     expected = SentenceTransformer(str(tmp_path / "cut"), device="cpu").encode(TEXTS)
     close(layerwise.embed(tmp_path / "cut", TEXTS)["last"], expected)
     again = layerwise.export(tmp_path / "cut", "last", tmp_path / "again")

@@ -119,7 +119,7 @@ def test_the_layer_that_changed_most_is_found_and_said():
     moved = tuple(type(s)(**(vars(s) | {"value": s.value + 5 * (s.layer == 3)})) for s in two)
     compared = layerwise.compare(one, layerwise.LayerTable(moved, two.run))
     (pair,) = compared.pairs
-    assert pair.by_layer().idxmax() == 3 and set(pair.largest().layer) == {3}
+    assert pair.change_by_layer().idxmax() == 3 and set(pair.largest_changes().layer) == {3}
     assert "a → b" in str(compared) and "layers that changed most: 3 (" in str(compared)
 
 

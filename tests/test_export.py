@@ -68,7 +68,7 @@ def test_every_family_exports_with_no_difference_or_is_refused_with_the_reason(f
     for mode in ("portable", "compact"):
         for norm, layer in CASES:
             network = fresh(family)
-            if norm == "normed" and network.anatomy.final_norm is None:
+            if norm == "normed" and network.structure.final_norm is None:
                 continue
             out = tmp_path / f"{mode}-{norm}-{layer}"
             options = {"norm": norm, "mode": mode, "texts": TEXTS}
@@ -85,7 +85,7 @@ def test_every_family_exports_with_no_difference_or_is_refused_with_the_reason(f
 def test_every_family_exports_with_a_transform(family, word_texts, tmp_path):
     for norm, layer in [("raw", 1), ("normed", DEPTH)]:
         network = fresh(family)
-        norm = norm if network.anatomy.final_norm is not None else "raw"
+        norm = norm if network.structure.final_norm is not None else "raw"
         out = tmp_path / norm / str(layer)
         layerwise.export(network, layer, out, norm=norm, transform="remove_top:2", fit=word_texts, texts=TEXTS)
         fitted = layerwise.embed(network, word_texts, layers=str(layer), norm=norm)[f"layer_{layer}"]
@@ -116,7 +116,7 @@ def beside(network, texts, fit, layer, norm="raw", **options):
 def test_every_family_exports_with_token_embeddings_beside_a_layer(family, word_texts, tmp_path):
     for mode, norm, layer in [("portable", "raw", 1), ("compact", "raw", 2), ("portable", "normed", DEPTH)]:
         network = fresh(family)
-        norm = norm if network.anatomy.final_norm is not None else "raw"
+        norm = norm if network.structure.final_norm is not None else "raw"
         options = {"norm": norm, "transform": "remove_top:2+static", "fit": word_texts, "mode": mode, "texts": TEXTS}
         out = tmp_path / f"{mode}-{layer}"
         if family in LATE or refused(family, mode, norm, layer):
@@ -411,7 +411,7 @@ def test_the_card_carries_licence_and_scores(tiny_llama, tmp_path):
     from huggingface_hub import ModelCard
 
     network = open_network(tiny_llama)
-    made = {"data": "words: for people", "max_length": network.usual_length}
+    made = {"data": "words: for people", "max_length": network.default_length}
     row = LayerScore("m", 2, 0.5, "raw", "all", "mean", "-", "STS12", 61.5, 10, **made)
     (Path(tiny_llama) / "README.md").write_text("---\nlicense: apache-2.0\n---\n# base")
     task = {"type": "STS", "score": "cosine_spearman", "examples": 9, "of": 9, "source": "local"}

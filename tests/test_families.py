@@ -34,7 +34,7 @@ def network_of(family):
 
 def tap_all(network, ids, mask):
     seen = {}
-    with torch.inference_mode(), tapped(network.anatomy, range(DEPTH + 1), lambda k, h: seen.update({k: h.clone()})):
+    with torch.inference_mode(), tapped(network.structure, range(DEPTH + 1), lambda k, h: seen.update({k: h.clone()})):
         network.forward({"input_ids": ids, "attention_mask": mask.long()})
     return seen
 
@@ -48,7 +48,7 @@ def read_otherwise(network, family, ids, mask):
         if family in ("mamba", "mamba2"):  # hidden_states begin after block 1 there
             states = [module.embeddings(ids), *states]
         layers = dict(enumerate(states[:DEPTH]))
-        norm = network.anatomy.final_norm
+        norm = network.structure.final_norm
         if norm is None:
             return layers | {DEPTH: out.last_hidden_state}, None
         name = next(name for name, part in module.named_modules() if part is norm)
@@ -74,11 +74,11 @@ def test_layer_k_is_the_output_of_block_k(family):
         torch.testing.assert_close(tapped_layers[k], expected[k], rtol=1e-5, atol=1e-5, msg=f"{family}, layer {k}")
     different = [not torch.allclose(tapped_layers[k], tapped_layers[k + 1], atol=1e-3) for k in range(DEPTH)]
     assert all(different), "layers must differ, or this test proves nothing"
-    assert (network.anatomy.final_norm is not None) == (family in NORMED)
+    assert (network.structure.final_norm is not None) == (family in NORMED)
     if last is not None:
         with torch.inference_mode():
             torch.testing.assert_close(
-                apply_final_norm(network.anatomy, tapped_layers[DEPTH]), last, rtol=1e-5, atol=1e-5
+                apply_final_norm(network.structure, tapped_layers[DEPTH]), last, rtol=1e-5, atol=1e-5
             )
         assert not torch.allclose(tapped_layers[DEPTH], last, atol=1e-2), "the norm must matter here"
 
@@ -114,7 +114,7 @@ def test_hooks_are_gone_after_a_pass_and_after_a_failure(family):
     def fail(layer, hidden):
         raise ZeroDivisionError
 
-    with pytest.raises(ZeroDivisionError), tapped(network.anatomy, [1], fail):
+    with pytest.raises(ZeroDivisionError), tapped(network.structure, [1], fail):
         network.forward({"input_ids": ids, "attention_mask": mask.long()})
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in network.module.modules())
 
@@ -146,11 +146,11 @@ def test_an_unknown_part_is_answered_with_the_parts_there_are():
 def test_the_doctor_notices_a_norm_that_is_not_the_models_own():
     network = network_of("llama")
     with torch.no_grad():
-        network.anatomy.final_norm.weight.mul_(2)
+        network.structure.final_norm.weight.mul_(2)
     from dataclasses import replace
 
     wrong = nn.LayerNorm(WIDTH)
-    network.anatomy = replace(network.anatomy, final_norm=wrong)
+    network.structure = replace(network.structure, final_norm=wrong)
     assert any(f.verdict == "wrong" and f.subject == "final norm" for f in run_checks(network))
 
 

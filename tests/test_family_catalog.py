@@ -124,7 +124,7 @@ def test_an_unusual_final_norm_is_one_family_object(monkeypatch):
     monkeypatch.setattr(catalog, "FAMILIES", (*catalog.FAMILIES, mine))
 
     network = made_up_network()
-    assert network.family is mine and network.anatomy.final_norm is network.module.last_scaling
+    assert network.family is mine and network.structure.final_norm is network.module.last_scaling
     assert [f for f in run_checks(network) if f.verdict == "wrong"] == []
     ids = torch.tensor([network.tokenizer("w1 w2 w3")["input_ids"]])
     with torch.inference_mode():
@@ -228,7 +228,7 @@ def test_a_model_that_also_sees_is_read_by_the_blocks_that_read_texts(name):
     model = make_nested(name)
     network = build_network(model, make_tokenizer(), name)
     assert (network.depth, network.width, network.max_length) == (DEPTH, WIDTH, COMMON["max_position_embeddings"])
-    assert network.anatomy.path == "language_model.layers"
+    assert network.structure.path == "language_model.layers"
     assert network.identity().family == name and network.family is family_of(model.config.get_text_config())
     assert [f for f in run_checks(network) if f.verdict == "wrong"] == []
 

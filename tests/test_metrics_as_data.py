@@ -34,7 +34,7 @@ def stream(n=N, width=D, batch=11):
 def run(metric, rows, batches, width=D):
     """Two shards, merged: the whole life of a metric."""
     reading = metric.reading(rows)
-    first, second = reading.start(width), reading.start(width)
+    first, second = reading.make_accumulator(width), reading.make_accumulator(width)
     for i, batch in enumerate(batches):
         (first, second)[i % 2].update(*reading.read(batch))
     first.merge(second)
@@ -83,7 +83,7 @@ def test_block_metrics_average_full_blocks_in_the_order_of_hashed_ids():
 def test_nothing_seen_gives_nan_and_n_zero(metric):
     for rows in metric.rows:
         reading = metric.reading(rows)
-        got = metric.score(reading.finish(reading.start(D), rows), rows)
+        got = metric.score(reading.finish(reading.make_accumulator(D), rows), rows)
         assert math.isnan(got.value) and got.n == 0
 
 

@@ -225,7 +225,7 @@ def test_what_is_chosen_is_used_in_its_deployed_form_and_the_last_layer_as_it_is
     weights, worse, better = {"p": 1.0, "labels": 1.0}, np.full(40, 0.2), np.full(40, 0.9)
     for of_last, of_low, of_beside, expected in [(worse, worse, better, 2), (worse, better, worse, 1),
                                                  (better, worse, worse, 0)]:  # fmt: skip
-        forms = [replace(s, units={**s.unit_scores, "labels": labels})
+        forms = [replace(s, unit_scores={**s.unit_scores, "labels": labels})
                  for s, labels in ((last, of_last), (low, of_low), (beside, of_beside))]  # fmt: skip
         found = decide(forms[:2], last.recipe, weights, deployed=lambda best, forms=forms: forms[2])
         assert found.answer is forms[expected], "labels judge every form"

@@ -60,7 +60,7 @@ def test_the_time_of_a_layer_is_that_of_the_blocks_below_it(family):
         if len(calls) % network.depth == 2:  # the second block of a pass
             time.sleep(0.2)
 
-    for block in network.anatomy.blocks:
+    for block in network.structure.blocks:
         block.register_forward_pre_hook(slow)
     steps = np.diff(relative_layer_times(network, ["w1 w2 w3"] * 20, repeats=2))
     assert steps.argmax() == 1 and steps[1] > 0.8

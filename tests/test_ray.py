@@ -237,10 +237,10 @@ class Numbers:
     def parse(cls, data):
         return cls(**json.loads(data))
 
-    def holds(self, count, keys):
+    def was_made_from(self, count, keys):
         return len(self.seen) + len(self.missing) == count and sum(self.seen) + sum(map(int, self.missing)) == keys
 
-    def leave_out(self, items):
+    def record_missing(self, items):
         self.missing = self.missing + [item.id for item in items]
 
 

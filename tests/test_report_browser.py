@@ -81,7 +81,7 @@ def open_page(chromium, tmp_path):
 def everything(first="alpha", second="beta"):
     runs = [Run.open(scan_table(first)), Run.open(scan_table(second, depth=8)), Run.open(stress_table(first))]
     runs.append(Run(eval_table(first), records={"pick.json": PICK, "tradeoff.json": TRADEOFF}))
-    return page_of(runs, correlated=list(scan_eval_correlations(runs)), comparison_text="what changed")
+    return page_of(runs, correlations=list(scan_eval_correlations(runs)), comparison_text="what changed")
 
 
 def overflow(opened):
@@ -209,7 +209,7 @@ def test_a_comparison_says_it_first_and_draws_training_differences_and_cka(open_
     grid = [[1 - abs(i - j) / 9 for j in layers] for i in layers]
     for pair in data["pairs"]:
         pair["cka"] = {"first_layers": layers, "second_layers": layers, "values": grid, "n": 7, "tokens": "all"}
-    text = page_of([Run.open(t) for t in tables], compared=data, comparison_text=str(compared))
+    text = page_of([Run.open(t) for t in tables], comparison=data, comparison_text=str(compared))
     opened = open_page(text, width=width)
     see_all(opened)
     assert "x/step1 → x/step9" in opened.locator("#compared").inner_text()
@@ -260,7 +260,7 @@ def test_correlations_of_several_poolings_and_maps_are_chosen_by_a_menu(open_pag
     scores = eval_table("m", depth=8)
     more = [replace(s, transform="whiten") for s in scores] + [replace(s, pooling="last") for s in scores]
     runs = [Run.open(scan_table("m", depth=8)), Run(LayerTable((*scores.scores, *more), scores.run))]
-    opened = open_page(page_of(runs, correlated=list(scan_eval_correlations(runs))))
+    opened = open_page(page_of(runs, correlations=list(scan_eval_correlations(runs))))
     see_all(opened)
     section = opened.locator("#correlation")
     assert "description without a p-value" in section.inner_text() and "circular" not in section.inner_text()

@@ -49,11 +49,11 @@ def identical(one, other):
 def test_every_layer_has_every_metric_and_the_last_one_also_normed(tiny_llama, word_texts):
     table = layerwise.scan(tiny_llama, word_texts).to_pandas()
     raw = table[table.norm == "raw"]
-    assert sorted(raw.on_layer.unique()) == list(range(DEPTH + 1))
-    assert set(table[table.norm == "normed"].on_layer) == {DEPTH}
+    assert sorted(raw.layer.unique()) == list(range(DEPTH + 1))
+    assert set(table[table.norm == "normed"].layer) == {DEPTH}
     assert raw.groupby("layer").metric.nunique().eq(10).all()
     assert table.value.notna().all() and (table.n == len(word_texts)).all()
-    assert raw[raw.on_layer == 1].depth.unique() == pytest.approx(1 / DEPTH)
+    assert raw[raw.layer == 1].depth.unique() == pytest.approx(1 / DEPTH)
 
 
 def test_scan_is_the_functions_applied_to_the_hidden_states_of_each_text_alone(tiny_llama, word_texts):
@@ -251,7 +251,7 @@ def test_a_users_own_metric_is_scanned_like_the_others(tiny_llama, word_texts):
         mean_over_prompts("longest_token", lambda t, m: (t.norm(dim=-1) * m).amax(dim=-1)), mean_score(), "this test",
     )  # fmt: skip
     table = layerwise.scan(tiny_llama, word_texts, metrics=[longest, "mean_norm"])
-    by = {(s.metric, s.on_layer): s.value for s in table.where(norm="raw")}
+    by = {(s.metric, s.layer): s.value for s in table.where(norm="raw")}
     assert all(by["longest_token", k] > by["mean_norm", k] for k in range(DEPTH + 1))
 
 
@@ -375,7 +375,7 @@ def test_prompt_level_values_are_kept_and_average_to_the_score(tiny_llama, word_
     means = prompts.groupby(keys).value.mean()
     for s in table:
         if s.metric in PROMPT_LEVEL:
-            assert means[s.on_layer, s.norm, s.tokens, s.rows, s.metric] == pytest.approx(s.value, rel=1e-9)
+            assert means[s.layer, s.norm, s.tokens, s.rows, s.metric] == pytest.approx(s.value, rel=1e-9)
     layerwise.scan(tiny_llama, word_texts, out=tmp_path / "none", keep_prompts="none")
     assert not (tmp_path / "none" / "prompts").exists()
 

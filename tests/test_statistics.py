@@ -231,7 +231,7 @@ def test_the_jackknife_of_a_mean_is_its_standard_error_and_skewness():
     found = jackknife((x.sum() - x) / (len(x) - 1))
     assert found.error == pytest.approx(float(x.std()) / len(x) ** 0.5)
     centred = x - x.mean()
-    assert found.lopsided == pytest.approx(float((centred**3).sum() / (centred**2).sum() ** 1.5) / 6)
+    assert found.skewness_term == pytest.approx(float((centred**3).sum() / (centred**2).sum() ** 1.5) / 6)
 
 
 @pytest.mark.parametrize(("n", "width"), [(40, 60), (60, 24), (30, 30)])
@@ -265,5 +265,5 @@ def test_an_interval_that_simulations_found_too_narrow_says_so_in_its_row():
     sample.update(torch.arange(60), skew)
     for metric, noted in (("top_share", True), ("participation", True), ("effective_rank", False)):
         spread = METRICS[metric].interval_source
-        assert (TOO_NARROW in spread.doubt(spread.finish(sample, "raw"))) == noted
-        assert spread.doubt(spread.finish(sample, "unit")) == ""
+        assert (TOO_NARROW in spread.warning(spread.finish(sample, "raw"))) == noted
+        assert spread.warning(spread.finish(sample, "unit")) == ""

@@ -44,7 +44,7 @@ def words(text):
 def test_a_share_p_of_the_tokens_is_split(p):
     text = "wordy " * 18  # 18 tokens
     split = views.split_words(text, Random(0), p)
-    assert len(words(split)) - 18 == min(views.how_many(18, p), 10)
+    assert len(words(split)) - 18 == min(views.edit_count(18, p), 10)
     assert split.replace(" ", "") == text.replace(" ", "")
 
 

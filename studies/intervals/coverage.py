@@ -90,7 +90,7 @@ def measure(case: Case, batch: LayerBatch) -> list[Estimate]:
     asked = [Measurement(readout, METRICS[name], rows, METRICS[name].reading(rows)) for name, rows in case.scores]
     state = ScanState({})
     for reading, key in {m.key(reading): (reading, m.key(reading)) for m in asked for reading in m.readings}.values():
-        state.accumulators[key] = reading.start(case.width)
+        state.accumulators[key] = reading.make_accumulator(case.width)
         state.accumulators[key].update(*reading.read(batch))
     finished: dict[tuple[object, ...], object] = {}
     return [score(m, plan, state, case.width, finished) for m in asked]
