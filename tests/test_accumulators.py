@@ -114,11 +114,11 @@ def test_a_state_survives_the_round_trip_bit_by_bit(kind):
 @pytest.mark.parametrize(
     ("one", "other", "field"),
     [
-        (RunningMean(1), RunningMean(2), "width: 1 here, 2 there"),
-        (SecondMoment(5), SecondMoment(7), "width: 5 here, 7 there"),
-        (ClassScatter(5, 3), ClassScatter(5, 2), "views: 3 here, 2 there"),
-        (RowSample(5, 1, 7), RowSample(5, 1, 11), "size: 7 here, 11 there"),
-        (SecondMoment(5), RunningMean(5), "kind: 'second_moment' here, 'running_mean' there"),
+        (RunningMean(1), RunningMean(2), "width: 1 and 2"),
+        (SecondMoment(5), SecondMoment(7), "width: 5 and 7"),
+        (ClassScatter(5, 3), ClassScatter(5, 2), "views: 3 and 2"),
+        (RowSample(5, 1, 7), RowSample(5, 1, 11), "size: 7 and 11"),
+        (SecondMoment(5), RunningMean(5), "kind: 'second_moment' and 'running_mean'"),
     ],
 )
 def test_states_of_different_plans_refuse_to_merge_and_name_the_field(one, other, field):
@@ -252,7 +252,7 @@ def test_a_sketch_is_within_its_stated_bound_and_knows_the_trace(size, split):
     for treatment in ("raw", "centered"):
         found = spectrum_of_moment(sketch, treatment)
         wanted = torch.linalg.eigvalsh(truth if treatment == "raw" else truth - count * torch.outer(mean, mean))
-        stated = float(found.note.split(" within ")[1].split(" ")[0])
+        stated = float(found.note.split(" accurate to ")[1].split(" ")[0])
         assert float((found.values.sort().values - wanted).abs().max()) <= 1.1 * stated * float(wanted.sum())
     assert FrequentDirections(31, size).note(0.0, 0.0) == ""
 
@@ -266,7 +266,7 @@ def test_float32_sums_are_within_their_stated_bound_and_take_half():
             kept.merge(other)
     wanted, got = (torch.linalg.eigvalsh(kept.moments()[2]) for kept in (exact, single))
     squares, total = float((rows**2).sum()), float(wanted.sum())
-    stated = float(single.note(squares, total).split(" within ")[1].split(" ")[0])
+    stated = float(single.note(squares, total).split(" accurate to ")[1].split(" ")[0])
     assert 0 < float((got - wanted).abs().max() / wanted.sum()) <= stated < 1e-4
     assert 2 * single.bytes_for(3000) == exact.bytes_for(3000)
     assert single.to_state().tensors["scatter"].dtype == torch.float32

@@ -94,7 +94,7 @@ def test_vectors_of_another_width_are_refused(tiny_llama, tmp_path, monkeypatch)
 
 
 def test_what_a_backend_cannot_hold_is_refused_before_anything_is_computed(tiny_llama, tmp_path, monkeypatch):
-    monkeypatch.setattr("layerwise.api.fitting.rows_of_parts", lambda *args: pytest.fail("a pass was run"))
+    monkeypatch.setattr("layerwise.api.fitting.part_rows", lambda *args: pytest.fail("a pass was run"))
     options = {"transform": "center", "fit": ["w1", "w2"]}
     with pytest.raises(ExportError, match="plain_torch holds raw layers"):
         layerwise.export(tiny_llama, 2, tmp_path / "m", backend=PlainTorch(), pooling="max", **options)
@@ -106,7 +106,7 @@ def test_what_a_backend_cannot_hold_is_refused_before_anything_is_computed(tiny_
 def test_the_vectors_must_be_right_on_every_device(tiny_llama, tmp_path, monkeypatch):
     """No second device is at hand in tests: `cpu:0` stands for one."""
     other, cpu = torch.device("cpu:0"), torch.device("cpu")
-    monkeypatch.setattr(certificate, "test_devices", lambda network: (other, cpu))
+    monkeypatch.setattr(certificate, "devices_to_test", lambda network: (other, cpu))
 
     @dataclass(frozen=True)
     class WrongOn(PlainTorch):

@@ -11,6 +11,7 @@ from families import DEPTH
 
 import layerwise
 from layerwise.cli.main import main
+from layerwise.cli.shared import wrapped
 
 
 def test_scan_prints_a_table_and_saves_a_run(tiny_llama, tmp_path, capsys):
@@ -99,3 +100,11 @@ def test_a_reader_that_goes_away_is_no_error():
     command = f"{sys.executable} -m layerwise metrics | head -1"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True)
     assert done.returncode == 0 and "Traceback" not in done.stderr
+
+
+def test_an_error_is_wrapped_at_words_and_its_command_can_be_copied():
+    message = "layerwise: 'adapter' is a PEFT adapter, not a whole model. Load it with its base model: layerwise scan B"
+    lines = wrapped(message, 40).split("\n")
+    assert lines[-1] == "  layerwise scan B" and all(len(line) <= 40 for line in lines[:-1])
+    assert " ".join(lines).split() == message.split(), "no word is lost or cut"
+    assert wrapped("one\ntwo", 40) == "one\ntwo"

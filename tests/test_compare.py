@@ -74,7 +74,7 @@ def test_cka_of_two_runs_is_that_of_the_vectors_of_the_same_texts(two_runs, tiny
 def test_cka_needs_kept_rows_of_the_same_texts(two_runs, tiny_llama, tmp_path):
     layerwise.scan(tiny_llama, ["w1 w2 w3", "w4 w5 w6"], metrics="prompt_entropy", out=tmp_path / "a")
     assert row_samples(load_samples(Run.open(tmp_path / "a")), "all", "mean") == {}
-    with pytest.raises(RunError, match="a keeps no pooled rows .* intrinsic_dimension"):
+    with pytest.raises(RunError, match="/a has no stored rows with tokens all and pooling mean; .* intrinsic_dimension"):
         alignment(two_runs[0], tmp_path / "a")
     layerwise.scan(tiny_llama, ["w1 w2 w3", "w4 w5 w6"], metrics="intrinsic_dimension", out=tmp_path / "b")
     with pytest.raises(RunError, match="share 0 examples"):
@@ -175,7 +175,7 @@ def test_a_comparison_prints_within_eighty_columns_and_cuts_no_number():
 
 def test_columns_are_shortened_in_their_text_and_never_in_their_numbers():
     rows = [("a" * 100, "b", "1" * 30), ("c", "d" * 50, "2")]
-    lines = in_columns(rows, texts=2)
+    lines = in_columns(rows, label_columns=2)
     assert max(map(len, lines)) <= 80 and "1" * 30 in lines[0] and "a…" in lines[0]
-    assert in_columns([("x", "1" * 99)], texts=1) == ["x  " + "1" * 99]
+    assert in_columns([("x", "1" * 99)], label_columns=1) == ["x  " + "1" * 99]
     assert [short_number(x) for x in (0.123456, 999.4, 1234.5, 2e7)] == ["0.123", "999", "1,234", "2e+07"]

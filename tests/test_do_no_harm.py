@@ -33,7 +33,7 @@ def test_a_scan_refuses_a_folder_with_files_that_it_did_not_write(tiny_llama, tm
     before = snapshot(tmp_path)
     assert main(["scan", tiny_llama, "--limit", "5", "--metrics", "curvature", "--out", str(census)]) == 2
     told = capsys.readouterr().err
-    assert "state-01.csv, state-02.csv, state-03.csv" in told and "pass a new or empty folder to --out" in told
+    assert "state-01.csv, state-02.csv, state-03.csv" in told and "choose a new or empty folder for --out" in told
     assert snapshot(tmp_path) == before
 
 
@@ -41,7 +41,7 @@ def test_a_scan_refuses_a_folder_with_files_that_it_did_not_write(tiny_llama, tm
 def test_no_verb_touches_a_folder_of_the_user(runs, tmp_path, verb):
     put_decoys(tmp_path / "out")
     before = snapshot(tmp_path)
-    with pytest.raises(RunError, match="is not empty .* was not made by layerwise"):
+    with pytest.raises(RunError, match="is not empty .* and is not a layerwise folder"):
         runs[0](verb, tmp_path / "out")
     assert snapshot(tmp_path) == before
 
@@ -50,7 +50,7 @@ def test_no_verb_touches_a_folder_of_the_user(runs, tmp_path, verb):
 @pytest.mark.parametrize("verb", ["scan", "eval", "stress:repeat_one", "campaign"])
 def test_an_empty_name_is_not_the_current_folder(runs, tmp_path, monkeypatch, verb, name):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match="empty|out: name the folder"):
+    with pytest.raises(InputError, match="empty|out: name a folder or url"):
         runs[0](verb, name)
     assert snapshot(tmp_path) == {}
 
@@ -142,7 +142,7 @@ def test_a_verb_writes_into_new_folders_and_its_own_only(runs, verb, there):
         run(verb, out / there)
         assert {*snapshot(out / there)} == {*before}
         return
-    with pytest.raises(RunError, match="holds (a|an) .*pass another folder to --out"):
+    with pytest.raises(RunError, match="contains (a|an) .*choose another folder for --out"):
         run(verb, out / there)
     assert snapshot(out / there) == before
 
@@ -162,7 +162,7 @@ def test_a_run_of_the_first_version_is_read_but_not_written(runs, tmp_path, verb
     (old / MARKER).unlink()
     before = snapshot(old)
     assert len(layerwise.LayerTable.load(old))
-    with pytest.raises(RunError, match="an earlier version of layerwise.*can still be read"):
+    with pytest.raises(RunError, match="a run of an earlier layerwise version.*can still be read"):
         run("stress:repeat_one" if verb == "stress" else verb, old)
     assert snapshot(old) == before
 
@@ -186,7 +186,7 @@ def test_of_two_that_claim_a_folder_at_once_one_wins(tmp_path, monkeypatch):
         return usual(self, name, data)
 
     monkeypatch.setattr(DiskFolder, "create", late)
-    with pytest.raises(RunError, match="holds an eval, not a scan"):
+    with pytest.raises(RunError, match="contains an eval, not a scan"):
         claim(DiskFolder(tmp_path), "scan")
     assert sorted(path.name for path in tmp_path.iterdir()) == [MARKER]
 
@@ -239,7 +239,7 @@ def test_a_state_of_another_plan_is_refused_also_when_no_shard_remains(runs, tin
     (state,) = run.glob("state-*")
     shutil.copy(tmp_path / "other" / state.name, state)
     before = snapshot(run)
-    with pytest.raises(RunError, match=f"{state.name} in .* is the state of another run.*plan"):
+    with pytest.raises(RunError, match=f"{state.name} in .* belongs to another run.*plan"):
         runs[0]("scan", run)
     assert snapshot(run) == before
 

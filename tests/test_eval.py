@@ -185,7 +185,7 @@ def test_the_table_of_another_run_is_never_replaced(tiny_llama, tiny_bert, root,
     others = [("scan", tiny_llama, 32), ("stress", tiny_llama, 32), ("eval", tiny_bert, 32), ("eval", tiny_llama, 16)]
     for folder, model, length in others:
         before = (tmp_path / folder / "table.parquet").read_bytes()
-        with pytest.raises(LayerwiseError, match="holds (the table of another run|a scan|a stress test)"):
+        with pytest.raises(LayerwiseError, match="contains (the table of another run|a scan|a stress test)"):
             layerwise.evaluate(model, "OwnSTS", data_root=root, out=tmp_path / folder, layers="1", max_length=length)
         assert (tmp_path / folder / "table.parquet").read_bytes() == before
 
@@ -216,7 +216,7 @@ def test_evicted_vectors_are_gone_and_scores_stay_the_same(tiny_llama, root, tmp
 def test_scores_with_other_prompts_are_not_taken_for_these(tiny_llama, root, tmp_path):
     plain = layerwise.evaluate(tiny_llama, "OwnSTS", data_root=root, out=tmp_path, layers="2")
     asked = {"data_root": root, "layers": "2", "prompts": {"STS": "w70 w71 "}}
-    with pytest.raises(InputError, match="another run .prompts {}, not"):
+    with pytest.raises(InputError, match="another run .prompts is {} there, not {'STS'"):
         layerwise.evaluate(tiny_llama, "OwnSTS", out=tmp_path, **asked)
     (tmp_path / "table.parquet").unlink()  # as if the first call had been interrupted
     prompted = layerwise.evaluate(tiny_llama, "OwnSTS", out=tmp_path, **asked)
@@ -423,16 +423,18 @@ def test_a_cap_keeps_a_fair_sample_and_says_so(tmp_path):
     kept = pd.read_parquet(tmp_path / "Own" / "default" / "test.parquet")
     shuffled = write_task(tmp_path / "x", "Own", "STS", table.sample(frac=1, random_state=0), cap=50)
     assert set(kept.sentence1) == set(pd.read_parquet(tmp_path / "x/Own/default/test.parquet").sentence1)
-    assert kept.score.mean() == pytest.approx(150, abs=45) and task.size == "50 of 300, by hashed id"
+    assert kept.score.mean() == pytest.approx(150, abs=45) and task.size == "50 of 300, sampled by hashed id"
     assert shuffled.examples == 50
 
 
 def test_tables_that_do_not_fit_are_refused_with_what_they_need(tmp_path):
-    with pytest.raises(InputError, match="a STS table needs sentence1, sentence2, score; sentence2, score not among"):
+    with pytest.raises(
+        InputError, match="a STS table needs sentence1, sentence2, score; missing sentence2, score, found sentence1"
+    ):
         write_task(tmp_path, "Own", "STS", pd.DataFrame({"sentence1": ["a"]}))
     with pytest.raises(InputError, match="needs a train table"):
         write_task(tmp_path, "Own", "Classification", pd.DataFrame({"text": ["a"], "label": [1]}))
-    with pytest.raises(InputError, match="positive must hold lists"):
+    with pytest.raises(InputError, match="positive must contain lists of texts"):
         write_task(tmp_path, "Own", "Retrieval", pd.DataFrame({"query": ["a"], "positive": ["b"], "negative": ["c"]}))
     with pytest.raises(InputError, match="row 1: score must be a number, not 'high'"):
         write_task(tmp_path, "Own", "STS", pd.DataFrame({"sentence1": ["a"], "sentence2": ["b"], "score": ["high"]}))
@@ -443,7 +445,7 @@ def test_tables_that_do_not_fit_are_refused_with_what_they_need(tmp_path):
 
 
 def test_unknown_tasks_are_answered_with_those_there_are(root):
-    with pytest.raises(InputError, match="it has OwnClusters, OwnPairs"):
+    with pytest.raises(InputError, match="it contains OwnClusters, OwnPairs"):
         choose_tasks("Nothing", root)
     with pytest.raises(InputError, match="no task 'Nothing'"):
         choose_tasks("Nothing")
@@ -490,7 +492,7 @@ def table_of(metric, values, **more):
 def test_metric_and_task_are_matched_layer_by_layer():
     scan = LayerTable((*table_of("up", range(12)), *table_of("up", range(12), tokens="no_first")))
     scored = LayerTable(tuple(table_of("Task", [math.sqrt(k) for k in range(12)], rows="-")))
-    with pytest.warns(UserWarning, match="1 curves have no partner.*up raw no_first mean"):
+    with pytest.warns(UserWarning, match="1 curves have no match .*up raw no_first mean"):
         found = correlations(scan, scored)
     assert len(found) == 1 and found.layers[0] == 12
     assert (found.spearman[0], found.kendall[0]) == pytest.approx((1, 1))
@@ -503,7 +505,7 @@ def test_what_does_not_belong_together_is_refused():
     with pytest.raises(InputError, match="expected a scan and then an eval, got eval and scan"):
         correlations(LayerTable(scored.scores, {"kind": "eval"}), LayerTable(scan.scores, {"kind": "scan"}))
     runs = [{"kind": k, "model": {"name": n, "fingerprint": n}} for k, n in (("scan", "a"), ("eval", "b"))]
-    with pytest.raises(InputError, match="the scan is of a, the eval of b"):
+    with pytest.raises(InputError, match="the scan is of a, but the eval is of b"):
         correlations(LayerTable(scan.scores, runs[0]), LayerTable(scored.scores, runs[1]))
     constant = LayerTable(tuple(table_of("Task", [1.0] * 12, rows="-")))
     assert correlations(scan, constant)[["spearman", "spearman_bends_p", "distance_bends_p"]].isna().all().all()
@@ -515,7 +517,7 @@ def test_few_layers_are_warned_about():
         warnings.simplefilter("always")
         correlations(scan, scored)
     assert "only 5 layers" in str(told[0].message)
-    with pytest.raises(InputError, match="share no four layers"):
+    with pytest.raises(InputError, match="fewer than four layers in common"):
         correlations(scan, LayerTable(tuple(table_of("Task", range(3), rows="-"))))
 
 

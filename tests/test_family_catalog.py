@@ -248,7 +248,7 @@ def test_a_cut_model_that_also_sees_keeps_the_blocks_that_its_config_says(name, 
 def test_an_encoder_decoder_config_is_not_taken_for_that_of_its_decoder():
     part = make_config("bert").to_dict()
     config = AutoConfig.for_model("encoder-decoder", encoder=part, decoder=part)
-    with pytest.raises(ModelError, match="does not say how deep"):
+    with pytest.raises(ModelError, match="does not define its depth"):
         model_depth(config)
 
 

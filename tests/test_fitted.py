@@ -6,7 +6,6 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 import torch
-from layerwise.maps.combined_map import fit_maps
 from matrices import normal
 from snapshots import write_root
 
@@ -24,6 +23,7 @@ from layerwise.maps.fitted import (
     load_recipe,
     texts_fingerprint,
 )
+from layerwise.maps.linear import fit_maps
 from layerwise.models.opening import open_network
 from layerwise.runs.identity import ModelRef
 from layerwise.selection.pick import Pick
@@ -103,12 +103,12 @@ def put(*path, value):
         (put("parts", 1, "readout", "layer", value=1), "parts and recipe do not match"),
         (put("parts", 1, "rows", value=[7, 13]), "parts and recipe do not match"),
         (put("parts", value=[]), "parts and recipe do not match"),
-        (put("extra", value=1), "unknown fields .extra.: made by a newer layerwise"),
+        (put("extra", value=1), "unknown fields .extra. and was written by a newer layerwise"),
         (put("template", "middle", value=""), "template has unknown fields .middle."),
         (put("model", "host", value=""), "model has unknown fields .host."),
-        (put("fitted_on", "kind", value="dream"), "newer layerwise: fitted_on has the kind 'dream'"),
+        (put("fitted_on", "kind", value="dream"), "newer layerwise: fitted_on has the unknown kind 'dream'"),
         (put("fitted_on", "count", value="many"), "fitted_on: count is damaged"),
-        (put("recipe", "lens", value="raw"), "a recipe has no field 'lens'"),
+        (put("recipe", "lens", value="raw"), "a recipe cannot have the field 'lens'"),
         (put("recipe", value=3), "recipe is damaged"),
         (lambda record: record.pop("model"), "is damaged .missing model"),
     ],
@@ -129,7 +129,7 @@ def test_what_a_header_must_not_say_is_refused_by_name(change, message):
     ],
 )
 def test_weights_that_do_not_fit_the_parts_are_refused(tensors):
-    with pytest.raises(RunError, match=r"f/recipe\.safetensors holds weights that do not fit its recipe"):
+    with pytest.raises(RunError, match=r"f/recipe\.safetensors contains weights that do not match its recipe"):
         FittedRecipe.from_bytes(damaged(lambda record: None, tensors), "f/recipe.safetensors")
 
 

@@ -80,46 +80,16 @@ def test_there_are_at_most_eight_floors():
 
 
 def test_the_public_face():
-    objects = [
-        "Backend",
-        "CATALOG",
-        "Cluster",
-        "Comparison",
-        "DataLike",
-        "DataRef",
-        "Difference",
-        "Estimate",
-        "ExportError",
-    ]
-    objects += ["Finding", "FittedOn", "FittedRecipe", "Forecast", "Gain", "InputError", "LayerBatch", "LayerScore"]
-    objects += ["LayerTable", "LayerwiseError", "LinearMap", "LocalTask", "MergeError", "Metric", "MissingExtra"]
-    objects += [
-        "ModelError",
-        "ModelRef",
-        "ModelSpec",
-        "NotFiniteError",
-        "Pick",
-        "PickedLayer",
-        "Reading",
-        "Readout",
-        "Recipe",
-    ]
-    objects += ["Rule", "Run", "RunError", "Source", "TooLarge", "__version__"]
+    objects = ["Backend", "CATALOG", "Campaign", "Cluster", "Comparison", "DataLike", "DataRef", "Difference"]
+    objects += ["Estimate", "Example", "ExportError", "Finding", "FittedOn", "FittedRecipe", "Forecast"]
+    objects += ["Gain", "InputError", "LayerBatch", "LayerScore", "LayerTable", "LayerwiseError", "LinearMap"]
+    objects += ["LocalTask", "MergeError", "Metric", "MissingExtra", "ModelError", "ModelLike", "ModelObject"]
+    objects += ["ModelRef", "ModelSpec", "NotFiniteError", "Pick", "PickedLayer", "Reading", "Readout"]
+    objects += ["Recipe", "Rule", "Run", "RunError", "Source", "TooLarge", "__version__"]
     verbs = ["audit", "campaign", "compare", "correlate", "data", "difference", "doctor", "embed"]
-    verbs += [
-        "embedder",
-        "eval",
-        "evaluate",
-        "export",
-        "functional",
-        "mean_score",
-        "mean_over_prompts",
-        "spectrum_score",
-        "pick",
-        "plan",
-        "plot",
-    ]
-    verbs += ["pooled_rows", "report", "scan", "stress", "texts", "tradeoff", "views"]
+    verbs += ["embedder", "eval", "evaluate", "export", "functional", "mean_over_prompts", "mean_score"]
+    verbs += ["pick", "plan", "plot", "pooled_rows", "report", "scan", "spectrum_score", "stress", "texts"]
+    verbs += ["tradeoff", "views"]
     assert layerwise.__all__ == objects + verbs
     for name in layerwise.__all__:
         assert getattr(layerwise, name) is not None

@@ -77,7 +77,7 @@ def test_a_changed_data_file_under_a_finished_cell_is_not_done(tiny_llama, word_
     texts = tmp_path / "texts.txt"
     texts.write_text("\n".join(word_texts[:5]))
     told = {"out": str(tmp_path / "out"), "models": [tiny_llama], "data": {"mine": {"data": str(texts)}}}
-    plan = Campaign.parse(told | {"settings": {"s": {"metrics": "curvature"}}}, "c.yaml")
+    plan = Campaign._parse(told | {"settings": {"s": {"metrics": "curvature"}}}, "c.yaml")
     first = campaign(plan)
     events = []
     campaign(plan, events.append)

@@ -264,15 +264,16 @@ def of(kinds, message):
     return dict.fromkeys(kinds, message)
 
 
-SEVERAL = {"campaign": r"runs of 2 models .*pass the (folder of each run|run of one of them)"}
+SEVERAL = {"campaign": r"runs of 2 models .*pass the (folder of each run|run of a single model)"}
 NOT_LOADED = of(EARLIER_RUNS, "cannot load 'tiny-llama'")  # their model is not on this machine
 OTHER_MODEL = of(EARLIER_RUNS, "other weights, config or tokenizer")
 NOTHING_SHARED = "the runs share no metric"
-NO_PROMPTS = of(("stress", "campaign", *EVALS), "keeps no numbers of single prompts; scan it again")
+NO_PROMPTS = of(("stress", "campaign", *EVALS), "has no per-prompt values; repeat the scan with --keep-prompts all")
 NOT_A_SCAN = of(("stress", "campaign", *EVALS), "expected a scan and then an eval")
+NOT_FOR_FIT = of(("stress", "campaign", *EVALS), "is not a scan; pass texts or a scan folder of this model to --fit")
 NOT_AN_EVAL = of(("stress", "campaign", *SCANS), "expected a scan and then an eval")
-ANOTHER_KIND = "holds (a|an) [a-z ]+, not (a|an) [a-z]+; pass another folder"
-FIRST_VERSION = {kind: "a run of an earlier version of layerwise" for kind in KINDS if kind.startswith("first")}
+ANOTHER_KIND = "contains (a|an) [a-z ]+, not (a|an) [a-z]+; choose another folder for --out"
+FIRST_VERSION = {kind: "a run of an earlier layerwise version" for kind in KINDS if kind.startswith("first")}
 
 # What is refused, and how; everything that is not listed here must succeed.
 REFUSED = {
@@ -281,9 +282,9 @@ REFUSED = {
     "plot depth": {"stress": "use --figure stress"},
     "plot heatmap": {"stress": "use --figure stress", "campaign": "shows one model, not 2"},
     "plot correlation": NOT_A_SCAN | {
-        "some layers": "share no four layers",
-        "first version's scan": "different weights or tokenizers",
-        "second version's scan": "different weights or tokenizers",
+        "some layers": "fewer than four layers in common",
+        "first version's scan": "their weights or tokenizers differ",
+        "second version's scan": "their weights or tokenizers differ",
     },
     "plot checkpoints": of(KINDS, "whose names end with a step") | {"stress": "use --figure stress"},
     "plot stress": of([kind for kind in KINDS if kind != "stress"], "none was passed"),
@@ -293,20 +294,22 @@ REFUSED = {
     "pick --data": SEVERAL | NOT_LOADED,
     "tradeoff": SEVERAL | NOT_LOADED,
     "correlate SCAN": NOT_A_SCAN | {
-        "some layers": "share no four layers",
-        "first version's scan": "different weights or tokenizers",
-        "second version's scan": "different weights or tokenizers",
+        "some layers": "fewer than four layers in common",
+        "first version's scan": "their weights or tokenizers differ",
+        "second version's scan": "their weights or tokenizers differ",
     },
     "correlate EVAL": NOT_AN_EVAL | {
         "two lengths": "several values for one layer, which differ in max_length",
-        "first version's eval": "different weights or tokenizers",
-        "second version's eval": "different weights or tokenizers",
+        "first version's eval": "their weights or tokenizers differ",
+        "second version's eval": "their weights or tokenizers differ",
     },
-    "export --fit": of(("stress", "campaign", *EVALS), "is not a scan; --fit takes texts, or the folder of a scan")
-    | {"first version's scan": "another model or length", "second version's scan": "another model or length"},
+    "export --fit": NOT_FOR_FIT | {
+        "first version's scan": "a scan of another model or max_length",
+        "second version's scan": "a scan of another model or max_length",
+    },
     "export --scores": of(("stress", "campaign", *SCANS), "not an eval; --scores takes an eval of this model") | {
-        "two maps": "has no score of this recipe with this map",
-        "two lengths": "has no score of this recipe with this map",
+        "two maps": "has no score for this recipe and map",
+        "two lengths": "has no score for this recipe and map",
         "first version's eval": "is an eval of another model",
         "second version's eval": "is an eval of another model",
     },
@@ -314,13 +317,13 @@ REFUSED = {
     | OTHER_MODEL,
     "difference": NO_PROMPTS | {"first version's scan": "the first version of layerwise, without checksums"},
     "scan --out": of(("stress", "campaign", *EVALS), ANOTHER_KIND) | FIRST_VERSION | {
-        "two poolings": "holds another scan .*tokens:.*pooling:",
-        "some layers": "holds another scan .*layers:",
-        "second version's scan": "holds another scan .*model:",
+        "two poolings": "contains a different scan .*tokens:.*pooling:",
+        "some layers": "contains a different scan .*layers:",
+        "second version's scan": "contains a different scan .*model:",
     },
     "eval --out": of(("stress", "campaign", *SCANS, "damaged"), ANOTHER_KIND) | FIRST_VERSION | {
-        "remote": "must be a folder on a disk",
-        "second version's eval": "holds the table of another run",
+        "remote": "must be a folder on disk, not a URL",
+        "second version's eval": "contains the table of another run",
     },
 }  # fmt: skip
 # A scan writes its table anew from its state, whatever became of the old table.
@@ -330,13 +333,13 @@ REPAIRED = {("scan --out", "damaged")}
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.filterwarnings("ignore:only . layers")
-@pytest.mark.filterwarnings("ignore:. curves have no partner")
+@pytest.mark.filterwarnings("ignore:. curves have no match")
 def test_a_run_of_any_kind_is_shown_whole_or_refused_with_the_reason(made, verb, kind, tmp_path):
     expected = REFUSED.get(verb, {}).get(kind)
     if kind in UNREADABLE and (verb, kind) not in REPAIRED and "--out" not in verb:
         expected = UNREADABLE[kind]
     if kind == "newer" and "--out" in verb:
-        expected = "newer layerwise|holds a scan, not an eval"
+        expected = "newer layerwise|contains a scan, not an eval"
     if expected is None:
         VERBS[verb](made, kind, tmp_path)
         return

@@ -126,5 +126,5 @@ def test_the_catalog_tells_what_it_must():
 
 
 def test_a_metric_without_a_plain_name_is_refused():
-    with pytest.raises(InputError, match="plain word"):
+    with pytest.raises(InputError, match="'my metric' must be a valid Python identifier"):
         Metric("my metric", "geometry", "x", CATALOG[0].reading, CATALOG[0].score, "x")

@@ -17,7 +17,7 @@ import layerwise
 from layerwise.core.errors import InputError, LayerwiseError, ModelError
 from layerwise.core.recipe import Readout, Recipe
 from layerwise.downstream.data_root import write_task
-from layerwise.exporter.certificate import test_devices
+from layerwise.exporter import certificate
 from layerwise.inputs.source import Example
 from layerwise.models.doctor import run_checks
 from layerwise.models.load import ModelSpec
@@ -135,7 +135,7 @@ def test_an_adapter_is_merged_whatever_it_was_trained_on(tiny_llama, tmp_path, a
 def test_an_adapter_of_another_model_is_refused(tiny_llama, tmp_path):
     other = AutoModel.from_config(AutoConfig.for_model("llama", **COMMON | {"num_hidden_layers": 5}))
     folder = adapter(tmp_path, other, None)
-    with pytest.raises(ModelError, match="does not fit"):
+    with pytest.raises(ModelError, match="does not match this model"):
         layerwise.embed(ModelSpec(tiny_llama, adapter=folder), TEXTS)
 
 
@@ -143,7 +143,7 @@ def test_a_pickled_adapter_is_refused(tiny_llama, tmp_path):
     folder = Path(adapter(tmp_path, AutoModel.from_pretrained(tiny_llama), None))
     torch.save(load_file(folder / "adapter_model.safetensors"), folder / "adapter_model.bin")
     (folder / "adapter_model.safetensors").unlink()
-    with pytest.raises(ModelError, match="safetensors only"):
+    with pytest.raises(ModelError, match="only reads adapters in safetensors format"):
         layerwise.embed(ModelSpec(tiny_llama, adapter=str(folder)), TEXTS)
 
 
@@ -261,9 +261,9 @@ def test_the_final_norm_is_found(family, more):
 
 def test_an_exported_model_is_certified_on_the_models_device_and_on_the_cpu(tiny_llama):
     network = open_network(tiny_llama)
-    assert [device.type for device in test_devices(network)] == ["cpu"]
+    assert [device.type for device in certificate.devices_to_test(network)] == ["cpu"]
     network.module.to("meta")  # a second device that every machine has
-    assert [device.type for device in test_devices(network)] == ["meta", "cpu"]
+    assert [device.type for device in certificate.devices_to_test(network)] == ["meta", "cpu"]
 
 
 # --- what kind of thing cannot be loaded, and what to type ---

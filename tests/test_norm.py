@@ -28,7 +28,7 @@ def test_the_readout_of_a_recipe_is_a_readout():
 def test_a_recipe_of_an_older_file_says_readout_for_norm():
     assert Recipe.from_json('{"layer": 5, "readout": "normed"}') == Recipe(5, "normed")
     assert Recipe.load(EARLIER / "second/scan/pick.json").norm == "normed"
-    with pytest.raises(InputError, match="has no field 'readout'"):
+    with pytest.raises(InputError, match="cannot have the field 'readout'"):
         Recipe.from_json('{"layer": 5, "readout": "normed", "norm": "normed"}')
 
 
@@ -42,7 +42,7 @@ def test_tables_of_older_runs_have_the_column_norm(version):
 
 def test_a_table_with_the_older_and_the_newer_column_is_refused():
     older = read_parquet((EARLIER / "second/scan/table.parquet").read_bytes(), "older")
-    with pytest.raises(RunError, match="has a column readout that this version"):
+    with pytest.raises(RunError, match="has a column readout unknown to this version"):
         parse_scores(older.append_column("norm", older["readout"]), "both")
 
 

@@ -48,10 +48,11 @@ class Keep:
     def on_layer(self, number, hidden, batch):
         self.layers[number] = hidden[:, 0].clone()  # (B, T, D)
 
-    def keep(self, batch):
+    def commit(self, batch):
         pass
 
-    drop = keep
+    def discard(self):
+        pass
 
 
 @functools.cache
@@ -118,11 +119,11 @@ class Twice:
         self.single.on_layer(number, hidden, batch)
         self.exact.on_layer(number, hidden.double(), batch)
 
-    def keep(self, batch):
+    def commit(self, batch):
         self.single.commit(batch)
         self.exact.commit(batch)
 
-    def drop(self):
+    def discard(self):
         pass
 
 

@@ -267,7 +267,7 @@ def test_scan_tells_how_many_blank_rows_it_passed_over(tiny_llama, tmp_path, cap
 
 
 def test_embed_refuses_vectors_that_are_not_finite_as_scan_does(broken_llama, tmp_path, capsys):
-    with pytest.raises(NotFiniteError, match=r"layer 2 is not finite in torch.float32 for example"):
+    with pytest.raises(NotFiniteError, match=r"layer 2 contains NaN or infinity in torch.float32 for example"):
         layerwise.embed(broken_llama, TEXTS, layers="0,2")
     (tmp_path / "t.txt").write_text("\n".join(TEXTS))
     out = tmp_path / "v.parquet"
@@ -289,7 +289,7 @@ def test_a_text_with_half_a_character_is_told_and_can_be_left_out(tiny_llama, tm
     assert example.id in printed and "lone surrogate" in printed and "unexpected" not in printed
     assert main([*call, "--allow-missing", "1"]) == 0
     told = capsys.readouterr()
-    assert "1 texts could not be computed" in told.err
+    assert "left out 1 text that could not be computed" in told.err
     run = json.loads(told.out)
     assert run["run"]["data"]["missing"] == [example.id] and {row["missing"] for row in run["scores"]} == {1}
     without = layerwise.scan(tiny_llama, TEXTS, metrics="curvature")
@@ -415,7 +415,7 @@ def pools():
 
 if __name__ == "__main__":
     with local_processes(1) as processes:
-        (found,) = processes.answers(pools, [()])
+        (found,) = processes.results(pools, [()])
     print(sorted(set(found)), len(found))
 """
 

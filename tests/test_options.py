@@ -61,7 +61,20 @@ LIBRARY = [
     (layerwise.views, ViewOptions, ["text"]),
 ]
 # These may hold objects of classes that the options, which stand lower, do not know.
-NOT_KNOWN_BELOW = {"metrics", "recipes", "backend", "rule", "rules", "scores"}
+NOT_KNOWN_BELOW = {
+    "metrics",
+    "recipes",
+    "backend",
+    "rule",
+    "rules",
+    "scores",
+    "data",
+    "fit",
+    "texts",
+    "labels",
+    "model",
+}
+NOT_KNOWN_BELOW |= {"tokenizer", "test", "train"}
 
 
 @pytest.mark.parametrize(("verb", "options", "arguments"), LIBRARY, ids=[verb.__name__ for verb, *_ in LIBRARY])
@@ -148,7 +161,7 @@ def test_help_groups_flags_and_shows_defaults(capsys, monkeypatch):
     printed = capsys.readouterr().out
     for heading in ("the model:", "the texts:", "what to measure:", "how it runs:"):
         assert f"\n{heading}\n" in printed
-    for line in ("(default: 4096)", "25%,50%", "(default: float32)", "default: 512 or the model's limit"):
+    for line in ("(default: 4096)", "25%,50%", "(default: float32)", "at most 512"):
         assert line in printed
 
 
@@ -307,13 +320,13 @@ def test_a_campaign_takes_what_scan_and_texts_take(tmp_path):
         "settings": {"s": {"keep_prompts": "all", "view_strength": 2}},
     }
     with pytest.raises(InputError) as refused:
-        Campaign.parse(asked_for, "c.yaml")
+        Campaign._parse(asked_for, "c.yaml")
     for part in (
         "model m: dtype 'float23'",
         "workers must be at least 1",
         "data d has no 'tokenizer'",
         "did you mean wikitext",
         "settings s has no 'keep_prompts'",
-        "view_strength must lie above 0",
+        "view_strength must be greater than 0",
     ):
         assert part in str(refused.value), part

@@ -146,7 +146,7 @@ def idle(monkeypatch):
 
 
 BAD_FILES = {"folder": "is a folder", "file/below": "is a file", "": "is empty", " ": "is empty"}
-BAD_FOLDERS = {"file": "is a file|exists already", "file/below": "is a file", "": "is empty", " ": "is empty"}
+BAD_FOLDERS = {"file": "is a file|already exists", "file/below": "is a file", "": "is empty", " ": "is empty"}
 
 
 def outputs(runs, model, texts):
@@ -226,7 +226,9 @@ def test_the_loser_of_two_exports_is_told(tiny_llama, tmp_path, monkeypatch):
 
     usual = exporter.certify
     monkeypatch.setattr(exporter, "certify", meanwhile)
-    with pytest.raises(InputError, match="out was made by another process meanwhile, so this export was not kept"):
+    with pytest.raises(
+        InputError, match="out was created by another process in the meantime, so this export was deleted"
+    ):
         layerwise.export(tiny_llama, 1, tmp_path / "out")
     assert ours_in(tmp_path) == {"out/theirs"} and [path.name for path in tmp_path.iterdir()] == ["out"]
 
@@ -282,7 +284,7 @@ from layerwise.engines.local import local_processes
 import busy_call
 if __name__ == "__main__":
     with local_processes(2) as processes:
-        for _ in processes.answers(busy_call.long, [(sys.argv[1], 1), (sys.argv[1], 2)]):
+        for _ in processes.results(busy_call.long, [(sys.argv[1], 1), (sys.argv[1], 2)]):
             pass
 """
 CALL = """

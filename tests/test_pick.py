@@ -248,10 +248,14 @@ def test_token_embeddings_stand_beside_a_layer_that_a_map_was_chosen_for(tiny_ll
     assert plain.gain == found.gain, "the bundled probes do not judge token embeddings"
     network = open_network(tiny_llama)
     saved = Pick.load(found.save(tmp_path).parent)
+    without_map = replace(saved, fitted=None)
     ready, again = (
         layerwise.export(network, answer, tmp_path / name, fit=fit).encode(word_texts, show_progress_bar=False)
-        for name, answer, fit in (("ready", found, None), ("again", saved, word_texts[:40]))
+        for name, answer, fit in (("ready", found, None), ("again", without_map, word_texts[:40]))
     )
+    with pytest.warns(UserWarning, match="the map saved with the pick is used; --fit is not needed"):
+        kept = layerwise.export(network, saved, tmp_path / "kept", fit=word_texts[40:])
+    assert np.array_equal(kept.encode(word_texts, show_progress_bar=False), ready), "saved with its map"
     assert ready == pytest.approx(again, abs=1e-5), "a fresh answer has the map that would be fitted"
     lower = replace(found, recipe=replace(found.recipe, layer=1 + found.recipe.layer % 2))
     for without_map in (replace(found, fitted=None), lower):
@@ -286,13 +290,14 @@ def test_pick_answers_and_its_answer_is_exported(tiny_llama, word_texts, tmp_pat
     assert Pick.load(tmp_path).recipe == found.recipe
     pd.DataFrame({"text": longer}).to_csv(tmp_path / "t.csv", index=False)
     paths = ["--data", str(tmp_path / "t.csv"), "--out", str(tmp_path / "e")]
-    assert found.keep_last, "of this random model no layer is better"
+    timid = replace(bold, margin=1000)  # always keeps the last layer
+    monkeypatch.setattr("layerwise.selection.run.default_rulebook", lambda: timid)
     assert main(["embedder", tiny_llama, *paths, "--max-length", "32"]) == 2
     printed = capsys.readouterr()
     assert "keep the last layer" in printed.out and "pick recommends keeping the last layer" in printed.err
-    monkeypatch.setattr("layerwise.api.embedder.pick", lambda *args, **options: lower)
+    monkeypatch.setattr("layerwise.selection.run.default_rulebook", lambda: bold)
     assert main(["embedder", tiny_llama, *paths, "--max-length", "32"]) == 0
-    assert json.loads((tmp_path / "e" / "layerwise.json").read_text())["recipe"] == json.loads(lower.recipe.to_json())
+    assert json.loads((tmp_path / "e" / "layerwise.json").read_text())["recipe"] == json.loads(found.recipe.to_json())
     assert "SentenceTransformer" in capsys.readouterr().err
 
 

@@ -173,7 +173,10 @@ def test_a_deep_model_shows_some_of_its_layers_and_says_so():
 def test_the_evidence_is_named():
     printed = " ".join(repr(made_up()).split())
     assert "on 72 bundled test sentences: +8.2 points against the last layer (95 %: 4.3 to 12.1)" in printed
-    assert "two models we tested gained 9.3 points on labelled tasks (95 %: 5.9 to 12.7); yours may differ" in printed
+    assert (
+        "two models we tested gained 9.3 points on labelled tasks (95 %: 5.9 to 12.7); your results may differ"
+        in printed
+    )
     assert "layers that score the same within noise: 1, 8 (a lower one is faster: --prefer fast)" in printed
     assert "--prefer fast" not in repr(made_up(alike=(10,))), "no lower layer scores the same"
     assert "chance: 50" in printed and "1.00 = the whole forward pass" in printed

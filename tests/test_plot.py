@@ -144,7 +144,7 @@ def test_the_library_writes_the_file_and_replaces_one_only_with_overwrite(tmp_pa
     path = tmp_path / "f.svg"
     ax = layerwise.plot(scan_table(), out=path)
     assert path.read_bytes().startswith(b"<?xml") and not matplotlib.pyplot.fignum_exists(ax.figure.number)
-    with pytest.raises(InputError, match="exists already; pass --overwrite"):
+    with pytest.raises(InputError, match="already exists; pass --overwrite"):
         layerwise.plot(scan_table("other"), out=path)
     before = path.read_bytes()
     layerwise.plot(scan_table("other"), out=path, overwrite=True)

@@ -162,7 +162,7 @@ def test_a_poison_example_is_named_and_can_be_left_out(nodes, poisoned, tmp_path
     texts = [*TEXTS[:20], "w1 w88 w2", *TEXTS[20:]]
     engine = layerwise.Cluster(workers=1) if engine == "ray" else engine
     name = next(e.id for e in layerwise.texts(texts) if "w88" in e.text)
-    with pytest.raises(InputError, match=f"layer 0 is not finite in torch.float32 for example {name}"):
+    with pytest.raises(InputError, match=f"layer 0 contains NaN or infinity in torch.float32 for example {name}"):
         layerwise.scan(poisoned, texts, out=tmp_path, engine=engine, **PLAN)
     table = layerwise.scan(poisoned, texts, out=tmp_path, engine=engine, allow_missing=2, **PLAN)
     assert {s.missing for s in table} == {1} and table.run["data"]["missing"] == [name]
@@ -184,10 +184,10 @@ def test_a_campaign_of_two_models_at_once_into_an_object_store_is_the_local_one(
     told = {"models": [tiny_llama, tiny_bert], "data": {"demo": {"data": "demo", "limit": 30}}}
     told["settings"] = {"few": {"metrics": "prompt_entropy,dataset_entropy", "shard_size": 10}}
     with torch_threads(1):
-        here = layerwise.campaign(Campaign.parse(told | {"out": str(tmp_path)}, "here"))
-    there = layerwise.campaign(Campaign.parse(told | {"out": store.url("two"), "engine": {"workers": 2}}, "there"))
+        here = layerwise.campaign(Campaign._parse(told | {"out": str(tmp_path)}, "here"))
+    there = layerwise.campaign(Campaign._parse(told | {"out": store.url("two"), "engine": {"workers": 2}}, "there"))
     pd.testing.assert_frame_equal(here.to_pandas(), there.to_pandas(), check_exact=True)
-    for cell in Campaign.parse(told | {"out": "x"}, "both").cells:
+    for cell in Campaign._parse(told | {"out": "x"}, "both").cells:
         folder = open_folder(store.url("two"), cell.name)
         for name in ("state-00003.safetensors", "prompts/00002.parquet", "table.parquet"):
             assert folder.read(name) == (tmp_path / cell.name / name).read_bytes()
@@ -334,6 +334,8 @@ def test_a_shard_file_that_is_damaged_or_of_other_data_is_done_again(nodes, tmp_
     (tmp_path / "shards").mkdir()
     (tmp_path / "shards" / "00001.safetensors").write_bytes(Numbers([5, 6]).dump())
     (tmp_path / "shards" / "00002.safetensors").write_bytes(Numbers(list(range(10, 15))).dump())
-    asked = []
-    assert count(tmp_path, report=lambda items, tokens: asked.append(items)).seen == list(range(35))
-    assert sum(asked) == 30, "shard 2 was there already"
+    reported = []
+    assert count(tmp_path, report=lambda items, tokens: reported.append(items)).seen == list(range(35))
+    computed = {path.name for path in (tmp_path / "squares").iterdir()}
+    assert computed == {*"013456"}, "shard 2 was there already"
+    assert sum(reported) == 35, "a progress bar ends at its total"

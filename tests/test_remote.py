@@ -100,7 +100,7 @@ def test_a_folder_of_the_store_is_claimed_as_one_on_disk(store, tiny_llama, word
     assert theirs.entries() == ["shards", "state-01.csv"] and theirs.names("shards") == ["notes.txt"]
     claim(open_folder(store.url("ours")), "eval")
     claim(open_folder(store.url("ours")), "eval")
-    with pytest.raises(RunError, match="holds an eval, not a scan"):
+    with pytest.raises(RunError, match="contains an eval, not a scan"):
         layerwise.scan(tiny_llama, word_texts, out=store.url("ours"), **OPTIONS)
 
 

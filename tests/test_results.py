@@ -43,7 +43,7 @@ def test_json_has_null_for_what_is_undefined():
 
 def test_rows_are_found_by_their_columns():
     assert [s.layer for s in TABLE.where(norm="raw", metric="curvature")] == [0, 1, 2]
-    with pytest.raises(InputError, match="no column layers; a row has model, layer"):
+    with pytest.raises(InputError, match="unknown column layers; the columns are model, layer"):
         TABLE.where(layers=1)
 
 

@@ -67,7 +67,7 @@ def test_a_run_is_opened_from_a_folder_a_table_or_a_run(tmp_path):
         assert run.table.model == table.model and run.pick == {} and run.tradeoff == {}
         assert run.location == ("a table in memory" if given is table else str(tmp_path))
     assert not is_run(tmp_path / "nothing") and not is_run("org/model") and not is_run(None)
-    with pytest.raises(RunError, match="keeps no numbers of single prompts"):
+    with pytest.raises(RunError, match="has no per-prompt values"):
         Run.open(table).prompts()
     assert Run.open(table).newest_state() is None
 
@@ -140,13 +140,13 @@ def test_a_record_of_another_model_is_not_shown_with_a_run(name, tmp_path):
     scan_table().save(tmp_path)
     there = {"layers": [], "units": {}, "model": {"name": "m", "fingerprint": "of another"}, "recipe": {"layer": 1}}
     (tmp_path / name).write_text(json.dumps(there | {"last": {"layer": 2}, "rule": "r", "schema_version": 2}))
-    with pytest.raises(RunError, match=f"{name} is of another model than this run"):
+    with pytest.raises(RunError, match=f"{name} belongs to another model than this run"):
         getattr(Run.open(tmp_path), name.partition(".")[0])
 
 
 def test_a_tradeoff_never_averages_what_says_different_things():
     table = scan_table("a", metrics=("curvature",), rows=("raw",))
-    with pytest.raises(InputError, match="no common mean"):
+    with pytest.raises(InputError, match="the metrics of a scan cannot be averaged"):
         mean_scores(LayerTable.join([table, table]), "mean")
     both = LayerTable((*table, *(replace(row, data_hash="other") for row in table)), table.run)
     with pytest.raises(InputError, match="several values for layer 0, which differ in data_hash"):

@@ -161,16 +161,18 @@ def test_a_batch_that_does_not_fit_is_halved_and_counted_once(tiny_llama, word_t
             raise torch.OutOfMemoryError("out of memory")
         layer(self, number, hidden, batch)
 
-    monkeypatch.setattr(worker.ReadingConsumer, "layer", tight)
+    monkeypatch.setattr(worker.ReadingConsumer, "on_layer", tight)
     same(whole, layerwise.scan(tiny_llama, word_texts))
     assert failures
-    monkeypatch.setattr(worker.ReadingConsumer, "layer", lambda *a: (_ for _ in ()).throw(torch.OutOfMemoryError("x")))
+    monkeypatch.setattr(
+        worker.ReadingConsumer, "on_layer", lambda *a: (_ for _ in ()).throw(torch.OutOfMemoryError("x"))
+    )
     with pytest.raises(TooLarge, match="--max-length"):
         layerwise.scan(tiny_llama, word_texts)
 
 
 def test_other_runtime_errors_are_not_taken_for_full_memory(tiny_llama, word_texts, monkeypatch):
-    monkeypatch.setattr(worker.ReadingConsumer, "layer", lambda *a: (_ for _ in ()).throw(RuntimeError("shape")))
+    monkeypatch.setattr(worker.ReadingConsumer, "on_layer", lambda *a: (_ for _ in ()).throw(RuntimeError("shape")))
     with pytest.raises(RuntimeError, match="shape"):
         layerwise.scan(tiny_llama, word_texts)
 
@@ -224,7 +226,7 @@ def test_a_hidden_state_that_is_not_finite_is_named(tiny_llama, word_texts):
     network = load_network(ModelSpec(tiny_llama))
     with torch.no_grad():
         network.module.layers[1].mlp.down_proj.weight[:] = 1e38
-    with pytest.raises(NotFiniteError, match=r"layer 2 is not finite in torch.float32 for example"):
+    with pytest.raises(NotFiniteError, match=r"layer 2 contains NaN or infinity in torch.float32 for example"):
         layerwise.scan(network, word_texts)
 
 
@@ -442,8 +444,8 @@ def test_auto_keeps_sums_as_exactly_as_eight_gigabytes_allow(tiny_llama, monkeyp
     sizes = {s: layerwise.plan(tiny_llama, texts, state=s).state_bytes for s in ("exact", "float32", "sketch:4")}
     assert sizes["exact"] > sizes["float32"] > sizes["sketch:4"]
     for allowed, chosen in ((sizes["exact"], "exact"), (sizes["float32"], "float32"), (sizes["sketch:4"], "sketch:4")):
-        monkeypatch.setattr(plan, "STATE_BYTES_AT_MOST", allowed)
+        monkeypatch.setattr(plan, "MAX_STATE_BYTES", allowed)
         assert layerwise.plan(tiny_llama, texts).state == chosen
-    monkeypatch.setattr(plan, "STATE_BYTES_AT_MOST", 0)
+    monkeypatch.setattr(plan, "MAX_STATE_BYTES", 0)
     assert layerwise.plan(tiny_llama, texts).state == "sketch:1"
     assert layerwise.plan(tiny_llama, texts, metrics="lidar").state == "float32"

@@ -114,7 +114,7 @@ def test_the_spectral_error_is_the_plain_jackknifes():
         rows = rows / torch.arange(1, width + 1) + 0.2
         sample = RowSample(width)
         sample.update(torch.arange(n), rows)
-        mine = metric.spread.error(metric.spread.finish(sample, "raw")).error
+        mine = metric.interval_source.uncertainty(metric.interval_source.finish(sample, "raw")).error
         assert mine == pytest.approx(group_jackknife(rows[:, 0], F.matrix_entropy, n), rel=0.15)
 
 
@@ -129,9 +129,9 @@ def test_two_layers_are_told_apart_prompt_by_prompt(tiny_llama, texts, tmp_path)
     test = stats.ttest_rel(b, a.reindex(b.index))
     assert found.p == pytest.approx(test.pvalue, rel=1e-6)
     assert (found.ci_low, found.ci_high) == pytest.approx(tuple(test.confidence_interval()))
-    assert found.n == len(texts) and found.clear == (found.p < 0.05)
+    assert found.n == len(texts) and found.is_significant == (found.p < 0.05)
     same = layerwise.difference(tmp_path, "prompt_entropy", 2, 2)
-    assert not same.clear and "no significant difference" in str(same)
+    assert not same.is_significant and "no significant difference" in str(same)
     with pytest.raises(InputError, match="no values of single texts for .*lidar"):
         layerwise.difference(tmp_path, "lidar", 0, 1)
     with pytest.raises(RunError, match="no finished run"):
@@ -144,7 +144,7 @@ VOCABULARY = Vocabulary(97, frozenset({0, 1, 2}))
 IDS = (1, *range(10, 30), 2)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in STRESS_SCALES if STRESS_SCALES[kind].of == "share"])
+@pytest.mark.parametrize("kind", [kind for kind in STRESS_SCALES if STRESS_SCALES[kind].unit == "share"])
 def test_a_share_of_the_tokens_is_replaced_and_special_ones_stay(kind):
     changed = lambda level: apply_stress(IDS, kind, level, VOCABULARY, 0, "id")  # noqa: E731
     assert changed(0.0) == IDS

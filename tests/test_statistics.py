@@ -166,7 +166,7 @@ def test_metrics_go_with_scores_of_their_own_pooling_and_every_map_has_its_row()
 def test_curves_without_a_partner_are_named():
     scan = LayerTable((*rows_of("a", range(12)), *rows_of("a", range(12), tokens="no_first")))
     scored = LayerTable((*rows_of("Task", range(12), rows="-"), *rows_of("Task", range(12), rows="-", pooling="last")))
-    with pytest.warns(UserWarning, match="2 curves have no partner.*Task all last none, a raw no_first mean"):
+    with pytest.warns(UserWarning, match="2 curves have no match .*Task all last none, a raw no_first mean"):
         layerwise.correlate(scan, scored)
 
 
@@ -255,8 +255,8 @@ def test_rows_that_are_all_zero_or_alone_have_no_interval():
         sample = RowSample(3)
         sample.update(torch.arange(len(kept)), kept.double())
         for metric in ("dataset_entropy", "effective_rank", "participation"):
-            error = METRICS[metric].interval_source.error(METRICS[metric].interval_source.finish(sample, "raw")).error
-            assert not error > 0
+            source = METRICS[metric].interval_source
+            assert not source.uncertainty(source.finish(sample, "raw")).error > 0
 
 
 def test_an_interval_that_simulations_found_too_narrow_says_so_in_its_row():
@@ -264,6 +264,6 @@ def test_an_interval_that_simulations_found_too_narrow_says_so_in_its_row():
     skew[7] *= 100
     sample.update(torch.arange(60), skew)
     for metric, noted in (("top_share", True), ("participation", True), ("effective_rank", False)):
-        spread = METRICS[metric].interval_source
-        assert (TOO_NARROW in spread.warning(spread.finish(sample, "raw"))) == noted
-        assert spread.warning(spread.finish(sample, "unit")) == ""
+        source = METRICS[metric].interval_source
+        assert (TOO_NARROW in source.warning(source.finish(sample, "raw"))) == noted
+        assert source.warning(source.finish(sample, "unit")) == ""

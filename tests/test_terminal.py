@@ -261,7 +261,7 @@ def test_a_finished_scan_is_not_taken_for_another(tiny_llama, tiny_bert, word_te
         (tiny_llama, word_texts, {"metrics": "curvature"}),
         (ModelSpec(tiny_llama, dtype="bfloat16"), word_texts, {}),
     ):
-        with pytest.raises(layerwise.LayerwiseError, match="another scan|data differ"):
+        with pytest.raises(layerwise.LayerwiseError, match="contains a different scan|data differ"):
             layerwise.scan(model, data, out=tmp_path, **SCAN | more)
 
 

@@ -29,7 +29,7 @@ def test_scores_of_a_map_that_was_fitted_on_other_texts_stay_out_of_the_card():
     mapped = {"transform": "center", "max_length": 64, "fit": "one"}
     scored = LayerTable(tuple(replace(row, **mapped) for row in table), table.run)
     assert {row.layer for row in recipe_scores(scored, fitted("one"))} == {2}
-    with pytest.raises(InputError, match="no score of this recipe with this map"):
+    with pytest.raises(InputError, match="no score for this recipe and map"):
         recipe_scores(scored, fitted("other"))
 
 
@@ -37,7 +37,7 @@ def test_metrics_and_scores_of_different_weights_are_not_correlated():
     one = scan_table("m", depth=8, metrics=("curvature",), rows=("raw",))
     scan = LayerTable(tuple(replace(row, model_hash="files-1") for row in one), {"kind": "scan"})
     scores = LayerTable(tuple(replace(row, model_hash="files-2") for row in eval_table("m", depth=8)), {"kind": "eval"})
-    with pytest.raises(InputError, match="rows are of different models"):
+    with pytest.raises(InputError, match="rows belong to different models"):
         correlations(scan, scores)
 
 
@@ -45,7 +45,7 @@ def test_scores_of_half_precision_do_not_replace_those_of_single(tmp_path):
     table = eval_table("m")
     LayerTable(table.scores, {**table.run, "precision": "float32"}).save(tmp_path)
     assert load_earlier_table(tmp_path, precision="float32") is not None
-    with pytest.raises(InputError, match="precision float32, not float16"):
+    with pytest.raises(InputError, match="precision is float32 there, not float16"):
         load_earlier_table(tmp_path, precision="float16")
 
 
@@ -63,7 +63,7 @@ def test_what_a_module_behind_the_transformer_does_is_part_of_the_model(tiny_lla
 def test_a_model_that_encodes_itself_does_not_speak_for_one_with_an_adapter():
     shipped = Shipped("", (), ("mean",), True, "", None, own_encode_reason="it puts texts into lower case")
     head = Head(shipped, difference="its adapter")
-    with pytest.raises(InputError, match="would do so without its adapter; merge the adapter"):
+    with pytest.raises(InputError, match="would do so without its adapter; save the merged adapter"):
         head.encode(["a text"], 64)
 
 

@@ -11,12 +11,14 @@ __version__ = "0.1.0.dev0"
 _MODULES = {
     "Backend": "layerwise.exporter.backends.backend",
     "CATALOG": "layerwise.metrics.catalog",
+    "Campaign": "layerwise.campaigns",
     "Cluster": "layerwise.options.engine",
     "Comparison": "layerwise.sweep.comparison",
     "DataLike": "layerwise.inputs.source",
     "DataRef": "layerwise.runs.identity",
     "Difference": "layerwise.sweep.paired",
     "Estimate": "layerwise.metrics.base",
+    "Example": "layerwise.inputs.source",
     "ExportError": "layerwise.core.errors",
     "Finding": "layerwise.models.doctor",
     "FittedOn": "layerwise.maps.fitted",
@@ -102,6 +104,7 @@ if TYPE_CHECKING:  # the same names again, for editors and type checkers
     from layerwise.api.texts import texts as texts
     from layerwise.api.tradeoff import tradeoff as tradeoff
     from layerwise.api.views import views as views
+    from layerwise.campaigns import Campaign as Campaign
     from layerwise.campaigns import campaign as campaign
     from layerwise.core.errors import ExportError as ExportError
     from layerwise.core.errors import InputError as InputError
@@ -117,6 +120,7 @@ if TYPE_CHECKING:  # the same names again, for editors and type checkers
     from layerwise.downstream.data_root import LocalTask as LocalTask
     from layerwise.exporter.backends.backend import Backend as Backend
     from layerwise.inputs.source import DataLike as DataLike
+    from layerwise.inputs.source import Example as Example
     from layerwise.inputs.source import Source as Source
     from layerwise.maps.fitted import FittedOn as FittedOn
     from layerwise.maps.fitted import FittedRecipe as FittedRecipe

@@ -66,7 +66,15 @@ class Cell:
 
 @dataclass(frozen=True)
 class Campaign:
-    """A campaign file that was read and checked: every model and revision, on all data, with all settings."""
+    """A campaign file that was read and checked: every model and revision, on all data, with all settings.
+
+    Args:
+        out: folder or url for the results.
+        cells: one scan each: a model, its data and its settings.
+        engine: "local", "ray", or a Cluster.
+        allow_missing: how many texts of a scan may fail and be left out.
+        file: where it was read from.
+    """
 
     out: str
     cells: tuple[Cell, ...]
@@ -76,11 +84,15 @@ class Campaign:
 
     @classmethod
     def load(cls, path: str | Path) -> "Campaign":
-        """Loads a YAML file; reports all problems at once."""
-        return replace(cls.parse(read_yaml(Path(path)), str(path)), file=str(path))
+        """Loads a YAML file; reports all problems at once.
+
+        Args:
+            path: the file.
+        """
+        return replace(cls._parse(read_yaml(Path(path)), str(path)), file=str(path))
 
     @classmethod
-    def parse(cls, content: Any, where: str) -> "Campaign":
+    def _parse(cls, content: object, where: str) -> "Campaign":
         if not isinstance(content, dict):
             raise InputError(f"{where} must have the keys out, models, data and settings")
         parser = CampaignParser(where)

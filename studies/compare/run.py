@@ -20,7 +20,7 @@ def main(runs: list[str]) -> None:
     for treatment, tokens in SETTINGS:
         for pair in layerwise.compare(*runs, against="previous", rows=treatment, tokens=tokens).pairs:
             shown = pair.changes[pair.changes.norm == "raw"].assign(pair=f"{pair.first} to {pair.second}")
-            moved, cka = shown.layer.map(pair.by_layer()), [pair.cka.at(layer, layer) for layer in shown.layer]
+            moved, cka = shown.layer.map(pair.change_by_layer()), [pair.cka.at(layer, layer) for layer in shown.layer]
             rows.append(shown.assign(moved=moved, cka=cka))
     kept = ["pair", "rows", "tokens", "metric", "layer", "before", "after", "difference", "ci_low", "ci_high", "paired"]
     table = pd.concat(rows)[[*kept, "share", "moved", "cka"]]

@@ -48,7 +48,7 @@ class Compare:
     def __init__(self, words: dict[str, object]) -> None:
         self.words, self.found = words, list[dict[str, object]]()
 
-    def layer(self, number: int, hidden: Tensor, batch: Batch) -> None:
+    def on_layer(self, number: int, hidden: Tensor, batch: Batch) -> None:
         z = hidden[:, 0]
         for rows in ("raw", "centered_unit"):
             right, rounded = exact(z, rows), exact(z.bfloat16(), rows)
@@ -63,10 +63,10 @@ class Compare:
                 row[name] = float(f"{relative[relative.abs().argmax()]:.3g}")
             self.found.append(row)
 
-    def keep(self, batch: Batch) -> None:
+    def commit(self, batch: Batch) -> None:
         pass
 
-    def drop(self) -> None:
+    def discard(self) -> None:
         pass
 
 

@@ -102,7 +102,7 @@ class SecondMoment:
         if self.precision == "float64" or not total > 0:
             return ""
         # Each fold rounds the scatter by a relative error of at most 2^-24, so an eigenvalue moves by at most that
-        # fraction of # the trace. Rounding of the rows counts twice, since they are squared.
+        # fraction of the trace. Rounding of the rows counts twice, since they are squared.
         error = (self.folds + 2) * 2.0**-24 * sum_of_squares / total
         return f"float32 sums: each eigenvalue is accurate to {error:.1e} of their sum"
 

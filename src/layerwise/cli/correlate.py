@@ -42,4 +42,4 @@ def lines_of(table: Any) -> list[str]:
     same = [f"{name} {table[name].iloc[0]}" for name in SETTING if name not in differing]
     layers = sorted({int(count) for count in table.layers})
     about = f"{' to '.join(map(str, {layers[0]: 0, layers[-1]: 0}))} layers; {', '.join(same)}"
-    return [*textwrap.wrap(about, WIDTH), *in_columns(rows, texts=len(words)), NOTE]
+    return [*textwrap.wrap(about, WIDTH), *in_columns(rows, label_columns=len(words)), NOTE]

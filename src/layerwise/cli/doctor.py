@@ -25,6 +25,6 @@ def run(args: Namespace) -> int:
         print(json.dumps([asdict(finding) for finding in findings]))
     else:
         for finding in findings:
-            first = f"{finding.verdict:6}{finding.subject:15}"
-            print("\n".join(wrap(finding.seen, WIDTH, initial_indent=first, subsequent_indent=" " * 21)))
+            first = f"{finding.verdict:6}{finding.subject:17}"
+            print("\n".join(wrap(finding.seen, WIDTH, initial_indent=first, subsequent_indent=" " * 23)))
     return 1 if any(finding.verdict == "wrong" for finding in findings) else 0

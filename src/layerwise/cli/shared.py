@@ -7,6 +7,8 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from shutil import get_terminal_size
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from layerwise.cli.flags import add_options, option_values
@@ -92,8 +94,18 @@ def say(message: str) -> None:
 
 
 def print_error(message: str) -> None:
-    """One line on standard error about what went wrong, or might."""
-    say(f"layerwise: {message}")
+    """What went wrong, or might, on standard error: wrapped at words in a terminal, one line in a log."""
+    message = f"layerwise: {message}"
+    say(wrapped(message, get_terminal_size().columns) if sys.stderr.isatty() else message)
+
+
+def wrapped(message: str, width: int) -> str:
+    """The message within a width; a command at its end has a line of its own, so that it can be copied whole."""
+    text, colon, command = message.rpartition(": layerwise ")
+    if colon and "\n" not in command:
+        return f"{wrapped(text + ':', width)}\n  layerwise {command}"
+    lines = [fill(line, width, break_long_words=False, break_on_hyphens=False) for line in message.splitlines()]
+    return "\n".join(lines)
 
 
 @contextmanager

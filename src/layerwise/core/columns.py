@@ -9,17 +9,17 @@ NARROWEST = 8  # characters that a shortened column keeps
 GAP = "  "
 
 
-def in_columns(rows: Sequence[Sequence[str]], *, texts: int, width: int = WIDTH) -> list[str]:
+def in_columns(rows: Sequence[Sequence[str]], *, label_columns: int, width: int = WIDTH) -> list[str]:
     """The rows as lines, each column as wide as its widest cell; control characters are written out.
 
-    Where the lines would be wider than `width`, the widest of the first `texts` columns are shortened, and cut cells
-    end with `…`. The others hold numbers, which are never cut.
+    Where the lines would be wider than `width`, the widest of the first `label_columns` columns are shortened, and cut
+    cells end with `…`. The others hold numbers, which are never cut.
     """
     cells = [[printable(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     room = width - len(GAP) * (len(widths) - 1)
-    while sum(widths) > room and max(widths[:texts], default=0) > NARROWEST:
-        widths[widths.index(max(widths[:texts]))] -= 1
+    while sum(widths) > room and max(widths[:label_columns], default=0) > NARROWEST:
+        widths[widths.index(max(widths[:label_columns]))] -= 1
     return [GAP.join(cut(c, w).ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells]
 
 

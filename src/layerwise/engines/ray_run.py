@@ -127,7 +127,7 @@ class ShardRun(Generic[StateT, ItemT]):
             self.done.add(number)
             return
         self.suspected.append(number)
-        if not result.foreseen:
+        if not result.expected:
             self.on_worker_lost(worker)
 
     def on_worker_lost(self, worker: WorkerHandle) -> None:
@@ -166,14 +166,14 @@ class ShardRun(Generic[StateT, ItemT]):
                 self.wait_for_event()
             worker = self.pool.workers[0]
             try:
-                failure = self.pool.ray.get(worker.actor.trial.remote(self.work, number, items))
+                failure = self.pool.ray.get(worker.actor.try_items.remote(self.work, number, items))
             except self.pool.lost_worker_errors as error:
                 reason = f"the worker died ({first_line(error)})"
                 self.pool.replace_worker(worker)
                 continue
             if failure is None:
                 return None
-            if not failure.foreseen:
+            if not failure.expected:
                 self.pool.replace_worker(worker)
             return str(failure.why)
         return reason

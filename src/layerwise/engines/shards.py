@@ -44,7 +44,7 @@ ShardResult = tuple[StateT, Mapping[str, bytes]]  # a shard's state, and further
 ProgressCallback = Callable[[int, int], None]  # number of new items and new tokens
 
 
-# The shard function, the same in every engine: tool, shard number, items, report -> product. It writes nothing. # The
+# The shard function, the same in every engine: tool, shard number, items, report -> product. It writes nothing. The
 # tool is the object that a process reuses for all shards: the model.
 ShardFunction = Callable[[Any, int, Sequence[Any], ProgressCallback], ShardResult[StateT]]
 

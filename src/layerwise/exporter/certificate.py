@@ -58,7 +58,7 @@ def certify(
     network, expected = job.network, expected_vectors(job)
     announce(f"checking the vectors of {len(expected.texts)} texts, and timing {TIMED_TEXTS} of them")
     differences: dict[str, float] = {}
-    for device in test_devices(network):  # the original model's device first, the CPU last
+    for device in devices_to_test(network):  # the original model's device first, the CPU last
         encoder = backend.load(folder, device)
         vectors = encoder.encode(expected.texts)
         if not differences:
@@ -81,7 +81,7 @@ def certify(
     }
 
 
-def test_devices(network: Network) -> tuple[torch.device, ...]:
+def devices_to_test(network: Network) -> tuple[torch.device, ...]:
     """The devices to test on: that of the original model, then the CPU."""
     return (CPU,) if network.device.type == CPU.type else (network.device, CPU)
 

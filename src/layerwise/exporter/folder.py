@@ -49,7 +49,7 @@ def temporary_folder(out: Path) -> Iterator[Path]:
         move_into_place(model_folder, out)
     except BaseException as error:
         if os.strerror(errno.ENOSPC) in str(error):  # safetensors has its own error class for this
-            raise InputError(f"the disk of {out.parent} is full; nothing was saved, choose another folder") from None
+            raise InputError(f"the disk of {out.parent} is full; nothing was saved; choose another folder") from None
         raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)

@@ -61,9 +61,9 @@ def agreement_words(agreement: Mapping[str, Any]) -> str:
     if agreement["neighbour_overlap"] is not None:
         shared = f"{100 * agreement['neighbour_overlap']:.0f} %"
         numbers.append(f"{shared} of the {agreement['neighbours']} nearest neighbours shared")
-    if agreement["note"]:
-        numbers.append(f"({agreement['note']})")
-    return f"{texts} {'demo texts' if source == 'demo' else f'texts ({source})'}: {', '.join(numbers)}"
+    note = f"({agreement['note']})" if agreement["note"] else ""
+    found = " ".join(filter(None, (", ".join(numbers), note)))
+    return f"{texts} {'demo texts' if source == 'demo' else f'texts ({source})'}: {found}"
 
 
 def score_words(scores: Mapping[str, float]) -> str:

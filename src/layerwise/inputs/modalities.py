@@ -25,7 +25,7 @@ def processor_for(preprocessor: object) -> Processor[Any]:
         return preprocessor
     raise InputError(
         f"cannot make inputs with a {type(preprocessor).__name__}; pass a pair (module, tokenizer), or (module, "
-        "processor) with your own processor, which needs stresses, prepare, collate, masks and size "
+        "processor) with your own processor, which needs stress_kinds, prepare, collate, masks and size "
         "(docs/architecture.md)"
     )
 

@@ -49,7 +49,12 @@ def content_bytes(payload: Payload) -> bytes:
 
 @dataclass(frozen=True, eq=False)
 class Example:
-    """A model input and its id: from an id column if given, otherwise a hash of the content."""
+    """A model input and its id.
+
+    Args:
+        id: from an id column if there is one, otherwise a hash of the content.
+        payload: the input: a text, bytes, an array, or an object with `content_bytes()`.
+    """
 
     id: str
     payload: Payload
@@ -63,6 +68,7 @@ class Example:
 
     @property
     def content(self) -> bytes:
+        """The bytes that identify the input."""
         return content_bytes(self.payload)
 
     @property

@@ -79,7 +79,7 @@ METRIC = Metric(
     reading=view_scatter,
     score=score,
     interval_source=IntervalSource(
-        view_sample, lambda kept, rows: kept.kept, uncertainty, degrees_of_freedom=JACKKNIFE_GROUPS - 1
+        view_sample, lambda sample, rows: sample.rows, uncertainty, degrees_of_freedom=JACKKNIFE_GROUPS - 1
     ),
     cite="Thilak et al. 2024; Skean et al. 2025, sec. 3.4",
 )

@@ -154,7 +154,7 @@ def pooled_rows(rows: RowTreatment) -> Reading:
         A `Reading` whose result holds the eigenvalues, for `spectrum_score`.
 
     Example:
-        >>> layerwise.pooled_rows("raw").of
+        >>> layerwise.pooled_rows("raw").input_kind
         'pooled'
     """
     if rows == "centered_unit":

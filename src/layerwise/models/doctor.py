@@ -116,7 +116,9 @@ def check_shipped_head(network: Network, head: Head) -> Finding:
     modules = ", ".join(module.kind for module in head.shipped.modules)
     if head.shipped.own_encode_reason:
         return Finding(
-            "note", "as shipped", f"{modules}: {head.shipped.own_encode_reason}, so `last` needs its own forward pass"
+            "note",
+            "shipped modules",
+            f"{modules}: {head.shipped.own_encode_reason}, so `last` needs its own forward pass",
         )
     prompt = head.shipped.prompt
     texts = [prompt + text for text in TEXTS]

@@ -51,7 +51,7 @@ def announce_loading(spec: ModelSpec) -> None:
     name = Path(spec.name).name if Path(spec.name).is_dir() else spec.name
     paths = [path for _, path in weight_files(spec.name, spec.revision, read_shipped(spec.name, spec.revision))]
     here = [path for path in paths if path is not None]
-    if len(here) < len(paths) or not here:
+    if not Path(spec.name).is_dir() and (len(here) < len(paths) or not here):
         announce(f"downloading {name} (--verbose or LAYERWISE_VERBOSE=1 shows how far it is)")
     else:
         count = parameters_in(here)

@@ -24,7 +24,7 @@ KIND_NAMES = {
     "campaign": "a campaign",
     "data": "a prepared task",
 }
-# Files that operating systems and version control put into unused folders. Every other file, hidden or not, # belongs
+# Files that operating systems and version control put into unused folders. Every other file, hidden or not, belongs
 # to the user.
 COUNTS_AS_EMPTY = frozenset({".DS_Store", "Thumbs.db", "desktop.ini", "lost+found", ".gitkeep"})
 MAX_NAMES_SHOWN = 3  # maximum number of names in a message

@@ -94,7 +94,7 @@ class Comparison:
     pairs: tuple[Pair, ...]
 
     def __str__(self) -> str:
-        return printable("\n\n".join([range_text(self.table), *(pair_text(pair) for pair in self.pairs)]))
+        return printable("\n\n".join([describe_ranges(self.table), *(describe_pair(pair) for pair in self.pairs)]))
 
     __repr__ = __str__
 
@@ -105,7 +105,7 @@ class Comparison:
                 ["metric", "layer", "before", "after", "difference", "ci_low", "ci_high", "paired"]
             ]
             rows = columns.to_html(index=False, escape=True, float_format="{:.4g}".format, border=0)
-            parts.append(f"<p><b>{html.escape(pair.name)}</b>: {html.escape(changed_text(pair))}</p>{rows}")
+            parts.append(f"<p><b>{html.escape(pair.name)}</b>: {html.escape(describe_changes(pair))}</p>{rows}")
         return "".join(parts)
 
     def to_dict(self) -> dict[str, Any]:
@@ -171,8 +171,8 @@ def differing_settings(first: LayerTable, second: LayerTable) -> tuple[str, ...]
     for name in ("max_length", "dtype"):
         first_values, second_values = ({getattr(s, name) for s in table} - {0} for table in (first, second))
         if first_values and second_values and first_values != second_values:
-            texts = [", ".join(map(str, sorted(values, key=str))) for values in (first_values, second_values)]
-            notes.append(f"{name} differs: {texts[0]} in the first run, {texts[1]} in the second")
+            listed = [", ".join(map(str, sorted(values, key=str))) for values in (first_values, second_values)]
+            notes.append(f"{name} differs: {listed[0]} in the first run, {listed[1]} in the second")
     return tuple(notes)
 
 
@@ -292,7 +292,7 @@ def first_setting(changes: pd.DataFrame) -> pd.DataFrame:
     return raw[(raw[names] == firsts).all(axis=1)]
 
 
-def changed_text(pair: Pair) -> str:
+def describe_changes(pair: Pair) -> str:
     """Which layers changed most and least."""
     moved = pair.change_by_layer().dropna().sort_values(ascending=False)
     if moved.empty:
@@ -302,13 +302,13 @@ def changed_text(pair: Pair) -> str:
     return f"layers that changed most: {most}; {least} (mean over metrics, in % of each metric's range)"
 
 
-def pair_text(pair: Pair) -> str:
+def describe_pair(pair: Pair) -> str:
     """One pair within 80 columns: which layers changed, CKA, notes, and the largest change of each metric."""
-    sentences = [changed_text(pair), *([] if pair.cka is None else [cka_text(pair.cka)]), *pair.notes]
+    sentences = [describe_changes(pair), *([] if pair.cka is None else [describe_cka(pair.cka)]), *pair.notes]
     lines = textwrap.wrap(pair.name, WIDTH)
     for sentence in sentences:
         lines += textwrap.wrap(sentence, WIDTH, initial_indent="  ", subsequent_indent="    ")
-    rows = [("largest change", "layer", "before", "after", "difference (95 %)", "texts")]
+    rows = [("largest change", "layer", "before", "after", "difference (95 %)", "paired")]
     for row in pair.largest_changes().itertuples():
         bounds = f" [{short_number(row.ci_low)}, {short_number(row.ci_high)}]" if math.isfinite(row.ci_low) else ""
         where = str(row.layer) if row.layer == row.other_layer else f"{row.layer} | {row.other_layer}"
@@ -316,11 +316,11 @@ def pair_text(pair: Pair) -> str:
         paired = str(row.n) if row.paired else ""
         rows.append((row.metric, where, *ends, short_number(row.difference, "+") + bounds, paired))
     if pair.changes.paired.any():
-        lines.append("  texts: how many the difference is paired over; empty if it is not paired")
-    return "\n".join([*lines, *in_columns(rows, texts=1)])
+        lines.append("  paired: over how many texts the difference is paired; empty if it is not")
+    return "\n".join([*lines, *in_columns(rows, label_columns=1)])
 
 
-def cka_text(cka: Alignment) -> str:
+def describe_cka(cka: Alignment) -> str:
     """How similar the two models are at equal depth."""
     last = (cka.first_layers[-1] or 1, cka.second_layers[-1] or 1)
     same = {
@@ -335,7 +335,7 @@ def cka_text(cka: Alignment) -> str:
     return f"CKA at equal depth over {cka.n} texts: {ends}"
 
 
-def range_text(table: LayerTable) -> str:
+def describe_ranges(table: LayerTable) -> str:
     """The minimum and maximum of each metric in each run, with the layer, in its first setting."""
     found: dict[tuple[str, str], tuple[str, ...]] = {}
     for (model, condition, metric, *_), curve in table.curves().items():
@@ -347,7 +347,7 @@ def range_text(table: LayerTable) -> str:
     metrics = list(dict.fromkeys(metric for metric, _ in found))
     rows: list[tuple[str, ...]] = [("metric", "run", "minimum", "maximum")]
     rows += [(metric, *key[1:], *found[key]) for metric in metrics for key in found if key[0] == metric]
-    return "\n".join(in_columns(rows, texts=2))
+    return "\n".join(in_columns(rows, label_columns=2))
 
 
 def pair_to_dict(pair: Pair) -> dict[str, Any]:

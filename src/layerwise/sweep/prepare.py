@@ -73,7 +73,7 @@ def require_stress(processor: Processor[Any], stress: Stress | None) -> None:
     if stress is not None and stress.kind not in processor.stress_kinds:
         supported = ", ".join(processor.stress_kinds) or "none"
         raise InputError(
-            f"{stress.kind} is no stress that the inputs of this model can be put under; there is {supported}"
+            f"this model's inputs do not support the stress {stress.kind}; supported: {supported}"
         )
 
 

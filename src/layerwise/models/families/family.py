@@ -79,7 +79,7 @@ class Family:
     unused_positions: int | Literal["padding"] = 0
 
     # What transformers returns as `hidden_states`. Usually entry k is layer k, and the last entry is after the final
-    # # norm unless config.tie_last_hidden_states is False.
+    # norm unless config.tie_last_hidden_states is False.
     first_hidden_state: Literal[0, 1] = 0  # the layer of the first entry
     appends_normed_output: bool = False  # one more entry, the normed output, follows the raw last layer
 
