@@ -59,7 +59,7 @@ def test_a_copy_of_the_model_agrees_with_it_completely(tiny_llama, word_texts, t
 
 @pytest.mark.parametrize(("transform", "note"), [
     ("remove_top:2", "no cosine: the map remove_top:2 gives vectors in other coordinates"),
-    ("center+static", "no cosine: 64 numbers per text, 32 in the original"),
+    ("center+static", "no cosine: 64 dimensions, 32 in the original"),
 ])  # fmt: skip
 def test_with_a_map_there_is_no_cosine_and_the_reason_is_named(tiny_llama, word_texts, tmp_path, transform, note):
     layerwise.export(tiny_llama, 2, tmp_path / "m", transform=transform, fit=word_texts, texts=word_texts)

@@ -74,7 +74,9 @@ def test_cka_of_two_runs_is_that_of_the_vectors_of_the_same_texts(two_runs, tiny
 def test_cka_needs_kept_rows_of_the_same_texts(two_runs, tiny_llama, tmp_path):
     layerwise.scan(tiny_llama, ["w1 w2 w3", "w4 w5 w6"], metrics="prompt_entropy", out=tmp_path / "a")
     assert row_samples(load_samples(Run.open(tmp_path / "a")), "all", "mean") == {}
-    with pytest.raises(RunError, match="/a has no stored rows with tokens all and pooling mean; .* intrinsic_dimension"):
+    with pytest.raises(
+        RunError, match="/a has no stored rows with tokens all and pooling mean; .* intrinsic_dimension"
+    ):
         alignment(two_runs[0], tmp_path / "a")
     layerwise.scan(tiny_llama, ["w1 w2 w3", "w4 w5 w6"], metrics="intrinsic_dimension", out=tmp_path / "b")
     with pytest.raises(RunError, match="share 0 examples"):

@@ -317,8 +317,8 @@ def test_the_printed_lines_say_what_is_faithful_to_what_and_fit_80_columns(tiny_
         " parameters faithful to layer 1 of llama: largest difference",
         "agreement with llama as shipped on 120 demo texts: mean cosine",
         "of the 10 nearest neighbours shared",
-        "time to encode: ",
-        "quality against llama on a task: not measured; next:",
+        "encoding time: ",
+        "quality on a task, compared with llama: not measured; to measure it:",
     ):
         assert part in joined, part
 

@@ -219,7 +219,9 @@ def test_what_works_on_texts_only_says_so(tiny_llama, tmp_path):
         lambda: layerwise.evaluate(MODEL, "STSBenchmark", out=tmp_path / "eval"),
         lambda: layerwise.tradeoff(tmp_path / "run", "curvature", model=MODEL),
     ):
-        with pytest.raises(InputError, match="works on texts only, but this model has no tokenizer; .* a WalkProcessor"):
+        with pytest.raises(
+            InputError, match="works on texts only, but this model has no tokenizer; .* a WalkProcessor"
+        ):
             verb()
     with pytest.raises(InputError, match="is a ndarray, not a text"):
         layerwise.scan(tiny_llama, source_of(walks()))

@@ -135,7 +135,7 @@ VIEWED = "infonce,dime,lidar"
 def test_every_metric_in_float32_is_that_of_float64_at_every_layer(model, metrics, prompts, length, real_model, shared):
     folder, data = real_model(model), shared("data/wikitext2/test.parquet")
     network = network_of(folder)
-    chosen = tuple(replace(metric, interval_source=None) for metric in choose_metrics(metrics))  # values only, no intervals
+    chosen = tuple(replace(metric, interval_source=None) for metric in choose_metrics(metrics))  # values only
     plan = ScanPlan(chosen, tuple(range(network.depth + 1)), network.depth, has_norm=False)
     consumers = [ReadingConsumer(network, plan, ScanState({}), PromptValues(), lambda *counts: None) for _ in range(2)]
     run_batch(network, batch_of(folder, data, length, prompts, plan.views), plan.layers, Twice(*consumers))

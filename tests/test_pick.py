@@ -242,7 +242,7 @@ def test_token_embeddings_stand_beside_a_layer_that_a_map_was_chosen_for(tiny_ll
     book = Rulebook("test", {"deep": 1}, ("none", "remove_top:1"), -1000, static=True)
     found = pick_recipe(network, word_texts[:40], max_length=32, rulebook=book)
     assert found.recipe.layer > 0 and found.recipe.transform == "remove_top:1+static"
-    assert any(f"{2 * network.width} numbers" in reason for reason in found.why)
+    assert any(f"{2 * network.width} dimensions" in reason for reason in found.why)
     plain = pick_recipe(network, word_texts[:40], max_length=32, rulebook=book, static=False)
     assert plain.recipe == replace(found.recipe, transform="remove_top:1")
     assert plain.gain == found.gain, "the bundled probes do not judge token embeddings"

@@ -172,14 +172,14 @@ def test_a_deep_model_shows_some_of_its_layers_and_says_so():
 
 def test_the_evidence_is_named():
     printed = " ".join(repr(made_up()).split())
-    assert "on 72 bundled test sentences: +8.2 points against the last layer (95 %: 4.3 to 12.1)" in printed
+    assert "on 72 bundled test sentences: +8.2 points over the last layer (95 %: 4.3 to 12.1)" in printed
     assert (
-        "two models we tested gained 9.3 points on labelled tasks (95 %: 5.9 to 12.7); your results may differ"
+        "the two models we tested gained 9.3 points on average on labelled tasks (95 %: 5.9 to 12.7); pick was tuned"
         in printed
     )
-    assert "layers that score the same within noise: 1, 8 (a lower one is faster: --prefer fast)" in printed
+    assert "layers that score the same within noise: 1, 8 (--prefer fast takes the lowest)" in printed
     assert "--prefer fast" not in repr(made_up(alike=(10,))), "no lower layer scores the same"
-    assert "chance: 50" in printed and "1.00 = the whole forward pass" in printed
+    assert "chance: 50" in printed and "share of the forward pass needed to reach the layer" in printed
 
 
 def test_an_interval_that_just_misses_zero_is_not_printed_as_zero():
@@ -191,7 +191,7 @@ def test_an_interval_that_just_misses_zero_is_not_printed_as_zero():
 def test_the_blocks_that_an_export_removes_are_those_that_pick_names(mode, tiny_llama, texts, tmp_path):
     layerwise.scan(tiny_llama, texts, metrics="curvature", out=tmp_path / "run")
     found = layerwise.pick(tmp_path / "run", rule="depth:33%")
-    (named,) = re.findall(r"2 of 3 blocks need not run; a portable export removes (\d) of them, --mode compact (\d)",
+    (named,) = re.findall(r"2 of 3 blocks are not needed; the default export removes (\d) of them, --mode compact (\d)",
                           " ".join(repr(found).split()))  # fmt: skip
     layerwise.export(tiny_llama, found, tmp_path / "small", mode=mode)
     blocks = json.loads((tmp_path / "small" / "config.json").read_text())["num_hidden_layers"]

@@ -17,7 +17,7 @@ def steady(printed: str) -> list[str]:
     lines = []
     for line in printed.splitlines():
         line = re.sub(r"  [01]\.\d\d(?=$|  same|  chosen)", "", line)  # the column `time`
-        line = re.sub(r"^time to encode: \S+|difference \d\.\de-\d\d|\(\d+ kB\)", "", line)
+        line = re.sub(r"^encoding time: \S+|difference \d\.\de-\d\d|\(\d+ kB\)", "", line)
         lines.append(line.rstrip())
     return lines
 

@@ -202,8 +202,8 @@ def ablation_block(found: pd.DataFrame) -> str:
     over = found[(found.figure == "over last + same map + static") & (found.recipe == "chosen")].set_index("models")
     alike = " and ".join(f"{over.value[m]:+.1f} ({over.low[m]:.1f} to {over.high[m]:.1f})" for m in DECODERS)
     said = (
-        "Once token embeddings are added, the layer hardly matters: compared with the last layer with the same map and "
-        f"token embeddings, the recipe gains {alike} points."
+        "Once token embeddings are added, the layer hardly matters: the difference between the recipe and the last "
+        f"layer, if both have the same map and token embeddings, is {alike} points."
     )
     top = ["| | SmolLM2-135M | gain | Gemma3-270M | gain |", "|---|---|---|---|---|"]
     return "\n".join([head, "", *top, *lines, "", said])

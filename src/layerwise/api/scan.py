@@ -130,7 +130,7 @@ def scanned(model: ModelLike, data: DataLike, options: ScanOptions) -> LayerTabl
     forecast.require_fit()
     count, is_all = source.count(COUNTED_FOR_BAR) if options.progress else (0, False)
     with open_engine(engine, model, out) as opened:
-        announce(f"reading {how_many(count, is_all)}{source.unit}s of {source.name}")
+        announce(f"reading {how_many(count, is_all)}{source.unit}s from {source.name}")
         with progress_bar(options.progress, count if is_all else None, f"{source.unit}s") as on_batch:
             return run_scan(
                 opened,

@@ -140,7 +140,7 @@ def run_stress(model: ModelLike, data: DataLike, options: StressOptions) -> Laye
         if out_folder is not None:
             claim(out_folder, "stress", stress=kind, model=opened.identity.fingerprint)
         for level in levels:
-            announce(f"reading {how_many(count, is_all)}{source.unit}s of {source.name}: {kind} {level:g}")
+            announce(f"reading {how_many(count, is_all)}{source.unit}s from {source.name}: {kind} {level:g}")
             scan_plan, source, _ = prepare(
                 model, source, settings, threads=options.threads or default_threads(engine), stress=Stress(kind, level)
             )

@@ -37,7 +37,7 @@ def run(args: Namespace) -> int:
         require_pick_folder(args.save)  # before the model runs
     data = texts(args.data, column=args.column) if args.data else None
     if (args.data or args.labels) and not args.rule:
-        print(f"running {args.run_folder} over up to 1,000 texts of yours and 288 bundled sentences", file=sys.stderr)
+        print(f"scoring every layer of {args.run_folder} on 288 bundled sentences", file=sys.stderr)
     result = pick(args.run_folder, data, **option_values(args, PickOptions), progress=True)
     if args.save is not None:
         result.save(args.save)

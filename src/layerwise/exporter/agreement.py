@@ -73,7 +73,7 @@ def neighbour_count(texts: int) -> int:
 def reason_without_cosine(network: Network, recipe: Recipe, before: Tensor, after: Tensor) -> str:
     """Why the cosine between the two vectors of a text would say nothing; "" where it is meaningful."""
     if before.shape[1] != after.shape[1]:
-        return f"no cosine: {after.shape[1]} numbers per text, {before.shape[1]} in the original"
+        return f"no cosine: {after.shape[1]} dimensions, {before.shape[1]} in the original"
     if recipe.transform != "none":
         return f"no cosine: the map {recipe.transform} gives vectors in other coordinates than the original's"
     mapped = (

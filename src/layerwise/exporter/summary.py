@@ -26,15 +26,15 @@ def summary_lines(record: Mapping[str, Any], out: str | Path) -> list[str]:
         f"{out}: {what}, {size_words(record)}",
         faithful,
         f"agreement with {name} as shipped on {agreement_words(record['agreement'])}",
-        f"time to encode: {record['relative_latency']:.2f} of the whole model",
+        f"encoding time: {record['relative_latency']:.2f} times that of the whole model",
     ]
     if record["scores"]:
         return [*lines, f"scores of this recipe from the eval run: {score_words(record['scores'])}"]
     if record["whole_model"]:
         return lines  # its quality is the original's
     command = eval_command(record, out)
-    quality = f"quality against {name} on a task: not measured"
-    return [*lines, f"{quality}; next:", f"  {command}"] if command else [*lines, quality]
+    quality = f"quality on a task, compared with {name}: not measured"
+    return [*lines, f"{quality}; to measure it:", f"  {command}"] if command else [*lines, quality]
 
 
 def recipe_words(recipe: Recipe, name: str) -> str:

@@ -10,7 +10,7 @@ from layerwise.reporter.markup import escape, table
 # What the bundled probes measure; each score runs from 0 to 100.
 PROBES = {
     "pairs": "how often, of two pairs of sentences, the one closer in meaning has the closer vectors; 50 is chance",
-    "paraphrase": "how high the paraphrase of a sentence ranks among all candidates; 100 is always first",
+    "paraphrase": "mean reciprocal rank of a paraphrase among all candidates, times 100",
     "labels": "accuracy or rank correlation on your labels, cross-validated",
 }
 
@@ -57,7 +57,7 @@ def evidence(pick: Mapping[str, Any]) -> list[str]:
     on = pick.get("judged_on") or "the probes explained below"
     found = []
     if gain := interval(pick.get("gain"), "+"):
-        found.append(f"On {on}: {gain} against the last layer.")
+        found.append(f"On {on}: {gain} over the last layer.")
     if gain := interval(pick.get("expected_gain")):
         found.append(f"Two models that we tested gained {gain} on labelled tasks; yours may differ.")
     if alike := pick.get("layers_alike"):
@@ -83,7 +83,7 @@ def blocks(pick: Mapping[str, Any]) -> str:
     if not isinstance(layer, int) or not isinstance(depth, int) or layer >= depth or pick.get("keep_last"):
         return ""
     free = depth - layer
-    spared = f"{free} of {depth} blocks need not run."
+    spared = f"{free} of {depth} blocks are not needed."
     if recipe.get("norm") == "normed":
         return f"{spared} An export removes them."
     return f"{spared} A portable export keeps one block more and removes {free - 1}; a compact export removes {free}."

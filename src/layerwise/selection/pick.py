@@ -240,18 +240,18 @@ class Pick:
         if self.gain is not None and not self.keep_last:
             on = self.judged_on or "the probes"
             interval = f"95 %: {points(self.gain.low)} to {points(self.gain.high)}"
-            facts.append(f"on {on}: {signed(self.gain.mean)} points against the last layer ({interval})")
+            facts.append(f"on {on}: {signed(self.gain.mean)} points over the last layer ({interval})")
         if {"mean", "low", "high"} <= set(self.expected_gain):
             mean, low, high = (self.expected_gain[name] for name in ("mean", "low", "high"))
-            gained = f"gained {mean:.1f} points on labelled tasks (95 %: {low:.1f} to {high:.1f})"
-            facts.append(f"two models we tested {gained}; your results may differ (the rule was tuned on them)")
+            gained = f"gained {mean:.1f} points on average on labelled tasks (95 %: {low:.1f} to {high:.1f})"
+            facts.append(f"the two models we tested {gained}; pick was tuned on them, so expect less")
         if self.layers_alike:
-            faster = " (a lower one is faster: --prefer fast)" if self._has_faster() else ""
+            faster = " (--prefer fast takes the lowest)" if self._has_faster() else ""
             facts.append(f"layers that score the same within noise: {', '.join(map(str, self.layers_alike))}{faster}")
         if self.saving > 0:
             blocks, free = self.last.layer, self.last.layer - self.recipe.layer
-            removed = f"a portable export removes {free - 1 or 'none'} of them, --mode compact {free}"
-            facts.append(f"{free} of {blocks} blocks need not run; {removed}")
+            removed = f"the default export removes {free - 1 or 'none'} of them, --mode compact {free}"
+            facts.append(f"{free} of {blocks} blocks are not needed; {removed}")
         return [*facts, *self.why]
 
     def _has_faster(self) -> bool:
@@ -268,13 +268,13 @@ class Pick:
         """What the columns of the table mean."""
         transform = self.recipe.transform.removesuffix(STATIC)
         notes = [f"{name}: {MEANINGS[name]}" for name in self.layers[0].scores if name in MEANINGS]
-        notes.append("difference: mean of the probes, 0 to 100, against `last`")
+        notes.append(f"difference: mean of {' and '.join(self.layers[0].scores)}, minus that of `last`")
         if transform != "none":
-            notes.append(f"last: the last layer as it is; all others with the map {transform}")
+            notes.append(f"last: the last layer unchanged; all other rows use the map {transform}")
         if self.layers_alike:
             notes.append("same: scores the same as the best within noise")
         if self.layers[0].relative_time is not None:
-            notes.append(f"time: until the layer is computed on {self.model.device}; 1.00 = the whole forward pass")
+            notes.append(f"time: share of the forward pass needed to reach the layer, measured on {self.model.device}")
         return notes
 
 

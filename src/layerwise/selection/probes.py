@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 LABEL_PROBE_PREFIX = "labels"  # the names of probes made from the user's labels begin with this
 MEANINGS = {
     "pairs": "how often sentences closer in meaning have closer vectors (chance: 50)",
-    "paraphrase": "how high a paraphrase ranks among 144 sentences (always first: 100)",
+    "paraphrase": "mean reciprocal rank of a paraphrase among 144 sentences, times 100",
     LABEL_PROBE_PREFIX: "your labels, cross-validated",
 }
 GRADES = {"paraphrase": 3, "twist": 2, "related": 1}  # and 0 for a sentence of another topic

@@ -125,12 +125,13 @@ def reasons(
         yield f"{len(proxy_items())} sentences cannot show small losses: compare both layers on your task with eval"
     if decision.answer.recipe.static:
         yield (
-            "whitened token embeddings are put beside the layer: two models we tested gained by them on labelled "
-            f"tasks. Vectors have {2 * network.width:,} numbers per text instead of {network.width:,}; --no-static "
-            "leaves them out"
+            "whitened token embeddings are appended to the layer's vector, which helped both models we tested on "
+            f"labelled tasks. Vectors have {2 * network.width:,} dimensions instead of {network.width:,}; --no-static "
+            "turns this off"
         )
     if fit:
-        yield f"linear maps were fitted on {len(fit):,} texts ({name or 'yours'}); those texts do not score the layers"
+        texts = f"{len(fit):,} texts ({name or 'yours'})"
+        yield f"linear maps were fitted on {texts}, which are not used to score the layers"
 
 
 def fitted_recipe(network: Network, recipe: Recipe, probe_vectors: ProbeVectors, name: str) -> FittedRecipe:

@@ -72,9 +72,7 @@ def require_stress(processor: Processor[Any], stress: Stress | None) -> None:
     """Raises if the processor does not support this kind of stress."""
     if stress is not None and stress.kind not in processor.stress_kinds:
         supported = ", ".join(processor.stress_kinds) or "none"
-        raise InputError(
-            f"this model's inputs do not support the stress {stress.kind}; supported: {supported}"
-        )
+        raise InputError(f"this model's inputs do not support the stress {stress.kind}; supported: {supported}")
 
 
 def forecast_scan(
