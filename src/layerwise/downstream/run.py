@@ -101,7 +101,7 @@ def run_evaluation(
     }
     versions = [f"{name} {version(name)}" for name in ("mteb", "datasets")]
     settings = texts_fingerprint([repr(prompt_items), precision, *versions])
-    scores = tuple(layer_score(model, told, tasks, fit, max_length, settings) for told in records)
+    scores = tuple(layer_score(model, record, tasks, fit, max_length, settings) for record in records)
     run |= {} if options is None else {"options": dict(options)}
     table = LayerTable(scores, run)
     if records:

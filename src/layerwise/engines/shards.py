@@ -204,13 +204,13 @@ class MergeProgress(Generic[StateT]):
             self.merged_shards == self.seen_shards and self.state.was_made_from(self.items, self.digests)
         ):
             raise RunError(
-                "the data differ from those that the run in this folder began with; pass another folder to --out"
+                "the data differ from those that the run in this folder began with; choose another folder for --out"
             )
 
     def _require_missing_allowed(self) -> None:
         if self.state is not None and len(missing := self.state.missing) > self.allow_missing:
             shown = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
             raise InputError(
-                f"{len(missing)} examples could not be computed and were left out ({shown}); {self.allow_missing} may "
-                f"be. Pass --allow-missing {len(missing)}, or use another folder"
+                f"{len(missing)} of the examples could not be computed and were left out ({shown}), but only "
+                f"{self.allow_missing} are allowed to be. Pass --allow-missing {len(missing)}, or use another folder"
             )
