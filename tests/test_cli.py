@@ -108,3 +108,5 @@ def test_an_error_is_wrapped_at_words_and_its_command_can_be_copied():
     assert lines[-1] == "  layerwise scan B" and all(len(line) <= 40 for line in lines[:-1])
     assert " ".join(lines).split() == message.split(), "no word is lost or cut"
     assert wrapped("one\ntwo", 40) == "one\ntwo"
+    code = "for auto in (AutoModel, AutoTokenizer): auto.from_pretrained(FOLDER)"
+    assert wrapped(f"Run:\n{code}", 40) == f"Run:\n{code}"

@@ -93,6 +93,9 @@ def say(message: str) -> None:
     print(printable(redact(message)), file=sys.stderr)
 
 
+PYTHON = ("from ", "import ", "for ")  # how lines of Python begin that a message asks to run: never wrapped
+
+
 def print_error(message: str) -> None:
     """What went wrong, or might, on standard error: wrapped at words in a terminal, one line in a log."""
     message = f"layerwise: {message}"
@@ -104,8 +107,10 @@ def wrapped(message: str, width: int) -> str:
     text, colon, command = message.rpartition(": layerwise ")
     if colon and "\n" not in command:
         return f"{wrapped(text + ':', width)}\n  layerwise {command}"
-    lines = [fill(line, width, break_long_words=False, break_on_hyphens=False) for line in message.splitlines()]
-    return "\n".join(lines)
+    return "\n".join(
+        line if line.startswith(PYTHON) else fill(line, width, break_long_words=False, break_on_hyphens=False)
+        for line in message.splitlines()
+    )
 
 
 @contextmanager
