@@ -173,7 +173,7 @@ def test_scan_says_what_it_does_and_what_comes_next(tiny_llama, tmp_path, capfd)
     printed = capfd.readouterr()
     lines = printed.err.splitlines()
     assert lines[0].startswith("loading llama (") and lines[0].endswith(" parameters)")
-    assert lines[1].startswith("reading 8 texts of ")
+    assert lines[1].startswith("reading 8 texts from ")
     assert lines[2:] == [
         "skipped 1 blank row of the data",
         f"saved in {out}",
