@@ -21,11 +21,18 @@ def scan_table(
                 value = 2 + m + shift + math.sin(layer / depth * 3 + m + (treatment == "raw"))
                 for norm in ("raw", "normed") if layer == depth else ("raw",):
                     scores.append(one(model, layer, depth, metric, value, rows=treatment, norm=norm))
-    told = {"name": model, "revision": "main", "fingerprint": f"of {model}", "depth": depth, "width": 8, "family": "f"}
+    record = {
+        "name": model,
+        "revision": "main",
+        "fingerprint": f"of {model}",
+        "depth": depth,
+        "width": 8,
+        "family": "f",
+    }
     options = {"data": "texts.txt", "limit": 7}
     data = {"name": "texts.txt (first 7)", "options": options, "prompts": 7, "tokens": 70, "cut": 1}
     plan = {"metrics": list(metrics), "rows": list(rows), "tokens": ["all"], "max_length": 64, "seed": 0}
-    return LayerTable(tuple(scores), {"kind": "scan", "model": told, "data": data, "plan": plan, "seconds": 1.5})
+    return LayerTable(tuple(scores), {"kind": "scan", "model": record, "data": data, "plan": plan, "seconds": 1.5})
 
 
 def eval_table(model: str = "m", *, depth: int = 5, tasks: Any = ("STS12", "Banking77Classification")) -> LayerTable:
@@ -37,9 +44,9 @@ def eval_table(model: str = "m", *, depth: int = 5, tasks: Any = ("STS12", "Bank
             more = {"rows": "-", "pooling": "mean", "data": "STS: cosine_spearman"}
             scores.append(one(model, layer, depth, task, value, **more))
         scores.append(one(model, depth, depth, task, 51.0 + t, norm="normed", **more))
-    told = {"name": model, "revision": "main", "fingerprint": f"of {model}"}
+    record = {"name": model, "revision": "main", "fingerprint": f"of {model}"}
     sizes = {task: "all 9" for task in tasks}
-    return LayerTable(tuple(scores), {"kind": "eval", "model": told, "tasks": sizes, "max_length": 64})
+    return LayerTable(tuple(scores), {"kind": "eval", "model": record, "tasks": sizes, "max_length": 64})
 
 
 def stress_table(model: str = "m", *, depth: int = 5, levels: Any = (0.0, 0.5, 1.0)) -> LayerTable:

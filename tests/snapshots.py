@@ -66,8 +66,8 @@ def write_root(root):
 def campaign_file(path, model, out):
     texts = path.parent / "campaign-texts.txt"
     texts.write_text("\n".join(TEXTS), encoding="utf-8")
-    told = {"out": str(out), "models": [model], "data": {"d": {"data": str(texts)}}}
-    path.write_text(json.dumps(told | {"settings": {"s": {"metrics": "curvature"}}}), encoding="utf-8")
+    record = {"out": str(out), "models": [model], "data": {"d": {"data": str(texts)}}}
+    path.write_text(json.dumps(record | {"settings": {"s": {"metrics": "curvature"}}}), encoding="utf-8")
     return path
 
 
@@ -87,7 +87,7 @@ def run_commands(commands, root):
     """Runs each command line in this process; for each, its exit code and the paths that it changed below the root."""
     from layerwise.cli.main import main
 
-    told, before = [], snapshot(root)
+    result, before = [], snapshot(root)
     for command in commands:
         try:
             code = main(command)
@@ -95,9 +95,9 @@ def run_commands(commands, root):
             code = stopped.code
         after = snapshot(root)
         changed = sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
-        told.append({"command": command, "code": code, "changed": changed})
+        result.append({"command": command, "code": code, "changed": changed})
         before = after
-    return told
+    return result
 
 
 if __name__ == "__main__":

@@ -24,14 +24,14 @@ def file(tiny_llama, tiny_bert, tmp_path, word_texts):
     """A campaign of three models, two data sets and two settings."""
     texts = str(tmp_path / "texts.txt")
     Path(texts).write_text("\n".join(word_texts))
-    told = {
+    record = {
         "out": str(tmp_path / "out"),
         "models": [*(shutil.copytree(tiny_llama, str(tmp_path / name)) for name in ("a", "b")), tiny_bert],
         "data": {"all": {"data": texts}, "few": {"data": texts, "limit": 9}},
         "settings": {"fast": {"metrics": "prompt_entropy,dataset_entropy"}, "first": {"tokens": "no_first"}},
     }
     path = tmp_path / "campaign.yaml"
-    path.write_text(yaml.safe_dump(told))
+    path.write_text(yaml.safe_dump(record))
     return path
 
 
@@ -56,8 +56,8 @@ def test_what_is_done_is_not_done_again_and_a_failure_stops_no_other(file, tmp_p
     models = yaml.safe_load(file.read_text())["models"]
     change(file, models=[str(broken), *models])
     assert main(["campaign", str(file)]) == 2
-    told = capsys.readouterr().err
-    assert "4 of 16 scans failed" in told and "has no weights" in told and told.count("done ") == 12
+    printed = capsys.readouterr().err
+    assert "4 of 16 scans failed" in printed and "has no weights" in printed and printed.count("done ") == 12
     make_model("llama").save_pretrained(broken)
     loaded = []
     real = opening.load_network
@@ -94,7 +94,7 @@ def test_an_error_that_nobody_foresaw_stops_no_other_scan(file, monkeypatch, cap
 
     monkeypatch.setattr("layerwise.campaigns.run_scan", run_scan)
     assert main(["campaign", str(file)]) == 2
-    assert "6 of 12 scans failed" in (told := capsys.readouterr().err) and "OSError: the disk is full" in told
+    assert "6 of 12 scans failed" in (printed := capsys.readouterr().err) and "OSError: the disk is full" in printed
 
 
 def test_everything_that_is_wrong_with_a_file_is_told_at_once(file, tmp_path):
@@ -102,7 +102,7 @@ def test_everything_that_is_wrong_with_a_file_is_told_at_once(file, tmp_path):
         file, models=[{"nam": "x"}, {"name": "y", "dtyp": "float16"}], data={"a b": {"limt": 3}}, engine="spark",
         settings={"one": {"metric": "fast"}}, colour="red",
     )  # fmt: skip
-    with pytest.raises(InputError) as told:
+    with pytest.raises(InputError) as refused:
         Campaign.load(file)
     for part in (
         "has no 'colour'",
@@ -114,7 +114,7 @@ def test_everything_that_is_wrong_with_a_file_is_told_at_once(file, tmp_path):
         "'spark' is not one of",
         "did you mean metrics?",
     ):
-        assert part in str(told.value)
+        assert part in str(refused.value)
     with pytest.raises(InputError, match="cannot read"):
         Campaign.load(tmp_path / "nothing.yaml")
     file.write_text("models: [")

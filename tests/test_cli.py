@@ -25,16 +25,16 @@ def test_scan_prints_a_table_and_saves_a_run(tiny_llama, tmp_path, capsys):
 
 def test_json_is_the_only_thing_on_standard_output(tiny_llama, capsys):
     assert main(["scan", tiny_llama, "--limit", "5", "--json", "--layers", "1"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert {row["layer"] for row in told["scores"]} == {1}
+    record = json.loads(capsys.readouterr().out)
+    assert {row["layer"] for row in record["scores"]} == {1}
 
 
 def test_dry_run_loads_nothing_and_says_what_it_would_take(tiny_llama, capsys, monkeypatch):
     monkeypatch.setattr("layerwise.models.opening.load_network", None)
     assert main(["scan", tiny_llama, "--dry-run", "--limit", "20"]) == 0
-    told = capsys.readouterr().out
+    printed = capsys.readouterr().out
     for word in ("forward passes   20", "tokens", "FLOP", "state", "peak memory"):
-        assert word in told
+        assert word in printed
 
 
 def test_embed_writes_vectors(tiny_llama, tmp_path, capsys):

@@ -111,9 +111,9 @@ def test_against_the_previous_or_the_first():
         ("x/step1", "x/step2"),
         ("x/step1", "x/step8"),
     ]
-    told = layerwise.compare(*tables, against="previous")
-    assert [p.first for p in told.pairs] == ["x/step1", "x/step2"]
-    assert [training_step(label) for label in told.labels] == [1, 2, 8] and training_step("llama-3") is None
+    result = layerwise.compare(*tables, against="previous")
+    assert [p.first for p in result.pairs] == ["x/step1", "x/step2"]
+    assert [training_step(label) for label in result.labels] == [1, 2, 8] and training_step("llama-3") is None
 
 
 def test_the_layer_that_changed_most_is_found_and_said():
@@ -161,9 +161,9 @@ def test_the_command_prints_words_or_json_and_writes_a_page(two_runs, tmp_path, 
     text = page.read_text()
     assert all(f'<section id="{name}"' in text for name in ("compared", "changes", "cka"))
     assert main(["compare", *runs, "--json", "--rows", "raw"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert {row["rows"] for row in told["pairs"][0]["changes"]} == {"raw"}
-    assert len(told["pairs"][0]["cka"]["values"]) == DEPTH + 1
+    record = json.loads(capsys.readouterr().out)
+    assert {row["rows"] for row in record["pairs"][0]["changes"]} == {"raw"}
+    assert len(record["pairs"][0]["cka"]["values"]) == DEPTH + 1
     assert main(["compare", runs[0]]) == 2
 
 

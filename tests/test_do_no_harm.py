@@ -32,8 +32,8 @@ def test_a_scan_refuses_a_folder_with_files_that_it_did_not_write(tiny_llama, tm
         (census / f"state-0{number}.csv").write_text("a,b\n")
     before = snapshot(tmp_path)
     assert main(["scan", tiny_llama, "--limit", "5", "--metrics", "curvature", "--out", str(census)]) == 2
-    told = capsys.readouterr().err
-    assert "state-01.csv, state-02.csv, state-03.csv" in told and "choose a new or empty folder for --out" in told
+    printed = capsys.readouterr().err
+    assert "state-01.csv, state-02.csv, state-03.csv" in printed and "choose a new or empty folder for --out" in printed
     assert snapshot(tmp_path) == before
 
 
@@ -373,13 +373,13 @@ def test_no_verb_changes_anything_but_its_output(tmp_path, tiny_llama, tiny_bert
     assert {words[0] for words, _ in GOOD} == {verb.__name__.rpartition(".")[2] for verb in VERBS}
     before = snapshot(desk)
     changes, stderr = changes_of(desk, [words for words, _ in (*GOOD, *BAD)])
-    told = list(zip((*GOOD, *BAD), changes, strict=True))
-    wrong = [(words, bad) for (words, allowed), c in told if (bad := forbidden(desk, c["changed"], allowed))]
+    result = list(zip((*GOOD, *BAD), changes, strict=True))
+    wrong = [(words, bad) for (words, allowed), c in result if (bad := forbidden(desk, c["changed"], allowed))]
     assert not wrong, "\n".join(map(str, wrong))
-    codes = [words for (words, _), c in told[: len(GOOD)] if c["code"] != 0]
-    codes += [words for (words, _), c in told[len(GOOD) :] if c["code"] != 2]
+    codes = [words for (words, _), c in result[: len(GOOD)] if c["code"] != 0]
+    codes += [words for (words, _), c in result[len(GOOD) :] if c["code"] != 2]
     assert not codes, "\n".join([*map(str, codes), stderr[-5000:]])
-    idle = [words for (words, allowed), c in told[: len(GOOD)] if allowed and not c["changed"]]
+    idle = [words for (words, allowed), c in result[: len(GOOD)] if allowed and not c["changed"]]
     assert not idle, idle
     after = snapshot(desk)
     assert {path: after[path] for path in before} == before

@@ -161,8 +161,8 @@ def test_a_task_that_fails_stops_no_other_and_is_told(tiny_llama, root, tmp_path
     monkeypatch.setattr(scoring, "load_task", loaded)
     command = ["eval", tiny_llama, "--tasks", "all", "--data-root", str(root), "--out", str(tmp_path), "--workers", "0"]
     assert main(command) == 2
-    told = capsys.readouterr().err
-    assert "1 of 6 tasks failed: OwnSTS (ValueError: no such column)" in told and "run the same command" in told
+    printed = capsys.readouterr().err
+    assert "1 of 6 tasks failed: OwnSTS (ValueError: no such column)" in printed and "run the same command" in printed
     found = layerwise.LayerTable.load(tmp_path)
     assert len({row.metric for row in found}) == 5 and found.run["failed"].keys() == {"OwnSTS"}
     broken.clear()
@@ -413,8 +413,8 @@ def test_the_papers_tasks_resolve_by_name_without_network(capsys, tiny_llama):
     types = pd.Series([t.type for t in chosen]).value_counts().to_dict()
     assert types == {"Classification": 10, "STS": 9, "Clustering": 6, "Reranking": 4, "PairClassification": 3}
     assert main(["eval", tiny_llama, "--tasks", "paper32", "--dry-run"]) == 0
-    told = capsys.readouterr().out
-    assert all(name in told for name in PAPER_32) and "32 tasks x 5 readouts" in told
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in PAPER_32) and "32 tasks x 5 readouts" in printed
 
 
 def test_a_cap_keeps_a_fair_sample_and_says_so(tmp_path):
@@ -458,8 +458,8 @@ def test_the_command_line_prepares_and_scores(tiny_llama, tmp_path, capsys):
     assert main(["data", root, "Own", "--type", "STS", "--test", str(tmp_path / "own.csv")]) == 0
     out = ["--out", str(tmp_path / "out"), "--workers", "0", "--layers", "1,last", "--json"]
     assert main(["eval", tiny_llama, "--tasks", "all", "--data-root", root, *out]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert {(s["layer"], s["norm"]) for s in told["scores"]} == {(1, "raw"), (3, "normed")}
+    record = json.loads(capsys.readouterr().out)
+    assert {(s["layer"], s["norm"]) for s in record["scores"]} == {(1, "raw"), (3, "normed")}
     assert main(["eval", tiny_llama, "--tasks", "all", "--data-root", root]) == 2
     assert "needs --out" in capsys.readouterr().err
 
@@ -513,10 +513,10 @@ def test_what_does_not_belong_together_is_refused():
 
 def test_few_layers_are_warned_about():
     scan, scored = LayerTable(tuple(table_of("up", range(5)))), LayerTable(tuple(table_of("Task", range(5), rows="-")))
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         correlations(scan, scored)
-    assert "only 5 layers" in str(told[0].message)
+    assert "only 5 layers" in str(warned[0].message)
     with pytest.raises(InputError, match="fewer than four layers in common"):
         correlations(scan, LayerTable(tuple(table_of("Task", range(3), rows="-"))))
 

@@ -102,11 +102,11 @@ def test_a_strangers_recipe_or_revision_cannot_name_a_file_elsewhere(tiny_llama,
 
 
 def test_names_in_a_campaign_stay_one_folder():
-    told = {"out": "x", "models": [{"name": "m", "revisions": ["a\x00b"]}, "n" * 300]}
+    record = {"out": "x", "models": [{"name": "m", "revisions": ["a\x00b"]}, "n" * 300]}
     with pytest.raises(InputError, match="cannot be used as a folder name.*cannot be used as a folder name"):
-        Campaign._parse(told, "c.yaml")
+        Campaign.parse(record, "c.yaml")
     with pytest.raises(InputError, match="letters, digits"):
-        Campaign._parse({"out": "x", "models": ["m"], "data": {"../up": {"data": "demo"}}}, "c.yaml")
+        Campaign.parse({"out": "x", "models": ["m"], "data": {"../up": {"data": "demo"}}}, "c.yaml")
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def save_as(folder, table, **columns):
 
 
 @pytest.mark.parametrize(
-    ("columns", "told"),
+    ("columns", "message"),
     [
         ({"colour": "red"}, "has a column colour unknown to this version"),
         ({"layer": None}, "has no column layer"),
@@ -223,9 +223,9 @@ def save_as(folder, table, **columns):
         ({"value": "high"}, "column value does not hold double"),
     ],
 )
-def test_a_table_of_another_shape_is_refused_by_name_and_quickly(columns, told, tmp_path):
+def test_a_table_of_another_shape_is_refused_by_name_and_quickly(columns, message, tmp_path):
     save_as(tmp_path, scan_table(), **columns)
-    with pytest.raises(RunError, match=told) as caught:
+    with pytest.raises(RunError, match=message) as caught:
         layerwise.LayerTable.load(tmp_path)
     assert "table.parquet" in str(caught.value)
 
@@ -272,8 +272,8 @@ def whole(tiny_llama, tmp_path_factory):
     layerwise.evaluate(tiny_llama, "all", data_root=folder / "root", out=folder / "eval")
     layerwise.pick(folder / "scan", rule="depth:50%").save(folder / "scan")  # one that export takes
     layerwise.tradeoff(folder / "eval", model=tiny_llama, repeats=1)
-    told = {"out": str(folder / "many"), "models": [tiny_llama], "settings": {"s": {"metrics": "curvature"}}}
-    (folder / "many.yaml").write_text(json.dumps(told))
+    record = {"out": str(folder / "many"), "models": [tiny_llama], "settings": {"s": {"metrics": "curvature"}}}
+    (folder / "many.yaml").write_text(json.dumps(record))
     assert main(["campaign", str(folder / "many.yaml")]) == 0
     (folder / "recipe").mkdir()
     (folder / "recipe" / "layerwise.json").write_text(json.dumps({"recipe": {"layer": 1}}))

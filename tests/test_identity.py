@@ -76,8 +76,8 @@ def test_texts_are_paired_by_id_and_content(tiny_llama, word_texts, tmp_path):
 def test_a_changed_data_file_under_a_finished_cell_is_not_done(tiny_llama, word_texts, tmp_path):
     texts = tmp_path / "texts.txt"
     texts.write_text("\n".join(word_texts[:5]))
-    told = {"out": str(tmp_path / "out"), "models": [tiny_llama], "data": {"mine": {"data": str(texts)}}}
-    plan = Campaign._parse(told | {"settings": {"s": {"metrics": "curvature"}}}, "c.yaml")
+    record = {"out": str(tmp_path / "out"), "models": [tiny_llama], "data": {"mine": {"data": str(texts)}}}
+    plan = Campaign.parse(record | {"settings": {"s": {"metrics": "curvature"}}}, "c.yaml")
     first = campaign(plan)
     events = []
     campaign(plan, events.append)
@@ -178,8 +178,8 @@ def test_rows_that_differ_in_one_column_of_the_recipe_are_not_the_same():
     rows = [row, *(replace(row, **{name: value}) for name, value in others.items())]
     assert len({s.identity for s in rows}) == len(rows)
     assert replace(row, value=9.0, n=3, note="x", level=float("nan")).identity == row.identity
-    told = LayerTable(tuple(replace(row, metric="t", **{k: v}) for k, v in others.items() if k != "level"))
-    assert len(told.curves()) == len(mean_scores(LayerTable(told.scores, {"kind": "eval"}), "t")) == 5
+    result = LayerTable(tuple(replace(row, metric="t", **{k: v}) for k, v in others.items() if k != "level"))
+    assert len(result.curves()) == len(mean_scores(LayerTable(result.scores, {"kind": "eval"}), "t")) == 5
 
 
 def test_a_table_of_an_earlier_version_still_loads(tmp_path):
@@ -207,8 +207,8 @@ def test_scores_of_one_version_are_not_served_for_another(tmp_path, monkeypatch)
     recipe, local = Recipe(1), TaskChoice("STSBenchmark", "STS")
     kind = VectorKind("f", "float32", 8, (recipe.readout,))
     scorer = scoring.Scorer(tmp_path, kind, "float32", "m", "main")
-    told = {"task": "STSBenchmark", "metric": "x", "recipe": vars(recipe), "score": 1.0}
-    write_json(scorer.path(local, recipe), told | {"made_with": scoring.scoring_versions(local)})
+    record = {"task": "STSBenchmark", "metric": "x", "recipe": vars(recipe), "score": 1.0}
+    write_json(scorer.path(local, recipe), record | {"made_with": scoring.scoring_versions(local)})
     assert scorer.saved_score(local, recipe)["score"] == 1.0
     for name in ("mteb", "datasets"):
         with monkeypatch.context() as patch:
@@ -217,6 +217,6 @@ def test_scores_of_one_version_are_not_served_for_another(tmp_path, monkeypatch)
     with monkeypatch.context() as patch:
         patch.setattr(scoring, "data_revision", lambda task: "another revision of the hub's data set")
         assert scorer.saved_score(local, recipe) is None
-    for damaged in ("[]", "{", "{}", json.dumps(told)):
+    for damaged in ("[]", "{", "{}", json.dumps(record)):
         scorer.path(local, recipe).write_text(damaged)
         assert scorer.saved_score(local, recipe) is None

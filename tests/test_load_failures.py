@@ -14,7 +14,7 @@ from transformers import ViTConfig, ViTModel, WhisperConfig, WhisperModel
 
 from layerwise.cli.main import main
 from layerwise.core.errors import ModelError
-from layerwise.core.hub import ask_hub, offline
+from layerwise.core.hub import ask_hub, asked_once, offline
 from layerwise.models.explain import explain_load_error
 from layerwise.models.load import ModelSpec, load_network, load_tokenizer, read_model_info
 
@@ -90,6 +90,15 @@ def test_what_the_hub_refuses_is_reported_with_what_to_type(hub, name, wanted):
 
 def test_a_problem_that_may_pass_is_left_to_the_download(hub):
     assert not any(ask_hub(f"org/{name}").problem for name in ("busy", "no-config", "fine"))
+
+
+def test_a_command_asks_the_hub_once_for_each_repository(hub):
+    with asked_once():
+        for name in ("org/fine", "org/gated", "org/fine", "org/gated"):
+            assert bool(ask_hub(name).problem) == (name == "org/gated")
+    assert len(Hub.asked) == 2
+    ask_hub("org/fine")
+    assert len(Hub.asked) == 3, "outside a command the hub may have changed"
 
 
 def test_without_a_network_a_model_that_is_not_in_the_cache_is_refused_at_once(monkeypatch):

@@ -236,9 +236,9 @@ def test_objects_that_compute_something_else_are_other_models(model):
 
 def test_a_campaign_notices_that_a_models_files_have_changed(model, tmp_path, word_texts):
     (tmp_path / "t.txt").write_text("\n".join(word_texts[:9]))
-    told = {"out": str(tmp_path / "out"), "models": [str(model)], "data": {"d": {"data": str(tmp_path / "t.txt")}},
+    record = {"out": str(tmp_path / "out"), "models": [str(model)], "data": {"d": {"data": str(tmp_path / "t.txt")}},
             "settings": {"s": {"metrics": "curvature"}}}  # fmt: skip
-    (tmp_path / "c.yaml").write_text(json.dumps(told))
+    (tmp_path / "c.yaml").write_text(json.dumps(record))
     layerwise.campaign(tmp_path / "c.yaml")
     layerwise.campaign(tmp_path / "c.yaml")
     weights = load_file(model / "model.safetensors")

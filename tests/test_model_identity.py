@@ -31,8 +31,8 @@ TEXTS = ["w1 w2 w3", "w4 w5", "w6 w7 w8 w9"]
 def edited(folder: str, to: Path, **config) -> str:
     """A copy of a model folder with another config.json."""
     shutil.copytree(folder, to)
-    told = json.loads((to / "config.json").read_text())
-    (to / "config.json").write_text(json.dumps(told | config))
+    record = json.loads((to / "config.json").read_text())
+    (to / "config.json").write_text(json.dumps(record | config))
     return str(to)
 
 
@@ -80,9 +80,9 @@ def test_a_folder_without_tokenizer_is_refused(tmp_path):
 
 def test_a_tokenizer_of_special_tokens_only_is_refused(tmp_path, tiny_llama):
     shutil.copytree(tiny_llama, tmp_path / "m")
-    told = json.loads((tmp_path / "m" / "tokenizer.json").read_text())
-    told["model"]["vocab"] = {w: i for w, i in told["model"]["vocab"].items() if i < 4}
-    (tmp_path / "m" / "tokenizer.json").write_text(json.dumps(told))
+    record = json.loads((tmp_path / "m" / "tokenizer.json").read_text())
+    record["model"]["vocab"] = {w: i for w, i in record["model"]["vocab"].items() if i < 4}
+    (tmp_path / "m" / "tokenizer.json").write_text(json.dumps(record))
     with pytest.raises(ModelError, match="every word would be unknown"):
         layerwise.scan(tmp_path / "m", TEXTS)
 
@@ -179,8 +179,8 @@ def test_a_run_leads_back_to_the_very_model(tiny_llama, tmp_path, word_texts):
 def test_a_run_of_other_weights_is_refused(tiny_llama, tmp_path, word_texts, verb):
     shutil.copytree(tiny_llama, tmp_path / "model")
     layerwise.scan(tmp_path / "model", word_texts, out=tmp_path / "run", metrics="dataset_entropy")
-    told = json.loads((tmp_path / "model" / "config.json").read_text())
-    (tmp_path / "model" / "config.json").write_text(json.dumps(told | {"rms_norm_eps": 0.1}))
+    record = json.loads((tmp_path / "model" / "config.json").read_text())
+    (tmp_path / "model" / "config.json").write_text(json.dumps(record | {"rms_norm_eps": 0.1}))
     with pytest.raises(LayerwiseError, match="not the model of this run"):
         if verb == "tradeoff":
             layerwise.tradeoff(tmp_path / "run", "dataset_entropy", data=word_texts)

@@ -186,15 +186,15 @@ def test_any_column_of_texts_is_data(given, tiny_llama):
     assert np.array_equal(np.stack(plain.layer_1), np.stack(again.layer_1))
 
 
-@pytest.mark.parametrize(("given", "told"), [
+@pytest.mark.parametrize(("given", "message"), [
     (None, "NoneType"), (5, "int"), ({"text": TEXTS}, "dict"), (b"bytes", "bytes"),
     (pd.DataFrame({"text": TEXTS}), "column"),
     ([None], "item 0"), (np.array([["a", "b"]]), "item 0"),
 ], ids=["none", "int", "dict", "bytes", "frame", "null", "matrix"])  # fmt: skip
-def test_what_is_no_data_is_refused_by_its_type(given, told, tiny_llama):
-    with pytest.raises(InputError, match=told):
+def test_what_is_no_data_is_refused_by_its_type(given, message, tiny_llama):
+    with pytest.raises(InputError, match=message):
         layerwise.scan(tiny_llama, given)
-    with pytest.raises(InputError, match=told):
+    with pytest.raises(InputError, match=message):
         layerwise.embed(tiny_llama, given)
 
 
@@ -288,9 +288,9 @@ def test_a_text_with_half_a_character_is_told_and_can_be_left_out(tiny_llama, tm
     (example,) = [e for e in open_texts(path) if e.text == LONE]
     assert example.id in printed and "lone surrogate" in printed and "unexpected" not in printed
     assert main([*call, "--allow-missing", "1"]) == 0
-    told = capsys.readouterr()
-    assert "left out 1 text that could not be computed" in told.err
-    run = json.loads(told.out)
+    output = capsys.readouterr()
+    assert "left out 1 text that could not be computed" in output.err
+    run = json.loads(output.out)
     assert run["run"]["data"]["missing"] == [example.id] and {row["missing"] for row in run["scores"]} == {1}
     without = layerwise.scan(tiny_llama, TEXTS, metrics="curvature")
     assert [row["value"] for row in run["scores"]] == pytest.approx([row.value for row in without], rel=1e-6)
@@ -479,8 +479,8 @@ def test_a_config_of_too_many_blocks_is_refused_before_it_is_built(verb, tiny_ll
 
     folder = tmp_path / "deep"
     shutil.copytree(tiny_llama, folder)
-    told = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(told | {"num_hidden_layers": 200_000}))
+    record = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(record | {"num_hidden_layers": 200_000}))
     monkeypatch.setattr("transformers.AutoModel.from_config", lambda *_, **__: pytest.fail("it was built"))
     monkeypatch.setattr("transformers.AutoModel.from_pretrained", lambda *_, **__: pytest.fail("it was built"))
     with pytest.raises(ModelError, match="num_hidden_layers = 200,000"):
@@ -492,6 +492,6 @@ def test_the_blocks_of_nested_configs_count_as_well():
     from layerwise.models.limits import require_buildable
 
     require_buildable({"num_hidden_layers": 1999, "max_position_embeddings": 10**6, "block_size": 10**6}, "m")
-    for told in ({"text_config": {"n_layer": 10**6}}, {"encoder_layers": 10**6}, {"num_local_experts": 10**6}):
+    for record in ({"text_config": {"n_layer": 10**6}}, {"encoder_layers": 10**6}, {"num_local_experts": 10**6}):
         with pytest.raises(ModelError, match="1,000,000"):
-            require_buildable(told, "m")
+            require_buildable(record, "m")

@@ -320,7 +320,7 @@ def test_a_campaign_takes_what_scan_and_texts_take(tmp_path):
         "settings": {"s": {"keep_prompts": "all", "view_strength": 2}},
     }
     with pytest.raises(InputError) as refused:
-        Campaign._parse(asked_for, "c.yaml")
+        Campaign.parse(asked_for, "c.yaml")
     for part in (
         "model m: dtype 'float23'",
         "workers must be at least 1",

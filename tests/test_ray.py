@@ -181,13 +181,13 @@ def test_stress_runs_all_levels_with_the_same_workers(nodes, tiny_llama, tmp_pat
 
 def test_a_campaign_of_two_models_at_once_into_an_object_store_is_the_local_one(nodes, tiny_llama, tiny_bert, tmp_path):
     store = Store()
-    told = {"models": [tiny_llama, tiny_bert], "data": {"demo": {"data": "demo", "limit": 30}}}
-    told["settings"] = {"few": {"metrics": "prompt_entropy,dataset_entropy", "shard_size": 10}}
+    record = {"models": [tiny_llama, tiny_bert], "data": {"demo": {"data": "demo", "limit": 30}}}
+    record["settings"] = {"few": {"metrics": "prompt_entropy,dataset_entropy", "shard_size": 10}}
     with torch_threads(1):
-        here = layerwise.campaign(Campaign._parse(told | {"out": str(tmp_path)}, "here"))
-    there = layerwise.campaign(Campaign._parse(told | {"out": store.url("two"), "engine": {"workers": 2}}, "there"))
+        here = layerwise.campaign(Campaign.parse(record | {"out": str(tmp_path)}, "here"))
+    there = layerwise.campaign(Campaign.parse(record | {"out": store.url("two"), "engine": {"workers": 2}}, "there"))
     pd.testing.assert_frame_equal(here.to_pandas(), there.to_pandas(), check_exact=True)
-    for cell in Campaign._parse(told | {"out": "x"}, "both").cells:
+    for cell in Campaign.parse(record | {"out": "x"}, "both").cells:
         folder = open_folder(store.url("two"), cell.name)
         for name in ("state-00003.safetensors", "prompts/00002.parquet", "table.parquet"):
             assert folder.read(name) == (tmp_path / cell.name / name).read_bytes()

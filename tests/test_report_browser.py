@@ -103,8 +103,8 @@ def test_hover_tells_the_values_of_every_model(open_page):
     opened.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + 80)
     tip = opened.locator("#tip")
     assert tip.is_visible()
-    told = tip.inner_text()
-    assert "alpha" in told and "beta" in told and "layer 4" in told and "[" in told
+    result = tip.inner_text()
+    assert "alpha" in result and "beta" in result and "layer 4" in result and "[" in result
     opened.mouse.move(5, 5)
     assert tip.is_hidden()
 

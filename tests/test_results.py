@@ -37,8 +37,8 @@ def test_a_table_survives_the_round_trip(tmp_path):
 
 
 def test_json_has_null_for_what_is_undefined():
-    told = json.loads(TABLE.to_json())
-    assert told["scores"][1]["value"] is None and told["scores"][0]["ci_low"] == 1.0
+    record = json.loads(TABLE.to_json())
+    assert record["scores"][1]["value"] is None and record["scores"][0]["ci_low"] == 1.0
 
 
 def test_rows_are_found_by_their_columns():

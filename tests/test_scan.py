@@ -231,10 +231,10 @@ def test_a_hidden_state_that_is_not_finite_is_named(tiny_llama, word_texts):
 
 
 def test_all_problems_of_a_call_are_told_at_once(tiny_bert, word_texts):
-    with pytest.raises(InputError) as told:
+    with pytest.raises(InputError) as refused:
         layerwise.scan(tiny_bert, word_texts, rows="row", tokens="some", threads=0, batch_tokens=0)
     for word in ("'row' is not one of raw", "'some' is not one of all", "threads must be", "batch_tokens must be"):
-        assert word in str(told.value)
+        assert word in str(refused.value)
     with pytest.raises(InputError, match="no final norm"):  # which only the model tells
         layerwise.scan(tiny_bert, word_texts, norm="normed")
     with pytest.raises(InputError, match="prompt_entropy, "):
@@ -352,10 +352,10 @@ def test_the_plan_is_told_before_weights_are_loaded(tiny_llama, word_texts, monk
 
 def test_the_state_is_as_large_as_the_plan_says(tiny_llama, word_texts, tmp_path):
     for n in (20, 43):  # fewer and more prompts than the model is wide
-        told = layerwise.plan(tiny_llama, word_texts[:n], rows="raw,unit").state_bytes
+        result = layerwise.plan(tiny_llama, word_texts[:n], rows="raw,unit").state_bytes
         layerwise.scan(tiny_llama, word_texts[:n], out=tmp_path / str(n), rows="raw,unit")
         written = next((tmp_path / str(n)).glob("state-*")).stat().st_size
-        assert 0.5 * told < written < 1.3 * told + 30_000, (n, told, written)  # the header alone takes some 20 KB
+        assert 0.5 * result < written < 1.3 * result + 30_000, (n, result, written)  # the header alone takes some 20 KB
     assert WIDTH < 43
 
 

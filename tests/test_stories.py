@@ -1,4 +1,4 @@
-"""What it takes to add a thing. Each story is told without a change to the package; others have tests of their own:
+"""What it takes to add a thing. No story changes the package; others have tests of their own:
 
 a metric (test_own_metrics.py), a family (test_family_catalog.py), a modality (test_modalities.py), an export format
 (test_backends.py), a verb (test_options.py).

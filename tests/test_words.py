@@ -102,18 +102,18 @@ def test_the_numbers_of_a_recipe_are_whole_and_plain():
 
 @pytest.mark.parametrize(("name", "word", "near"), [*WRONG_WORDS, ("rows", "centred", "centered")])
 def test_verbs_refuse_unknown_words_before_weights(name, word, near, tiny_llama, no_weights, tmp_path):
-    told = f"{name} '{word}' .*did you mean {near}"
-    with pytest.raises(InputError, match=told):
+    message = f"{name} '{word}' .*did you mean {near}"
+    with pytest.raises(InputError, match=message):
         layerwise.scan(tiny_llama, TEXTS, **{name: word})
-    with pytest.raises(InputError, match=told):
+    with pytest.raises(InputError, match=message):
         layerwise.scan(tiny_llama, TEXTS, **{name: ["raw", word] if name == "norm" else [word]})
     if name == "rows":
         return
-    with pytest.raises(InputError, match=told):
+    with pytest.raises(InputError, match=message):
         layerwise.embed(tiny_llama, TEXTS, **{name: word})
-    with pytest.raises(InputError, match=told):
+    with pytest.raises(InputError, match=message):
         layerwise.evaluate(tiny_llama, "STSBenchmark", out=tmp_path, **{name: word})
-    with pytest.raises(InputError, match=told):
+    with pytest.raises(InputError, match=message):
         layerwise.export(tiny_llama, 1, tmp_path / "model", **{name: word})
 
 
@@ -140,9 +140,9 @@ SCAN_OPTIONS = [
 ]
 
 
-@pytest.mark.parametrize(("options", "told"), SCAN_OPTIONS)
-def test_scan_checks_its_options_before_weights(options, told, tiny_llama, no_weights, tmp_path):
-    with pytest.raises(InputError, match=told):
+@pytest.mark.parametrize(("options", "message"), SCAN_OPTIONS)
+def test_scan_checks_its_options_before_weights(options, message, tiny_llama, no_weights, tmp_path):
+    with pytest.raises(InputError, match=message):
         layerwise.scan(tiny_llama, TEXTS, out=tmp_path / "run", **{"metrics": "curvature", **options})
     assert not (tmp_path / "run").exists()
 
@@ -163,9 +163,9 @@ EVAL_OPTIONS = [
 ]
 
 
-@pytest.mark.parametrize(("options", "told"), EVAL_OPTIONS)
-def test_eval_checks_its_options_before_weights(options, told, tiny_llama, no_weights, tmp_path):
-    with pytest.raises(InputError, match=told):
+@pytest.mark.parametrize(("options", "message"), EVAL_OPTIONS)
+def test_eval_checks_its_options_before_weights(options, message, tiny_llama, no_weights, tmp_path):
+    with pytest.raises(InputError, match=message):
         layerwise.evaluate(tiny_llama, "STSBenchmark", out=tmp_path, **options)
 
 
@@ -200,7 +200,7 @@ def test_a_length_that_holds_only_the_tokenizers_own_tokens_is_refused():
         encode_texts(Bracketing(), ["a text"], 2)
 
 
-@pytest.mark.parametrize(("args", "told"), [
+@pytest.mark.parametrize(("args", "message"), [
     (["--norm", "Raw"], "did you mean raw"),
     (["--max-length", "0"], "max_length must be at least 2, not 0"),
     (["--batch-tokens", "-1"], "batch_tokens must be at least 1, not -1"),
@@ -209,10 +209,10 @@ def test_a_length_that_holds_only_the_tokenizers_own_tokens_is_refused():
     (["--limit", "0"], "limit must be at least 1, not 0"),
     (["--min-tokens", "-1"], "min_tokens must be at least 0, not -1"),
 ])  # fmt: skip
-def test_the_command_line_refuses_the_same_words_in_one_line(args, told, tiny_llama, capsys, no_weights):
+def test_the_command_line_refuses_the_same_words_in_one_line(args, message, tiny_llama, capsys, no_weights):
     assert main(["scan", tiny_llama, "--metrics", "curvature", *args]) == 2
     printed = capsys.readouterr().err
-    assert told in printed and "unexpected" not in printed
+    assert message in printed and "unexpected" not in printed
 
 
 def test_levels_that_are_no_numbers_are_told(tiny_llama, capsys):
@@ -330,10 +330,10 @@ def test_a_campaign_tells_wrong_words_of_its_settings_before_anything_runs(tmp_p
         "settings": {"s": {"norm": "Raw", "batch_tokens": 0, "state": "exac"}},
         "allow_missing": "few",
     }
-    with pytest.raises(InputError) as told:
-        Campaign._parse(asked, "campaign.yaml")
+    with pytest.raises(InputError) as refused:
+        Campaign.parse(asked, "campaign.yaml")
     for part in ("did you mean raw", "batch_tokens must be at least 1", "did you mean exact", "allow_missing", "limit"):
-        assert part in str(told.value)
+        assert part in str(refused.value)
 
 
 def test_the_depth_of_tiny_models_is_what_these_tests_think():

@@ -11,7 +11,7 @@ from typing import Any
 
 from layerwise.core.errors import InputError, LayerwiseError, RunError
 from layerwise.core.files import Folder, open_folder
-from layerwise.core.formats import record_bytes
+from layerwise.core.formats import read_yaml, record_bytes
 from layerwise.core.hashes import file_hash
 from layerwise.core.progress import GO_ON
 from layerwise.engines.opening import default_threads, open_engine, to_cluster
@@ -35,8 +35,6 @@ from layerwise.sweep.prepare import forecast_scan, prepare
 from layerwise.sweep.run import run_scan
 
 MAX_NAME_BYTES = 200  # bytes; file systems allow 255
-MAX_YAML_BYTES = 256_000  # enough for thousands of models
-MAX_YAML_DEPTH = 20
 MODEL_BUILD_LOCK = Lock()  # building a model with transformers changes the default dtype of the whole process
 
 
@@ -89,10 +87,16 @@ class Campaign:
         Args:
             path: the file.
         """
-        return replace(cls._parse(read_yaml(Path(path)), str(path)), file=str(path))
+        return replace(cls.parse(read_yaml(Path(path)), str(path)), file=str(path))
 
     @classmethod
-    def _parse(cls, content: object, where: str) -> "Campaign":
+    def parse(cls, content: object, where: str) -> "Campaign":
+        """Checks the content of a campaign file.
+
+        Args:
+            content: what YAML made of the file.
+            where: the file, for error messages.
+        """
         if not isinstance(content, dict):
             raise InputError(f"{where} must have the keys out, models, data and settings")
         parser = CampaignParser(where)
@@ -112,39 +116,6 @@ class Campaign:
                 parser.problems.append(f"{name} is listed {count} times")
         parser.raise_problems()
         return cls(content["out"], cells, engine, content.get("allow_missing", 0))
-
-
-def read_yaml(path: Path) -> Any:
-    """The content of a YAML file. Aliases are refused: a few lines of them can fill any memory."""
-    import yaml
-
-    class PlainLoader(yaml.SafeLoader):  # type: ignore[misc]
-        depth = 0
-
-        def compose_node(self, parent: Any, index: Any) -> Any:
-            self.depth += 1
-            if self.depth > MAX_YAML_DEPTH:
-                raise InputError(f"{path} is nested too deeply for a campaign file")
-            if self.check_event(yaml.AliasEvent):
-                alias = self.peek_event()
-                raise InputError(
-                    f"{path}, line {alias.start_mark.line + 1}: aliases such as *{alias.anchor} are not allowed in a "
-                    "campaign; write the value out"
-                )
-            node = super().compose_node(parent, index)
-            self.depth -= 1
-            return node
-
-    try:
-        if path.stat().st_size > MAX_YAML_BYTES:
-            raise InputError(f"{path} is larger than {MAX_YAML_BYTES:,} bytes; split the campaign into several")
-        return yaml.load(path.read_text(encoding="utf-8"), PlainLoader)
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 ({error.reason})") from None
-    except yaml.YAMLError as error:
-        raise InputError(f"{path} is not YAML: {error}") from None
 
 
 @dataclass

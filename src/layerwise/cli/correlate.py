@@ -5,7 +5,7 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 
 from layerwise.cli.flags import add_options, option_values
-from layerwise.cli.shared import add_json, short_warnings
+from layerwise.cli.shared import add_json
 from layerwise.core.columns import WIDTH, in_columns
 from layerwise.options.correlate import CorrelateOptions
 
@@ -25,8 +25,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     from layerwise.api.correlate import correlate
 
-    with short_warnings():
-        table = correlate(args.scan, args.eval, **option_values(args, CorrelateOptions))
+    table = correlate(args.scan, args.eval, **option_values(args, CorrelateOptions))
     print(table.to_json(orient="records") if args.json else "\n".join(lines_of(table)))
     return 0
 

@@ -6,10 +6,10 @@ from dataclasses import asdict
 from textwrap import wrap
 
 from layerwise.cli.shared import add_json, add_model, model_spec
+from layerwise.core.columns import WIDTH
 
 HELP = "check that layerwise's assumptions hold for a model: layers, padding, final norm"
 EXAMPLE = "layerwise doctor gpt2"
-WIDTH = 80
 
 
 def add_arguments(parser: ArgumentParser) -> None:

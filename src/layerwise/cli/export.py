@@ -7,6 +7,7 @@ from typing import Any
 
 from layerwise.cli.flags import add_options, option_values
 from layerwise.cli.shared import add_json, add_model, model_spec
+from layerwise.core.columns import fill_words
 from layerwise.options.export import ExportOptions
 from layerwise.options.texts import TextOptions
 
@@ -50,15 +51,8 @@ def print_certificate(out: str, *, as_json: bool) -> None:
     from layerwise.exporter.summary import summary_lines
 
     record = json.loads((Path(out) / RECORD_FILE).read_text(encoding="utf-8"))
-    print(json.dumps(record, indent=1) if as_json else "\n".join(map(wrapped, summary_lines(record, out))))
-
-
-def wrapped(line: str) -> str:
-    """The line within 80 columns, continued with an indent; a command, which begins with a space, as it is."""
-    from textwrap import fill
-
-    return (
-        line
-        if line.startswith(" ")
-        else fill(line, 80, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
-    )
+    if as_json:
+        print(json.dumps(record, indent=1))
+        return
+    for line in summary_lines(record, out):
+        print(line if line.startswith(" ") else fill_words(line, indent="  "))  # a command is not wrapped

@@ -19,6 +19,7 @@ from layerwise.cli.screen import first_screen
 from layerwise.cli.shared import print_error, short_warnings
 from layerwise.core.display import printable, redact
 from layerwise.core.errors import LayerwiseError
+from layerwise.core.hub import asked_once
 from layerwise.core.progress import announcements
 from layerwise.core.quiet import VERBOSE_VARIABLE, quiet_libraries
 from layerwise.models.location import located
@@ -102,6 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             verbose_libraries(args.verbose),
             quiet_libraries(),
             short_warnings(),
+            asked_once(),
             announcements(True),
             redirect_stdout(SafeOutput(sys.stdout)),
         ):

@@ -5,10 +5,10 @@ from argparse import ArgumentParser, Namespace
 from textwrap import wrap
 
 from layerwise.cli.shared import add_json
+from layerwise.core.columns import WIDTH
 
 HELP = "list the metrics and what they mean"
 EXAMPLE = "layerwise metrics"
-WIDTH = 80
 
 
 def add_arguments(parser: ArgumentParser) -> None:

@@ -4,7 +4,6 @@ import sys
 from argparse import ArgumentParser, Namespace
 
 from layerwise.cli.flags import add_options, option_values
-from layerwise.cli.shared import short_warnings
 from layerwise.options.field import option_specs
 from layerwise.options.plot import PlotOptions
 
@@ -23,7 +22,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     from layerwise.api.plot import plot
 
-    with short_warnings():
-        plot(*args.runs, **option_values(args, PlotOptions))
+    plot(*args.runs, **option_values(args, PlotOptions))
     print(f"wrote {args.out}", file=sys.stderr)
     return 0

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from shutil import get_terminal_size
-from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from layerwise.cli.flags import add_options, option_values
+from layerwise.core.columns import fill_words
 from layerwise.core.display import printable, redact
 from layerwise.core.errors import InputError
 from layerwise.core.quiet import is_verbose
@@ -107,10 +107,7 @@ def wrapped(message: str, width: int) -> str:
     text, colon, command = message.rpartition(": layerwise ")
     if colon and "\n" not in command:
         return f"{wrapped(text + ':', width)}\n  layerwise {command}"
-    return "\n".join(
-        line if line.startswith(PYTHON) else fill(line, width, break_long_words=False, break_on_hyphens=False)
-        for line in message.splitlines()
-    )
+    return "\n".join(line if line.startswith(PYTHON) else fill_words(line, width) for line in message.splitlines())
 
 
 @contextmanager

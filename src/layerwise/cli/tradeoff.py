@@ -5,7 +5,7 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 from layerwise.cli.flags import add_options, option_values
-from layerwise.cli.shared import add_json, short_warnings
+from layerwise.cli.shared import add_json
 from layerwise.options.tradeoff import TradeoffOptions
 
 if TYPE_CHECKING:
@@ -23,8 +23,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     from layerwise.api.tradeoff import tradeoff
 
-    with short_warnings():
-        frame = tradeoff(args.run_folder, **option_values(args, TradeoffOptions), progress=True)
+    frame = tradeoff(args.run_folder, **option_values(args, TradeoffOptions), progress=True)
     if args.json:
         print(frame.to_json(orient="records"))
         return 0

@@ -1,12 +1,18 @@
 """Columns: rows of text in columns that fit the width of a terminal."""
 
 from collections.abc import Sequence
+from textwrap import fill
 
 from layerwise.core.display import printable
 
 WIDTH = 80  # columns of a terminal
 NARROWEST = 8  # characters that a shortened column keeps
 GAP = "  "
+
+
+def fill_words(line: str, width: int = WIDTH, indent: str = "") -> str:
+    """The line within a width, broken between words only; what continues it begins with the indent."""
+    return fill(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def in_columns(rows: Sequence[Sequence[str]], *, label_columns: int, width: int = WIDTH) -> list[str]:

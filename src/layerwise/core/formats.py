@@ -1,13 +1,16 @@
-"""File formats of a run: JSON records, and Parquet tables with a checksum."""
+"""File formats: JSON records and Parquet tables with a checksum, and YAML as campaign files may use it."""
 
 import hashlib
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from layerwise.core.display import redact_record
-from layerwise.core.errors import RunError
+from layerwise.core.errors import InputError, RunError
 
+MAX_YAML_BYTES = 256_000  # of a campaign file: enough for thousands of models
+MAX_YAML_DEPTH = 20
 CHECKSUM_KEY = "layerwise.checksum"
 CHECKSUM_PREFIX, CHECKSUM_PLACEHOLDER = b"layerwise-checksum:", b"0" * 32
 
@@ -102,3 +105,36 @@ def read_parquet(data: bytes, where: str) -> Any:
             return file.read(use_threads=False)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise RunError(f"{where} cannot be read ({error}); recreate it") from None
+
+
+def read_yaml(path: Path) -> Any:
+    """The content of a YAML file. Aliases are refused: a few lines of them can fill any memory."""
+    import yaml
+
+    class PlainLoader(yaml.SafeLoader):  # type: ignore[misc]
+        depth = 0
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            self.depth += 1
+            if self.depth > MAX_YAML_DEPTH:
+                raise InputError(f"{path} is nested too deeply for a campaign file")
+            if self.check_event(yaml.AliasEvent):
+                alias = self.peek_event()
+                raise InputError(
+                    f"{path}, line {alias.start_mark.line + 1}: aliases such as *{alias.anchor} are not allowed in a "
+                    "campaign; write the value out"
+                )
+            node = super().compose_node(parent, index)
+            self.depth -= 1
+            return node
+
+    try:
+        if path.stat().st_size > MAX_YAML_BYTES:
+            raise InputError(f"{path} is larger than {MAX_YAML_BYTES:,} bytes; split the campaign into several")
+        return yaml.load(path.read_text(encoding="utf-8"), PlainLoader)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 ({error.reason})") from None
+    except yaml.YAMLError as error:
+        raise InputError(f"{path} is not YAML: {error}") from None

@@ -6,6 +6,7 @@ huggingface_hub retries for about 25 seconds per file that it cannot download. l
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -26,6 +27,19 @@ class Answer:
     reached: bool = True  # False without a network, or if HF_HUB_OFFLINE is set
 
 
+_answers: ContextVar[dict[tuple[str, str | None, RepoType], Answer] | None] = ContextVar("answers", default=None)
+
+
+@contextmanager
+def asked_once() -> Iterator[None]:
+    """Inside, the hub is asked only once for each repository: a command checks its model's name at several steps."""
+    before = _answers.set({})
+    try:
+        yield
+    finally:
+        _answers.reset(before)
+
+
 def ask_hub(name: str, revision: str | None = None, kind: RepoType = "model") -> Answer:
     """Asks the hub once, without retries, whether a repository can be read.
 
@@ -37,6 +51,16 @@ def ask_hub(name: str, revision: str | None = None, kind: RepoType = "model") ->
     Returns:
         An Answer. A busy server is not a problem: the download itself retries.
     """
+    answers, key = _answers.get(), (name, revision, kind)
+    if answers is None:
+        return request_answer(*key)
+    if key not in answers:
+        answers[key] = request_answer(*key)
+    return answers[key]
+
+
+def request_answer(name: str, revision: str | None, kind: RepoType) -> Answer:
+    """What the hub answers now."""
     from huggingface_hub import constants, errors, get_hf_file_metadata, hf_hub_url
 
     page = f"{constants.ENDPOINT}/{'datasets/' if kind == 'dataset' else ''}{name}"

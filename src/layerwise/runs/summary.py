@@ -7,14 +7,12 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
+from layerwise.core.columns import WIDTH
 from layerwise.core.display import printable
 from layerwise.runs.scores import LayerScore, curves
 
 BARS = "▁▂▃▄▅▆▇█"
 SETTINGS = ("model", "condition", "metric", "rows", "tokens", "pooling", "transform", "norm")
-NUMBERS = ("first", "last", "normed", "least", "most", "by layer")
-SUMMARY_COLUMNS = (*SETTINGS, *NUMBERS)
-WIDTH = 80
 NARROWEST_PICTURE, NARROWEST_NAME = 8, 16
 # How a setting that all curves share is said in the caption.
 SAID = {"rows": "rows {}", "tokens": "{} tokens", "pooling": "{} pooling", "norm": "norm {}"}
@@ -55,16 +53,6 @@ def curve_lines(scores: Iterable[LayerScore]) -> list[Curve]:
         model, *words = setting
         normed = found.get((*setting, "normed"), [])
         lines.append(Curve((Path(model).name, *words, norm), rows, normed[-1] if normed else None))
-    return lines
-
-
-def summary_lines(scores: Iterable[LayerScore]) -> list[tuple[str, ...]]:
-    """The cells of each curve in the order of SUMMARY_COLUMNS, without intervals."""
-    lines = []
-    for curve in curve_lines(scores):
-        endpoints = [f"{s.value:.4g}" if s else "" for s in (curve.rows[0], curve.rows[-1], curve.normed)]
-        at = [f"at {layer}" if layer else "" for layer in curve.extremes]
-        lines.append((*curve.settings, *endpoints, *at, sparkline([s.value for s in curve.rows])))
     return lines
 
 

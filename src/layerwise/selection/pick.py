@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Self, get_args
 
 from layerwise.core.checks import STATIC
+from layerwise.core.columns import WIDTH
 from layerwise.core.display import printable
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.files import Folder, open_folder
@@ -25,8 +26,6 @@ from layerwise.selection.decision import points, signed
 from layerwise.selection.picked_layers import PickedLayer as PickedLayer
 from layerwise.selection.picked_layers import as_lines, cells, gain_from_record, gain_record, rows_to_show
 from layerwise.selection.probes import MEANINGS
-
-WIDTH = 80  # columns
 
 
 @dataclass(frozen=True)

@@ -158,7 +158,7 @@ def compare_runs(
 
 
 def require_one_model(run: Run) -> None:
-    """Raises for a table of several models, such as that of a campaign: their curves cannot be told apart."""
+    """Raises for a table of several models, such as that of a campaign: their curves cannot be distinguished."""
     models = sorted({f"{s.model} @ {s.revision} {s.model_hash[:14]}".strip() for s in run.table})
     if len(models) > 1:
         shown = ", ".join(models[:3]) + (", ..." if len(models) > 3 else "")
