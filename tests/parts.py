@@ -12,12 +12,14 @@ FAST = {"accumulators", "ci", "claims", "docs", "golden", "house", "inputs", "la
 FAST |= {
     "metrics_as_data",
     "numerics",
+    "probes",
     "readme",
     "report",
     "results",
     "run_folder",
     "selection",
     "study_numbers",
+    "transferability",
     "views",
 }
 
