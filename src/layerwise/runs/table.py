@@ -215,10 +215,12 @@ def with_template_column(table: Any) -> Any:
     import pyarrow as pa
 
     names = list(table.column_names)
-    if "template" in names or "prompt" not in names or not pa.types.is_string(table["prompt"].type):
+    if "template" in names or "prompt" not in names:  # if both are present, `prompt` is an unknown column
         return table
-    templates = [f"{prompt}{INPUT}" if prompt else prompt for prompt in table["prompt"].to_pylist()]
-    return table.set_column(names.index("prompt"), "template", pa.array(templates, pa.string()))
+    prompts = table["prompt"]
+    if not pa.types.is_primitive(prompts.type):  # numbers are refused later, by name
+        prompts = pa.array([f"{prompt}{INPUT}" if prompt else prompt for prompt in prompts.to_pylist()], pa.string())
+    return table.set_column(names.index("prompt"), "template", prompts)
 
 
 def parse_scores(table: Any, where: str) -> tuple[LayerScore, ...]:
