@@ -376,7 +376,7 @@ def test_the_store_gives_back_what_was_computed_in_any_order(tmp_path):
 
 @pytest.mark.parametrize(
     "change",
-    [{"model": "other"}, {"dtype": "bfloat16"}, {"max_length": 32}, {"prompt": "query: "}, {"role": "query"},
+    [{"model": "other"}, {"dtype": "bfloat16"}, {"max_length": 32}, {"template": "query: {text}"}, {"role": "query"},
      {"readouts": (Readout(1), Readout(2, tokens="no_first"))}],
 )  # fmt: skip
 def test_no_vector_of_one_kind_is_served_for_another(tmp_path, change):

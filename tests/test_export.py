@@ -460,9 +460,9 @@ def test_special_tokens_are_left_out_exactly(real_model, tmp_path):
 def test_without_an_opening_token_a_prompt_of_one_token_takes_its_place(real_model, tmp_path):
     """SmolLM2's tokenizer adds nothing; a line break takes the sink's place and is left out."""
     folder = real_model("smollm2-135m")
-    with pytest.raises(InputError, match="prompt of one token"):
+    with pytest.raises(InputError, match="one token before the text"):
         layerwise.export(folder, 3, tmp_path / "m", tokens="no_first")
-    layerwise.export(folder, 3, tmp_path / "m", tokens="no_first", prompt="\n", max_length=64)
+    layerwise.export(folder, 3, tmp_path / "m", tokens="no_first", template="\n{text}", max_length=64)
     prompted = ["\n" + text for text in STORIES]
     expected = np.stack(layerwise.embed(folder, prompted, layers="3", tokens="no_first", max_length=64).layer_3)
     assert np.abs(plain(tmp_path / "m", STORIES) - expected).max() <= 1e-6 * np.abs(expected).max()

@@ -35,7 +35,7 @@ ON = FittedOn("texts", "texts.txt", "1234", 29)
 
 def fitted(transform="remove_top:2+static", width=7, **model):
     """A recipe fitted on random rows."""
-    recipe = Recipe(3, transform=transform, prompt="query: ", max_length=64)
+    recipe = Recipe(3, transform=transform, template="query: {text}", max_length=64)
     maps = () if transform == "none" else fit_maps(
         [(word, moments_of_rows(normal(29, width, seed=i))) for i, (_, word) in enumerate(recipe.parts)]
     )  # fmt: skip
@@ -64,14 +64,14 @@ def test_two_maps_of_one_recipe_are_two_fitted_recipes():
     assert (
         one != moved
         and one != fitted("center", fingerprint="other")
-        and one != replace(one, recipe=replace(one.recipe, prompt=""))
+        and one != replace(one, recipe=replace(one.recipe, template=""))
     )
     assert one == fitted("center", name="/elsewhere/model"), "where a model lies does not decide its vectors"
 
 
 def test_the_header_holds_the_template_and_the_parts():
     record = json.loads(parse_tensors(RECIPE_KEY, fitted().to_bytes())[0])
-    assert record["schema_version"] == 1 and record["template"] == {"before": "query: ", "after": ""}
+    assert record["schema_version"] == 2 and record["template"] == {"before": "query: ", "after": ""}
     assert [(part["readout"]["layer"], part["map"], part["rows"]) for part in record["parts"]] == [
         (3, "remove_top:2", [0, 7]), (0, "whiten", [7, 14])]  # fmt: skip
     assert record["fitted_on"] == asdict(ON)
@@ -97,8 +97,8 @@ def put(*path, value):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (put("schema_version", value=2), "another version of layerwise .schema_version 2, this version reads 1"),
-        (put("template", "after", value=" ="), "newer layerwise: its template adds ' =' after the input"),
+        (put("schema_version", value=3), "another version of layerwise .schema_version 3, this version reads up to 2"),
+        (put("template", "after", value=" ="), "template and recipe do not match"),
         (put("template", "before", value="other"), "template and recipe do not match"),
         (put("parts", 1, "readout", "layer", value=1), "parts and recipe do not match"),
         (put("parts", 1, "rows", value=[7, 13]), "parts and recipe do not match"),
@@ -208,7 +208,7 @@ def test_library_saved_pick_and_recipe_file_export_the_same_bytes(picked, tiny_l
         assert weights_in(tmp_path / name) == expected, name
     proof = json.loads((tmp_path / "auto" / "layerwise.json").read_text())
     assert proof["fitted_on"] == asdict(found.fitted.fitted_on) and proof["fitted_on"]["count"] == 40
-    assert (proof["schema_version"], proof["backend"]) == (2, "sentence_transformers")
+    assert (proof["schema_version"], proof["backend"]) == (3, "sentence_transformers")
     assert proof["model"]["fingerprint"] == network.fingerprint()
 
 

@@ -149,7 +149,7 @@ def sts(score=(1.0, 2.0, 0.0, 3.0)):
 VARIANTS = [
     {},
     {"normalize": True},
-    {"prompt": "w9 "},
+    {"template": "w9 {text}"},
     {"pooling": "max"},
     {"transform": "center"},
     {"transform": "center", "normalize": True},
@@ -174,7 +174,7 @@ def test_a_second_call_keeps_the_rows_of_another_recipe(tiny_llama, tmp_path):
 
 def test_rows_that_differ_in_one_column_of_the_recipe_are_not_the_same():
     (row,) = scan_table(metrics=("curvature",), rows=("raw",)).where(layer=1)
-    others = {"normalize": True, "prompt": "x", "fit": "task", "pooling": "max", "max_length": 7, "level": 1.0}
+    others = {"normalize": True, "template": "x{text}", "fit": "task", "pooling": "max", "max_length": 7, "level": 1.0}
     rows = [row, *(replace(row, **{name: value}) for name, value in others.items())]
     assert len({s.identity for s in rows}) == len(rows)
     assert replace(row, value=9.0, n=3, note="x", level=float("nan")).identity == row.identity
@@ -185,7 +185,7 @@ def test_rows_that_differ_in_one_column_of_the_recipe_are_not_the_same():
 def test_a_table_of_an_earlier_version_still_loads(tmp_path):
     scan_table().save(tmp_path)
     path = tmp_path / "table.parquet"
-    newer = ["normalize", "prompt", "fit", "max_length"]
+    newer = ["normalize", "template", "fit", "max_length"]
     pd.read_parquet(path).drop(columns=newer).to_parquet(path, index=False)  # and without a checksum
     assert repr(LayerTable.load(tmp_path).scores) == repr(scan_table().scores)
 

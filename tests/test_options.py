@@ -125,9 +125,9 @@ FLAGS = {
     "scan": f"{MODEL} {TEXTS} {READING} {ENGINE} allow-missing out metrics rows shard-size seed view-strength state "
     "keep-prompts dry-run json",
     "campaign": "dry-run json",
-    "eval": f"{MODEL} {READING} {ENGINE} tasks data-root out recipe fit vectors precision dry-run json",
+    "eval": f"{MODEL} {READING} template {ENGINE} tasks data-root out recipe fit vectors precision dry-run json",
     "pick": "data column labels rule prefer layer-only no-static model max-length seed save json",
-    "export": f"{MODEL} layer recipe out norm tokens pooling transform fit column normalize prompt scores mode "
+    "export": f"{MODEL} layer recipe out norm tokens pooling transform fit column normalize template scores mode "
     "backend max-length why texts json",
     "embedder": f"{MODEL} data column labels no-static out mode max-length",
     "report": "html overwrite title",

@@ -121,7 +121,7 @@ def test_a_saved_pick_is_read_again_with_everything(tiny_llama, texts, tmp_path)
         )
         assert repr(again) == repr(found)
         record = json.loads((tmp_path / str(place) / "pick.json").read_text())
-        assert record["schema_version"] == 3 and len(record["layers"]) == len(found.layers) >= 4
+        assert record["schema_version"] == 4 and len(record["layers"]) == len(found.layers) >= 4
         assert {"mean", "low", "high"} <= set(record["layers"][0]["gain"]) and record["prefer"] == found.prefer
 
 

@@ -92,7 +92,7 @@ def test_a_value_is_rounded_as_its_interval_allows(value, low, high, said):
         {},
         {"metric": "prompt_entropy_normalized"},
         {"metric": "AmazonCounterfactualClassificationOfVeryLongNames" * 2, "rows": "-", "pooling": "mean"},
-        {"transform": "whiten:0.1:128", "prompt": "query: ", "normalize": True, "max_length": 512},
+        {"transform": "whiten:0.1:128", "template": "query: {text}", "normalize": True, "max_length": 512},
     ],
 )
 def test_a_table_fits_80_columns_and_no_number_is_broken(layers, more):

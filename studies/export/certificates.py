@@ -24,7 +24,7 @@ CASES = [
     ("smollm2-135m", Recipe(9), "compact"),
     ("smollm2-135m", Recipe(12), "compact"),
     ("smollm2-135m", Recipe(12), "portable"),
-    ("smollm2-135m", Recipe(9, tokens="no_first", prompt="\n"), "compact"),
+    ("smollm2-135m", Recipe(9, tokens="no_first", template="\n{text}"), "compact"),
     ("smollm2-135m", Recipe(9, transform="remove_top:3"), "compact"),
     ("gemma3-270m", Recipe(5), "compact"),
     ("gemma3-270m", Recipe(14, tokens="no_first", transform="remove_top:3"), "compact"),
@@ -56,7 +56,7 @@ def main(models: Path, root: Path, out: Path) -> None:
     proofs, scores = [], []
     with tempfile.TemporaryDirectory() as scratch:
         for number, (name, recipe, mode) in enumerate(CASES):
-            folder, told = Path(scratch) / str(number), f"{recipe.tokens} {recipe.transform} {recipe.prompt!r}"
+            folder, told = Path(scratch) / str(number), f"{recipe.tokens} {recipe.transform} {recipe.template!r}"
             tasks = MORE if name in SMALL else QUICK
             spec, fit = str(models / name), "demo" if recipe.transform != "none" else None
             recipe = Recipe(**{**vars(recipe), "max_length": 256})

@@ -2,7 +2,6 @@
 
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -94,13 +93,12 @@ def embed(
         for i, k in enumerate(choose_layers(layer_numbers, network.depth) if layer_numbers else ())
     }
     by_column |= {"last": last_recipe(network)} if with_last else {}
-    prompt = chosen[0].prompt  # the model's own prompt, the same for all
-    prompted = [replace(example, payload=prompt + example.text) for example in examples] if prompt else examples
     with progress_bar(progress, len(examples), "texts") as on_batch:
         vectors = pooled_vectors(
             network,
-            prompted,
+            examples,
             [recipe.readout for recipe in chosen],
+            template=chosen[0].template,  # the model's own prompt, the same for all
             batch_tokens=batch_tokens,
             max_length=resolve_max_length(max_length, network),
             on_batch=lambda done: on_batch(done, 0),

@@ -11,6 +11,7 @@ from layerwise.core.files import open_folder
 from layerwise.core.preprocessors import require_tokenizer
 from layerwise.core.progress import GO_ON, announce, announcements, progress_bar
 from layerwise.core.recipe import Recipe
+from layerwise.core.templates import parse_template
 from layerwise.downstream.forecast import forecast_lines
 from layerwise.downstream.run import run_evaluation
 from layerwise.downstream.tasks import choose_tasks
@@ -43,6 +44,7 @@ def evaluate(
     norm: Choices = "raw",
     tokens: Choices = "all",
     pooling: Choices | None = None,
+    template: Choices | None = None,
     recipes: AnyRecipe | Sequence[AnyRecipe] = (),
     fit: DataLike | None = None,
     max_length: int | None = None,
@@ -67,11 +69,16 @@ def evaluate(
         layers: which layers: "all", a number, a depth such as "50%", "last", or several of these.
         norm: "raw", or "normed" to apply the model's final norm to every layer, or both.
         tokens: which tokens are pooled: "all", "no_first", "no_special", "no_sinks", or several of these.
-        pooling: "mean", "last", "first" or "max", or several; None pools as the model itself does.
+        pooling: "mean", "last", "first" or "max", or several; None pools as the model itself does, and by "last" if a
+            template has text after the input.
+        template: text before and after every text, with `{text}` in its place; the name of a known template, such as
+            "prompteol"; or a list of these: layers are scored under each. "{text}" adds nothing. None is the model's
+            own prompt, if it ships one. Does not apply to `last` and `recipes`.
         recipes: score these recipes instead of bare layers. A FittedRecipe is scored with the map that it brings.
         fit: texts on which the recipes' linear maps are fitted; "task" fits on each task's own texts, without labels.
         max_length: longest input in tokens; None is the model's own limit.
-        prompts: text put before each text, by role ("query", "document"), task name or task type, as mteb does it.
+        prompts: text put before each text, by role ("query", "document"), task name or task type, as mteb does it. It
+            replaces the template there.
         batch_tokens: tokens per batch, padding included.
         precision: number type of stored vectors, "float32" or "float16".
         vectors: "keep" stored vectors for later runs, or "evict" (delete) them after each task.
@@ -105,6 +112,7 @@ def evaluate(
         norm=norm,
         tokens=tokens,
         pooling=pooling,
+        template=template,
         recipes=recipes,
         fit=fit,
         max_length=max_length,
@@ -123,12 +131,14 @@ def evaluate(
     require_tokenizer(info.preprocessor, "eval")
     recipes_to_score: list[AnyRecipe] = [recipes] if isinstance(recipes, Recipe | FittedRecipe) else list(recipes)
     if not recipes_to_score:
-        recipes_to_score += expand_layers(info, layers, readout_choices(norm, tokens, pooling), normed_last=True)
+        choices = readout_choices(norm, tokens, pooling, template)
+        recipes_to_score += expand_layers(info, layers, choices, normed_last=True)
     else:
         plain_recipes = [plain_recipe(recipe) for recipe in recipes_to_score]
         require_one_length(plain_recipes, max_length)
         if len(lengths := {recipe.max_length for recipe in plain_recipes}) == 1:
             max_length = lengths.pop() or max_length
+    require_templates_or_prompts([plain_recipe(recipe) for recipe in recipes_to_score], prompts)
     fitting_texts = texts_to_fit(fit, [recipe for recipe in recipes_to_score if isinstance(recipe, Recipe)])
     if "://" in str(out):
         raise InputError("eval memory-maps its vectors, so --out must be a folder on disk, not a URL")
@@ -175,6 +185,7 @@ def plan_evaluation(
     norm: Choices = "raw",
     tokens: Choices = "all",
     pooling: Choices | None = None,
+    template: Choices | None = None,
     precision: Precision = "float32",
 ) -> list[str]:
     """The cost of `evaluate`, one line each: tasks, texts, unique texts, forward passes, disk. Loads no weights."""
@@ -186,11 +197,22 @@ def plan_evaluation(
         norm=norm,
         tokens=tokens,
         pooling=pooling,
+        template=template,
         precision=precision,
     )
     chosen, info = choose_tasks(tasks, data_root), read_model_info(to_model_spec(model))
-    recipes = expand_layers(info, layers, readout_choices(norm, tokens, pooling), normed_last=True)
+    recipes = expand_layers(info, layers, readout_choices(norm, tokens, pooling, template), normed_last=True)
     return forecast_lines(chosen, len(recipes), info.width, 4 if precision == "float32" else 2)
+
+
+def require_templates_or_prompts(recipes: Sequence[Recipe], prompts: Mapping[str, str] | None) -> None:
+    """Raises if prompts would silently replace templates that have text after the input."""
+    for recipe in recipes:
+        if prompts and parse_template(recipe.template).after:
+            raise InputError(
+                f"prompts= would replace the template {recipe.template!r}, with its text after the input; leave out "
+                "one of them"
+            )
 
 
 def require_one_length(recipes: Sequence[Recipe], max_length: int | None) -> None:

@@ -23,7 +23,7 @@ from layerwise.inputs.source import DataLike
 from layerwise.maps.fitted import AnyRecipe, FittedRecipe, plain_recipe
 from layerwise.models.network import Network
 from layerwise.models.opening import open_network
-from layerwise.models.readouts import expand_layers
+from layerwise.models.readouts import expand_layers, separate_last
 from layerwise.options.export import ExportOptions
 from layerwise.options.model import ModelLike, ModelSpec
 from layerwise.runs.folder import Run
@@ -43,7 +43,7 @@ def export(
     transform: str = "none",
     fit: DataLike | None = None,
     normalize: bool = False,
-    prompt: str | None = None,
+    template: str | None = None,
     mode: ExportMode = "portable",
     backend: str | Backend = "sentence_transformers",
     max_length: int | None = None,
@@ -63,17 +63,20 @@ def export(
         model: a hub id, a folder, a ModelSpec, a transformers model or SentenceTransformer, or (module, tokenizer).
         layer: a number, a depth such as "50%", or "last" (the model as shipped). Also a Recipe, a FittedRecipe, or the
             answer of `pick`; these say themselves how the layer is read, so `norm`, `tokens`, `pooling`, `transform`,
-            `normalize`, `prompt` and `max_length` do not count then.
+            `normalize`, `template` and `max_length` do not count then.
         out: the folder to write; it must not exist.
         norm: "raw", or "normed": the layer behind the model's final norm.
         tokens: which tokens are pooled: "all", "no_first" or "no_special".
-        pooling: "mean", "last", "first" or "max"; by default the model's own, or mean.
+        pooling: "mean", "last", "first" or "max"; by default the model's own, or mean; "last" if the template has text
+            after the input.
         transform: a linear map fitted without labels: "none", "center", "zscore", "remove_top:3", "whiten",
             "whiten:0.1:128", each but none also with "+static".
         fit: what to fit the map on: texts in any form that `layerwise.texts` takes, or the folder of a scan of this
             model. A FittedRecipe is fitted again on it; a Pick with a map keeps its own.
         normalize: scale vectors to length 1.
-        prompt: text put before every input; by default the model's own prompt, if it ships one.
+        template: text before and after every input, with `{text}` in its place, or the name of a known template, such
+            as "prompteol"; by default the model's own prompt, if it ships one. Text after the input becomes part of
+            the exported tokenizer, and needs a fast one.
         mode: "portable" keeps one block more than needed and loads with any version; "compact" keeps none more and
             needs transformers 5.18.
         backend: the format, "sentence_transformers", or an object with the interface of
@@ -104,7 +107,7 @@ def export(
         transform=transform,
         fit=fit,
         normalize=normalize,
-        prompt=prompt,
+        template=template,
         mode=mode,
         backend=backend,
         max_length=max_length,
@@ -125,9 +128,11 @@ def export(
         elif isinstance(layer, Recipe | FittedRecipe):
             recipe = layer
         else:
-            (layer_recipe,) = expand_layers(network, layer, readout_choices(norm, tokens, pooling))
+            # `last` is read as shipped, whatever the template
+            numbered = template if separate_last(layer)[0] is not None else None
+            (layer_recipe,) = expand_layers(network, layer, readout_choices(norm, tokens, pooling, numbered))
             layer_recipe = replace(layer_recipe, transform=transform, normalize=normalize, max_length=max_length)
-            recipe = layer_recipe if prompt is None else replace(layer_recipe, prompt=prompt)
+            recipe = layer_recipe if template is None else replace(layer_recipe, template=template)
         if fit is not None:
             announce(f"fitting the map {plain_recipe(recipe).transform}")
         fitted = fit_recipe(network, recipe, fit, partial(target.check_supported, network, mode=mode))

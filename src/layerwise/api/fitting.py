@@ -59,7 +59,7 @@ def fit_on_scan(network: Network, recipe: Recipe, run: Run) -> tuple[tuple[Linea
         raise InputError(f"{run.location} is not a scan; pass texts or a scan folder of this model to --fit")
     length, data = resolve_max_length(recipe.max_length, network), run.table.data
     moments = [
-        (map_name, scan_moments(run, network, readout, length, recipe.prompt)) for readout, map_name in recipe.parts
+        (map_name, scan_moments(run, network, readout, length, recipe.template)) for readout, map_name in recipe.parts
     ]
     (_, (count, _, _)), *_ = moments
     name, fingerprint = (data.name, data.fingerprint) if data else (run.location, "")

@@ -6,16 +6,19 @@ from typing import Any, Literal
 from layerwise.core.checks import Choices, split_choices
 from layerwise.core.errors import InputError
 from layerwise.core.recipe import Recipe
+from layerwise.core.templates import split_templates
 from layerwise.inputs.modalities import open_source
 from layerwise.inputs.source import DataLike
 from layerwise.models.readouts import ReadoutChoices
 
 
-def readout_choices(norm: Choices, tokens: Choices, pooling: Choices | None) -> ReadoutChoices:
-    """The readout choices; no pooling means the model's own."""
+def readout_choices(
+    norm: Choices, tokens: Choices, pooling: Choices | None, template: Choices | None = None
+) -> ReadoutChoices:
+    """The readout choices; no pooling or template means the model's own."""
     values = {"norm": norm, "tokens": tokens, "pooling": pooling or ()}
     choices: Any = {name: split_choices(name, value) for name, value in values.items()}  # checked when they are used
-    return ReadoutChoices(**choices)
+    return ReadoutChoices(**choices, templates=split_templates(template))
 
 
 def texts_to_fit(fit: DataLike | None, recipes: Sequence[Recipe]) -> tuple[str, ...] | Literal["task"]:

@@ -50,6 +50,8 @@ def argparse_arguments(spec: OptionSpec, default: Any) -> dict[str, Any]:
     arguments: dict[str, Any] = {"default": default} if default is not MISSING else {"required": True}
     if spec.option.metavar:
         arguments["metavar"] = spec.option.metavar
+    if spec.option.is_repeated:
+        return arguments | {"action": "append"}
     if spec.choices:
         return arguments | {"choices": spec.choices}
     number = next((kind for kind in (int, float) if spec.types == (kind,)), None)

@@ -24,9 +24,10 @@ from layerwise.core.checks import (
 )
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.formats import parse_record, require_shape
+from layerwise.core.templates import canonical_template, parse_template, template_of_prompt
 
 RECIPE_SHAPE = {
-    "layer": int, "norm": str, "tokens": str, "pooling": str, "transform": str, "normalize": bool, "prompt": str,
+    "layer": int, "norm": str, "tokens": str, "pooling": str, "transform": str, "normalize": bool, "template": str,
     "max_length": (int, NoneType),
 }  # fmt: skip
 
@@ -64,9 +65,18 @@ def rename_readout_field(record: Mapping[str, Any]) -> dict[str, Any]:
     return {"norm" if is_old_format and name == "readout" else name: value for name, value in record.items()}
 
 
+def upgrade_recipe(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a recipe as this version names them: `readout` was once the norm, `prompt` a template's start."""
+    record = rename_readout_field(record)
+    if "template" in record or not isinstance(record.get("prompt"), str):  # both: `prompt` is an unknown field
+        return record
+    template = template_of_prompt(record["prompt"])
+    return {"template" if name == "prompt" else name: value for name, value in (record | {"prompt": template}).items()}
+
+
 @dataclass(frozen=True)
 class Recipe(Readout):
-    """How a text becomes a vector: a readout, a prompt, and a linear map that is fitted without labels.
+    """How a text becomes a vector: a readout, a template, and a linear map that is fitted without labels.
 
     Args:
         layer: 0 is what enters the first block, k the output of block k.
@@ -76,18 +86,20 @@ class Recipe(Readout):
         transform: the linear map: "none", "center", "zscore", "remove_top:K", "whiten[:SHRINKAGE[:DIMENSIONS]]". With
             "+static" at its end, whitened token embeddings are concatenated, which doubles the width.
         normalize: whether vectors are scaled to length 1.
-        prompt: text put before every text.
+        template: text before and after every text, with `{text}` in its place, such as "query: {text}"; or the name of
+            a known template, such as "prompteol".
         max_length: longest input in tokens; None for the model's own limit.
     """
 
     transform: str = "none"
     normalize: bool = False
-    prompt: str = ""
+    template: str = ""
     max_length: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_transform(self.transform)
+        object.__setattr__(self, "template", canonical_template(self.template))
         if self.max_length is not None:
             object.__setattr__(self, "max_length", require_max_length("max_length", self.max_length))
 
@@ -115,6 +127,20 @@ class Recipe(Readout):
         """True for the model's own output, before any linear map."""
         return self.norm == SHIPPED
 
+    def hashed_fields(self) -> dict[str, Any]:
+        """The fields for hashes that name stored results.
+
+        A template without text after the input is hashed like the prompt of earlier versions, so that their results
+        are found.
+        """
+        parts = parse_template(self.template)
+        if parts.after:
+            return asdict(self)
+        return {
+            "prompt" if name == "template" else name: parts.before if name == "template" else value
+            for name, value in asdict(self).items()
+        }
+
     def to_json(self) -> str:
         """The recipe as JSON text."""
         return json.dumps(asdict(self), sort_keys=True)
@@ -141,7 +167,7 @@ class Recipe(Readout):
             where: its file, for error messages.
         """
         require_shape(record, dict, where)
-        record = rename_readout_field(record)
+        record = upgrade_recipe(record)
         require_shape(record, RECIPE_SHAPE, where)
         unknown = set(record) - {f.name for f in fields(cls)}
         if unknown or "layer" not in record:

@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from layerwise.accumulators.second_moment import moments_of_rows
 from layerwise.core.recipe import Recipe
+from layerwise.core.templates import template_of_prompt
 from layerwise.downstream.vectors import VectorStore
 from layerwise.maps.fitted import AnyRecipe, FittedRecipe, plain_recipe
 from layerwise.maps.linear import LinearMap, concatenate_maps, fit_maps
 
-StoreFactory = Callable[[str, str, int | None], VectorStore]  # prompt, role, max_length (None: default) -> store
+StoreFactory = Callable[[str, str, int | None], VectorStore]  # template, role, max_length (None: default)
 
 
 @dataclass
@@ -32,8 +33,8 @@ class RecipeVectors:
     def recipe(self) -> Recipe:
         return plain_recipe(self.given_recipe)
 
-    def __call__(self, texts: Sequence[str], prompt: str = "", role: str = "") -> NDArray[np.float32]:
-        store = self.stores(prompt, role, self.recipe.max_length)
+    def __call__(self, texts: Sequence[str], template: str = "", role: str = "") -> NDArray[np.float32]:
+        store = self.stores(template, role, self.recipe.max_length)
         rows = np.concatenate([store.vectors(texts, readout) for readout, _ in self.recipe.parts], axis=1)
         if self.recipe.transform != "none":
             rows = self.linear_map(torch.from_numpy(rows)).numpy()
@@ -45,7 +46,7 @@ class RecipeVectors:
     def linear_map(self) -> LinearMap:
         if isinstance(self.given_recipe, FittedRecipe) and self.given_recipe.combined_map is not None:
             return self.given_recipe.combined_map
-        store = self.stores(self.recipe.prompt, "", self.recipe.max_length)
+        store = self.stores(self.recipe.template, "", self.recipe.max_length)
         rows = [
             (map_name, torch.from_numpy(store.vectors(self.fit, readout))) for readout, map_name in self.recipe.parts
         ]
@@ -72,9 +73,10 @@ def make_encoder(vectors: RecipeVectors, *, name: str, revision: str, prompts: d
         ) -> NDArray[np.float32]:
             texts = [text for batch in inputs for text in batch["text"]]
             prompt_name = self.get_prompt_name(task_metadata, prompt_type) if prompts else None
-            prompt = prompts.get(prompt_name or "", vectors.recipe.prompt)
+            prompt = prompts.get(prompt_name or "")
+            template = vectors.recipe.template if prompt is None else template_of_prompt(prompt)
             role = getattr(prompt_type, "value", prompt_type) or ""
-            return vectors(texts, prompt, role if prompts else "")
+            return vectors(texts, template, role if prompts else "")
 
     return LayerEncoder()
 
@@ -94,8 +96,9 @@ def experiment_settings(given_recipe: AnyRecipe) -> dict[str, Any]:
     """Settings that name this recipe's results in mteb's folders: the layer, and everything that is not default."""
     recipe = plain_recipe(given_recipe)
     defaults, settings = asdict(Recipe(recipe.layer)), asdict(recipe)
-    if recipe.prompt:  # it becomes part of a folder name
-        settings["prompt"] = hashlib.blake2b(recipe.prompt.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+    if recipe.template:  # it becomes part of a folder name
+        template = recipe.template.encode("utf-8", "surrogatepass")
+        settings["template"] = hashlib.blake2b(template, digest_size=6).hexdigest()
     if isinstance(given_recipe, FittedRecipe) and given_recipe.maps:
         settings["map"] = given_recipe.identity[:12]
     return {"layer": recipe.layer} | {name: value for name, value in settings.items() if value != defaults.get(name)}

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Self
 
@@ -62,9 +62,10 @@ class Encoding:
         with torch_threads(self.threads):
             vectors = pooled_vectors(
                 network,
-                [replace(item, payload=self.kind.prompt + item.text) for item in items],
+                items,
                 self.kind.readouts,
                 max_length=self.kind.max_length,
+                template=self.kind.template,
                 batch_tokens=self.batch_tokens,
                 on_batch=lambda done: report(done, 0),
             )

@@ -1,7 +1,7 @@
 """Runs an evaluation: vector store, scoring, rows and record."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.files import DiskFolder
-from layerwise.core.recipe import Recipe
+from layerwise.core.recipe import Readout, Recipe
+from layerwise.core.templates import parse_template
 from layerwise.downstream.encoding import Encoding, with_engine
 from layerwise.downstream.scoring import Scorer, score_all
 from layerwise.downstream.tasks import TaskChoice
@@ -61,15 +62,14 @@ def run_evaluation(
 
     def store_folder(kind: VectorKind) -> Path:
         """The folder name includes prompts and precision, since they affect scores, like everything in `kind`."""
-        return out / replace(kind, prompt=repr(prompt_items), role=precision).name()
+        return out / kind.name(prompt=repr(prompt_items), role=precision)
 
-    readouts = tuple(dict.fromkeys(readout for recipe in recipes for readout, _ in plain_recipe(recipe).parts))
-    kind = VectorKind(model.fingerprint, model.dtype, max_length, readouts)
-    kind = next(
-        (candidate for candidate in find_kinds(out) if candidate.includes(kind) and store_folder(candidate).exists()),
-        kind,
-    )
-    scorer = Scorer(store_folder(kind), kind, precision, model.name, model.revision, prompt_items, fit)
+    stored = find_kinds(out)
+    kind = VectorKind(model.fingerprint, model.dtype, max_length, all_readouts(recipes))
+    candidates = dict.fromkeys(replace(candidate, template="", role="") for candidate in stored)
+    kind = next((c for c in candidates if c.includes(kind) and store_folder(c).exists()), kind)
+    by_template = template_readouts(recipes, kind, stored)
+    scorer = Scorer(store_folder(kind), kind, precision, model.name, model.revision, prompt_items, fit, by_template)
     stores: list[VectorStore] = []
 
     def open_store(kind: VectorKind) -> VectorStore:
@@ -114,6 +114,27 @@ def run_evaluation(
             + "run the same command again to retry them"
         )
     return table
+
+
+def all_readouts(recipes: Iterable[AnyRecipe]) -> tuple[Readout, ...]:
+    """The readouts of all parts of the recipes."""
+    return tuple(dict.fromkeys(readout for recipe in recipes for readout, _ in plain_recipe(recipe).parts))
+
+
+def template_readouts(
+    recipes: Sequence[AnyRecipe], kind: VectorKind, stored: Sequence[VectorKind]
+) -> dict[str, tuple[Readout, ...]]:
+    """The readouts for each template with text after the input: those of its recipes, or of a store that has them all.
+
+    Under other templates all readouts are stored. Under these, they are not: the model as shipped may not allow it.
+    """
+    found = {}
+    for template in dict.fromkeys(plain_recipe(recipe).template for recipe in recipes):
+        if parse_template(template).after:
+            readouts = all_readouts(recipe for recipe in recipes if plain_recipe(recipe).template == template)
+            wanted = replace(kind, readouts=readouts, template=template)
+            found[template] = next((k.readouts for k in stored if replace(k, role="").includes(wanted)), readouts)
+    return found
 
 
 def load_earlier_table(out: Path, **current: Any) -> LayerTable | None:
@@ -162,7 +183,10 @@ def layer_score(
     settings_hash: str,
 ) -> LayerScore:
     """A task's score as a row: the task is the metric, in points from 0 to 100."""
-    recipe, task = Recipe(**record["recipe"]), next(t for t in tasks if t.name == record["task"])
+    recipe, task = (
+        Recipe.from_record(record["recipe"], "a saved score"),
+        next(t for t in tasks if t.name == record["task"]),
+    )
     return LayerScore(
         model=model.name,
         revision=model.revision,
@@ -170,7 +194,7 @@ def layer_score(
         **asdict(recipe.readout),
         transform=recipe.transform,
         normalize=recipe.normalize,
-        prompt=recipe.prompt,
+        template=recipe.template,
         fit=record.get("fit") or fit_label(recipe, fit),
         max_length=recipe.max_length or max_length,
         rows="-",

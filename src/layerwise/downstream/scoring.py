@@ -3,7 +3,7 @@
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import asdict, dataclass, field, replace
@@ -15,7 +15,7 @@ from typing import Any, Literal
 from layerwise.core.errors import LayerwiseError
 from layerwise.core.files import safe_name, write_json
 from layerwise.core.quiet import quiet_libraries
-from layerwise.core.recipe import Recipe
+from layerwise.core.recipe import Readout, Recipe
 from layerwise.downstream.encoder import RecipeVectors, StoreFactory, make_encoder
 from layerwise.downstream.tasks import TaskChoice, data_revision, make_task, task_texts
 from layerwise.downstream.vectors import VectorKind, VectorsMissingError, VectorStore, tensor_name
@@ -34,6 +34,8 @@ class Scorer:
     revision: str
     prompts: tuple[tuple[str, str], ...] = ()
     fit: tuple[str, ...] | Literal["task"] = ()  # texts to fit maps on; "task": the task's own texts, without labels
+    # readouts of templates that are not read with all readouts of `kind`
+    template_readouts: Mapping[str, tuple[Readout, ...]] = field(default_factory=dict)
 
     def path(self, task: TaskChoice, given_recipe: AnyRecipe) -> Path:
         data, recipe = task.local.revision if task.local else "hub", plain_recipe(given_recipe)
@@ -42,7 +44,8 @@ class Scorer:
             map_identity: Any = self.fit if recipe.transform != "none" else ()
             if isinstance(given_recipe, FittedRecipe) and given_recipe.maps:
                 map_identity = given_recipe.identity
-            text = repr((recipe, map_identity))
+            settings = ", ".join(f"{field}={value!r}" for field, value in recipe.hashed_fields().items())
+            text = f"(Recipe({settings}), {map_identity!r})"
             name += "-" + hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
         return self.out / "scores" / task.name / f"{name}-{data}.json"
 
@@ -57,11 +60,15 @@ class Scorer:
         return record if {"task", "metric", "recipe", "score"} <= set(record) else None
 
     def store_for(self, open_store: Callable[[VectorKind], VectorStore]) -> StoreFactory:
-        """One store per prompt, role and length, opened when first needed."""
+        """One store per template, role and length, opened when first needed."""
         opened: dict[VectorKind, VectorStore] = {}
 
-        def find(prompt: str, role: str, max_length: int | None) -> VectorStore:
-            kind = replace(self.kind, prompt=prompt, role=role, max_length=max_length or self.kind.max_length)
+        def find(template: str, role: str, max_length: int | None) -> VectorStore:
+            readouts, length = (
+                self.template_readouts.get(template, self.kind.readouts),
+                max_length or self.kind.max_length,
+            )
+            kind = replace(self.kind, template=template, readouts=readouts, role=role, max_length=length)
             if kind not in opened:
                 opened[kind] = open_store(kind)
             return opened[kind]

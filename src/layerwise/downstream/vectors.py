@@ -1,7 +1,7 @@
 """The vector store: pooled vectors of all readouts of every text, written once, read by any process.
 
-A folder holds the vectors of one kind: one model, dtype, length and prompt. Each segment is a file, written atomically,
-whose name contains a hash of its bytes; a segment that does not match is deleted and recomputed.
+A folder holds the vectors of one kind: one model, dtype, length and template. Each segment is a file, written
+atomically, whose name contains a hash of its bytes; a segment that does not match is deleted and recomputed.
 """
 
 import hashlib
@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from layerwise.core.errors import LayerwiseError, RunError
 from layerwise.core.files import DiskFolder, write_json
 from layerwise.core.formats import parse_record, require_shape
 from layerwise.core.recipe import RECIPE_SHAPE, Readout, rename_readout_field
+from layerwise.core.templates import Template, parse_template
 
 SEGMENT_TEXTS = 512  # also the shard size of workers, so that a small task keeps several busy
 SEGMENT = re.compile(r"segment-[0-9a-f]{24}\.safetensors")
@@ -41,11 +42,18 @@ class VectorKind:
     dtype: str
     max_length: int
     readouts: tuple[Readout, ...]
-    prompt: str = ""  # prepended to each text
+    template: str = ""  # text before and after each text
     role: str = ""  # query, document, or neither
 
-    def name(self) -> str:
-        text = json.dumps(asdict(self), sort_keys=True)
+    def to_record(self) -> dict[str, Any]:
+        """The kind as JSON. Text before the input is called `prompt`, as in earlier versions, to find their vectors."""
+        parts = parse_template(self.template)
+        record = {name: value for name, value in asdict(self).items() if name != "template"}
+        return record | {"prompt": parts.before} | ({"after": parts.after} if parts.after else {})
+
+    def name(self, **other: str) -> str:
+        """A hash of the record; `other` replaces some of its fields."""
+        text = json.dumps(self.to_record() | other, sort_keys=True)
         return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
     def includes(self, other: Self) -> bool:
@@ -54,15 +62,19 @@ class VectorKind:
 
 
 def find_kinds(out: Path) -> list[VectorKind]:
-    """The kinds of all stores in a folder, without prompt and role."""
+    """The kinds of all stores in a folder."""
     kinds = []
     for path in sorted(out.glob("*/vectors/*/kind.json")):
-        record = parse_record(DiskFolder(path.parent).read(path.name) or b"", str(path)) | {"prompt": "", "role": ""}
-        shape = {"model": str, "dtype": str, "max_length": int, "readouts": [RECIPE_SHAPE]}
+        record = parse_record(DiskFolder(path.parent).read(path.name) or b"", str(path))
+        shape = {
+            "model": str, "dtype": str, "max_length": int, "readouts": [RECIPE_SHAPE], "prompt": str, "after": str,
+            "role": str,
+        }  # fmt: skip
         require_shape(record, shape, str(path))
+        template = Template(record.pop("prompt", ""), record.pop("after", "")).text
         try:
-            readout_records = [rename_readout_field(r) for r in record["readouts"]]
-            kinds.append(VectorKind(**record | {"readouts": tuple(Readout(**r) for r in readout_records)}))
+            readouts = tuple(Readout(**rename_readout_field(r)) for r in record["readouts"])
+            kinds.append(VectorKind(**record | {"readouts": readouts, "template": template}))
         except (KeyError, TypeError) as error:
             raise RunError(f"{path} is damaged ({error}); delete its folder, or use another one") from None
     return list(dict.fromkeys(kinds))
@@ -133,7 +145,7 @@ class VectorStore:
         if self.encode_missing is None:
             raise VectorsMissingError(f"{len(texts)} texts have no vectors in {self.folder}")
         if not (self.folder / "kind.json").exists():
-            write_json(self.folder / "kind.json", asdict(self.kind))
+            write_json(self.folder / "kind.json", self.kind.to_record())
         self.encode_missing([texts[start : start + SEGMENT_TEXTS] for start in range(0, len(texts), SEGMENT_TEXTS)])
         self.encoded_count += len(texts)
         for path in self.segments():

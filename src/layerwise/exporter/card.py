@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from layerwise.core.recipe import Recipe
+from layerwise.core.templates import parse_template
 from layerwise.exporter.backends.backend import ExportJob, SavedExport
 from layerwise.exporter.summary import agreement_words, eval_command, recipe_words, score_words, size_words
 from layerwise.models.network import Network
@@ -25,6 +26,7 @@ def model_card(job: ExportJob, saved: SavedExport, record: Mapping[str, Any], sc
         *([f"Needs {saved.requirements}.", ""] if saved.requirements else []),
         *(line for note in saved.notes for line in (note, "")),
         "## What it is", "", *what_it_is(job, record, name), "",
+        *template_section(job.recipe),
         "## What was checked", "", *what_was_checked(job, record, name), "",
         "## What was not measured", "", *what_was_not_measured(job, record, name), "",
     ])  # fmt: skip
@@ -41,6 +43,37 @@ def what_it_is(job: ExportJob, record: Mapping[str, Any], name: str) -> list[str
         *(["", f"How the layer was chosen: {one_line(record['chosen_by'])}."] if record["chosen_by"] else []),
         *(["", f"The linear map was fitted without labels on {describe_fit(fitted_on)}."] if fitted_on else []),
     ]
+
+
+def template_section(recipe: Recipe) -> list[str]:
+    """Which formats keep the template; nothing without one."""
+    template = parse_template(recipe.template)
+    if not template.text:
+        return []
+    if not template.after:
+        kept = (
+            f"Every text is read after the prompt {quoted(template.before)}. sentence-transformers puts it there; with "
+            "any other program, put it before the text yourself."
+        )
+        return ["## Template", "", kept, ""]
+    return [
+        "## Template", "",
+        f"Every text is read between {quoted(template.before)} and {quoted(template.after)}. The tokenizer adds both, "
+        "so pass plain texts. A text that is too long is cut; the template is not.", "",
+        "- Kept by programs that read `tokenizer.json` as it is: sentence-transformers, transformers (fast "
+        "tokenizers), Text Embeddings Inference, and ONNX files that are used with this tokenizer. transformers.js "
+        "keeps it too, but cuts an input that is too long at its end, so that text after the input is lost: shorten "
+        "long texts first.",
+        "- Dropped by programs that build their own tokenizer: llama.cpp and other users of GGUF files, and "
+        "conversions to a slow tokenizer. They give other vectors; do not use them with this model.",
+        "- `add_special_tokens=False` leaves the template out.", "",
+    ]  # fmt: skip
+
+
+def quoted(text: str) -> str:
+    """The text as code in Markdown, with line breaks and quotes visible."""
+    shown = repr(text)
+    return f"`` {shown} ``" if "`" in shown else f"`{shown}`"
 
 
 def what_was_checked(job: ExportJob, record: Mapping[str, Any], name: str) -> list[str]:
@@ -75,7 +108,7 @@ def describe_fit(fitted_on: Mapping[str, Any]) -> str:
 
 
 def one_line(text: str) -> str:
-    """The text with line breaks and control characters written out: names come from files, prompts from users."""
+    """The text with line breaks and control characters written out: names come from files, templates from users."""
     return text.encode("unicode_escape").decode() if not text.isprintable() else text
 
 
@@ -83,7 +116,7 @@ def metadata(network: Network, recipe: Recipe, saved: SavedExport, scores: Layer
     """The YAML block at the top: base model, its licence, and the scores of this recipe as a model index."""
     from huggingface_hub import EvalResult, ModelCardData
 
-    filters = asdict(recipe.readout) | {name: getattr(recipe, name) for name in ("transform", "normalize", "prompt")}
+    filters = asdict(recipe.readout) | {name: getattr(recipe, name) for name in ("transform", "normalize", "template")}
     tasks = task_records(scores.run) if scores else {}
     results = []
     for row in scores.where(**filters) if scores else ():

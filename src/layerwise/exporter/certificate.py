@@ -12,13 +12,16 @@ from torch import Tensor
 
 from layerwise.core.errors import ExportError
 from layerwise.core.progress import announce
+from layerwise.core.quiet import quiet_libraries
 from layerwise.core.recipe import Recipe
+from layerwise.core.templates import parse_template
 from layerwise.exporter.agreement import ComparedTexts, agreement
 from layerwise.exporter.backends.backend import Backend, Encoder, ExportJob
 from layerwise.exporter.timing import relative_times
 from layerwise.inputs.text import demo_texts
 from layerwise.maps.linear import LinearMap
 from layerwise.models.network import Network
+from layerwise.passes.batches import network_processor
 from layerwise.passes.recipes import part_rows
 
 RELATIVE_TOLERANCE = 1e-6  # relative to the largest entry: rounding noise of sums in another order
@@ -26,6 +29,8 @@ HALF_PRECISION_NOISE = 1e5  # factor for bfloat16 and float16
 # factor between different device types, relative to two runs on one device; not measured on a GPU
 OTHER_DEVICE_NOISE = 100.0
 UNBATCHED_TEXTS = 4  # number of texts that are also encoded one by one, without padding
+LONGEST_TEXT = 2048  # tokens: longer inputs than this are not made only to be truncated
+DOUBLINGS = 8  # of a text, to make it that long; a tokenizer may give any text the same few tokens
 TIMED_TEXTS = 16  # texts; the long one at the end is not among them
 CPU = torch.device("cpu")
 
@@ -37,6 +42,7 @@ class ExpectedVectors:
     texts: Sequence[str]
     vectors: Tensor  # (N, E)
     tolerance: float
+    truncated: bool  # whether the last text is longer than max_length
 
     @property
     def largest(self) -> float:
@@ -50,7 +56,7 @@ def certify(
     packages: Sequence[str],
     compared: ComparedTexts,
 ) -> dict[str, Any]:
-    """Checks that the folder gives the recipe's vectors: padded, alone, short, long; raises ExportError if not.
+    """Checks that the folder gives the recipe's vectors: padded, alone, short, truncated; raises ExportError if not.
 
     It is loaded on the device of the measured model and on the CPU, and must give them on both. The record also holds
     how much the vectors agree with the original's on the texts of `compared`, and the versions of `packages`.
@@ -73,6 +79,7 @@ def certify(
         "largest_entry": expected.largest,
         "difference_from_original": original_difference,
         "texts": len(expected.texts),
+        "truncated_text": expected.truncated,
         "agreement": asdict(agreement(job, encoder, compared)),
         "parameters": {"before": sum(p.numel() for p in network.module.parameters()), "after": encoder.parameters},
         "bytes": sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()),
@@ -92,7 +99,8 @@ def expected_vectors(job: ExportJob) -> ExpectedVectors:
     Unscaled rows of a layer with attention sinks may be thousands of times larger than what is left after a map, so
     the noise that is allowed is relative to the largest entry that went into the vectors.
     """
-    texts = [*demo_texts()[:24], "Short.", " ".join(demo_texts()[:40])]
+    long_text, truncated = text_to_truncate(job)
+    texts = [*demo_texts()[:24], "Short.", long_text]
     parts = part_rows(job.network, job.recipe, texts, job.max_length)
     rows, linear = torch.cat(parts, dim=1), job.linear
     expected = rows if linear is None else linear(rows)
@@ -103,7 +111,19 @@ def expected_vectors(job: ExportJob) -> ExpectedVectors:
     gain = 1.0 if linear is None else amplification(linear, parts, expected)
     # For normalised vectors, use the norm: their entries shrink as the width grows.
     size = max(largest, float(expected.norm(dim=1).max())) if is_normalized(expected) else largest
-    return ExpectedVectors(texts, expected, RELATIVE_TOLERANCE * size * noise * gain)
+    return ExpectedVectors(texts, expected, RELATIVE_TOLERANCE * size * noise * gain, truncated)
+
+
+def text_to_truncate(job: ExportJob) -> tuple[str, bool]:
+    """A text that is longer than max_length, and True; False if that would take too long to encode."""
+    length = min(job.max_length, LONGEST_TEXT)
+    processor = network_processor(job.network, job.recipe.template)
+    text = " ".join(demo_texts()[:40])
+    with quiet_libraries():  # transformers warns about inputs that are longer than the model allows
+        for _ in range(DOUBLINGS):
+            if processor.size(text) <= length:
+                text = f"{text} {text}"
+        return text, processor.size(text) > job.max_length
 
 
 def require_close(
@@ -143,7 +163,10 @@ def require_same_as_original(job: ExportJob, expected: ExpectedVectors, found: T
     network, recipe = job.network, job.recipe
     if not recipe.shipped or recipe.transform != "none" or recipe.normalize or network.head is None:
         return None
-    own = network.head.encode([recipe.prompt + text for text in expected.texts], job.max_length)
+    template = parse_template(recipe.template)
+    if template.after:  # the original reads no such template
+        return None
+    own = network.head.encode([template.before + text for text in expected.texts], job.max_length)
     difference = float((found - own).abs().max())
     noise = 1.0 if network.device.type == CPU.type else OTHER_DEVICE_NOISE  # the original runs on the CPU
     if not difference <= 10 * noise * expected.tolerance:

@@ -23,13 +23,13 @@ from layerwise.models.readouts import last_recipe
 from layerwise.runs.table import LayerTable
 
 RECORD_FILE, CARD_FILE = "layerwise.json", "README.md"
-SCHEMA_VERSION = 2  # schema version of layerwise.json; 1 had no agreement, blocks, scores and whole_model
+SCHEMA_VERSION = 3  # of layerwise.json; 1 had no agreement, blocks, scores and whole_model; 2 had prompts, no templates
 
 
 def is_whole_model(network: Network, recipe: Recipe) -> bool:
     """True for a copy of the model as shipped; false for anything that gives other vectors."""
     last = last_recipe(network)
-    return (recipe.readout, recipe.transform, recipe.prompt) == (last.readout, "none", last.prompt)
+    return (recipe.readout, recipe.transform, recipe.template) == (last.readout, "none", last.template)
 
 
 def export_fitted(

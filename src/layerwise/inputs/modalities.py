@@ -11,17 +11,19 @@ from layerwise.inputs.text import open_texts
 from layerwise.inputs.text_processor import TextProcessor
 
 # One row per modality: how to recognise its preprocessor, and the processor to use.
-PROCESSORS: Sequence[tuple[Callable[[object], bool], Callable[[Any], Processor[Any]]]] = (
+PROCESSORS: Sequence[tuple[Callable[[object], bool], Callable[[Any, str], Processor[Any]]]] = (
     (is_tokenizer, TextProcessor),
 )
 
 
-def processor_for(preprocessor: object) -> Processor[Any]:
+def processor_for(preprocessor: object, template: str = "") -> Processor[Any]:
     """The processor for a model's preprocessor; a custom processor is returned unchanged."""
     for is_match, processor in PROCESSORS:
         if is_match(preprocessor):
-            return processor(preprocessor)
+            return processor(preprocessor, template)
     if isinstance(preprocessor, Processor):
+        if template:
+            raise InputError(f"a template is for texts; {type(preprocessor).__name__} makes the inputs of this model")
         return preprocessor
     raise InputError(
         f"cannot make inputs with a {type(preprocessor).__name__}; pass a pair (module, tokenizer), or (module, "

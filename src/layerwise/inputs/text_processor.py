@@ -15,14 +15,16 @@ from layerwise.inputs.perturbations.tokens import TOKEN_STRESS, Tokens, Vocabula
 from layerwise.inputs.processor import Masks, Prepared, make_prepared
 from layerwise.inputs.source import Example, Payload
 from layerwise.inputs.tables import require_no_surrogates
+from layerwise.inputs.templating import text_before, with_template
 from layerwise.inputs.tokenizing import count_tokens, encode_texts
 
 
 @dataclass(frozen=True)
 class TextProcessor:
-    """A tokenizer as a Processor. A view of an example is its token ids."""
+    """A tokenizer as a Processor. A view of an example is its token ids, with the template around each text."""
 
     tokenizer: Any
+    template: str = ""
 
     @property
     def stress_kinds(self) -> Collection[str]:
@@ -38,7 +40,8 @@ class TextProcessor:
         for example in examples:
             require_no_surrogates(example.text, f"example {example.id}")
         texts = [text for e in examples for text in with_views(e.text, perturb_text, view_plan, e.id)]
-        encodings = iter(encode_texts(self.tokenizer, texts, max_length))
+        tokenizer, before = with_template(self.tokenizer, self.template), text_before(self.template)
+        encodings = iter(encode_texts(tokenizer, [before + text for text in texts], max_length))
         results = []
         for example in examples:
             (original, truncated), *others = [next(encodings) for _ in range(1 + view_plan.views)]

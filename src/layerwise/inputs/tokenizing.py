@@ -20,8 +20,10 @@ def encode_texts(tokenizer: Any, texts: Sequence[str], max_length: int) -> list[
         return []
     special_count = getattr(tokenizer, "num_special_tokens_to_add", lambda: 0)()
     if max_length <= special_count:
-        reason = f"the tokenizer adds {special_count} special tokens; use at least {special_count + 1}"
-        raise InputError(f"max_length {max_length} leaves no room for the text: {reason}")
+        reason = f"the tokenizer adds {special_count} tokens, those of a template included"
+        raise InputError(
+            f"max_length {max_length} leaves no room for the text: {reason}; use at least {special_count + 1}"
+        )
     encoded = tokenizer(list(texts), truncation=True, max_length=max_length, add_special_tokens=True)
     require_distinct_tokens(texts, encoded["input_ids"])
     fast_encodings = getattr(encoded, "encodings", None)

@@ -20,14 +20,15 @@ from layerwise.core.errors import InputError, RunError
 from layerwise.core.files import Folder, open_folder
 from layerwise.core.formats import require_shape
 from layerwise.core.outputs import require_folder
-from layerwise.core.recipe import Recipe, rename_readout_field
+from layerwise.core.recipe import Recipe, rename_readout_field, upgrade_recipe
+from layerwise.core.templates import parse_template
 from layerwise.core.tensors import checksum, dump_tensors, has_key, parse_tensors
 from layerwise.maps.linear import LinearMap, concatenate_maps
 from layerwise.runs.identity import MODEL_SHAPE, ModelRef
 
 RECIPE_FILE = "recipe.safetensors"
 RECIPE_KEY = "layerwise.recipe"  # in the header of the file
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2  # 1 called the template of a recipe its prompt, and had only text before the input
 DataKind = Literal["texts", "task", "scan"]
 
 
@@ -97,7 +98,9 @@ class FittedRecipe:
     @cached_property
     def identity(self) -> str:
         """A hash of everything that its vectors depend on: the recipe, the weights of its map, and the model."""
-        return checksum(self._tensors(), json.dumps([asdict(self.recipe), self.model.fingerprint], sort_keys=True))
+        return checksum(
+            self._tensors(), json.dumps([self.recipe.hashed_fields(), self.model.fingerprint], sort_keys=True)
+        )
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, FittedRecipe) and self.identity == other.identity
@@ -206,7 +209,7 @@ class FittedRecipe:
         return {
             "schema_version": SCHEMA_VERSION,
             "recipe": asdict(self.recipe),
-            "template": {"before": self.recipe.prompt, "after": ""},
+            "template": asdict(parse_template(self.recipe.template)),
             "parts": parts,
             "model": self.model.to_record() | {"name": redact(self.model.name)},
             "fitted_on": None if fitted_on is None else asdict(fitted_on) | {"name": redact(fitted_on.name)},
@@ -262,18 +265,18 @@ def require_recipe_folder(location: str | Path) -> Folder:
 
 
 def upgrade_header(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The recipe and parts of a header, with fields of earlier versions renamed."""
+    """The recipe and parts of a header as this version writes them."""
     parts = [part | {"readout": rename_readout_field(part.get("readout", {}))} for part in record["parts"]]
-    return {"recipe": rename_readout_field(record["recipe"]), "parts": parts}
+    return {"schema_version": SCHEMA_VERSION, "recipe": upgrade_recipe(record["recipe"]), "parts": parts}
 
 
 def require_header(record: Any, where: str) -> None:
     """Raises RunError unless the header has this version and exactly its fields, with the right types."""
     require_shape(record, {"schema_version": int}, where)
     version = record.get("schema_version")
-    if version != SCHEMA_VERSION:
+    if isinstance(version, bool) or version not in range(1, SCHEMA_VERSION + 1):
         raise RunError(
-            f"{where} was written by another version of layerwise (schema_version {version}, this version reads "
+            f"{where} was written by another version of layerwise (schema_version {version}, this version reads up to "
             f"{SCHEMA_VERSION}); update layerwise, or fit the recipe again"
         )
     require_shape(record, HEADER_SHAPE, where)
@@ -287,11 +290,6 @@ def require_header(record: Any, where: str) -> None:
             raise RunError(
                 f"{where} was written by a newer layerwise: fitted_on has the unknown kind {kind!r}; update layerwise"
             )
-    if record["template"]["after"]:
-        raise RunError(
-            f"{where} was written by a newer layerwise: its template adds {record['template']['after']!r} after the "
-            "input, which this version does not support; update layerwise"
-        )
 
 
 def require_fields(record: Mapping[str, Any], shape: Mapping[str, Any], where: str) -> None:

@@ -7,6 +7,7 @@ from typing import Protocol
 from layerwise.core.checks import SHIPPED, NormChoice, PoolingChoice, TokenChoice
 from layerwise.core.errors import InputError
 from layerwise.core.recipe import Recipe
+from layerwise.core.templates import parse_template, template_of_prompt
 from layerwise.models.layers import LayerChoice, choose_layers, split_layer_choice
 from layerwise.models.shipped import Shipped
 
@@ -26,11 +27,15 @@ class ReadableModel(Protocol):
 
 @dataclass(frozen=True)
 class ReadoutChoices:
-    """Choices of norm, tokens and pooling; every combination is read. Empty pooling means the model's own."""
+    """Choices of norm, tokens, pooling and template; every combination is read.
+
+    Empty pooling and templates mean the model's own.
+    """
 
     norm: tuple[NormChoice, ...] = ("raw",)
     tokens: tuple[TokenChoice, ...] = ("all",)
     pooling: tuple[PoolingChoice, ...] = ()
+    templates: tuple[str, ...] = ()
 
 
 def last_recipe(model: ReadableModel) -> Recipe:
@@ -41,7 +46,7 @@ def last_recipe(model: ReadableModel) -> Recipe:
     """
     if model.shipped is None:
         return Recipe(model.depth, "normed" if model.has_norm else "raw", pooling=model.plain_pooling)
-    return Recipe(model.depth, SHIPPED, "all", SHIPPED, prompt=model.shipped.prompt)
+    return Recipe(model.depth, SHIPPED, "all", SHIPPED, template=template_of_prompt(model.shipped.prompt))
 
 
 def baseline_recipe(model: ReadableModel) -> Recipe:
@@ -53,11 +58,18 @@ def baseline_recipe(model: ReadableModel) -> Recipe:
     return last if last.shipped else replace(last, pooling="mean")
 
 
-def layer_recipe(model: ReadableModel, pooling: PoolingChoice | None = None) -> Recipe:
-    """The default recipe for a layer of this model; the caller sets the layer."""
-    if model.shipped is None:
-        return Recipe(0, pooling=pooling or "mean")
-    return Recipe(0, pooling=pooling or model.shipped.require_pooling_choice(), prompt=model.shipped.prompt)
+def layer_recipe(model: ReadableModel, pooling: PoolingChoice | None = None, template: str | None = None) -> Recipe:
+    """The default recipe for a layer of this model; the caller sets the layer.
+
+    Without a template, the model's own prompt is used. Text after the input is there to be read at the last token, so
+    that is then the default pooling.
+    """
+    if template is None:
+        template = template_of_prompt(model.shipped.prompt) if model.shipped else ""
+    if pooling is None and parse_template(template).after:
+        pooling = "last"
+    own_pooling: PoolingChoice = model.shipped.require_pooling_choice() if model.shipped and not pooling else "mean"
+    return Recipe(0, pooling=pooling or own_pooling, template=template)
 
 
 def separate_last(layers: LayerChoice) -> tuple[LayerChoice | None, bool]:
@@ -80,16 +92,15 @@ def expand_layers(
     numbers, with_last = separate_last(layers)
     if numbers is None and choices != ReadoutChoices():
         raise InputError(
-            "`last` is the model as shipped, with its own norm, tokens and pooling; to read the last layer "
+            "`last` is the model as shipped, with its own norm, tokens, pooling and prompt; to read the last layer "
             f"differently, use its number: {model.depth}"
         )
     recipes: list[Recipe] = []
     if numbers is not None:
         chosen = choose_layers(numbers, model.depth)
-        base = layer_recipe(model, choices.pooling[0] if choices.pooling else None)
-        combinations = product(choices.norm, choices.tokens, choices.pooling or (base.pooling,))
-        templates = [replace(base, norm=r, tokens=t, pooling=p) for r, t, p in combinations]
-        recipes = [replace(template, layer=layer) for template in templates for layer in chosen]
+        combinations = product(choices.templates or (None,), choices.norm, choices.tokens, choices.pooling or (None,))
+        readings = [replace(layer_recipe(model, p, t), norm=n, tokens=k) for t, n, k, p in combinations]
+        recipes = [replace(reading, layer=layer) for reading in readings for layer in chosen]
         if normed_last and model.has_norm and model.depth in chosen:
-            recipes += [replace(template, layer=model.depth, norm="normed") for template in templates]
+            recipes += [replace(reading, layer=model.depth, norm="normed") for reading in readings]
     return list(dict.fromkeys([*recipes, *([last_recipe(model)] if with_last else [])]))

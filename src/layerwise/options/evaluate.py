@@ -10,7 +10,7 @@ from layerwise.core.checks import Precision, require_count
 from layerwise.options.engine import GROUP as ENGINE
 from layerwise.options.engine import Engine, Progress, Threads
 from layerwise.options.field import Option, require_valid
-from layerwise.options.reading import BatchTokens, Layers, MaxLength, Norms, PoolingsOrDefault, TokenChoices
+from layerwise.options.reading import BatchTokens, Layers, MaxLength, Norms, PoolingsOrDefault, Templates, TokenChoices
 
 StoredVectors = Literal["keep", "evict"]
 WORKERS = (
@@ -35,6 +35,7 @@ class EvaluateOptions:
     norm: Norms = "raw"
     tokens: TokenChoices = "all"
     pooling: PoolingsOrDefault = None
+    template: Templates = None
     recipes: Annotated[Any, Option("score these recipes instead of plain layers", library_only=True)] = ()
     fit: Annotated[
         Any, Option("texts to fit the linear maps on; task: use each task's own texts (no labels)", is_text_source=True)

@@ -7,7 +7,7 @@ from layerwise.core.checks import ExportMode, TokenChoice, require_transform
 from layerwise.options.engine import Progress
 from layerwise.options.field import Option, require_valid
 from layerwise.options.reading import GROUP as READING
-from layerwise.options.reading import MaxLength, SingleNorm, SinglePoolingOrDefault
+from layerwise.options.reading import MaxLength, SingleNorm, SinglePoolingOrDefault, SingleTemplate
 
 Mode = Annotated[
     ExportMode,
@@ -36,7 +36,7 @@ class ExportOptions:
         Any, Option("what to fit the linear map on: a file of texts, demo, or a scan folder", is_text_source=True)
     ] = None
     normalize: Annotated[bool, Option("scale vectors to length 1")] = False
-    prompt: Annotated[str | None, Option("text put before every input; default: the model's own, if any")] = None
+    template: SingleTemplate = None
     mode: Mode = "portable"
     backend: Annotated[Any, Option("export format")] = "sentence_transformers"
     max_length: MaxLength = None

@@ -34,6 +34,7 @@ class Option:
     metavar: str | None = None
     library_only: bool = False  # takes a Python object, so it has no flag and cannot be used in a campaign file
     is_recorded: bool = True  # stored in the run record; False for a progress bar
+    is_repeated: bool = False  # takes several values; the flag is repeated, since a value may contain a comma
     is_text_source: bool = False  # the record stores the source of the texts, never their content
 
 

@@ -17,6 +17,7 @@ from layerwise.core.checks import (
     require_count,
     require_max_length,
 )
+from layerwise.core.templates import TEMPLATES, parse_template, split_templates
 from layerwise.options.field import Option
 
 LayerChoice = str | int | Sequence[int | str]
@@ -42,6 +43,23 @@ SingleNorm = Annotated[NormChoice, Option("raw: the hidden state as is; normed: 
 SingleTokenChoice = Annotated[TokenChoice, Option("which tokens are pooled", group=GROUP)]
 SinglePoolingOrDefault = Annotated[
     PoolingChoice | None, Option("how tokens become one vector; default: the model's own pooling", group=GROUP)
+]
+TEMPLATE_HELP = f"text before and after every input, with {{text}} in its place, or one of {', '.join(TEMPLATES)}"
+Templates = Annotated[
+    Choices | None,
+    Option(
+        f"{TEMPLATE_HELP}; repeat the flag for several; default: the model's own prompt, if any",
+        lambda name, value: split_templates(value),
+        GROUP,
+        is_repeated=True,
+    ),
+]
+SingleTemplate = Annotated[
+    str | None,
+    Option(
+        f"{TEMPLATE_HELP}; default: the model's own prompt, if any",
+        lambda name, value: parse_template(value),
+    ),
 ]
 MaxLength = Annotated[
     int | None,

@@ -139,8 +139,9 @@ def flag_argument(spec: OptionSpec, value: Any) -> list[str]:
         return [spec.flag, "ray", *flag_arguments(Cluster, value)]
     if isinstance(value, Mapping):
         value = value.get("data", spec.name.upper())
-    text = format_value(value)
-    return [f"{spec.flag}={text}"] if text.startswith("-") else [spec.flag, text]
+    values = value if spec.option.is_repeated and isinstance(value, list | tuple) else [value]
+    texts = [format_value(item) for item in values]
+    return [word for t in texts for word in ([f"{spec.flag}={t}"] if t.startswith("-") else [spec.flag, t])]
 
 
 def format_value(value: Any) -> str:

@@ -12,9 +12,9 @@ from layerwise.inputs.processor import Masks, Prepared, Processor
 from layerwise.models.network import Network
 
 
-def network_processor(network: Network) -> Processor[Any]:
-    """The processor that makes this model's inputs."""
-    return processor_for(network.preprocessor)
+def network_processor(network: Network, template: str = "") -> Processor[Any]:
+    """The processor that makes this model's inputs, with the template around each text."""
+    return processor_for(network.preprocessor, template)
 
 
 @dataclass(frozen=True)

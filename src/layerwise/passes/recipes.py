@@ -12,7 +12,7 @@ from layerwise.passes.vectors import pooled_vectors
 
 def part_rows(network: Network, recipe: Recipe, payloads: Sequence[str], max_length: int) -> list[Tensor]:
     """Pooled rows (N, D) of each part of the recipe before its map, from the same pass as scan."""
-    examples = [Example(str(i), recipe.prompt + payload) for i, payload in enumerate(payloads)]
+    examples = [Example(str(i), payload) for i, payload in enumerate(payloads)]
     readouts = [readout for readout, _ in recipe.parts]
-    vectors = pooled_vectors(network, examples, readouts, max_length=max_length)
+    vectors = pooled_vectors(network, examples, readouts, max_length=max_length, template=recipe.template)
     return [vectors[readout] for readout in readouts]

@@ -97,8 +97,8 @@ def readout(pick: Mapping[str, Any]) -> str:
     words = [f"pooling {recipe['pooling']}", f"tokens {recipe.get('tokens', 'all')}", f"norm {recipe.get('norm')}"]
     if recipe.get("max_length"):
         words.append(f"texts cut at {recipe['max_length']} tokens")
-    if recipe.get("prompt"):
-        words.append(f"prompt {recipe['prompt']!r}")
+    if recipe.get("template"):
+        words.append(f"template {recipe['template']!r}")
     return f"How a text becomes a vector: {', '.join(words)}."
 
 

@@ -17,6 +17,7 @@ from typing import Any
 from layerwise.core.display import redact
 from layerwise.core.errors import RunError
 from layerwise.core.formats import parse_record, record_bytes, require_shape
+from layerwise.core.recipe import upgrade_recipe
 from layerwise.runs.identity import MODEL_SHAPE
 
 Record = dict[str, Any]
@@ -82,6 +83,12 @@ def upgrade_pick_v1(record: Record) -> Record:
     return record | {"model": model}
 
 
+def upgrade_pick_v3(record: Record) -> Record:
+    """Version 3 called the template of a recipe its prompt."""
+    recipes = {name: upgrade_recipe(record[name]) for name in ("recipe", "last") if isinstance(record.get(name), dict)}
+    return record | recipes
+
+
 RUN = Schema(
     "run.json",
     2,
@@ -104,7 +111,7 @@ PLAN = Schema("plan.json", 2, {"settings": dict, "origin": dict}, ("settings", "
 GAIN = {"mean": NUMBER_TYPES, "error": NUMBER_TYPES, "low": NUMBER_TYPES, "high": NUMBER_TYPES}
 PICK = Schema(
     "pick.json",
-    3,
+    4,
     {
         "model": MODEL_SHAPE, "recipe": {"layer": int}, "last": {"layer": int}, "rule": str, "why": [str],
         "layers_alike": [int], "saving": dict, "gain": (dict, NoneType), "expected_gain": GAIN,
@@ -115,7 +122,7 @@ PICK = Schema(
         }],
     },
     ("model", "recipe", "last", "rule"),
-    {1: upgrade_pick_v1},
+    {1: upgrade_pick_v1, 3: upgrade_pick_v3},
 )  # fmt: skip
 TRADEOFF = Schema(
     "tradeoff.json",

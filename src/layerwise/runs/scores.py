@@ -33,7 +33,7 @@ class LayerScore:
         missing: examples that could not be computed and were left out of the run.
         note: how exact the value is, where memory did not allow exact sums.
         normalize: whether vectors were scaled to length 1.
-        prompt: text put before every text.
+        template: text before and after every text, with `{text}` in its place; "" for none.
         fit: what the linear map was fitted on: "task", or a hash of the texts; "" without a map.
         max_length: longest input in tokens.
         model_hash: fingerprint of the model.
@@ -63,7 +63,7 @@ class LayerScore:
     missing: int = 0  # examples that failed and were left out of the run
     note: str = ""  # accuracy of the value, if memory did not allow exact sums
     normalize: bool = False  # whether vectors are scaled to length 1
-    prompt: str = ""  # prepended to every text
+    template: str = ""  # text before and after every text
     fit: str = ""  # what the linear map was fitted on: "task", or a hash of the texts; "" without a map
     max_length: int = 0  # maximum input length in tokens
     model_hash: str = ""  # fingerprint of the model
@@ -85,7 +85,7 @@ class LayerScore:
 
 
 COLUMNS = tuple(f.name for f in fields(LayerScore))
-RECIPE_COLUMNS = ("norm", "tokens", "pooling", "transform", "normalize", "prompt", "fit", "max_length")
+RECIPE_COLUMNS = ("norm", "tokens", "pooling", "transform", "normalize", "template", "fit", "max_length")
 REQUIRED_COLUMNS = tuple(f.name for f in fields(LayerScore) if f.default is MISSING)
 
 
@@ -120,6 +120,6 @@ def distinguishing_columns(rows: Sequence[LayerScore]) -> list[str]:
 def recipe_label(s: LayerScore, columns: Sequence[str]) -> str:
     """A label for the recipe beyond norm, tokens and pooling; other columns are added if they distinguish rows."""
     parts = ["" if s.transform == "none" else s.transform, "normalized" if s.normalize else ""]
-    parts.append(f"prompt {s.prompt!r}" if s.prompt else "")
+    parts.append(f"template {s.template!r}" if s.template else "")
     parts += [f"{name} {getattr(s, name)}" for name in columns]
     return ", ".join(filter(None, parts))

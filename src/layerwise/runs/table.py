@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.files import Folder, open_folder
 from layerwise.core.formats import parquet_bytes, read_parquet, require_checksum
+from layerwise.core.templates import INPUT
 from layerwise.runs.claims import MARKER
 from layerwise.runs.identity import DataRef, ModelRef
 from layerwise.runs.records import RUN, parse_run
@@ -209,15 +210,28 @@ def with_norm_column(table: Any) -> Any:
     return table.rename_columns(["norm" if name == "readout" else name for name in names])
 
 
+def with_template_column(table: Any) -> Any:
+    """An Arrow table of scores, with the old column `prompt` as the template that it stands for."""
+    import pyarrow as pa
+
+    names = list(table.column_names)
+    if "template" in names or "prompt" not in names:  # if both are present, `prompt` is an unknown column
+        return table
+    prompts = table["prompt"]
+    if not pa.types.is_primitive(prompts.type):  # numbers are refused later, by name
+        prompts = pa.array([f"{prompt}{INPUT}" if prompt else prompt for prompt in prompts.to_pylist()], pa.string())
+    return table.set_column(names.index("prompt"), "template", prompts)
+
+
 def parse_scores(table: Any, where: str) -> tuple[LayerScore, ...]:
     """The rows of an Arrow table; raises RunError with the problem.
 
-    Tables of earlier versions lack the newest columns and call `norm` `readout`. An unknown column is refused, since
-    rows may be indistinguishable without it.
+    Tables of earlier versions lack the newest columns, and call `norm` `readout` and `template` `prompt`. An unknown
+    column is refused, since rows may be indistinguishable without it.
     """
     import pyarrow as pa
 
-    table = with_norm_column(table)
+    table = with_template_column(with_norm_column(table))
     types, advice = arrow_types(), "repeat the run in another folder"
     if missing := [name for name in REQUIRED_COLUMNS if name not in table.column_names]:
         raise RunError(f"{where} has no column {', '.join(missing)}; {advice}")

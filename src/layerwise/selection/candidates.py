@@ -78,13 +78,19 @@ def compute_probe_vectors(
     max_length: int,
     progress: bool = False,
 ) -> ProbeVectors:
-    """One pass over all texts that the probes need or maps are fitted on, each after the model's own prompt."""
+    """One pass over all texts that the probes need or maps are fitted on, each with the model's own prompt."""
     texts = list(dict.fromkeys([*(text for probe in probes for text in probe.texts), *fit]))
-    prompt = network.shipped.prompt if network.shipped else ""
-    examples = [Example(str(i), prompt + text) for i, text in enumerate(texts)]
+    examples = [Example(str(i), text) for i, text in enumerate(texts)]
     with progress_bar(progress, total=len(examples), unit="texts") as on_batch:
         wanted = list(dict.fromkeys(readouts))
-        vectors = pooled_vectors(network, examples, wanted, max_length=max_length, on_batch=on_batch)
+        vectors = pooled_vectors(
+            network,
+            examples,
+            wanted,
+            max_length=max_length,
+            template=baseline_recipe(network).template,
+            on_batch=on_batch,
+        )
     return ProbeVectors(probes, fit, {text: i for i, text in enumerate(texts)}, vectors)
 
 

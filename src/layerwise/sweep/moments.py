@@ -15,11 +15,11 @@ from layerwise.sweep.state import load_state
 
 
 def scan_moments(
-    run: Run, network: Network, readout: Readout, max_length: int, prompt: str = ""
+    run: Run, network: Network, readout: Readout, max_length: int, template: str = ""
 ) -> tuple[int, Tensor, Tensor]:
     """Count, mean and scatter of the pooled rows of a readout, from a scan of this model."""
-    if prompt or readout.norm == SHIPPED:
-        missing = f"texts with the prompt {prompt!r}" if prompt else "the model as shipped"
+    if template or readout.norm == SHIPPED:
+        missing = f"texts with the template {template!r}" if template else "the model as shipped"
         raise InputError(f"a scan keeps nothing of {missing}; pass texts to --fit instead of {run.location}")
     length = dict(run.table.run.get("plan", {})).get("max_length")
     if length != max_length or not is_recorded_model(network, run.table.require_model()):

@@ -49,7 +49,7 @@ class Encoder(Protocol):
         """The number of parameters."""
 
     def encode(self, texts: Sequence[str]) -> Tensor:
-        """One row per text (N, E), on the CPU; the recipe's prompt is prepended to each text."""
+        """One row per text (N, E), on the CPU; with the recipe's template around each text."""
 
 
 class Backend(Protocol):

@@ -21,6 +21,7 @@ from layerwise.exporter.backends.sentence_transformers.routes import (
     require_loadable,
     require_static_exportable,
 )
+from layerwise.inputs.templating import with_template
 from layerwise.models.network import Network
 
 LOADING_CODE = """from sentence_transformers import SentenceTransformer
@@ -69,6 +70,7 @@ class SentenceTransformersBackend:
         excluded = choose_excluded_tokens(network.tokenizer, recipe)
         if recipe.static:
             require_static_exportable(network, recipe.pooling, prompt_excluded=excluded.prompt)
+        with_template(network.tokenizer, recipe.template)  # raises if the tokenizer cannot add it
         return choose_route(network, recipe.layer, recipe.norm, mode), excluded
 
     def save(self, job: ExportJob, folder: Path) -> SavedExport:

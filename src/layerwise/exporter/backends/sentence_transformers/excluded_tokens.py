@@ -11,6 +11,7 @@ from typing import Any
 
 from layerwise.core.errors import InputError
 from layerwise.core.recipe import Recipe
+from layerwise.inputs.templating import text_before, with_template
 
 SAMPLE_TEXTS = ("Some words.", "7 of them", "'quoted' text", " a space before")
 
@@ -32,24 +33,25 @@ def choose_excluded_tokens(tokenizer: Any, recipe: Recipe) -> ExcludedTokens:
             f"plain sentence-transformers cannot decide by norms, so tokens {recipe.tokens} cannot be exported; "
             "use no_first (most sinks are first tokens), or all with --transform remove_top:3, which takes them out too"
         )
-    opening = fixed_first_token(tokenizer, recipe.prompt)
+    opening, prompt = fixed_first_token(tokenizer, recipe.template), text_before(recipe.template)
     if recipe.tokens == "no_special" or opening is not None:
         ids = added_ids(tokenizer) if recipe.tokens == "no_special" else [opening]
         if ids and recipe.pooling != "mean":
             raise InputError(f"tokens {recipe.tokens} can be exported with pooling mean only, not {recipe.pooling}")
         return ExcludedTokens(tuple(i for i in ids if i is not None))
-    if is_one_token_prompt(tokenizer, recipe.prompt):
+    if is_one_token_prompt(tokenizer, prompt):
         return ExcludedTokens(prompt=True)
     raise InputError(
         "this tokenizer puts no token of its own first, and plain sentence-transformers cannot leave out the first "
-        "word's; give the place to a prompt of one token, such as --prompt $'\\n', which is then left out, or use "
-        "--tokens all with --transform remove_top:3"
+        "word's; give the place to one token before the text, such as --template $'\\n{text}', which is then left out, "
+        "or use --tokens all with --transform remove_top:3"
     )
 
 
-def fixed_first_token(tokenizer: Any, prompt: str) -> int | None:
+def fixed_first_token(tokenizer: Any, template: str) -> int | None:
     """The id of the special token that opens every text, if there is one."""
-    first = {token_ids(tokenizer, prompt + text)[0] for text in SAMPLE_TEXTS}
+    templated, prompt = with_template(tokenizer, template), text_before(template)
+    first = {token_ids(templated, prompt + text)[0] for text in SAMPLE_TEXTS}
     (opening, *others) = first
     return opening if not others and opening in added_ids(tokenizer) else None
 

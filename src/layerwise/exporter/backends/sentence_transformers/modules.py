@@ -10,8 +10,9 @@ import torch
 from layerwise.exporter.backends.backend import ExportJob
 from layerwise.exporter.backends.sentence_transformers.excluded_tokens import ExcludedTokens, weighting_module
 from layerwise.exporter.backends.sentence_transformers.routes import Route
+from layerwise.inputs.templating import text_before, with_template
 from layerwise.maps.linear import LinearMap, identity_map
-from layerwise.models.network import Network
+from layerwise.models.readouts import last_recipe
 from layerwise.models.truncate import truncate_blocks
 
 POOLING_NAMES = {"mean": "mean", "max": "max", "first": "cls", "last": "lasttoken"}
@@ -22,18 +23,18 @@ def save_modules(job: ExportJob, route: Route, excluded: ExcludedTokens, folder:
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
 
-    network, recipe, max_length = job.network, job.recipe, job.max_length
+    network, recipe = job.network, job.recipe
 
     def pooling_modules(*modes: str) -> list[Any]:
         pooling = Pooling(network.width, modes if len(modes) > 1 else modes[0], include_prompt=not excluded.prompt)
         return [weighting_module(network.tokenizer, excluded.ids), pooling] if excluded.ids else [pooling]
 
     if recipe.shipped:
-        modules = shipped_modules(network, route, folder.parent, max_length)
+        modules = shipped_modules(job, route, folder.parent)
     else:
         mode = POOLING_NAMES[recipe.pooling]
         modules = [
-            truncated_module(network, route, folder.parent, max_length, every_layer=recipe.static),
+            truncated_module(job, route, folder.parent, every_layer=recipe.static),
             *pooling_modules(mode),
         ]
         if recipe.static:
@@ -45,45 +46,44 @@ def save_modules(job: ExportJob, route: Route, excluded: ExcludedTokens, folder:
     if recipe.normalize:
         modules.append(Normalize())
     prompts: dict[str, Any] = {}
-    if recipe.shipped and network.shipped is not None and recipe.prompt == network.shipped.prompt:
+    prompt = text_before(recipe.template)
+    if recipe.shipped and network.shipped is not None and recipe.template == last_recipe(network).template:
         prompts = {"prompts": dict(network.shipped.prompts), "default_prompt_name": network.shipped.default_prompt}
-    elif recipe.prompt:
-        prompts = {"prompts": {"default": recipe.prompt}, "default_prompt_name": "default"}
+    elif prompt:
+        prompts = {"prompts": {"default": prompt}, "default_prompt_name": "default"}
     SentenceTransformer(modules=modules, device="cpu", **prompts).save(str(folder), create_model_card=False)
 
 
-def shipped_modules(network: Network, route: Route, scratch: Path, max_length: int) -> list[Any]:
+def shipped_modules(job: ExportJob, route: Route, scratch: Path) -> list[Any]:
     """The model's own modules, unchanged."""
-    head = network.head
+    head = job.network.head
     assert head is not None, "only a model that ships modules has this readout"
     if head.shipped.own_encode_reason:  # it needs its own encode, so the whole model is copied unchanged
         model = copy.deepcopy(head.sentence_transformer())
-        model.max_seq_length = max_length
+        model.max_seq_length = job.max_length
         return list(model.children())
-    return [truncated_module(network, route, scratch, max_length), *copy.deepcopy(head.modules)]
+    return [truncated_module(job, route, scratch), *copy.deepcopy(head.modules)]
 
 
-def truncated_module(
-    network: Network, route: Route, scratch: Path, max_length: int, *, every_layer: bool = False
-) -> Any:
+def truncated_module(job: ExportJob, route: Route, scratch: Path, *, every_layer: bool = False) -> Any:
     """The first blocks and the tokenizer as a Transformer module that outputs the chosen hidden state."""
     from sentence_transformers.sentence_transformer.modules import Transformer
 
     with tempfile.TemporaryDirectory(dir=scratch, prefix=".cut.") as folder:
-        cut = truncate_blocks(network.module, route.blocks)
+        cut = truncate_blocks(job.network.module, route.blocks)
         if route.untied:
             cut.config.tie_last_hidden_states = False
         if every_layer:
             cut.config.output_hidden_states = True  # the module outputs all of them
         cut.save_pretrained(folder)
-        tokenizer = copy.deepcopy(network.tokenizer)
+        tokenizer = copy.deepcopy(with_template(job.network.tokenizer, job.recipe.template))
         tokenizer.chat_template = None  # sentence-transformers would wrap every text in it
         tokenizer.save_pretrained(folder)
         reading: dict[str, Any] = {}
         if not isinstance(route.output, str):
             method = {"method": "forward", "method_output_name": list(route.output)}
             reading = {"modality_config": {"text": method}, "module_output_name": "token_embeddings"}
-        return Transformer(folder, max_seq_length=max_length, **reading)
+        return Transformer(folder, max_seq_length=job.max_length, **reading)
 
 
 def layer_zero_module(width: int, blocks: int) -> Any:
