@@ -12,6 +12,7 @@ FAST = {"accumulators", "ci", "claims", "docs", "golden", "house", "inputs", "la
 FAST |= {
     "metrics_as_data",
     "numerics",
+    "protocol",
     "readme",
     "report",
     "results",
