@@ -21,7 +21,7 @@ from layerwise.downstream.data_root import COLUMNS
 from layerwise.inputs.perturbations.stress import STRESS_SCALES
 from layerwise.inputs.text import FILTERS
 from layerwise.models.load import DTYPES
-from layerwise.options.audit import AuditOptions
+from layerwise.options.audit import AuditOptions, ProtocolOptions
 from layerwise.options.compare import CompareOptions
 from layerwise.options.correlate import CorrelateOptions
 from layerwise.options.data import DataOptions, TaskType
@@ -57,6 +57,7 @@ LIBRARY = [
     (layerwise.compare, CompareOptions, ["runs"]),
     (layerwise.plot, PlotOptions, ["runs"]),
     (layerwise.audit, AuditOptions, ["scores"]),
+    (layerwise.audit_protocol, ProtocolOptions, ["protocol"]),
     (layerwise.data, DataOptions, ["root", "name"]),
     (layerwise.views, ViewOptions, ["text"]),
 ]
@@ -135,7 +136,8 @@ FLAGS = {
     "plot": "figure out overwrite metric rows tokens pooling norm transform measure cost",
     "correlate": "norm json",
     "tradeoff": "score model data mode repeats json",
-    "audit": "metrics rules json",
+    "audit": "metrics rules protocol stage data-root models out only fit dtype device column split config limit sample "
+    "workers threads json",
     "stress": f"{MODEL} {TEXTS} {READING} {ENGINE} allow-missing kind levels metrics rows shard-size seed state out "
     "json",
     "embed": f"{MODEL} {TEXTS} {READING} out overwrite",

@@ -43,6 +43,7 @@ _MODULES = {
     "NotFiniteError": "layerwise.core.errors",
     "Pick": "layerwise.selection.pick",
     "PickedLayer": "layerwise.selection.picked_layers",
+    "ProtocolResult": "layerwise.selection.protocol_result",
     "Reading": "layerwise.metrics.readings",
     "Readout": "layerwise.core.recipe",
     "Recipe": "layerwise.core.recipe",
@@ -52,6 +53,7 @@ _MODULES = {
     "Source": "layerwise.inputs.source",
     "TooLarge": "layerwise.core.errors",
     "audit": "layerwise.api.audit",
+    "audit_protocol": "layerwise.api.audit",
     "campaign": "layerwise.campaigns",
     "compare": "layerwise.api.compare",
     "correlate": "layerwise.api.correlate",
@@ -86,6 +88,7 @@ __all__ = sorted([*_MODULES, "__version__"])
 if TYPE_CHECKING:  # the same names again, for editors and type checkers
     from layerwise import functional as functional
     from layerwise.api.audit import audit as audit
+    from layerwise.api.audit import audit_protocol as audit_protocol
     from layerwise.api.compare import compare as compare
     from layerwise.api.correlate import correlate as correlate
     from layerwise.api.data import data as data
@@ -147,6 +150,7 @@ if TYPE_CHECKING:  # the same names again, for editors and type checkers
     from layerwise.selection.decision import Gain as Gain
     from layerwise.selection.pick import Pick as Pick
     from layerwise.selection.picked_layers import PickedLayer as PickedLayer
+    from layerwise.selection.protocol_result import ProtocolResult as ProtocolResult
     from layerwise.selection.rules import Rule as Rule
     from layerwise.sweep.comparison import Comparison as Comparison
     from layerwise.sweep.forecast import Forecast as Forecast

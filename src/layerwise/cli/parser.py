@@ -31,6 +31,7 @@ from layerwise.cli.flags import argument_group
 from layerwise.cli.screen import first_screen
 from layerwise.cli.shared import print_error
 from layerwise.core.checks import suggestion
+from layerwise.options.audit import GROUP as PROTOCOL
 from layerwise.options.model import GROUP as MODEL
 from layerwise.options.reading import GROUP as READING
 from layerwise.options.reading import HOW_IT_RUNS
@@ -95,7 +96,7 @@ def build_parser() -> Parser:
             formatter_class=RawDescriptionHelpFormatter,
             epilog=f"example:\n  {example}" if example else None,
         )
-        for title in (READING, MODEL, TEXTS, HOW_IT_RUNS):
+        for title in (PROTOCOL, READING, MODEL, TEXTS, HOW_IT_RUNS):
             argument_group(added, title)  # in this order; one without options is not shown
         verb.add_arguments(added)
         added.usage = short_usage(name, added)
@@ -117,7 +118,8 @@ def short_usage(verb: str, parser: ArgumentParser) -> str:
     for action in parser._actions:
         if not action.option_strings:
             action.metavar = str(action.metavar or action.dest).upper()
-            given.append(f"{action.metavar} [{action.metavar} ...]" if action.nargs in ("+", "*") else action.metavar)
+            forms = {"+": "{0} [{0} ...]", "*": "{0} [{0} ...]", "?": "[{0}]"}
+            given.append(forms.get(str(action.nargs), "{0}").format(action.metavar))
         elif action.required:
             flags.append(f"{action.option_strings[0]} {action.metavar or action.dest.upper()}")
     return " ".join(["layerwise", verb, *given, *flags, "[options]"])

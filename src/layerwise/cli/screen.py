@@ -14,7 +14,7 @@ OTHERS = {
         "tradeoff": "what each layer scores and what it costs",
         "compare": "what differs between runs: fine-tunes, sizes, checkpoints",
         "correlate": "which metrics of a scan go with which scores of an eval",
-        "audit": "how well rules for choosing a layer do on known scores",
+        "audit": "test rules on known scores, or recipes on held-out tasks",
     },
     "Use layers": {
         "embed": "vectors of any layer, one per text, as Parquet",

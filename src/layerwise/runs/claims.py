@@ -16,13 +16,14 @@ from layerwise.runs.records import PLAN, RUN
 
 MARKER = "layerwise-run.json"
 SCHEMA_VERSION = 1
-Kind = Literal["scan", "eval", "stress", "campaign", "data"]
+Kind = Literal["scan", "eval", "stress", "campaign", "data", "audit"]
 KIND_NAMES = {
     "scan": "a scan",
     "eval": "an eval",
     "stress": "a stress test",
     "campaign": "a campaign",
     "data": "a prepared task",
+    "audit": "an audit of a protocol",
 }
 # Files that operating systems and version control put into unused folders. Every other file, hidden or not, belongs
 # to the user.

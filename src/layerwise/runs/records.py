@@ -138,6 +138,11 @@ TRADEOFF = Schema(
     },
     ("layers", "units"),
 )  # fmt: skip
+# With what the test tasks of a protocol are scored: hashes of the file, of each recipe and of each task's data, and the
+# texts that maps are fitted on.
+FROZEN = Schema(
+    "frozen.json", 1, {"protocol": str, "recipes": dict, "tasks": dict, "fit": dict}, ("protocol", "recipes", "tasks")
+)
 CELL = Schema("cell.json", 2, {"model": dict, "data": dict, "settings": dict}, ("model", "data", "settings"))
 
 
