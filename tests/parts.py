@@ -12,11 +12,8 @@ FAST = {"accumulators", "ci", "claims", "docs", "golden", "house", "inputs", "la
 FAST |= {
     "metrics_as_data",
     "numerics",
-<<<<<<< HEAD
     "probes",
-=======
     "protocol",
->>>>>>> protocol
     "readme",
     "report",
     "results",

@@ -3,14 +3,13 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from layerwise.accumulators.second_moment import moments_of_rows
 from layerwise.api.reading import texts_to_fit
 from layerwise.core.errors import InputError
 from layerwise.core.recipe import Recipe
 from layerwise.inputs.modalities import open_source
 from layerwise.inputs.source import DataLike
 from layerwise.maps.fitted import AnyRecipe, FittedOn, FittedRecipe, plain_recipe, texts_fingerprint
-from layerwise.maps.linear import LinearMap, fit_maps
+from layerwise.maps.linear import LinearMap, fit_maps, fit_parts, reduce_dims
 from layerwise.models.network import Network
 from layerwise.models.opening import is_recorded_model, resolve_max_length
 from layerwise.passes.recipes import part_rows
@@ -48,7 +47,7 @@ def fit_on_texts(network: Network, recipe: Recipe, fit: DataLike | None) -> tupl
     source = None if fit is None else open_source(fit)  # opened once: a generator can be read only once
     texts = texts_to_fit(source, [recipe])
     rows = part_rows(network, recipe, texts, resolve_max_length(recipe.max_length, network))
-    maps = fit_maps([(map_name, moments_of_rows(r)) for (_, map_name), r in zip(recipe.parts, rows, strict=True)])
+    maps = fit_parts([(map_name, r) for (_, map_name), r in zip(recipe.parts, rows, strict=True)], recipe.dims)
     assert source is not None  # fitting_texts raises without texts
     return maps, FittedOn("texts", source.name, texts_fingerprint(texts), len(texts))
 
@@ -61,6 +60,14 @@ def fit_on_scan(network: Network, recipe: Recipe, run: Run) -> tuple[tuple[Linea
     moments = [
         (map_name, scan_moments(run, network, readout, length, recipe.template)) for readout, map_name in recipe.parts
     ]
-    (_, (count, _, _)), *_ = moments
+    (_, joint), *others = moments
+    if recipe.dims is not None and others:
+        raise InputError(
+            f"a scan keeps nothing of two vectors together, which {recipe.transform} needs; pass texts to --fit"
+        )
+    count = joint[0]
     name, fingerprint = (data.name, data.fingerprint) if data else (run.location, "")
-    return fit_maps(moments), FittedOn("scan", name, fingerprint, count)
+    maps = fit_maps(moments)
+    if recipe.dims is not None:
+        maps = reduce_dims(maps, joint, recipe.dims)
+    return maps, FittedOn("scan", name, fingerprint, count)

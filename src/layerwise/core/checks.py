@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from operator import index
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from layerwise.core.errors import InputError
 
@@ -23,17 +23,30 @@ EXPORT_MODES: tuple[str, ...] = get_args(ExportMode)
 Precision = Literal["float32", "float16"]  # dtype of stored vectors
 PRECISIONS: tuple[str, ...] = get_args(Precision)
 STATES = ("auto", "exact", "float32", "sketch:512 (or another number)")
-TRANSFORMS = ("none", "center", "zscore", "remove_top:K", "whiten[:SHRINKAGE[:DIMENSIONS]]", "MAP+static")
+TRANSFORMS = (
+    "none", "center", "zscore", "remove_top:K", "whiten[:SHRINKAGE[:DIMENSIONS]]", "MAP+mean", "MAP+static",
+    "MAP@DIMENSIONS",
+)  # fmt: skip
 
 MIN_MAX_LENGTH = 2  # with one token, all texts with the same first token would have the same vector
-STATIC = "+static"
+MEAN, STATIC = "+mean", "+static"  # what stands beside the vector of a layer
 Shipped = Literal["shipped"]
 SHIPPED: Shipped = "shipped"  # the norm and pooling of `last`, for a model that ships its own pooling
 POSITIVE_INTEGER, DECIMAL_NUMBER = r"0*[1-9]\d*", r"\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+"
-TRANSFORM_PATTERN = re.compile(
-    rf"center|zscore|remove_top:{POSITIVE_INTEGER}|whiten(?::(?P<shrinkage>{DECIMAL_NUMBER})(?::{POSITIVE_INTEGER})?)?",
-    re.ASCII,
+MAP_PATTERN = (
+    rf"center|zscore|remove_top:{POSITIVE_INTEGER}|whiten(?::(?P<shrinkage>{DECIMAL_NUMBER})(?::{POSITIVE_INTEGER})?)?"
 )
+TRANSFORM_PATTERN = re.compile(
+    rf"(?P<map>{MAP_PATTERN})(?P<beside>\+mean|\+static)?(?:@(?P<dims>{POSITIVE_INTEGER}))?", re.ASCII
+)
+
+
+class Transform(NamedTuple):
+    """The parts of a transform such as `remove_top:8+mean@256`."""
+
+    map: str
+    beside: str = ""  # MEAN, STATIC or nothing
+    dims: int | None = None  # keep this many principal directions of the result
 
 
 def suggestion(value: object, choices: Iterable[str]) -> str:
@@ -94,10 +107,28 @@ def require_fraction(name: str, number: Any) -> float:
 
 def require_transform(transform: object) -> str:
     """The name of a linear map. The number of directions is checked when the map is fitted."""
-    match = TRANSFORM_PATTERN.fullmatch(transform.removesuffix(STATIC)) if isinstance(transform, str) else None
-    if transform != "none" and (match is None or float(match["shrinkage"] or 0) > 1):
-        raise InputError(f"transform {transform!r} is not one of {', '.join(TRANSFORMS)}")
+    split_transform(transform)
     return str(transform)
+
+
+def split_transform(transform: object) -> Transform:
+    """The map, what stands beside it and the number of dimensions; raises if it is not a transform."""
+    if transform == "none":
+        return Transform("none")
+    match = TRANSFORM_PATTERN.fullmatch(transform) if isinstance(transform, str) else None
+    if match is None or float(match["shrinkage"] or 0) > 1:
+        raise InputError(f"transform {transform!r} is not one of {', '.join(TRANSFORMS)}")
+    return Transform(match["map"], match["beside"] or "", int(match["dims"]) if match["dims"] else None)
+
+
+def with_dims(transform: str, dims: int | None) -> str:
+    """The transform with that many dimensions; unchanged for None."""
+    if dims is None:
+        return transform
+    map_name, beside, _ = split_transform(transform)
+    if map_name == "none":
+        raise InputError("dims needs a linear map: use at least the transform center")
+    return f"{map_name}{beside}@{require_count('dims', dims)}"
 
 
 def require_state(state: object) -> str:

@@ -11,6 +11,7 @@ from layerwise.core.checks import (
     NORMS,
     POOLINGS,
     SHIPPED,
+    MEAN,
     STATIC,
     TOKEN_CHOICES,
     NormChoice,
@@ -20,7 +21,7 @@ from layerwise.core.checks import (
     require_choice,
     require_count,
     require_max_length,
-    require_transform,
+    split_transform,
 )
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.formats import parse_record, require_shape
@@ -84,7 +85,9 @@ class Recipe(Readout):
         tokens: which tokens count: "all", "no_first", "no_special" or "no_sinks".
         pooling: "mean", "last", "first", "max" or "shipped".
         transform: the linear map: "none", "center", "zscore", "remove_top:K", "whiten[:SHRINKAGE[:DIMENSIONS]]". With
-            "+static" at its end, whitened token embeddings are concatenated, which doubles the width.
+            "+mean", the mean over all tokens of the layer is concatenated, with the same map; with "+static",
+            whitened token embeddings are. Either doubles the width. "@256" at the end keeps the first 256 principal
+            directions of the result.
         normalize: whether vectors are scaled to length 1.
         template: text before and after every text, with `{text}` in its place, such as "query: {text}"; or the name of
             a known template, such as "prompteol".
@@ -98,7 +101,11 @@ class Recipe(Readout):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_transform(self.transform)
+        if split_transform(self.transform).beside == MEAN and self.pooling in ("mean", SHIPPED):
+            raise InputError(
+                f"transform {self.transform} puts the mean beside another pooling: use it with pooling last, first or "
+                f"max, not {self.pooling}"
+            )
         object.__setattr__(self, "template", canonical_template(self.template))
         if self.max_length is not None:
             object.__setattr__(self, "max_length", require_max_length("max_length", self.max_length))
@@ -111,16 +118,23 @@ class Recipe(Readout):
     @property
     def static(self) -> bool:
         """True if token embeddings are concatenated with the layer's vector."""
-        return self.transform.endswith(STATIC)
+        return split_transform(self.transform).beside == STATIC
+
+    @property
+    def dims(self) -> int | None:
+        """How many principal directions are kept; None for all."""
+        return split_transform(self.transform).dims
 
     @property
     def parts(self) -> tuple[tuple[Readout, str], ...]:
         """The readouts that are concatenated, each with the name of its map."""
-        if not self.static:
-            return ((self.readout, self.transform),)
-        pooling = "mean" if self.pooling == SHIPPED else self.pooling
-        static_readout = replace(self.readout, layer=0, norm="raw", pooling=pooling)
-        return (self.readout, self.transform.removesuffix(STATIC)), (static_readout, "whiten")
+        map_name, beside, _ = split_transform(self.transform)
+        if beside == STATIC:
+            token_embeddings = replace(self.readout, layer=0, norm="raw", pooling="mean")
+            return (self.readout, map_name), (token_embeddings, "whiten")
+        if beside == MEAN:
+            return (self.readout, map_name), (replace(self.readout, pooling="mean"), map_name)
+        return ((self.readout, map_name),)
 
     @property
     def shipped(self) -> bool:

@@ -11,12 +11,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from layerwise.accumulators.second_moment import moments_of_rows
 from layerwise.core.recipe import Recipe
 from layerwise.core.templates import template_of_prompt
 from layerwise.downstream.vectors import VectorStore
 from layerwise.maps.fitted import AnyRecipe, FittedRecipe, plain_recipe
-from layerwise.maps.linear import LinearMap, concatenate_maps, fit_maps
+from layerwise.maps.linear import LinearMap, combine_maps, fit_parts
 
 StoreFactory = Callable[[str, str, int | None], VectorStore]  # template, role, max_length (None: default)
 
@@ -50,7 +49,7 @@ class RecipeVectors:
         rows = [
             (map_name, torch.from_numpy(store.vectors(self.fit, readout))) for readout, map_name in self.recipe.parts
         ]
-        return concatenate_maps(fit_maps([(map_name, moments_of_rows(part_rows)) for map_name, part_rows in rows]))
+        return combine_maps(fit_parts(rows, self.recipe.dims), self.recipe.dims)
 
 
 def make_encoder(vectors: RecipeVectors, *, name: str, revision: str, prompts: dict[str, str]) -> Any:

@@ -23,7 +23,7 @@ from layerwise.core.outputs import require_folder
 from layerwise.core.recipe import Recipe, rename_readout_field, upgrade_recipe
 from layerwise.core.templates import parse_template
 from layerwise.core.tensors import checksum, dump_tensors, has_key, parse_tensors
-from layerwise.maps.linear import LinearMap, concatenate_maps
+from layerwise.maps.linear import LinearMap, combine_maps
 from layerwise.runs.identity import MODEL_SHAPE, ModelRef
 
 RECIPE_FILE = "recipe.safetensors"
@@ -93,7 +93,7 @@ class FittedRecipe:
     @cached_property
     def combined_map(self) -> LinearMap | None:
         """One map of the parts' concatenated vectors; None without a map."""
-        return concatenate_maps(self.maps) if self.maps else None
+        return combine_maps(self.maps, self.recipe.dims) if self.maps else None
 
     @cached_property
     def identity(self) -> str:
@@ -204,7 +204,7 @@ class FittedRecipe:
         for i, (readout, map_name) in enumerate(self.recipe.parts):
             width = len(self.maps[i].bias) if self.maps else 0
             parts.append({"readout": asdict(readout), "map": map_name, "rows": [rows, rows + width] if width else []})
-            rows += width
+            rows += 0 if self.recipe.dims else width  # with fewer dimensions, the results of the parts are added
         fitted_on = self.fitted_on
         return {
             "schema_version": SCHEMA_VERSION,

@@ -1,4 +1,7 @@
-"""Linear maps with a bias, fitted without labels from count, mean and scatter: center, zscore, remove_top, whiten."""
+"""Linear maps with a bias, fitted without labels: center, zscore, remove_top, whiten; and fewer dimensions.
+
+A map is fitted from count, mean and scatter of the vectors alone.
+"""
 
 import math
 from collections.abc import Sequence
@@ -7,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from layerwise.accumulators.second_moment import moments_of_rows
 from layerwise.core.checks import TRANSFORMS, require_transform
 from layerwise.core.errors import InputError
 
@@ -75,8 +79,44 @@ def fit_maps(parts: Sequence[tuple[str, Moments]]) -> tuple[LinearMap, ...]:
     return tuple(maps)
 
 
+def fit_parts(parts: Sequence[tuple[str, Tensor]], dims: int | None = None) -> tuple[LinearMap, ...]:
+    """The maps of a recipe's parts: the name of each map, and the rows (N, D) that it is fitted on."""
+    maps = fit_maps([(name, moments_of_rows(rows)) for name, rows in parts])
+    if dims is None:
+        return maps
+    return reduce_dims(maps, moments_of_rows(torch.cat([rows for _, rows in parts], dim=1)), dims)
+
+
+def reduce_dims(maps: Sequence[LinearMap], moments: Moments, dims: int) -> tuple[LinearMap, ...]:
+    """The maps followed by a projection on the first principal directions of their concatenated result.
+
+    `moments` are those of the concatenated vectors before the maps. The results of these maps are added, not
+    concatenated: together they are the projection.
+    """
+    count, _, scatter = moments
+    combined = concatenate_maps(maps)
+    width = len(combined.bias)
+    if dims > width:
+        raise InputError(f"cannot keep {dims} dimensions of vectors that have {width}")
+    if count <= dims:
+        raise InputError(f"{dims} dimensions need more than {dims} texts to fit, got {count}; use fewer, or more texts")
+    _, vectors = torch.linalg.eigh(combined.weight @ (scatter / count) @ combined.weight.mT)  # ascending
+    directions = vectors.flip(1)[:, :dims].mT  # (dims, E)
+    blocks = torch.split(directions, [len(part.bias) for part in maps], dim=1)
+    return tuple(LinearMap(b @ part.weight, b @ part.bias) for b, part in zip(blocks, maps, strict=True))
+
+
+def combine_maps(maps: Sequence[LinearMap], dims: int | None = None) -> LinearMap:
+    """The maps of a recipe's parts as one map of their concatenated vectors; `dims` if `reduce_dims` made them."""
+    if dims is None or len(maps) == 1:
+        return concatenate_maps(maps)
+    return LinearMap(
+        torch.cat([part.weight for part in maps], dim=1), torch.stack([part.bias for part in maps]).sum(dim=0)
+    )
+
+
 def concatenate_maps(maps: Sequence[LinearMap]) -> LinearMap:
-    """The maps of several parts as one map of their concatenated vectors."""
+    """The maps of several parts as one map of their concatenated vectors, with concatenated results."""
     if len(maps) == 1:
         return maps[0]
     weight: Tensor = torch.block_diag(*(part.weight for part in maps))  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""Candidates: recipes to choose from, and the scores of each by every probe, from the vectors of one pass."""
+"""Candidates: recipes to choose from, and the scores of each by every probe, from one pass per template."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from layerwise.accumulators.second_moment import moments_of_rows
-from layerwise.core.checks import STATIC, TokenChoice
+from layerwise.core.checks import MEAN, STATIC, TokenChoice, split_transform, with_dims
 from layerwise.core.progress import progress_bar
 from layerwise.core.recipe import Readout, Recipe
 from layerwise.inputs.source import Example
-from layerwise.maps.linear import LinearMap, Moments, concatenate_maps, fit_maps
+from layerwise.maps.linear import LinearMap, Moments, combine_maps, fit_maps, reduce_dims
 from layerwise.models.network import Network
 from layerwise.models.readouts import baseline_recipe, layer_recipe
 from layerwise.passes.vectors import pooled_vectors
@@ -39,58 +39,83 @@ def layer_candidates(
     return [replace(r, tokens=t, transform=m) for m in transforms for t in tokens for r in readouts]
 
 
+def template_candidates(
+    network: Network, templates: Sequence[str], transforms: Sequence[str] = ("none",)
+) -> list[Recipe]:
+    """The last token of every layer but the first, in each template and with each map.
+
+    The last token has read the whole text and the end of the template. In layer 0 it is the same for every text.
+    """
+    layers = [Recipe(layer, pooling="last") for layer in range(1, network.depth + 1)]
+    normed = [Recipe(network.depth, "normed", pooling="last")] if network.has_norm else []
+    return [replace(r, transform=m, template=t) for t in templates for m in transforms for r in (*layers, *normed)]
+
+
 @dataclass
 class ProbeVectors:
-    """The vectors of one pass over the probes' texts and the texts that maps are fitted on; it can score any recipe."""
+    """The vectors of the probes' texts and of the texts that maps are fitted on, in each template.
+
+    They are enough to score any recipe.
+    """
 
     probes: Sequence[Probe]
     fit: Sequence[str]
     index: Mapping[str, int]
-    vectors: Mapping[Readout, Tensor]
-    moments_cache: dict[Readout, Moments] = field(default_factory=dict)
+    vectors: Mapping[str, Mapping[Readout, Tensor]]  # by template
+    moments_cache: dict[tuple[str, tuple[Readout, ...]], Moments] = field(default_factory=dict)
 
     def score(self, recipe: Recipe) -> ScoredRecipe:
         """The scores of the recipe by every probe, with its map fitted here."""
-        rows = torch.cat([self.vectors[readout] for readout, _ in recipe.parts], dim=1).double()
-        mapped = (rows if recipe.transform == "none" else concatenate_maps(self.maps(recipe))(rows)).numpy()
+        rows = self.rows(recipe.template, tuple(readout for readout, _ in recipe.parts))
+        mapped = (
+            rows if recipe.transform == "none" else combine_maps(self.maps(recipe), recipe.dims)(rows)
+        ).numpy()
         return ScoredRecipe(
             recipe, {p.name: p.score(mapped[[self.index[text] for text in p.texts]]) for p in self.probes}
         )
 
+    def rows(self, template: str, readouts: tuple[Readout, ...]) -> Tensor:
+        """The vectors of all texts by these readouts, concatenated."""
+        return torch.cat([self.vectors[template][readout] for readout in readouts], dim=1).double()
+
     def maps(self, recipe: Recipe) -> tuple[LinearMap, ...]:
         """The maps of the recipe's parts, fitted on the fitting texts."""
-        return fit_maps([(transform, self.moments(readout)) for readout, transform in recipe.parts])
+        maps = fit_maps([(name, self.moments(recipe.template, (readout,))) for readout, name in recipe.parts])
+        if recipe.dims is None:
+            return maps
+        joint = self.moments(recipe.template, tuple(readout for readout, _ in recipe.parts))
+        return reduce_dims(maps, joint, recipe.dims)
 
-    def moments(self, readout: Readout) -> Moments:
-        if readout not in self.moments_cache:
+    def moments(self, template: str, readouts: tuple[Readout, ...]) -> Moments:
+        key = template, readouts
+        if key not in self.moments_cache:
             self.moments_cache.clear()  # keep one at a time: a large model has dozens of D x D matrices
-            rows = self.vectors[readout][[self.index[text] for text in self.fit]]
-            self.moments_cache[readout] = moments_of_rows(rows.double())
-        return self.moments_cache[readout]
+            rows = self.rows(template, readouts)[[self.index[text] for text in self.fit]]
+            self.moments_cache[key] = moments_of_rows(rows)
+        return self.moments_cache[key]
 
 
 def compute_probe_vectors(
     network: Network,
-    readouts: Iterable[Readout],
+    recipes: Iterable[Recipe],
     probes: Sequence[Probe],
     fit: Sequence[str],
     *,
     max_length: int,
     progress: bool = False,
 ) -> ProbeVectors:
-    """One pass over all texts that the probes need or maps are fitted on, each with the model's own prompt."""
+    """One pass per template over all texts that the probes need or maps are fitted on, for all parts of the recipes."""
     texts = list(dict.fromkeys([*(text for probe in probes for text in probe.texts), *fit]))
     examples = [Example(str(i), text) for i, text in enumerate(texts)]
-    with progress_bar(progress, total=len(examples), unit="texts") as on_batch:
-        wanted = list(dict.fromkeys(readouts))
-        vectors = pooled_vectors(
-            network,
-            examples,
-            wanted,
-            max_length=max_length,
-            template=baseline_recipe(network).template,
-            on_batch=on_batch,
-        )
+    wanted: dict[str, dict[Readout, None]] = {}
+    for recipe in recipes:
+        wanted.setdefault(recipe.template, {}).update(dict.fromkeys(readout for readout, _ in recipe.parts))
+    vectors = {}
+    with progress_bar(progress, total=len(examples) * len(wanted), unit="texts") as on_batch:
+        for template, readouts in wanted.items():
+            vectors[template] = pooled_vectors(
+                network, examples, list(readouts), max_length=max_length, template=template, on_batch=on_batch
+            )
     return ProbeVectors(probes, fit, {text: i for i, text in enumerate(texts)}, vectors)
 
 
@@ -98,7 +123,7 @@ def score_candidates(
     trial: ProbeVectors, candidates: Sequence[Recipe], *, progress: bool = False
 ) -> list[ScoredRecipe]:
     """The probe scores of all candidates, in order."""
-    by_layer = sorted(candidates, key=lambda candidate: astuple(candidate.readout))
+    by_layer = sorted(candidates, key=lambda candidate: (candidate.template, astuple(candidate.readout)))
     scored = {}
     with progress_bar(progress, total=len(by_layer), unit="recipes") as on_batch:
         for candidate in by_layer:
@@ -107,17 +132,30 @@ def score_candidates(
     return [scored[candidate] for candidate in candidates]
 
 
-def with_static_embeddings(trial: ProbeVectors, scored: ScoredRecipe) -> ScoredRecipe:
-    """The recipe with whitened token embeddings added, if it has a map and is not layer 0.
+def widened(recipe: Recipe, *, static: bool) -> Recipe:
+    """The recipe with a second vector beside it, if it has a map: in a template the mean over all tokens.
 
-    Only labels judge them. The decoys of the bundled probes share words with the right answers, which misleads token
-    embeddings much more than labelled tasks do, so those scores stay the scores of the layer alone.
+    Without a template, and with `static`, whitened token embeddings, unless it is layer 0 or the model as shipped.
     """
-    recipe = scored.recipe
-    if recipe.transform == "none" or recipe.layer == 0 or recipe.shipped:
+    map_name, beside, dims = split_transform(recipe.transform)
+    if map_name == "none" or beside:
+        return recipe
+    if recipe.pooling == "last":
+        return replace(recipe, transform=with_dims(map_name + MEAN, dims))
+    if not static or recipe.layer == 0 or recipe.shipped:
+        return recipe
+    return replace(recipe, transform=with_dims(map_name + STATIC, dims))
+
+
+def with_second_vector(trial: ProbeVectors, scored: ScoredRecipe, *, static: bool) -> ScoredRecipe:
+    """The recipe as it is used, with a second vector beside its own; see `widened`.
+
+    Only labels judge the second vector. The bundled sentences are short, and their decoys share words with the right
+    answers, which misleads token embeddings much more than labelled tasks do: their scores stay those of the layer.
+    """
+    recipe = widened(scored.recipe, static=static)
+    if recipe == scored.recipe:
         return scored
-    with_static = trial.score(replace(recipe, transform=recipe.transform + STATIC))
-    label_scores = {
-        name: units for name, units in with_static.unit_scores.items() if name.startswith(LABEL_PROBE_PREFIX)
-    }
-    return ScoredRecipe(with_static.recipe, {**scored.unit_scores, **label_scores})
+    both = trial.score(recipe)
+    label_scores = {name: units for name, units in both.unit_scores.items() if name.startswith(LABEL_PROBE_PREFIX)}
+    return ScoredRecipe(recipe, {**scored.unit_scores, **label_scores})

@@ -108,7 +108,7 @@ def decide(
     used in the form that `deployed` gives it. Labels are of the user's own task: they move that choice to what is
     better with them by more than LABELS_MOVE standard errors, and decide in which form it is used.
     """
-    (baseline,) = [s for s in scored if s.recipe.readout == last.readout and s.recipe.transform == "none"]
+    (baseline,) = [s for s in scored if s.recipe == last]
     unlabelled_weights = {name: weight for name, weight in weights.items() if not name.startswith(LABEL_PROBE_PREFIX)}
     best = max(scored, key=lambda s: difference(s, baseline, unlabelled_weights).mean)
     if not difference(best, baseline, unlabelled_weights).mean > margin:
@@ -131,6 +131,10 @@ def decide(
 
 
 def same_form(scored: Sequence[ScoredRecipe], like: ScoredRecipe) -> list[ScoredRecipe]:
-    """The candidates with the same map and tokens as one of them: they differ in the layer only."""
-    form = like.recipe.transform, like.recipe.tokens
-    return [s for s in scored if (s.recipe.transform, s.recipe.tokens) == form]
+    """The candidates with the same map, tokens, pooling and template as one of them: they differ in the layer only."""
+    return [s for s in scored if form_of(s.recipe) == form_of(like.recipe)]
+
+
+def form_of(recipe: Recipe) -> tuple[str, str, str]:
+    """Everything of a candidate but its layer; the last layer as shipped is compared with the layers below it."""
+    return recipe.transform, recipe.tokens, recipe.template

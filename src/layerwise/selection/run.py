@@ -7,8 +7,11 @@ from functools import cache, partial
 from importlib.resources import files
 from typing import Any
 
+from layerwise.core.checks import with_dims
 from layerwise.core.errors import InputError
 from layerwise.core.recipe import Recipe
+from layerwise.core.templates import parse_template
+from layerwise.inputs.templating import part_ids
 from layerwise.maps.fitted import FittedOn, FittedRecipe, texts_fingerprint
 from layerwise.models.network import Network
 from layerwise.models.readouts import baseline_recipe
@@ -22,10 +25,12 @@ from layerwise.selection.candidates import (
     compute_probe_vectors,
     layer_candidates,
     score_candidates,
-    with_static_embeddings,
+    template_candidates,
+    widened,
+    with_second_vector,
 )
 from layerwise.selection.cases import metric_curves, model_depth
-from layerwise.selection.decision import Decision, decide, points, signed
+from layerwise.selection.decision import Decision, decide, difference, points, signed
 from layerwise.selection.pick import Pick
 from layerwise.selection.picked_layers import picked_layers
 from layerwise.selection.probes import Probe, proxy_items, proxy_probes, user_text_probes
@@ -42,7 +47,9 @@ class Rulebook:
     weights: Mapping[str, float]
     transforms: Sequence[str]
     margin: float
-    static: bool = False  # token embeddings are put beside a layer that has a map
+    static: bool = False  # token embeddings are put beside a layer that has a map and no template
+    templates: Sequence[str] = ()  # tried for causal language models that ship no pooling
+    template_transforms: Sequence[str] = ()  # the maps of their last tokens
     chosen_on: Sequence[str] = ()
     audit: Mapping[str, Any] = field(default_factory=dict)
 
@@ -59,8 +66,10 @@ def pick_recipe(
     *,
     labels: Probe | None = None,
     prefer: Prefer = "quality",
+    templates: Sequence[str] | None = None,
     layer_only: bool = False,
     static: bool = True,
+    dims: int | None = None,
     max_length: int,
     name: str = "",
     rulebook: Rulebook | None = None,
@@ -70,33 +79,57 @@ def pick_recipe(
     """The recipe with the best probe score, or the last layer if no other is better by the rulebook's margin.
 
     `texts` are the user's own, without labels: maps are fitted on them, and probes made from them where the rulebook
-    has such; `name` says where they come from. `labels` is the probe made from a few labelled ones. With `layer_only`,
-    no map is tried; without `static`, token embeddings are never put beside the layer.
+    has such; `name` says where they come from. `labels` is the probe made from a few labelled ones. `templates` are
+    those to try, None for the rulebook's. With `layer_only`, no map is tried; without `static`, token embeddings are
+    never put beside the layer; `dims` is how many dimensions the vectors of the answer may have.
     """
     rulebook = rulebook or default_rulebook()
     probes, weights = weighted_probes(texts, labels, rulebook, seed)
     transforms = ("none",) if layer_only else tuple(rulebook.transforms)
     candidates = layer_candidates(network, transforms=transforms)
-    fit = [] if transforms == ("none",) else texts
-    readouts = [candidate.readout for candidate in candidates]
-    probe_vectors = compute_probe_vectors(network, readouts, probes, fit, max_length=max_length, progress=progress)
+    if templates is None:
+        templates = rulebook.templates if supports_templates(network) and not layer_only else ()
+    candidates += template_candidates(network, templates, ("none",) if layer_only else rulebook.template_transforms)
+    fit = [] if layer_only else texts
+    static = static and rulebook.static and network.family.first_hidden_state == 0
+    needed = [*candidates, *(widened(candidate, static=static) for candidate in candidates)]
+    probe_vectors = compute_probe_vectors(network, needed, probes, fit, max_length=max_length, progress=progress)
     times = relative_layer_times(network, texts or probes[0].texts)
     scored = score_candidates(probe_vectors, candidates, progress=progress)
-    static = static and rulebook.static and network.family.first_hidden_state == 0
-    finalize = partial(with_static_embeddings, probe_vectors) if static else lambda plain: plain
+    deployed = partial(with_second_vector, probe_vectors, static=static)
     last = baseline_recipe(network)
-    decision = decide(scored, last, weights, margin=rulebook.margin, deployed=finalize, prefer=prefer)
-    found = decision.answer.recipe
+    decision = decide(scored, last, weights, margin=rulebook.margin, deployed=deployed, prefer=prefer)
+    found, why = decision.answer.recipe, [*reasons(decision, rulebook, network, fit, name, prefer)]
     keeps_last = found == last
-    form = "layer" if layer_only else "static" if found.static else "recipe"
-    audited = {} if keeps_last or decision.chosen is not decision.quality else rulebook.audit.get(form, {})
+    if dims is not None and not keeps_last:
+        found = replace(found, transform=with_dims(found.transform if fit else "center", dims))
+        why.append(dims_sentence(probe_vectors, decision.answer.recipe, found, weights))
+    audited = {} if keeps_last or decision.chosen is not decision.quality else rulebook.audit
     recipe = replace(found, max_length=max_length)
     return Pick(
-        network.identity(), recipe, last, rulebook.name, tuple(reasons(decision, rulebook, network, fit, name, prefer)),
-        decision.layers_alike, decision.gain, audited.get("gain", {}), prefer, judged_on(labels),
+        network.identity(), recipe, last, rulebook.name, tuple(why),
+        decision.layers_alike, decision.gain, audited, prefer, judged_on(labels),
         picked_layers(decision, scored, times),
         None if recipe.transform == "none" else fitted_recipe(network, recipe, probe_vectors, name),
     )  # fmt: skip
+
+
+def supports_templates(network: Network) -> bool:
+    """True for a causal language model that ships no pooling, if its tokenizer can add text after the input."""
+    return network.shipped is None and network.plain_pooling == "last" and getattr(network.tokenizer, "is_fast", False)
+
+
+def dims_sentence(trial: ProbeVectors, whole: Recipe, reduced: Recipe, weights: Mapping[str, float]) -> str:
+    """What fewer dimensions cost on the probes."""
+    loss = difference(trial.score(reduced), trial.score(whole), weights)
+    before = sum(trial.vectors[whole.template][readout].shape[1] for readout, _ in whole.parts)
+    return f"{reduced.dims:,} dimensions instead of {before:,}: {loss} points on the same sentences"
+
+
+def network_tokens(network: Network, template: str) -> list[int]:
+    """The tokens that a template adds to a text."""
+    parts = parse_template(template)
+    return [i for part in (parts.before, parts.after) if part for i in part_ids(network.tokenizer, part)]
 
 
 def judged_on(labels: Probe | None) -> str:
@@ -123,12 +156,21 @@ def reasons(
             f"{quality.layer}, the best ({signed(loss.mean)} points, {interval})"
         )
         yield f"{len(proxy_items())} sentences cannot show small losses: compare both layers on your task with eval"
-    if decision.answer.recipe.static:
+    answer = decision.answer.recipe
+    if answer.static:
         yield (
             "whitened token embeddings are appended to the layer's vector, which helped both models we tested on "
             f"labelled tasks. Vectors have {2 * network.width:,} dimensions instead of {network.width:,}; --no-static "
             "turns this off"
         )
+    elif len(answer.parts) > 1:
+        yield (
+            "the mean over all tokens is appended to the last token's vector: it helps with long texts. Vectors have "
+            f"{2 * network.width:,} dimensions instead of {network.width:,}; --dims takes fewer"
+        )
+    if answer.template and not answer.shipped:
+        added = len(network_tokens(network, answer.template))
+        yield f"every text is put into the template {answer.template!r}, which adds {added} tokens"
     if fit:
         texts = f"{len(fit):,} texts ({name or 'yours'})"
         yield f"linear maps were fitted on {texts}, which are not used to score the layers"
