@@ -12,6 +12,7 @@ FAST = {"accumulators", "ci", "claims", "docs", "golden", "house", "inputs", "la
 FAST |= {
     "metrics_as_data",
     "numerics",
+    "probes",
     "protocol",
     "readme",
     "report",
@@ -19,6 +20,7 @@ FAST |= {
     "run_folder",
     "selection",
     "study_numbers",
+    "transferability",
     "views",
 }
 

@@ -37,6 +37,7 @@ def prompt(function, z):
         (lambda z: float(F.anisotropy(z)), nan, "value", nan, 1.0),
         (lambda z: float(F.intrinsic_dimension(z)), nan, nan, nan, nan),
         (lambda z: float(F.linear_cka(z, z)), nan, 1.0, nan, nan),
+        (lambda z: float(F.block_influence(z, z)), 0.0, 0.0, nan, 0.0),
         (lambda z: float(F.infonce(z, z)), 0.0, "value", math.log(5), math.log(5)),
         (lambda z: float(F.dime(z, z)), 0.0, "value", nan, 0.0),
         (lambda z: float(F.lidar(torch.stack([z, z + 0.01], dim=1))), nan, 1.0, nan, nan),
@@ -61,6 +62,7 @@ FUNCTIONS = [
     F.anisotropy,
     F.intrinsic_dimension,
     lambda z: F.linear_cka(z, z),
+    lambda z: F.block_influence(z, z),
     lambda z: F.infonce(z, z),
     lambda z: F.dime(z, z),
     lambda z: F.lidar(z[:, None]),
@@ -76,7 +78,7 @@ def test_nan_and_infinity_are_refused_by_name(function, bad):
         function(z)
 
 
-@pytest.mark.parametrize("function", [F.matrix_entropy, F.effective_rank, F.intrinsic_dimension, *FUNCTIONS[-4:]])
+@pytest.mark.parametrize("function", [F.matrix_entropy, F.effective_rank, F.intrinsic_dimension, *FUNCTIONS[-5:]])
 def test_empty_input_is_refused(function):
     with pytest.raises(InputError):
         function(torch.zeros(0, 7))

@@ -22,11 +22,8 @@ from layerwise.selection.probes import (
     RIDGE,
     Probe,
     concordance,
-    proxy_items,
-    proxy_probes,
     reciprocal_ranks,
     ridge_accuracy,
-    user_text_probes,
 )
 from layerwise.selection.run import Rulebook, default_rulebook, pick_recipe
 
@@ -63,41 +60,6 @@ def test_the_classifier_is_scikit_learns_ridge():
         model.fit(x, 2.0 * (labels[~out][:, None] == names) - 1)
         expected = names[model.predict(rows[out] - rows[~out].mean(axis=0)).argmax(axis=1)] == labels[out]
         assert (right[out] == expected).all()
-
-
-def test_the_bundled_set_is_whole():
-    items = proxy_items()
-    topics = pd.Series([item["topic"] for item in items]).value_counts()
-    assert len(items) == 72 and set(topics) == {6}
-    texts = [text for item in items for name, text in item.items() if name != "topic"]
-    assert len(set(texts)) == 4 * 72 and all(text == text.strip() and len(text) > 15 for text in texts)
-
-
-def test_a_perfect_embedding_has_perfect_probes():
-    """Vectors made of meaning alone: the topic, the item, and how far a variant is from it."""
-    topic = np.repeat(np.eye(12), 6, axis=0)
-    item = np.eye(72)
-    made = {"sentence": item, "paraphrase": item, "twist": 0.6 * item, "related": 0.2 * item}
-    made = {
-        name: np.concatenate([topic, part, np.eye(4)[[k] * 72] * (k > 1)], axis=1)
-        for k, (name, part) in enumerate(made.items())
-    }
-    items = proxy_items()
-    place = {entry[name]: made[name][i] for i, entry in enumerate(items) for name in made}
-    for probe in proxy_probes():
-        score = probe.score(np.array([place[text] for text in probe.texts])).mean()
-        assert score > 0.95, (probe.name, score)
-        noise = probe.score(RNG.normal(size=(len(probe.texts), 30))).mean()
-        assert noise < 0.6, (probe.name, noise)
-
-
-def test_halves_and_views_find_each_other():
-    texts = [f"{word} " * 14 for word in ("alpha", "beta", "gamma")] + ["too short"]
-    halves, views = user_text_probes(texts)
-    assert len(halves.texts) == 6 and halves.texts[0] == " ".join(["alpha"] * 7)
-    same = np.concatenate([np.eye(3), np.eye(3)])
-    assert halves.score(same) == pytest.approx([1, 1, 1]) and views.texts[3:] == tuple(texts[:3])
-    assert user_text_probes(["too short"]) == []
 
 
 def scored(layer, values, transform="none", **more):
@@ -312,6 +274,11 @@ def test_pick_by_a_rule_needs_no_model(tiny_llama, word_texts, tmp_path, capsys)
     curve.append(table.where(metric="curvature", norm="normed").scores[0].value)
     known = [c if c == c else np.inf for c in curve]
     assert json.loads(capsys.readouterr().out)["recipe"]["layer"] == int(np.argmin(known))
+    scanned = layerwise.scan(tiny_llama, word_texts, metrics="intrinsic_dimension")
+    curve = [row.value for row in scanned.where(norm="raw")][:3]
+    curve.append(scanned.where(norm="normed").scores[-1].value)
+    assert np.isfinite(curve).all()
+    assert layerwise.pick(scanned, rule="min:intrinsic_dimension").recipe.layer == int(np.argmin(curve))
     assert main(["pick", tiny_llama, "--rule", "last"]) == 2
     assert "--data FILE" in capsys.readouterr().err
 

@@ -43,7 +43,7 @@ def made_up(layers=30, chosen=9, alike=(1, 8), transform="none", **changes):
     expected = {"mean": 9.3, "low": 5.9, "high": 12.7}
     found = Pick(
         ModelRef("m", device="cpu"), recipe, last, "rule", ("why",), tuple(alike), Gain(8.2, 2.0), expected,
-        "quality", "72 bundled test sentences", tuple(rows),
+        "quality", "126 bundled test sentences", tuple(rows),
     )  # fmt: skip
     return replace(found, **changes)
 
@@ -172,7 +172,7 @@ def test_a_deep_model_shows_some_of_its_layers_and_says_so():
 
 def test_the_evidence_is_named():
     printed = " ".join(repr(made_up()).split())
-    assert "on 72 bundled test sentences: +8.2 points over the last layer (95 %: 4.3 to 12.1)" in printed
+    assert "on 126 bundled test sentences: +8.2 points over the last layer (95 %: 4.3 to 12.1)" in printed
     assert (
         "the two models we tested gained 9.3 points on average on labelled tasks (95 %: 5.9 to 12.7); pick was tuned"
         in printed
@@ -264,7 +264,7 @@ def test_fast_can_be_exported_and_explains_what_it_risks(tiny_llama, texts, tmp_
     assert quality.keep_last and quality.layers_alike, "random layers are alike on the bundled sentences"
     assert fast.recipe.layer == min(quality.layers_alike) and not fast.keep_last and fast.expected_gain == {}
     assert any(reason.startswith(f"prefer fast: layer {fast.recipe.layer} is the lowest") for reason in fast.why)
-    assert any("72 sentences cannot show small losses" in reason for reason in fast.why)
+    assert any("126 sentences cannot show small losses" in reason for reason in fast.why)
     fast.save(tmp_path / "run")
     layerwise.export(tiny_llama, Pick.load(tmp_path / "run"), tmp_path / "small")
     assert json.loads((tmp_path / "small" / "layerwise.json").read_text())["recipe"]["layer"] == fast.recipe.layer
@@ -285,8 +285,8 @@ def test_a_layer_alone_is_chosen_without_running_over_the_own_texts(tiny_llama, 
     monkeypatch.setattr("layerwise.selection.candidates.progress_bar", bar)
     layerwise.pick(tiny_llama, texts, layer_only=True, max_length=32)
     layerwise.pick(tiny_llama, texts, max_length=32, progress=True)
-    alone, recipes = (False, 288, "texts"), 4
-    assert passes == [alone, (False, recipes, "recipes"), (True, 288 + 43, "texts"), (True, 4 * recipes, "recipes")]
+    alone, recipes = (False, 504, "texts"), 4
+    assert passes == [alone, (False, recipes, "recipes"), (True, 504 + 43, "texts"), (True, 4 * recipes, "recipes")]
 
 
 def test_a_class_with_one_text_is_left_out_and_named(tiny_llama, texts):
@@ -300,5 +300,5 @@ def test_a_class_with_one_text_is_left_out_and_named(tiny_llama, texts):
         label_probe(table[1:].assign(label=["x"] * 19 + ["lonely"]))
     with pytest.warns(UserWarning, match="lonely") as caught:
         found = layerwise.pick(tiny_llama, texts, labels=table, max_length=32)
-    assert len(caught) == 1 and "72 bundled test sentences and 20 labels of yours" == found.judged_on
+    assert len(caught) == 1 and "126 bundled test sentences and 20 labels of yours" == found.judged_on
     assert set(found.layers[0].scores) == {"pairs", "paraphrase", "labels"}

@@ -44,7 +44,7 @@ PICK = {
     "why": ["layer 3 leads on <b>two</b> tasks"],
     "layers_alike": [2, 4],
     "gain": {"mean": 3.0, "low": 1.0, "high": 5.0},
-    "judged_on": "72 bundled test sentences",
+    "judged_on": "126 bundled test sentences",
     "expected_gain": {"mean": 1.25, "low": 0.5, "high": 2.0},
 }
 PICKED_LAYERS = [
@@ -99,7 +99,7 @@ def test_a_folder_shows_the_pick_and_the_front_that_lie_in_it(tmp_path):
     (tmp_path / "run" / "tradeoff.json").write_text(json.dumps(TRADEOFF))
     page = layerwise.report(tmp_path / "run", html=tmp_path / "p.html").read_text()
     assert "m: use layer 3 of 5." in page
-    assert "On 72 bundled test sentences: +3.0 points (95 %: +1.0 to +5.0) over the last layer." in page
+    assert "On 126 bundled test sentences: +3.0 points (95 %: +1.0 to +5.0) over the last layer." in page
     assert "2 of 5 blocks are not needed. A portable export keeps one block more and removes 1" in page
     assert "layer 3 leads on &lt;b&gt;two&lt;/b&gt; tasks" in page
     assert [row["layer"] for row in data_of(page)["tradeoff"][0]["rows"] if row["pareto"]] == [0, 1, 3]

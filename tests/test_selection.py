@@ -7,13 +7,16 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from layerwise.core.errors import InputError
+from layerwise.metrics.block_influence import block_influence, block_influence_curve
 from layerwise.runs.scores import LayerScore
 from layerwise.runs.table import LayerTable
 from layerwise.selection.audit import audit, audit_fitted, fit_ranker
 from layerwise.selection.cases import Case, cases_from_frames, cases_from_runs, metric_curves
 from layerwise.selection.rules import Ranker, parse_rule, ranks
+from layerwise.selection.run import pick_by_rule
 
 NAN = math.nan
 CURVES = {"dime": [3.0, 1.0, 2.0, NAN, 0.5], "infonce": [0.0, 5.0, 4.0, 3.0, 1.0]}
@@ -114,6 +117,26 @@ def test_curves_of_a_table_end_with_the_normed_layer():
     scores = LayerTable(tuple(rows("STS", [5.0, 9.0, 7.0], 8.0)))
     (case,) = cases_from_runs([("f", scores, [scan])])
     assert case == Case("f", "m", "STS", (5.0, 9.0, 8.0), {"dime": (1.0, 2.0, 9.0)})
+
+
+def test_the_lowest_intrinsic_dimension_is_a_rule_on_the_table_of_a_scan():
+    """Where it is undefined (nan) a layer is passed over; with equal values the lower layer is chosen."""
+    for values, normed, chosen in (([5.0, 3.0, 9.0], 4.0, 1), ([5.0, 3.0, 9.0], 2.0, 2), ([NAN, 3.0, 9.0], 3.0, 1)):
+        table = LayerTable(tuple(rows("intrinsic_dimension", values, normed)))
+        assert pick_by_rule(table, "min:intrinsic_dimension").recipe.layer == chosen
+
+
+def test_block_influence_is_a_curve_that_rules_read():
+    angles = torch.tensor([0.0, 1.0, 1.1, 1.8])
+    layers = [torch.stack([angle.cos(), angle.sin()])[None].repeat(5, 1) for angle in angles]
+    curve = block_influence_curve(layers)
+    expected = [1 - math.cos(step) for step in (1.0, 0.1, 0.7)]
+    assert math.isnan(curve[0]) and curve[1:] == pytest.approx(expected, abs=1e-6)
+    assert parse_rule("min:block_influence")({"block_influence": curve}, 3) == 2
+    with pytest.raises(InputError, match="one shape"):
+        block_influence_curve([torch.ones(2, 3), torch.ones(2, 4)])
+    halved = block_influence(torch.eye(2), torch.tensor([[2.0, 0.0], [0.0, 0.0]]))
+    assert float(halved) == 0, "a zero vector has no direction and is left out"
 
 
 def test_tables_that_lack_a_column_are_refused():

@@ -1,6 +1,7 @@
 """The metrics as plain functions on tensors: batched, masked, differentiable."""
 
 from layerwise.metrics.anisotropy import anisotropy, top_share
+from layerwise.metrics.block_influence import block_influence
 from layerwise.metrics.curvature import curvature
 from layerwise.metrics.dime import dime, joint_entropy
 from layerwise.metrics.infonce import infonce
@@ -16,6 +17,7 @@ from layerwise.ops.spectrum import effective_rank, matrix_entropy, spectrum
 
 __all__ = [
     "anisotropy",
+    "block_influence",
     "curvature",
     "dime",
     "effective_rank",

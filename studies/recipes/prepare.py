@@ -125,7 +125,7 @@ def questions_and_solutions(data: Path) -> pd.DataFrame:
 
 
 def sections(data: Path) -> pd.DataFrame:
-    """The first sentence of a section of WikiText-2 finds the rest of the section: long documents of 120 words or more."""
+    """The first sentence of a section of WikiText-2 finds the rest of the section, which has 120 words or more."""
     queries, documents, part = [], [], []
     for line in [*pd.read_parquet(data / "wikitext2" / "validation.parquet").text, " = end = "]:
         text = line.strip()

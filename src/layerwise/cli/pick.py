@@ -32,12 +32,14 @@ def run(args: Namespace) -> int:
     from layerwise.api.pick import pick
     from layerwise.api.texts import texts
     from layerwise.selection.pick import require_pick_folder
+    from layerwise.selection.probes import proxy_items
 
     if args.save is not None:
         require_pick_folder(args.save)  # before the model runs
     data = texts(args.data, column=args.column) if args.data else None
     if (args.data or args.labels) and not args.rule:
-        print(f"scoring every layer of {args.run_folder} on 288 bundled sentences", file=sys.stderr)
+        sentences = 4 * len(proxy_items())  # each has a paraphrase, a decoy and a related sentence
+        print(f"scoring every layer of {args.run_folder} on {sentences} bundled sentences", file=sys.stderr)
     result = pick(args.run_folder, data, **option_values(args, PickOptions), progress=True)
     if args.save is not None:
         result.save(args.save)

@@ -42,7 +42,7 @@ class Pick:
         gain: how much better the recipe scores than the last layer on the probes; None where no probe was run.
         expected_gain: what models that we tested gained on labelled tasks (mean, low, high); empty where not known.
         prefer: `quality` or `fast`, as it was called with.
-        judged_on: what the probes were scored on, such as `72 bundled test sentences`.
+        judged_on: what the probes were scored on, such as `126 bundled test sentences`.
         layers: the table of all layers, with the same linear map; empty where no probe was run.
         fitted: the recipe with the weights of its map; None where it has no map, or none fitted on your texts.
         options: how pick was called, as JSON values.
