@@ -32,15 +32,16 @@ def save_modules(job: ExportJob, route: Route, excluded: ExcludedTokens, folder:
     if recipe.shipped:
         modules = shipped_modules(job, route, folder.parent)
     else:
-        mode = POOLING_NAMES[recipe.pooling]
+        # With the mean beside it, a part has the same layer; token embeddings are of layer 0.
+        of_layer = [readout for readout, _ in recipe.parts if readout.layer == recipe.layer]
         modules = [
             truncated_module(job, route, folder.parent, every_layer=recipe.static),
-            *pooling_modules(mode),
+            *pooling_modules(*(POOLING_NAMES[readout.pooling] for readout in of_layer)),
         ]
         if recipe.static:
             # The layer's vector is stored as the cls embedding, and pooling appends the vector of layer 0 to it.
             keep_vector = dense_module(identity_map(network.width), network.dtype, output="cls_token_embeddings")
-            modules += [keep_vector, layer_zero_module(network.width, route.blocks), *pooling_modules("cls", mode)]
+            modules += [keep_vector, layer_zero_module(network.width, route.blocks), *pooling_modules("cls", "mean")]
     if job.linear is not None:
         modules.append(dense_module(job.linear, network.dtype))
     if recipe.normalize:
