@@ -200,7 +200,7 @@ def test_the_blocks_that_an_export_removes_are_those_that_pick_names(mode, tiny_
 
 
 def test_keeping_the_last_layer_offers_no_export_but_a_faster_layer():
-    found = made_up(12, 12, (), gain=Gain(0.0, 0.0), expected_gain={}, recipe=Recipe(12, "normed"))
+    found = made_up(12, 12, (), gain=Gain(0.0, 0.0), recipe=Recipe(12, "normed"))
     assert found.keep_last and "export" not in repr(found)
     assert repr(found).endswith('next: keep using m as it is; if speed matters more: pick(..., prefer="fast")')
     assert repr(replace(found, prefer="fast")).endswith("next: keep using m as it is")
@@ -262,7 +262,7 @@ def test_fast_can_be_exported_and_explains_what_it_risks(tiny_llama, texts, tmp_
     quality = layerwise.pick(tiny_llama, texts, layer_only=True, max_length=32)
     fast = layerwise.pick(tiny_llama, texts, layer_only=True, max_length=32, prefer="fast")
     assert quality.keep_last and quality.layers_alike, "random layers are alike on the bundled sentences"
-    assert fast.recipe.layer == min(quality.layers_alike) and not fast.keep_last and fast.expected_gain == {}
+    assert fast.recipe.layer == min(quality.layers_alike) and not fast.keep_last
     assert any(reason.startswith(f"prefer fast: layer {fast.recipe.layer} is the lowest") for reason in fast.why)
     assert any("126 sentences cannot show small losses" in reason for reason in fast.why)
     fast.save(tmp_path / "run")

@@ -9,7 +9,7 @@ import pandas as pd
 from layerwise.api.export import export
 from layerwise.api.pick import pick
 from layerwise.api.texts import texts as open_data
-from layerwise.core.checks import ExportMode
+from layerwise.core.checks import Choices, ExportMode
 from layerwise.core.progress import announcements
 from layerwise.exporter.folder import require_new_folder
 from layerwise.inputs.source import DataLike, Source
@@ -25,7 +25,9 @@ def embedder(
     *,
     column: str = "text",
     labels: str | Path | pd.DataFrame | None = None,
+    templates: Choices | None = None,
     static: bool = True,
+    dims: int | None = None,
     max_length: int | None = None,
     mode: ExportMode = "portable",
     progress: bool = False,
@@ -41,7 +43,10 @@ def embedder(
         out: the folder to write; it must not exist.
         column: the column of a table that holds the text.
         labels: a few labelled texts that help to choose: a table or file with text,label or text1,text2,score.
-        static: put whitened token embeddings beside the layer, where the recipe has a map; doubles the width.
+        templates: templates to try, as in `pick`; "none" for none.
+        static: put whitened token embeddings beside the layer, where the recipe has a map and no template; doubles the
+            width.
+        dims: how many dimensions the vectors have, as in `pick`; 0 for all.
         max_length: longest input in tokens; by default 512 or the model's usual length.
         mode: "portable" or "compact", as in `export`.
         progress: print a line on standard error before each slow step.
@@ -61,8 +66,8 @@ def embedder(
         ...     assert "keeping the last layer" in str(error)
     """
     return pick_and_export(
-        model, data, out, column=column, labels=labels, static=static, max_length=max_length, mode=mode,
-        progress=progress,
+        model, data, out, column=column, labels=labels, templates=templates, static=static, dims=dims,
+        max_length=max_length, mode=mode, progress=progress,
     )  # fmt: skip
 
 
@@ -73,7 +78,9 @@ def pick_and_export(
     *,
     column: str,
     labels: str | Path | pd.DataFrame | None,
+    templates: Choices | None,
     static: bool,
+    dims: int | None,
     max_length: int | None,
     mode: ExportMode,
     progress: bool,
@@ -84,6 +91,9 @@ def pick_and_export(
     require_new_folder(out)
     with announcements(progress):
         network = open_network(model)
-    picked = pick(network, source, labels=labels, static=static, max_length=max_length, progress=progress)
+    picked = pick(
+        network, source, labels=labels, templates=templates, static=static, dims=dims, max_length=max_length,
+        progress=progress,
+    )  # fmt: skip
     on_pick(picked)
     return export(network, picked, out, mode=mode, texts=source, progress=progress)

@@ -9,7 +9,7 @@ from typing import Any
 
 from layerwise.api.fitting import fit_recipe
 from layerwise.api.reading import readout_choices
-from layerwise.core.checks import ExportMode, NormChoice, PoolingChoice, TokenChoice
+from layerwise.core.checks import ExportMode, NormChoice, PoolingChoice, TokenChoice, with_dims
 from layerwise.core.errors import InputError
 from layerwise.core.progress import announce, announcements
 from layerwise.core.recipe import Recipe
@@ -41,6 +41,7 @@ def export(
     tokens: TokenChoice = "all",
     pooling: PoolingChoice | None = None,
     transform: str = "none",
+    dims: int | None = None,
     fit: DataLike | None = None,
     normalize: bool = False,
     template: str | None = None,
@@ -70,7 +71,9 @@ def export(
         pooling: "mean", "last", "first" or "max"; by default the model's own, or mean; "last" if the template has text
             after the input.
         transform: a linear map fitted without labels: "none", "center", "zscore", "remove_top:3", "whiten",
-            "whiten:0.1:128", each but none also with "+static".
+            "whiten:0.1:128"; each but none also with "+mean" (the mean over all tokens beside another pooling) or
+            "+static" (whitened token embeddings).
+        dims: keep this many principal directions of the mapped vectors, fitted on the same texts.
         fit: what to fit the map on: texts in any form that `layerwise.texts` takes, or the folder of a scan of this
             model. A FittedRecipe is fitted again on it; a Pick with a map keeps its own.
         normalize: scale vectors to length 1.
@@ -105,6 +108,7 @@ def export(
         tokens=tokens,
         pooling=pooling,
         transform=transform,
+        dims=dims,
         fit=fit,
         normalize=normalize,
         template=template,
@@ -131,7 +135,9 @@ def export(
             # `last` is read as shipped, whatever the template
             numbered = template if separate_last(layer)[0] is not None else None
             (layer_recipe,) = expand_layers(network, layer, readout_choices(norm, tokens, pooling, numbered))
-            layer_recipe = replace(layer_recipe, transform=transform, normalize=normalize, max_length=max_length)
+            layer_recipe = replace(
+                layer_recipe, transform=with_dims(transform, dims), normalize=normalize, max_length=max_length
+            )
             recipe = layer_recipe if template is None else replace(layer_recipe, template=template)
         if fit is not None:
             announce(f"fitting the map {plain_recipe(recipe).transform}")

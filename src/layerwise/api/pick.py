@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from layerwise.core.checks import Choices
 from layerwise.core.errors import InputError
 from layerwise.core.preprocessors import require_tokenizer
 from layerwise.core.progress import announcements
@@ -15,7 +16,7 @@ from layerwise.inputs.tables import read_table
 from layerwise.models.load import DEFAULT_MAX_LENGTH
 from layerwise.models.opening import load_recorded_model, open_network, resolve_max_length
 from layerwise.options.model import ModelLike
-from layerwise.options.pick import PickOptions, Prefer
+from layerwise.options.pick import PickOptions, Prefer, templates_to_try
 from layerwise.options.record import pick_record
 from layerwise.runs.folder import Run, is_run
 from layerwise.runs.table import LayerTable
@@ -34,8 +35,10 @@ def pick(
     labels: str | Path | pd.DataFrame | None = None,
     rule: str | Rule | None = None,
     prefer: Prefer = "quality",
+    templates: Choices | None = None,
     layer_only: bool = False,
     static: bool = True,
+    dims: int | None = None,
     model: ModelLike | None = None,
     max_length: int | None = None,
     seed: int = 0,
@@ -44,8 +47,9 @@ def pick(
     """Chooses a layer or recipe, and reports the evidence; it may recommend keeping the last layer.
 
     With `data` or `labels`, the model runs once over your texts and a small bundled set of test sentences. Two probes
-    score every layer on that set, as it is and with linear maps fitted on your texts. With `rule`, the rule decides
-    from the table of a scan and no model runs. With none of these, the last layer is kept.
+    score every layer on that set, as it is and with linear maps fitted on your texts. For a causal language model that
+    ships no pooling, the last token of a text in a template is tried as well. With `rule`, the rule decides from the
+    table of a scan and no model runs. With none of these, the last layer is kept.
 
     Args:
         run: a model (hub id, folder, ModelSpec or object), or a run of `scan` or `evaluate` (folder or table).
@@ -56,8 +60,13 @@ def pick(
         rule: a rule over the run's table, such as `depth:80%` or `min:dime`, or a Rule of your own.
         prefer: `quality` takes the candidate that scores best; `fast` takes the lowest layer that scores the same as
             that one within noise.
-        layer_only: choose a layer as it is, without a linear map.
-        static: put whitened token embeddings beside a layer that has a map. This doubles the width of the vectors.
+        templates: templates to try with the last token: a name such as "prompteol", a text with `{text}`, or several;
+            "none" for none. By default prompteol, for a causal language model that ships no pooling.
+        layer_only: choose a layer as it is, without a linear map, and without a template unless one is given.
+        static: put whitened token embeddings beside a layer that has a map and no template. This doubles the width of
+            the vectors.
+        dims: how many dimensions the vectors have, 0 for all; what this costs on the probes is reported. By default 256
+            for a recipe in a template, if there are 512 texts to fit it on, otherwise all.
         model: the model to run, if the run's model was moved or renamed.
         max_length: longest input in tokens; by default 512, or the model's own limit if that is lower.
         seed: seed of everything random.
@@ -79,8 +88,8 @@ def pick(
         True
     """
     options = PickOptions(
-        labels=labels, rule=rule, prefer=prefer, layer_only=layer_only, static=static, model=model,
-        max_length=max_length, seed=seed, progress=progress,
+        labels=labels, rule=rule, prefer=prefer, templates=templates, layer_only=layer_only, static=static, dims=dims,
+        model=model, max_length=max_length, seed=seed, progress=progress,
     )  # fmt: skip
     opened = Run.open(run) if is_run(run) else None
     if rule is not None or (data is None and labels is None):
@@ -103,7 +112,9 @@ def pick(
             network = open_network(run if model is None else model)
     require_tokenizer(network.preprocessor, "pick")
     result = pick_recipe(
-        network, own_texts, labels=probe, prefer=prefer, layer_only=layer_only, static=static,
+        network, own_texts, labels=probe, prefer=prefer,
+        templates=None if templates is None else templates_to_try(templates), layer_only=layer_only, static=static,
+        dims=dims,
         max_length=resolve_max_length(max_length, network, default_limit=DEFAULT_MAX_LENGTH), name=source.name,
         seed=seed, progress=progress,
     )  # fmt: skip

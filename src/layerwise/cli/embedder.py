@@ -16,7 +16,7 @@ HELP = "turn a language model into an embedding model: pick a recipe on your unl
 def add_arguments(parser: ArgumentParser) -> None:
     add_model(parser)
     add_options(parser, TextOptions, only=["data", "column"], helps={"data": "your own texts, without labels"})
-    add_options(parser, PickOptions, only=["labels", "static", "max_length"])
+    add_options(parser, PickOptions, only=["labels", "templates", "static", "dims", "max_length"])
     add_options(parser, ExportOptions, only=["mode"])
     parser.add_argument("--out", required=True, help="folder to write; must not exist")
 
@@ -25,8 +25,9 @@ def run(args: Namespace) -> int:
     from layerwise.api.embedder import pick_and_export
 
     pick_and_export(
-        model_spec(args), args.data, args.out, column=args.column, labels=args.labels, static=args.static,
-        max_length=args.max_length, mode=args.mode, progress=True, on_pick=lambda picked: print(picked.describe()),
+        model_spec(args), args.data, args.out, column=args.column, labels=args.labels, templates=args.templates,
+        static=args.static, dims=args.dims, max_length=args.max_length, mode=args.mode, progress=True,
+        on_pick=lambda picked: print(picked.describe()),
     )  # fmt: skip
     print_certificate(args.out, as_json=False)
     print(f"saved in {args.out}; load it with SentenceTransformer({args.out!r})", file=sys.stderr)

@@ -8,10 +8,10 @@ from types import NoneType
 from typing import Any, Self
 
 from layerwise.core.checks import (
+    MEAN,
     NORMS,
     POOLINGS,
     SHIPPED,
-    MEAN,
     STATIC,
     TOKEN_CHOICES,
     NormChoice,

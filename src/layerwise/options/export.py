@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from layerwise.core.checks import ExportMode, TokenChoice, require_transform
+from layerwise.core.checks import ExportMode, TokenChoice, require_count, require_transform
 from layerwise.options.engine import Progress
 from layerwise.options.field import Option, require_valid
 from layerwise.options.reading import GROUP as READING
@@ -28,10 +28,13 @@ class ExportOptions:
     transform: Annotated[
         str,
         Option(
-            "linear map: none, center, zscore, remove_top:3, whiten, whiten:0.1:128",
+            "linear map: none, center, zscore, remove_top:3, whiten; +mean adds the mean, +static token embeddings",
             lambda name, word: require_transform(word),
         ),
     ] = "none"
+    dims: Annotated[
+        int | None, Option("keep this many principal directions of the result; needs a map", require_count, metavar="N")
+    ] = None
     fit: Annotated[
         Any, Option("what to fit the linear map on: a file of texts, demo, or a scan folder", is_text_source=True)
     ] = None

@@ -1,13 +1,21 @@
 """pick: recommend a layer or recipe."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, Literal
 
+from layerwise.core.checks import Choices, require_count
+from layerwise.core.templates import split_templates
 from layerwise.options.engine import Progress
 from layerwise.options.field import Option, require_valid
 from layerwise.options.reading import MaxLength, Seed
 
 Prefer = Literal["quality", "fast"]
+
+
+def templates_to_try(templates: Choices) -> tuple[str, ...]:
+    """The templates that were given; none for the word none."""
+    return () if templates in ("none", ["none"], ("none",)) else split_templates(templates)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,11 +29,28 @@ class PickOptions:
     prefer: Annotated[
         Prefer, Option("quality: the best score; fast: the lowest layer that scores the same within noise")
     ] = "quality"
+    templates: Annotated[
+        Choices | None,
+        Option(
+            "templates to try with the last token: names or texts with {text}, repeat the flag for several; none: no "
+            "template; default: prompteol for a causal language model that ships no pooling",
+            lambda name, value: templates_to_try(value),
+            is_repeated=True,
+        ),
+    ] = None
     layer_only: Annotated[bool, Option("choose a layer without a linear map")] = False
     static: Annotated[
         bool,
         Option("leave whitened token embeddings out of the recipe: half the width, lower scores on most tasks"),
     ] = True
+    dims: Annotated[
+        int | None,
+        Option(
+            "dimensions of the vectors, 0 for all; default: 256 for a recipe in a template, if it gets 512 texts",
+            partial(require_count, minimum=0),
+            metavar="N",
+        ),
+    ] = None
     model: Annotated[Any, Option("the model to run, if the run's model was moved or renamed")] = None
     max_length: MaxLength = None
     seed: Seed = 0

@@ -58,8 +58,6 @@ def evidence(pick: Mapping[str, Any]) -> list[str]:
     found = []
     if gain := interval(pick.get("gain"), "+"):
         found.append(f"On {on}: {gain} over the last layer.")
-    if gain := interval(pick.get("expected_gain")):
-        found.append(f"Two models that we tested gained {gain} on labelled tasks; yours may differ.")
     if alike := pick.get("layers_alike"):
         found.append(f"Layers that score the same within noise: {', '.join(map(str, alike))}. A lower layer is faster.")
     found += [sentence for sentence in (blocks(pick), readout(pick), chosen_by(pick)) if sentence]

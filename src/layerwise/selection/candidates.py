@@ -67,9 +67,7 @@ class ProbeVectors:
     def score(self, recipe: Recipe) -> ScoredRecipe:
         """The scores of the recipe by every probe, with its map fitted here."""
         rows = self.rows(recipe.template, tuple(readout for readout, _ in recipe.parts))
-        mapped = (
-            rows if recipe.transform == "none" else combine_maps(self.maps(recipe), recipe.dims)(rows)
-        ).numpy()
+        mapped = (rows if recipe.transform == "none" else combine_maps(self.maps(recipe), recipe.dims)(rows)).numpy()
         return ScoredRecipe(
             recipe, {p.name: p.score(mapped[[self.index[text] for text in p.texts]]) for p in self.probes}
         )

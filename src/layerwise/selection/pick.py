@@ -40,7 +40,6 @@ class Pick:
         why: sentences about the choice and its evidence.
         layers_alike: other layers that score the same within noise as the best; a lower one is faster.
         gain: how much better the recipe scores than the last layer on the probes; None where no probe was run.
-        expected_gain: what models that we tested gained on labelled tasks (mean, low, high); empty where not known.
         prefer: `quality` or `fast`, as it was called with.
         judged_on: what the probes were scored on, such as `126 bundled test sentences`.
         layers: the table of all layers, with the same linear map; empty where no probe was run.
@@ -62,7 +61,6 @@ class Pick:
     why: tuple[str, ...] = ()
     layers_alike: tuple[int, ...] = ()
     gain: Gain | None = None
-    expected_gain: Mapping[str, float] = field(default_factory=dict)
     prefer: Prefer = "quality"
     judged_on: str = ""
     layers: tuple[PickedLayer, ...] = ()
@@ -112,7 +110,6 @@ class Pick:
             "why": list(self.why),
             "judged_on": self.judged_on,
             "gain": None if self.gain is None else gain_record(self.gain),
-            "expected_gain": dict(self.expected_gain),
             "layers_alike": list(self.layers_alike),
             "saving": {name: f"{100 * share:.0f} %" for name, share in self._savings().items()},
             "layers": [row.to_record() for row in self.layers],
@@ -175,7 +172,7 @@ class Pick:
             ModelRef.from_record(record["model"], f"{where}: model"), recipe, last, record["rule"],
             tuple(record["why"]), tuple(record.get("layers_alike", ())),
             None if gain is None else gain_from_record(gain, f"{where}: gain"),
-            record.get("expected_gain", {}), prefer, record.get("judged_on", ""),
+            prefer, record.get("judged_on", ""),
             tuple(PickedLayer.from_record(row, f"{where}: layers[{i}]") for i, row in enumerate(rows)),
             load_fitted(location, record.get("fitted")), record.get("options", {}),
         )  # fmt: skip
@@ -240,10 +237,6 @@ class Pick:
             on = self.judged_on or "the probes"
             interval = f"95 %: {points(self.gain.low)} to {points(self.gain.high)}"
             facts.append(f"on {on}: {signed(self.gain.mean)} points over the last layer ({interval})")
-        if {"mean", "low", "high"} <= set(self.expected_gain):
-            mean, low, high = (self.expected_gain[name] for name in ("mean", "low", "high"))
-            gained = f"gained {mean:.1f} points on average on labelled tasks (95 %: {low:.1f} to {high:.1f})"
-            facts.append(f"the two models we tested {gained}; pick was tuned on them, so expect less")
         if self.layers_alike:
             faster = " (--prefer fast takes the lowest)" if self._has_faster() else ""
             facts.append(f"layers that score the same within noise: {', '.join(map(str, self.layers_alike))}{faster}")

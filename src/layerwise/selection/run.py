@@ -36,6 +36,7 @@ from layerwise.selection.picked_layers import picked_layers
 from layerwise.selection.probes import Probe, proxy_items, proxy_probes, user_text_probes
 from layerwise.selection.rules import Rule, parse_rule
 
+TEXTS_PER_DIMENSION = 2  # fewer texts do not show the principal directions well
 LABELS_FOR_EQUAL_WEIGHT = 32  # this many labelled texts weigh as much as all other probes together
 
 
@@ -50,8 +51,9 @@ class Rulebook:
     static: bool = False  # token embeddings are put beside a layer that has a map and no template
     templates: Sequence[str] = ()  # tried for causal language models that ship no pooling
     template_transforms: Sequence[str] = ()  # the maps of their last tokens
+    dims: int = 0  # dimensions of a recipe in a template
     chosen_on: Sequence[str] = ()
-    audit: Mapping[str, Any] = field(default_factory=dict)
+    audit: Mapping[str, Any] = field(default_factory=dict)  # tasks, and gains by model: mean, low, high
 
 
 @cache
@@ -81,7 +83,8 @@ def pick_recipe(
     `texts` are the user's own, without labels: maps are fitted on them, and probes made from them where the rulebook
     has such; `name` says where they come from. `labels` is the probe made from a few labelled ones. `templates` are
     those to try, None for the rulebook's. With `layer_only`, no map is tried; without `static`, token embeddings are
-    never put beside the layer; `dims` is how many dimensions the vectors of the answer may have.
+    never put beside the layer; `dims` is how many dimensions the vectors of the answer have: 0 for all, None for the
+    rulebook's.
     """
     rulebook = rulebook or default_rulebook()
     probes, weights = weighted_probes(texts, labels, rulebook, seed)
@@ -101,14 +104,17 @@ def pick_recipe(
     decision = decide(scored, last, weights, margin=rulebook.margin, deployed=deployed, prefer=prefer)
     found, why = decision.answer.recipe, [*reasons(decision, rulebook, network, fit, name, prefer)]
     keeps_last = found == last
-    if dims is not None and not keeps_last:
-        found = replace(found, transform=with_dims(found.transform if fit else "center", dims))
+    if dims is None and found.pooling == "last" and len(fit) >= TEXTS_PER_DIMENSION * rulebook.dims:
+        dims = rulebook.dims
+    if dims and not keeps_last:
+        found = replace(found, transform=with_dims("center" if found.transform == "none" else found.transform, dims))
         why.append(dims_sentence(probe_vectors, decision.answer.recipe, found, weights))
-    audited = {} if keeps_last or decision.chosen is not decision.quality else rulebook.audit
+    if not keeps_last and decision.chosen is decision.quality:
+        why += audit_sentences(rulebook.audit)
     recipe = replace(found, max_length=max_length)
     return Pick(
         network.identity(), recipe, last, rulebook.name, tuple(why),
-        decision.layers_alike, decision.gain, audited, prefer, judged_on(labels),
+        decision.layers_alike, decision.gain, prefer, judged_on(labels),
         picked_layers(decision, scored, times),
         None if recipe.transform == "none" else fitted_recipe(network, recipe, probe_vectors, name),
     )  # fmt: skip
@@ -117,6 +123,17 @@ def pick_recipe(
 def supports_templates(network: Network) -> bool:
     """True for a causal language model that ships no pooling, if its tokenizer can add text after the input."""
     return network.shipped is None and network.plain_pooling == "last" and getattr(network.tokenizer, "is_fast", False)
+
+
+def audit_sentences(audit: Mapping[str, Any]) -> Iterator[str]:
+    """What the rule gained on labelled tasks, model by model; nothing where it was not tested."""
+    if not audit:
+        return
+    gains = [f"{name} {signed(mean)} ({low:.1f} to {high:.1f})" for name, (mean, low, high) in audit["gains"].items()]
+    yield (
+        f"on {audit['tasks']} labelled tasks that were not used to choose this rule, it gained over the last layer: "
+        f"{', '.join(gains)}. That is {len(gains)} models; yours may gain less or nothing, so score it on your task"
+    )
 
 
 def dims_sentence(trial: ProbeVectors, whole: Recipe, reduced: Recipe, weights: Mapping[str, float]) -> str:

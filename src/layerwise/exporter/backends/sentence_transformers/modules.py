@@ -32,8 +32,7 @@ def save_modules(job: ExportJob, route: Route, excluded: ExcludedTokens, folder:
     if recipe.shipped:
         modules = shipped_modules(job, route, folder.parent)
     else:
-        # With the mean beside it, a part has the same layer; token embeddings are of layer 0.
-        of_layer = [readout for readout, _ in recipe.parts if readout.layer == recipe.layer]
+        of_layer = [readout for readout, _ in (recipe.parts[:1] if recipe.static else recipe.parts)]
         modules = [
             truncated_module(job, route, folder.parent, every_layer=recipe.static),
             *pooling_modules(*(POOLING_NAMES[readout.pooling] for readout in of_layer)),
