@@ -97,9 +97,10 @@ def test_every_family_exports_with_a_transform(family, word_texts, tmp_path):
 def beside(network, texts, fit, layer, norm="raw", **options):
     """remove_top:2 of a layer and whitened token embeddings, by plain NumPy: centred, mapped, of the same length."""
     blocks = []
-    for number, how, word in [(layer, norm, "remove_top:2"), (0, "raw", "whiten")]:
+    mean_pooled = options | {"pooling": "mean"}  # token embeddings are, whatever the pooling of the layer
+    for number, how, word, reading in [(layer, norm, "remove_top:2", options), (0, "raw", "whiten", mean_pooled)]:
         known, asked = (
-            np.stack(layerwise.embed(network, given, layers=str(number), norm=how, **options)[f"layer_{number}"])
+            np.stack(layerwise.embed(network, given, layers=str(number), norm=how, **reading)[f"layer_{number}"])
             for given in (fit, texts)
         )
         mean = known.mean(axis=0, dtype=np.float64)
@@ -131,7 +132,7 @@ def test_every_family_exports_with_token_embeddings_beside_a_layer(family, word_
 
 
 @pytest.mark.parametrize("options", [{"pooling": "last"}, {"pooling": "max"}, {"tokens": "no_first"}])
-def test_token_embeddings_beside_a_layer_follow_its_pooling_and_tokens(word_texts, tmp_path, options):
+def test_token_embeddings_beside_a_layer_have_its_tokens_and_are_mean_pooled(word_texts, tmp_path, options):
     network = fresh("bert")
     network.tokenizer.backend_tokenizer.post_processor = TemplateProcessing("<s> $A", special_tokens=[("<s>", 1)])
     layerwise.export(network, 2, tmp_path / "m", transform="remove_top:2+static", fit=word_texts, **options)

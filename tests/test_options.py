@@ -127,10 +127,10 @@ FLAGS = {
     "keep-prompts dry-run json",
     "campaign": "dry-run json",
     "eval": f"{MODEL} {READING} template {ENGINE} tasks data-root out recipe fit vectors precision dry-run json",
-    "pick": "data column labels rule prefer layer-only no-static model max-length seed save json",
-    "export": f"{MODEL} layer recipe out norm tokens pooling transform fit column normalize template scores mode "
+    "pick": "data column labels rule prefer templates layer-only no-static dims model max-length seed save json",
+    "export": f"{MODEL} layer recipe out norm tokens pooling transform dims fit column normalize template scores mode "
     "backend max-length why texts json",
-    "embedder": f"{MODEL} data column labels no-static out mode max-length",
+    "embedder": f"{MODEL} data column labels templates no-static dims out mode max-length",
     "report": "html overwrite title",
     "compare": "against rows tokens html overwrite json",
     "plot": "figure out overwrite metric rows tokens pooling norm transform measure cost",

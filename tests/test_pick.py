@@ -123,7 +123,7 @@ def test_probes_see_the_vectors_of_embed(tiny_llama, word_texts):
             return rows[:, 0]
 
     candidates = layer_candidates(network)
-    trial = compute_probe_vectors(network, [c.readout for c in candidates], [Spy()], word_texts, max_length=32)
+    trial = compute_probe_vectors(network, candidates, [Spy()], word_texts, max_length=32)
     score_candidates(trial, candidates)
     expected = np.stack(layerwise.embed(network, word_texts[:6], layers="1", max_length=32).layer_1)
     assert seen[1] == pytest.approx(expected, abs=1e-6)

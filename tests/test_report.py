@@ -274,6 +274,14 @@ def test_the_pick_card_explains_its_probes_and_lists_all_layers_if_it_has_them()
     bare = {**PICKED_LAYERS[5], "gain": {"mean": 0, "low": 0, "high": 0}}
     mapped = PICK | {"recipe": {**PICK["recipe"], "transform": "whiten+static"}, "layers": [bare]}
     assert "5, no map" in pick_card("m", mapped) and ">0.0<" in pick_card("m", mapped)
+    recipe = {"layer": 3, "pooling": "last", "transform": "remove_top:8+mean@256", "template": "a {text} b"}
+    beside = pick_card(
+        "m", PICK | {"recipe": recipe, "layers": [bare, {**bare, "layer": 3, "transform": "remove_top:8"}]}
+    )
+    assert "map remove_top:8, and the mean over all tokens beside it, 256 dimensions, in the template" in beside
+    assert "a {text} b" in beside and "3, chosen" in beside and "5, no map" in beside
+    unknown = PICK | {"recipe": {**PICK["recipe"], "transform": "center+later"}}
+    assert "with the linear map center+later" in pick_card("m", unknown), "of a newer version"
     assert pick_card("m", {}) and "probes" not in pick_card("m", {"rule": "last", "keep_last": True}).lower()
 
 

@@ -64,7 +64,7 @@ def export(
         model: a hub id, a folder, a ModelSpec, a transformers model or SentenceTransformer, or (module, tokenizer).
         layer: a number, a depth such as "50%", or "last" (the model as shipped). Also a Recipe, a FittedRecipe, or the
             answer of `pick`; these say themselves how the layer is read, so `norm`, `tokens`, `pooling`, `transform`,
-            `normalize`, `template` and `max_length` do not count then.
+            `dims`, `normalize`, `template` and `max_length` do not count then.
         out: the folder to write; it must not exist.
         norm: "raw", or "normed": the layer behind the model's final norm.
         tokens: which tokens are pooled: "all", "no_first" or "no_special".

@@ -56,18 +56,17 @@ def fit_on_scan(network: Network, recipe: Recipe, run: Run) -> tuple[tuple[Linea
     """The maps of the recipe's parts, from the second moments stored by a scan."""
     if run.kind != "scan":
         raise InputError(f"{run.location} is not a scan; pass texts or a scan folder of this model to --fit")
+    if recipe.dims is not None and len(recipe.parts) > 1:
+        raise InputError(
+            f"a scan keeps nothing of two vectors together, which {recipe.transform} needs; pass texts to --fit"
+        )
     length, data = resolve_max_length(recipe.max_length, network), run.table.data
     moments = [
         (map_name, scan_moments(run, network, readout, length, recipe.template)) for readout, map_name in recipe.parts
     ]
-    (_, joint), *others = moments
-    if recipe.dims is not None and others:
-        raise InputError(
-            f"a scan keeps nothing of two vectors together, which {recipe.transform} needs; pass texts to --fit"
-        )
-    count = joint[0]
+    (_, first), *_ = moments
     name, fingerprint = (data.name, data.fingerprint) if data else (run.location, "")
     maps = fit_maps(moments)
     if recipe.dims is not None:
-        maps = reduce_dims(maps, joint, recipe.dims)
-    return maps, FittedOn("scan", name, fingerprint, count)
+        maps = reduce_dims(maps, first, recipe.dims)
+    return maps, FittedOn("scan", name, fingerprint, first[0])

@@ -97,13 +97,18 @@ def reduce_dims(maps: Sequence[LinearMap], moments: Moments, dims: int) -> tuple
     combined = concatenate_maps(maps)
     width = len(combined.bias)
     if dims > width:
-        raise InputError(f"cannot keep {dims} dimensions of vectors that have {width}")
-    if count <= dims:
-        raise InputError(f"{dims} dimensions need more than {dims} texts to fit, got {count}; use fewer, or more texts")
+        raise InputError(f"cannot keep {dims} dimensions of vectors that have {width}; use {width} or fewer")
+    require_texts_for(dims, count)
     _, vectors = torch.linalg.eigh(combined.weight @ (scatter / count) @ combined.weight.mT)  # ascending
     directions = vectors.flip(1)[:, :dims].mT  # (dims, E)
     blocks = torch.split(directions, [len(part.bias) for part in maps], dim=1)
     return tuple(LinearMap(b @ part.weight, b @ part.bias) for b, part in zip(blocks, maps, strict=True))
+
+
+def require_texts_for(dims: int, count: int) -> None:
+    """Raises if the texts are too few to have that many principal directions."""
+    if count <= dims:
+        raise InputError(f"{dims} dimensions need more than {dims} texts to fit, got {count}; use fewer, or more texts")
 
 
 def combine_maps(maps: Sequence[LinearMap], dims: int | None = None) -> LinearMap:

@@ -5,7 +5,8 @@ from functools import partial
 from typing import Annotated, Any, Literal
 
 from layerwise.core.checks import Choices, require_count
-from layerwise.core.templates import split_templates
+from layerwise.core.errors import InputError
+from layerwise.core.templates import INPUT, split_templates
 from layerwise.options.engine import Progress
 from layerwise.options.field import Option, require_valid
 from layerwise.options.reading import MaxLength, Seed
@@ -15,7 +16,12 @@ Prefer = Literal["quality", "fast"]
 
 def templates_to_try(templates: Choices) -> tuple[str, ...]:
     """The templates that were given; none for the word none."""
-    return () if templates in ("none", ["none"], ("none",)) else split_templates(templates)
+    if templates in ("none", ["none"], ("none",)):
+        return ()
+    found = split_templates(templates)
+    if "" in found:
+        raise InputError(f"the template {INPUT} adds nothing; leave it out, or pass none to try no template")
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,3 +64,5 @@ class PickOptions:
 
     def __post_init__(self) -> None:
         require_valid(self)
+        if self.layer_only and self.dims:
+            raise InputError("layer_only tries no linear map, and dims needs one: leave out one of them")

@@ -4,7 +4,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from layerwise.core.checks import STATIC
+from layerwise.core.checks import MEAN, STATIC, Transform, split_transform
+from layerwise.core.errors import InputError
 from layerwise.reporter.markup import escape, table
 
 # What the bundled probes measure; each score runs from 0 to 100.
@@ -42,14 +43,26 @@ def headline(pick: Mapping[str, Any]) -> str:
     of = f" of {last['layer']}" if "layer" in last else ""
     if pick.get("keep_last"):
         return "keep the last layer" + (f" ({last['layer']})" if of else "")
-    return f"use layer {recipe.get('layer', '?')}{of}{map_words(recipe)}"
+    template = recipe.get("template")
+    within = f", in the template {template!r}" if template and template != last.get("template") else ""
+    return f"use layer {recipe.get('layer', '?')}{of}{map_words(recipe)}{within}"
 
 
 def map_words(recipe: Mapping[str, Any]) -> str:
-    transform = str(recipe.get("transform", "none"))
-    plain = transform.removesuffix(STATIC)
-    words = "" if plain == "none" else f" with the linear map {plain}"
-    return words + (", and whitened token embeddings beside it" if plain != transform else "")
+    transform = transform_of(recipe)
+    words = "" if transform.map == "none" else f" with the linear map {transform.map}"
+    beside = {MEAN: "the mean over all tokens", STATIC: "whitened token embeddings"}.get(transform.beside)
+    words += f", and {beside} beside it" if beside else ""
+    return words + (f", {transform.dims:,} dimensions" if transform.dims else "")
+
+
+def transform_of(recipe: Mapping[str, Any]) -> Transform:
+    """The parts of the transform; all of it as the map if this version does not know it."""
+    name = str(recipe.get("transform", "none"))
+    try:
+        return split_transform(name)
+    except InputError:
+        return Transform(name)
 
 
 def evidence(pick: Mapping[str, Any]) -> list[str]:
@@ -142,7 +155,7 @@ def layer_table(pick: Mapping[str, Any]) -> str:
 
 def layer_cell(row: Mapping[str, Any], recipe: Mapping[str, Any]) -> str:
     """The number of a layer, and what is special about it: chosen, the same within noise, or with another map."""
-    chosen_map = str(recipe.get("transform", "none")).removesuffix(STATIC)
+    chosen_map = transform_of(recipe).map
     transform = str(row.get("transform", "none"))
     notes = [] if transform == chosen_map else ["no map" if transform == "none" else transform]
     if row.get("layer") == recipe.get("layer") and transform == chosen_map:

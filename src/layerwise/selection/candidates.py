@@ -44,11 +44,11 @@ def template_candidates(
 ) -> list[Recipe]:
     """The last token of every layer but the first, in each template and with each map.
 
-    The last token has read the whole text and the end of the template. In layer 0 it is the same for every text.
+    The last token has read the whole text and the end of the template. Layer 0 is left out: its last token is the same
+    for every text.
     """
     layers = [Recipe(layer, pooling="last") for layer in range(1, network.depth + 1)]
-    normed = [Recipe(network.depth, "normed", pooling="last")] if network.has_norm else []
-    return [replace(r, transform=m, template=t) for t in templates for m in transforms for r in (*layers, *normed)]
+    return [replace(r, transform=m, template=t) for t in templates for m in transforms for r in layers]
 
 
 @dataclass
@@ -131,9 +131,9 @@ def score_candidates(
 
 
 def widened(recipe: Recipe, *, static: bool) -> Recipe:
-    """The recipe with a second vector beside it, if it has a map: in a template the mean over all tokens.
+    """The recipe with a second vector beside it, if it has a map: the mean over all tokens beside the last token.
 
-    Without a template, and with `static`, whitened token embeddings, unless it is layer 0 or the model as shipped.
+    Beside another pooling, and with `static`, whitened token embeddings, unless it is layer 0 or the model as shipped.
     """
     map_name, beside, dims = split_transform(recipe.transform)
     if map_name == "none" or beside:

@@ -90,7 +90,8 @@ class Decision:
     @property
     def layers_alike(self) -> tuple[int, ...]:
         """Layers other than the chosen one that score the same within noise as the best."""
-        return tuple(sorted(s.recipe.layer for s in (self.quality, *self.alike) if s is not self.chosen))
+        layers = {s.recipe.layer for s in (self.quality, *self.alike)} - {self.chosen.recipe.layer}
+        return tuple(sorted(layers))  # the last layer is a candidate with and without the final norm
 
 
 def decide(
@@ -131,7 +132,7 @@ def decide(
 
 
 def same_form(scored: Sequence[ScoredRecipe], like: ScoredRecipe) -> list[ScoredRecipe]:
-    """The candidates with the same map, tokens, pooling and template as one of them: they differ in the layer only."""
+    """The candidates with the same map, tokens and template as one of them: they differ in the layer only."""
     return [s for s in scored if form_of(s.recipe) == form_of(like.recipe)]
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self, get_args
 
-from layerwise.core.checks import STATIC
+from layerwise.core.checks import split_transform
 from layerwise.core.columns import WIDTH
 from layerwise.core.display import printable
 from layerwise.core.errors import InputError, RunError
@@ -258,11 +258,13 @@ class Pick:
 
     def _notes(self) -> list[str]:
         """What the columns of the table mean."""
-        transform = self.recipe.transform.removesuffix(STATIC)
+        map_name = split_transform(self.recipe.transform).map
         notes = [f"{name}: {MEANINGS[name]}" for name in self.layers[0].scores if name in MEANINGS]
         notes.append(f"difference: mean of {' and '.join(self.layers[0].scores)}, minus that of `last`")
-        if transform != "none":
-            notes.append(f"last: the last layer unchanged; all other rows use the map {transform}")
+        others = [] if map_name == "none" else [f"the map {map_name}"]
+        others += ["the template"] if self.recipe.template != self.last.template else []
+        if others:
+            notes.append(f"last: the last layer unchanged; all other rows use {' and '.join(others)}")
         if self.layers_alike:
             notes.append("same: scores the same as the best within noise")
         if self.layers[0].relative_time is not None:

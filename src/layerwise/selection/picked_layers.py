@@ -69,11 +69,11 @@ def gain_from_record(record: Mapping[str, float], where: str) -> Gain:
 def picked_layers(
     decision: Decision, scored: Sequence[ScoredRecipe], times: Sequence[float]
 ) -> tuple[PickedLayer, ...]:
-    """A row for each layer with the map that was chosen; then one for the last layer as it is, if that has no map."""
+    """A row for each layer with the map and template that were chosen; then one for the last layer as it is."""
     best = {id(s) for s in (decision.quality, *decision.alike)}
-    rows, compared = [], same_form(scored, decision.chosen)
-    mapped = decision.chosen.recipe.transform != "none"
-    for candidate in [*compared, decision.last] if mapped else compared:
+    rows, compared = [], one_per_layer(decision, same_form(scored, decision.chosen))
+    has_last = any(candidate is decision.last for candidate in compared)
+    for candidate in compared if has_last else [*compared, decision.last]:
         # What was chosen may be used with token embeddings beside it, which labels judge.
         used = decision.answer if candidate is decision.chosen else candidate
         rows.append(
@@ -86,7 +86,18 @@ def picked_layers(
                 id(candidate) in best,
             )
         )
-    return tuple(sorted(rows, key=lambda row: row.layer))  # stable: with a map, the last layer as it is comes last
+    return tuple(sorted(rows, key=lambda row: row.layer))  # stable: the last layer as it is comes last
+
+
+def one_per_layer(decision: Decision, compared: Sequence[ScoredRecipe]) -> list[ScoredRecipe]:
+    """Of the candidates of one layer (with and without the final norm), the chosen one, else the better one."""
+    by_layer: dict[int, ScoredRecipe] = {}
+    for candidate in compared:
+        rival = by_layer.setdefault(candidate.recipe.layer, candidate)
+        better = difference(candidate, rival, decision.weights).mean > 0 and rival is not decision.chosen
+        if candidate is decision.chosen or better:
+            by_layer[candidate.recipe.layer] = candidate
+    return list(by_layer.values())
 
 
 def rows_to_show(rows: Sequence[PickedLayer], layer: int) -> list[PickedLayer]:
@@ -106,11 +117,11 @@ def rows_to_show(rows: Sequence[PickedLayer], layer: int) -> list[PickedLayer]:
 def cells(rows: Sequence[PickedLayer], layer: int) -> list[list[str]]:
     """The table as text, cell by cell, headings first; `layer` is the chosen one."""
     probes = list(rows[0].scores)
-    mapped = rows[0].transform != rows[-1].transform
+    separate_last = len(rows) > 1 and rows[-2].layer == rows[-1].layer  # a row of its own for the layer as it is
     found = [["layer", *probes, "difference (95 %)", "time", ""]]
     for row in rows:
         is_last = row is rows[-1]
-        chosen = row.layer == layer and not (is_last and mapped)
+        chosen = row.layer == layer and not (is_last and separate_last)
         note = "chosen" if chosen else "same" if row.same_within_noise else ""
         time = "" if row.relative_time is None else f"{row.relative_time:.2f}"
         gain = "0.0" if is_last else str(row.gain)

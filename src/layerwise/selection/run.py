@@ -11,8 +11,9 @@ from layerwise.core.checks import with_dims
 from layerwise.core.errors import InputError
 from layerwise.core.recipe import Recipe
 from layerwise.core.templates import parse_template
-from layerwise.inputs.templating import part_ids
+from layerwise.inputs.templating import part_ids, with_template
 from layerwise.maps.fitted import FittedOn, FittedRecipe, texts_fingerprint
+from layerwise.maps.linear import require_texts_for
 from layerwise.models.network import Network
 from layerwise.models.readouts import baseline_recipe
 from layerwise.options.pick import Prefer
@@ -87,13 +88,16 @@ def pick_recipe(
     rulebook's.
     """
     rulebook = rulebook or default_rulebook()
+    fit = [] if layer_only else texts
+    if dims:
+        require_texts_for(dims, len(fit))
     probes, weights = weighted_probes(texts, labels, rulebook, seed)
     transforms = ("none",) if layer_only else tuple(rulebook.transforms)
     candidates = layer_candidates(network, transforms=transforms)
     if templates is None:
-        templates = rulebook.templates if supports_templates(network) and not layer_only else ()
-    candidates += template_candidates(network, templates, ("none",) if layer_only else rulebook.template_transforms)
-    fit = [] if layer_only else texts
+        templates = () if layer_only else usable_templates(network, rulebook.templates, max_length)
+    templated = template_candidates(network, templates, ("none",) if layer_only else rulebook.template_transforms)
+    candidates += templated
     static = static and rulebook.static and network.family.first_hidden_state == 0
     needed = [*candidates, *(widened(candidate, static=static) for candidate in candidates)]
     probe_vectors = compute_probe_vectors(network, needed, probes, fit, max_length=max_length, progress=progress)
@@ -104,7 +108,8 @@ def pick_recipe(
     decision = decide(scored, last, weights, margin=rulebook.margin, deployed=deployed, prefer=prefer)
     found, why = decision.answer.recipe, [*reasons(decision, rulebook, network, fit, name, prefer)]
     keeps_last = found == last
-    if dims is None and found.pooling == "last" and len(fit) >= TEXTS_PER_DIMENSION * rulebook.dims:
+    enough = TEXTS_PER_DIMENSION * rulebook.dims <= len(fit) and rulebook.dims < width_of(probe_vectors, found)
+    if dims is None and decision.chosen.recipe in templated and enough:
         dims = rulebook.dims
     if dims and not keeps_last:
         found = replace(found, transform=with_dims("center" if found.transform == "none" else found.transform, dims))
@@ -120,9 +125,22 @@ def pick_recipe(
     )  # fmt: skip
 
 
-def supports_templates(network: Network) -> bool:
-    """True for a causal language model that ships no pooling, if its tokenizer can add text after the input."""
-    return network.shipped is None and network.plain_pooling == "last" and getattr(network.tokenizer, "is_fast", False)
+def usable_templates(network: Network, templates: Sequence[str], max_length: int) -> list[str]:
+    """The templates that pick tries if none are given: only for a causal language model that ships no pooling.
+
+    Those that its tokenizer cannot add are left out, and those that would take more than half of `max_length`.
+    """
+    if network.shipped is not None or network.plain_pooling != "last":
+        return []
+    found = []
+    for template in templates:
+        try:
+            with_template(network.tokenizer, template)
+        except InputError:
+            continue
+        if 2 * template_length(network, template) <= max_length:
+            found.append(template)
+    return found
 
 
 def audit_sentences(audit: Mapping[str, Any]) -> Iterator[str]:
@@ -139,14 +157,19 @@ def audit_sentences(audit: Mapping[str, Any]) -> Iterator[str]:
 def dims_sentence(trial: ProbeVectors, whole: Recipe, reduced: Recipe, weights: Mapping[str, float]) -> str:
     """What fewer dimensions cost on the probes."""
     loss = difference(trial.score(reduced), trial.score(whole), weights)
-    before = sum(trial.vectors[whole.template][readout].shape[1] for readout, _ in whole.parts)
-    return f"{reduced.dims:,} dimensions instead of {before:,}: {loss} points on the same sentences"
+    kept = f"the first {reduced.dims:,} principal directions of {width_of(trial, whole):,} dimensions are kept"
+    return f"{kept}: {loss} points on the same sentences; --dims 0 keeps all"
 
 
-def network_tokens(network: Network, template: str) -> list[int]:
-    """The tokens that a template adds to a text."""
+def width_of(trial: ProbeVectors, recipe: Recipe) -> int:
+    """The width of the recipe's vectors before dimensions are left out."""
+    return sum(trial.vectors[recipe.template][readout].shape[1] for readout, _ in recipe.parts)
+
+
+def template_length(network: Network, template: str) -> int:
+    """How many tokens a template adds to a text."""
     parts = parse_template(template)
-    return [i for part in (parts.before, parts.after) if part for i in part_ids(network.tokenizer, part)]
+    return sum(len(part_ids(network.tokenizer, part)) for part in (parts.before, parts.after))
 
 
 def judged_on(labels: Probe | None) -> str:
@@ -182,11 +205,11 @@ def reasons(
         )
     elif len(answer.parts) > 1:
         yield (
-            "the mean over all tokens is appended to the last token's vector: it helps with long texts. Vectors have "
-            f"{2 * network.width:,} dimensions instead of {network.width:,}; --dims takes fewer"
+            "the mean over all tokens is appended to the last token's vector, which helps with long texts: "
+            f"{2 * network.width:,} dimensions instead of {network.width:,}"
         )
     if answer.template and not answer.shipped:
-        added = len(network_tokens(network, answer.template))
+        added = template_length(network, answer.template)
         yield f"every text is put into the template {answer.template!r}, which adds {added} tokens"
     if fit:
         texts = f"{len(fit):,} texts ({name or 'yours'})"
