@@ -152,7 +152,9 @@ def test_what_cannot_add_text_after_the_input_is_refused_with_the_fix(tiny_llama
     slow = SlowTokenizer()
     assert with_template(slow, "query: {text}") is slow
     network = open_network(tiny_llama)
-    with pytest.raises(InputError, match="max_length 3 leaves no room for the text: the tokenizer adds 4 tokens.*5"):
+    with pytest.raises(
+        InputError, match="max_length 3 leaves no room for the text: the tokenizer adds 4 special tokens.*5"
+    ):
         pooled_vectors(network, [Example("0", "w1")], [Readout(1)], max_length=3, template="w5 w6 {text} w7 w8")
 
 
@@ -216,6 +218,18 @@ def test_special_tokens_are_left_out_and_the_template_is_not(real_model, tmp_pat
     model = layerwise.export(folder, 3, tmp_path / "m", **options)
     ids = [by_hand(tokenizer, AROUND["all-minilm-l6-v2"], TEMPLATES["about"], text, length) for text in ODD_TEXTS]
     assert close(model.encode(ODD_TEXTS), vectors_by_hand(folder, 3, ids, lambda states, ids: states[1:-1].mean(dim=0)))
+
+
+def test_a_model_that_leaves_out_its_prompt_is_not_read_as_shipped_with_text_after_the_input(tmp_path):
+    from test_as_shipped import ship
+
+    folder = ship(tmp_path / "model", "llama", "mean", prompt="w90 w91 ", include_prompt=False)
+    network, examples = open_network(folder), [Example("0", "w1 w2")]
+    last = Readout(network.depth, "shipped", pooling="shipped")
+    with pytest.raises(InputError, match="leaves out the tokens of its prompt.*last layer by number"):
+        pooled_vectors(network, examples, [last], max_length=10, template="w1 {text} w2")
+    found = pooled_vectors(network, examples, [last], max_length=10, template="w90 w91 {text}")[last]
+    assert close(found.numpy(), SentenceTransformer(folder, device="cpu").encode(["w1 w2"]))
 
 
 def test_text_before_the_input_stays_a_prompt_of_sentence_transformers(tiny_llama, tmp_path):
