@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from runs import scan_table
 from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
+from test_as_shipped import ship
 from transformers import AutoModel, AutoTokenizer
 
 import layerwise
@@ -221,8 +222,6 @@ def test_special_tokens_are_left_out_and_the_template_is_not(real_model, tmp_pat
 
 
 def test_a_model_that_leaves_out_its_prompt_is_not_read_as_shipped_with_text_after_the_input(tmp_path):
-    from test_as_shipped import ship
-
     folder = ship(tmp_path / "model", "llama", "mean", prompt="w90 w91 ", include_prompt=False)
     network, examples = open_network(folder), [Example("0", "w1 w2")]
     last = Readout(network.depth, "shipped", pooling="shipped")
@@ -267,8 +266,15 @@ def test_eval_scores_every_layer_under_each_template(tiny_llama, tmp_path):
     kinds = {kind.template: kind for kind in find_kinds(tmp_path / "out")}
     assert set(kinds) == {template, "", "w9 {text}"}
     assert {readout.pooling for readout in kinds[template].readouts} == {"last"}
+    assert {readout.pooling for readout in kinds["w9 {text}"].readouts} == {"mean"}
+    different = len({*PAIRS["sentence1"], *PAIRS["sentence2"]})
+    assert table.run["forwarded_texts"] == 3 * different
     fewer = layerwise.evaluate(tiny_llama, "all", layers="1", template=template, **options)
     assert fewer.run["forwarded_texts"] == 0, "a later call with fewer layers finds their vectors"
+    plan = layerwise.api.evaluate.plan_evaluation(
+        tiny_llama, "all", data_root=tmp_path / "root", template=[template, "{text}", "w9 {text}"]
+    )
+    assert any(line.startswith(f"{3 * different} forward passes, one per different text and template") for line in plan)
 
 
 def test_pooling_that_is_given_is_kept(tiny_llama, tmp_path):
