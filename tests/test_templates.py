@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from runs import scan_table
 from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
+from test_as_shipped import ship
 from transformers import AutoModel, AutoTokenizer
 
 import layerwise
@@ -152,7 +153,9 @@ def test_what_cannot_add_text_after_the_input_is_refused_with_the_fix(tiny_llama
     slow = SlowTokenizer()
     assert with_template(slow, "query: {text}") is slow
     network = open_network(tiny_llama)
-    with pytest.raises(InputError, match="max_length 3 leaves no room for the text: the tokenizer adds 4 tokens.*5"):
+    with pytest.raises(
+        InputError, match="max_length 3 leaves no room for the text: the tokenizer adds 4 special tokens.*5"
+    ):
         pooled_vectors(network, [Example("0", "w1")], [Readout(1)], max_length=3, template="w5 w6 {text} w7 w8")
 
 
@@ -218,6 +221,16 @@ def test_special_tokens_are_left_out_and_the_template_is_not(real_model, tmp_pat
     assert close(model.encode(ODD_TEXTS), vectors_by_hand(folder, 3, ids, lambda states, ids: states[1:-1].mean(dim=0)))
 
 
+def test_a_model_that_leaves_out_its_prompt_is_not_read_as_shipped_with_text_after_the_input(tmp_path):
+    folder = ship(tmp_path / "model", "llama", "mean", prompt="w90 w91 ", include_prompt=False)
+    network, examples = open_network(folder), [Example("0", "w1 w2")]
+    last = Readout(network.depth, "shipped", pooling="shipped")
+    with pytest.raises(InputError, match="leaves out the tokens of its prompt.*last layer by number"):
+        pooled_vectors(network, examples, [last], max_length=10, template="w1 {text} w2")
+    found = pooled_vectors(network, examples, [last], max_length=10, template="w90 w91 {text}")[last]
+    assert close(found.numpy(), SentenceTransformer(folder, device="cpu").encode(["w1 w2"]))
+
+
 def test_text_before_the_input_stays_a_prompt_of_sentence_transformers(tiny_llama, tmp_path):
     model = layerwise.export(tiny_llama, 2, tmp_path / "m", template="w90 {text}")
     assert model.prompts["default"] == "w90 " and model.default_prompt_name == "default"
@@ -253,8 +266,15 @@ def test_eval_scores_every_layer_under_each_template(tiny_llama, tmp_path):
     kinds = {kind.template: kind for kind in find_kinds(tmp_path / "out")}
     assert set(kinds) == {template, "", "w9 {text}"}
     assert {readout.pooling for readout in kinds[template].readouts} == {"last"}
+    assert {readout.pooling for readout in kinds["w9 {text}"].readouts} == {"mean"}
+    different = len({*PAIRS["sentence1"], *PAIRS["sentence2"]})
+    assert table.run["forwarded_texts"] == 3 * different
     fewer = layerwise.evaluate(tiny_llama, "all", layers="1", template=template, **options)
     assert fewer.run["forwarded_texts"] == 0, "a later call with fewer layers finds their vectors"
+    plan = layerwise.api.evaluate.plan_evaluation(
+        tiny_llama, "all", data_root=tmp_path / "root", template=[template, "{text}", "w9 {text}"]
+    )
+    assert any(line.startswith(f"{3 * different} forward passes, one per different text and template") for line in plan)
 
 
 def test_pooling_that_is_given_is_kept(tiny_llama, tmp_path):

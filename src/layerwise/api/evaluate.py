@@ -202,7 +202,8 @@ def plan_evaluation(
     )
     chosen, info = choose_tasks(tasks, data_root), read_model_info(to_model_spec(model))
     recipes = expand_layers(info, layers, readout_choices(norm, tokens, pooling, template), normed_last=True)
-    return forecast_lines(chosen, len(recipes), info.width, 4 if precision == "float32" else 2)
+    templates = len({recipe.template for recipe in recipes})
+    return forecast_lines(chosen, len(recipes), info.width, 4 if precision == "float32" else 2, templates)
 
 
 def require_templates_or_prompts(recipes: Sequence[Recipe], prompts: Mapping[str, str] | None) -> None:

@@ -9,7 +9,9 @@ from layerwise.downstream.tasks import TaskChoice, official_task
 TEXT_STATISTICS = ("text", "documents", "queries", "sentence")  # prefixes of text fields in mteb's statistics
 
 
-def forecast_lines(tasks: Sequence[TaskChoice], readouts: int, width: int, bytes_per_number: int) -> list[str]:
+def forecast_lines(
+    tasks: Sequence[TaskChoice], readouts: int, width: int, bytes_per_number: int, templates: int = 1
+) -> list[str]:
     """The cost of scoring these tasks, from mteb's statistics if data are not local. No network."""
     lines, texts, unique = [], 0, 0
     for choice in tasks:
@@ -25,7 +27,8 @@ def forecast_lines(tasks: Sequence[TaskChoice], readouts: int, width: int, bytes
         lines.append(f"{choice.name} ({choice.type}): {size}")
     disk = unique * readouts * width * bytes_per_number
     lines.append(f"{len(tasks)} tasks x {readouts} readouts = {len(tasks) * readouts:,} scores")
-    lines.append(f"{unique:,} forward passes, one per different text; layer by layer it would be {texts * readouts:,}")
+    each = "one per different text" + (" and template" if templates > 1 else "")
+    lines.append(f"{unique * templates:,} forward passes, {each}; layer by layer it would be {texts * readouts:,}")
     lines.append(f"{disk / 1e9:,.1f} GB of vectors on disk (--vectors evict keeps only one task at a time)")
     return lines
 

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from layerwise.core.errors import InputError, RunError
-from layerwise.core.files import DiskFolder
+from layerwise.core.files import DiskFolder, write_json
 from layerwise.core.recipe import Readout, Recipe
-from layerwise.core.templates import parse_template
 from layerwise.downstream.encoding import Encoding, with_engine
 from layerwise.downstream.scoring import Scorer, score_all
 from layerwise.downstream.tasks import TaskChoice
@@ -25,6 +24,8 @@ from layerwise.runs.records import environment
 from layerwise.runs.scores import LayerScore
 from layerwise.runs.table import TABLE_FILE, LayerTable
 from layerwise.runs.tasks import TaskRecord
+
+KIND_FILE = "kind.json"  # in the folder of a kind: all readouts that are scored there
 
 
 def run_evaluation(
@@ -66,10 +67,12 @@ def run_evaluation(
 
     stored = find_kinds(out)
     kind = VectorKind(model.fingerprint, model.dtype, max_length, all_readouts(recipes))
-    candidates = dict.fromkeys(replace(candidate, template="", role="") for candidate in stored)
+    earlier = [*find_kinds(out, f"*/{KIND_FILE}"), *stored]  # earlier versions wrote only the kinds of stores
+    candidates = dict.fromkeys(replace(candidate, template="", role="") for candidate in earlier)
     kind = next((c for c in candidates if c.includes(kind) and store_folder(c).exists()), kind)
     by_template = template_readouts(recipes, kind, stored)
     scorer = Scorer(store_folder(kind), kind, precision, model.name, model.revision, prompt_items, fit, by_template)
+    write_json(scorer.out / KIND_FILE, kind.to_record())
     stores: list[VectorStore] = []
 
     def open_store(kind: VectorKind) -> VectorStore:
@@ -124,16 +127,12 @@ def all_readouts(recipes: Iterable[AnyRecipe]) -> tuple[Readout, ...]:
 def template_readouts(
     recipes: Sequence[AnyRecipe], kind: VectorKind, stored: Sequence[VectorKind]
 ) -> dict[str, tuple[Readout, ...]]:
-    """The readouts for each template with text after the input: those of its recipes, or of a store that has them all.
-
-    Under other templates all readouts are stored. Under these, they are not: the model as shipped may not allow it.
-    """
+    """The readouts to store under each template: those of its recipes, or of an existing store that has them all."""
     found = {}
     for template in dict.fromkeys(plain_recipe(recipe).template for recipe in recipes):
-        if parse_template(template).after:
-            readouts = all_readouts(recipe for recipe in recipes if plain_recipe(recipe).template == template)
-            wanted = replace(kind, readouts=readouts, template=template)
-            found[template] = next((k.readouts for k in stored if replace(k, role="").includes(wanted)), readouts)
+        readouts = all_readouts(recipe for recipe in recipes if plain_recipe(recipe).template == template)
+        wanted = replace(kind, readouts=readouts, template=template)
+        found[template] = next((k.readouts for k in stored if replace(k, role="").includes(wanted)), readouts)
     return found
 
 

@@ -34,7 +34,7 @@ class Scorer:
     revision: str
     prompts: tuple[tuple[str, str], ...] = ()
     fit: tuple[str, ...] | Literal["task"] = ()  # texts to fit maps on; "task": the task's own texts, without labels
-    # readouts of templates that are not read with all readouts of `kind`
+    # readouts under each template; all readouts of `kind` under any other
     template_readouts: Mapping[str, tuple[Readout, ...]] = field(default_factory=dict)
 
     def path(self, task: TaskChoice, given_recipe: AnyRecipe) -> Path:

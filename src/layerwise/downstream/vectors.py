@@ -61,10 +61,10 @@ class VectorKind:
         return replace(self, readouts=other.readouts) == other and set(self.readouts) >= set(other.readouts)
 
 
-def find_kinds(out: Path) -> list[VectorKind]:
-    """The kinds of all stores in a folder."""
+def find_kinds(out: Path, pattern: str = "*/vectors/*/kind.json") -> list[VectorKind]:
+    """The kinds of all stores in a folder, or those in other files."""
     kinds = []
-    for path in sorted(out.glob("*/vectors/*/kind.json")):
+    for path in sorted(out.glob(pattern)):
         record = parse_record(DiskFolder(path.parent).read(path.name) or b"", str(path))
         shape = {
             "model": str, "dtype": str, "max_length": int, "readouts": [RECIPE_SHAPE], "prompt": str, "after": str,

@@ -20,7 +20,7 @@ def encode_texts(tokenizer: Any, texts: Sequence[str], max_length: int) -> list[
         return []
     special_count = getattr(tokenizer, "num_special_tokens_to_add", lambda: 0)()
     if max_length <= special_count:
-        reason = f"the tokenizer adds {special_count} tokens, those of a template included"
+        reason = f"the tokenizer adds {special_count} special tokens, those of a template included"
         raise InputError(
             f"max_length {max_length} leaves no room for the text: {reason}; use at least {special_count + 1}"
         )

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from layerwise.core.checks import PoolingChoice
 from layerwise.core.errors import InputError, MissingExtra, ModelError
 from layerwise.core.quiet import quiet_libraries
+from layerwise.core.templates import INPUT, parse_template
 
 # sentence-transformers' names for poolings, and ours.
 POOLING_NAMES: dict[str, PoolingChoice] = {"mean": "mean", "max": "max", "cls": "first", "lasttoken": "last"}
@@ -216,9 +217,21 @@ class Head:
     def weights(self) -> dict[str, Tensor]:
         return {f"head.{i}.{name}": w for i, m in enumerate(self.modules) for name, w in m.state_dict().items()}
 
-    def encode(self, examples: Sequence[object], max_length: int) -> Tensor:
-        """Encodes texts with the full model; the texts already include the prompt."""
-        texts = [text for text in examples if isinstance(text, str)]
+    def require_template(self, template: str) -> None:
+        """Raises if the model as shipped cannot be read with this template."""
+        reason = self.shipped.own_encode_reason or (
+            "it leaves out the tokens of its prompt" if self.prompt_length else ""
+        )
+        if reason and parse_template(template).after:
+            raise InputError(
+                f"the model as shipped cannot be read with a template that has text after {INPUT} ({reason}); choose "
+                f"its last layer by number, or a template that ends with {INPUT}"
+            )
+
+    def encode(self, examples: Sequence[object], max_length: int, template: str = "") -> Tensor:
+        """Encodes texts with the full model; the template, or else the texts, include the prompt."""
+        before = parse_template(template).before
+        texts = [before + text for text in examples if isinstance(text, str)]
         assert len(texts) == len(examples), "only text models ship such a head"
         model = self.sentence_transformer()
         prompt = self.shipped.prompt if all(text.startswith(self.shipped.prompt) for text in texts) else ""

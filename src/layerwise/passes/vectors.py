@@ -8,11 +8,9 @@ import torch
 from torch import Tensor
 
 from layerwise.core.checks import SHIPPED, PoolingChoice
-from layerwise.core.errors import InputError, NotFiniteError
+from layerwise.core.errors import NotFiniteError
 from layerwise.core.recipe import Readout
-from layerwise.core.templates import INPUT, parse_template
 from layerwise.inputs.source import Example
-from layerwise.inputs.templating import text_before
 from layerwise.models.network import Network
 from layerwise.models.taps import apply_final_norm, model_output
 from layerwise.ops.pooling import pool
@@ -74,7 +72,7 @@ def pooled_vectors(
 ) -> dict[Readout, Tensor]:
     """One matrix (N, D) per readout, from one pass, with rows in the order of the examples.
 
-    The template is put around each text.
+    The template is put around each example.
 
     If no token of an example counts, such as a single first token, all its tokens are used.
     """
@@ -82,7 +80,8 @@ def pooled_vectors(
         r for r in readouts if r.norm == SHIPPED and network.head is not None and network.head.shipped.own_encode_reason
     ]
     from_taps = [r for r in readouts if r not in encoded_by_model]
-    require_shipped_template(network, readouts, template)
+    if network.head is not None and any(readout.norm == SHIPPED for readout in readouts):
+        network.head.require_template(template)
     vectors: dict[Readout, Tensor] = {}
     if from_taps:
         prepared = network_processor(network, template).prepare(examples, max_length)
@@ -91,21 +90,8 @@ def pooled_vectors(
         vectors = {r: torch.stack([consumer.rows[r][e.key] for e in examples]) for r in from_taps}
     for readout in encoded_by_model:  # models whose modules need more than our pass provides encode examples themselves
         assert network.head is not None
-        vectors[readout] = network.head.encode([text_before(template) + e.text for e in examples], max_length)
+        vectors[readout] = network.head.encode([e.payload for e in examples], max_length, template)
     return vectors
-
-
-def require_shipped_template(network: Network, readouts: Sequence[Readout], template: str) -> None:
-    """Raises if the model as shipped cannot be read with text after the input."""
-    head = network.head
-    if head is None or not parse_template(template).after or not any(r.norm == SHIPPED for r in readouts):
-        return
-    reason = head.shipped.own_encode_reason or ("it leaves out the tokens of its prompt" if head.prompt_length else "")
-    if reason:
-        raise InputError(
-            f"the model as shipped cannot be read with a template that has text after {INPUT} ({reason}); choose its "
-            f"last layer by number ({network.depth}), or a template that ends with {INPUT}"
-        )
 
 
 def require_finite_vectors(vectors: Mapping[Readout, Tensor], examples: Sequence[Example], dtype: torch.dtype) -> None:
