@@ -27,7 +27,7 @@ from layerwise.selection.labels import label_probe
 from layerwise.selection.pick import Pick, PickedLayer
 from layerwise.selection.picked_layers import MOST_ROWS, rows_to_show
 from layerwise.selection.probes import Probe
-from layerwise.selection.run import Rulebook
+from layerwise.selection.run import Rulebook, default_rulebook
 
 WEIGHTS = {"pairs": 1.0, "paraphrase": 1.0}
 
@@ -276,14 +276,13 @@ def test_a_layer_alone_is_chosen_without_running_over_the_own_texts(tiny_llama, 
         passes.append((shown, total, unit))
         return nullcontext(lambda *_: None)
 
+    book = Rulebook("test", WEIGHTS, ("none", "remove_top:3", "remove_top:8", "whiten"), 2)
+    monkeypatch.setattr("layerwise.selection.run.default_rulebook", lambda: book)
     monkeypatch.setattr("layerwise.selection.candidates.progress_bar", bar)
     layerwise.pick(tiny_llama, texts, layer_only=True, max_length=32)
     layerwise.pick(tiny_llama, texts, max_length=32, progress=True)
-    alone, layers = (False, 504, "texts"), 4
-    recipes = 4 * layers + 2 * layers  # three maps and none; two maps in a template, without layer 0, twice the last
-    assert passes == [
-        alone, (False, layers, "recipes"), (True, 2 * (504 + 43), "texts"), (True, recipes, "recipes")
-    ]  # fmt: skip
+    alone, recipes = (False, 504, "texts"), 4
+    assert passes == [alone, (False, recipes, "recipes"), (True, 504 + 43, "texts"), (True, 4 * recipes, "recipes")]
 
 
 def test_a_class_with_one_text_is_left_out_and_named(tiny_llama, texts):
@@ -298,4 +297,4 @@ def test_a_class_with_one_text_is_left_out_and_named(tiny_llama, texts):
     with pytest.warns(UserWarning, match="lonely") as caught:
         found = layerwise.pick(tiny_llama, texts, labels=table, max_length=32)
     assert len(caught) == 1 and "126 bundled test sentences and 20 labels of yours" == found.judged_on
-    assert set(found.layers[0].scores) == {"pairs", "paraphrase", "labels"}
+    assert set(found.layers[0].scores) == {*default_rulebook().weights, "labels"}

@@ -276,7 +276,7 @@ def test_the_pick_card_explains_its_probes_and_lists_all_layers_if_it_has_them()
     assert "5, no map" in pick_card("m", mapped) and ">0.0<" in pick_card("m", mapped)
     recipe = {"layer": 3, "pooling": "last", "transform": "remove_top:8+mean@256", "template": "a {text} b"}
     beside = pick_card(
-        "m", PICK | {"recipe": recipe, "layers": [bare, {**bare, "layer": 3, "transform": "remove_top:8"}]}
+        "m", PICK | {"recipe": recipe, "layers": [bare, {**bare, "layer": 3, "transform": "remove_top:8+mean"}]}
     )
     assert "map remove_top:8, and the mean over all tokens beside it, 256 dimensions, in the template" in beside
     assert "a {text} b" in beside and "3, chosen" in beside and "5, no map" in beside

@@ -172,18 +172,19 @@ def plain(folder, texts=TEXTS):
 
 
 @pytest.mark.parametrize(
-    ("options", "transform", "removed"),
+    ("family", "options", "transform", "removed"),
     [
-        ({"pooling": "last"}, "center+mean", 0),
-        ({"pooling": "last"}, "remove_top:2+mean", 2),
-        ({"pooling": "first", "norm": "normed"}, "center+mean", 0),
-        ({"pooling": "max"}, "remove_top:1+mean", 1),
-        ({"pooling": "last", "tokens": "no_first"}, "remove_top:2+mean", 2),
-        ({"pooling": "last", "template": TEMPLATE}, "remove_top:2+mean", 2),
+        ("llama", {"pooling": "last"}, "center+mean", 0),
+        ("llama", {"pooling": "last", "norm": "normed"}, "remove_top:2+mean", 2),
+        ("llama", {"pooling": "last", "template": TEMPLATE}, "remove_top:2+mean", 2),
+        ("bert", {"pooling": "first"}, "center+mean", 0),
+        ("bert", {"pooling": "max"}, "remove_top:1+mean", 1),
     ],
 )
-def test_an_exported_model_has_the_mean_beside_another_pooling(options, transform, removed, word_texts, tmp_path):
-    network = build_network(make_model("llama"), make_tokenizer(), "llama")
+def test_an_exported_model_has_the_mean_beside_another_pooling(
+    family, options, transform, removed, word_texts, tmp_path
+):
+    network = build_network(make_model(family), make_tokenizer(), family)
     network.tokenizer.backend_tokenizer.post_processor = TemplateProcessing("<s> $A", special_tokens=[("<s>", 1)])
     layer, template = (3 if "norm" in options else 2), options.get("template", "")
     layerwise.export(
@@ -243,17 +244,18 @@ def test_file_eval_embed_and_export_have_the_same_vectors(tiny_llama, word_texts
 
 def test_the_flags_of_export(tiny_llama, word_texts, tmp_path, capsys):
     (tmp_path / "t.txt").write_text("\n".join(word_texts))
-    words = ["export", tiny_llama, "--layer", "2", "--pooling", "last", "--fit", str(tmp_path / "t.txt")]
-    assert main([*words, "--transform", "center+mean", "--dims", "5", "--out", str(tmp_path / "m")]) == 0
+    words = ["export", tiny_llama, "--layer", "2", "--pooling", "last"]
+    fit = ["--fit", str(tmp_path / "t.txt")]
+    assert main([*words, *fit, "--transform", "center+mean", "--dims", "5", "--out", str(tmp_path / "m")]) == 0
     record = json.loads((tmp_path / "m" / "layerwise.json").read_text())
     assert record["recipe"]["transform"] == "center+mean@5" and plain(tmp_path / "m").shape == (len(TEXTS), 5)
     capsys.readouterr()
     refused = {
         "use at least the transform center": ["--dims", "5"],
-        "43 dimensions need more than 43 texts to fit, got 43": ["--transform", "center+mean", "--dims", "43"],
-        "cannot keep 33 dimensions of vectors that have 32": ["--transform", "center@33"],
-        "dims must be at least 1": ["--transform", "center", "--dims", "0"],
-        "last, first or max, not mean": ["--transform", "center+mean", "--pooling", "mean"],
+        "43 dimensions need more than 43 texts to fit, got 43": [*fit, "--transform", "center+mean", "--dims", "43"],
+        "cannot keep 33 dimensions of vectors that have 32": [*fit, "--transform", "center@33"],
+        "dims must be at least 1": [*fit, "--transform", "center", "--dims", "0"],
+        "last, first or max, not mean": [*fit, "--transform", "center+mean", "--pooling", "mean"],
     }
     for message, options in refused.items():
         assert main([*words, *options, "--out", str(tmp_path / "n")]) == 2

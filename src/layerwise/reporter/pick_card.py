@@ -155,10 +155,10 @@ def layer_table(pick: Mapping[str, Any]) -> str:
 
 def layer_cell(row: Mapping[str, Any], recipe: Mapping[str, Any]) -> str:
     """The number of a layer, and what is special about it: chosen, the same within noise, or with another map."""
-    chosen_map = transform_of(recipe).map
-    transform = str(row.get("transform", "none"))
-    notes = [] if transform == chosen_map else ["no map" if transform == "none" else transform]
-    if row.get("layer") == recipe.get("layer") and transform == chosen_map:
+    transform, chosen_map = str(row.get("transform", "none")), transform_of(recipe).map
+    has_chosen_map = transform_of(row).map == chosen_map  # what stands beside it may differ
+    notes = [] if has_chosen_map else ["no map" if transform == "none" else transform]
+    if row.get("layer") == recipe.get("layer") and has_chosen_map:
         notes.append("chosen")
     elif row.get("same_within_noise"):
         notes.append("same")

@@ -90,8 +90,7 @@ class Decision:
     @property
     def layers_alike(self) -> tuple[int, ...]:
         """Layers other than the chosen one that score the same within noise as the best."""
-        layers = {s.recipe.layer for s in (self.quality, *self.alike)} - {self.chosen.recipe.layer}
-        return tuple(sorted(layers))  # the last layer is a candidate with and without the final norm
+        return tuple(sorted(s.recipe.layer for s in (self.quality, *self.alike) if s is not self.chosen))
 
 
 def decide(

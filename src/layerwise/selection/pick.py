@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self, get_args
 
-from layerwise.core.checks import split_transform
 from layerwise.core.columns import WIDTH
 from layerwise.core.display import printable
 from layerwise.core.errors import InputError, RunError
@@ -258,10 +257,10 @@ class Pick:
 
     def _notes(self) -> list[str]:
         """What the columns of the table mean."""
-        map_name = split_transform(self.recipe.transform).map
+        transform = self.layers[0].transform
         notes = [f"{name}: {MEANINGS[name]}" for name in self.layers[0].scores if name in MEANINGS]
         notes.append(f"difference: mean of {' and '.join(self.layers[0].scores)}, minus that of `last`")
-        others = [] if map_name == "none" else [f"the map {map_name}"]
+        others = [] if transform == "none" else [f"the map {transform}"]
         others += ["the template"] if self.recipe.template != self.last.template else []
         if others:
             notes.append(f"last: the last layer unchanged; all other rows use {' and '.join(others)}")

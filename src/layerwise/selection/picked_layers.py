@@ -71,7 +71,7 @@ def picked_layers(
 ) -> tuple[PickedLayer, ...]:
     """A row for each layer with the map and template that were chosen; then one for the last layer as it is."""
     best = {id(s) for s in (decision.quality, *decision.alike)}
-    rows, compared = [], one_per_layer(decision, same_form(scored, decision.chosen))
+    rows, compared = [], same_form(scored, decision.chosen)
     has_last = any(candidate is decision.last for candidate in compared)
     for candidate in compared if has_last else [*compared, decision.last]:
         # What was chosen may be used with token embeddings beside it, which labels judge.
@@ -87,17 +87,6 @@ def picked_layers(
             )
         )
     return tuple(sorted(rows, key=lambda row: row.layer))  # stable: the last layer as it is comes last
-
-
-def one_per_layer(decision: Decision, compared: Sequence[ScoredRecipe]) -> list[ScoredRecipe]:
-    """Of the candidates of one layer (with and without the final norm), the chosen one, else the better one."""
-    by_layer: dict[int, ScoredRecipe] = {}
-    for candidate in compared:
-        rival = by_layer.setdefault(candidate.recipe.layer, candidate)
-        better = difference(candidate, rival, decision.weights).mean > 0 and rival is not decision.chosen
-        if candidate is decision.chosen or better:
-            by_layer[candidate.recipe.layer] = candidate
-    return list(by_layer.values())
 
 
 def rows_to_show(rows: Sequence[PickedLayer], layer: int) -> list[PickedLayer]:
