@@ -1,0 +1,165 @@
+"""The tables of README.md and docs/pick.md, and the picture of layers, from the committed CSV files alone.
+
+    python studies/recipes/tables.py            # writes the blocks between the marks, and layers.png
+    python studies/recipes/tables.py --check    # fails if a page does not contain what would be written
+
+test.csv and gains.csv are what `layerwise audit --protocol` saved and printed; the others are described in README.md.
+"""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+
+HERE = Path(__file__).parent
+PAGES = [HERE / "README.md", HERE.parents[1] / "docs" / "pick.md"]
+NAMES = {
+    "smollm2-135m": "SmolLM2-135M", "gemma3-270m": "Gemma3-270M", "stories15m": "stories15M",
+    "stories260k": "stories260K",
+    "all-minilm-l6-v2": "all-MiniLM-L6-v2", "paraphrase-minilm-l3-v2": "paraphrase-MiniLM-L3-v2",
+    "gte-small": "gte-small", "all-mpnet-base-v2": "all-mpnet-base-v2",
+}  # fmt: skip
+TYPES = {
+    "STS": "STS", "PairClassification": "pairs", "Classification": "classes", "Clustering": "clustering",
+    "Reranking": "reranking", "Retrieval": "retrieval",
+}  # fmt: skip
+RECIPES = {
+    "last": "last layer, mean", "static": "token embeddings, whitened", "earlier": "recipe of the earlier rule",
+    "template": "prompteol as published (last layer, last token, no map)", "all_dimensions": "chosen, all dimensions",
+    "chosen": "**chosen by pick**",
+}  # fmt: skip
+
+
+def main() -> None:
+    blocks = {"test": test_table(), "gains": gains_table(), "ideas": ideas_table(), "layers": layers_table()}
+    wrong = [str(page) for page in PAGES if not write_blocks(page, blocks, check="--check" in sys.argv)]
+    if wrong:
+        sys.exit(f"not up to date: {', '.join(wrong)}; run python studies/recipes/tables.py")
+    if "--check" not in sys.argv:
+        draw_layers()
+
+
+def write_blocks(page: Path, blocks: dict[str, str], *, check: bool) -> bool:
+    """Replaces what stands between the marks; False if `check` is set and something would change."""
+    text = page.read_text(encoding="utf-8")
+    written = text
+    for name, block in blocks.items():
+        start, end = f"<!-- {name}: written by tables.py -->\n", f"<!-- end of {name} -->"
+        if start in written:
+            before, rest = written.split(start, 1)
+            written = before + start + block + "\n" + end + rest.split(end, 1)[1]
+    if not check:
+        page.write_text(written, encoding="utf-8")
+    return written == text or not check
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *rows])
+
+
+def interval(row: pd.Series) -> str:
+    return f"{row.gain:+.1f} ({row.low:.1f} to {row.high:.1f})"
+
+
+def type_means(scores: pd.DataFrame) -> pd.DataFrame:
+    """One row per model and recipe: the mean of each type, and the mean of the types."""
+    means = scores.groupby(["model", "recipe", "type"]).score.mean().unstack()[list(TYPES)]
+    return means.assign(mean=means.mean(axis=1))
+
+
+def test_table() -> str:
+    """Scores on the test tasks, by model, recipe and type."""
+    means = type_means(pd.read_csv(HERE / "test.csv"))
+    rows = []
+    for model, shown in NAMES.items():
+        for recipe, words in RECIPES.items():
+            if (model, recipe) in means.index:
+                scores = means.loc[(model, recipe)]
+                rows.append([shown, words, *(f"{scores[kind]:.1f}" for kind in TYPES), f"{scores['mean']:.2f}"])
+                shown = ""
+    return table(["model", "recipe", *TYPES.values(), "mean of types"], rows)
+
+
+def gains_table() -> str:
+    """Gains of the chosen recipe, with intervals over tasks."""
+    gains = pd.read_csv(HERE / "gains.csv")
+    chosen = gains[gains.recipe == "chosen"].set_index(["model", "over"])
+    rows = [
+        [NAMES[model], *(interval(chosen.loc[(model, over)]) for over in ("last", "static"))]
+        for model in ("smollm2-135m", "gemma3-270m")
+    ]
+    kept = [name for model, name in NAMES.items() if (model, "last") in chosen.index][2:]
+    rows.append([", ".join(kept), "0.0 (keeps the last layer)", ""])
+    return table(["model", "gain over the last layer", "gain over whitened token embeddings"], rows)
+
+
+def ideas_table() -> str:
+    """What each idea gave on the development tasks, in the order in which they were tried."""
+    rows = []
+    for (number, idea), group in pd.read_csv(HERE / "ideas.csv").groupby(["number", "idea"], sort=False):
+        head = [str(number), idea]
+        for recipe, part in group.groupby("recipe", sort=False):
+            means = part.set_index("model")["mean"]
+            scores = [f"{means[m]:.2f}" if m in means else "" for m in ("smollm2-135m", "gemma3-270m")]
+            rows.append([*head, f"{recipe}", *scores])
+            head = ["", ""]
+    return table(["", "idea", "recipe", "SmolLM2-135M", "Gemma3-270M"], rows)
+
+
+def best_layers() -> Iterator[dict[str, object]]:
+    layers = pd.read_csv(HERE / "layers.csv")
+    for (model, template, pooling, map_name), curve in layers.groupby(
+        ["model", "template", "pooling", "map"], sort=False
+    ):
+        best = curve.loc[curve["mean"].idxmax()]
+        yield {
+            "model": model, "template": template, "pooling": pooling, "map": map_name, "depth": curve.layer.max() - 1,
+            "layer": best.layer, "best": best["mean"], "last": curve["mean"].iloc[-1],
+        }  # fmt: skip
+
+
+def layers_table() -> str:
+    """The best layer and its gain over the last, for plain mean pooling and each template."""
+    rows = []
+    for row in best_layers():
+        name = "normed last" if row["layer"] > row["depth"] else f"{row['layer']} of {row['depth']}"
+        gain = f"{row['best'] - row['last']:+.1f}"
+        rows.append([NAMES[str(row["model"])], f"{row['template']}, {row['pooling']}", str(row["map"]), name,
+                     f"{row['best']:.1f}", f"{row['last']:.1f}", gain])  # fmt: skip
+    return table(["model", "input, pooling", "map", "best layer", "its score", "last layer", "gain"], rows)
+
+
+def draw_layers() -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    layers = pd.read_csv(HERE / "layers.csv")
+    models = [m for m in NAMES if m in set(layers.model)]
+    figure, axes = plt.subplots(2, len(models), figsize=(4.2 * len(models), 6.6), sharey="col", squeeze=False)
+    for column, model in enumerate(models):
+        for row, map_name in enumerate(("none", "remove_top:8")):
+            axis = axes[row, column]
+            part = layers[(layers.model == model) & (layers["map"] == map_name)]
+            for (template, pooling), curve in part.groupby(["template", "pooling"], sort=False):
+                depth = curve.layer.max() - 1
+                is_plain = template == "plain"
+                axis.plot(
+                    curve.layer.clip(upper=depth + 0.6) / depth, curve["mean"], linewidth=2.4 if is_plain else 1.3,
+                    color="black" if is_plain else None, label=f"{'no template' if is_plain else template}, {pooling}",
+                )  # fmt: skip
+            axis.set_title(f"{NAMES[model]}, {'no map' if map_name == 'none' else map_name}", fontsize=10)
+            axis.grid(alpha=0.3)
+            if row:
+                axis.set_xlabel("depth (the end: after the final norm)")
+            if not column:
+                axis.set_ylabel("mean of task types")
+    axes[0, 0].legend(fontsize=7)
+    figure.tight_layout()
+    figure.savefig(HERE / "layers.png", dpi=110)
+
+
+if __name__ == "__main__":
+    main()
