@@ -10,11 +10,11 @@ import sys
 from pathlib import Path
 
 import pandas as pd
-from layerwise.selection.protocol import STATIC_RECIPE, read_protocol
 from prepare import TEST, by_hash
 
 import layerwise
 from layerwise.downstream.data_root import read_root
+from layerwise.selection.protocol import STATIC_RECIPE, read_protocol
 
 HERE = Path(__file__).parent
 
