@@ -52,20 +52,25 @@ def test_headline_csv_is_what_its_script_computes_from_the_other_tables(found):
     pd.testing.assert_frame_equal(committed, found.reset_index(drop=True), atol=2e-4, check_dtype=False)
 
 
-def test_the_readme_headline_is_one_map_per_model_with_its_interval(figure):
-    smol, gemma = (figure(model, "texts", "chosen", "over last") for model in (SMOL, GEMMA))
-    gains = [f"{gain.value:+.1f} {span(gain)}" for gain in (smol, gemma)]
-    assert re.search(
-        rf"\| what `pick` recommends \| [\d.]+ \| {re.escape(gains[0])} \| [\d.]+ \| "
-        rf"{re.escape(gains[1])} \|",
-        README,
-    )
+def test_the_pages_show_the_tables_of_the_study_of_recipes():
+    tables = study_module(ROOT / "studies/recipes/tables.py")
+    for page in tables.PAGES:
+        text = page.read_text(encoding="utf-8")
+        shown = [name for name in tables.make_blocks() if f"<!-- {name}: written by tables.py -->" in text]
+        assert shown and tables.write_blocks(page, tables.make_blocks(), check=True), page
     assert "one map per model, fitted on 1,000 paragraphs of WikiText-2" in README
-    static = [figure(model, "texts", "static", "over last") for model in (SMOL, GEMMA)]
-    assert all(f"{gain.value:+.1f} {span(gain)}" in README for gain in static)
-    assert "Only these two language models were tested" in README
-    assert "the rule behind `pick` was revised after an earlier version had failed on them" in README
-    assert "own texts" not in README  # the transductive figures stay out of the front page
+    assert "Only these two language models were tested, and both had been explored before" in README
+
+
+def test_the_gains_of_the_study_are_those_of_its_scores_and_the_test_tasks_are_those_of_the_protocol():
+    tables = study_module(ROOT / "studies/recipes/tables.py")
+    protocol = json.loads((ROOT / "studies/recipes/protocol.json").read_text(encoding="utf-8"))
+    scores = pd.read_csv(ROOT / "studies/recipes/test.csv")
+    assert set(scores.task) == set(protocol["test"]["tasks"]) and set(scores.model) == set(protocol["test"]["models"])
+    means = tables.type_means(scores)["mean"]
+    for row in pd.read_csv(ROOT / "studies/recipes/gains.csv").itertuples():
+        assert row.gain == pytest.approx(means[(row.model, row.recipe)] - means[(row.model, row.over)], abs=0.006)
+        assert row.low - 0.006 <= row.gain <= row.high + 0.006
 
 
 def test_the_table_of_pick_is_the_headline_table(headline, found):
@@ -147,14 +152,15 @@ def test_pick_shows_both_directions_of_the_papers_rule():
         assert f"{words} {share}" in PICK, rule
 
 
-def test_the_rulebook_says_two_models_and_when_they_were_looked_at(figure):
+def test_the_rulebook_has_the_gains_of_the_study():
     audit = json.loads((ROOT / "src/layerwise/selection/rulebook.json").read_text())["audit"]
-    both = f"{SMOL}+{GEMMA}"
-    for kind, recipe in (("static", "chosen"), ("recipe", "chosen without static"), ("layer", "layer alone")):
-        row = figure(both, "texts", recipe, "over last")
-        gain = {"mean": row.value, "low": row.low, "high": row.high}
-        assert audit[kind]["gain"] == pytest.approx(gain, abs=0.06), kind
-    assert "two" in audit["models"] and "chosen after" in audit["models"]
+    gains = pd.read_csv(ROOT / "studies/recipes/gains.csv").query("recipe == 'chosen' and over == 'last'")
+    gains = gains.set_index("model")
+    assert audit["tasks"] == pd.read_csv(ROOT / "studies/recipes/test.csv").task.nunique()
+    for model, name in ((SMOL, "SmolLM2-135M"), (GEMMA, "Gemma3-270M")):
+        row = gains.loc[model]
+        assert audit["gains"][name] == pytest.approx([row.gain, row.low, row.high], abs=0.06)
+    assert len(audit["gains"]) == 2
 
 
 def test_export_tells_which_certificates_exceed_a_millionth():
