@@ -1,6 +1,7 @@
 """What README.md and the docs claim in numbers is what the committed tables say."""
 
 import importlib.util
+import json
 import re
 from pathlib import Path
 
