@@ -92,7 +92,7 @@ def chosen_layers(entry: dict, tasks: dict[str, LocalTask], sizes: tuple[int, ..
                 probes.append(probe)
                 counts[name, size] = probe.name, len(table)
     candidates = layer_candidates(network)
-    trial = compute_probe_vectors(network, [c.readout for c in candidates], probes, [], max_length=entry["max_length"])
+    trial = compute_probe_vectors(network, candidates, probes, [], max_length=entry["max_length"])
     scored = score_candidates(trial, candidates)
     last, found = baseline_recipe(network), {}
     for at, (probe_name, count) in counts.items():

@@ -26,7 +26,7 @@ from layerwise.selection.candidates import (
     compute_probe_vectors,
     layer_candidates,
     score_candidates,
-    with_static_embeddings,
+    with_second_vector,
 )
 from layerwise.selection.cases import Case, cases_from_runs
 from layerwise.selection.decision import decide
@@ -50,13 +50,11 @@ def probe_table(entry: dict, texts: list[str]) -> tuple[pd.DataFrame, ProbeVecto
     network = open_network(entry["path"])
     probes = [*proxy_probes(), *user_text_probes(texts)]
     candidates = layer_candidates(network, transforms=TRANSFORMS)
-    trial = compute_probe_vectors(
-        network, [c.readout for c in candidates], probes, texts, max_length=entry["max_length"]
-    )
+    trial = compute_probe_vectors(network, candidates, probes, texts, max_length=entry["max_length"])
     scored = score_candidates(trial, candidates)
     rows = [
         {"model": entry["name"], "layer": s.recipe.layer, "norm": s.recipe.norm, "transform": s.recipe.transform}
-        | {name: round(s.mean(name), 5) for name in s.units}
+        | {name: round(s.mean(name), 5) for name in s.unit_scores}
         for s in scored
     ]
     return pd.DataFrame(rows), trial, scored
@@ -87,7 +85,7 @@ def recipe_rows(entry: dict, trial: ProbeVectors, scored: list, texts: list[str]
     last, length = baseline_recipe(network), entry["max_length"]
     tried = [s for s in scored if s.recipe.transform in book.transforms]
     plain = decide(tried, last, book.weights, margin=book.margin).answer
-    deployed = partial(with_static_embeddings, trial) if network.family.first_hidden_state == 0 else lambda plain: plain
+    deployed = partial(with_second_vector, trial, static=network.family.first_hidden_state == 0)
     decision = decide(tried, last, book.weights, margin=book.margin, deployed=deployed)
     best, gain, alike = decision.answer, decision.gain, decision.layers_alike
     named = {"last": last, "static": layerwise.Recipe(0, transform="whiten"), "chosen": best.recipe}
