@@ -259,7 +259,9 @@ class Pick:
         """What the columns of the table mean."""
         transform = self.layers[0].transform
         notes = [f"{name}: {MEANINGS[name]}" for name in self.layers[0].scores if name in MEANINGS]
-        notes.append(f"difference: mean of {' and '.join(self.layers[0].scores)}, minus that of `last`")
+        *probes, final = self.layers[0].scores
+        names = f"{', '.join(probes)} and {final}" if probes else final
+        notes.append(f"difference: mean of {names}, minus that of `last`")
         others = [] if transform == "none" else [f"the map {transform}"]
         others += ["the template"] if self.recipe.template != self.last.template else []
         if others:
