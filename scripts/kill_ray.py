@@ -45,8 +45,8 @@ def main() -> None:
     run([*scan, "--out", str(folder / "local")]).wait()
     local, seconds = contents(folder / "local"), time.monotonic() - began
     table = LayerTable.load(folder / "local")
-    told = f"{table.run['data']['prompts']} prompts, {args.shards} shards of {seconds / args.shards:.2f} s"
-    print(f"local: {told}; state {local['state'][:16]}, rows {local['rows'][:16]}", flush=True)
+    setting = f"{table.run['data']['prompts']} prompts, {args.shards} shards of {seconds / args.shards:.2f} s"
+    print(f"local: {setting}; state {local['state'][:16]}, rows {local['rows'][:16]}", flush=True)
 
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
     nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]

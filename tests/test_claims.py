@@ -54,10 +54,11 @@ def test_headline_csv_is_what_its_script_computes_from_the_other_tables(found):
 
 def test_the_pages_show_the_tables_of_the_study_of_recipes():
     tables = study_module(ROOT / "studies/recipes/tables.py")
+    blocks = tables.make_blocks()
     for page in tables.PAGES:
         text = page.read_text(encoding="utf-8")
-        shown = [name for name in tables.make_blocks() if f"<!-- {name}: written by tables.py -->" in text]
-        assert shown and tables.write_blocks(page, tables.make_blocks(), check=True), page
+        shown = [name for name in blocks if f"<!-- {name}: written by tables.py -->" in text]
+        assert shown and tables.write_blocks(page, blocks, check=True), page
     assert "one map per model, fitted on 1,000 paragraphs of WikiText-2" in README
     assert "Only these two language models were tested, and both had been explored before" in README
 

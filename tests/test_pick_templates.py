@@ -73,9 +73,11 @@ def test_a_template_is_chosen_with_the_mean_beside_the_last_token_and_fewer_dime
     assert found.recipe == replace(expected, transform="center+mean@4") and found.recipe.layer > 0
     assert found.fitted.recipe == found.recipe and found.fitted.combined_map.weight.shape == (4, 64)
     assert passes == ["", TEMPLATE], "one pass per template"
-    told = " ".join(found.why)
-    assert "the mean over all tokens is appended to the last token's vector" in told and "64 dimensions" in told
-    assert f"every text is put into the template {TEMPLATE!r}, which adds 3 tokens" in told
+    sentences = " ".join(found.why)
+    assert (
+        "the mean over all tokens is appended to the last token's vector" in sentences and "64 dimensions" in sentences
+    )
+    assert f"every text is put into the template {TEMPLATE!r}, which adds 3 tokens" in sentences
     few = pick(7)
     assert few.recipe.transform == "center+mean", "seven texts do not show four directions well"
     assert "principal directions" not in " ".join(few.why)

@@ -56,14 +56,23 @@ def main(models: Path, root: Path, out: Path) -> None:
     proofs, scores = [], []
     with tempfile.TemporaryDirectory() as scratch:
         for number, (name, recipe, mode) in enumerate(CASES):
-            folder, told = Path(scratch) / str(number), f"{recipe.tokens} {recipe.transform} {recipe.template!r}"
+            folder, words = (
+                Path(scratch) / str(number),
+                f"{recipe.tokens} {recipe.transform} {recipe.template!r}",
+            )
             tasks = MORE if name in SMALL else QUICK
             spec, fit = str(models / name), "demo" if recipe.transform != "none" else None
             recipe = Recipe(**{**vars(recipe), "max_length": 256})
             layerwise.export(spec, recipe, folder, mode=mode, fit=fit)
             proof = json.loads((folder / "layerwise.json").read_text())
             before, after = proof["parameters"]["before"], proof["parameters"]["after"]
-            row = {"model": name, "layer": recipe.layer, "mode": mode, "recipe": told, "blocks": proof["route"]["keep"]}
+            row = {
+                "model": name,
+                "layer": recipe.layer,
+                "mode": mode,
+                "recipe": words,
+                "blocks": proof["route"]["keep"],
+            }
             row |= {key: proof[key] for key in ("max_difference", "largest_entry", "relative_latency", "bytes")}
             proofs.append(row | {"parameters": after, "of": before})
             table = layerwise.evaluate(
@@ -71,7 +80,13 @@ def main(models: Path, root: Path, out: Path) -> None:
             )
             plain = plain_scores(folder, tasks, root, Path(scratch) / "datasets")
             for measured in table:
-                line = {"model": name, "layer": recipe.layer, "mode": mode, "recipe": told, "task": measured.metric}
+                line = {
+                    "model": name,
+                    "layer": recipe.layer,
+                    "mode": mode,
+                    "recipe": words,
+                    "task": measured.metric,
+                }
                 scores.append(line | {"eval": measured.value, "plain_mteb": plain[measured.metric]})
             shutil.rmtree(folder)
             pd.DataFrame(proofs).to_csv(out / "certificates.csv", index=False)

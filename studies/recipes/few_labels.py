@@ -50,7 +50,7 @@ WAYS = ("sentences", "pick", "labels", "h_score", "log_me")
 
 def study_model(data: Path, folder: Path, model: str) -> list[dict[str, Any]]:
     store, tasks = Store(folder, model), load_tasks(data, TEST)
-    candidates = {recipe: rows for recipe, rows in make_candidates(store, model)}
+    candidates = dict(make_candidates(store, model))
     book = default_rulebook()
     probes = [probe for probe in proxy_probes() if book.weights.get(probe.name)]
     last = next(recipe for recipe in candidates if recipe.norm == "normed" or recipe.pooling == "shipped")

@@ -33,10 +33,11 @@ RECIPES = {
 
 
 def main() -> None:
-    wrong = [str(page) for page in PAGES if not write_blocks(page, make_blocks(), check="--check" in sys.argv)]
+    blocks, check = make_blocks(), "--check" in sys.argv
+    wrong = [str(page) for page in PAGES if not write_blocks(page, blocks, check=check)]
     if wrong:
         sys.exit(f"not up to date: {', '.join(wrong)}; run python studies/recipes/tables.py")
-    if "--check" not in sys.argv and (HERE / "layers.csv").exists():
+    if not check and (HERE / "layers.csv").exists():
         draw_layers()
 
 

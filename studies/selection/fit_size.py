@@ -22,11 +22,11 @@ def main(models: Path, texts_file: Path, root: Path, recipes: Path, out: Path, *
     chosen = table.query("recipe == 'chosen'").drop_duplicates("model").set_index("model")
     rows = []
     for entry in json.loads(models.read_text()):
-        told = chosen.loc[entry["name"]]
-        if told["transform"] == "none":
+        row = chosen.loc[entry["name"]]
+        if row["transform"] == "none":
             continue
         length = entry["max_length"]
-        recipe = layerwise.Recipe(int(told.layer), told.norm, transform=told["transform"], max_length=length)
+        recipe = layerwise.Recipe(int(row.layer), row.norm, transform=row["transform"], max_length=length)
         for size in sizes:
             table = layerwise.evaluate(
                 entry["path"], "all", data_root=root, out=entry["eval"], recipes=recipe, max_length=length,

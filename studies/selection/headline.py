@@ -73,14 +73,14 @@ def recipe_scores(fitted_on: str) -> pd.DataFrame:
     return pd.concat(rows)[["model", "recipe", "task", "score"]]
 
 
-def gains(scores: pd.DataFrame, told: Row, bases: Iterable[str], without: Iterable[list[str]] = ()) -> list[Row]:
+def gains(scores: pd.DataFrame, labels: Row, bases: Iterable[str], without: Iterable[list[str]] = ()) -> list[Row]:
     """Each recipe's mean and its gain over other recipes, for each decoder and for both together."""
     grid = scores.pivot_table(index="task", columns=["model", "recipe"], values="score")
     rows: list[Row] = []
     for models in (*((model,) for model in DECODERS), tuple(DECODERS)):
         mean = {recipe: sum(grid[m, recipe] for m in models) / len(models) for recipe in dict.fromkeys(scores.recipe)}
         for recipe, here in mean.items():
-            known = {**told, "models": "+".join(models), "recipe": recipe, "tasks": len(here)}
+            known = {**labels, "models": "+".join(models), "recipe": recipe, "tasks": len(here)}
             rows.append({**known, "figure": "mean", "value": here.mean()})
             for base in bases:
                 if base != recipe and base in mean:
@@ -131,8 +131,8 @@ def share_row(name: str, recipe: str, cases: list[Case], scores: list[float]) ->
     shares = (chosen[drawn] - last[drawn]).mean(axis=1) / (best[drawn] - last[drawn]).mean(axis=1)
     low, high = np.percentile(shares, [2.5, 97.5])
     share = (chosen - last).mean() / (best - last).mean()
-    told = {"figure": "recovered", "models": name, "recipe": recipe, "tasks": len(last)}
-    return told | {"value": 100 * share, "low": 100 * low, "high": 100 * high}
+    labels = {"figure": "recovered", "models": name, "recipe": recipe, "tasks": len(last)}
+    return labels | {"value": 100 * share, "low": 100 * low, "high": 100 * high}
 
 
 def recovered_with_labels() -> list[Row]:

@@ -148,8 +148,9 @@ def widened(recipe: Recipe, *, static: bool) -> Recipe:
 def with_second_vector(trial: ProbeVectors, scored: ScoredRecipe, *, static: bool) -> ScoredRecipe:
     """The recipe as it is used, with a second vector beside its own; see `widened`.
 
-    Only labels judge the second vector. The bundled sentences are short, and their decoys share words with the right
-    answers, which misleads token embeddings much more than labelled tasks do: their scores stay those of the layer.
+    Only labels judge a vector that is added here. The bundled sentences are short, and their decoys share words with
+    the right answers, which misleads token embeddings much more than labelled tasks do: their scores stay those of the
+    layer.
     """
     recipe = widened(scored.recipe, static=static)
     if recipe == scored.recipe:

@@ -114,7 +114,7 @@ def pick_recipe(
     if dims and not keeps_last:
         found = replace(found, transform=with_dims("center" if found.transform == "none" else found.transform, dims))
         why.append(dims_sentence(probe_vectors, decision.answer.recipe, found, weights))
-    if not keeps_last and decision.chosen is decision.quality:
+    if decision.chosen.recipe in templated and decision.chosen is decision.quality:  # the form that was tested
         why += audit_sentences(rulebook.audit)
     recipe = replace(found, max_length=max_length)
     return Pick(
