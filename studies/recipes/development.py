@@ -1,6 +1,6 @@
 """Tries recipes on the development tasks, many at a time: vectors of every layer once per template, then fast scores.
 
-    python studies/recipes/development.py encode MODEL DATA WIKITEXT FOLDER TEMPLATE... [--dtype bfloat16]
+    python studies/recipes/development.py encode MODEL DATA WIKITEXT FOLDER TEMPLATE... [--dtype bfloat16] [--quick | --test]
     python studies/recipes/development.py score DATA FOLDER MODEL OUT.csv RECIPE...
     python studies/recipes/development.py layers DATA FOLDER MODEL OUT.csv TEMPLATE:POOLING:MAP...
 
@@ -18,6 +18,7 @@ The scores are those of mteb's definitions in a few lines, with 3 instead of 10 
 import argparse
 import csv
 import json
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ import pandas as pd
 from prepare import DEVELOPMENT, TEST, tables
 from scipy.stats import spearmanr
 from sklearn.cluster import MiniBatchKMeans
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import average_precision_score, v_measure_score
 
@@ -59,6 +61,7 @@ def main() -> None:
     encode.add_argument("templates", nargs="+")
     encode.add_argument("--dtype", default="float32")
     encode.add_argument("--test", action="store_true", help="the test tasks and their labels, for few_labels.py")
+    encode.add_argument("--quick", action="store_true", help="the tasks that `layers` scores, and no other")
     for name in ("score", "layers"):
         score = commands.add_parser(name)
         score.add_argument("data", type=Path)
@@ -67,8 +70,9 @@ def main() -> None:
         score.add_argument("out", type=Path)
         score.add_argument("recipes", nargs="+")
     args = parser.parse_args()
+    warnings.simplefilter("ignore", ConvergenceWarning)  # mteb stops logistic regression after 100 steps as well
     if args.command == "encode":
-        tasks = TEST if args.test else DEVELOPMENT
+        tasks = TEST if args.test else quick_tasks() if args.quick else DEVELOPMENT
         encode_texts(args.model, args.data, args.wikitext, args.folder, args.templates, args.dtype, tasks)
     elif args.command == "score":
         score_recipes(args.data, args.folder, args.model, args.out, args.recipes)
@@ -79,7 +83,7 @@ def main() -> None:
 def encode_texts(
     model: str, data: Path, wikitext: Path, folder: Path, templates: list[str], dtype: str, tasks: Tasks
 ) -> None:
-    """Writes the mean and the last token of every layer, (layers, texts, width) in float16, once per template."""
+    """Writes the mean and the last token of every layer, (layers, texts, width), once per template."""
     fit = fitting_texts(wikitext)
     bundled = [text for probe in proxy_probes() for text in probe.texts]
     texts = list(dict.fromkeys([*task_texts(data, tasks), *fit, *bundled]))
@@ -96,8 +100,12 @@ def encode_texts(
         wanted = [*readouts["mean"], *readouts["last"]]
         rows = pooled_vectors(network, examples, wanted, max_length=256, template=template)
         for pooling, of_layers in readouts.items():
-            stacked = np.stack([rows[readout].numpy().astype(np.float16) for readout in of_layers])
+            stacked = np.stack([rows[readout].numpy() for readout in of_layers])
             np.save(folder / f"{Path(model).name}-{name}-{pooling}.npy", stacked)
+
+
+def quick_tasks() -> Tasks:
+    return {name: DEVELOPMENT[name] for name in QUICK_TASKS}
 
 
 def fitting_texts(wikitext: Path) -> list[str]:
@@ -182,10 +190,11 @@ def score_recipes(data: Path, folder: Path, model: str, out: Path, recipes: list
 
 
 def score_layers(data: Path, folder: Path, model: str, out: Path, forms: list[str]) -> None:
-    store, tasks = Store(folder, model), load_tasks(data, {name: DEVELOPMENT[name] for name in QUICK_TASKS})
+    store, tasks = Store(folder, model), load_tasks(data, quick_tasks())
     for form in forms:
         template, pooling, map_name = form.split(":", 2)
-        for layer in range(len(store.layers(template, pooling))):
+        constant = template != "plain" and pooling == "last"  # layer 0 holds the template's last token for every text
+        for layer in range(int(constant), len(store.layers(template, pooling))):
             vectors = store.lookup(store.mapped(template, pooling, layer, map_name))
             row = {"model": model, "template": template, "pooling": pooling, "map": map_name, "layer": layer}
             write_row(out, row, score_tasks(tasks, vectors))
