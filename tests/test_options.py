@@ -124,7 +124,7 @@ READING = "layers norm tokens pooling max-length batch-tokens"
 ENGINE = "engine address workers cpus-per-worker gpus-per-worker threads"
 FLAGS = {
     "scan": f"{MODEL} {TEXTS} {READING} {ENGINE} allow-missing out metrics rows shard-size seed view-strength state "
-    "keep-prompts dry-run json",
+    "keep-prompts inside dry-run json",
     "campaign": "dry-run json",
     "eval": f"{MODEL} {READING} template {ENGINE} tasks data-root out recipe fit vectors precision dry-run json",
     "pick": "data column labels rule prefer templates layer-only no-static dims model max-length seed save json",

@@ -155,11 +155,11 @@ def test_a_batch_that_does_not_fit_is_halved_and_counted_once(tiny_llama, word_t
     layer = worker.ReadingConsumer.on_layer
     failures = []
 
-    def tight(self, number, hidden, batch):
+    def tight(self, number, hidden, batch, point=""):
         if number == 2 and len(batch.examples) > 2:
             failures.append(len(batch.examples))
             raise torch.OutOfMemoryError("out of memory")
-        layer(self, number, hidden, batch)
+        layer(self, number, hidden, batch, point)
 
     monkeypatch.setattr(worker.ReadingConsumer, "on_layer", tight)
     same(whole, layerwise.scan(tiny_llama, word_texts))

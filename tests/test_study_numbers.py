@@ -1,5 +1,5 @@
-"""Measured numbers in the READMEs of studies/scan, stress, compare and numerics are those of the committed tables: the
-sentences and lines that hold them are made again from the CSV and must stand in the page."""
+"""Measured numbers in the READMEs of studies are those of their tables: the sentences and lines that hold them are made
+again from the CSV and must stand in the page."""
 
 from pathlib import Path
 
@@ -256,11 +256,61 @@ def lines_of_numerics():
         yield line("small eigenvalues zeroed", *(f"{v:.1f}" for v in found.with_cut[list(shown)]))
 
 
+# ---- studies/inside
+
+
+def lines_of_inside():
+    table = pd.read_csv(STUDIES / "inside/values.csv", keep_default_na=False)
+    names = {"smollm2-135m": "SmolLM2-135M", "gemma3-270m": "Gemma3-270M", "gptneox": "GPT-NeoX 12 x 256"}
+    for model, shown in names.items():
+        found = table[table.model == model]
+        found = found[(found.layer >= 0.4 * found.layer.max()) & (found.layer <= 0.9 * found.layer.max())]
+        means = found.groupby(["point", "tokens"])[["prompt_entropy", "prompt_entropy_centered_unit"]].mean()
+        for point in dict.fromkeys(found.point):
+            cells = [means.loc[(point, tokens), column] for column in means for tokens in ("all", "no_first")]
+            yield line(shown, point or "block output", *numbers(cells))
+            shown = ""
+
+
+def claims_about_points():
+    table = pd.read_csv(STUDIES / "inside/values.csv", keep_default_na=False)
+
+    def at(model, tokens, point, low, high, column="prompt_entropy"):
+        found = table[(table.model == model) & (table.tokens == tokens) & (table.point == point)]
+        return found[(found.layer >= low) & (found.layer <= high)][column]
+
+    def one(point, layer, column="prompt_entropy"):
+        return at("smollm2-135m", "all", point, layer, layer, column).item()
+
+    yield f"{one('after_attention', 12):.2f} nats after attention and {one('', 12):.2f} at the end of the block"
+    yield f"reads a tensor of {one('mlp_input', 12):.2f} nats and writes one of {one('mlp_output', 12):.3f} nats"
+    norms = one("mlp_output", 12, "mean_norm"), one("after_attention", 12, "mean_norm")
+    yield f"a mean norm of {norms[0]:.0f} where that of the stream is {norms[1]:.0f}"
+    yield f"The MLP of block 29 writes {one('mlp_output', 29):.2f} nats"
+    assert at("smollm2-135m", "all", "", 12, 28).max() < 0.5
+    spans = [at("smollm2-135m", "all", point, 13, 28) for point in
+             ("attention_input", "attention_output", "mlp_input", "mlp_output")]  # fmt: skip
+    (a, b), (c, d), (e, f), (g, h) = ((span.min(), span.max()) for span in spans)
+    yield f"attention reads {a:.1f} to {b:.1f} nats and computes {c:.1f} to {d:.1f}"
+    yield f"and the MLP reads {e:.1f} to {f:.1f} and computes {g:.1f} to {h:.1f}"
+    without = at("smollm2-135m", "no_first", "", 4, 30)
+    yield f"{without.min():.1f} to {without.max():.1f} nats everywhere between layers 4 and 30"
+    both = ("all", "no_first")
+    assert max(at("gemma3-270m", t, "normed_attention_output", 1, 8).max() for t in both) < 0.5
+    assert max(at("gemma3-270m", t, "", 1, 18).max() for t in both) < 1
+    centred = pd.concat([at("gemma3-270m", t, "", 7, 17, "prompt_entropy_centered_unit") for t in both])
+    yield f"the stream has {centred.min():.1f} to {centred.max():.1f} nats in layers 7 to 17"
+    stream = pd.concat([at("gptneox", t, "", 0, 12) for t in both])
+    yield f"Its stream has {stream.min():.1f} to {stream.max():.1f} nats at every layer"
+    computed = pd.concat([at("gptneox", t, "attention_output", 1, 12) for t in both])
+    yield f"What attention computes has {computed.min():.1f} to {computed.max():.1f}"
+
+
 CLAIMS = [
     ("scan", lines_of_scan), ("scan", claims_about_decoders), ("scan", claims_about_others),
     ("stress", lines_of_stress), ("stress", claims_about_stress), ("stress", claims_about_random_length),
     ("stress", lines_of_length), ("compare", lines_of_compare), ("compare", claims_about_training),
-    ("numerics", lines_of_numerics),
+    ("numerics", lines_of_numerics), ("inside", lines_of_inside), ("inside", claims_about_points),
 ]  # fmt: skip
 
 

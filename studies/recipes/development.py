@@ -1,6 +1,6 @@
 """Tries recipes on the development tasks, many at a time: vectors of every layer once per template, then fast scores.
 
-    python studies/recipes/development.py encode MODEL DATA WIKITEXT FOLDER TEMPLATE... [--dtype bfloat16] [--quick | --test]
+    python studies/recipes/development.py encode MODEL DATA WIKITEXT FOLDER TEMPLATE... [--dtype bfloat16] [--quick]
     python studies/recipes/development.py score DATA FOLDER MODEL OUT.csv RECIPE...
     python studies/recipes/development.py layers DATA FOLDER MODEL OUT.csv TEMPLATE:POOLING:MAP...
 
@@ -20,6 +20,7 @@ import csv
 import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,11 @@ from sklearn.metrics import average_precision_score, v_measure_score
 
 import layerwise
 from layerwise.core.recipe import Readout
+from layerwise.inputs.perturbations.changes import NO_VIEWS, ViewPlan
+from layerwise.inputs.processor import Masks, Prepared
 from layerwise.inputs.source import Example
+from layerwise.inputs.text_processor import TextProcessor
+from layerwise.models.load import build_network
 from layerwise.models.opening import open_network
 from layerwise.passes.vectors import pooled_vectors
 from layerwise.selection.probes import proxy_probes
@@ -46,6 +51,7 @@ QUICK_TASKS = (  # for comparing many templates and every layer
 )  # fmt: skip
 SAMPLES_PER_LABEL = {"EmotionClassification": 16}  # as in mteb; 8 otherwise
 DRAWS = 3
+ECHO = "echo"  # the text twice, mean of the second copy: an upper reference, not a recipe
 Vectors = Callable[[Sequence[str]], Any]
 Tasks = Mapping[str, tuple[str, str]]  # the folder of a task's data, and its type
 
@@ -83,10 +89,17 @@ def main() -> None:
 def encode_texts(
     model: str, data: Path, wikitext: Path, folder: Path, templates: list[str], dtype: str, tasks: Tasks
 ) -> None:
-    """Writes the mean and the last token of every layer, (layers, texts, width), once per template."""
+    """Vectors of the texts of these tasks, of the texts for fitting maps, and of the bundled sentences."""
     fit = fitting_texts(wikitext)
     bundled = [text for probe in proxy_probes() for text in probe.texts]
-    texts = list(dict.fromkeys([*task_texts(data, tasks), *fit, *bundled]))
+    encode_list(model, folder, templates, dtype, [*task_texts(data, tasks), *fit, *bundled], fit)
+
+
+def encode_list(
+    model: str, folder: Path, templates: list[str], dtype: str, texts: Sequence[str], fit: Sequence[str]
+) -> None:
+    """Writes the mean and the last token of every layer, (layers, texts, width), once per template."""
+    texts = list(dict.fromkeys(texts))
     network = open_network(layerwise.ModelSpec(model, dtype=dtype))
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{Path(model).name}-texts.json").write_text(json.dumps({"texts": texts, "fit": fit}))
@@ -96,12 +109,48 @@ def encode_texts(
     }
     examples = [Example(str(i), text) for i, text in enumerate(texts)]
     for name in templates:
-        template = "" if name == "plain" else name
         wanted = [*readouts["mean"], *readouts["last"]]
+        if name == ECHO:
+            wanted = [replace(readout, tokens="no_special") for readout in readouts["mean"]]
+            echoed = build_network(network.module, EchoProcessor(network.tokenizer), network.name)
+            rows = pooled_vectors(echoed, examples, wanted, max_length=128)  # of each copy
+            np.save(folder / f"{Path(model).name}-{name}-mean.npy", np.stack([rows[r].numpy() for r in wanted]))
+            continue
+        template = "" if name == "plain" else name
         rows = pooled_vectors(network, examples, wanted, max_length=256, template=template)
         for pooling, of_layers in readouts.items():
             stacked = np.stack([rows[readout].numpy() for readout in of_layers])
             np.save(folder / f"{Path(model).name}-{name}-{pooling}.npy", stacked)
+
+
+@dataclass(frozen=True)
+class EchoProcessor(TextProcessor):
+    """Each text twice; all but the second copy counts as special, so that `no_special` is the second copy."""
+
+    def identity(self) -> str:
+        return ECHO
+
+    def prepare(self, examples: Sequence[Example], max_length: int, view_plan: ViewPlan = NO_VIEWS) -> list[Any]:
+        again = tuple(self.tokenizer("\nAgain: ", add_special_tokens=False)["input_ids"])
+        found = []
+        for prepared in super().prepare(examples, max_length, view_plan):
+            first = tuple(prepared.views[0])
+            second = tuple(i for i in first if i not in self.special_ids) or first
+            whole = (*first, *again, *second)
+            found.append(EchoedText(**vars(prepared) | {"views": (whole,), "sizes": (len(whole),)}, copy=len(second)))
+        return found
+
+    def masks(self, group: Sequence[Any], inputs: Mapping[str, Any], positions: int) -> Masks:
+        real = super().masks(group, inputs, positions).real
+        special = real.clone()
+        for row, text in enumerate(group):
+            special[row, 0, text.sizes[0] - text.copy : text.sizes[0]] = False
+        return Masks(real, special)
+
+
+@dataclass(frozen=True)
+class EchoedText(Prepared[Any]):
+    copy: int = 0  # tokens of the second copy
 
 
 def quick_tasks() -> Tasks:
@@ -193,8 +242,8 @@ def score_layers(data: Path, folder: Path, model: str, out: Path, forms: list[st
     store, tasks = Store(folder, model), load_tasks(data, quick_tasks())
     for form in forms:
         template, pooling, map_name = form.split(":", 2)
-        constant = template != "plain" and pooling == "last"  # layer 0 holds the template's last token for every text
-        for layer in range(int(constant), len(store.layers(template, pooling))):
+        # The last token of layer 0 is a full stop, or the end of the template, for nearly every text.
+        for layer in range(int(pooling == "last"), len(store.layers(template, pooling))):
             vectors = store.lookup(store.mapped(template, pooling, layer, map_name))
             row = {"model": model, "template": template, "pooling": pooling, "map": map_name, "layer": layer}
             write_row(out, row, score_tasks(tasks, vectors))

@@ -33,6 +33,7 @@ def scan(
     metrics: str | Sequence[str | Metric] = "fast",
     rows: Choices = "raw",
     layers: LayerChoice = "all",
+    inside: bool = False,
     norm: Choices = "raw",
     tokens: Choices = "all",
     pooling: Choices | None = "mean",
@@ -60,6 +61,7 @@ def scan(
         metrics: `fast` (those that need one pass per text), `all`, names with commas, or Metric objects.
         rows: what is done to rows before a metric: raw, unit, centered, centered_unit, or several with commas.
         layers: `all`, numbers such as "0,6,12", depths such as "25%,50%", or `last`.
+        inside: also measure the points inside each block, such as the output of attention (docs/inside.md).
         norm: raw (hidden states as they are) or normed (after the final norm). The last layer is read both ways.
         tokens: which tokens count: all, no_first, no_special or no_sinks.
         pooling: how tokens become one vector per text: mean, last, first or max.
@@ -98,6 +100,7 @@ def scan(
         metrics=metrics,
         rows=rows,
         layers=layers,
+        inside=inside,
         norm=norm,
         tokens=tokens,
         pooling=pooling,
@@ -130,6 +133,8 @@ def scanned(model: ModelLike, data: DataLike, options: ScanOptions) -> LayerTabl
     forecast.require_fit()
     count, is_all = source.count(COUNTED_FOR_BAR) if options.progress else (0, False)
     with open_engine(engine, model, out) as opened:
+        if options.inside and outline.layout is not None and outline.layout.note:
+            announce(outline.layout.note)
         announce(f"reading {how_many(count, is_all)}{source.unit}s from {source.name}")
         with progress_bar(options.progress, count if is_all else None, f"{source.unit}s") as on_batch:
             return run_scan(
@@ -163,6 +168,7 @@ def plan(
     metrics: str | Sequence[str | Metric] = "fast",
     rows: Choices = "raw",
     layers: LayerChoice = "all",
+    inside: bool = False,
     norm: Choices = "raw",
     tokens: Choices = "all",
     pooling: Choices | None = "mean",
@@ -183,6 +189,7 @@ def plan(
         metrics: as in `scan`.
         rows: what is done to rows before a metric: raw, unit, centered, centered_unit, or several with commas.
         layers: `all`, numbers such as "0,6,12", depths such as "25%,50%", or `last`.
+        inside: also measure the points inside each block, such as the output of attention (docs/inside.md).
         norm: raw (hidden states as they are) or normed (after the final norm). The last layer is read both ways.
         tokens: which tokens count: all, no_first, no_special or no_sinks.
         pooling: how tokens become one vector per text: mean, last, first or max.
@@ -209,6 +216,7 @@ def plan(
         metrics=metrics,
         rows=rows,
         layers=layers,
+        inside=inside,
         norm=norm,
         tokens=tokens,
         pooling=pooling,

@@ -121,7 +121,7 @@ def require_one_model(scan: LayerTable, evaluation: LayerTable) -> None:
 def curves(table: LayerTable, norm: str, by: list[str]) -> dict[tuple[str, ...], "pd.Series[Any]"]:
     """Values by layer for each setting; raises if a setting has several values for one layer."""
     frame = table.to_pandas()
-    frame = frame[frame.norm == norm]
+    frame = frame[(frame.norm == norm) & (frame.point == "")]
     by_key = {}
     for name, part in frame.groupby(by):
         if part.layer.duplicated().any():

@@ -7,15 +7,15 @@ from torch import nn
 
 from layerwise.core.errors import ModelError
 from layerwise.models.families.catalog import family_of
-from layerwise.models.families.configs import model_depth, model_width
+from layerwise.models.families.configs import block_layout, model_depth, model_width
 from layerwise.models.families.default import DEFAULT
-from layerwise.models.families.family import Family
+from layerwise.models.families.family import BlockLayout, Family
 from layerwise.models.families.nested import text_config
 
 
 @dataclass(frozen=True)
 class ModelStructure:
-    """The blocks of a network in order of execution, and the final norm, if there is one.
+    """The blocks of a network in order of execution, the final norm, if there is one, and the points inside a block.
 
     If blocks are `shares_blocks` between layers, a short list of blocks is called repeatedly: the k-th call is layer k.
     """
@@ -26,6 +26,7 @@ class ModelStructure:
     width: int
     final_norm: nn.Module | None
     family: Family = DEFAULT
+    layout: BlockLayout | None = None  # None if the family declares no points inside a block
 
     @property
     def shares_blocks(self) -> bool:
@@ -47,7 +48,7 @@ def find_structure(module: nn.Module, config: Any) -> ModelStructure:
         norm: nn.Module | None = module.get_submodule(text_path + family.final_norm)
     else:
         norm = find_final_norm(module.get_submodule(path.rpartition(".")[0]), family.final_norms)
-    return ModelStructure(path, tuple(blocks), depth, model_width(config), norm, family)
+    return ModelStructure(path, tuple(blocks), depth, model_width(config), norm, family, block_layout(config))
 
 
 def find_final_norm(owner: nn.Module, names: tuple[str, ...]) -> nn.Module | None:

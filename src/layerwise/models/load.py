@@ -19,6 +19,7 @@ from layerwise.models.adapters import load_with_adapter
 from layerwise.models.anatomy import find_structure
 from layerwise.models.explain import explain_load_error, require_text_class, require_tokenizer_files, require_vocabulary
 from layerwise.models.families.configs import max_positions
+from layerwise.models.families.family import BlockLayout
 from layerwise.models.fingerprint import weight_files_hash
 from layerwise.models.limits import require_buildable
 from layerwise.models.location import located
@@ -305,6 +306,17 @@ class ModelInfo:
     preprocessor: Any
     shipped: Shipped | None = None
     plain_pooling: PoolingChoice = "mean"  # the pooling to use if the model ships none
+    model_type: str = ""
+    layout: BlockLayout | None = None
+
+    def require_points(self) -> tuple[str, ...]:
+        """The points inside a block, without its output; raises if they are not declared for this architecture."""
+        if self.layout is None:
+            raise ModelError(
+                f"the points inside a block are not declared for {self.model_type or 'this architecture'}, or not for "
+                "its configuration: leave out inside, or add them in models/families (docs/inside.md)"
+            )
+        return tuple(point.name for point in self.layout.inner_points)
 
 
 def read_model_info(spec: ModelSpec) -> ModelInfo:
@@ -331,5 +343,15 @@ def module_info(module: Any, preprocessor: Any, shipped: Shipped | None = None) 
     has_norm = structure.final_norm is not None
     pooling = default_pooling(module.config)
     return ModelInfo(
-        structure.depth, structure.width, parameters, has_norm, max_length, default, preprocessor, shipped, pooling
+        structure.depth,
+        structure.width,
+        parameters,
+        has_norm,
+        max_length,
+        default,
+        preprocessor,
+        shipped,
+        pooling,
+        getattr(module.config, "model_type", ""),
+        structure.layout,
     )

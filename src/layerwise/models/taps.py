@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from functools import partial
 from threading import Lock, RLock
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -11,8 +12,10 @@ from torch import Tensor, nn
 
 from layerwise.core.errors import ModelError
 from layerwise.models.anatomy import ModelStructure
+from layerwise.models.families.family import Point
 
 OnLayer = Callable[[int, Tensor], None]
+OnPoint = Callable[[int, str, Tensor], None]
 
 # Hooks fire for every forward pass, in any thread, so only one tapped pass per model runs at a time.
 _LOCKS: WeakKeyDictionary[nn.Module, RLock] = WeakKeyDictionary()
@@ -24,11 +27,14 @@ class _StopForward(Exception):
 
 
 @contextmanager
-def tapped(structure: ModelStructure, layers: Collection[int], on_layer: OnLayer) -> Iterator[None]:
+def tapped(
+    structure: ModelStructure, layers: Collection[int], on_layer: OnLayer, on_point: OnPoint | None = None
+) -> Iterator[None]:
     """Calls on_layer(k, hidden (B, T, D)) for each chosen layer while the model runs inside this context.
 
-    Layer 0 is the input of block 1; layer k is the output of block k. The forward pass stops after the deepest layer.
-    Hooks are always removed, even if the pass fails. A second thread that taps the same model waits for the first.
+    Layer 0 is the input of block 1; layer k is the output of block k. With `on_point`, on_point(k, name, hidden) is
+    also called for each point inside block k. The forward pass stops after the deepest layer. Hooks are always
+    removed, even if the pass fails. A second thread that taps the same model waits for the first.
     """
     chosen, deepest = set(layers), max(layers)
     calls = 0  # number of block calls in this pass
@@ -51,9 +57,26 @@ def tapped(structure: ModelStructure, layers: Collection[int], on_layer: OnLayer
 
         return hook
 
+    def hooks_inside(number: int, block: nn.Module, deliver_point: OnPoint) -> Iterator[Any]:
+        def read(point: Point, hidden: Tensor) -> None:
+            layer = calls + 1 if structure.shares_blocks else number
+            if layer in chosen:
+                deliver_point(layer, point.name, hidden)
+
+        for point in inner_points(structure):
+            part = block.get_submodule(point.module)
+            if point.side == "input":
+                before = partial(lambda point, _, args, kwargs: read(point, hidden_from_arguments(args, kwargs)), point)
+                yield part.register_forward_pre_hook(before, with_kwargs=True)
+            else:
+                after = partial(lambda point, _, args, output: read(point, hidden_from_output(output)), point)
+                yield part.register_forward_hook(after)
+
     with model_lock(structure.blocks[0]):
         handles = [structure.blocks[0].register_forward_pre_hook(pre_hook, with_kwargs=True)]
-        handles += [block.register_forward_hook(make_hook(k)) for k, block in enumerate(structure.blocks, start=1)]
+        for number, block in enumerate(structure.blocks, start=1):
+            handles += [] if on_point is None else hooks_inside(number, block, on_point)
+            handles.append(block.register_forward_hook(make_hook(number)))
         try:
             yield
         except _StopForward:
@@ -61,6 +84,13 @@ def tapped(structure: ModelStructure, layers: Collection[int], on_layer: OnLayer
         finally:
             for handle in handles:
                 handle.remove()
+
+
+def inner_points(structure: ModelStructure) -> tuple[Point, ...]:
+    """The points inside a block, in order; raises if the family declares none."""
+    if structure.layout is None:
+        raise ModelError("the points inside a block are not declared for this architecture")
+    return structure.layout.inner_points
 
 
 def model_lock(module: nn.Module) -> RLock:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from layerwise.options.field import Option, option_specs, require_valid
 
-FigureName = Literal["depth", "heatmap", "correlation", "checkpoints", "stress", "tradeoff", "cka"]
+FigureName = Literal["depth", "heatmap", "correlation", "inside", "checkpoints", "stress", "tradeoff", "cka"]
 Measure = Literal["spearman", "kendall", "distance"]
 Cost = Literal["latency", "parameters", "memory"]
 NOT_OF_THE_FIGURE = ("figure", "ax", "out", "overwrite")

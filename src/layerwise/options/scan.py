@@ -56,6 +56,9 @@ class ScanOptions:
     ] = "fast"
     rows: Rows = "raw"
     layers: Layers = "all"
+    inside: Annotated[
+        bool, Option("also measure the points inside each block, such as the output of attention", group=GROUP)
+    ] = False
     norm: Norms = "raw"
     tokens: TokenChoices = "all"
     pooling: Poolings = "mean"

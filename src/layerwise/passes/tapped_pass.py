@@ -16,8 +16,8 @@ from layerwise.passes.batches import Batch, make_batch, make_groups
 class Consumer(Protocol):
     """Receives the layers of a pass. `on_layer` is called for each layer of a batch; `commit` commits the batch."""
 
-    def on_layer(self, number: int, hidden: Tensor, batch: Batch) -> None:
-        """hidden (B, V, T, D) of one layer; reduce it here, since it is not kept."""
+    def on_layer(self, number: int, hidden: Tensor, batch: Batch, point: str = "") -> None:
+        """hidden (B, V, T, D) of one layer, or of a point inside its block; reduce it here, since it is not kept."""
 
     def commit(self, batch: Batch) -> None:
         """The batch is complete: commit what was read from it."""
@@ -27,16 +27,27 @@ class Consumer(Protocol):
 
 
 def run_pass(
-    network: Network, examples: Sequence[Prepared[object]], layers: Collection[int], budget: int, consumer: Consumer
+    network: Network,
+    examples: Sequence[Prepared[object]],
+    layers: Collection[int],
+    budget: int,
+    consumer: Consumer,
+    *,
+    inside: bool = False,
 ) -> None:
-    """Runs all examples in batches of at most `budget` positions; a batch that runs out of memory is halved."""
+    """Runs all examples in batches of at most `budget` positions; a batch that runs out of memory is halved.
+
+    With `inside`, the consumer also receives the points inside each chosen block.
+    """
     for group in make_groups(examples, budget):
-        run_group(network, group, layers, consumer)
+        run_group(network, group, layers, consumer, inside=inside)
 
 
-def run_group(network: Network, group: Sequence[Prepared[object]], layers: Collection[int], consumer: Consumer) -> None:
+def run_group(
+    network: Network, group: Sequence[Prepared[object]], layers: Collection[int], consumer: Consumer, *, inside: bool
+) -> None:
     try:
-        run_batch(network, make_batch(network, group), layers, consumer)
+        run_batch(network, make_batch(network, group), layers, consumer, inside=inside)
         return
     except RuntimeError as error:  # includes torch.OutOfMemoryError; the CPU allocator raises a plain RuntimeError
         consumer.discard()
@@ -50,24 +61,31 @@ def run_group(network: Network, group: Sequence[Prepared[object]], layers: Colle
     if network.device.type != "cpu":
         torch.accelerator.empty_cache()
     half = len(group) // 2  # outside the handler, so that the failed batch's tensors are freed
-    run_group(network, group[:half], layers, consumer)
-    run_group(network, group[half:], layers, consumer)
+    run_group(network, group[:half], layers, consumer, inside=inside)
+    run_group(network, group[half:], layers, consumer, inside=inside)
 
 
-def run_batch(network: Network, batch: Batch, layers: Collection[int], consumer: Consumer) -> None:
+def run_batch(
+    network: Network, batch: Batch, layers: Collection[int], consumer: Consumer, *, inside: bool = False
+) -> None:
     examples, views = len(batch.examples), batch.views
 
-    def on_layer(number: int, hidden: Tensor) -> None:
+    def on_point(number: int, point: str, hidden: Tensor) -> None:
+        if hidden.dim() == 2:  # some blocks flatten the tokens of a batch
+            hidden = hidden.view(examples * views, -1, hidden.shape[-1])
+        deliver(number, hidden, point)
+
+    def deliver(number: int, hidden: Tensor, point: str = "") -> None:
         real = batch.masks(hidden.shape[-2]).real
         if hidden.dim() != 3 or hidden.shape[:2] != (examples * views, real.shape[-1]):
             raise ModelError(
-                f"layer {number} has hidden states of shape {tuple(hidden.shape)}; expected "
+                f"layer {number} {point}".rstrip() + f" has hidden states of shape {tuple(hidden.shape)}; expected "
                 f"({examples * views}, {real.shape[-1]}, width). This architecture is not supported yet"
             )
         hidden = hidden.view(examples, views, real.shape[-1], -1)
-        consumer.on_layer(number, hidden if hidden.device == real.device else hidden.to(real.device), batch)
+        consumer.on_layer(number, hidden if hidden.device == real.device else hidden.to(real.device), batch, point)
 
-    with torch.inference_mode(), tapped(network.structure, layers, on_layer):
+    with torch.inference_mode(), tapped(network.structure, layers, deliver, on_point if inside else None):
         network.forward(batch.inputs)
     consumer.commit(batch)
 

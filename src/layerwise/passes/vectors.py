@@ -29,7 +29,7 @@ class PoolingConsumer:
     rows: dict[Readout, dict[int, Tensor]] = field(default_factory=dict)
     pending: dict[Readout, Tensor] = field(default_factory=dict)
 
-    def on_layer(self, number: int, hidden: Tensor, batch: Batch) -> None:
+    def on_layer(self, number: int, hidden: Tensor, batch: Batch, point: str = "") -> None:
         states_by_norm, (real, special) = {"raw": hidden}, batch.masks(hidden.shape[-2])
         for readout in self.readouts:
             if readout.layer == number and readout.norm == SHIPPED:
@@ -102,8 +102,8 @@ def require_finite_vectors(vectors: Mapping[Readout, Tensor], examples: Sequence
             raise not_finite(readout.layer, dtype, examples[int(bad[0])].id)
 
 
-def not_finite(layer: int, dtype: torch.dtype, example_id: str) -> NotFiniteError:
+def not_finite(layer: int, dtype: torch.dtype, example_id: str, point: str = "") -> NotFiniteError:
     return NotFiniteError(
-        f"layer {layer} contains NaN or infinity in {dtype} for example {example_id}; "
+        f"layer {layer} {point}".rstrip() + f" contains NaN or infinity in {dtype} for example {example_id}; "
         "run again with --dtype float32 (or bfloat16, which rarely overflows)"
     )

@@ -47,10 +47,14 @@ def page_data(
     models = list(dict.fromkeys(labels))
     index = {label: number for number, label in enumerate(models)}
     metric_info = captions(run.table for run in runs)
-    lines: dict[str, list[Any]] = {"scan": [], "stress": [], "eval": []}
+    lines: dict[str, list[Any]] = {"scan": [], "stress": [], "eval": [], "inside": []}
     for run, label in zip(runs, labels, strict=True):
-        lines.get(run.kind, lines["scan"]).extend(series(run.table, index[label]))
+        drawn = series(run.table, index[label])
+        lines.get(run.kind, lines["scan"]).extend(line for line in drawn if not line["point"])
+        if any(line["point"] for line in drawn):
+            lines["inside"].extend(dict(line) for line in drawn)  # copies, since these pictures have their own scales
     mark_scales(lines["scan"], by=SETTING)
+    mark_scales(lines["inside"], by=(*SETTING, "model"))
     mark_scales(lines["stress"], by=(*SETTING, "condition", "model"))
     names = {s["metric"] for kind in ("scan", "stress") for s in lines[kind]}
     return {
@@ -84,8 +88,8 @@ def full_name(table: LayerTable) -> str:
 def series(table: LayerTable, model: int) -> list[dict[str, Any]]:
     """One line per curve; the normed last layer is a single point, kept with the raw curve it belongs to."""
     lines, curves = [], table.curves()
-    for (*setting, recipe_text, norm), curve in curves.items():
-        setting.append(recipe_text)
+    for (*setting, norm), curve in curves.items():
+        *_, recipe_text, place = setting
         normed_curve = curves.get((*setting, "normed"), [])
         if norm == "normed" and len(curve) == 1 and (*setting, "raw") in curves:
             continue
@@ -96,6 +100,7 @@ def series(table: LayerTable, model: int) -> list[dict[str, Any]]:
             "rows": first.rows,
             "tokens": f"{first.tokens} + {recipe_text}" if recipe_text else first.tokens,
             "pooling": first.pooling,
+            "point": place,
             "norm": norm,
             "depth": round(last.layer / last.depth) if last.depth else max(1, last.layer),
             "layers": [s.layer for s in curve],
@@ -173,7 +178,7 @@ def pair_data(pair: Mapping[str, Any]) -> dict[str, Any]:
     """A pair of a comparison: one line per metric and setting with the difference by layer, and CKA."""
     names = ("condition", "metric", "rows", "tokens", "pooling", "norm")
     lines: dict[tuple[str, ...], dict[str, Any]] = {}
-    for row in pair["changes"]:
+    for row in (row for row in pair["changes"] if not row["point"]):
         setting = {name: row[name] for name in names}
         line = lines.setdefault(tuple(setting.values()), setting | {"paired": row["paired"], "depth": 1, "layers": []})
         line["layers"].append(row["layer"])

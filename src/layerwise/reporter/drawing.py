@@ -34,7 +34,9 @@ def use_scale(ax: Any, chosen: Sequence[tuple[str, Curve, LayerScore | None]]) -
     return log
 
 
-def draw_curve(ax: Any, curve: Curve, *, label: str, color: str, marker: str, by: str = "depth") -> None:
+def draw_curve(
+    ax: Any, curve: Curve, *, label: str, color: str, marker: str, by: str = "depth", linestyle: str = "-"
+) -> None:
     scale = 100.0 if by == "depth" else 1.0
     xs = [scale * getattr(s, by) for s in curve]
     ax.fill_between(xs, [s.ci_low for s in curve], [s.ci_high for s in curve], color=color, alpha=0.18, linewidth=0)
@@ -43,6 +45,7 @@ def draw_curve(ax: Any, curve: Curve, *, label: str, color: str, marker: str, by
         [s.value for s in curve],
         color=color,
         linewidth=1.2,
+        linestyle=linestyle,
         marker=marker,
         markersize=3,
         markevery=max(1, len(xs) // 8),

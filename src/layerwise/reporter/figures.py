@@ -92,6 +92,23 @@ def depth(table: LayerTable, *, metric: str | None = None, ax: Any = None, **set
     return ax
 
 
+def inside(table: LayerTable, *, metric: str | None = None, ax: Any = None, **setting: Any) -> Any:
+    """One metric of one model by layer, one line per point inside the block; solid lines are the residual stream."""
+    points = list(dict.fromkeys(s.point for s in table))
+    models = list(dict.fromkeys(s.model for s in table))
+    if len(points) < 2 or len(models) > 1:
+        raise InputError("this figure shows a single run of `layerwise scan --inside`")
+    with figure_axes(ax, 2.6) as ax:
+        curves = [(name, chosen_curves(table, metric, **setting | {"point": name})[0]) for name in points]
+        use_scale(ax, [found for _, found in curves])
+        for index, (name, (_, curve, _)) in enumerate(curves):
+            style = "-" if not name or name.startswith("after") else "--"
+            label = display_name(name) if name else "block output"
+            draw_curve(ax, curve, label=label, color=LINES[index % len(LINES)], marker="", by="layer", linestyle=style)
+        finish_lines(ax, axis_label(table, curves[0][1][1][0].metric), "layer")
+    return ax
+
+
 def checkpoints(table: LayerTable, *, metric: str | None = None, ax: Any = None, **setting: Any) -> Any:
     """One metric by layer and training step, as a heat map."""
     chosen = [(training_step(label), curve) for label, curve, _ in chosen_curves(table, metric, **setting)]
@@ -235,6 +252,7 @@ FIGURES: dict[str, Callable[..., Any]] = {
     "depth": depth,
     "heatmap": heatmap,
     "correlation": correlation,
+    "inside": inside,
     "checkpoints": checkpoints,
     "stress": stress,
     "tradeoff": tradeoff,
@@ -245,6 +263,7 @@ FIGURE_OPTIONS = {  # which options each figure takes
     "depth": {"metric", *SETTING_OPTIONS},
     "heatmap": SETTING_OPTIONS,
     "correlation": {"measure", "rows", "tokens", "pooling", "transform"},
+    "inside": {"metric", *SETTING_OPTIONS},
     "checkpoints": {"metric", *SETTING_OPTIONS},
     "stress": {"metric", *SETTING_OPTIONS},
     "tradeoff": {"cost"},
@@ -292,9 +311,9 @@ def chosen_curves(
     scores = [s for s in table if bool(s.condition) == stressed]
     metric = metric or next((s.metric for s in scores), None)
     selected = [s for s in scores if s.metric == metric]
-    for name in ("rows", "tokens", "pooling"):
+    for name in ("rows", "tokens", "pooling", "point"):
         available = list(dict.fromkeys(getattr(s, name) for s in selected))
-        value = setting.get(name) or next(iter(available), "")
+        value = setting.get(name) or ("" if name == "point" else next(iter(available), ""))
         if available and value not in available and "-" not in available:
             raise InputError(f"{metric} has no {name} {value!r}; choose from {', '.join(available)}")
         selected = [s for s in selected if getattr(s, name) in (value, "-")]

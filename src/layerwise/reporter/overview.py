@@ -122,12 +122,13 @@ def lines_of(run: Run, label: str) -> list[dict[str, str]]:
     firsts: dict[str, tuple[str, str]] = {}
     for s in run.table:
         firsts.setdefault(s.metric, (s.rows, s.tokens))
-    curves = LayerTable(tuple(s for s in run.table if (s.rows, s.tokens) == firsts[s.metric])).curves()
+    chosen = [s for s in run.table if (s.rows, s.tokens) == firsts[s.metric] and not s.point]
+    curves = LayerTable(tuple(chosen)).curves()
     found = []
     for (*setting, norm), curve in curves.items():
         if norm == "normed" and len(curve) == 1 and (*setting, "raw") in curves:
             continue  # it stands in the line of the raw curve
-        _, _, metric, rows, tokens, pooling, how = setting
+        _, _, metric, rows, tokens, pooling, how, _ = setting
         normed = curves.get((*setting, "normed"), [])
         known = [s for s in curve if math.isfinite(s.value)]
         least, most = (f(known, key=lambda s: s.value) for f in (min, max)) if known else (None, None)

@@ -27,6 +27,11 @@ HEADINGS = {
         "arrow at the edge shows its value. A metric describes a layer. Only labelled data can show whether the layer "
         "is useful for a task.",
     ),
+    "inside": (
+        "Inside the block",
+        "Solid lines: the residual stream, which enters a block and leaves it. Dashed lines: what attention and MLP "
+        "read and what they add.",
+    ),
     "training": ("During training", "Each metric by layer and training step, on a common scale."),
     "changes": ("Differences by layer", "Second model minus first, at the same relative depth, with 95 % intervals."),
     "cka": (
@@ -72,6 +77,7 @@ def page(
         "compared": f'<pre class="wide" tabindex="0">{escape(comparison_text)}</pre>' if comparison_text else "",
         "pick": pick_cards(picks),
         "curves": cards(data["scan"]),
+        "inside": cards(data["inside"]),
         "training": cards(all("step" in model for model in data["models"]) and len(data["models"]) > 1),
         "changes": cards(any(pair["changes"] for pair in data["pairs"])),
         "cka": cards(any(pair["cka"] for pair in data["pairs"])),

@@ -9,19 +9,25 @@ CONTENT_DIGESTS = "contents"  # a sample of (hashed id, digest): which examples 
 
 @dataclass(frozen=True, order=True)
 class StateKey:
-    """Identifies one reading of one readout (layer, norm, tokens, pooling)."""
+    """Identifies one reading of one readout (layer, norm, tokens, pooling), or of a point inside the layer's block."""
 
     layer: int
     norm: str
     tokens: str
     pooling: str
     reading: str
+    point: str = ""
 
     def __str__(self) -> str:
-        return f"{self.layer:03d}|{self.norm}|{self.tokens}|{self.pooling}|{self.reading}"
+        place = f"{self.layer:03d}.{self.point}" if self.point else f"{self.layer:03d}"
+        return "|".join((place, self.norm, self.tokens, self.pooling, self.reading))
 
     @classmethod
     def parse(cls, name: str) -> Self | None:
         """Parses a key; None if the name is not a key, such as `facts`."""
-        layer, *parts = name.split("|", 4)
-        return cls(int(layer), *parts) if len(parts) == 4 and layer.isdecimal() else None
+        place, *parts = name.split("|", 4)
+        layer, _, point = place.partition(".")
+        if len(parts) != 4 or not layer.isdecimal():
+            return None
+        norm, tokens, pooling, reading = parts
+        return cls(int(layer), norm, tokens, pooling, reading, point)

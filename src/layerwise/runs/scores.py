@@ -39,6 +39,7 @@ class LayerScore:
         model_hash: fingerprint of the model.
         data_hash: fingerprint of the examples, or of the task's data.
         settings_hash: hash of further settings that affect the number: seed, views, prompts by role.
+        point: where inside the layer's block, such as mlp_output; "" for the output of the block.
     """
 
     model: str
@@ -69,6 +70,7 @@ class LayerScore:
     model_hash: str = ""  # fingerprint of the model
     data_hash: str = ""  # fingerprint of the examples, or of the task's data
     settings_hash: str = ""  # hash of further settings that affect the number: seed, views, prompts per role ...
+    point: str = ""  # where inside the layer's block; "" for the output of the block
 
     @property
     def recipe(self) -> tuple[Any, ...]:
@@ -85,7 +87,7 @@ class LayerScore:
 
 
 COLUMNS = tuple(f.name for f in fields(LayerScore))
-RECIPE_COLUMNS = ("norm", "tokens", "pooling", "transform", "normalize", "template", "fit", "max_length")
+RECIPE_COLUMNS = ("norm", "tokens", "pooling", "transform", "normalize", "template", "fit", "max_length", "point")
 REQUIRED_COLUMNS = tuple(f.name for f in fields(LayerScore) if f.default is MISSING)
 
 
@@ -99,7 +101,7 @@ def curves(scores: Iterable[LayerScore]) -> dict[tuple[str, ...], list[LayerScor
     for s in sorted(scores, key=lambda s: s.layer):
         name = f"{s.condition} {s.level:g}" if s.condition else ""
         label = recipe_label(s, distinguishing[s.model])
-        setting = (s.model, name, s.metric, s.rows, s.tokens, s.pooling, label, s.norm)
+        setting = (s.model, name, s.metric, s.rows, s.tokens, s.pooling, label, s.point, s.norm)
         lines.setdefault(setting, []).append(s)
     return lines
 

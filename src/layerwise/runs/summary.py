@@ -12,10 +12,11 @@ from layerwise.core.display import printable
 from layerwise.runs.scores import LayerScore, curves
 
 BARS = "▁▂▃▄▅▆▇█"
-SETTINGS = ("model", "condition", "metric", "rows", "tokens", "pooling", "transform", "norm")
+SETTINGS = ("model", "condition", "metric", "rows", "tokens", "pooling", "transform", "point", "norm")
 NARROWEST_PICTURE, NARROWEST_NAME = 8, 16
 # How a setting that all curves share is said in the caption.
 SAID = {"rows": "rows {}", "tokens": "{} tokens", "pooling": "{} pooling", "norm": "norm {}"}
+BLOCK_OUTPUT = "block output"  # the point of a layer's own row, where other points are shown
 NOT_USED = "-"  # such as the pooling of a metric that looks at tokens
 
 
@@ -47,13 +48,16 @@ class Shown:
 def curve_lines(scores: Iterable[LayerScore]) -> list[Curve]:
     """The curves of a table; the normed last layer is part of the raw curve's line."""
     found, lines = curves(scores), []
+    has_points = any(rows[0].point for rows in found.values())
     for (*setting, norm), rows in found.items():
         if norm == "normed" and len(rows) == 1 and (*setting, "raw") in found:
             continue
-        model, *words = setting
+        model, *words, point = setting
         normed = found.get((*setting, "normed"), [])
-        lines.append(Curve((Path(model).name, *words, norm), rows, normed[-1] if normed else None))
-    return lines
+        place = point or (BLOCK_OUTPUT if has_points else "")
+        lines.append(Curve((Path(model).name, *words, place, norm), rows, normed[-1] if normed else None))
+    metrics = list(dict.fromkeys(line.rows[0].metric for line in lines))
+    return sorted(lines, key=lambda line: metrics.index(line.rows[0].metric)) if has_points else lines
 
 
 def shown(scores: Sequence[LayerScore], run: Mapping[str, Any] | None = None, width: int | None = None) -> Shown:

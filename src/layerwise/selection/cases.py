@@ -89,7 +89,7 @@ def metric_curves(table: LayerTable) -> dict[str, tuple[float, ...]]:
     by_metric: dict[str, dict[int, float]] = {}
     setting: dict[str, tuple[object, ...]] = {}
     for row in sorted(table, key=lambda row: row.norm):  # "normed" sorts before "raw"
-        if row.norm == SHIPPED:
+        if row.norm == SHIPPED or row.point:
             continue
         setting_key = curve_setting(row)
         if setting.setdefault(row.metric, setting_key) == setting_key and row.layer not in by_metric.get(

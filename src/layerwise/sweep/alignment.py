@@ -78,8 +78,8 @@ def align(runs: Sequence[Run], states: Sequence[Samples], tokens: str, pooling: 
 def row_samples(state: Samples, tokens: str, pooling: str) -> dict[int, tuple[Tensor, Tensor]]:
     """Keys (n,), ascending, and pooled rows (n, D), by layer."""
     reading = row_sample("raw").name
-    by_layer = {key.layer: part for name, part in state.items() if (key := StateKey.parse(name)) is not None
-             and (key.norm, key.tokens, key.pooling, key.reading) == ("raw", tokens, pooling, reading)}  # fmt: skip
+    found = [(key, part) for name, part in state.items() if (key := StateKey.parse(name)) is not None]
+    by_layer = {k.layer: part for k, part in found if k == StateKey(k.layer, "raw", tokens, pooling, reading)}
     return {layer: (part.keys, part.rows[:, 0]) for layer, part in sorted(by_layer.items())}
 
 

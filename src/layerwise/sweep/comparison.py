@@ -28,8 +28,8 @@ from layerwise.runs.table import LayerTable
 from layerwise.sweep.alignment import Alignment, NotComparableError, align, load_samples
 from layerwise.sweep.paired import Prompts, merge_common_examples, paired_difference
 
-SETTING_COLUMNS = ["condition", "metric", "rows", "tokens", "pooling", "transform", "norm"]
-PROMPT_COLUMNS = ["metric", "rows", "tokens", "norm"]
+SETTING_COLUMNS = ["condition", "metric", "rows", "tokens", "pooling", "transform", "point", "norm"]
+PROMPT_COLUMNS = ["metric", "rows", "tokens", "point", "norm"]
 
 
 @dataclass(frozen=True)

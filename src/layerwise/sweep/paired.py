@@ -12,7 +12,7 @@ from layerwise.metrics.intervals import interval
 from layerwise.runs.folder import Run
 from layerwise.runs.table import with_norm_column
 
-PROMPT_COLUMNS = ("id", "digest", "layer", "norm", "tokens", "rows", "metric", "value")  # of the values of single texts
+PROMPT_COLUMNS = ("id", "digest", "layer", "norm", "tokens", "point", "rows", "metric", "value")  # of single texts
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,7 @@ def difference(
     norm: str = "raw",
     tokens: str = "all",
     rows: str = "raw",
+    point: str = "",
 ) -> Difference:
     """How much layer `second` exceeds layer `first` in a metric that has a value per text, paired by text.
 
@@ -71,6 +72,7 @@ def difference(
         norm: `raw` or `normed`.
         tokens: The token choice.
         rows: The row treatment.
+        point: The point inside the block, such as mlp_output, of a scan with `inside`; "" for the block's output.
 
     Returns:
         The mean difference with its 95 % interval and p-value.
@@ -85,7 +87,7 @@ def difference(
         >>> found.n
         40
     """
-    setting = {"norm": norm, "tokens": tokens, "rows": rows, "metric": metric}
+    setting = {"norm": norm, "tokens": tokens, "point": point, "rows": rows, "metric": metric}
     prompts = Prompts.open(run)
     tables = []
     for opened, layer in ((prompts, first), (prompts if other_run is None else Prompts.open(other_run), second)):
@@ -129,7 +131,7 @@ class Prompts:
 
         parts = []
         for where, data in self.files.items():
-            table = with_norm_column(read_parquet(data, where))
+            table = with_point_column(with_norm_column(read_parquet(data, where)))
             if "value" not in table.column_names:  # no metric of the run has a value per text
                 continue
             if missing := set(PROMPT_COLUMNS) - set(table.column_names):
@@ -138,6 +140,13 @@ class Prompts:
                 table = table.filter(pc.equal(table[name], value))
             parts.append(table.to_pandas())
         return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=PROMPT_COLUMNS)
+
+
+def with_point_column(table: Any) -> Any:
+    """A table of earlier versions holds outputs of blocks only, and does not say so."""
+    import pyarrow as pa
+
+    return table if "point" in table.column_names else table.append_column("point", pa.array([""] * len(table)))
 
 
 def merge_common_examples(first: Any, second: Any, on: Sequence[str] = ()) -> Any:

@@ -28,12 +28,13 @@ INTEGER_OPTIONS = ("max_length", "batch_tokens", "shard_size", "threads", "seed"
 
 @dataclass(frozen=True)
 class Measurement:
-    """One metric of one readout, with its reading."""
+    """One metric of one readout, or of a point inside its layer's block, with its reading."""
 
     readout: Readout
     metric: Metric
     rows: RowTreatment
     reading: Reading
+    point: str = ""
 
     @property
     def pooling(self) -> str:
@@ -49,7 +50,8 @@ class Measurement:
         """The key under which a reading is stored; equal keys are stored once."""
         readout = self.readout
         pooling = readout.pooling if reading.input_kind == "pooled" else NO_POOLING
-        return str(StateKey(readout.layer, readout.norm, readout.tokens, pooling, reading.key(self.metric.name)))
+        name = reading.key(self.metric.name)
+        return str(StateKey(readout.layer, readout.norm, readout.tokens, pooling, name, self.point))
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ class ScanPlan:
     seed: int = 0
     view_strength: float = DEFAULT_STRENGTH
     stress: Stress | None = None
+    points: tuple[str, ...] = ()  # inside each block
     dtype: str = "float32"
     state: str = "exact"  # how sums over the data set are stored: exact, float32 or sketch:512
     threads: int = field(default_factory=torch.get_num_threads)  # affects the last bits of sums
@@ -82,6 +85,8 @@ class ScanPlan:
         problems += [] if problems_in(ScanOptions, {"state": self.state}) else self._state_problems()
         if "normed" in self.norm and not self.has_norm:
             problems.append("this model has no final norm, so norm cannot be normed; use raw")
+        if self.points and not max(self.layers, default=0):
+            problems.append("inside needs a layer above 0: what enters the first block comes from no block")
         if problems:
             raise InputError("; ".join(problems))
         for name in INTEGER_OPTIONS:
@@ -112,10 +117,12 @@ class ScanPlan:
         return tuple(dict.fromkeys(norms))
 
     def measurements(self, layer: int) -> list[Measurement]:
-        """All measurements of one layer."""
+        """All measurements of one layer: of its output, then of the points inside its block."""
+        places = [(norm, "") for norm in self.norms_for(layer)]
+        places += [("raw", point) for point in self.points if layer]
         return [
-            Measurement(Readout(layer, norm, tokens, pooling), metric, rows, metric.reading(rows))
-            for norm in self.norms_for(layer)
+            Measurement(Readout(layer, norm, tokens, pooling), metric, rows, metric.reading(rows), point)
+            for norm, point in places
             for tokens in self.tokens
             for metric in self.metrics
             for rows in self.rows_for(metric)
@@ -132,6 +139,8 @@ class ScanPlan:
         lists = {name: list(getattr(self, name)) for name in ("layers", "rows", "tokens", "norm", "pooling")}
         names = ("max_length", "batch_tokens", "shard_size", "seed", "dtype", "state", "threads", "views")
         scalars = {name: getattr(self, name) for name in names}
+        if self.points:
+            scalars["points"] = list(self.points)
         if self.views:
             scalars["view_strength"] = self.view_strength
         if self.stress:

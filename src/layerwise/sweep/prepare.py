@@ -54,6 +54,7 @@ def prepare(
         seed=options.seed,
         view_strength=options.view_strength,
         stress=stress,
+        points=info.require_points() if options.inside else (),
         dtype=dtype,
         threads=threads,
         **parsed,

@@ -32,6 +32,7 @@ def layer_scores(
             layer=m.readout.layer,
             depth=m.readout.layer / plan.depth,
             norm=m.readout.norm,
+            point=m.point,
             tokens=m.readout.tokens,
             pooling=m.pooling,
             rows=m.rows,
@@ -88,7 +89,7 @@ def column_name(m: Measurement, column: str) -> str:
 
 
 def prompt_table(plan: ScanPlan, prompts: PromptValues) -> bytes:
-    """Per-prompt values as Parquet: id, digest, layer, norm, tokens, rows, metric, value."""
+    """Per-prompt values as Parquet: id, digest, layer, norm, tokens, point, rows, metric, value."""
     import pyarrow as pa
     import torch
 
@@ -99,7 +100,7 @@ def prompt_table(plan: ScanPlan, prompts: PromptValues) -> bytes:
             continue  # no batch succeeded
         values = torch.cat(prompts.values[key]).double().numpy()  # (N, columns)
         for i, column in enumerate(m.reading.columns):
-            constants = asdict(m.readout) | {"rows": m.rows, "metric": column_name(m, column)}
+            constants = asdict(m.readout) | {"point": m.point, "rows": m.rows, "metric": column_name(m, column)}
             del constants["pooling"]  # these values come from tokens, not from pooled rows
             columns = {name: pa.array([value] * len(ids)) for name, value in constants.items()}
             parts.append(pa.table({"id": ids, "digest": digests, **columns, "value": values[:, i]}))

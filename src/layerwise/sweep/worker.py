@@ -49,32 +49,33 @@ class ReadingConsumer:
     state: ScanState
     prompts: PromptValues
     on_batch: OnBatch
-    readings: dict[int, dict[Readout, dict[str, Reading]]] = field(init=False)
+    # By layer and point: the readings of each readout, by key.
+    readings: dict[tuple[int, str], dict[Readout, dict[str, Reading]]] = field(init=False)
     pending: dict[str, tuple[Reading, tuple[Tensor, ...]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.readings = {layer: {} for layer in self.plan.layers}
-        for layer, readouts in self.readings.items():
-            for m in self.plan.measurements(layer):
-                readouts.setdefault(m.readout, {}).update({m.key(reading): reading for reading in m.readings})
+        self.readings = {}
+        for m in (m for layer in self.plan.layers for m in self.plan.measurements(layer)):
+            readouts = self.readings.setdefault((m.readout.layer, m.point), {})
+            readouts.setdefault(m.readout, {}).update({m.key(reading): reading for reading in m.readings})
 
-    def on_layer(self, number: int, hidden: Tensor, batch: Batch) -> None:
+    def on_layer(self, number: int, hidden: Tensor, batch: Batch, point: str = "") -> None:
         states = {"raw": hidden}
-        for readout, readings in self.readings[number].items():
+        for readout, readings in self.readings[number, point].items():
             if readout.norm not in states:
                 states[readout.norm] = apply_final_norm(self.network.structure, hidden)
-            layer_batch = self.layer_batch(states[readout.norm], batch, readout)
+            layer_batch = self.layer_batch(states[readout.norm], batch, readout, point)
             for key, reading in readings.items():
                 self.pending[key] = (reading, reading.read(layer_batch))
 
-    def layer_batch(self, hidden: Tensor, batch: Batch, readout: Readout) -> LayerBatch:
+    def layer_batch(self, hidden: Tensor, batch: Batch, readout: Readout, point: str) -> LayerBatch:
         """The input of readings for a layer; raises if it is not finite, with layer, dtype and example."""
         mask = counted_tokens(hidden, *batch.masks(hidden.shape[-2]), readout.tokens)  # (B, V, T)
         pooled = pool(hidden, mask, cast(PoolingChoice, readout.pooling))  # (B, V, D)
         bad = ~torch.isfinite(pooled).flatten(1).all(dim=1) & mask.any(dim=-1).all(dim=1)
         if bool(bad.any()):
             example = batch.examples[int(bad.nonzero()[0])]
-            raise not_finite(readout.layer, hidden.dtype, example.id)
+            raise not_finite(readout.layer, hidden.dtype, example.id, point)
         return LayerBatch(batch.keys.to(hidden.device), hidden[:, 0], mask[:, 0], pooled)
 
     def commit(self, batch: Batch) -> None:
@@ -107,7 +108,7 @@ def scan_shard(
     prepared = network_processor(network).prepare(examples, plan.max_length, view_plan)
     consumer = ReadingConsumer(network, plan, state, prompts, on_batch)
     with torch_threads(plan.threads):
-        run_pass(network, prepared, plan.layers, plan.batch_tokens, consumer)
+        run_pass(network, prepared, plan.layers, plan.batch_tokens, consumer, inside=bool(plan.points))
         for accumulator in state.accumulators.values():
             if isinstance(accumulator, SecondMoment | ClassScatter):
                 accumulator.fold_buffer()

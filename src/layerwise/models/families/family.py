@@ -51,8 +51,20 @@ class BlockLayout:
     points: tuple[Point, ...]
     condition: Mapping[str, object] = field(default_factory=dict)  # applies only to configs with these values
 
+    @property
+    def inner_points(self) -> tuple[Point, ...]:
+        """The points before the block's output."""
+        return self.points[:-1]
+
+    @property
+    def note(self) -> str:
+        """What a reader must know about the points of such a block, if anything."""
+        if self.residuals != "parallel":
+            return ""
+        return "attention and MLP both read the input of the block, so there is no point between them"
+
     def matches(self, config: Any) -> bool:
-        """True if each field in `when` has that value; fields missing from the config are ignored."""
+        """True if each field in `condition` has that value; fields missing from the config are ignored."""
         return all(getattr(config, name, value) == value for name, value in self.condition.items())
 
 

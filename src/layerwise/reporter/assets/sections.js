@@ -20,6 +20,42 @@ const sections = {
       });
     }
   },
+  inside() {
+    for (const metric of metricNames(D.inside))
+      for (const model of unique(D.inside.map((line) => line.model))) {
+        const all = D.inside.filter((line) => line.metric === metric && line.model === model);
+        if (!all.length) continue;
+        card(inside("inside"), () => {
+          const points = unique(all.map((line) => line.point));
+          // fitting() needs one line per setting, so it is asked for each point.
+          const lines = points
+            .flatMap((point) => fitting(all.filter((line) => line.point === point)))
+            .map((line, i) => ({
+              ...line,
+              name: line.point ? words(line.point) : "block output",
+              colour: colours().lines[i % colours().lines.length],
+              dash: line.point === "" || line.point.startsWith("after") ? undefined : "5 3",
+            }));
+          return {
+            title: words(metric),
+            note: [
+              D.models.length > 1 ? clip(D.models[model].label, 40) : "",
+              lines.length ? settingOf(lines[0], all) : "",
+              points.includes("attention_output") && !points.includes("after_attention")
+                ? "attention and MLP both read the input of the block, so there is no point between them"
+                : "",
+            ]
+              .filter(Boolean)
+              .join("; "),
+            key: [
+              h("div", { class: "key" }, ...lines.map((line) => h("span", {}, swatch(line.colour, line.dash), line.name))),
+            ],
+            picture: (plot) => lineChart(plot, lines, { unit: about(metric).unit }),
+            table: () => lineTable(`${words(metric)} inside the block`, lines),
+          };
+        });
+      }
+  },
   heat() {
     let model = D.scan[0].model;
     const models = unique(D.scan.map((line) => line.model));
