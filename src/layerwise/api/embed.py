@@ -17,7 +17,7 @@ from layerwise.core.recipe import Readout, Recipe
 from layerwise.inputs.modalities import open_source
 from layerwise.inputs.source import DataLike, Example
 from layerwise.models.layers import LayerChoice, choose_layers
-from layerwise.models.opening import open_network, resolve_max_length
+from layerwise.models.opening import input_kind_of_model, open_network, resolve_max_length
 from layerwise.models.readouts import expand_layers, last_recipe, separate_last
 from layerwise.options.embed import EmbedOptions
 from layerwise.options.model import ModelLike
@@ -83,7 +83,8 @@ def embed(
     )
     if out is not None:
         require_new_file(out, overwrite=overwrite)
-    rows = list(open_source(data).all_rows())
+    source = open_source(data, input_kind_of_model(model))
+    rows = list(source.all_rows())
     examples = [example for _, example in rows if example is not None]
     network = open_network(model)
     chosen = expand_layers(network, layers, readout_choices(norm, tokens, pooling))
@@ -93,7 +94,7 @@ def embed(
         for i, k in enumerate(choose_layers(layer_numbers, network.depth) if layer_numbers else ())
     }
     by_column |= {"last": last_recipe(network)} if with_last else {}
-    with progress_bar(progress, len(examples), "texts") as on_batch:
+    with progress_bar(progress, len(examples), f"{source.unit}s") as on_batch:
         vectors = pooled_vectors(
             network,
             examples,

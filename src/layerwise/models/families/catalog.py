@@ -3,6 +3,7 @@
 from typing import Any
 
 from layerwise.models.families.albert import ALBERT
+from layerwise.models.families.audio import AST, MOONSHINE, WAV2VEC2, WHISPER
 from layerwise.models.families.bert import BERT, DISTILBERT
 from layerwise.models.families.default import DEFAULT
 from layerwise.models.families.encoder_decoder import BART_LIKE, BIGBIRD_PEGASUS, T5
@@ -24,6 +25,7 @@ FAMILIES: tuple[Family, ...] = (
     MAMBA, RWKV,
     BERT, DISTILBERT, ALBERT, ROBERTA, ROBERTA_POSITIONS, ROBERTA_PRELAYERNORM, XMOD, MPNET, XLM_ROBERTA_XL,
     BART_LIKE, BIGBIRD_PEGASUS, T5,
+    WHISPER, WAV2VEC2, AST, MOONSHINE,
     BIOGPT, CTRL, ESM, LFM2, MEGATRON_BERT,
     XLM, XLNET,
 )  # fmt: skip
