@@ -64,7 +64,7 @@ class AudioProcessor:
         return load_samples(example.payload, self.preprocessor.rate, limit, f"example {example.id}")
 
     def collate(self, group: Sequence[Prepared[AudioView]]) -> Mapping[str, Tensor]:
-        clips = []
+        clips: list[Samples] = []
         for prepared in group:
             (view,) = prepared.views
             samples, _ = self.load(view.example, view.limit)

@@ -52,7 +52,8 @@ def part_class(config: Any, part: str | None, *, trust_remote_code: bool = False
     from transformers import MODEL_MAPPING, AutoModel
 
     if part is None:
-        return (MODEL_MAPPING[type(config)] if type(config) in MODEL_MAPPING else None), config
+        found: Any = MODEL_MAPPING[type(config)] if type(config) in MODEL_MAPPING else None
+        return (found[0] if isinstance(found, tuple) else found), config  # one config may have several classes
     build: Any = AutoModel.from_config
     with torch.device("meta"):
         module = backbone(build(config, trust_remote_code=trust_remote_code), part)
