@@ -54,8 +54,8 @@ def scan(
         model: a hub id, a folder, a ModelSpec (which also sets dtype, device and revision), a transformers model, a
             SentenceTransformer, or a pair (module, tokenizer).
         data: a list of texts, a .txt, .jsonl, .csv or .parquet file, a hub data set, `texts(...)` with options, or
-            `demo`, 200 bundled texts. For an audio model: a folder of audio files, a table or hub data set with a column
-            `audio`, a list of files or of pairs (samples, rate), or `audio(...)` with options.
+            `demo`, 200 bundled texts. For an audio model: a folder of audio files, a table or hub data set with a
+            column `audio`, a list of files or of pairs (samples, rate), or `audio(...)` with options.
         out: a folder or a url such as s3://bucket/run to save the run in. The same call resumes an interrupted run
             there, and reads a finished one without loading the model. None saves nothing.
         metrics: `fast` (those that need one pass per text), `all`, names with commas, or Metric objects.
@@ -181,8 +181,8 @@ def plan(
         model: a hub id, a folder, a ModelSpec (which also sets dtype, device and revision), a transformers model, a
             SentenceTransformer, or a pair (module, tokenizer).
         data: a list of texts, a .txt, .jsonl, .csv or .parquet file, a hub data set, `texts(...)` with options, or
-            `demo`, 200 bundled texts. For an audio model: a folder of audio files, a table or hub data set with a column
-            `audio`, a list of files or of pairs (samples, rate), or `audio(...)` with options.
+            `demo`, 200 bundled texts. For an audio model: a folder of audio files, a table or hub data set with a
+            column `audio`, a list of files or of pairs (samples, rate), or `audio(...)` with options.
         metrics: as in `scan`.
         rows: what is done to rows before a metric: raw, unit, centered, centered_unit, or several with commas.
         layers: `all`, numbers such as "0,6,12", depths such as "25%,50%", or `last`.
