@@ -26,6 +26,7 @@ from layerwise.core.recipe import Readout
 from layerwise.inputs.modalities import processor_for
 from layerwise.inputs.source import Clip, Example
 from layerwise.models.anatomy import find_structure
+from layerwise.models.doctor import run_checks
 from layerwise.models.load import ModelSpec, backbone, load_network, network_from_object, read_model_info
 from layerwise.models.parts import part_names
 from layerwise.models.taps import apply_final_norm, tapped
@@ -234,8 +235,15 @@ def test_the_decoder_of_a_speech_model_reads_texts():
 def clip_model():
     from transformers import CLIPConfig, CLIPModel
 
+    torch.manual_seed(0)
     tower = {"hidden_size": WIDTH, "num_hidden_layers": DEPTH, "num_attention_heads": 4, "intermediate_size": 48}
-    text = tower | {"vocab_size": 97, "max_position_embeddings": 64, "pad_token_id": 0, "eos_token_id": 2}
+    text = tower | {
+        "vocab_size": 97,
+        "max_position_embeddings": 64,
+        "pad_token_id": 0,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+    }
     return CLIPModel(CLIPConfig(text_config=text, vision_config=tower | {"image_size": 16, "patch_size": 8})).eval()
 
 
@@ -250,6 +258,7 @@ def test_a_stack_is_chosen_by_the_name_of_its_nested_config(tmp_path):
     make_tokenizer().save_pretrained(tmp_path)
     network = load_network(ModelSpec(str(tmp_path), part="text"))
     assert (network.part, network.depth, network.has_norm) == ("text", DEPTH, True)
+    assert not [finding for finding in run_checks(network) if finding.verdict == "wrong"]
     with pytest.raises(ModelError, match="is an image model .*layerwise loads text and audio models"):
         load_network(ModelSpec(str(tmp_path), part="vision"))
 

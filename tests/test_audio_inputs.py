@@ -75,9 +75,8 @@ def test_tables_hold_bytes_paths_or_what_datasets_stores(tmp_path):
 def test_a_hub_data_set_gives_the_bytes_of_its_files(tmp_path, monkeypatch):
     datasets = pytest.importorskip("datasets")
     content = wav_bytes(tone(2_000))
-    features = datasets.Features({"audio": datasets.Audio(sampling_rate=RATE), "text": datasets.Value("string")})
-    table = {"audio": [{"bytes": content, "path": None}], "text": ["zero"]}
-    stored = datasets.Dataset.from_dict(table, features=features).to_iterable_dataset()
+    table = datasets.Dataset.from_dict({"audio": [{"bytes": content, "path": "a.wav"}], "text": ["zero"]})
+    stored = table.to_iterable_dataset().cast_column("audio", datasets.Audio(sampling_rate=RATE))
     monkeypatch.setattr("layerwise.inputs.audio.require_dataset", lambda name: type("Hub", (), {"reached": True}))
     monkeypatch.setattr("datasets.load_dataset", lambda *args, **options: stored)
     source = open_audio("someone/speech", split="test")

@@ -37,6 +37,7 @@ def convolution_frames(config: Any, extractor: Any) -> Frames:
 
 WAV2VEC2 = Family(
     types=("wav2vec2", "hubert", "wavlm"),
+    blocks="encoder.layers",  # there may be as many convolutions as blocks
     # The same norm precedes the blocks of a post-norm model, and follows those of a pre-norm model.
     final_norm="encoder.layer_norm",
     final_norm_condition={"do_stable_layer_norm": True},
