@@ -1,5 +1,7 @@
 """Audio through the verbs: scan, resume, compare, embed, campaign, the command line, Ray; and real Whisper models."""
 
+import io
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,6 +13,7 @@ import layerwise
 from layerwise.campaigns import Campaign
 from layerwise.cli.main import main
 from layerwise.core.errors import InputError, LayerwiseError
+from layerwise.inputs.decoding import resample
 from layerwise.sweep import worker
 
 N = 9
@@ -214,24 +217,20 @@ def test_a_real_whisper_reads_spoken_digits(real_model, shared, name, depth, wid
     vectors = layerwise.embed(model, source, layers=f"0,{depth},last")
     padded = layerwise.embed(model, source, layers=str(depth), tokens="with_padding")
     from scipy.io import wavfile
-    from scipy.signal import resample_poly
     from transformers import AutoFeatureExtractor, WhisperModel
 
     encoder = WhisperModel.from_pretrained(model).encoder.eval()
     extractor = AutoFeatureExtractor.from_pretrained(model)
     for row, other, example in zip(vectors.itertuples(), padded.itertuples(), source, strict=True):
-        import io
-
         rate, samples = wavfile.read(io.BytesIO(example.payload))
-        samples = resample_poly(samples / 2**15, RATE // rate, 1)  # scipy's own filter: a little less sharp
+        samples = resample((samples / 2**15).astype(np.float32), rate, RATE)  # held to sines in test_audio_inputs
         with torch.inference_mode():
             made = extractor(samples, sampling_rate=RATE, return_tensors="pt")
             out = encoder(**made, output_hidden_states=True)
         frames = int(np.ceil(50 * len(samples) / RATE))
         assert len(row.layer_0) == width and frames < 100
-        expected = out.last_hidden_state[0, :frames].mean(0).numpy()
-        assert cosine(row.last, expected) > 0.999
-        assert cosine(row.layer_0, out.hidden_states[0][0, :frames].mean(0).numpy()) > 0.999
+        np.testing.assert_allclose(row.last, out.last_hidden_state[0, :frames].mean(0), rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(row.layer_0, out.hidden_states[0][0, :frames].mean(0), rtol=1e-3, atol=1e-4)
         assert cosine(getattr(other, f"layer_{depth}"), getattr(row, f"layer_{depth}")) < 0.99, "silence counts here"
 
 
