@@ -8,7 +8,19 @@ import pytest
 ABUSE = {"do_no_harm", "hostile_runs", "odd_inputs", "ray", "remote", "words", "wrong_names"}
 DOCS = {"ci", "claims", "docs", "readme", "stories", "study_numbers"}
 # Files whose tests run no model, no Ray, no browser and no mteb.
-FAST = {"accumulators", "ci", "claims", "docs", "golden", "house", "inputs", "layers", "metric_edges", "metric_laws"}
+FAST = {
+    "accumulators",
+    "audio_inputs",
+    "ci",
+    "claims",
+    "docs",
+    "golden",
+    "house",
+    "inputs",
+    "layers",
+    "metric_edges",
+    "metric_laws",
+}
 FAST |= {
     "metrics_as_data",
     "numerics",

@@ -86,7 +86,7 @@ def test_the_public_face():
     objects += ["LocalTask", "MergeError", "Metric", "MissingExtra", "ModelError", "ModelLike", "ModelObject"]
     objects += ["ModelRef", "ModelSpec", "NotFiniteError", "Pick", "PickedLayer", "ProtocolResult", "Reading"]
     objects += ["Readout", "Recipe", "Rule", "Run", "RunError", "Source", "TooLarge", "__version__"]
-    verbs = ["audit", "audit_protocol", "campaign", "compare", "correlate", "data", "difference", "doctor"]
+    verbs = ["audio", "audit", "audit_protocol", "campaign", "compare", "correlate", "data", "difference", "doctor"]
     verbs += ["embed", "embedder", "eval", "evaluate", "export", "functional", "mean_over_prompts", "mean_score"]
     verbs += ["pick", "plan", "plot", "pooled_rows", "report", "scan", "spectrum_score", "stress", "texts"]
     verbs += ["tradeoff", "views"]

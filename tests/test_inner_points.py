@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from audio_models import AUDIO, make_audio_model, make_extractor, tone
 from families import COMMON, DEPTH, FAMILIES, KV, VOCABULARY, WIDTH, make_config
 from transformers import AutoConfig, AutoModel
 
@@ -59,7 +60,8 @@ VARIANTS = [
     ("falcon", {"new_decoder_architecture": True, "num_kv_heads": 2, "num_ln_in_parallel_attn": 1}),
 ]
 DECLARED = sorted({name for family in catalog.FAMILIES if family.layouts for name in family.types})
-CASES = [(name, {}) for name in DECLARED] + VARIANTS
+AUDIO_TYPES = {model_type for model_type, _ in AUDIO.values()}
+CASES = [(name, {}) for name in DECLARED if name not in AUDIO_TYPES] + VARIANTS
 
 
 def build(name, options):
@@ -80,7 +82,12 @@ def build(name, options):
     return backbone(model, "encoder" if name in ("t5", "mt5") else None)
 
 
-def read_points(module, layout, anatomy):
+def token_inputs():
+    ids = torch.randint(4, VOCABULARY, (B, T), generator=torch.Generator().manual_seed(1))
+    return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+
+
+def read_points(module, layout, anatomy, inputs):
     """One pass: for each call of a block, what entered it and what passed each point, by hooks on submodules alone."""
     calls, handles = [], []
 
@@ -106,9 +113,8 @@ def read_points(module, layout, anatomy):
 
     for block in anatomy.blocks:
         hook_block(block)
-    ids = torch.randint(4, VOCABULARY, (B, T), generator=torch.Generator().manual_seed(1))
     with torch.inference_mode():
-        module(input_ids=ids, attention_mask=torch.ones_like(ids))
+        module(**inputs)
     for handle in handles:
         handle.remove()
     return calls
@@ -120,18 +126,37 @@ def close(found, expected, message):
 
 @pytest.mark.parametrize(("name", "options"), CASES, ids=[f"{n}-{'-'.join(o)}".rstrip("-") for n, o in CASES])
 def test_the_points_of_a_block_are_there_and_add_up(name, options):
-    module = build(name, options)
+    check_points(build(name, options), token_inputs(), B, T)
+
+
+def check_points(module, inputs, batch, length):
     layout, anatomy = block_layout(module.config), find_structure(module, module.config)
     assert layout is not None and (layout.points[-1].module, layout.points[-1].side) == ("", "output")
-    calls = read_points(module, layout, anatomy)
+    calls = read_points(module, layout, anatomy, inputs)
     assert len(calls) == DEPTH
-    flat = {point.name for point in layout.points if point.flattened}
+    flat, shape = {point.name for point in layout.points if point.flattened}, (batch, length, WIDTH)
     for seen in calls:
         assert set(seen) - {"x", "block", MLP_READS} == {point.name for point in layout.points}
         for point in layout.points:
-            assert seen[point.name].shape == ((B * T, WIDTH) if point.name in flat else (B, T, WIDTH)), point
-        check_sums(layout.residuals, {n: v.reshape(B, T, WIDTH) for n, v in seen.items() if n != "block"})
+            assert seen[point.name].shape == ((batch * length, WIDTH) if point.name in flat else shape), point
+        check_sums(layout.residuals, {n: v.reshape(shape) for n, v in seen.items() if n != "block"})
         check_norms(layout, seen)
+
+
+def test_every_declared_audio_family_has_a_model_here():
+    assert AUDIO_TYPES == {name for family in catalog.FAMILIES if family.audio_frames for name in family.types}
+    assert AUDIO_TYPES <= set(DECLARED)
+
+
+@pytest.mark.parametrize("name", sorted(AUDIO))
+def test_the_points_of_a_block_of_an_audio_model_are_there_and_add_up(name):
+    model = make_audio_model(name)
+    module = backbone(model, "encoder" if model.config.is_encoder_decoder else None)
+    inputs = make_extractor(name)(tone(4_000), sampling_rate=16_000, return_tensors="pt")
+    inputs.pop("attention_mask", None)
+    with torch.inference_mode():
+        length = module(**inputs).last_hidden_state.shape[1]
+    check_points(module, inputs, 1, length)
 
 
 def check_sums(residuals, at):

@@ -174,12 +174,12 @@ def test_the_command_refuses_a_wrong_name_before_torch_is_imported(tmp_path):
     assert ended.returncode == 2 and "there is no such folder" in ended.stderr
 
 
-def test_models_of_images_and_speech_are_named_by_their_class(tmp_path):
+def test_models_of_images_and_speech_are_named_by_what_they_take(tmp_path):
     ViTModel(ViTConfig(**TINY, image_size=8, patch_size=4)).save_pretrained(tmp_path / "vit")
     WhisperModel(WhisperConfig(**TINY_SPEECH)).save_pretrained(tmp_path / "whisper")
     assert "is an image model (ViTModel)" in message_for(tmp_path / "vit")
     message = message_for(tmp_path / "whisper", read_model_info)
-    assert "is a speech model (WhisperModel)" in message and "--part decoder" in message
+    assert "takes audio, but has no preprocessor_config.json" in message and "AutoFeatureExtractor" in message
 
 
 def test_converted_models_are_named_by_their_format(tmp_path):

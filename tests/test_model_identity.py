@@ -311,7 +311,8 @@ def test_a_mistyped_path_is_reported_with_the_nearest_folder(tiny_llama):
         layerwise.scan(wrong, TEXTS)
 
 
-@pytest.mark.parametrize("part", [None, "encoder"])
-def test_a_speech_model_is_named_as_such(real_model, part):
-    with pytest.raises(ModelError, match="is a speech model|has no tokenizer"):
+@pytest.mark.parametrize("part", [None, "encoder", "decoder"])
+def test_a_speech_model_does_not_read_texts_and_says_why(real_model, part):
+    """The folder has no tokenizer for its decoder, and its encoder takes audio."""
+    with pytest.raises(LayerwiseError, match="has no tokenizer" if part == "decoder" else "there is no file"):
         layerwise.scan(ModelSpec(real_model("whisper-tiny.en"), part=part), TEXTS)

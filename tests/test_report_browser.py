@@ -273,7 +273,7 @@ def test_correlations_of_several_poolings_and_maps_are_chosen_by_a_menu(open_pag
 
 def test_the_best_layer_and_the_gain_are_on_a_narrow_screen(open_page):
     opened = open_page(everything(), width=390)
-    for name in ("best layer", "gain", "number of texts"):
+    for name in ("best layer", "gain", "examples"):
         box = opened.locator(f'#summary table.stacked td[data-name="{name}"]').first.bounding_box()
         assert box["x"] >= 0 and box["x"] + box["width"] <= 390, name
     assert overflow(opened) <= 0

@@ -52,6 +52,7 @@ _MODULES = {
     "RunError": "layerwise.core.errors",
     "Source": "layerwise.inputs.source",
     "TooLarge": "layerwise.core.errors",
+    "audio": "layerwise.api.audio",
     "audit": "layerwise.api.audit",
     "audit_protocol": "layerwise.api.audit",
     "campaign": "layerwise.campaigns",
@@ -87,6 +88,7 @@ __all__ = sorted([*_MODULES, "__version__"])
 
 if TYPE_CHECKING:  # the same names again, for editors and type checkers
     from layerwise import functional as functional
+    from layerwise.api.audio import audio as audio
     from layerwise.api.audit import audit as audit
     from layerwise.api.audit import audit_protocol as audit_protocol
     from layerwise.api.compare import compare as compare

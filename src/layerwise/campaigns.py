@@ -17,9 +17,10 @@ from layerwise.core.progress import GO_ON
 from layerwise.engines.opening import default_threads, open_engine, to_cluster
 from layerwise.engines.ray_cluster import connected, worker_count
 from layerwise.engines.shards import torch_threads
-from layerwise.inputs.text import SUFFIXES, open_texts
+from layerwise.inputs.modalities import open_source
+from layerwise.inputs.text import SUFFIXES
 from layerwise.models.fingerprint import hash_lines, weight_files_hash
-from layerwise.models.load import load_tokenizer
+from layerwise.models.load import input_kind_of, load_tokenizer
 from layerwise.models.shipped import read_shipped
 from layerwise.options.campaign import CampaignOptions
 from layerwise.options.engine import Cluster, EngineChoice
@@ -304,8 +305,9 @@ def run_model(plan: Campaign, engine: EngineChoice | Cluster, cells: Sequence[Ce
 
 def run_cell(plan: Campaign, cell: Cell, engine: Any, on_event: OnEvent) -> None:
     folder = cell_folder(plan, cell)
-    tokenizer = load_tokenizer(cell.model) if cell.data.get("min_tokens") else None
-    source = open_texts(**cell.data, tokenizer=tokenizer)
+    kind = input_kind_of(cell.model)
+    tokenizer = load_tokenizer(cell.model) if cell.data.get("min_tokens") and kind == "text" else None
+    source = open_source(kind=kind, **cell.data, tokenizer=tokenizer)
     options = ScanOptions(**cell.settings, out=str(folder), engine=plan.engine, allow_missing=plan.allow_missing)
     with MODEL_BUILD_LOCK:
         scan_plan, source, info = prepare(cell.model, source, options, threads=default_threads(plan.engine))

@@ -7,7 +7,6 @@ test.csv and gains.csv are what `layerwise audit --protocol` saved and printed; 
 """
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -25,6 +24,7 @@ TYPES = {
     "STS": "STS", "PairClassification": "pairs", "Classification": "classes", "Clustering": "clustering",
     "Reranking": "reranking", "Retrieval": "retrieval",
 }  # fmt: skip
+LAYER_TYPES = ("STS", "Classification", "Clustering", "Retrieval")  # of the tasks in layers.csv
 RECIPES = {
     "last": "last layer, mean", "static": "token embeddings, whitened", "earlier": "recipe of the earlier rule",
     "template": "prompteol as published (last layer, last token, no map)", "all_dimensions": "chosen, all dimensions",
@@ -132,27 +132,23 @@ def ideas_table() -> str:
     return table(["", "idea", "recipe", "SmolLM2-135M", "Gemma3-270M"], rows)
 
 
-def best_layers() -> Iterator[dict[str, object]]:
-    layers = pd.read_csv(HERE / "layers.csv")
-    for (model, template, pooling, map_name), curve in layers.groupby(
-        ["model", "template", "pooling", "map"], sort=False
-    ):
-        best = curve.loc[curve["mean"].idxmax()]
-        yield {
-            "model": model, "template": template, "pooling": pooling, "map": map_name, "depth": curve.layer.max() - 1,
-            "layer": best.layer, "best": best["mean"], "last": curve["mean"].iloc[-1],
-        }  # fmt: skip
-
-
 def layers_table() -> str:
-    """The best layer and its gain over the last, for plain mean pooling and each template."""
-    rows = []
-    for row in best_layers():
-        name = "normed last" if row["layer"] > row["depth"] else f"{row['layer']} of {row['depth']}"
-        gain = f"{row['best'] - row['last']:+.1f}"
-        rows.append([NAMES[str(row["model"])], f"{row['template']}, {row['pooling']}", str(row["map"]), name,
-                     f"{row['best']:.1f}", f"{row['last']:.1f}", gain])  # fmt: skip
-    return table(["model", "input, pooling", "map", "best layer", "its score", "last layer", "gain"], rows)
+    """The best layer and its gain over the last, for each input, pooling and map; and the best layer of each type."""
+    layers, rows = pd.read_csv(HERE / "layers.csv"), []
+    settings = ["model", "template", "pooling", "map"]
+    for (model, template, pooling, map_name), curve in layers.groupby(settings, sort=False):
+        curve = curve.sort_values("layer").set_index("layer")
+        has_norm = curve.index.max()  # one more than the depth: the last layer after the final norm
+        shown = {layer: f"{layer}" if layer < has_norm else f"{layer - 1}, normed" for layer in curve.index}
+        best, last = curve["mean"].idxmax(), curve["mean"].iloc[-1]
+        by_type = [shown[curve[kind].idxmax()] for kind in LAYER_TYPES]
+        rows.append([f"{NAMES[model]} ({has_norm - 1})", "no template" if template == "plain" else template, pooling,
+                     map_name, shown[best], f"{curve['mean'][best]:.1f}", f"{last:.1f}",
+                     f"{curve['mean'][best] - last:+.1f}", *by_type])  # fmt: skip
+    order = {name: i for i, name in enumerate(NAMES.values())}
+    rows.sort(key=lambda row: (order[row[0].partition(" (")[0]], row[2] != "mean"))
+    head = ["model (depth)", "input", "pooling", "map", "best layer", "its score", "last, normed", "gain"]
+    return table([*head, *(f"best for {TYPES[kind]}" for kind in LAYER_TYPES)], rows)
 
 
 def draw_layers() -> None:
@@ -163,27 +159,29 @@ def draw_layers() -> None:
 
     layers = pd.read_csv(HERE / "layers.csv")
     models = [m for m in NAMES if m in set(layers.model)]
-    figure, axes = plt.subplots(2, len(models), figsize=(4.2 * len(models), 6.6), sharey="col", squeeze=False)
+    figure, axes = plt.subplots(2, len(models), figsize=(3.4 * len(models), 6.2), sharey="col", squeeze=False)
+    colours = dict(zip(dict.fromkeys(layers.template), ["black", "C0", "C1", "C2", "C3", "C4", "C5"], strict=False))
     for column, model in enumerate(models):
         for row, map_name in enumerate(("none", "remove_top:8")):
             axis = axes[row, column]
             part = layers[(layers.model == model) & (layers["map"] == map_name)]
             for (template, pooling), curve in part.groupby(["template", "pooling"], sort=False):
+                curve = curve.sort_values("layer")
                 depth = curve.layer.max() - 1
-                is_plain = template == "plain"
                 axis.plot(
-                    curve.layer.clip(upper=depth + 0.6) / depth, curve["mean"], linewidth=2.4 if is_plain else 1.3,
-                    color="black" if is_plain else None, label=f"{'no template' if is_plain else template}, {pooling}",
+                    curve.layer / depth, curve["mean"], "-" if pooling == "mean" else "--", color=colours[template],
+                    linewidth=2, label=f"{'no template' if template == 'plain' else template}, {pooling}",
                 )  # fmt: skip
             axis.set_title(f"{NAMES[model]}, {'no map' if map_name == 'none' else map_name}", fontsize=10)
             axis.grid(alpha=0.3)
             if row:
-                axis.set_xlabel("depth (the end: after the final norm)")
+                axis.set_xlabel("depth (rightmost: after the norm)")
             if not column:
-                axis.set_ylabel("mean of task types")
-    axes[0, 0].legend(fontsize=7)
-    figure.tight_layout()
-    figure.savefig(HERE / "layers.png", dpi=110)
+                axis.set_ylabel("mean of four types")
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="lower center", ncols=4, fontsize=8, frameon=False)
+    figure.tight_layout(rect=(0, 0.08, 1, 1))
+    figure.savefig(HERE / "layers.png", dpi=100)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from layerwise.core.recipe import Readout, Recipe
 from layerwise.inputs.modalities import open_source
 from layerwise.inputs.source import DataLike, Example
 from layerwise.models.layers import LayerChoice, choose_layers
-from layerwise.models.opening import open_network, resolve_max_length
+from layerwise.models.opening import input_kind_of_model, open_network, resolve_max_length
 from layerwise.models.readouts import expand_layers, last_recipe, separate_last
 from layerwise.options.embed import EmbedOptions
 from layerwise.options.model import ModelLike
@@ -45,10 +45,12 @@ def embed(
 
     Args:
         model: a hub id, a folder, a ModelSpec, a transformers model or SentenceTransformer, or (module, tokenizer).
-        data: texts in any form that `layerwise.texts` takes, or a Source.
+        data: texts in any form that `layerwise.texts` takes, clips in any form that `layerwise.audio` takes, or a
+            Source.
         layers: "last", "all", a number, a depth such as "50%", or several of these with commas or in a list.
         norm: "raw", or "normed": layers behind the model's final norm. Does not apply to `last`.
-        tokens: which tokens are pooled: "all", "no_first", "no_special" or "no_sinks". Does not apply to `last`.
+        tokens: which tokens are pooled: "all", "no_first", "no_special", "no_sinks" or "with_padding". Does not apply
+            to `last`.
         pooling: "mean", "last", "first" or "max"; by default the model's own, or mean. Does not apply to `last`.
         max_length: longest input in tokens; by default the model's usual length.
         batch_tokens: how many tokens go through the model at once.
@@ -57,7 +59,7 @@ def embed(
         progress: show a progress bar.
 
     Returns:
-        A table with the columns id, text (where the data are texts), and layer_K or last, which hold the vectors. There
+        A table with the columns id, text (if the data are texts), and layer_K or last, which hold the vectors. There
         is one row for each row of the data: a row without a text has null vectors, and `attrs["blank_rows"]` counts
         such rows.
 
@@ -83,7 +85,8 @@ def embed(
     )
     if out is not None:
         require_new_file(out, overwrite=overwrite)
-    rows = list(open_source(data).all_rows())
+    source = open_source(data, input_kind_of_model(model))
+    rows = list(source.all_rows())
     examples = [example for _, example in rows if example is not None]
     network = open_network(model)
     chosen = expand_layers(network, layers, readout_choices(norm, tokens, pooling))
@@ -93,7 +96,7 @@ def embed(
         for i, k in enumerate(choose_layers(layer_numbers, network.depth) if layer_numbers else ())
     }
     by_column |= {"last": last_recipe(network)} if with_last else {}
-    with progress_bar(progress, len(examples), "texts") as on_batch:
+    with progress_bar(progress, len(examples), f"{source.unit}s") as on_batch:
         vectors = pooled_vectors(
             network,
             examples,

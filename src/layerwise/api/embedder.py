@@ -8,11 +8,11 @@ import pandas as pd
 
 from layerwise.api.export import export
 from layerwise.api.pick import pick
-from layerwise.api.texts import texts as open_data
 from layerwise.core.checks import Choices, ExportMode
 from layerwise.core.progress import announcements
 from layerwise.exporter.folder import require_new_folder
-from layerwise.inputs.source import DataLike, Source
+from layerwise.inputs.modalities import open_source
+from layerwise.inputs.source import DataLike
 from layerwise.models.opening import open_network
 from layerwise.options.model import ModelLike
 from layerwise.selection.pick import Pick
@@ -87,7 +87,7 @@ def pick_and_export(
     on_pick: Callable[[Pick], None] = lambda picked: None,
 ) -> Any:
     """What `embedder` does; `on_pick` gets the answer of pick before it is exported."""
-    source = data if isinstance(data, Source) else open_data(data, column=column)
+    source = open_source(data, column=column)
     require_new_folder(out)
     with announcements(progress):
         network = open_network(model)

@@ -11,6 +11,7 @@ from layerwise.api.fitting import fit_recipe
 from layerwise.api.reading import readout_choices
 from layerwise.core.checks import ExportMode, NormChoice, PoolingChoice, TokenChoice, with_dims
 from layerwise.core.errors import InputError
+from layerwise.core.preprocessors import require_tokenizer
 from layerwise.core.progress import announce, announcements
 from layerwise.core.recipe import Recipe
 from layerwise.exporter.agreement import DEMO_TEXTS, MOST_TEXTS, ComparedTexts
@@ -125,6 +126,7 @@ def export(
     target, compared = find_backend(backend), texts_to_compare(texts)
     with announcements(progress):
         network = open_network(model)
+        require_tokenizer(network.preprocessor, "export")
         recipe: AnyRecipe
         if isinstance(layer, Pick):
             recipe, why = layer.recipe_for(network), why or f"{layer.rule}: {'; '.join(layer.why)}"

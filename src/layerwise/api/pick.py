@@ -14,7 +14,7 @@ from layerwise.inputs.modalities import open_source
 from layerwise.inputs.source import DataLike
 from layerwise.inputs.tables import read_table
 from layerwise.models.load import DEFAULT_MAX_LENGTH
-from layerwise.models.opening import load_recorded_model, open_network, resolve_max_length
+from layerwise.models.opening import input_kind_of_model, load_recorded_model, open_network, resolve_max_length
 from layerwise.options.model import ModelLike
 from layerwise.options.pick import PickOptions, Prefer, templates_to_try
 from layerwise.options.record import pick_record
@@ -99,6 +99,8 @@ def pick(
             raise InputError("prefer fast compares layers by the probes: pass data= (--data FILE), and no rule")
         by_rule = pick_by_rule(opened.table, rule or "last")
         return replace(by_rule, options=pick_record(options, run=run, data=None))
+    if opened is None and input_kind_of_model(run if model is None else model) != "text":
+        raise InputError("pick works on texts only, but this model takes audio; choose a layer of a scan with a rule")
     source = open_source(data if data is not None else "demo")
     # A fair sample, unless the whole data set would have to be downloaded for it.
     chosen = islice(source, MAX_TEXTS) if source.remote else source.sample(MAX_TEXTS)

@@ -55,7 +55,8 @@ def scan(
         model: a hub id, a folder, a ModelSpec (which also sets dtype, device and revision), a transformers model, a
             SentenceTransformer, or a pair (module, tokenizer).
         data: a list of texts, a .txt, .jsonl, .csv or .parquet file, a hub data set, `texts(...)` with options, or
-            `demo`, 200 bundled texts.
+            `demo`, 200 bundled texts. For an audio model: a folder of audio files, a table or hub data set with a
+            column `audio`, a list of files or of pairs (samples, rate), or `audio(...)` with options.
         out: a folder or a url such as s3://bucket/run to save the run in. The same call resumes an interrupted run
             there, and reads a finished one without loading the model. None saves nothing.
         metrics: `fast` (those that need one pass per text), `all`, names with commas, or Metric objects.
@@ -63,13 +64,14 @@ def scan(
         layers: `all`, numbers such as "0,6,12", depths such as "25%,50%", or `last`.
         inside: also measure the points inside each block, such as the output of attention (docs/inside.md).
         norm: raw (hidden states as they are) or normed (after the final norm). The last layer is read both ways.
-        tokens: which tokens count: all, no_first, no_special or no_sinks.
+        tokens: which tokens count: all, no_first, no_special, no_sinks, or with_padding (audio models of fixed length).
         pooling: how tokens become one vector per text: mean, last, first or max.
-        max_length: longest input in tokens; None for 512, or less where the model takes less.
+        max_length: longest input in tokens, or frames of audio; None for 512, or less where the model takes less.
         batch_tokens: tokens in a batch, padding included. Larger is faster and needs more memory.
         shard_size: texts in a shard. An interrupted run resumes after its last whole shard.
         seed: seed of samples and views.
-        view_strength: share of words and letters that the views of a text change, above 0 and up to 1.
+        view_strength: share of words and letters that the views of a text change, above 0 and up to 1; for audio see
+            docs/audio.md.
         state: how sums over all texts are kept: exact, float32, sketch:512, or auto, the most exact that takes no more
             than eight gigabytes.
         keep_prompts: whose own numbers `out` keeps: auto (the first 100,000 texts), all or none.
@@ -185,15 +187,16 @@ def plan(
         model: a hub id, a folder, a ModelSpec (which also sets dtype, device and revision), a transformers model, a
             SentenceTransformer, or a pair (module, tokenizer).
         data: a list of texts, a .txt, .jsonl, .csv or .parquet file, a hub data set, `texts(...)` with options, or
-            `demo`, 200 bundled texts.
+            `demo`, 200 bundled texts. For an audio model: a folder of audio files, a table or hub data set with a
+            column `audio`, a list of files or of pairs (samples, rate), or `audio(...)` with options.
         metrics: as in `scan`.
         rows: what is done to rows before a metric: raw, unit, centered, centered_unit, or several with commas.
         layers: `all`, numbers such as "0,6,12", depths such as "25%,50%", or `last`.
         inside: also measure the points inside each block, such as the output of attention (docs/inside.md).
         norm: raw (hidden states as they are) or normed (after the final norm). The last layer is read both ways.
-        tokens: which tokens count: all, no_first, no_special or no_sinks.
+        tokens: which tokens count: all, no_first, no_special, no_sinks, or with_padding (audio models of fixed length).
         pooling: how tokens become one vector per text: mean, last, first or max.
-        max_length: longest input in tokens; None for 512, or less where the model takes less.
+        max_length: longest input in tokens, or frames of audio; None for 512, or less where the model takes less.
         batch_tokens: tokens in a batch, padding included. Larger is faster and needs more memory.
         shard_size: texts in a shard. An interrupted run resumes after its last whole shard.
         seed: seed of samples and views.

@@ -11,7 +11,7 @@ from layerwise.core.errors import InputError
 from layerwise.core.files import open_folder
 from layerwise.core.progress import GO_ON, announce, announcements, progress_bar
 from layerwise.engines.opening import default_threads, open_engine
-from layerwise.inputs.modalities import open_source, processor_for
+from layerwise.inputs.modalities import kind_of, open_source, processor_for
 from layerwise.inputs.perturbations.stress import STRESS_SCALES, Stress
 from layerwise.inputs.processor import Processor
 from layerwise.inputs.source import DataLike, Source
@@ -120,7 +120,8 @@ def stress(
 def run_stress(model: ModelLike, data: DataLike, options: StressOptions) -> LayerTable:
     """One scan per level, and their tables joined."""
     kind, engine, out = options.kind, options.engine, options.out
-    (info, _), source = model_info_and_dtype(model), open_source(data)
+    info, _ = model_info_and_dtype(model)
+    source = open_source(data, kind_of(info.preprocessor))
     requested_levels, is_share = parse_levels("levels", options.levels), STRESS_SCALES[kind].unit == "share"
     levels = tuple(requested_levels or [x for x in STRESS_SCALES[kind].levels if is_share or x <= info.max_length])
     if kind == "length":

@@ -26,8 +26,10 @@ def run(args: Namespace) -> int:
     from layerwise.core.outputs import require_new_file
 
     require_new_file(args.out, overwrite=args.overwrite)  # before the data are opened
-    vectors = embed(model_spec(args), open_data(args), **option_values(args, EmbedOptions), progress=True)
+    data = open_data(args)
+    vectors = embed(model_spec(args), data, **option_values(args, EmbedOptions), progress=True)
     if blank := vectors.attrs["blank_rows"]:
         print(f"{blank} blank rows have no vectors (null)", file=sys.stderr)
-    print(f"wrote {len(vectors) - blank} texts x {len(vectors.columns) - 2} layers to {args.out}", file=sys.stderr)
+    layers = len([name for name in vectors.columns if name not in ("id", "text")])
+    print(f"wrote {len(vectors) - blank} {data.unit}s x {layers} layers to {args.out}", file=sys.stderr)
     return 0

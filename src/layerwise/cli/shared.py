@@ -38,12 +38,13 @@ def model_spec(args: Namespace) -> ModelSpec:
 
 
 def open_data(args: Namespace) -> Any:
-    """Opens the requested texts; the model's tokenizer counts tokens."""
-    from layerwise.api.texts import texts
-    from layerwise.models.load import load_tokenizer
+    """Opens the requested texts or clips, as the model takes; its tokenizer counts tokens."""
+    from layerwise.inputs.modalities import open_source
+    from layerwise.models.load import input_kind_of, load_tokenizer
 
-    tokenizer = load_tokenizer(model_spec(args)) if args.min_tokens else None
-    return texts(**option_values(args, TextOptions), tokenizer=tokenizer)
+    kind = input_kind_of(spec := model_spec(args))
+    tokenizer = load_tokenizer(spec) if args.min_tokens and kind == "text" else None
+    return open_source(kind=kind, **option_values(args, TextOptions), tokenizer=tokenizer)
 
 
 def engine_from_args(args: Namespace, *, local_workers: bool = False) -> str | Cluster:
@@ -69,11 +70,11 @@ def close_scan(table: "LayerTable", out: str | None) -> None:
 
     for facts in scanned_data(table)[:1]:
         if facts["cut"]:
-            say(f"{facts['cut']:,} of {counted(facts['prompts'], 'text')} were cut at --max-length")
+            say(f"{facts['cut']:,} of {counted(facts['prompts'], facts.get('unit', 'text'))} were cut at --max-length")
         if facts["blank_rows"]:
             say(f"skipped {counted(facts['blank_rows'], 'blank row')} of the data")
         if facts["missing"]:
-            say(f"left out {counted(len(facts['missing']), 'text')} that could not be computed")
+            say(f"left out {counted(len(facts['missing']), facts.get('unit', 'text'))} that could not be computed")
     say(f"saved in {out}" if out else "nothing was saved; pass --out RUN to save the run in a folder")
 
 

@@ -41,7 +41,7 @@ class Readout:
         layer: 0 is what enters the first block, k the output of block k.
         norm: "raw", or "normed" (after the model's final norm). "shipped", together with pooling "shipped", is the
             model's own output: its pooling, map and normalization.
-        tokens: which tokens count: "all", "no_first", "no_special" or "no_sinks".
+        tokens: which tokens count: "all", "no_first", "no_special", "no_sinks" or "with_padding".
         pooling: "mean", "last", "first", "max" or "shipped".
     """
 
@@ -82,7 +82,7 @@ class Recipe(Readout):
     Args:
         layer: 0 is what enters the first block, k the output of block k.
         norm: "raw", "normed" or "shipped".
-        tokens: which tokens count: "all", "no_first", "no_special" or "no_sinks".
+        tokens: which tokens count: "all", "no_first", "no_special", "no_sinks" or "with_padding".
         pooling: "mean", "last", "first", "max" or "shipped".
         transform: the linear map: "none", "center", "zscore", "remove_top:K", "whiten[:SHRINKAGE[:DIMENSIONS]]". With
             "+mean", the mean over all tokens of the layer is concatenated, with the same map; with "+static",

@@ -28,6 +28,7 @@ class Prepared(Generic[View_co]):
     views: tuple[View_co, ...]
     sizes: tuple[int, ...]
     truncated: bool = False  # the original was longer than max_length
+    batch_key: int = 0  # only examples with equal keys share a batch, for models whose numbers padding would change
 
     @property
     def max_size(self) -> int:
@@ -35,10 +36,10 @@ class Prepared(Generic[View_co]):
 
 
 def make_prepared(
-    example: Example, views: tuple[ViewT, ...], sizes: Sequence[int], *, truncated: bool = False
+    example: Example, views: tuple[ViewT, ...], sizes: Sequence[int], *, truncated: bool = False, batch_key: int = 0
 ) -> Prepared[ViewT]:
     """Builds a Prepared with the ids of the example."""
-    return Prepared(example.id, example.key, example.digest, views, tuple(sizes), truncated)
+    return Prepared(example.id, example.key, example.digest, views, tuple(sizes), truncated, batch_key)
 
 
 class Masks(NamedTuple):
@@ -46,6 +47,7 @@ class Masks(NamedTuple):
 
     real: Tensor  # not padding
     special: Tensor  # class tokens, separators, registers
+    padding: Tensor | None = None  # padding that every input of the model has, whatever its batch; None if it has none
 
 
 @runtime_checkable

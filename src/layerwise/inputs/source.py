@@ -48,6 +48,23 @@ def content_bytes(payload: Payload) -> bytes:
 
 
 @dataclass(frozen=True, eq=False)
+class Clip:
+    """Samples with their rate.
+
+    Args:
+        samples: (N,) or (N, channels); float from -1 to 1, or integers.
+        rate: samples per second.
+    """
+
+    samples: npt.NDArray[Any]
+    rate: int
+
+    def content_bytes(self) -> bytes:
+        """The bytes that identify the clip."""
+        return f"{self.rate} {self.samples.dtype.str} {self.samples.shape} ".encode() + self.samples.tobytes()
+
+
+@dataclass(frozen=True, eq=False)
 class Example:
     """A model input and its id.
 
@@ -210,5 +227,7 @@ def shards(examples: Iterable[Example], size: int) -> Iterator[list[Example]]:
         yield shard
 
 
-# What a function takes as data: a file, a hub data set, `demo` or `-`; texts in memory; or a source.
-DataLike = str | Path | Iterable[str] | Source
+# An audio clip in memory: a path, the bytes of a file, samples with their rate, or what `datasets` stores.
+ClipLike = str | Path | bytes | Clip | tuple[npt.NDArray[Any], int] | Mapping[str, object]
+# What a function takes as data: a file, a folder, a hub data set, `demo` or `-`; texts or clips in memory; or a source.
+DataLike = str | Path | Iterable[str] | Iterable[ClipLike] | Source

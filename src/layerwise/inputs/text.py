@@ -101,7 +101,7 @@ def unfiltered(
 
     def rows() -> Iterator[Row]:
         with nullcontext() if hub.reached else offline():
-            return dataset_rows(name, config, split, column, id_column)
+            return texts_in(dataset_records(name, config, split), column, id_column, name)
 
     return Source(f"{name}:{split}", rows, remote=True)
 
@@ -168,34 +168,39 @@ def dataset_in_cache(name: str) -> bool:
     return (Path(datasets.config.HF_DATASETS_CACHE) / name.replace("/", "___")).is_dir()
 
 
-def dataset_rows(name: str, config: str | None, split: str, column: str, id_column: str | None) -> Iterator[Row]:
+def dataset_records(name: str, config: str | None, split: str) -> Any:
+    """The rows of a hub data set, streamed."""
     from datasets import load_dataset
 
     try:
         with quiet_libraries():
-            records = load_dataset(name, config, split=split, streaming=True)
+            return load_dataset(name, config, split=split, streaming=True)
     except (OSError, ValueError, RuntimeError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise InputError(
             f"cannot open the hub data set {name!r} (--config {config}, --split {split}): {reason}"
         ) from error
-    return texts_in(records, column, id_column, name)
 
 
 def texts_in(records: Iterable[dict[str, Any]], column: str, id_column: str | None, where: str) -> Iterator[Row]:
     """Extracts ids and texts from records; the text is None if blank or null."""
+    for given_id, text, place in cells_in(records, column, id_column, where):
+        if text is not None and not isinstance(text, str):
+            kind = type(text).__name__
+            raise InputError(f"{place}: column {column!r} contains {kind}, not text. Choose another with --column NAME")
+        yield given_id, text if text and text.strip() else None
+
+
+def cells_in(
+    records: Iterable[dict[str, Any]], column: str, id_column: str | None, where: str
+) -> Iterator[tuple[str | None, Any, str]]:
+    """The id (or None), the cell and the place of each record; raises if a column is missing."""
     for row, record in enumerate(records, start=1):
         for name, flag in ((column, "--column"), (id_column, "--id-column")):
             if name is not None and name not in record:
                 raise InputError(missing_column_message(where, name, flag, [*map(str, record)]))
-        text = record[column]
-        if text is not None and not isinstance(text, str):
-            kind = type(text).__name__
-            raise InputError(
-                f"{where}, row {row}: column {column!r} contains {kind}, not text. Choose another with --column NAME"
-            )
-        name = None if id_column is None else row_id(record[id_column], f"{where}, row {row}", id_column)
-        yield name, text if text and text.strip() else None
+        place = f"{where}, row {row}"
+        yield None if id_column is None else row_id(record[id_column], place, id_column), record[column], place
 
 
 def missing_column_message(where: str, name: str, flag: str, columns: Iterable[str]) -> str:

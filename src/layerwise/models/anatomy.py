@@ -9,7 +9,7 @@ from layerwise.core.errors import ModelError
 from layerwise.models.families.catalog import family_of
 from layerwise.models.families.configs import block_layout, model_depth, model_width
 from layerwise.models.families.default import DEFAULT
-from layerwise.models.families.family import BlockLayout, Family
+from layerwise.models.families.family import BlockLayout, Family, has_values
 from layerwise.models.families.nested import text_config
 
 
@@ -44,7 +44,7 @@ def find_structure(module: nn.Module, config: Any) -> ModelStructure:
     path = text_path + (family.blocks or find_blocks(module.get_submodule(text_path.rstrip(".")), depth, model_type))
     blocks = module.get_submodule(path)
     assert isinstance(blocks, nn.ModuleList)
-    if family.final_norm:
+    if family.final_norm and has_values(config, family.final_norm_condition):
         norm: nn.Module | None = module.get_submodule(text_path + family.final_norm)
     else:
         norm = find_final_norm(module.get_submodule(path.rpartition(".")[0]), family.final_norms)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from layerwise.core.errors import LayerwiseError
+from layerwise.core.preprocessors import require_tokenizer
 from layerwise.models.network import Network
 from layerwise.models.shipped import Head
 from layerwise.models.taps import model_output, tapped
@@ -33,6 +34,7 @@ class Finding:
 
 def run_checks(network: Network) -> Iterator[Finding]:
     """Checks layer count, final norm, padding, batch size, finite numbers and the tokenizer."""
+    require_tokenizer(network.preprocessor, "doctor")
     yield Finding("ok", "blocks", f"{network.depth} x {network.width}, at {network.structure.path}")
     ids = [torch.tensor(network.tokenizer(text)["input_ids"]) for text in TEXTS]
     try:

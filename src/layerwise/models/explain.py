@@ -3,7 +3,6 @@
 import errno
 import json
 from collections.abc import Collection, Iterator
-from inspect import signature
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -19,7 +18,7 @@ MODEL_HELP = "pass a hub id, or a folder with config.json, model.safetensors and
 PICKLED = (".bin", ".pt", ".pth", ".ckpt")
 CONVERTED = {".gguf": "GGUF, the format of llama.cpp", ".onnx": "an ONNX graph"}
 LFS_POINTER = b"version https://git-lfs"
-INPUT_KINDS = {"pixel_values": "an image", "input_features": "a speech", "input_values": "a speech"}
+INPUT_KINDS = {"pixel_values": "an image", "pixel_values_videos": "a video"}  # by the main input of a class
 
 
 def problem_of_file(path: Path) -> str:
@@ -65,22 +64,6 @@ def base_model_hint(adapter: Path) -> str:
         return str(json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))["base_model_name_or_path"])
     except (OSError, ValueError, KeyError, TypeError):
         return ""
-
-
-def require_text_class(model_class: Any, name: str) -> None:
-    """Raises for a class of models whose forward pass takes no token ids, such as an audio or image model."""
-    takes = signature(model_class.forward).parameters
-    main = getattr(model_class, "main_input_name", "input_ids")
-    if "input_ids" in takes or (main == "input_ids" and any(p.kind is p.VAR_KEYWORD for p in takes.values())):
-        return
-    if main not in INPUT_KINDS:
-        first = next((parameter for parameter in takes if parameter != "self"), "nothing")
-        raise ModelError(f"{name!r} takes {first}, not token ids: pass a text model, or a pair (module, processor)")
-    decoder = " Its decoder reads texts: add --part decoder." if "text" in modalities_of(model_class) else ""
-    raise ModelError(
-        f"{name!r} is {INPUT_KINDS[main]} model ({model_class.__name__}); layerwise loads text models only.{decoder} "
-        "For other inputs pass a pair, in Python: layerwise.scan((module, processor), source); see docs/architecture.md"
-    )
 
 
 def modalities_of(model_class: Any) -> tuple[str, ...]:

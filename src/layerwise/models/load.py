@@ -13,24 +13,25 @@ from torch import nn
 from layerwise.core.checks import PoolingChoice
 from layerwise.core.errors import InputError, MissingExtra, ModelError
 from layerwise.core.hashes import KnownHashes
-from layerwise.core.preprocessors import is_tokenizer
+from layerwise.core.preprocessors import NO_LIMIT, InputKind, is_audio, is_tokenizer
 from layerwise.core.quiet import quiet_libraries
 from layerwise.models.adapters import load_with_adapter
 from layerwise.models.anatomy import find_structure
-from layerwise.models.explain import explain_load_error, require_text_class, require_tokenizer_files, require_vocabulary
+from layerwise.models.audio import audio_preprocessor, is_feature_extractor, require_extractor_files
+from layerwise.models.explain import explain_load_error, require_tokenizer_files, require_vocabulary
 from layerwise.models.families.configs import max_positions
 from layerwise.models.families.family import BlockLayout
 from layerwise.models.fingerprint import weight_files_hash
 from layerwise.models.limits import require_buildable
 from layerwise.models.location import located
 from layerwise.models.network import Network
+from layerwise.models.parts import backbone, default_part, input_kind, part_class, require_text_class
 from layerwise.models.shipped import Head, Shipped, default_pooling, head_from_model, load_head, read_shipped
 from layerwise.options.model import ModelSpec as ModelSpec
 from layerwise.runs.identity import ModelRef
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 DEFAULT_MAX_LENGTH = 512  # of a scan, so that metrics compare equal lengths
-NO_LIMIT = 1_000_000  # tokens, if neither tokenizer nor positions set a limit
 
 
 @quiet_libraries()
@@ -57,8 +58,8 @@ def load_located(spec: ModelSpec, known: KnownHashes | None) -> Network:
 
     shipped = read_shipped(spec.name, spec.revision)
     subfolder = shipped.transformer if shipped else ""
-    load_config(spec, subfolder)  # refuses configs that cannot be built
-    tokenizer = read_tokenizer(spec, subfolder)
+    config = load_config(spec, subfolder)  # refuses configs that cannot be built
+    preprocessor = read_preprocessor(spec, config, subfolder)
     options: dict[str, Any] = {"dtype": DTYPES[spec.dtype], "use_safetensors": True}
     if spec.device_map:
         options["device_map"] = spec.device_map
@@ -78,11 +79,12 @@ def load_located(spec: ModelSpec, known: KnownHashes | None) -> Network:
             module = module.to(pick_device(spec.device))
         except (RuntimeError, AssertionError) as error:
             raise InputError(f"cannot use device {spec.device!r}: {error}") from None
-    head = load_head(shipped, spec.name, spec.revision, tokenizer) if shipped else None
+    head = load_head(shipped, spec.name, spec.revision, preprocessor) if shipped else None
     if head is not None:
         head.difference = "its adapter" if spec.adapter else "" if spec.dtype == "float32" else f"dtype {spec.dtype}"
     files = weight_files_hash(spec.name, spec.revision, shipped, spec.adapter, known) or ""
-    network = build_network(module.eval(), tokenizer, spec.name, spec.part, loaded_revision(module, spec), head, files)
+    revision = loaded_revision(module, spec)
+    network = build_network(module.eval(), preprocessor, spec.name, spec.part, revision, head, files)
     network.adapter = spec.adapter or ""
     read = used_weights(network) if missing else set()
     if lacking := [name for name, weight in missing.items() if id(weight) in read]:
@@ -107,12 +109,14 @@ def identity_from_files(spec: ModelSpec) -> ModelRef | None:
     if files is None or spec.adapter:
         return None
     subfolder = shipped.transformer if shipped else ""
-    config, tokenizer = load_config(spec, subfolder), read_tokenizer(spec, subfolder)
+    config = load_config(spec, subfolder)
+    preprocessor = read_preprocessor(spec, config, subfolder)
     build: Any = AutoModel.from_config
     with torch.device("meta"):
         module = build(config, trust_remote_code=spec.trust_remote_code).to(DTYPES[spec.dtype])
-    head = load_head(shipped, spec.name, spec.revision, tokenizer) if shipped else None
-    network = build_network(module.eval(), tokenizer, spec.name, spec.part, loaded_revision(module, spec), head, files)
+    head = load_head(shipped, spec.name, spec.revision, preprocessor) if shipped else None
+    revision = loaded_revision(module, spec)
+    network = build_network(module.eval(), preprocessor, spec.name, spec.part, revision, head, files)
     return network.identity()
 
 
@@ -149,6 +153,27 @@ def load_tokenizer(spec: ModelSpec) -> Any:
         return read_tokenizer(spec, shipped.transformer if shipped else "")
 
 
+def read_preprocessor(spec: ModelSpec, config: Any, subfolder: str = "") -> Any:
+    """Loads what makes the inputs of the model, or of the chosen part: a tokenizer or a feature extractor."""
+    from transformers import AutoFeatureExtractor
+
+    model_class, config = part_class(config, spec.part, trust_remote_code=spec.trust_remote_code)
+    if model_class is None or input_kind(model_class, spec.name) == "text":
+        return read_tokenizer(spec, subfolder)
+    require_extractor_files(spec.name, subfolder)
+    extractor = from_pretrained(AutoFeatureExtractor, spec, subfolder)
+    return audio_preprocessor(extractor, model_class, config, spec.name)
+
+
+def input_kind_of(spec: ModelSpec) -> InputKind:
+    """What the model takes, from its config alone."""
+    with located(spec.name, spec.revision):
+        shipped = read_shipped(spec.name, spec.revision)
+        config = load_config(spec, shipped.transformer if shipped else "")
+    model_class, _ = part_class(config, spec.part, trust_remote_code=spec.trust_remote_code)
+    return "text" if model_class is None else input_kind(model_class, spec.name)
+
+
 def read_tokenizer(spec: ModelSpec, subfolder: str = "") -> Any:
     """Loads the tokenizer; raises if there is none, since transformers would create one without a vocabulary."""
     from transformers import AutoTokenizer
@@ -161,12 +186,10 @@ def read_tokenizer(spec: ModelSpec, subfolder: str = "") -> Any:
 
 def load_config(spec: ModelSpec, subfolder: str = "") -> Any:
     """Loads only the config, for planning before any weights are read."""
-    from transformers import MODEL_MAPPING, AutoConfig
+    from transformers import AutoConfig
 
     config = from_pretrained(AutoConfig, spec, subfolder)
     require_buildable(config, spec.name)
-    if spec.part is None and type(config) in MODEL_MAPPING:
-        require_text_class(MODEL_MAPPING[type(config)], spec.name)
     return config
 
 
@@ -206,6 +229,8 @@ def build_network(
     files_hash: str = "",
 ) -> Network:
     """Builds a Network from a model object and its preprocessor, without a language model head."""
+    if part is None and is_audio(preprocessor):
+        part = default_part(getattr(module, "config", None), "audio")
     module = backbone(module, part)
     if is_tokenizer(preprocessor):
         require_text_class(type(module), name)
@@ -241,19 +266,6 @@ def default_length(shipped: Shipped | None, max_length: int) -> int:
     return min(shipped.max_length or max_length, max_length) if shipped else max_length
 
 
-def backbone(module: Any, part: str | None) -> Any:
-    """The submodule that contains the blocks: without head or adapter wrapper, or the requested part."""
-    if hasattr(module, "get_base_model"):  # peft
-        module = module.get_base_model()
-    base = getattr(module, "base_model", module)
-    if part is None:
-        return base
-    if not isinstance(submodule := getattr(base, part, None), nn.Module):
-        parts = ", ".join(name for name, _ in base.named_children())
-        raise InputError(f"this model has no part {part!r}; it has {parts}")
-    return submodule
-
-
 def max_input_length(preprocessor: Any, config: Any) -> int:
     """The maximum input length in tokens that both preprocessor and positions allow."""
     positions = max_positions(config)
@@ -263,7 +275,7 @@ def max_input_length(preprocessor: Any, config: Any) -> int:
 
 def network_from_object(model: Any, part: str | None = None) -> Network:
     """Builds a Network from (module, tokenizer or processor), a SentenceTransformer, or a transformers model."""
-    from transformers import AutoTokenizer
+    from transformers import AutoFeatureExtractor, AutoTokenizer
 
     head: Head | None = None
     if isinstance(model, Network):
@@ -276,7 +288,8 @@ def network_from_object(model: Any, part: str | None = None) -> Network:
         module, preprocessor = getattr(first, "auto_model", first), model.tokenizer
         head = head_from_model(model, preprocessor)
     elif isinstance(model, nn.Module) and (name := getattr(model, "name_or_path", "")):
-        module, preprocessor = model, AutoTokenizer.from_pretrained(name)
+        is_text = input_kind(type(backbone(model, part)), name) == "text"
+        module, preprocessor = model, (AutoTokenizer if is_text else AutoFeatureExtractor).from_pretrained(name)
     else:
         raise InputError(
             f"cannot read a {type(model).__name__}; pass a name, a folder, a transformers model, a "
@@ -285,10 +298,14 @@ def network_from_object(model: Any, part: str | None = None) -> Network:
     name = getattr(module, "name_or_path", "") or type(module).__name__
     if is_tokenizer(preprocessor):
         require_vocabulary(preprocessor, name)
+    elif is_feature_extractor(preprocessor):
+        stack = backbone(module, part)
+        preprocessor = audio_preprocessor(preprocessor, type(stack), stack.config, name)
     elif not callable(getattr(preprocessor, "identity", None)):
         raise InputError(
-            f"cannot make inputs for {name} with a {type(preprocessor).__name__}: pass a tokenizer with the module, "
-            "or your own processor with an identity() method that returns a string identifying its settings"
+            f"cannot make inputs for {name} with a {type(preprocessor).__name__}: pass a tokenizer or a feature "
+            "extractor with the module, or your own processor with an identity() method that returns a string "
+            "identifying its settings"
         )
     return build_network(module, preprocessor, name, part, head=head)
 
@@ -328,11 +345,14 @@ def read_model_info(spec: ModelSpec) -> ModelInfo:
     with located(spec.name, spec.revision):
         shipped = read_shipped(spec.name, spec.revision)
         subfolder = shipped.transformer if shipped else ""
-        config, tokenizer = load_config(spec, subfolder), read_tokenizer(spec, subfolder)
+        config = load_config(spec, subfolder)
+        preprocessor = read_preprocessor(spec, config, subfolder)
+    part = spec.part or (default_part(config, "audio") if is_audio(preprocessor) else None)
     with torch.device("meta"):
-        module = backbone(build(config, trust_remote_code=spec.trust_remote_code), spec.part)
-    require_text_class(type(module), spec.name)
-    return module_info(module, tokenizer, shipped)
+        module = backbone(build(config, trust_remote_code=spec.trust_remote_code), part)
+    if is_tokenizer(preprocessor):
+        require_text_class(type(module), spec.name)
+    return module_info(module, preprocessor, shipped)
 
 
 def module_info(module: Any, preprocessor: Any, shipped: Shipped | None = None) -> ModelInfo:

@@ -5,11 +5,13 @@ from typing import Any, cast
 
 from layerwise.core.checks import require_max_length
 from layerwise.core.errors import InputError
+from layerwise.core.preprocessors import InputKind, is_audio
 from layerwise.core.progress import announce, is_announcing
 from layerwise.models.fingerprint import parameters_in, weight_files
 from layerwise.models.load import (
     ModelInfo,
     ModelSpec,
+    input_kind_of,
     load_network,
     module_info,
     network_from_object,
@@ -29,6 +31,13 @@ def model_info_and_dtype(model: Any) -> tuple[ModelInfo, str]:
     network = network_from_object(model)
     info = module_info(network.module, network.preprocessor, network.shipped)
     return info, str(network.dtype).removeprefix("torch.")
+
+
+def input_kind_of_model(model: Any) -> InputKind:
+    """What a model takes, without loading its weights."""
+    if isinstance(model, str | Path | ModelSpec):
+        return input_kind_of(to_model_spec(model))
+    return "audio" if is_audio(network_from_object(model).preprocessor) else "text"
 
 
 def to_model_spec(model: str | Path | ModelSpec) -> ModelSpec:

@@ -23,7 +23,8 @@ class ModelSpec:
         device_map: auto spreads a large model over devices (needs accelerate).
         trust_remote_code: whether to run code shipped with the model.
         adapter: folder of a PEFT adapter to merge into the weights (needs peft).
-        part: which stack to read of a model that has two, such as encoder.
+        part: which stack to read of a model that has several: encoder, decoder, text, vision or audio. By default
+            the encoder of a model that turns audio into text.
     """
 
     name: Annotated[str, Option("hub id or folder with config.json and model.safetensors")]
@@ -35,7 +36,10 @@ class ModelSpec:
     ] = None
     trust_remote_code: Annotated[bool, Option("run code that comes with the model", group=GROUP)] = False
     adapter: Annotated[str | None, Option("folder of a PEFT adapter to merge in (needs peft)", group=GROUP)] = None
-    part: Annotated[str | None, Option("which stack to read if a model has two, such as encoder", group=GROUP)] = None
+    part: Annotated[
+        str | None,
+        Option("which stack to read if a model has several: encoder, decoder, text, vision or audio", group=GROUP),
+    ] = None
 
     def __post_init__(self) -> None:
         require_valid(self)

@@ -64,7 +64,7 @@ SingleTemplate = Annotated[
 MaxLength = Annotated[
     int | None,
     Option(
-        "maximum input length in tokens; default: the model's own limit (scan, stress, pick: at most 512)",
+        "maximum input length in tokens or frames; default: the model's own limit (scan, stress, pick: at most 512)",
         require_max_length,
         GROUP,
         metavar="N",

@@ -19,7 +19,8 @@ class TextOptions:
     data: Annotated[
         Any,
         Option(
-            "a .txt, .jsonl, .csv or .parquet file, - for standard input, a hub data set, or demo: 200 bundled texts",
+            "a .txt, .jsonl, .csv or .parquet file, - for standard input, a hub data set, or demo: 200 bundled texts; "
+            "for an audio model a folder of audio files, or a table or data set with a column audio",
             group=GROUP,
             is_text_source=True,
         ),

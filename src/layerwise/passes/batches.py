@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 import torch
@@ -48,13 +49,15 @@ def make_groups(examples: Sequence[Prepared[object]], budget: int) -> Iterator[t
     """Groups of examples, longest first, whose padded size is at most `budget` positions (or a single example).
 
     Longest first, so that a batch that does not fit into memory fails at the start. Ties are broken by key, so that
-    batches do not depend on the order of the examples.
+    batches do not depend on the order of the examples. Examples with different batch keys are not mixed.
     """
-    remaining = sorted(examples, key=lambda e: (-e.max_size, e.key))
+    remaining = sorted(examples, key=lambda e: (-e.max_size, e.batch_key, e.key))
     while remaining:
-        size = max(1, budget // (remaining[0].max_size * len(remaining[0].sizes)))
-        yield tuple(remaining[:size])
-        remaining = remaining[size:]
+        first = remaining[0]
+        size = max(1, budget // (first.max_size * len(first.sizes)))
+        group = tuple(takewhile(lambda e: e.batch_key == first.batch_key, remaining[:size]))  # noqa: B023
+        yield group
+        remaining = remaining[len(group) :]
 
 
 def make_batch(network: Network, examples: Sequence[Prepared[object]]) -> Batch:

@@ -30,7 +30,7 @@ class PoolingConsumer:
     pending: dict[Readout, Tensor] = field(default_factory=dict)
 
     def on_layer(self, number: int, hidden: Tensor, batch: Batch, point: str = "") -> None:
-        states_by_norm, (real, special) = {"raw": hidden}, batch.masks(hidden.shape[-2])
+        states_by_norm, (real, special, padding) = {"raw": hidden}, batch.masks(hidden.shape[-2])
         for readout in self.readouts:
             if readout.layer == number and readout.norm == SHIPPED:
                 self.pending[readout] = self.shipped_rows(hidden, batch)
@@ -38,7 +38,7 @@ class PoolingConsumer:
                 if readout.norm not in states_by_norm:
                     states_by_norm[readout.norm] = apply_final_norm(self.network.structure, hidden)
                 states = states_by_norm[readout.norm]
-                mask = counted_tokens(states, real, special, readout.tokens)
+                mask = counted_tokens(states, real, special, readout.tokens, padding=padding)
                 mask = torch.where(mask.any(dim=-1, keepdim=True), mask, real)  # every example needs a vector
                 self.pending[readout] = pool(states, mask, cast(PoolingChoice, readout.pooling))[:, 0]  # (B, D)
 

@@ -44,7 +44,7 @@ def summary_section(runs: Sequence[Run], labels: Sequence[str]) -> str:
     models = table(
         head,
         [[row[name] for name in head] for row in rows.values()],
-        words=("model", "family", "texts", "number of texts"),
+        words=("model", "family", "data", "examples"),
         caption=caption,
         stacked=True,
     )
@@ -55,12 +55,12 @@ def overview(label: str, runs: Sequence[Run], labels: Sequence[str]) -> dict[str
     """One row per model: its best layer against its last where it was scored, what it is, and what it was run on."""
     mine = [run for run, name in zip(runs, labels, strict=True) if name == label]
     model: dict[str, Any] = {}
-    texts = count = ""
+    name = count = ""
     for run in reversed(mine):
         record = first_run(run.table)
         model |= record.get("model", {})
         data = record.get("data", {})
-        texts = data.get("name", "").rpartition("/")[2] or texts
+        name = data.get("name", "").rpartition("/")[2] or name
         count = (format_counts(record) if data else "") or count
     scored = next((run.table for run in mine if run.kind == "eval"), None)
     best, last = best_and_last(scored) if scored else (None, None)
@@ -73,8 +73,8 @@ def overview(label: str, runs: Sequence[Run], labels: Sequence[str]) -> dict[str
         "family": str(model.get("family", "")),
         "layers": str(model.get("depth", "") or max((s.layer for run in mine for s in run.table), default="")),
         "width": str(model.get("width", "")),
-        "texts": texts,
-        "number of texts": count,
+        "data": name,
+        "examples": count,
     }
 
 
@@ -141,7 +141,7 @@ def lines_of(run: Run, label: str) -> list[dict[str, str]]:
                 "pooling": "" if pooling == "-" else pooling,
                 "how": how,
                 "norm": norm,
-                "texts": f"{curve[-1].n:,}" if curve[-1].n else "",
+                "n": f"{curve[-1].n:,}" if curve[-1].n else "",
                 "first layer": with_interval(curve[0]),
                 "last layer": with_interval(curve[-1]),
                 "last, normed": with_interval(normed[-1]) if normed and norm != "normed" else "",

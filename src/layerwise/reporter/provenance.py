@@ -15,6 +15,7 @@ from layerwise.options.record import (
 )
 from layerwise.options.texts import TextOptions
 from layerwise.runs.folder import Run
+from layerwise.runs.summary import counted
 from layerwise.runs.table import LayerTable
 from layerwise.runs.tasks import task_sizes
 
@@ -34,9 +35,9 @@ def facts(table: LayerTable) -> Facts:
         "family": model.get("family", ""),
         "layers x width": size,
         "dtype and device": " on ".join(str(model[k]) for k in ("dtype", "device") if k in model),
-        "texts": data.get("name", ""),
-        "number of texts": format_counts(first) if data else "",
-        "hash of the texts": data.get("fingerprint", ""),
+        "data": data.get("name", ""),
+        "examples": format_counts(first) if data else "",
+        "hash of the data": data.get("fingerprint", ""),
         "tasks": ", ".join(f"{name} ({size})" for name, size in task_sizes(first).items()),
         "settings": "; ".join(f"{k} {format_list(v)}" for k, v in first.get("plan", {}).items() if k != "layers"),
         "versions": ", ".join(f"{k} {v}" for k, v in environment.items() if k not in ("command", "machine")),
@@ -54,14 +55,15 @@ def first_run(table: LayerTable) -> Mapping[str, Any]:
 
 
 def format_counts(run: Mapping[str, Any]) -> str:
-    """How many texts and tokens a run read, and how many texts it cut at which length."""
+    """How many examples and positions a run read, and how many examples it cut at which length."""
     data = run.get("data", {})
-    parts = [f"{data['prompts']:,} texts"] if "prompts" in data else []
+    unit = data.get("unit", "text")
+    parts = [counted(data["prompts"], unit)] if "prompts" in data else []
     if "tokens" in data:
-        parts.append(f"{data['tokens']:,} tokens")
+        parts.append(f"{data['tokens']:,} {'tokens' if unit == 'text' else 'positions'}")
     if "cut" in data:
         longest = run.get("plan", {}).get("max_length") or run.get("max_length")
-        at = f" at {longest:,} tokens" if longest else " at the maximum length"
+        at = f" at {longest:,}{' tokens' if unit == 'text' else ''}" if longest else " at the maximum length"
         parts.append(f"{data['cut']:,} cut{at}")
     if data.get("missing"):
         parts.append(f"{len(data['missing']):,} left out because they could not be computed")

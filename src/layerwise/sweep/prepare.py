@@ -7,7 +7,7 @@ from typing import Any
 
 from layerwise.core.checks import split_choices
 from layerwise.core.errors import InputError
-from layerwise.inputs.modalities import open_source, processor_for
+from layerwise.inputs.modalities import kind_of, open_source, processor_for
 from layerwise.inputs.perturbations.stress import Stress
 from layerwise.inputs.processor import Processor
 from layerwise.inputs.source import Source
@@ -59,7 +59,7 @@ def prepare(
         threads=threads,
         **parsed,
     )
-    source = open_source(data)
+    source = open_source(data, kind_of(info.preprocessor))
     plan = with_state(scan_plan, options.state, info.width, lambda: source.count(MAX_COUNTED)[0])
     return plan, source, info
 

@@ -70,7 +70,8 @@ class ReadingConsumer:
 
     def layer_batch(self, hidden: Tensor, batch: Batch, readout: Readout, point: str) -> LayerBatch:
         """The input of readings for a layer; raises if it is not finite, with layer, dtype and example."""
-        mask = counted_tokens(hidden, *batch.masks(hidden.shape[-2]), readout.tokens)  # (B, V, T)
+        real, special, padding = batch.masks(hidden.shape[-2])
+        mask = counted_tokens(hidden, real, special, readout.tokens, padding=padding)  # (B, V, T)
         pooled = pool(hidden, mask, cast(PoolingChoice, readout.pooling))  # (B, V, D)
         bad = ~torch.isfinite(pooled).flatten(1).all(dim=1) & mask.any(dim=-1).all(dim=1)
         if bool(bad.any()):

@@ -3,6 +3,7 @@
 from typing import Any
 
 from layerwise.models.families.albert import ALBERT
+from layerwise.models.families.audio import AST, MOONSHINE, WAV2VEC2, WHISPER
 from layerwise.models.families.bert import BERT, DISTILBERT
 from layerwise.models.families.default import DEFAULT
 from layerwise.models.families.encoder_decoder import BART_LIKE, BIGBIRD_PEGASUS, T5
@@ -14,7 +15,7 @@ from layerwise.models.families.parallel import FALCON, GPT_NEOX, GPTJ, PHI, STAB
 from layerwise.models.families.pre_norm import GPT2, LLAMA, MODERNBERT, OPT
 from layerwise.models.families.roberta import MPNET, ROBERTA, ROBERTA_POSITIONS, ROBERTA_PRELAYERNORM, XMOD
 from layerwise.models.families.unreadable import XLM, XLNET
-from layerwise.models.families.unusual_norms import BIOGPT, CTRL, ESM, LFM2, MEGATRON_BERT
+from layerwise.models.families.unusual_norms import BIOGPT, CLIP_TEXT, CTRL, ESM, LFM2, MEGATRON_BERT
 from layerwise.models.families.xlm_roberta_xl import XLM_ROBERTA_XL
 
 FAMILIES: tuple[Family, ...] = (
@@ -24,7 +25,8 @@ FAMILIES: tuple[Family, ...] = (
     MAMBA, RWKV,
     BERT, DISTILBERT, ALBERT, ROBERTA, ROBERTA_POSITIONS, ROBERTA_PRELAYERNORM, XMOD, MPNET, XLM_ROBERTA_XL,
     BART_LIKE, BIGBIRD_PEGASUS, T5,
-    BIOGPT, CTRL, ESM, LFM2, MEGATRON_BERT,
+    WHISPER, WAV2VEC2, AST, MOONSHINE,
+    BIOGPT, CLIP_TEXT, CTRL, ESM, LFM2, MEGATRON_BERT,
     XLM, XLNET,
 )  # fmt: skip
 

@@ -4,10 +4,9 @@ from layerwise.models.families.family import BlockLayout, Family, Point
 
 # In other families `layer_norm` may be a different norm, so it is not among the default names.
 BART_LIKE = Family(
-    types=("blenderbot", "m2m_100", "mbart", "nllb-moe", "pegasus", "pegasus_x", "plbart", "speech_to_text", "whisper",
-           "xglm"),
+    types=("blenderbot", "m2m_100", "mbart", "nllb-moe", "pegasus", "pegasus_x", "plbart", "speech_to_text", "xglm"),
     final_norms=("layer_norm",),
-)  # fmt: skip
+)
 
 BIGBIRD_PEGASUS = Family(
     types=("bigbird_pegasus",), final_norms=("layernorm_embedding",)

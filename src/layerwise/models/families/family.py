@@ -1,8 +1,10 @@
 """Family: everything that can differ between architectures, as data. An exception is one more Family object."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from layerwise.core.preprocessors import Frames
 
 # The points inside a block, in order of computation. A name means the same point in every family.
 PointName = Literal[
@@ -64,8 +66,13 @@ class BlockLayout:
         return "attention and MLP both read the input of the block, so there is no point between them"
 
     def matches(self, config: Any) -> bool:
-        """True if each field in `condition` has that value; fields missing from the config are ignored."""
-        return all(getattr(config, name, value) == value for name, value in self.condition.items())
+        """True if the config has the values of `condition`."""
+        return has_values(config, self.condition)
+
+
+def has_values(config: Any, values: Mapping[str, object]) -> bool:
+    """True if each of these fields has that value; fields missing from the config are ignored."""
+    return all(getattr(config, name, value) == value for name, value in values.items())
 
 
 @dataclass(frozen=True)
@@ -80,6 +87,7 @@ class Family:
     shares_blocks: bool = False  # a short list of blocks is called repeatedly: the k-th call is layer k
     final_norms: tuple[str, ...] = ("norm", "final_layer_norm", "final_layernorm", "final_norm", "ln_f", "norm_f")
     final_norm: str = ""  # its path in the model, if it is not next to the list of blocks
+    final_norm_condition: Mapping[str, object] = field(default_factory=dict)  # `final_norm` is one only in such configs
 
     # Config fields: the first existing name is read; all existing names are set in a truncated config.
     depth_fields: tuple[str, ...] = ("num_hidden_layers", "num_layers", "encoder_layers")
@@ -94,6 +102,9 @@ class Family:
     # norm unless config.tie_last_hidden_states is False.
     first_hidden_state: Literal[0, 1] = 0  # the layer of the first entry
     appends_normed_output: bool = False  # one more entry, the normed output, follows the raw last layer
+
+    # How a model that takes audio turns samples into positions, from its config and its feature extractor.
+    audio_frames: Callable[[Any, Any], Frames] | None = None
 
     layouts: tuple[
         BlockLayout, ...
