@@ -11,6 +11,7 @@ OTHERS = {
     "Score layers, and compare them": {
         "eval": "score every layer on MTEB tasks, or on labelled data of your own",
         "data": "prepare your own labelled tables for eval",
+        "probe": "train classifiers on every layer: where can a label be read?",
         "tradeoff": "what each layer scores and what it costs",
         "compare": "what differs between runs: fine-tunes, sizes, checkpoints",
         "correlate": "which metrics of a scan go with which scores of an eval",

@@ -169,17 +169,22 @@ def dataset_in_cache(name: str) -> bool:
 
 
 def dataset_rows(name: str, config: str | None, split: str, column: str, id_column: str | None) -> Iterator[Row]:
+    return texts_in(load_dataset_stream(name, config, split), column, id_column, name)
+
+
+def load_dataset_stream(name: str, config: str | None, split: str) -> Iterable[dict[str, Any]]:
+    """The records of a hub data set, read as they are needed."""
     from datasets import load_dataset
 
     try:
         with quiet_libraries():
-            records = load_dataset(name, config, split=split, streaming=True)
+            records: Iterable[dict[str, Any]] = load_dataset(name, config, split=split, streaming=True)
     except (OSError, ValueError, RuntimeError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise InputError(
             f"cannot open the hub data set {name!r} (--config {config}, --split {split}): {reason}"
         ) from error
-    return texts_in(records, column, id_column, name)
+    return records
 
 
 def texts_in(records: Iterable[dict[str, Any]], column: str, id_column: str | None, where: str) -> Iterator[Row]:
