@@ -135,7 +135,7 @@ def read_labelled(
         raise InputError(f"{counted(counts['train'], 'training example')} are too few; pass at least {MIN_TRAIN}")
     if left_out:
         warnings.warn(
-            f"{left_out:,} of {left_out + counts['test']:,} test examples are also in the training data; they are left out",
+            f"left out {left_out:,} of {left_out + counts['test']:,} test examples that are also in the training data",
             stacklevel=2,
         )
     return LabelledSet(sources, tuple(columns), tuple(used), left_out, blanks)
@@ -155,7 +155,7 @@ def labels_of(example: Example, columns: Sequence[str], source: Source) -> tuple
 
 
 def label_task(labelled: LabelledSet, column: str, seed: int) -> LabelTask:
-    """The task of one column; raises where its labels are no classes, and warns where only the test data have a class."""
+    """The task of one column; raises if its labels are no classes; warns of classes that only the test data have."""
     place, examples = labelled.columns.index(column), labelled.examples
     train = [examples[i] for i in labelled.indices("train")]
     test = [examples[i] for i in labelled.indices("test")]

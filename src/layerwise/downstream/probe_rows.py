@@ -149,7 +149,7 @@ def difference_record(one: Scored, last: Scored) -> dict[str, Any]:
 
 
 def probe_values(labelled: LabelledSet, scored: Sequence[Scored], before: bytes | None, where: str) -> bytes:
-    """For each test example and probe, 1 if it was predicted and 0 if not, in the form that a scan keeps its values.
+    """For each test example and probe, 100 points or none, in the form in which a scan keeps values of single examples.
 
     `before` is the file of an earlier call in the same folder, whose other metrics are kept.
     """
@@ -162,7 +162,7 @@ def probe_values(labelled: LabelledSet, scored: Sequence[Scored], before: bytes 
     for one in scored:
         constants = {k: v for k, v in one.columns.items() if k != "pooling"} | {"rows": NO_ROWS, "metric": one.metric}
         columns = {name: pa.array([value] * len(ids)) for name, value in constants.items()}
-        parts.append(pa.table({"id": ids, "digest": digests, **columns, "value": one.correct.astype(np.float64)}))
+        parts.append(pa.table({"id": ids, "digest": digests, **columns, "value": 100.0 * one.correct}))
     if before is not None:
         require_checksum(before, where)
         earlier = read_parquet(before, where)
