@@ -297,7 +297,9 @@ REFUSED = {
     "plot checkpoints": of(KINDS, "whose names end with a step") | {"stress": "use --figure stress"},
     "plot stress": of([kind for kind in KINDS if kind != "stress"], "none was passed"),
     "plot tradeoff": of(KINDS, "pass a run folder with tradeoff.json"),
-    "plot cka": SEVERAL | of(("stress", "probe", *EVALS), NOTHING_SHARED) | {"first version's scan": "have no stored rows"},
+    "plot cka": SEVERAL | of(("stress", "probe", *EVALS), NOTHING_SHARED) | {
+        "first version's scan": "have no stored rows",
+    },
     "pick --rule": {"campaign": "expected the table of one model, got 2"},
     "pick --data": SEVERAL | NOT_LOADED,
     "tradeoff": SEVERAL | NOT_LOADED,
@@ -315,7 +317,7 @@ REFUSED = {
         "first version's scan": "a scan of another model or max_length",
         "second version's scan": "a scan of another model or max_length",
     },
-    "export --scores": of(("stress", "campaign", "probe", *SCANS), "not an eval; --scores takes an eval of this model") | {
+    "export --scores": of(("stress", "campaign", "probe", *SCANS), "not an eval; --scores takes an eval") | {
         "two maps": "has no score for this recipe and map",
         "two lengths": "has no score for this recipe and map",
         "first version's eval": "is an eval of another model",

@@ -129,8 +129,8 @@ FLAGS = {
     "keep-prompts dry-run json",
     "campaign": "dry-run json",
     "eval": f"{MODEL} {READING} template {ENGINE} tasks data-root out recipe fit vectors precision dry-run json",
-    "probe": f"{MODEL} layers tokens pooling max-length batch-tokens data column id-column split config limit sample test test-split label probes out "
-    "test-share epochs seed precision features threads json",
+    "probe": f"{MODEL} layers tokens pooling max-length batch-tokens data column id-column split config limit sample "
+    "test test-split label probes out test-share epochs seed precision features threads json",
     "pick": "data column labels rule prefer templates layer-only no-static dims model max-length seed save json",
     "export": f"{MODEL} layer recipe out norm tokens pooling transform dims fit column normalize template scores mode "
     "backend max-length why texts json",

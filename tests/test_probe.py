@@ -82,7 +82,7 @@ TRAIN, TEST = signs(150), signs(61, seed=1)
 
 
 def probe(train=TRAIN, test=TEST, model=MODEL, **options):
-    options = {"label": "product", "epochs": 8} | options
+    options = {"label": "product"} | options
     return layerwise.probe(model, source_of(*train), source_of(*test), **options)
 
 

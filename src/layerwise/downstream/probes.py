@@ -83,9 +83,9 @@ def knn_probe(train: NDArray[np.float32], test: NDArray[np.float32], task: Label
 
 def neighbours(rows: NDArray[np.float32], among: NDArray[np.float32], k: int) -> Codes:
     """The k most similar of the rows `among`, most similar first, (N, k)."""
-    rows, among = unit_rows(rows), unit_rows(among)
+    unit, others = unit_rows(rows), unit_rows(among)
     parts = [
-        np.argsort(-(rows[start : start + ROWS_AT_ONCE] @ among.T), axis=1, kind="stable")[:, :k]
+        np.argsort(-(unit[start : start + ROWS_AT_ONCE] @ others.T), axis=1, kind="stable")[:, :k]
         for start in range(0, len(rows), ROWS_AT_ONCE)
     ]
     return np.concatenate(parts) if parts else np.zeros((0, k), dtype=np.int64)
