@@ -7,7 +7,7 @@ from typing import Any
 from layerwise.core.errors import InputError
 from layerwise.inputs.source import Label, Source
 from layerwise.inputs.tables import READERS, Record, read_records, require_labels
-from layerwise.inputs.text import load_dataset_stream, missing_column_message
+from layerwise.inputs.text import dataset_records, missing_column_message
 
 FLAG = "--label"
 CHANGED_ROWS = ("only", "min_tokens", "limit", "sample")  # after these, row k of a source is not row k of its file
@@ -37,7 +37,7 @@ def read_columns(data: str, columns: Sequence[str], split: str, config: str | No
             raise InputError(f"{data} has no columns, so no labels; pass a {', '.join(READERS)} file")
         records: Iterable[Record] = read_records(path, columns)
     else:
-        records = dataset_records(data, columns, split, config)
+        records = with_class_names(dataset_records(data, config, split), columns)
     cells: dict[str, list[Any]] = {name: [] for name in columns}
     for record in records:
         for name in columns:
@@ -47,9 +47,8 @@ def read_columns(data: str, columns: Sequence[str], split: str, config: str | No
     return cells
 
 
-def dataset_records(name: str, columns: Sequence[str], split: str, config: str | None) -> Iterator[Record]:
-    """The rows of a hub data set, with the names of classes where it has them instead of their numbers."""
-    records = load_dataset_stream(name, config, split)
+def with_class_names(records: Any, columns: Sequence[str]) -> Iterator[Record]:
+    """The rows of a hub data set, with the names of classes instead of their numbers if it has them."""
     features = getattr(records, "features", None) or {}
     names = {c: features[c].names for c in columns if hasattr(features.get(c), "names")}
     for record in records:

@@ -101,7 +101,7 @@ def unfiltered(
 
     def rows() -> Iterator[Row]:
         with nullcontext() if hub.reached else offline():
-            return dataset_rows(name, config, split, column, id_column)
+            return texts_in(dataset_records(name, config, split), column, id_column, name)
 
     return Source(f"{name}:{split}", rows, remote=True)
 
@@ -168,23 +168,18 @@ def dataset_in_cache(name: str) -> bool:
     return (Path(datasets.config.HF_DATASETS_CACHE) / name.replace("/", "___")).is_dir()
 
 
-def dataset_rows(name: str, config: str | None, split: str, column: str, id_column: str | None) -> Iterator[Row]:
-    return texts_in(load_dataset_stream(name, config, split), column, id_column, name)
-
-
-def load_dataset_stream(name: str, config: str | None, split: str) -> Iterable[dict[str, Any]]:
-    """The records of a hub data set, read as they are needed."""
+def dataset_records(name: str, config: str | None, split: str) -> Any:
+    """The rows of a hub data set, streamed."""
     from datasets import load_dataset
 
     try:
         with quiet_libraries():
-            records: Iterable[dict[str, Any]] = load_dataset(name, config, split=split, streaming=True)
+            return load_dataset(name, config, split=split, streaming=True)
     except (OSError, ValueError, RuntimeError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise InputError(
             f"cannot open the hub data set {name!r} (--config {config}, --split {split}): {reason}"
         ) from error
-    return records
 
 
 def texts_in(records: Iterable[dict[str, Any]], column: str, id_column: str | None, where: str) -> Iterator[Row]:

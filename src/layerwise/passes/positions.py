@@ -39,12 +39,12 @@ class PositionsConsumer:
     pending: dict[Readout, list[Reading]] = field(default_factory=dict)
 
     def on_layer(self, number: int, hidden: Tensor, batch: Batch) -> None:
-        real, special = batch.masks(hidden.shape[-2])
+        masks = batch.masks(hidden.shape[-2])
         for readout in self.readouts:
             if readout.layer == number:
                 states = hidden if readout.norm == "raw" else apply_final_norm(self.network.structure, hidden)
-                mask = counted_tokens(states, real, special, readout.tokens)
-                mask = torch.where(mask.any(dim=-1, keepdim=True), mask, real)  # every example needs a vector
+                mask = counted_tokens(states, masks.real, masks.special, readout.tokens)
+                mask = torch.where(mask.any(dim=-1, keepdim=True), mask, masks.real)  # every example needs a vector
                 self.pending[readout] = self.read(states[:, 0], mask[:, 0], cast(PoolingChoice, readout.pooling))
 
     def read(self, states: Tensor, mask: Tensor, pooling: PoolingChoice) -> list[Reading]:
