@@ -51,6 +51,10 @@ class Made:
         layerwise.evaluate(model, out=base / "two maps", recipes=maps, fit=texts, **evaluate)
         lengths = [layerwise.Recipe(k, max_length=n) for k in range(4) for n in (5, 9)]
         layerwise.evaluate(model, out=base / "two lengths", recipes=lengths, **evaluate)
+        halves = [layerwise.texts(part).with_labels({"y": [i % 2 for i in range(len(part))]}) for part in
+                  (TEXTS[:15], TEXTS[15:])]  # fmt: skip
+        probes = "linear,attention,weighted_sum"
+        layerwise.probe(model, *halves, label="y", probes=probes, epochs=1, out=base / "probe", threads=1)
         layerwise.stress(model, texts, kind="repeat_one", levels=[0, 0.5, 1], out=base / "stress", threads=1)
         campaign = {"out": str(base / "campaign"), "models": [model, other], "data": {"d": {"data": str(texts)}}}
         campaign |= {"settings": {"s": {"metrics": METRICS}}}
@@ -250,7 +254,7 @@ VERBS = {
     "eval --out": eval_into,
 }
 KINDS = (
-    "scan", "two poolings", "some layers", "remote", "stress", "campaign", "eval", "two maps", "two lengths",
+    "scan", "two poolings", "some layers", "remote", "stress", "campaign", "probe", "eval", "two maps", "two lengths",
     "first version's scan", "first version's eval", "second version's scan", "second version's eval", "damaged",
     "newer",
 )  # fmt: skip
@@ -268,17 +272,21 @@ SEVERAL = {"campaign": r"runs of 2 models .*pass the (folder of each run|run of 
 NOT_LOADED = of(EARLIER_RUNS, "cannot load 'tiny-llama'")  # their model is not on this machine
 OTHER_MODEL = of(EARLIER_RUNS, "other weights, config or tokenizer")
 NOTHING_SHARED = "the runs share no metric"
-NO_PROMPTS = of(("stress", "campaign", *EVALS), "has no per-prompt values; repeat the scan with --keep-prompts all")
-NOT_A_SCAN = of(("stress", "campaign", *EVALS), "expected a scan and then an eval")
-NOT_FOR_FIT = of(("stress", "campaign", *EVALS), "is not a scan; pass texts or a scan folder of this model to --fit")
-NOT_AN_EVAL = of(("stress", "campaign", *SCANS), "expected a scan and then an eval")
+NO_PROMPTS = {"probe": "keeps no values of single texts for .*prompt_entropy"} | of(
+    ("stress", "campaign", *EVALS), "has no per-prompt values; repeat the scan with --keep-prompts all"
+)
+NOT_A_SCAN = of(("stress", "campaign", "probe", *EVALS), "expected a scan and then an eval")
+NOT_FOR_FIT = of(
+    ("stress", "campaign", "probe", *EVALS), "is not a scan; pass texts or a scan folder of this model to --fit"
+)
+NOT_AN_EVAL = of(("stress", "campaign", "probe", *SCANS), "expected a scan and then an eval")
 ANOTHER_KIND = "contains (a|an) [a-z ]+, not (a|an) [a-z]+; choose another folder for --out"
 FIRST_VERSION = {kind: "a run of an earlier layerwise version" for kind in KINDS if kind.startswith("first")}
 
 # What is refused, and how; everything that is not listed here must succeed.
 REFUSED = {
     "compare": SEVERAL,
-    "compare --html": SEVERAL | of(("stress", *EVALS), NOTHING_SHARED),
+    "compare --html": SEVERAL | of(("stress", "probe", *EVALS), NOTHING_SHARED),
     "plot depth": {"stress": "use --figure stress"},
     "plot heatmap": {"stress": "use --figure stress", "campaign": "shows one model, not 2"},
     "plot correlation": NOT_A_SCAN | {
@@ -289,7 +297,9 @@ REFUSED = {
     "plot checkpoints": of(KINDS, "whose names end with a step") | {"stress": "use --figure stress"},
     "plot stress": of([kind for kind in KINDS if kind != "stress"], "none was passed"),
     "plot tradeoff": of(KINDS, "pass a run folder with tradeoff.json"),
-    "plot cka": SEVERAL | of(("stress", *EVALS), NOTHING_SHARED) | {"first version's scan": "have no stored rows"},
+    "plot cka": SEVERAL | of(("stress", "probe", *EVALS), NOTHING_SHARED) | {
+        "first version's scan": "have no stored rows",
+    },
     "pick --rule": {"campaign": "expected the table of one model, got 2"},
     "pick --data": SEVERAL | NOT_LOADED,
     "tradeoff": SEVERAL | NOT_LOADED,
@@ -307,7 +317,7 @@ REFUSED = {
         "first version's scan": "a scan of another model or max_length",
         "second version's scan": "a scan of another model or max_length",
     },
-    "export --scores": of(("stress", "campaign", *SCANS), "not an eval; --scores takes an eval of this model") | {
+    "export --scores": of(("stress", "campaign", "probe", *SCANS), "not an eval; --scores takes an eval") | {
         "two maps": "has no score for this recipe and map",
         "two lengths": "has no score for this recipe and map",
         "first version's eval": "is an eval of another model",
@@ -316,12 +326,12 @@ REFUSED = {
     "export RUN:auto": {"campaign": "expected the table of one model, got 2", "two maps": "must be fitted on texts"}
     | OTHER_MODEL,
     "difference": NO_PROMPTS | {"first version's scan": "the first version of layerwise, without checksums"},
-    "scan --out": of(("stress", "campaign", *EVALS), ANOTHER_KIND) | FIRST_VERSION | {
+    "scan --out": of(("stress", "campaign", "probe", *EVALS), ANOTHER_KIND) | FIRST_VERSION | {
         "two poolings": "contains a different scan .*tokens:.*pooling:",
         "some layers": "contains a different scan .*layers:",
         "second version's scan": "contains a different scan .*model:",
     },
-    "eval --out": of(("stress", "campaign", *SCANS, "damaged"), ANOTHER_KIND) | FIRST_VERSION | {
+    "eval --out": of(("stress", "campaign", "probe", *SCANS, "damaged"), ANOTHER_KIND) | FIRST_VERSION | {
         "remote": "must be a folder on disk, not a URL",
         "second version's eval": "contains the table of another run",
     },

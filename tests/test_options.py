@@ -33,6 +33,7 @@ from layerwise.options.field import Option, option_specs, require_valid
 from layerwise.options.model import Dtype, ModelSpec
 from layerwise.options.pick import PickOptions
 from layerwise.options.plot import PlotOptions
+from layerwise.options.probe import ProbeOptions
 from layerwise.options.record import call_record, command_arguments
 from layerwise.options.report import ReportOptions
 from layerwise.options.scan import SETTINGS, ScanOptions
@@ -49,6 +50,7 @@ LIBRARY = [
     (layerwise.texts, TextOptions, []),
     (layerwise.embed, EmbedOptions, ["model", "data"]),
     (layerwise.evaluate, EvaluateOptions, ["model"]),
+    (layerwise.probe, ProbeOptions, ["model", "data"]),
     (layerwise.export, ExportOptions, ["model", "layer", "out"]),
     (layerwise.pick, PickOptions, ["run", "data"]),
     (layerwise.tradeoff, TradeoffOptions, ["run"]),
@@ -127,6 +129,8 @@ FLAGS = {
     "keep-prompts inside dry-run json",
     "campaign": "dry-run json",
     "eval": f"{MODEL} {READING} template {ENGINE} tasks data-root out recipe fit vectors precision dry-run json",
+    "probe": f"{MODEL} layers tokens pooling max-length batch-tokens data column id-column split config limit sample "
+    "test test-split label probes out test-share epochs seed precision features threads json",
     "pick": "data column labels rule prefer templates layer-only no-static dims model max-length seed save json",
     "export": f"{MODEL} layer recipe out norm tokens pooling transform dims fit column normalize template scores mode "
     "backend max-length why texts json",
@@ -227,6 +231,7 @@ ASKED = [
     ("scan", ScanOptions(metrics=["curvature"], rows="raw,unit", max_length=64, state="sketch:8", threads=1)),
     ("scan", ScanOptions(layers="-2,-1", view_strength=0.25, engine=Cluster("auto", 3, gpus_per_worker=0.5))),
     ("stress", StressOptions(kind="random", levels=[0.0, 0.5, 1.0], tokens=("all", "no_first"))),
+    ("probe", ProbeOptions(label="a,b", test="test.csv", probes=["linear", "knn"], test_share=0.25, pooling="last")),
     ("eval", EvaluateOptions(tasks=["STS12", "STS13"], out="x", pooling="last", fit="task", workers=3)),
 ]
 
@@ -242,7 +247,7 @@ def test_a_recorded_call_becomes_a_command_that_asks_for_the_same(verb, options)
     assert ModelSpec(args.model, **option_values(args, ModelSpec, exclude=["name"])) == model
     assert verb == "eval" or TextOptions(**option_values(args, TextOptions)) == texts
     typed = option_values(args, type(options))
-    if args.engine == "ray":
+    if getattr(args, "engine", "local") == "ray":
         typed["engine"] = Cluster(**option_values(args, Cluster))
     again = call_record(verb, type(options)(**typed | {"out": options.out}), model=model, data=data)
     for name, value in again.items():

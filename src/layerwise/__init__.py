@@ -67,6 +67,7 @@ _MODULES = {
     "evaluate": "layerwise.api.evaluate",
     "export": "layerwise.api.export",
     "functional": "layerwise.functional",
+    "labelled": "layerwise.api.labelled",
     "mean_score": "layerwise.metrics.scores",
     "mean_over_prompts": "layerwise.metrics.readings",
     "spectrum_score": "layerwise.metrics.scores",
@@ -74,6 +75,7 @@ _MODULES = {
     "plan": "layerwise.api.scan",
     "plot": "layerwise.api.plot",
     "pooled_rows": "layerwise.metrics.readings",
+    "probe": "layerwise.api.probe",
     "report": "layerwise.api.report",
     "scan": "layerwise.api.scan",
     "stress": "layerwise.api.stress",
@@ -100,8 +102,10 @@ if TYPE_CHECKING:  # the same names again, for editors and type checkers
     from layerwise.api.evaluate import evaluate as eval  # noqa: F401
     from layerwise.api.evaluate import evaluate as evaluate
     from layerwise.api.export import export as export
+    from layerwise.api.labelled import labelled as labelled
     from layerwise.api.pick import pick as pick
     from layerwise.api.plot import plot as plot
+    from layerwise.api.probe import probe as probe
     from layerwise.api.report import report as report
     from layerwise.api.scan import plan as plan
     from layerwise.api.scan import scan as scan

@@ -11,16 +11,15 @@ OTHERS = {
     "Score layers, and compare them": {
         "eval": "score every layer on MTEB tasks, or on labelled data of your own",
         "data": "prepare your own labelled tables for eval",
+        "probe": "train classifiers on every layer: where can a label be read?",
         "tradeoff": "what each layer scores and what it costs",
         "compare": "what differs between runs: fine-tunes, sizes, checkpoints",
         "correlate": "which metrics of a scan go with which scores of an eval",
         "audit": "test rules on known scores, or recipes on held-out tasks",
     },
-    "Use layers": {
+    "More": {
         "embed": "vectors of any layer, one per text, as Parquet",
         "embedder": "pick and export in one step: a language model as an embedding model",
-    },
-    "More": {
         "campaign": "many models, data sets and settings from one file",
         "stress": "every layer on repeated, random, short and long prompts",
         "plot": "one figure for a paper, as PDF, SVG or PNG",

@@ -2,7 +2,7 @@
 
 import hashlib
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -29,6 +29,10 @@ class HasContent(Protocol):
 
 
 Payload = str | bytes | npt.NDArray[Any] | HasContent  # the content of an example: a text, bytes of a file, or an array
+Label = str | int | float
+Labels = Mapping[str, Label]  # the labels of one example, by the name of their column
+# A row of a source: its id or None, its payload or None for a blank row, and its labels if it has any.
+SourceRow = tuple[str | None, Payload | None] | tuple[str | None, Payload | None, Labels]
 
 
 def content_bytes(payload: Payload) -> bytes:
@@ -71,10 +75,12 @@ class Example:
     Args:
         id: from an id column if there is one, otherwise a hash of the content.
         payload: the input: a text, bytes, an array, or an object with `content_bytes()`.
+        labels: its labels, by the name of their column. They are no part of its identity.
     """
 
     id: str
     payload: Payload
+    labels: Labels = field(default_factory=dict)
 
     def __eq__(self, other: object) -> bool:
         """Compares id and content; arrays would otherwise compare element by element."""
@@ -113,14 +119,15 @@ class Source:
 
     Args:
         name: what it is called in messages and records.
-        rows: function that returns pairs of an id (or None) and an input (None for a blank row).
+        rows: function that returns an id (or None) and an input (None for a blank row) for each row, and its labels as
+            a third item if it has any (`with_labels` adds them).
         remote: whether reading it means downloading it.
         options: options that open it again; empty if none do.
         unit: what one input is called in messages.
     """
 
     name: str
-    rows: Callable[[], Iterable[tuple[str | None, Payload | None]]]  # (id or None, payload or None for a blank row)
+    rows: Callable[[], Iterable[SourceRow]]
     remote: bool = False  # iterating downloads the data
     options: Mapping[str, Any] = field(
         default_factory=dict, compare=False
@@ -146,7 +153,7 @@ class Source:
     def all_rows(self) -> Iterator[tuple[str | None, Example | None]]:
         """All rows in order: the id from the data, if any, and the example, or None if the row is blank."""
         occurrences, seen_ids, any_example = Occurrences(), set[str](), False
-        for given_id, payload in self.rows():
+        for given_id, payload, *labels in self.rows():
             if given_id is not None:
                 if given_id in seen_ids:
                     raise InputError(f"the id {given_id!r} occurs twice in {self.name}; ids must be unique")
@@ -155,13 +162,14 @@ class Source:
             if payload is None:
                 yield given_id, None
             else:
-                yield given_id, Example(content_id(payload, occurrences) if given_id is None else given_id, payload)
+                example_id = content_id(payload, occurrences) if given_id is None else given_id
+                yield given_id, Example(example_id, payload, *labels)
         if not any_example:
             raise InputError(f"{self.name} contains no {self.unit}s")
 
     def payloads(self) -> Iterator[tuple[str | None, Payload]]:
         """Ids from the data (or None) and payloads."""
-        return ((given_id, payload) for given_id, payload in self.rows() if payload is not None)
+        return ((given_id, payload) for given_id, payload, *_ in self.rows() if payload is not None)
 
     def count(self, limit: int) -> tuple[int, bool]:
         """How many examples there are, and whether that is all of them.
@@ -179,7 +187,7 @@ class Source:
             predicate: the test, a function of the input.
             description: what is kept, for the name of the new source.
         """
-        filtered_rows = lambda: ((i, payload) for i, payload in self.payloads() if predicate(payload))  # noqa: E731
+        filtered_rows = lambda: (row for row in self.rows() if row[1] is not None and predicate(row[1]))  # noqa: E731
         return replace(self, name=f"{self.name} ({description})", rows=filtered_rows)
 
     def first(self, n: int) -> "Source":
@@ -189,11 +197,11 @@ class Source:
             n: how many.
         """
 
-        def rows() -> Iterator[tuple[str | None, Payload | None]]:
+        def rows() -> Iterator[SourceRow]:
             remaining = n
-            for given_id, payload in self.rows():
-                remaining -= payload is not None
-                yield given_id, payload
+            for row in self.rows():
+                remaining -= row[1] is not None
+                yield row
                 if not remaining:
                     return
 
@@ -206,11 +214,33 @@ class Source:
             n: how many.
         """
 
-        def rows() -> Iterator[tuple[str | None, Payload]]:
+        def rows() -> Iterator[SourceRow]:
             chosen = heapq.nsmallest(n, self, key=lambda example: example.key)
-            return ((example.id, example.payload) for example in chosen)
+            return ((example.id, example.payload, example.labels) for example in chosen)
 
         return replace(self, name=f"{self.name} (sample of {n})", rows=rows)
+
+    def with_labels(self, columns: Mapping[str, Sequence[Label]]) -> "Source":
+        """The same examples with labels, for `probe`.
+
+        Args:
+            columns: one label per row of the source, blank rows included, for each name of a label.
+        """
+        lengths = {name: len(labels) for name, labels in columns.items()}
+        count = next(iter(lengths.values()), 0)
+        if len(set(lengths.values())) != 1:
+            raise InputError(f"columns of labels must be equally long and at least one, not {lengths}")
+
+        def rows() -> Iterator[SourceRow]:
+            number = 0
+            for number, (given_id, payload, *earlier) in enumerate(self.rows(), start=1):
+                if number <= count:
+                    own = {name: labels[number - 1] for name, labels in columns.items()}
+                    yield given_id, payload, {**(earlier[0] if earlier else {}), **own}
+            if number != count:
+                raise InputError(f"{self.name} has {number} rows, but there are {count} labels; pass one per row")
+
+        return replace(self, rows=rows)
 
 
 def content_id(payload: Payload, occurrences: Occurrences) -> str:

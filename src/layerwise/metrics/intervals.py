@@ -19,6 +19,7 @@ from layerwise.ops.rows import RowTreatment, treat_rows
 from layerwise.ops.spectrum import smaller_gram
 
 LEVEL = 0.95
+NORMAL_QUANTILE = 1.959963984540054  # of (1 + LEVEL) / 2
 JACKKNIFE_GROUPS = 20
 TOO_NARROW = "interval may be too narrow"
 
@@ -63,6 +64,33 @@ def interval(value: float, error: float, degrees_of_freedom: int, skewness_term:
         )
 
     return value - skewed(t) * error, value - skewed(-t) * error
+
+
+def wilson_interval(successes: int, n: int) -> tuple[float, float]:
+    """The 95 % interval of a share (Wilson 1927), from 0 to 1; NaN without examples.
+
+    It stays within 0 and 1, and has a width where all or none succeed.
+    """
+    if n < 1:
+        return math.nan, math.nan
+    share, z2 = successes / n, NORMAL_QUANTILE**2
+    centre = (share + z2 / (2 * n)) / (1 + z2 / n)
+    half = NORMAL_QUANTILE / (1 + z2 / n) * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n))
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def paired_share_interval(gained: int, lost: int, n: int) -> tuple[float, float]:
+    """The 95 % interval of the difference of two shares over the same n examples (Agresti and Min 2005).
+
+    `gained` examples succeed only in the first, `lost` only in the second. Half an example is added to each of the four
+    cells, so that the interval has a width where no example differs.
+    """
+    if n < 1:
+        return math.nan, math.nan
+    total, b, c = n + 2, gained + 0.5, lost + 0.5
+    mean = (b - c) / total
+    half = NORMAL_QUANTILE * math.sqrt(b + c - (b - c) ** 2 / total) / total
+    return max(-1.0, mean - half), min(1.0, mean + half)
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,16 @@ from layerwise.options.evaluate import EvaluateOptions
 from layerwise.options.field import OptionSpec, option_specs
 from layerwise.options.model import ModelSpec
 from layerwise.options.pick import PickOptions
+from layerwise.options.probe import ProbeOptions
 from layerwise.options.scan import ScanOptions
 from layerwise.options.stress import StressOptions
 from layerwise.options.texts import TextOptions
 from layerwise.options.tradeoff import TradeoffOptions
 
 IN_MEMORY = "in_memory"  # marks an object without a file or name; only its type is recorded
-OPTIONS_BY_VERB: Mapping[str, type] = {"scan": ScanOptions, "stress": StressOptions, "eval": EvaluateOptions}
+OPTIONS_BY_VERB: Mapping[str, type] = {
+    "scan": ScanOptions, "stress": StressOptions, "eval": EvaluateOptions, "probe": ProbeOptions,
+}  # fmt: skip
 TEXTS_OF_PICK = ("data", "column")  # how texts are opened that `layerwise pick` has flags for
 
 

@@ -16,10 +16,11 @@ from layerwise.runs.records import PLAN, RUN
 
 MARKER = "layerwise-run.json"
 SCHEMA_VERSION = 1
-Kind = Literal["scan", "eval", "stress", "campaign", "data", "audit"]
+Kind = Literal["scan", "eval", "probe", "stress", "campaign", "data", "audit"]
 KIND_NAMES = {
     "scan": "a scan",
     "eval": "an eval",
+    "probe": "a run of probe",
     "stress": "a stress test",
     "campaign": "a campaign",
     "data": "a prepared task",

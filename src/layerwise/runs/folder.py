@@ -88,7 +88,7 @@ class Run:
 
     @property
     def kind(self) -> str:
-        """scan, eval, stress or joined."""
+        """scan, eval, probe, stress or joined."""
         return self.table.kind or "scan"
 
     def split_by_model(self) -> "list[Run]":

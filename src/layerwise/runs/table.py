@@ -70,7 +70,7 @@ class LayerTable:
 
     @property
     def kind(self) -> str:
-        """ "scan", "eval" or "stress"; "joined" for tables of several runs; "" if not recorded."""
+        """ "scan", "eval", "probe" or "stress"; "joined" for tables of several runs; "" if not recorded."""
         if any(s.condition for s in self.scores):
             return "stress"
         return str(self.run.get("kind", ""))

@@ -142,7 +142,7 @@ def compare_runs(
         require_one_model(run)
     labels = make_unique(model_labels([run.table for run in opened]), opened)
     tables = [run.table.where(**filters).with_model_name(label) for run, label in zip(opened, labels, strict=True)]
-    all_scans = all(run.kind == "scan" for run in opened)
+    kinds = {run.kind for run in opened}
     pairs = []
     for second in range(1, len(tables)):
         first = 0 if against == "first" else second - 1
@@ -150,8 +150,10 @@ def compare_runs(
         notes = differing_settings(tables[first], tables[second])
         pair = Pair(labels[first], labels[second], changes, notes=notes)
         first_run, second_run = opened[first], opened[second]
-        if all_scans and first_run.folder is not None and second_run.folder is not None:
+        on_disk = first_run.folder is not None and second_run.folder is not None
+        if on_disk and kinds in ({"scan"}, {"probe"}):
             pair = with_prompts(pair, first_run, second_run)
+        if on_disk and kinds == {"scan"}:
             pair = with_cka(pair, first_run, second_run, next((s.tokens for s in tables[first]), "all"))
         pairs.append(pair)
     return Comparison(tuple(labels), LayerTable.join(tables), tuple(pairs))

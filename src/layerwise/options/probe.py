@@ -1,0 +1,65 @@
+"""probe: train probes on every layer."""
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+from layerwise.core.checks import Choices, PoolingChoice, Precision, require_choices, require_count, split_choices
+from layerwise.core.errors import InputError
+from layerwise.options.engine import Progress, Threads
+from layerwise.options.field import Option, require_valid
+from layerwise.options.reading import GROUP, HOW_IT_RUNS, BatchTokens, Layers, MaxLength, Seed, SingleTokenChoice
+
+ProbeName = Literal["linear", "knn", "attention", "weighted_sum"]
+PROBES: tuple[str, ...] = get_args(ProbeName)
+StoredFeatures = Literal["keep", "evict"]
+
+
+def require_label(name: str, value: Any) -> None:
+    """One or several names of columns."""
+    if not all(split_choices(name, value)):
+        raise InputError(f"{name} must name one or several columns, not {value!r}")
+
+
+def require_share(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
+        raise InputError(f"{name} must be between 0 and 1, not {value!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeOptions:
+    """The options of `probe`."""
+
+    test: Annotated[
+        Any, Option("data to test on; default: a share of --data, chosen by hashed content", is_text_source=True)
+    ] = None
+    label: Annotated[Choices, Option("column with the class of each example; separate several with commas",
+                                     require_label)]  # fmt: skip
+    probes: Annotated[
+        Choices,
+        Option(f"{', '.join(PROBES)}; separate several with commas", partial(require_choices, choices=PROBES)),
+    ] = "linear,knn,attention,weighted_sum"
+    out: Annotated[str | Path | None, Option("run folder; the same call resumes it")] = None
+    layers: Layers = "all"
+    tokens: SingleTokenChoice = "all"
+    pooling: Annotated[PoolingChoice, Option("how tokens become one vector, for linear and knn", group=GROUP)] = "mean"
+    max_length: MaxLength = None
+    test_share: Annotated[
+        float, Option("share of --data to test on, without --test", require_share, GROUP, metavar="SHARE")
+    ] = 0.2
+    epochs: Annotated[
+        int, Option("most epochs of the attention probe; fewer if it stops improving", require_count, GROUP, "N")
+    ] = 40
+    seed: Seed = 0
+    batch_tokens: BatchTokens = 4096
+    precision: Annotated[Precision, Option("dtype of stored positions", group=HOW_IT_RUNS)] = "float16"
+    features: Annotated[
+        StoredFeatures, Option("keep what was read of each layer in --out, or delete it at the end (evict)",
+                               group=HOW_IT_RUNS)
+    ] = "keep"  # fmt: skip
+    threads: Threads = None
+    progress: Progress = False
+
+    def __post_init__(self) -> None:
+        require_valid(self)
