@@ -4,9 +4,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from layerwise.core.checks import Choices, require_count, split_choices
+from layerwise.core.preprocessors import InputKind
 from layerwise.inputs.labels import with_label_columns
+from layerwise.inputs.modalities import open_source
 from layerwise.inputs.source import Source
-from layerwise.inputs.text import open_texts
 from layerwise.options.probe import require_label
 
 
@@ -14,6 +15,7 @@ def labelled(
     data: str | Path | Source,
     label: Choices,
     *,
+    kind: InputKind = "text",
     column: str = "text",
     id_column: str | None = None,
     split: str = "train",
@@ -24,11 +26,12 @@ def labelled(
     """Opens examples together with their labels, for `probe`.
 
     Args:
-        data: a .jsonl, .csv or .parquet file or a hub data set with texts and labels; or a Source of any modality that
-            was opened from such a table, whose labels are then read from the same table.
+        data: a .jsonl, .csv or .parquet file or a hub data set with examples and labels; or a Source of any modality
+            that was opened from such a table, whose labels are then read from the same table.
         label: the column with the labels, or several with commas or in a list.
-        column: the column with the text.
-        id_column: the column with the id of each text; default: a hash of the text.
+        kind: what the examples are: "text" or "audio". Not needed with a Source.
+        column: the column with the text; for audio, `audio` unless another one is named.
+        id_column: the column with the id of each example; default: a hash of its content.
         split: the split of a hub data set.
         config: the configuration of a hub data set.
         limit: keep the first examples, this many; None keeps all.
@@ -51,7 +54,7 @@ def labelled(
     require_label("label", label)
     source = data
     if not isinstance(source, Source):
-        source = open_texts(source, column=column, id_column=id_column, split=split, config=config)
+        source = open_source(source, kind, column=column, id_column=id_column, split=split, config=config)
     source = with_label_columns(source, split_choices("label", label))
     options = dict(source.options)
     if limit is not None:

@@ -8,6 +8,7 @@ from layerwise.api.labelled import labelled
 from layerwise.core.checks import Choices, PoolingChoice, Precision, TokenChoice, require_choices, split_choices
 from layerwise.core.errors import InputError
 from layerwise.core.files import open_folder
+from layerwise.core.preprocessors import InputKind
 from layerwise.core.progress import GO_ON, announce, announcements, progress_bar
 from layerwise.core.recipe import Readout
 from layerwise.downstream.labelled import read_labelled
@@ -17,7 +18,7 @@ from layerwise.engines.shards import torch_threads
 from layerwise.inputs.source import Source
 from layerwise.models.layers import LayerChoice, choose_layers
 from layerwise.models.network import Network
-from layerwise.models.opening import open_network, resolve_max_length
+from layerwise.models.opening import input_kind_of_model, open_network, resolve_max_length
 from layerwise.options.model import ModelLike
 from layerwise.options.probe import PROBES, ProbeOptions, StoredFeatures
 from layerwise.options.record import call_record
@@ -117,11 +118,13 @@ def probe(
             raise InputError("probe memory-maps what it reads of each layer, so --out must be a folder, not a URL")
         require_usable(open_folder(out), "probe")
     with announcements(progress), torch_threads(threads or default_threads("local")):
-        return probed(model, open_labelled(data, label), None if test is None else open_labelled(test, label), options)
+        kind = input_kind_of_model(model)
+        tested = None if test is None else open_labelled(test, label, kind)
+        return probed(model, open_labelled(data, label, kind), tested, options)
 
 
-def open_labelled(data: str | Path | Source, label: Choices) -> Source:
-    return data if isinstance(data, Source) else labelled(data, label)
+def open_labelled(data: str | Path | Source, label: Choices, kind: InputKind) -> Source:
+    return data if isinstance(data, Source) else labelled(data, label, kind=kind)
 
 
 def probed(model: ModelLike, train: Source, test: Source | None, options: ProbeOptions) -> LayerTable:

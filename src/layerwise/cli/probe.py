@@ -18,7 +18,7 @@ OPENED = ("column", "id_column", "config", "split", "limit", "sample")
 
 def add_arguments(parser: ArgumentParser) -> None:
     common = ["test", "label", "probes", "out", "layers"]
-    data = "a .csv, .jsonl or .parquet file, or a hub data set, with texts and labels"
+    data = "a .csv, .jsonl or .parquet file, or a hub data set, with texts or audio, and labels"
     add_options(parser, TextOptions, only=["data"], common=["data"], helps={"data": data})
     add_options(parser, ProbeOptions, only=common, common=common)
     add_json(parser)
@@ -31,8 +31,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     from layerwise.api.labelled import labelled
     from layerwise.api.probe import probe
+    from layerwise.models.load import input_kind_of
 
-    opened = {name: getattr(args, name) for name in OPENED}
+    opened = {name: getattr(args, name) for name in OPENED} | {"kind": input_kind_of(model_spec(args))}
     options = option_values(args, ProbeOptions)
     data = labelled(args.data, args.label, **opened)
     test: Any = None
