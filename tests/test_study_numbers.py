@@ -306,11 +306,29 @@ def claims_about_points():
     yield f"What attention computes has {computed.min():.1f} to {computed.max():.1f}"
 
 
+# ---- studies/recipes, every layer
+
+
+def claims_about_pooling():
+    layers, rows = pd.read_csv(STUDIES / "recipes/layers.csv"), []
+    for (_, _, pooling, _), curve in layers.groupby(["model", "template", "pooling", "map"]):
+        curve = curve.sort_values("layer").set_index("layer")["mean"]
+        depth = curve.index.max() - 1  # the entry behind it is the last layer after the final norm
+        late = depth - min(curve.idxmax(), depth) <= 2
+        rows.append({"pooling": pooling, "late": late, "gain": curve.max() - curve.iloc[-1]})
+    found = pd.DataFrame(rows).groupby("pooling").agg({"late": ["sum", "count"], "gain": "mean"})
+    (last_late, last_all, last_gain), (mean_late, mean_all, mean_gain) = found.loc[["last", "mean"]].to_numpy()
+    yield f"{last_late:.0f} of {last_all:.0f} combinations of model, input and map"
+    yield f"With mean pooling that is so in {mean_late:.0f} of {mean_all:.0f}"
+    yield f"{mean_gain:.1f} points on average with mean pooling, and {last_gain:.1f} with the last token"
+
+
 CLAIMS = [
     ("scan", lines_of_scan), ("scan", claims_about_decoders), ("scan", claims_about_others),
     ("stress", lines_of_stress), ("stress", claims_about_stress), ("stress", claims_about_random_length),
     ("stress", lines_of_length), ("compare", lines_of_compare), ("compare", claims_about_training),
     ("numerics", lines_of_numerics), ("inside", lines_of_inside), ("inside", claims_about_points),
+    ("recipes", claims_about_pooling),
 ]  # fmt: skip
 
 

@@ -88,6 +88,7 @@ def full_name(table: LayerTable) -> str:
 def series(table: LayerTable, model: int) -> list[dict[str, Any]]:
     """One line per curve; the normed last layer is a single point, kept with the raw curve it belongs to."""
     lines, curves = [], table.curves()
+    example = (table.run.get("data") or {}).get("unit", "text")
     for (*setting, norm), curve in curves.items():
         *_, recipe_text, place = setting
         normed_curve = curves.get((*setting, "normed"), [])
@@ -105,6 +106,7 @@ def series(table: LayerTable, model: int) -> list[dict[str, Any]]:
             "depth": round(last.layer / last.depth) if last.depth else max(1, last.layer),
             "layers": [s.layer for s in curve],
             "n": last.n,
+            "example": example,
             "value": [rounded_or_none(s.value) for s in curve],
         }
         if any(math.isfinite(s.ci_low) for s in curve):

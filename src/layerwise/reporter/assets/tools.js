@@ -94,10 +94,11 @@ const fitting = (lines) => {
   }
   return kept;
 };
-// How many texts the lines were computed on, if they all agree.
+// How many examples the lines were computed on, if they all agree.
 const countOf = (lines) => {
   const counts = unique(lines.map((line) => line.n));
-  return counts.length === 1 && counts[0] ? `${counts[0]} texts.` : "";
+  const [one] = unique(lines.map((line) => line.example));
+  return counts.length === 1 && counts[0] ? `${counts[0]} ${one}s.` : "";
 };
 const settingOf = (line, lines) =>
   ["rows", "tokens", "pooling", "norm"]
