@@ -116,16 +116,20 @@ class Training:
         return module, epochs
 
     def choose_epochs(self, task: LabelTask) -> int:
-        """The epoch with the highest accuracy on held-out examples; of equals, that with the lowest loss."""
-        best, chosen = (-1.0, 0.0), 1
+        """The epoch with the highest accuracy on held-out examples; of equals, that with the lowest loss.
+
+        It stops after some epochs without a higher accuracy: where all examples are predicted, the loss falls for ever.
+        """
+        best, chosen, last_gain = (-1.0, 0.0), 1, 1
         targets = torch.from_numpy(task.train[task.held_out])
         for epoch, module in enumerate(self.epochs_of(task, task.fitted, self.epochs), start=1):
             logits = self.logits(module, self.train[task.held_out])
             accuracy = float((logits.argmax(dim=1) == targets).float().mean())
             reached = (accuracy, -float(cross_entropy(logits, targets)))
+            last_gain = epoch if accuracy > best[0] else last_gain
             if reached > best:
                 best, chosen = reached, epoch
-            elif epoch - chosen >= self.patience:
+            if epoch - last_gain >= self.patience:
                 break
         return chosen
 
@@ -133,7 +137,7 @@ class Training:
         """The module after each epoch over these training examples."""
         generator = torch.Generator().manual_seed(task.seed)
         module = self.make(generator)
-        optimiser = torch.optim.Adam(module.parameters(), lr=self.rate)
+        optimiser = torch.optim.Adam(module.parameters(), lr=self.rate, fused=True)
         parts = -(-len(fitted) // BATCH)  # nearly equal batches: batch norm needs more than one example
         for _ in range(epochs):
             module.train()
