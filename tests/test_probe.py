@@ -23,6 +23,7 @@ from layerwise.downstream.features import FeatureStore
 from layerwise.downstream.labelled import LabelTask, held_out_places, label_task, read_labelled
 from layerwise.downstream.probes import knn_probe, majority
 from layerwise.downstream.trained_probes import AttentionProbe, WeightedSumProbe, head_count
+from layerwise.inputs.labels import read_columns
 from layerwise.inputs.source import Source
 from layerwise.metrics.intervals import paired_share_interval, wilson_interval
 
@@ -418,6 +419,24 @@ def test_labels_stay_with_their_rows(tmp_path):
             list(layerwise.texts(["a", "b"]).with_labels({"y": wrong}))
     with pytest.raises(InputError, match="equally long"):
         layerwise.texts(["a", "b"]).with_labels({"y": [1, 2], "z": [1]})
+
+
+def test_labels_of_a_hub_data_set_are_the_names_of_its_classes(tmp_path):
+    """A folder of Parquet files is what the hub serves; the loader is the same."""
+    datasets = pytest.importorskip("datasets")
+    made = datasets.Dataset.from_dict(
+        {"text": ["a", "b", "c"], "y": [1, 0, 1], "n": [7, 8, 9]},
+        features=datasets.Features(
+            {
+                "text": datasets.Value("string"),
+                "y": datasets.ClassLabel(names=["no", "yes"]),
+                "n": datasets.Value("int64"),
+            }
+        ),
+    )
+    (tmp_path / "data").mkdir()
+    made.to_parquet(tmp_path / "data" / "test-00000.parquet")
+    assert read_columns(str(tmp_path), ["y", "n"], "test", None) == {"y": ["yes", "no", "yes"], "n": [7, 8, 9]}
 
 
 def test_a_missing_label_is_named_by_row(tmp_path):

@@ -15,7 +15,7 @@ from layerwise.downstream.labelled import LabelTask
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]  # classes as numbers
 Setting = TypeVar("Setting", int, float)
-PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # sklearn's C, smaller is stronger; vectors are standardised
+PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)  # sklearn's C, smaller is stronger; vectors are standardised
 DEFAULT_PENALTY = 1e-2
 MAX_ITERATIONS = 1000
 NEIGHBOURS = (1, 5, 10, 20)  # 20 is usual for images (DINO); small classes need fewer

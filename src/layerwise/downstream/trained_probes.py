@@ -18,7 +18,8 @@ HEADS = 8
 LEARNING_RATE = 1e-3
 WEIGHTED_SUM_RATE = 1e-2  # its inputs have a variance far below 1, because means over positions shrink
 BATCH = 64  # examples
-PATIENCE = 5  # epochs without improvement before training stops
+PATIENCE = 5  # epochs without a higher accuracy before training stops
+PATIENCE_STEPS = 100  # and no fewer steps than that: an epoch of a small data set has a few
 WEIGHTED_SUM_EPOCHS, WEIGHTED_SUM_PATIENCE = 200, 20  # its epochs take milliseconds
 TEST_BATCH = 256
 
@@ -116,16 +117,21 @@ class Training:
         return module, epochs
 
     def choose_epochs(self, task: LabelTask) -> int:
-        """The epoch with the highest accuracy on held-out examples; of equals, that with the lowest loss."""
-        best, chosen = (-1.0, 0.0), 1
+        """The epoch with the highest accuracy on held-out examples; of equals, that with the lowest loss.
+
+        It stops after some epochs without a higher accuracy: where all examples are predicted, the loss falls for ever.
+        """
+        best, chosen, last_gain = (-1.0, 0.0), 1, 1
         targets = torch.from_numpy(task.train[task.held_out])
+        patience = max(self.patience, -(-PATIENCE_STEPS // batch_count(len(task.fitted))))
         for epoch, module in enumerate(self.epochs_of(task, task.fitted, self.epochs), start=1):
             logits = self.logits(module, self.train[task.held_out])
             accuracy = float((logits.argmax(dim=1) == targets).float().mean())
             reached = (accuracy, -float(cross_entropy(logits, targets)))
+            last_gain = epoch if accuracy > best[0] else last_gain
             if reached > best:
                 best, chosen = reached, epoch
-            elif epoch - chosen >= self.patience:
+            if epoch - last_gain >= patience:
                 break
         return chosen
 
@@ -133,12 +139,11 @@ class Training:
         """The module after each epoch over these training examples."""
         generator = torch.Generator().manual_seed(task.seed)
         module = self.make(generator)
-        optimiser = torch.optim.Adam(module.parameters(), lr=self.rate)
-        parts = -(-len(fitted) // BATCH)  # nearly equal batches: batch norm needs more than one example
+        optimiser = torch.optim.Adam(module.parameters(), lr=self.rate, fused=True)
         for _ in range(epochs):
             module.train()
             order = torch.randperm(len(fitted), generator=generator)
-            for part in order.tensor_split(parts):
+            for part in order.tensor_split(batch_count(len(fitted))):
                 places = fitted[part.numpy()]
                 logits = module(*self.batches(self.train[places]))
                 loss = cross_entropy(logits, torch.from_numpy(task.train[places]))
@@ -156,6 +161,11 @@ class Training:
                 for start in range(0, len(examples), TEST_BATCH)
             ]
         return torch.cat(parts)
+
+
+def batch_count(examples: int) -> int:
+    """How many batches an epoch has. They are nearly equal, because batch norm needs more than one example."""
+    return -(-examples // BATCH)
 
 
 def attention_probe(positions: Positions, train: Codes, test: Codes, task: LabelTask, epochs: int) -> ProbeFit:
