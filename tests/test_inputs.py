@@ -163,11 +163,12 @@ def test_a_hub_data_set_that_cannot_be_had_is_a_clear_error(monkeypatch):
 def test_a_hub_data_set_is_streamed(tmp_path):
     """A folder of Parquet files is what the hub serves; the loader is the same."""
     datasets = pytest.importorskip("datasets")
-    from layerwise.inputs.text import dataset_rows
+    from layerwise.inputs.text import dataset_records, texts_in
 
     (tmp_path / "data").mkdir()
     pd.DataFrame({"text": TEXTS}).to_parquet(tmp_path / "data" / "test-00000.parquet")
-    assert datasets and [text for _, text in dataset_rows(str(tmp_path), None, "test", "text", None)] == TEXTS
+    records = dataset_records(str(tmp_path), None, "test")
+    assert datasets and [text for _, text in texts_in(records, "text", None, "here")] == TEXTS
 
 
 def test_the_demo_is_two_hundred_different_texts():
