@@ -155,6 +155,16 @@ def test_frames_are_counted_as_the_model_makes_them(name):
         assert frames.count(frames.most_samples(number) + 1) == number + 1
 
 
+@pytest.mark.parametrize("name", sorted(WINDOWED))
+def test_a_clip_longer_than_the_window_is_read_as_transformers_reads_it(name):
+    network, samples = network_of(name), tone(40_000)
+    (prepared,) = processor_for(network.preprocessor).prepare(examples_of([(samples, RATE)]), network.max_length)
+    assert prepared.truncated and prepared.views[0].frames == network.max_length
+    vectors = pooled_vectors(network, examples_of([(samples, RATE)]), [Readout(2)], max_length=network.max_length)
+    states, _ = own_states(network, name, samples)
+    torch.testing.assert_close(vectors[Readout(2)][0], states[2][0].mean(dim=0), rtol=1e-4, atol=1e-4)
+
+
 def test_half_a_second_has_25_frames_of_a_real_whisper():
     from layerwise.models.families.audio import whisper_frames
 

@@ -1,6 +1,7 @@
 """Audio through the verbs: scan, resume, compare, embed, campaign, the command line, Ray; and real Whisper models."""
 
 import io
+import shutil
 
 import numpy as np
 import pandas as pd
@@ -12,7 +13,7 @@ from families import DEPTH, WIDTH
 import layerwise
 from layerwise.campaigns import Campaign
 from layerwise.cli.main import main
-from layerwise.core.errors import InputError, LayerwiseError
+from layerwise.core.errors import InputError, LayerwiseError, RunError
 from layerwise.inputs.decoding import resample
 from layerwise.sweep import worker
 
@@ -159,6 +160,21 @@ def test_a_campaign_scans_audio_and_text_models_on_their_own_data(whisper, wav2v
     assert set(table.to_pandas().model) == {whisper, wav2vec2}
     alone = layerwise.scan(whisper, layerwise.audio(folder / "clips.parquet", id_column="name"), metrics="curvature")
     assert values_of(table.where(model=whisper)).equals(values_of(alone))
+
+
+def test_a_campaign_notices_that_a_file_of_a_folder_has_changed(whisper, folder, tmp_path):
+    copied = shutil.copytree(folder / "wav", tmp_path / "wav")
+    plan = {
+        "out": str(tmp_path / "out"),
+        "models": [whisper],
+        "data": {"clips": {"data": str(copied)}},
+        "settings": {"one": {"metrics": "curvature"}},
+    }
+    layerwise.campaign(Campaign.parse(plan, "plan.yaml"))
+    layerwise.campaign(Campaign.parse(plan, "plan.yaml"))
+    (copied / "3.wav").write_bytes(wav_bytes(tone(4_000, 50)))
+    with pytest.raises(RunError, match="wav has changed since .* was scanned"):
+        layerwise.campaign(Campaign.parse(plan, "plan.yaml"))
 
 
 def test_the_command_line_scans_and_embeds_clips(whisper, folder, tmp_path, capsys):

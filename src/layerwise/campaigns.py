@@ -17,6 +17,7 @@ from layerwise.core.progress import GO_ON
 from layerwise.engines.opening import default_threads, open_engine, to_cluster
 from layerwise.engines.ray_cluster import connected, worker_count
 from layerwise.engines.shards import torch_threads
+from layerwise.inputs.audio import AUDIO_SUFFIXES, audio_files
 from layerwise.inputs.modalities import open_source
 from layerwise.inputs.text import SUFFIXES
 from layerwise.models.fingerprint import hash_lines, weight_files_hash
@@ -364,8 +365,10 @@ def model_files_hash(cell: Cell) -> str:
 
 
 def data_file_hash(cell: Cell) -> str:
-    """A hash of the bytes of a cell's data file; "" where the texts are not in a local file."""
+    """A hash of a cell's data file, or of all audio files in its folder; "" where the data are not on this machine."""
     path = Path(str(cell.data["data"]))
-    if path.suffix not in SUFFIXES or not path.is_file():
+    if path.is_dir():
+        return hash_lines([f"{file.relative_to(path)} {file_hash(file)}" for file in audio_files(path)])
+    if path.suffix not in (*SUFFIXES, *AUDIO_SUFFIXES) or not path.is_file():
         return ""
     return file_hash(path)

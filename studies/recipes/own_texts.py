@@ -29,18 +29,18 @@ def main() -> None:
     for model in names:
         recipes = {"static": STATIC_RECIPE, "chosen": protocol.recipes[model]["chosen"]}
         fits = {task: texts for task in TEST if (texts := training_texts(Path(data), Path(root), task))}
-        for task, own in fits.items():
-            for source, fit in (("own texts", own), ("WikiText-2", paragraphs)):
-                table = layerwise.evaluate(
-                    layerwise.ModelSpec(f"{models}/{model}", dtype="bfloat16"), [task], max_length=256,
-                    out=f"{folder}/{model}-{task}-{source[:3]}", data_root=f"{root}/test",
-                    recipes=list(recipes.values()), fit=fit,
-                )  # fmt: skip
-                for row in table:
-                    label = "static" if row.layer == 0 else "chosen"
-                    found = {"model": model, "task": task, "type": TEST[task][1], "recipe": label, "map from": source}
-                    rows.append(found | {"texts": len(fit), "score": round(row.value, 2)})
-                    print(rows[-1], flush=True)
+        calls = [("own texts", [task], own) for task, own in fits.items()] + [("WikiText-2", [*fits], paragraphs)]
+        for source, tasks, fit in calls:
+            table = layerwise.evaluate(
+                layerwise.ModelSpec(f"{models}/{model}", dtype="bfloat16"), tasks, max_length=256,
+                out=f"{folder}/{model}-{source[:3]}-{len(tasks)}-{tasks[0]}", data_root=f"{root}/test",
+                recipes=list(recipes.values()), fit=fit,
+            )  # fmt: skip
+            for row in table:
+                label = "static" if row.layer == 0 else "chosen"
+                found = {"model": model, "task": row.metric, "recipe": label, "map from": source}
+                rows.append(found | {"texts": len(fit), "score": round(row.value, 2)})
+                print(rows[-1], flush=True)
             pd.DataFrame(rows).to_csv(out, index=False)
 
 

@@ -9,6 +9,7 @@ test.csv and gains.csv are what `layerwise audit --protocol` saved and printed; 
 import sys
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 HERE = Path(__file__).parent
@@ -43,7 +44,9 @@ def main() -> None:
 
 def make_blocks() -> dict[str, str]:
     blocks = {"test": test_table(), "gains": gains_table(), "front": front_table(), "ideas": ideas_table()}
-    return blocks | ({"layers": layers_table()} if (HERE / "layers.csv").exists() else {})
+    made = {"layers": layers_table, "few_labels": few_labels_table, "own_texts": own_texts_table}
+    made["own_probes"] = own_probes_table
+    return blocks | {name: make() for name, make in made.items() if (HERE / f"{name}.csv").exists()}
 
 
 def write_blocks(page: Path, blocks: dict[str, str], *, check: bool) -> bool:
@@ -149,6 +152,76 @@ def layers_table() -> str:
     rows.sort(key=lambda row: (order[row[0].partition(" (")[0]], row[2] != "mean"))
     head = ["model (depth)", "input", "pooling", "map", "best layer", "its score", "last, normed", "gain"]
     return table([*head, *(f"best for {TYPES[kind]}" for kind in LAYER_TYPES)], rows)
+
+
+WAYS = {"sentences": "bundled sentences", "pick": "`pick --labels`", "labels": "labels alone", "h_score": "H-score",
+        "log_me": "LogME"}  # fmt: skip
+
+
+def few_labels_scores() -> pd.DataFrame:
+    """Scores per model and task; language models choose among layers and templates, the others among layers."""
+    scores = pd.read_csv(HERE / "few_labels.csv")
+    with_templates = set(scores[scores.pool == "all"].model)
+    return scores[(scores.pool == "all") == scores.model.isin(with_templates)]
+
+
+def shares(scores: pd.DataFrame) -> pd.Series:
+    """How much of the gap between the last layer and the best candidate each way recovers, in percent."""
+    means = scores.groupby("model")[["last", "best", *WAYS]].mean().mean()
+    return 100 * (means[list(WAYS)] - means["last"]) / (means.best - means["last"])
+
+
+def share_intervals(scores: pd.DataFrame) -> pd.DataFrame:
+    """95 % intervals of the shares, by drawing tasks again; every model has the same tasks."""
+    rng, tasks = np.random.default_rng(0), scores.task.unique()
+    by_task = dict(list(scores.groupby("task")))
+    drawn = [shares(pd.concat([by_task[t] for t in rng.choice(tasks, len(tasks))])) for _ in range(1000)]
+    return pd.DataFrame(drawn).quantile([0.025, 0.975])
+
+
+def few_labels_table() -> str:
+    scores, rows = few_labels_scores(), []
+    for model, shown in NAMES.items():
+        part = scores[scores.model == model]
+        if len(part):
+            last, best = part["last"].mean(), part.best.mean()
+            rows.append([shown, f"{last:.1f}", f"{best:.1f}", *(f"{value:.0f} %" for value in shares(part))])
+    groups = {"all": scores, "without SmolLM2-135M": scores[scores.model != "smollm2-135m"]}
+    for shown, part in groups.items():
+        intervals = share_intervals(part)
+        cells = [
+            f"{value:.0f} % ({intervals[way].iloc[0]:.0f} to {intervals[way].iloc[1]:.0f})"
+            for way, value in shares(part).items()
+        ]
+        rows.append([f"**{shown}** ({part.model.nunique()} models)", f"{part['last'].mean():.1f}",
+                     f"{part.best.mean():.1f}", *cells])  # fmt: skip
+    return table(["model", "last layer", "best candidate per task", *WAYS.values()], rows)
+
+
+def own_texts_table() -> str:
+    scores = pd.read_csv(HERE / "own_texts.csv")
+    wide = scores.pivot_table(index=["model", "task"], columns=["recipe", "map from"], values="score", sort=False)
+    columns = [(r, m) for r in ("static", "chosen") for m in ("WikiText-2", "own texts")]
+    rows = []
+    for model, shown in NAMES.items():
+        if model in wide.index:
+            for task, line in wide.loc[model].iterrows():
+                rows.append([shown, str(task), *(f"{line[c]:.1f}" for c in columns)])
+                shown = ""
+            rows.append(["", "**mean**", *(f"**{wide.loc[model][c].mean():.1f}**" for c in columns)])
+    head = [f"{'token embeddings, whitened' if r == 'static' else 'chosen'}: {m}" for r, m in columns]
+    return table(["model", "task", *head], rows)
+
+
+def own_probes_table() -> str:
+    scores, rows = pd.read_csv(HERE / "own_probes.csv"), []
+    ways = {"last layer": "last layer", "sentences": "bundled sentences", "halves": "halves", "views": "views",
+            "lexical": "lexical", "best": "best candidate per type"}  # fmt: skip
+    for model, shown in NAMES.items():
+        part = scores[scores.model == model].pivot_table(index="type", columns="way", values="score")
+        if len(part):
+            rows.append([shown, *(f"{part[way].mean():.1f}" if way in part else "" for way in ways)])
+    return table(["model", *ways.values()], rows)
 
 
 def draw_layers() -> None:

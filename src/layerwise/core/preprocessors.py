@@ -35,6 +35,7 @@ class Frames:
     strides: tuple[int, ...]  # of the convolutions, hop of a spectrogram included
     kernels: tuple[int, ...] = ()  # of the convolutions; not needed with a window
     window: int = 0
+    reach: int = 0  # samples that the last frame of a window reads beyond its step
     rows: int = 1  # positions per frame
     special: int = 0  # positions before the frames, such as a class token
     pads_exactly: bool = True  # a padded clip has the same hidden states as the clip alone
@@ -65,8 +66,8 @@ class Frames:
         return frames
 
     def most_samples(self, frames: int) -> int:
-        """The most samples that have this many frames."""
-        return self.least_samples(frames + 1) - 1
+        """The most samples that have this many frames; all that the model reads for a whole window."""
+        return self.least_samples(frames + 1) - 1 + (self.reach if self.window and frames >= self.window else 0)
 
     def positions(self, samples: int) -> int:
         """The positions that the model computes for a clip."""

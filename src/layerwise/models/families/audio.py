@@ -65,10 +65,11 @@ WAV2VEC2 = Family(
 
 def spectrogram_frames(config: Any, extractor: Any) -> Frames:
     """Patches of a spectrogram of fixed length, all times of the lowest frequencies first; two class tokens precede."""
-    hop = extractor.sampling_rate // 100  # ten milliseconds
+    hop, length = extractor.sampling_rate // 100, extractor.sampling_rate // 40  # of a frame: 10 and 25 milliseconds
+    reach = (config.patch_size - config.time_stride) * hop + length - hop
     window = (config.max_length - config.patch_size) // config.time_stride + 1
     rows = (config.num_mel_bins - config.patch_size) // config.frequency_stride + 1
-    return Frames(strides=(hop, config.time_stride), window=window, rows=rows, special=2)
+    return Frames(strides=(hop, config.time_stride), window=window, reach=reach, rows=rows, special=2)
 
 
 AST = Family(
