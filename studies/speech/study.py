@@ -1,21 +1,34 @@
 """Where in a Whisper encoder is the digit, and where is the speaker? Metrics and probes on spoken digits.
 
-    python studies/speech/study.py run FSDD MODELS OUT STEP MODEL...     # STEP: metrics, views, probes or padding
+    python studies/speech/study.py run FSDD MODELS OUT STEP MODEL...     # STEP: metrics, views, probes, padding or few
     python studies/speech/study.py tables OUT                            # values.csv and the pictures beside this file
 
 FSDD holds train.parquet (2,700 clips) and test.parquet (300 clips) of the Free Spoken Digit Dataset, with the columns
 audio, label and speaker. `metrics`: metrics that need no views on the 300 test clips, on frames of real audio and on
 all 1500 frames, in float32. `views`: infonce, dime and lidar with 16 views of 128 clips. `probes`: linear, k-NN,
-attention and weighted sum on frames of real audio. `padding`: the linear probe on the mean over all 1500 frames. The
-last three run the encoder in bfloat16. Each step keeps its run in OUT and is not repeated.
+attention and weighted sum on frames of real audio. `padding`: the linear probe on the mean over all 1500 frames. These
+three run the encoder in bfloat16. `few` needs what `probes` kept: linear probes of the digit and of the speaker that
+are trained on 60 clips only (one per digit and speaker, ten draws), and of the digit on five speakers, tested on the
+sixth. Each step keeps its run in OUT and is not repeated.
 """
 
 import sys
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
+from scipy import stats
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import layerwise
+from layerwise.api.probe import probe_readouts
+from layerwise.downstream.features import FeatureKind, FeatureStore
+from layerwise.downstream.labelled import read_labelled
+from layerwise.downstream.probe_run import ProbePlan, read_all
+from layerwise.models.opening import open_network
+from layerwise.options.probe import ProbeOptions
 
 HERE = Path(__file__).parent
 STEPS = ("metrics", "views", "probes", "padding")
@@ -28,6 +41,9 @@ def main() -> None:
         return write_tables(Path(arguments[0]))
     data, models, out, step, *names = arguments
     for name in names:
+        if step == "few":
+            few(Path(data), f"{models}/{name}", Path(out), name)
+            continue
         run(Path(data), f"{models}/{name}", f"{out}/{name}-{step}", step)
 
 
@@ -51,13 +67,56 @@ def run(data: Path, model: str, out: str, step: str) -> None:
         )  # fmt: skip
 
 
+def few(data: Path, model: str, out: Path, name: str) -> None:
+    """Linear probes on part of the training clips, from the vectors that the step `probes` kept."""
+    network = open_network(layerwise.ModelSpec(model, dtype="bfloat16"))
+    columns = ("label", "speaker")
+    train, test = (layerwise.labelled(data / f"{s}.parquet", columns, kind="audio") for s in ("train", "test"))
+    labelled = read_labelled(train, test, columns, test_share=0.2, seed=0)
+    options = ProbeOptions(label=columns, max_length=1500)
+    readouts = probe_readouts(network, options)
+    kind = FeatureKind(network.identity().fingerprint, 1500, readouts, positions=True, precision="float16")
+    plan = ProbePlan(readouts, ("linear",), columns, 1500, 40, 0, 4096, "float16")
+    store = FeatureStore(out / f"{name}-probes" / "features", kind)
+    read_all(store, network, plan, labelled, lambda examples, tokens=0: None)
+    assert not store.forwarded, "run the step `probes` first"
+    labels = {c: np.array([e.labels[i] for e in labelled.examples]) for i, c in enumerate(columns)}
+    train_at, test_at = labelled.indices("train"), labelled.indices("test")
+    rows = []
+    for readout in readouts:
+        vectors = store.rows(readout, "pooled")
+        for way, column, fitted, tested in splits(labels, train_at, test_at):
+            model_ = make_pipeline(StandardScaler(), LogisticRegression(C=0.1, max_iter=2000))
+            model_.fit(vectors[fitted], labels[column][fitted])
+            value = 100 * (model_.predict(vectors[tested]) == labels[column][tested]).mean()
+            rows.append({"layer": readout.layer, "norm": readout.norm, "metric": f"{column}_{way}", "value": value})
+    found = pd.DataFrame(rows).groupby(["layer", "norm", "metric"]).value.agg(["mean", "std", "count"]).reset_index()
+    half = stats.t.ppf(0.975, found["count"] - 1) * found["std"] / np.sqrt(found["count"])
+    found = found.rename(columns={"mean": "value", "count": "n"}).drop(columns="std")
+    found = found.assign(ci_low=found.value - half, ci_high=found.value + half, model=name, step="few", tokens="all")
+    found[KEPT].to_csv(out / f"{name}-few.csv", index=False)
+
+
+def splits(labels, train, test):  # type: ignore[no-untyped-def]
+    """(way, column, places to fit on, places to test on) of every probe of the step `few`."""
+    pairs = [f"{digit} {speaker}" for digit, speaker in zip(labels["label"], labels["speaker"], strict=True)]
+    for draw in range(10):
+        order = np.random.default_rng(draw).permutation(train)
+        one_each = list({pairs[place]: place for place in order}.values())
+        for column in labels:
+            yield "60_clips", column, one_each, test
+    for speaker in sorted(set(labels["speaker"])):
+        seen = labels["speaker"] != speaker
+        yield "new_speaker", "label", train[seen[train]], test[~seen[test]]
+
+
 def write_tables(out: Path) -> None:
     frames = []
     for folder in sorted(out.iterdir()):
         name, _, step = folder.name.rpartition("-")
         if step in STEPS and (folder / "table.parquet").exists():
             frames.append(layerwise.LayerTable.load(folder).to_pandas().assign(model=name, step=step))
-    values = pd.concat(frames)
+    values = pd.concat([*frames, *(pd.read_csv(path).assign(rows="-") for path in sorted(out.glob("*-few.csv")))])
     values["metric"] = values.metric.where(values.rows.isin(["raw", "-"]), values.metric + "_" + values.rows)
     values[KEPT].round(4).to_csv(HERE / "values.csv", index=False)
     draw(values)
