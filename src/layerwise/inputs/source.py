@@ -53,11 +53,17 @@ def content_bytes(payload: Payload) -> bytes:
 
 @dataclass(frozen=True, eq=False)
 class Clip:
-    """Samples with their rate.
+    """Samples of an audio clip with their rate.
 
     Args:
         samples: (N,) or (N, channels); float from -1 to 1, or integers.
         rate: samples per second.
+
+    Example:
+        >>> import numpy as np
+        >>> clips = layerwise.audio([layerwise.Clip(np.zeros(8000), 16000)])
+        >>> len(list(clips))
+        1
     """
 
     samples: npt.NDArray[Any]

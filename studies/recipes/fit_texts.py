@@ -1,0 +1,62 @@
+"""Which texts should a map be fitted on? The recipe of `pick` on seven development tasks, with maps from other texts.
+
+    python studies/recipes/fit_texts.py DATA FOLDER OUT.csv
+
+FOLDER holds the vectors of `development.py encode --quick` of SmolLM2-135M and Gemma3-270M. The recipe: the last token
+and the mean of the chosen layer in the template prompteol, remove_top:8 for both. Texts: first sentences of 1,000 (200)
+paragraphs of WikiText-2, the bundled sentences, the unlabelled texts of the task itself, or 500 of these and 500 of
+WikiText-2.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from development import DEVELOPMENT, Store, fit_and_map, load_tasks, quick_tasks, score_tasks, task_texts
+
+from layerwise.selection.probes import proxy_probes
+
+LAYERS = {"smollm2-135m": 28, "gemma3-270m": 18}
+
+
+def main() -> None:
+    data, folder, out = map(Path, sys.argv[1:])
+    rows = []
+    for model, layer in LAYERS.items():
+        store = Store(folder, model)
+        parts = [store.layers("prompteol", pooling)[layer].astype(np.float64) for pooling in ("last", "mean")]
+        for task, (_, kind) in quick_tasks().items():
+            loaded = load_tasks(data, {task: DEVELOPMENT[task]})
+            for name, fit in fitting_texts_of(store, data, task).items():
+                for dims in (0, 256):
+                    vectors = store.lookup(mapped(parts, fit, dims))
+                    score = score_tasks(loaded, vectors)[task][1]
+                    row = {"model": model, "texts": name, "dims": dims, "task": task, "type": kind, "score": score}
+                    rows.append(row)
+        pd.DataFrame(rows).round(2).to_csv(out, index=False)
+    print(pd.DataFrame(rows).pivot_table(index=["model", "texts", "dims"], columns="type", values="score").round(1))
+
+
+def fitting_texts_of(store: Store, data: Path, task: str) -> dict[str, list[int]]:
+    """Places of the texts that a map is fitted on, by name."""
+    rng = np.random.default_rng(0)
+    bundled = [store.index[t] for t in dict.fromkeys(text for probe in proxy_probes() for text in probe.texts)]
+    own = [store.index[t] for t in dict.fromkeys(task_texts(data, {task: DEVELOPMENT[task]}))]
+    some, few = (list(rng.permutation(store.fit)[:count]) for count in (500, 200))
+    mixed = list(rng.permutation(own)[:500]) + some
+    return {"WikiText-2": store.fit, "200 of WikiText-2": few, "bundled": bundled, "own": own, "half own": mixed}
+
+
+def mapped(parts: list[Any], fit: list[int], dims: int) -> Any:
+    found = []
+    for rows in parts:
+        rows = fit_and_map(rows, fit, "remove_top:8")
+        found.append(rows / np.sqrt((rows[fit] ** 2).sum(axis=1).mean()))
+    joined = np.concatenate(found, axis=1)
+    return fit_and_map(joined, fit, f"pca:{dims}") if dims else joined
+
+
+if __name__ == "__main__":
+    main()
