@@ -12,6 +12,7 @@ _MODULES = {
     "Backend": "layerwise.exporter.backends.backend",
     "CATALOG": "layerwise.metrics.catalog",
     "Campaign": "layerwise.campaigns",
+    "Clip": "layerwise.inputs.source",
     "Cluster": "layerwise.options.engine",
     "Comparison": "layerwise.sweep.comparison",
     "DataLike": "layerwise.inputs.source",
@@ -124,6 +125,7 @@ if TYPE_CHECKING:  # the same names again, for editors and type checkers
     from layerwise.core.recipe import Recipe as Recipe
     from layerwise.downstream.data_root import LocalTask as LocalTask
     from layerwise.exporter.backends.backend import Backend as Backend
+    from layerwise.inputs.source import Clip as Clip
     from layerwise.inputs.source import DataLike as DataLike
     from layerwise.inputs.source import Example as Example
     from layerwise.inputs.source import Source as Source
