@@ -148,6 +148,8 @@ ODD = sorted(
         for family in catalog.FAMILIES
         if (family.final_norms, family.final_norm, family.first_hidden_state) != (DEFAULT.final_norms, "", 0)
         for name in family.types
+        if family.audio_frames is None
+        or name == "whisper"  # test_audio_families.py; the decoder of Whisper reads texts
     }
 )
 STACKS = {"d_model": WIDTH} | {

@@ -80,8 +80,7 @@ def test_there_are_at_most_eight_floors():
 
 
 def test_the_public_face():
-    objects = ["Backend", "CATALOG", "Campaign", "Clip", "Cluster", "Comparison", "DataLike", "DataRef"]
-    objects += ["Difference"]
+    objects = ["Backend", "CATALOG", "Campaign", "Clip", "Cluster", "Comparison", "DataLike", "DataRef", "Difference"]
     objects += ["Estimate", "Example", "ExportError", "Finding", "FittedOn", "FittedRecipe", "Forecast"]
     objects += ["Gain", "InputError", "LayerBatch", "LayerScore", "LayerTable", "LayerwiseError", "LinearMap"]
     objects += ["LocalTask", "MergeError", "Metric", "MissingExtra", "ModelError", "ModelLike", "ModelObject"]

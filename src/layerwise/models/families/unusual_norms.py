@@ -4,7 +4,7 @@ from layerwise.models.families.family import Family
 
 BIOGPT = Family(types=("biogpt",), final_norms=("layer_norm",))
 # Its norm has a common name, but its blocks are one module deeper.
-CLIP_TEXT = Family(types=("clip_text_model", "siglip_text_model"), final_norm="final_layer_norm")
+CLIP_TEXT = Family(types=("clip_text_model",), final_norm="final_layer_norm")
 CTRL = Family(types=("ctrl",), final_norms=("layernorm",))
 ESM = Family(types=("esm",), final_norms=("emb_layer_norm_after",), unused_positions="padding")
 LFM2 = Family(
