@@ -323,12 +323,25 @@ def claims_about_pooling():
     yield f"{mean_gain:.1f} points on average with mean pooling, and {last_gain:.1f} with the last token"
 
 
+# ---- studies/speech
+
+
+def claims_about_speech():
+    values = pd.read_csv(STUDIES / "speech/values.csv")
+    values = values[(values.model == "whisper-tiny.en") & (values.norm == "raw")].set_index(["step", "metric", "layer"])
+    few = values.value["few"]
+    digit, speaker, new = (few[name] for name in ("label_60_clips", "speaker_60_clips", "label_new_speaker"))
+    yield f"whisper-tiny.en with {digit[0]:.1f} % and from its last layer with {digit[4]:.1f} %"
+    yield f"the speaker with {speaker.max():.1f} % at layer {speaker.idxmax()} and {speaker[4]:.1f} % at the last"
+    yield f"the digit is at {new[0]:.1f} % at layer 0 and {new[4]:.1f} % at the last layer"
+
+
 CLAIMS = [
     ("scan", lines_of_scan), ("scan", claims_about_decoders), ("scan", claims_about_others),
     ("stress", lines_of_stress), ("stress", claims_about_stress), ("stress", claims_about_random_length),
     ("stress", lines_of_length), ("compare", lines_of_compare), ("compare", claims_about_training),
     ("numerics", lines_of_numerics), ("inside", lines_of_inside), ("inside", claims_about_points),
-    ("recipes", claims_about_pooling),
+    ("recipes", claims_about_pooling), ("speech", claims_about_speech),
 ]  # fmt: skip
 
 

@@ -119,7 +119,81 @@ def write_tables(out: Path) -> None:
     values = pd.concat([*frames, *(pd.read_csv(path).assign(rows="-") for path in sorted(out.glob("*-few.csv")))])
     values["metric"] = values.metric.where(values.rows.isin(["raw", "-"]), values.metric + "_" + values.rows)
     values[KEPT].round(4).to_csv(HERE / "values.csv", index=False)
+    write_blocks()
     draw(values)
+
+
+def write_blocks() -> None:
+    """The tables of README.md, from values.csv."""
+    values = pd.read_csv(HERE / "values.csv")
+    page = HERE / "README.md"
+    text = page.read_text(encoding="utf-8")
+    for name, block in (
+        ("probes", probes_table(values)),
+        ("few", few_table(values)),
+        ("padding", padding_table(values)),
+    ):
+        start, end = f"<!-- {name}: written by study.py -->\n", f"<!-- end of {name} -->"
+        before, rest = text.split(start, 1)
+        text = before + start + block + "\n" + end + rest.split(end, 1)[1]
+    page.write_text(text, encoding="utf-8")
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *rows])
+
+
+def layers_of(values: pd.DataFrame) -> list[tuple[str, int, str, str]]:
+    """(model, layer, norm, what to show as the layer)."""
+    found = values[values.step == "probes"][["model", "layer", "norm"]].drop_duplicates()
+    found = found.sort_values(["model", "layer", "norm"], ascending=[False, True, False])
+    return [(m, k, n, f"{k}, normed" if n == "normed" else str(k)) for m, k, n in found.itertuples(index=False)]
+
+
+def cell(values: pd.DataFrame, metric: str, *, interval: bool = False, digits: int = 1) -> str:
+    found = values[values.metric == metric]
+    if not len(found):
+        return ""
+    row = found.iloc[0]
+    low, high = row.ci_low, min(row.ci_high, 100.0)
+    return f"{row.value:.{digits}f}" + (f" ({low:.1f} to {high:.1f})" if interval else "")
+
+
+def probes_table(values: pd.DataFrame) -> str:
+    rows = []
+    for model, layer, norm, shown in layers_of(values):
+        part = values[
+            (values.model == model) & (values.layer == layer) & (values.norm == norm) & (values.step == "probes")
+        ]
+        probes = [cell(part, f"{c}_{p}_accuracy") for c in ("label", "speaker") for p in ("linear", "attention", "knn")]
+        weights = [cell(part, f"{c}_weighted_sum_weight", digits=2) for c in ("label", "speaker")]
+        rows.append([model, shown, *probes[:3], weights[0], *probes[3:], weights[1]])
+    names = ("linear", "attention", "k-NN", "weight in the sum")
+    return table(["model", "layer", *(f"{c}: {n}" for c in ("digit", "speaker") for n in names)], rows)
+
+
+def few_table(values: pd.DataFrame) -> str:
+    rows = []
+    for model, layer, norm, shown in layers_of(values):
+        part = values[
+            (values.model == model) & (values.layer == layer) & (values.norm == norm) & (values.step == "few")
+        ]
+        names = ("label_60_clips", "speaker_60_clips", "label_new_speaker")
+        rows.append([model, shown, *(cell(part, name, interval=True) for name in names)])
+    return table(["model", "layer", "digit, 60 clips", "speaker, 60 clips", "digit, new speaker"], rows)
+
+
+def padding_table(values: pd.DataFrame) -> str:
+    rows = []
+    for model, layer, norm, shown in layers_of(values):
+        part = values[(values.model == model) & (values.layer == layer) & (values.norm == norm)]
+        metrics, cells = part[part.step == "metrics"], []
+        for metric, digits in (("prompt_entropy", 2), ("dataset_entropy", 2), ("curvature", 2)):
+            cells += [cell(metrics[metrics.tokens == t], metric, digits=digits) for t in ("all", "with_padding")]
+        linear = [cell(part[part.step == "padding"], f"{c}_linear_accuracy") for c in ("label", "speaker")]
+        rows.append([model, shown, *cells, *linear])
+    head = [f"{m}: {t}" for m in ("prompt entropy", "dataset entropy", "curvature") for t in ("real frames", "all")]
+    return table(["model", "layer", *head, "digit, linear: all", "speaker, linear: all"], rows)
 
 
 def draw(values: pd.DataFrame) -> None:
