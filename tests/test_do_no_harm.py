@@ -275,6 +275,8 @@ def desk_for(folder, tiny_llama, tiny_bert, broken_llama):
     pd.DataFrame(pairs, columns=["sentence1", "sentence2", "score"]).to_csv(folder / "pairs.csv", index=False)
     alike = [(a, b, len({*a.split()} & {*b.split()})) for i, a in enumerate(TEXTS) for b in TEXTS[i + 1 : i + 6]]
     pd.DataFrame(alike, columns=["text1", "text2", "score"]).to_csv(folder / "labels.csv", index=False)
+    classes = pd.DataFrame({"text": TEXTS, "class": [len(text) % 2 for text in TEXTS]})
+    classes.to_csv(folder / "classes.csv", index=False)
     rows = [("f", "m", task, layer, 50.0 + layer) for task in ("a", "b") for layer in range(4)]
     pd.DataFrame(rows, columns=["family", "model", "task", "layer", "score"]).to_csv(folder / "known.csv", index=False)
     campaign_file(folder / "c.yaml", "model", "cells")
@@ -283,6 +285,7 @@ def desk_for(folder, tiny_llama, tiny_bert, broken_llama):
 
 
 DATA = ["--data", "texts.txt"]
+LABELLED = ["--data", "classes.csv", "--label", "class", "--epochs", "1"]
 FAST = ["--metrics", "curvature,intrinsic_dimension", "--threads", "1"]
 EVAL = ["--tasks", "all", "--data-root", "tasks", "--workers", "0", "--layers", "0,1,2,3"]
 GOOD = [  # a command, and all that it may change
@@ -302,6 +305,8 @@ GOOD = [  # a command, and all that it may change
     (["pick", "run", "--rule", "depth:50%", "--save", "run"], ["run/pick.json"]),
     (["pick", "run", "--rule", "last", "--save", "picked"], ["picked"]),
     (["pick", "model", *DATA], []),
+    (["probe", "model", *LABELLED, "--out", "probes"], ["probes"]),
+    (["probe", "model", *LABELLED], []),
     (["export", "model", "--layer", "1", "--out", "small"], ["small"]),
     # By the number of words in common, layer 0 is better than the last one, which would not be exported.
     (["embedder", "model", *DATA, "--labels", "labels.csv", "--out", "deep/small"], ["deep/small"]),

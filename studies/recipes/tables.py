@@ -45,7 +45,7 @@ def main() -> None:
 def make_blocks() -> dict[str, str]:
     blocks = {"test": test_table(), "gains": gains_table(), "front": front_table(), "ideas": ideas_table()}
     made = {"layers": layers_table, "few_labels": few_labels_table, "own_texts": own_texts_table}
-    made["own_probes"] = own_probes_table
+    made |= {"own_probes": own_probes_table, "fit_texts": fit_texts_table}
     return blocks | {name: make() for name, make in made.items() if (HERE / f"{name}.csv").exists()}
 
 
@@ -211,6 +211,19 @@ def own_texts_table() -> str:
             rows.append(["", "**mean**", *(f"**{wide.loc[model][c].mean():.1f}**" for c in columns)])
     head = [f"{'token embeddings, whitened' if r == 'static' else 'chosen'}: {m}" for r, m in columns]
     return table(["model", "task", *head], rows)
+
+
+def fit_texts_table() -> str:
+    scores, rows = pd.read_csv(HERE / "fit_texts.csv").query("dims == 0"), []
+    words = {"WikiText-2": "1,000 of WikiText-2", "200 of WikiText-2": "200 of WikiText-2",
+             "bundled": "630 bundled sentences", "half own": "500 of the task, 500 of WikiText-2",
+             "own": "those of the task"}  # fmt: skip
+    for model in ("smollm2-135m", "gemma3-270m"):
+        means = scores[scores.model == model].pivot_table(index="texts", columns="type", values="score")[[*LAYER_TYPES]]
+        for number, (name, shown) in enumerate(words.items()):
+            cells = [f"{value:.1f}" for value in (*means.loc[name], means.loc[name].mean())]
+            rows.append([NAMES[model] if not number else "", shown, *cells])
+    return table(["model", "texts for the map", *(TYPES[kind] for kind in LAYER_TYPES), "mean"], rows)
 
 
 def own_probes_table() -> str:

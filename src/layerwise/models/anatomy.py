@@ -27,6 +27,7 @@ class ModelStructure:
     final_norm: nn.Module | None
     family: Family = DEFAULT
     layout: BlockLayout | None = None  # None if the family declares no points inside a block
+    architecture: str = ""  # for messages
 
     @property
     def shares_blocks(self) -> bool:
@@ -48,7 +49,9 @@ def find_structure(module: nn.Module, config: Any) -> ModelStructure:
         norm: nn.Module | None = module.get_submodule(text_path + family.final_norm)
     else:
         norm = find_final_norm(module.get_submodule(path.rpartition(".")[0]), family.final_norms)
-    return ModelStructure(path, tuple(blocks), depth, model_width(config), norm, family, block_layout(config))
+    return ModelStructure(
+        path, tuple(blocks), depth, model_width(config), norm, family, block_layout(config), model_type
+    )
 
 
 def find_final_norm(owner: nn.Module, names: tuple[str, ...]) -> nn.Module | None:

@@ -323,15 +323,15 @@ class ModelInfo:
     preprocessor: Any
     shipped: Shipped | None = None
     plain_pooling: PoolingChoice = "mean"  # the pooling to use if the model ships none
-    model_type: str = ""
+    architecture: str = ""
     layout: BlockLayout | None = None
 
     def require_points(self) -> tuple[str, ...]:
         """The points inside a block, without its output; raises if they are not declared for this architecture."""
         if self.layout is None:
             raise ModelError(
-                f"the points inside a block are not declared for {self.model_type or 'this architecture'}, or not for "
-                "its configuration: leave out inside, or add them in models/families (docs/inside.md)"
+                f"the points inside a block are not declared for {self.architecture or 'this architecture'}, or not "
+                "for its configuration: leave out inside, or add them in models/families (docs/inside.md)"
             )
         return tuple(point.name for point in self.layout.inner_points)
 
@@ -372,6 +372,6 @@ def module_info(module: Any, preprocessor: Any, shipped: Shipped | None = None) 
         preprocessor,
         shipped,
         pooling,
-        getattr(module.config, "model_type", ""),
+        structure.architecture,
         structure.layout,
     )
