@@ -45,7 +45,7 @@ class Keep:
     def __init__(self):
         self.layers = {}
 
-    def on_layer(self, number, hidden, batch):
+    def on_layer(self, number, hidden, batch, point=""):
         self.layers[number] = hidden[:, 0].clone()  # (B, T, D)
 
     def commit(self, batch):
@@ -115,7 +115,7 @@ class Twice:
     def __init__(self, single, exact):
         self.single, self.exact = single, exact
 
-    def on_layer(self, number, hidden, batch):
+    def on_layer(self, number, hidden, batch, point=""):
         self.single.on_layer(number, hidden, batch)
         self.exact.on_layer(number, hidden.double(), batch)
 

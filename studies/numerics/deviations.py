@@ -48,7 +48,7 @@ class Compare:
     def __init__(self, words: dict[str, object]) -> None:
         self.words, self.found = words, list[dict[str, object]]()
 
-    def on_layer(self, number: int, hidden: Tensor, batch: Batch) -> None:
+    def on_layer(self, number: int, hidden: Tensor, batch: Batch, point: str = "") -> None:
         z = hidden[:, 0]
         for rows in ("raw", "centered_unit"):
             right, rounded = exact(z, rows), exact(z.bfloat16(), rows)
