@@ -292,3 +292,22 @@ def test_the_audit_on_the_command_line(tmp_path, capsys):
     assert main(["audit", str(tmp_path / "s.csv"), "--rules", "last,depth:50%"]) == 0
     printed = capsys.readouterr().out.splitlines()
     assert max(map(len, printed)) <= 80 and "+1.0  " in printed[2] and "100 % " in printed[2]
+
+
+def test_a_map_fitted_on_own_texts_comes_with_a_warning_about_texts_of_one_kind(tiny_llama, word_texts, monkeypatch):
+    network, texts = open_network(tiny_llama), word_texts[:40]
+
+    def score(rows):
+        """Likes centred vectors: a map."""
+        return np.full(9, 1.0 if np.abs(rows.mean(axis=0)).max() < 1e-6 else 0.0)
+
+    monkeypatch.setattr("layerwise.selection.run.proxy_probes", lambda: [Probe("centred", tuple(texts), score)])
+    for transforms, name, expected in (
+        (("none", "remove_top:1"), "mine", True),
+        (("none", "remove_top:1"), "demo", False),
+        (("none",), "mine", False),
+    ):
+        book = Rulebook("test", {"centred": 1}, transforms, 0.1)
+        found = pick_recipe(network, texts, max_length=32, name=name, rulebook=book)
+        said = any("texts are all of one kind" in sentence for sentence in found.why)
+        assert said is expected, (transforms, name, found.recipe)

@@ -38,6 +38,7 @@ from layerwise.selection.probes import Probe, proxy_items, proxy_probes, user_te
 from layerwise.selection.rules import Rule, parse_rule
 
 TEXTS_PER_DIMENSION = 2  # fewer texts do not show the principal directions well
+DEMO = "demo"  # the name of the bundled texts, which are of many kinds
 LABELS_FOR_EQUAL_WEIGHT = 32  # this many labelled texts weigh as much as all other probes together
 
 
@@ -214,6 +215,11 @@ def reasons(
     if fit:
         texts = f"{len(fit):,} texts ({name or 'yours'})"
         yield f"linear maps were fitted on {texts}, which are not used to score the layers"
+    if fit and name != DEMO and answer.transform != "none":
+        yield (
+            "if these texts are all of one kind, the map removes what they differ in, such as their topics, and "
+            "classification and clustering of them suffer: pass texts of many kinds, or demo"
+        )
 
 
 def fitted_recipe(network: Network, recipe: Recipe, probe_vectors: ProbeVectors, name: str) -> FittedRecipe:
