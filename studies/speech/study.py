@@ -193,7 +193,9 @@ def padding_table(values: pd.DataFrame) -> str:
         linear = [cell(part[part.step == "padding"], f"{c}_linear_accuracy") for c in ("label", "speaker")]
         rows.append([model, shown, *cells, *linear])
     head = [f"{m}: {t}" for m in ("prompt entropy", "dataset entropy", "curvature") for t in ("real frames", "all")]
-    return table(["model", "layer", *head, "digit, linear: all", "speaker, linear: all"], rows)
+    columns = ["model", "layer", *head, "digit, linear: all", "speaker, linear: all"]
+    used = [i for i in range(len(columns)) if any(row[i] for row in rows)]
+    return table([columns[i] for i in used], [[row[i] for i in used] for row in rows])
 
 
 def draw(values: pd.DataFrame) -> None:
