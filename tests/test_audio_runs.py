@@ -9,6 +9,7 @@ import pytest
 import torch
 from audio_models import RATE, clips, save_audio, tone, wav_bytes
 from families import DEPTH, WIDTH
+from stopping import stop_after
 
 import layerwise
 from layerwise.campaigns import Campaign
@@ -75,15 +76,7 @@ def test_shards_batches_and_resuming_do_not_matter(model, folder, tmp_path, requ
     whole = layerwise.scan(model, folder / "wav", out=tmp_path / "whole", **options)
     one = layerwise.scan(model, folder / "wav", **options | {"shard_size": 100, "batch_tokens": 1})
     np.testing.assert_allclose(values_of(one), values_of(whole), rtol=1e-4, atol=1e-6)
-    done = []
-
-    def stopping(*args):
-        if done:
-            raise KeyboardInterrupt
-        done.append(1)
-        return worker.scan_shard(*args)
-
-    monkeypatch.setattr("layerwise.sweep.run.scan_shard", stopping)
+    monkeypatch.setattr("layerwise.sweep.run.scan_shard", stop_after(1))
     with pytest.raises(KeyboardInterrupt):
         layerwise.scan(model, folder / "wav", out=tmp_path / "run", **options)
     monkeypatch.setattr("layerwise.sweep.run.scan_shard", worker.scan_shard)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
+from stopping import stop_after
 from test_house import SRC
 from torch import nn
 from transformers import PretrainedConfig
@@ -152,20 +153,13 @@ def test_batch_size_shards_and_order_do_not_matter():
 def test_a_stopped_scan_goes_on_and_gives_the_same_bits(tmp_path, monkeypatch):
     monkeypatch.setattr("layerwise.sweep.run.SECONDS_BETWEEN_CHECKPOINTS", 0)
     whole = layerwise.scan(MODEL, source_of(walks()), shard_size=23, out=tmp_path / "whole", **ASKED)
-    done = []
-
-    def stopping(*args):
-        if done:
-            raise KeyboardInterrupt
-        done.append(1)
-        return worker.scan_shard(*args)
-
+    stopping = stop_after(1)
     monkeypatch.setattr("layerwise.sweep.run.scan_shard", stopping)
     with pytest.raises(KeyboardInterrupt):
         layerwise.scan(MODEL, source_of(walks()), shard_size=23, out=tmp_path / "run", **ASKED)
     monkeypatch.setattr("layerwise.sweep.run.scan_shard", worker.scan_shard)
     resumed = layerwise.scan(MODEL, source_of(walks()), shard_size=23, out=tmp_path / "run", **ASKED)
-    assert values_of(whole).equals(values_of(resumed)) and len(done) == 1
+    assert values_of(whole).equals(values_of(resumed)) and len(stopping.calls) == 1
     states = [next((tmp_path / name).glob("state-*")).read_bytes() for name in ("whole", "run")]
     assert states[0] == states[1]
 

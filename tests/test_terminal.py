@@ -8,6 +8,7 @@ import warnings
 import pytest
 import transformers
 from families import DEPTH
+from stopping import stop_after
 from transformers.utils import logging as transformers_logging
 
 import layerwise
@@ -200,18 +201,6 @@ def test_a_bar_of_a_resumed_scan_ends_at_its_total(tiny_llama, word_texts, tmp_p
     monkeypatch.setattr(sys, "stderr", screen)
     layerwise.scan(tiny_llama, word_texts, out=tmp_path, progress=True, **SCAN)
     assert f"{len(word_texts)}/{len(word_texts)} [" in "".join(screen)
-
-
-def stop_after(count):
-    calls = []
-
-    def failing(*args):
-        if len(calls) == count:
-            raise KeyboardInterrupt
-        calls.append(1)
-        return worker.scan_shard(*args)
-
-    return failing
 
 
 @pytest.mark.parametrize(

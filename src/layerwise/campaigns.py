@@ -21,7 +21,7 @@ from layerwise.inputs.audio import AUDIO_SUFFIXES, audio_files
 from layerwise.inputs.modalities import open_source
 from layerwise.inputs.text import SUFFIXES
 from layerwise.models.fingerprint import hash_lines, weight_files_hash
-from layerwise.models.load import input_kind_of, load_tokenizer
+from layerwise.models.opening import source_options
 from layerwise.models.shipped import read_shipped
 from layerwise.options.campaign import CampaignOptions
 from layerwise.options.engine import Cluster, EngineChoice
@@ -306,11 +306,9 @@ def run_model(plan: Campaign, engine: EngineChoice | Cluster, cells: Sequence[Ce
 
 def run_cell(plan: Campaign, cell: Cell, engine: Any, on_event: OnEvent) -> None:
     folder = cell_folder(plan, cell)
-    kind = input_kind_of(cell.model)
-    tokenizer = load_tokenizer(cell.model) if cell.data.get("min_tokens") and kind == "text" else None
-    source = open_source(kind=kind, **cell.data, tokenizer=tokenizer)
     options = ScanOptions(**cell.settings, out=str(folder), engine=plan.engine, allow_missing=plan.allow_missing)
     with MODEL_BUILD_LOCK:
+        source = open_source(**source_options(cell.model, **cell.data))
         scan_plan, source, info = prepare(cell.model, source, options, threads=default_threads(plan.engine))
     forecast_scan(cell.model, scan_plan, source, info, loaded=True).require_fit()
     claim(folder, "scan")

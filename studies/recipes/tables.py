@@ -141,11 +141,11 @@ def layers_table() -> str:
     settings = ["model", "template", "pooling", "map"]
     for (model, template, pooling, map_name), curve in layers.groupby(settings, sort=False):
         curve = curve.sort_values("layer").set_index("layer")
-        has_norm = curve.index.max()  # one more than the depth: the last layer after the final norm
-        shown = {layer: f"{layer}" if layer < has_norm else f"{layer - 1}, normed" for layer in curve.index}
+        depth = curve.index.max() - 1  # the entry behind it is the last layer after the final norm
+        shown = {layer: f"{layer}" if layer <= depth else f"{depth}, normed" for layer in curve.index}
         best, last = curve["mean"].idxmax(), curve["mean"].iloc[-1]
         by_type = [shown[curve[kind].idxmax()] for kind in LAYER_TYPES]
-        rows.append([f"{NAMES[model]} ({has_norm - 1})", "no template" if template == "plain" else template, pooling,
+        rows.append([f"{NAMES[model]} ({depth})", "no template" if template == "plain" else template, pooling,
                      map_name, shown[best], f"{curve['mean'][best]:.1f}", f"{last:.1f}",
                      f"{curve['mean'][best] - last:+.1f}", *by_type])  # fmt: skip
     order = {name: i for i, name in enumerate(NAMES.values())}

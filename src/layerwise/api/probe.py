@@ -8,7 +8,6 @@ from layerwise.api.labelled import labelled
 from layerwise.core.checks import Choices, PoolingChoice, Precision, TokenChoice, require_choices, split_choices
 from layerwise.core.errors import InputError
 from layerwise.core.files import open_folder
-from layerwise.core.preprocessors import InputKind
 from layerwise.core.progress import GO_ON, announce, announcements, progress_bar
 from layerwise.core.recipe import Readout
 from layerwise.downstream.labelled import read_labelled
@@ -65,7 +64,7 @@ def probe(
         out: run folder for the table and for what was read of each layer; the same call resumes it, and a call with
             other labels or probes adds to it. None keeps nothing on disk.
         layers: which layers: "all", a number, a depth such as "50%", "last", or several of these.
-        tokens: which positions count: "all", "no_first", "no_special" or "no_sinks".
+        tokens: which positions count: "all", "no_first", "no_special", "no_sinks" or "with_padding".
         pooling: "mean", "last", "first" or "max", for linear and knn.
         max_length: longest input in tokens; None is the model's usual length.
         test_share: share of `data` to test on if there is no `test`.
@@ -118,13 +117,12 @@ def probe(
             raise InputError("probe memory-maps what it reads of each layer, so --out must be a folder, not a URL")
         require_usable(open_folder(out), "probe")
     with announcements(progress), torch_threads(threads or default_threads("local")):
-        kind = input_kind_of_model(model)
-        tested = None if test is None else open_labelled(test, label, kind)
-        return probed(model, open_labelled(data, label, kind), tested, options)
+        tested = None if test is None else open_labelled(test, label, model)
+        return probed(model, open_labelled(data, label, model), tested, options)
 
 
-def open_labelled(data: str | Path | Source, label: Choices, kind: InputKind) -> Source:
-    return data if isinstance(data, Source) else labelled(data, label, kind=kind)
+def open_labelled(data: str | Path | Source, label: Choices, model: ModelLike) -> Source:
+    return data if isinstance(data, Source) else labelled(data, label, kind=input_kind_of_model(model))
 
 
 def probed(model: ModelLike, train: Source, test: Source | None, options: ProbeOptions) -> LayerTable:

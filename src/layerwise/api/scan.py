@@ -9,6 +9,7 @@ from layerwise.core.progress import announce, announcements, progress_bar
 from layerwise.engines.opening import default_threads, open_engine
 from layerwise.inputs.source import DataLike, Source
 from layerwise.metrics.base import Metric
+from layerwise.models.families.family import PARALLEL_NOTE, are_parallel
 from layerwise.models.load import identity_from_files
 from layerwise.models.opening import to_model_spec
 from layerwise.options.engine import Cluster, EngineChoice
@@ -135,8 +136,8 @@ def scanned(model: ModelLike, data: DataLike, options: ScanOptions) -> LayerTabl
     forecast.require_fit()
     count, is_all = source.count(COUNTED_FOR_BAR) if options.progress else (0, False)
     with open_engine(engine, model, out) as opened:
-        if options.inside and outline.layout is not None and outline.layout.note:
-            announce(outline.layout.note)
+        if are_parallel(scan_plan.points):
+            announce(PARALLEL_NOTE)
         announce(f"reading {how_many(count, is_all)}{source.unit}s from {source.name}")
         with progress_bar(options.progress, count if is_all else None, f"{source.unit}s") as on_batch:
             return run_scan(

@@ -38,13 +38,11 @@ def model_spec(args: Namespace) -> ModelSpec:
 
 
 def open_data(args: Namespace) -> Any:
-    """Opens the requested texts or clips, as the model takes; its tokenizer counts tokens."""
+    """Opens the requested texts or clips, as the model takes."""
     from layerwise.inputs.modalities import open_source
-    from layerwise.models.load import input_kind_of, load_tokenizer
+    from layerwise.models.opening import source_options
 
-    kind = input_kind_of(spec := model_spec(args))
-    tokenizer = load_tokenizer(spec) if args.min_tokens and kind == "text" else None
-    return open_source(kind=kind, **option_values(args, TextOptions), tokenizer=tokenizer)
+    return open_source(**source_options(model_spec(args), **option_values(args, TextOptions)))
 
 
 def engine_from_args(args: Namespace, *, local_workers: bool = False) -> str | Cluster:

@@ -26,7 +26,7 @@ from layerwise.core.tensors import dump_tensors, parse_tensors
 from layerwise.inputs.source import Example
 from layerwise.models.network import Network
 from layerwise.passes.batches import network_processor
-from layerwise.passes.positions import PositionsConsumer, Reading
+from layerwise.passes.positions import ExampleFeatures, PositionsConsumer
 from layerwise.passes.tapped_pass import run_pass
 from layerwise.passes.vectors import not_finite
 
@@ -132,7 +132,7 @@ class Positions:
 
 def read_layers(
     network: Network, kind: FeatureKind, examples: Sequence[Example], batch_tokens: int, on_batch: OnBatch
-) -> dict[Readout, list[Reading]]:
+) -> dict[Readout, list[ExampleFeatures]]:
     """One forward pass per example, and what is read of it at each readout, in the order of the examples."""
     consumer = PositionsConsumer(network, kind.readouts, kind.positions, getattr(torch, kind.precision))
     prepared = network_processor(network).prepare(examples, kind.max_length)
@@ -144,7 +144,10 @@ def read_layers(
 
 
 def require_finite(
-    readings: Mapping[Readout, Sequence[Reading]], examples: Sequence[Example], dtype: torch.dtype, precision: str
+    readings: Mapping[Readout, Sequence[ExampleFeatures]],
+    examples: Sequence[Example],
+    dtype: torch.dtype,
+    precision: str,
 ) -> None:
     """Raises if a layer overflowed, in the model or where its positions are stored in half precision."""
     for readout, rows in readings.items():
@@ -159,7 +162,7 @@ def require_finite(
 
 
 def shard_tensors(
-    kind: FeatureKind, examples: Sequence[Example], readings: Mapping[Readout, Sequence[Reading]]
+    kind: FeatureKind, examples: Sequence[Example], readings: Mapping[Readout, Sequence[ExampleFeatures]]
 ) -> dict[str, Tensor]:
     """The tensors of a shard, by name."""
     tensors = {"digests": torch.tensor([example.digest for example in examples])}

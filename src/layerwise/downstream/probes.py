@@ -7,10 +7,12 @@ from importlib.util import find_spec
 from typing import TypeVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from layerwise.core.errors import MissingExtra
 from layerwise.downstream.labelled import LabelTask
+from layerwise.ops.rows import unit_rows
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]  # classes as numbers
@@ -83,17 +85,12 @@ def knn_probe(train: NDArray[np.float32], test: NDArray[np.float32], task: Label
 
 def neighbours(rows: NDArray[np.float32], among: NDArray[np.float32], k: int) -> Codes:
     """The k most similar of the rows `among`, most similar first, (N, k)."""
-    unit, others = unit_rows(rows), unit_rows(among)
+    unit, others = (unit_rows(torch.from_numpy(part).double()).numpy() for part in (rows, among))
     parts = [
         np.argsort(-(unit[start : start + ROWS_AT_ONCE] @ others.T), axis=1, kind="stable")[:, :k]
         for start in range(0, len(rows), ROWS_AT_ONCE)
     ]
     return np.concatenate(parts) if parts else np.zeros((0, k), dtype=np.int64)
-
-
-def unit_rows(rows: NDArray[np.float32]) -> Floats:
-    wide = rows.astype(np.float64)
-    return np.asarray(wide / np.maximum(np.linalg.norm(wide, axis=1, keepdims=True), 1e-300))
 
 
 def majority(classes: Codes, count: int) -> Codes:

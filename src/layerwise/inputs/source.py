@@ -71,7 +71,7 @@ class Clip:
 
     def content_bytes(self) -> bytes:
         """The bytes that identify the clip."""
-        return f"{self.rate} {self.samples.dtype.str} {self.samples.shape} ".encode() + self.samples.tobytes()
+        return f"{self.rate} ".encode() + content_bytes(self.samples)
 
 
 @dataclass(frozen=True, eq=False)

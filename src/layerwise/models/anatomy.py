@@ -33,6 +33,15 @@ class ModelStructure:
     def shares_blocks(self) -> bool:
         return self.family.shares_blocks
 
+    def require_layout(self) -> BlockLayout:
+        """The layout of a block; raises if it is not declared for this architecture."""
+        if self.layout is None:
+            raise ModelError(
+                f"the points inside a block are not declared for {self.architecture or 'this architecture'}, or not "
+                "for its configuration: leave out inside, or add them in models/families (docs/inside.md)"
+            )
+        return self.layout
+
 
 def find_structure(module: nn.Module, config: Any) -> ModelStructure:
     """Finds the blocks of a transformers model; raises ModelError with the candidates if they are ambiguous."""

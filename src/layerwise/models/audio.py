@@ -1,15 +1,11 @@
 """The preprocessor of a model that takes audio: its feature extractor, and how it counts frames."""
 
 import copy
-import json
-from pathlib import Path
 from typing import Any
 
 from layerwise.core.errors import ModelError
 from layerwise.core.preprocessors import AudioPreprocessor
 from layerwise.models.families.catalog import FAMILIES, family_of
-
-EXTRACTOR_FILES = ("preprocessor_config.json", "processor_config.json")
 
 
 def is_feature_extractor(preprocessor: object) -> bool:
@@ -29,15 +25,3 @@ def audio_preprocessor(extractor: Any, model_class: Any, config: Any, name: str)
     if getattr(extractor, "dither", 0.0):
         extractor.dither = 0.0  # random noise, different on every call
     return AudioPreprocessor(extractor, audio_frames(config, extractor), model_class.main_input_name)
-
-
-def require_extractor_files(name: str, subfolder: str = "") -> None:
-    """Raises if a folder has no feature extractor."""
-    folder = Path(name) / subfolder
-    if not folder.is_dir() or any((folder / file).exists() for file in EXTRACTOR_FILES):
-        return
-    raise ModelError(
-        f"{name!r} takes audio, but has no {EXTRACTOR_FILES[0]}. Copy the one of the original model, in Python:\n"
-        "from transformers import AutoFeatureExtractor\n"
-        f'AutoFeatureExtractor.from_pretrained("ORIGINAL").save_pretrained({json.dumps(str(folder))})'
-    )

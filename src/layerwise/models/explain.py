@@ -14,6 +14,7 @@ TOKENIZER_FILES = (
     "tokenizer.json", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "vocab.txt", "vocab.json",
     "bpe.codes", "tokenizer_config.json", "tekken.json", "merges.txt",
 )  # fmt: skip
+EXTRACTOR_FILES = ("preprocessor_config.json", "processor_config.json")
 MODEL_HELP = "pass a hub id, or a folder with config.json, model.safetensors and a tokenizer"
 PICKLED = (".bin", ".pt", ".pth", ".ckpt")
 CONVERTED = {".gguf": "GGUF, the format of llama.cpp", ".onnx": "an ONNX graph"}
@@ -74,13 +75,24 @@ def modalities_of(model_class: Any) -> tuple[str, ...]:
 
 def require_tokenizer_files(name: str, subfolder: str = "") -> None:
     """Raises if a folder has no tokenizer: transformers would create one without a vocabulary."""
+    require_any_file(name, subfolder, TOKENIZER_FILES, f"{name!r} has no tokenizer", "AutoTokenizer")
+
+
+def require_extractor_files(name: str, subfolder: str = "") -> None:
+    """Raises if the folder of a model that takes audio has no feature extractor."""
+    problem = f"{name!r} takes audio, but has no {EXTRACTOR_FILES[0]}"
+    require_any_file(name, subfolder, EXTRACTOR_FILES, problem, "AutoFeatureExtractor")
+
+
+def require_any_file(name: str, subfolder: str, files: Collection[str], problem: str, auto_class: str) -> None:
+    """Raises if a folder has none of these files, with the code that copies them from the original model."""
     folder = Path(name) / subfolder
-    if not folder.is_dir() or any((folder / file).exists() for file in TOKENIZER_FILES):
+    if not folder.is_dir() or any((folder / file).exists() for file in files):
         return
     raise ModelError(
-        f"{name!r} has no tokenizer. Copy the one of the original model, in Python:\n"
-        "from transformers import AutoTokenizer\n"
-        f'AutoTokenizer.from_pretrained("ORIGINAL").save_pretrained({json.dumps(str(folder))})'
+        f"{problem}. Copy the one of the original model, in Python:\n"
+        f"from transformers import {auto_class}\n"
+        f'{auto_class}.from_pretrained("ORIGINAL").save_pretrained({json.dumps(str(folder))})'
     )
 
 

@@ -13,14 +13,18 @@ from torch import nn
 from layerwise.core.checks import PoolingChoice
 from layerwise.core.errors import InputError, MissingExtra, ModelError
 from layerwise.core.hashes import KnownHashes
-from layerwise.core.preprocessors import NO_LIMIT, InputKind, is_audio, is_tokenizer
+from layerwise.core.preprocessors import NO_LIMIT, InputKind, is_tokenizer
 from layerwise.core.quiet import quiet_libraries
 from layerwise.models.adapters import load_with_adapter
-from layerwise.models.anatomy import find_structure
-from layerwise.models.audio import audio_preprocessor, is_feature_extractor, require_extractor_files
-from layerwise.models.explain import explain_load_error, require_tokenizer_files, require_vocabulary
+from layerwise.models.anatomy import ModelStructure, find_structure
+from layerwise.models.audio import audio_preprocessor, is_feature_extractor
+from layerwise.models.explain import (
+    explain_load_error,
+    require_extractor_files,
+    require_tokenizer_files,
+    require_vocabulary,
+)
 from layerwise.models.families.configs import max_positions
-from layerwise.models.families.family import BlockLayout
 from layerwise.models.fingerprint import weight_files_hash
 from layerwise.models.limits import require_buildable
 from layerwise.models.location import located
@@ -229,8 +233,7 @@ def build_network(
     files_hash: str = "",
 ) -> Network:
     """Builds a Network from a model object and its preprocessor, without a language model head."""
-    if part is None and is_audio(preprocessor):
-        part = default_part(getattr(module, "config", None), "audio")
+    part = part or default_part(getattr(module, "config", None), preprocessor)
     module = backbone(module, part)
     if is_tokenizer(preprocessor):
         require_text_class(type(module), name)
@@ -314,26 +317,25 @@ def network_from_object(model: Any, part: str | None = None) -> Network:
 class ModelInfo:
     """What is known about a model before its weights are read; enough for planning."""
 
-    depth: int
-    width: int
+    structure: ModelStructure
     parameters: int
-    has_norm: bool
     max_length: int
     default_length: int
     preprocessor: Any
     shipped: Shipped | None = None
     plain_pooling: PoolingChoice = "mean"  # the pooling to use if the model ships none
-    architecture: str = ""
-    layout: BlockLayout | None = None
 
-    def require_points(self) -> tuple[str, ...]:
-        """The points inside a block, without its output; raises if they are not declared for this architecture."""
-        if self.layout is None:
-            raise ModelError(
-                f"the points inside a block are not declared for {self.architecture or 'this architecture'}, or not "
-                "for its configuration: leave out inside, or add them in models/families (docs/inside.md)"
-            )
-        return tuple(point.name for point in self.layout.inner_points)
+    @property
+    def depth(self) -> int:
+        return self.structure.depth
+
+    @property
+    def width(self) -> int:
+        return self.structure.width
+
+    @property
+    def has_norm(self) -> bool:
+        return self.structure.final_norm is not None
 
 
 def read_model_info(spec: ModelSpec) -> ModelInfo:
@@ -347,7 +349,7 @@ def read_model_info(spec: ModelSpec) -> ModelInfo:
         subfolder = shipped.transformer if shipped else ""
         config = load_config(spec, subfolder)
         preprocessor = read_preprocessor(spec, config, subfolder)
-    part = spec.part or (default_part(config, "audio") if is_audio(preprocessor) else None)
+    part = spec.part or default_part(config, preprocessor)
     with torch.device("meta"):
         module = backbone(build(config, trust_remote_code=spec.trust_remote_code), part)
     if is_tokenizer(preprocessor):
@@ -360,18 +362,5 @@ def module_info(module: Any, preprocessor: Any, shipped: Shipped | None = None) 
     parameters = sum(p.numel() for p in module.parameters())
     max_length = max_input_length(preprocessor, module.config)
     default = default_length(shipped, max_length)
-    has_norm = structure.final_norm is not None
     pooling = default_pooling(module.config)
-    return ModelInfo(
-        structure.depth,
-        structure.width,
-        parameters,
-        has_norm,
-        max_length,
-        default,
-        preprocessor,
-        shipped,
-        pooling,
-        structure.architecture,
-        structure.layout,
-    )
+    return ModelInfo(structure, parameters, max_length, default, preprocessor, shipped, pooling)

@@ -13,6 +13,7 @@ from layerwise.models.load import (
     ModelSpec,
     input_kind_of,
     load_network,
+    load_tokenizer,
     module_info,
     network_from_object,
     read_model_info,
@@ -38,6 +39,14 @@ def input_kind_of_model(model: Any) -> InputKind:
     if isinstance(model, str | Path | ModelSpec):
         return input_kind_of(to_model_spec(model))
     return "audio" if is_audio(network_from_object(model).preprocessor) else "text"
+
+
+def source_options(model: Any, **options: Any) -> dict[str, Any]:
+    """The options of texts with what opening data for this model needs: the kind, and a tokenizer to count tokens."""
+    kind = input_kind_of_model(model)
+    if kind == "text" and options.get("min_tokens"):
+        options["tokenizer"] = load_tokenizer(to_model_spec(model))
+    return options | {"kind": kind}
 
 
 def to_model_spec(model: str | Path | ModelSpec) -> ModelSpec:

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from layerwise.core.errors import InputError, ModelError
-from layerwise.core.preprocessors import InputKind
+from layerwise.core.preprocessors import InputKind, is_audio
 from layerwise.models.explain import INPUT_KINDS, modalities_of
 
 AUDIO_INPUTS = ("input_features", "input_values")
@@ -42,9 +42,9 @@ def part_names(base: nn.Module) -> list[str]:
     return list(dict.fromkeys([*nested, *(str(name) for name, _ in base.named_children())]))
 
 
-def default_part(config: Any, kind: InputKind) -> str | None:
+def default_part(config: Any, preprocessor: object) -> str | None:
     """The part that is read unless one is chosen: the encoder of a model that turns audio into text."""
-    return "encoder" if kind == "audio" and getattr(config, "is_encoder_decoder", False) else None
+    return "encoder" if is_audio(preprocessor) and getattr(config, "is_encoder_decoder", False) else None
 
 
 def part_class(config: Any, part: str | None, *, trust_remote_code: bool = False) -> tuple[type | None, Any]:

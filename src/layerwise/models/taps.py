@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from functools import partial
 from threading import Lock, RLock
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -57,25 +56,23 @@ def tapped(
 
         return hook
 
-    def hooks_inside(number: int, block: nn.Module, deliver_point: OnPoint) -> Iterator[Any]:
-        def read(point: Point, hidden: Tensor) -> None:
+    def hook_point(number: int, block: nn.Module, point: Point, deliver_point: OnPoint) -> Any:
+        def read(hidden: Tensor) -> None:
             layer = calls + 1 if structure.shares_blocks else number
             if layer in chosen:
                 deliver_point(layer, point.name, hidden)
 
-        for point in inner_points(structure):
-            part = block.get_submodule(point.module)
-            if point.side == "input":
-                before = partial(lambda point, _, args, kwargs: read(point, hidden_from_arguments(args, kwargs)), point)
-                yield part.register_forward_pre_hook(before, with_kwargs=True)
-            else:
-                after = partial(lambda point, _, args, output: read(point, hidden_from_output(output)), point)
-                yield part.register_forward_hook(after)
+        part = block.get_submodule(point.module)
+        if point.side == "input":
+            before = lambda module, args, kwargs: read(hidden_from_arguments(args, kwargs))  # noqa: E731
+            return part.register_forward_pre_hook(before, with_kwargs=True)
+        return part.register_forward_hook(lambda module, args, output: read(hidden_from_output(output)))
 
+    points = () if on_point is None else structure.require_layout().inner_points
     with model_lock(structure.blocks[0]):
         handles = [structure.blocks[0].register_forward_pre_hook(pre_hook, with_kwargs=True)]
         for number, block in enumerate(structure.blocks, start=1):
-            handles += [] if on_point is None else hooks_inside(number, block, on_point)
+            handles += [hook_point(number, block, point, on_point) for point in points if on_point is not None]
             handles.append(block.register_forward_hook(make_hook(number)))
         try:
             yield
@@ -84,13 +81,6 @@ def tapped(
         finally:
             for handle in handles:
                 handle.remove()
-
-
-def inner_points(structure: ModelStructure) -> tuple[Point, ...]:
-    """The points inside a block, in order; raises if the family declares none."""
-    if structure.layout is None:
-        raise ModelError("the points inside a block are not declared for this architecture")
-    return structure.layout.inner_points
 
 
 def model_lock(module: nn.Module) -> RLock:

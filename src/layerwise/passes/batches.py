@@ -8,9 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from layerwise.core.checks import TokenChoice
 from layerwise.inputs.modalities import processor_for
 from layerwise.inputs.processor import Masks, Prepared, Processor
 from layerwise.models.network import Network
+from layerwise.ops.tokens import counted_tokens
 
 
 def network_processor(network: Network, template: str = "") -> Processor[Any]:
@@ -43,6 +45,16 @@ class Batch:
         if positions not in self._masks:
             self._masks[positions] = self.processor.masks(self.examples, self.inputs, positions)
         return self._masks[positions]
+
+    def counted(self, states: Tensor, tokens: TokenChoice) -> Tensor:
+        """The mask (B, V, T) of the positions of hidden states (B, V, T, D) that count."""
+        masks = self.masks(states.shape[-2])
+        return counted_tokens(states, masks.real, masks.special, tokens, padding=masks.padding)
+
+    def counted_or_all(self, states: Tensor, tokens: TokenChoice) -> Tensor:
+        """The same, or all real positions of an example of which none counts, since it needs a vector."""
+        counted = self.counted(states, tokens)
+        return torch.where(counted.any(dim=-1, keepdim=True), counted, self.masks(states.shape[-2]).real)
 
 
 def make_groups(examples: Sequence[Prepared[object]], budget: int) -> Iterator[tuple[Prepared[object], ...]]:

@@ -14,12 +14,11 @@ from layerwise.models.network import Network
 from layerwise.models.taps import apply_final_norm
 from layerwise.ops.pooling import pool
 from layerwise.ops.precision import at_least_float32
-from layerwise.ops.tokens import counted_tokens
 from layerwise.passes.batches import Batch
 
 
 @dataclass(frozen=True)
-class Reading:
+class ExampleFeatures:
     """One example at one readout. D is the width of the model, P the number of its positions that count."""
 
     pooled: Tensor  # (D,)
@@ -29,31 +28,29 @@ class Reading:
 
 @dataclass
 class PositionsConsumer:
-    """Collects a Reading per readout and example, by the example's digest; padding is never kept."""
+    """Collects the features per readout and example, by the example's digest; padding is never kept."""
 
     network: Network
     readouts: Sequence[Readout]
     keep_positions: bool
     dtype: torch.dtype  # of kept positions
-    readings: dict[Readout, dict[int, Reading]] = field(default_factory=dict)
-    pending: dict[Readout, list[Reading]] = field(default_factory=dict)
+    readings: dict[Readout, dict[int, ExampleFeatures]] = field(default_factory=dict)
+    pending: dict[Readout, list[ExampleFeatures]] = field(default_factory=dict)
 
     def on_layer(self, number: int, hidden: Tensor, batch: Batch, point: str = "") -> None:
-        masks = batch.masks(hidden.shape[-2])
         for readout in self.readouts:
             if readout.layer == number:
                 states = hidden if readout.norm == "raw" else apply_final_norm(self.network.structure, hidden)
-                mask = counted_tokens(states, masks.real, masks.special, readout.tokens, padding=masks.padding)
-                mask = torch.where(mask.any(dim=-1, keepdim=True), mask, masks.real)  # every example needs a vector
+                mask = batch.counted_or_all(states, readout.tokens)
                 self.pending[readout] = self.read(states[:, 0], mask[:, 0], cast(PoolingChoice, readout.pooling))
 
-    def read(self, states: Tensor, mask: Tensor, pooling: PoolingChoice) -> list[Reading]:
+    def read(self, states: Tensor, mask: Tensor, pooling: PoolingChoice) -> list[ExampleFeatures]:
         """states (B, T, D) and the mask (B, T) of positions that count."""
         pooled = pool(states, mask, pooling).cpu()
         means = pool(layer_norm(at_least_float32(states), states.shape[-1:]), mask, "mean").cpu()
         counted = mask if self.keep_positions else torch.zeros_like(mask)
         kept = [rows[chosen].to(self.dtype).cpu() for rows, chosen in zip(states, counted, strict=True)]
-        return [Reading(*parts) for parts in zip(pooled, means, kept, strict=True)]
+        return [ExampleFeatures(*parts) for parts in zip(pooled, means, kept, strict=True)]
 
     def commit(self, batch: Batch) -> None:
         for readout, rows in self.pending.items():

@@ -79,7 +79,7 @@ def run_batch(
         real = batch.masks(hidden.shape[-2]).real
         if hidden.dim() != 3 or hidden.shape[:2] != (examples * views, real.shape[-1]):
             raise ModelError(
-                f"layer {number} {point}".rstrip() + f" has hidden states of shape {tuple(hidden.shape)}; expected "
+                f"{place_name(number, point)} has hidden states of shape {tuple(hidden.shape)}; expected "
                 f"({examples * views}, {real.shape[-1]}, width). This architecture is not supported yet"
             )
         hidden = hidden.view(examples, views, real.shape[-1], -1)
@@ -88,6 +88,11 @@ def run_batch(
     with torch.inference_mode(), tapped(network.structure, layers, deliver, on_point if inside else None):
         network.forward(batch.inputs)
     consumer.commit(batch)
+
+
+def place_name(layer: int, point: str) -> str:
+    """`layer 3`, or `layer 3 mlp_output` inside its block."""
+    return f"layer {layer} {point}".rstrip()
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:

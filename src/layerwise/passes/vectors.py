@@ -14,9 +14,8 @@ from layerwise.inputs.source import Example
 from layerwise.models.network import Network
 from layerwise.models.taps import apply_final_norm, model_output
 from layerwise.ops.pooling import pool
-from layerwise.ops.tokens import counted_tokens
 from layerwise.passes.batches import Batch, network_processor
-from layerwise.passes.tapped_pass import run_pass
+from layerwise.passes.tapped_pass import place_name, run_pass
 
 
 @dataclass
@@ -30,7 +29,7 @@ class PoolingConsumer:
     pending: dict[Readout, Tensor] = field(default_factory=dict)
 
     def on_layer(self, number: int, hidden: Tensor, batch: Batch, point: str = "") -> None:
-        states_by_norm, (real, special, padding) = {"raw": hidden}, batch.masks(hidden.shape[-2])
+        states_by_norm = {"raw": hidden}
         for readout in self.readouts:
             if readout.layer == number and readout.norm == SHIPPED:
                 self.pending[readout] = self.shipped_rows(hidden, batch)
@@ -38,8 +37,7 @@ class PoolingConsumer:
                 if readout.norm not in states_by_norm:
                     states_by_norm[readout.norm] = apply_final_norm(self.network.structure, hidden)
                 states = states_by_norm[readout.norm]
-                mask = counted_tokens(states, real, special, readout.tokens, padding=padding)
-                mask = torch.where(mask.any(dim=-1, keepdim=True), mask, real)  # every example needs a vector
+                mask = batch.counted_or_all(states, readout.tokens)
                 self.pending[readout] = pool(states, mask, cast(PoolingChoice, readout.pooling))[:, 0]  # (B, D)
 
     def shipped_rows(self, hidden: Tensor, batch: Batch) -> Tensor:
@@ -104,6 +102,6 @@ def require_finite_vectors(vectors: Mapping[Readout, Tensor], examples: Sequence
 
 def not_finite(layer: int, dtype: torch.dtype, example_id: str, point: str = "") -> NotFiniteError:
     return NotFiniteError(
-        f"layer {layer} {point}".rstrip() + f" contains NaN or infinity in {dtype} for example {example_id}; "
+        f"{place_name(layer, point)} contains NaN or infinity in {dtype} for example {example_id}; "
         "run again with --dtype float32 (or bfloat16, which rarely overflows)"
     )

@@ -6,12 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from layerwise.core.files import folder_name
+from layerwise.models.families.family import PARALLEL_NOTE, are_parallel, is_stream
 from layerwise.reporter.captions import captions
 from layerwise.reporter.palette import colours
 from layerwise.reporter.scales import is_log, place_of_ring
 from layerwise.runs.folder import Run
 from layerwise.runs.labels import model_labels, training_step
 from layerwise.runs.scores import LayerScore
+from layerwise.runs.summary import BLOCK_OUTPUT
 from layerwise.runs.table import LayerTable
 
 DIGITS = 5  # more than a chart can show, at half the size
@@ -52,7 +54,7 @@ def page_data(
         drawn = series(run.table, index[label])
         lines.get(run.kind, lines["scan"]).extend(line for line in drawn if not line["point"])
         if any(line["point"] for line in drawn):
-            lines["inside"].extend(dict(line) for line in drawn)  # copies, since these pictures have their own scales
+            lines["inside"].extend(inside_lines(drawn))
     mark_scales(lines["scan"], by=SETTING)
     mark_scales(lines["inside"], by=(*SETTING, "model"))
     mark_scales(lines["stress"], by=(*SETTING, "condition", "model"))
@@ -124,6 +126,18 @@ def series(table: LayerTable, model: int) -> list[dict[str, Any]]:
             line["task"] = first.data
         lines.append(line)
     return lines
+
+
+def inside_lines(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The lines of the pictures of a block, with the name of each and whether it is the residual stream.
+
+    They are copies, since these pictures have their own scales.
+    """
+    note = PARALLEL_NOTE if are_parallel({line["point"] for line in lines}) else ""
+    return [
+        {**line, "name": line["point"] or BLOCK_OUTPUT, "stream": is_stream(line["point"]), "note": note}
+        for line in lines
+    ]
 
 
 def mark_scales(lines: Iterable[dict[str, Any]], *, by: Sequence[str]) -> None:

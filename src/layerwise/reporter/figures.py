@@ -19,6 +19,7 @@ from layerwise.core.checks import require_choice
 from layerwise.core.errors import InputError, MissingExtra
 from layerwise.core.files import write_atomically
 from layerwise.metrics.catalog import CATALOG
+from layerwise.models.families.family import is_stream
 from layerwise.reporter.drawing import (
     Curve,
     axis_label,
@@ -37,6 +38,7 @@ from layerwise.reporter.palette import DIVERGING, LINES, RAMP
 from layerwise.reporter.scales import place_of_ring
 from layerwise.runs.labels import training_step
 from layerwise.runs.scores import LayerScore
+from layerwise.runs.summary import BLOCK_OUTPUT
 from layerwise.runs.table import LayerTable
 
 COLUMN_WIDTH = 3.35  # inches: one column of a two-column paper
@@ -102,8 +104,7 @@ def inside(table: LayerTable, *, metric: str | None = None, ax: Any = None, **se
         curves = [(name, chosen_curves(table, metric, **setting | {"point": name})[0]) for name in points]
         use_scale(ax, [found for _, found in curves])
         for index, (name, (_, curve, _)) in enumerate(curves):
-            style = "-" if not name or name.startswith("after") else "--"
-            label = display_name(name) if name else "block output"
+            style, label = "-" if is_stream(name) else "--", display_name(name or BLOCK_OUTPUT)
             draw_curve(ax, curve, label=label, color=LINES[index % len(LINES)], marker="", by="layer", linestyle=style)
         finish_lines(ax, axis_label(table, curves[0][1][1][0].metric), "layer")
     return ax
@@ -313,7 +314,7 @@ def chosen_curves(
     selected = [s for s in scores if s.metric == metric]
     for name in ("rows", "tokens", "pooling", "point"):
         available = list(dict.fromkeys(getattr(s, name) for s in selected))
-        value = setting.get(name) or ("" if name == "point" else next(iter(available), ""))
+        value = setting.get(name, next(iter(available), ""))
         if available and value not in available and "-" not in available:
             raise InputError(f"{metric} has no {name} {value!r}; choose from {', '.join(available)}")
         selected = [s for s in selected if getattr(s, name) in (value, "-")]

@@ -165,7 +165,7 @@ def model_list(models: Sequence[Mapping[str, Any]]) -> str:
 
 
 def subtitle(runs: Sequence[Run]) -> str:
-    names = {"scan": "scan", "eval": "evaluation", "probe": "run of probe", "stress": "stress test"}
+    names = {"scan": "scan", "eval": "evaluation", "probe": "probe run", "stress": "stress test"}
     kinds = [run.kind for run in runs]
     counts = [f"{kinds.count(k)} {names[k]}{'s' if kinds.count(k) > 1 else ''}" for k in names if k in kinds]
     return f"{', '.join(counts)}; made {datetime.now(UTC):%Y-%m-%d}"

@@ -20,7 +20,7 @@ Kind = Literal["scan", "eval", "probe", "stress", "campaign", "data", "audit"]
 KIND_NAMES = {
     "scan": "a scan",
     "eval": "an eval",
-    "probe": "a run of probe",
+    "probe": "a probe run",
     "stress": "a stress test",
     "campaign": "a campaign",
     "data": "a prepared task",

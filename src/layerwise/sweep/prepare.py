@@ -54,7 +54,7 @@ def prepare(
         seed=options.seed,
         view_strength=options.view_strength,
         stress=stress,
-        points=info.require_points() if options.inside else (),
+        points=info.structure.require_layout().point_names if options.inside else (),
         dtype=dtype,
         threads=threads,
         **parsed,

@@ -19,7 +19,6 @@ from layerwise.metrics.readings import LayerBatch, Reading
 from layerwise.models.network import Network
 from layerwise.models.taps import apply_final_norm
 from layerwise.ops.pooling import pool
-from layerwise.ops.tokens import counted_tokens
 from layerwise.passes.batches import Batch, network_processor
 from layerwise.passes.tapped_pass import run_pass
 from layerwise.passes.vectors import not_finite
@@ -70,8 +69,7 @@ class ReadingConsumer:
 
     def layer_batch(self, hidden: Tensor, batch: Batch, readout: Readout, point: str) -> LayerBatch:
         """The input of readings for a layer; raises if it is not finite, with layer, dtype and example."""
-        real, special, padding = batch.masks(hidden.shape[-2])
-        mask = counted_tokens(hidden, real, special, readout.tokens, padding=padding)  # (B, V, T)
+        mask = batch.counted(hidden, readout.tokens)  # (B, V, T)
         pooled = pool(hidden, mask, cast(PoolingChoice, readout.pooling))  # (B, V, D)
         bad = ~torch.isfinite(pooled).flatten(1).all(dim=1) & mask.any(dim=-1).all(dim=1)
         if bool(bad.any()):

@@ -1,6 +1,6 @@
 """Family: everything that can differ between architectures, as data. An exception is one more Family object."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -21,6 +21,19 @@ PointName = Literal[
     "mixer_output",
     "after_mixer",
 ]
+
+PARALLEL_NOTE = "attention and MLP both read the input of the block, so there is no point between them"
+
+
+def are_parallel(points: Collection[str]) -> bool:
+    """True if a block with these points computes attention and MLP side by side."""
+    return "attention_output" in points and "after_attention" not in points
+
+
+def is_stream(point: str) -> bool:
+    """True if a point is the residual stream: a sum, or the output of the block."""
+    return not point or point.startswith("after")
+
 
 # The residual sums of a block: x is its input, each name is a point.
 Residuals = Literal[
@@ -59,11 +72,9 @@ class BlockLayout:
         return self.points[:-1]
 
     @property
-    def note(self) -> str:
-        """What a reader must know about the points of such a block, if anything."""
-        if self.residuals != "parallel":
-            return ""
-        return "attention and MLP both read the input of the block, so there is no point between them"
+    def point_names(self) -> tuple[PointName, ...]:
+        """The names of the points before the block's output."""
+        return tuple(point.name for point in self.inner_points)
 
     def matches(self, config: Any) -> bool:
         """True if the config has the values of `condition`."""

@@ -32,18 +32,16 @@ const sections = {
             .flatMap((point) => fitting(all.filter((line) => line.point === point)))
             .map((line, i) => ({
               ...line,
-              name: line.point ? words(line.point) : "block output",
+              name: words(line.name),
               colour: colours().lines[i % colours().lines.length],
-              dash: line.point === "" || line.point.startsWith("after") ? undefined : "5 3",
+              dash: line.stream ? undefined : "5 3",
             }));
           return {
             title: words(metric),
             note: [
               D.models.length > 1 ? clip(D.models[model].label, 40) : "",
               lines.length ? settingOf(lines[0], all) : "",
-              points.includes("attention_output") && !points.includes("after_attention")
-                ? "attention and MLP both read the input of the block, so there is no point between them"
-                : "",
+              lines.length ? lines[0].note : "",
             ]
               .filter(Boolean)
               .join("; "),
