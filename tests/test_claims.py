@@ -151,7 +151,7 @@ def test_pick_shows_both_directions_of_the_papers_rule():
 
 def test_the_rulebook_has_the_gains_of_the_study():
     audit = json.loads((ROOT / "src/layerwise/selection/rulebook.json").read_text())["audit"]
-    gains = pd.read_csv(ROOT / "studies/recipes/gains.csv").query("recipe == 'chosen' and over == 'last'")
+    gains = pd.read_csv(ROOT / "studies/recipes/gains.csv").query("recipe == 'all_dimensions' and over == 'last'")
     gains = gains.set_index("model")
     assert audit["tasks"] == pd.read_csv(ROOT / "studies/recipes/test.csv").task.nunique()
     for model, name in ((SMOL, "SmolLM2-135M"), (GEMMA, "Gemma3-270M")):

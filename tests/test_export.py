@@ -367,7 +367,7 @@ def test_a_pick_that_keeps_the_last_layer_is_not_exported(tiny_llama, tmp_path, 
     kept.save(tmp_path / "run")
     assert main(["export", tiny_llama, "--layer", f"{tmp_path / 'run'}:auto", "--out", str(tmp_path / "m")]) == 2
     message = capsys.readouterr().err
-    assert "--layer last" in message and f"layerwise pick {tiny_llama} --data FILE --prefer fast" in message
+    assert "--layer last" in message and f"layerwise pick {tiny_llama} --prefer fast" in message
     assert not (tmp_path / "m").exists()
     assert main(["export", tiny_llama, "--layer", "last", "--out", str(tmp_path / "m")]) == 0
     assert "next:" not in capsys.readouterr().out, "a copy has the quality of the original"
@@ -398,14 +398,14 @@ def test_the_map_that_a_pick_brings_is_used_and_that_is_said(tiny_llama, word_te
 
 def test_embedder_picks_and_exports_as_the_two_verbs_do(tiny_llama, word_texts, tmp_path, monkeypatch):
     network = open_network(tiny_llama)
-    monkeypatch.setattr("layerwise.api.embedder.pick", lambda network, data, **options: picked(network, Recipe(2)))
-    made = layerwise.embedder(tiny_llama, word_texts, tmp_path / "m")
+    monkeypatch.setattr("layerwise.api.embedder.pick", lambda network, fit, **options: picked(network, Recipe(2)))
+    made = layerwise.embedder(tiny_llama, tmp_path / "m", texts=word_texts)
     assert made.encode(TEXTS) == pytest.approx(measured(network, 2), abs=1e-6)
     record = json.loads((tmp_path / "m" / "layerwise.json").read_text())
     assert record["agreement"]["texts"] == len(word_texts) and record["chosen_by"] == "by hand: a test"
-    monkeypatch.setattr("layerwise.api.embedder.pick", lambda network, data, **options: picked(network, None))
+    monkeypatch.setattr("layerwise.api.embedder.pick", lambda network, fit, **options: picked(network, None))
     with pytest.raises(InputError, match="keeping the last layer"):
-        layerwise.embedder(tiny_llama, word_texts, tmp_path / "n")
+        layerwise.embedder(tiny_llama, tmp_path / "n", texts=word_texts)
 
 
 def test_the_card_carries_licence_and_scores(tiny_llama, tmp_path):

@@ -165,7 +165,7 @@ def pick_by_rule(made, kind, scratch):
 def pick_on_texts(made, kind, scratch):
     texts = scratch / "texts.txt"
     texts.write_text("\n".join(TEXTS))
-    found = json.loads(call("pick", made.places[kind], "--data", texts, "--layer-only", "--json"))
+    found = json.loads(call("pick", made.places[kind], "--fit", texts, "--layer-only", "--json"))
     assert found["model"]["name"] == made.model and 0 <= found["recipe"]["layer"] <= 3
 
 
@@ -242,7 +242,7 @@ VERBS = {
     "compare --html": compare_page,
     **{f"plot {figure}": plot(figure) for figure in FIGURES},
     "pick --rule": pick_by_rule,
-    "pick --data": pick_on_texts,
+    "pick --fit": pick_on_texts,
     "tradeoff": tradeoff,
     "correlate SCAN": correlate_scan,
     "correlate EVAL": correlate_eval,
@@ -301,7 +301,7 @@ REFUSED = {
         "first version's scan": "have no stored rows",
     },
     "pick --rule": {"campaign": "expected the table of one model, got 2"},
-    "pick --data": SEVERAL | NOT_LOADED,
+    "pick --fit": SEVERAL | NOT_LOADED,
     "tradeoff": SEVERAL | NOT_LOADED,
     "correlate SCAN": NOT_A_SCAN | {
         "some layers": "fewer than four layers in common",

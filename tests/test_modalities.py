@@ -209,7 +209,7 @@ def test_what_works_on_texts_only_says_so(tiny_llama, tmp_path):
     for verb in (
         lambda: layerwise.doctor(MODEL),
         lambda: layerwise.export(MODEL, 1, tmp_path / "model"),
-        lambda: layerwise.pick(MODEL, data=["a text of some words"] * 9),
+        lambda: layerwise.pick(MODEL, fit=["a text of some words"] * 9),
         lambda: layerwise.evaluate(MODEL, "STSBenchmark", out=tmp_path / "eval"),
         lambda: layerwise.tradeoff(tmp_path / "run", "curvature", model=MODEL),
     ):

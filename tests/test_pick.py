@@ -12,6 +12,8 @@ import layerwise
 from layerwise.cli.main import main
 from layerwise.core.errors import InputError
 from layerwise.core.recipe import Recipe
+from layerwise.inputs.text import demo_sentences, demo_texts
+from layerwise.maps.fitted import FittedOn, texts_fingerprint
 from layerwise.models.opening import open_network
 from layerwise.models.readouts import last_recipe
 from layerwise.selection.candidates import ScoredRecipe, compute_probe_vectors, layer_candidates, score_candidates
@@ -22,6 +24,7 @@ from layerwise.selection.probes import (
     RIDGE,
     Probe,
     concordance,
+    proxy_probes,
     reciprocal_ranks,
     ridge_accuracy,
 )
@@ -251,7 +254,7 @@ def test_pick_answers_and_its_answer_is_exported(tiny_llama, word_texts, tmp_pat
         Pick.load(tmp_path / "m")
     assert Pick.load(tmp_path).recipe == found.recipe
     pd.DataFrame({"text": longer}).to_csv(tmp_path / "t.csv", index=False)
-    paths = ["--data", str(tmp_path / "t.csv"), "--out", str(tmp_path / "e")]
+    paths = ["--fit", str(tmp_path / "t.csv"), "--out", str(tmp_path / "e")]
     timid = replace(bold, margin=1000)  # always keeps the last layer
     monkeypatch.setattr("layerwise.selection.run.default_rulebook", lambda: timid)
     assert main(["embedder", tiny_llama, *paths, "--max-length", "32"]) == 2
@@ -268,7 +271,7 @@ def test_pick_by_a_rule_needs_no_model(tiny_llama, word_texts, tmp_path, capsys)
     table = layerwise.LayerTable.load(tmp_path)
     found = layerwise.pick(table, rule="depth:67%")
     assert found.recipe == Recipe(2) and found.saving == pytest.approx(1 / 3)
-    assert layerwise.pick(tmp_path).keep_last
+    assert layerwise.pick(tmp_path, rule="last").keep_last
     assert main(["pick", str(tmp_path), "--rule", "min:curvature", "--json"]) == 0
     curve = [r.value for r in table.where(metric="curvature", norm="raw")][:3]
     curve.append(table.where(metric="curvature", norm="normed").scores[0].value)
@@ -280,7 +283,7 @@ def test_pick_by_a_rule_needs_no_model(tiny_llama, word_texts, tmp_path, capsys)
     assert np.isfinite(curve).all()
     assert layerwise.pick(scanned, rule="min:intrinsic_dimension").recipe.layer == int(np.argmin(curve))
     assert main(["pick", tiny_llama, "--rule", "last"]) == 2
-    assert "--data FILE" in capsys.readouterr().err
+    assert "a rule needs a run of scan" in capsys.readouterr().err
 
 
 def test_the_audit_on_the_command_line(tmp_path, capsys):
@@ -292,6 +295,25 @@ def test_the_audit_on_the_command_line(tmp_path, capsys):
     assert main(["audit", str(tmp_path / "s.csv"), "--rules", "last,depth:50%"]) == 0
     printed = capsys.readouterr().out.splitlines()
     assert max(map(len, printed)) <= 80 and "+1.0  " in printed[2] and "100 % " in printed[2]
+
+
+def test_maps_are_fitted_on_bundled_texts_unless_others_are_given(tiny_llama, word_texts, monkeypatch):
+    likes_maps = Probe("map", ("a b", "c"), lambda rows: np.full(9, -np.abs(rows).max()))
+    monkeypatch.setattr("layerwise.selection.run.proxy_probes", lambda: [likes_maps])
+    book = Rulebook("test", {"map": 1}, ("none", "remove_top:30"), -1e9)
+    monkeypatch.setattr("layerwise.selection.run.default_rulebook", lambda: book)
+    bundled, own = layerwise.pick(tiny_llama, max_length=32), layerwise.pick(tiny_llama, word_texts, max_length=32)
+    texts = demo_sentences()
+    assert bundled.fitted.fitted_on == FittedOn("texts", "bundled", texts_fingerprint(texts), len(texts))
+    assert own.fitted.fitted_on.count == len(word_texts) and "a list of" in own.fitted.fitted_on.name
+    assert bundled.options["fit"] is None and own.options["fit"] is not None
+    assert any(f"fitted on {len(texts)} texts (bundled)" in sentence for sentence in bundled.why)
+
+
+def test_no_text_that_maps_are_fitted_on_is_scored_by_a_probe():
+    texts = demo_sentences()
+    assert len(texts) == len(set(texts)) > 700 and set(demo_texts()) < set(texts)
+    assert not set(texts) & {text for probe in proxy_probes() for text in probe.texts}
 
 
 def test_a_map_fitted_on_own_texts_comes_with_a_warning_about_texts_of_one_kind(tiny_llama, word_texts, monkeypatch):

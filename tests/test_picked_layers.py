@@ -204,7 +204,7 @@ def test_the_command_that_is_printed_last_makes_the_export(tiny_llama, texts, tm
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("layerwise.selection.run.default_rulebook", takes_best)
     pd.DataFrame({"words": texts}).to_csv("my texts.csv", index=False)
-    own = ["--data", "my texts.csv", "--column", "words", "--max-length", "32"]
+    own = ["--fit", "my texts.csv", "--max-length", "32", "--column", "words"]
     assert main(["pick", tiny_llama, *own, "--save", "my run"]) == 0
     printed = capsys.readouterr().out.splitlines()
     assert printed[-2] == "next:"
@@ -222,9 +222,9 @@ def test_the_command_that_is_printed_last_makes_the_export(tiny_llama, texts, tm
         "layerwise",
         "pick",
         tiny_llama,
-        *own[:4],
+        *own[:2],
         "--layer-only",
-        *own[4:],
+        *own[2:],
         "--prefer",
         "fast",
     ]

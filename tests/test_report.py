@@ -225,7 +225,7 @@ def test_the_commands_of_a_page_make_it_again(tiny_llama, tmp_path, monkeypatch)
         ["scan", tiny_llama, *data, "--limit", "20", "--metrics", "prompt_entropy,curvature", "--out", "scan"],
         ["eval", tiny_llama, "--tasks", "all", "--data-root", "root", "--out", "scores"],
         ["stress", tiny_llama, *data, "--kind", "random", "--levels", "0,1", "--out", "stress"],
-        ["pick", "scan", *data, "--layer-only", "--seed", "3", "--save", "scan"],
+        ["pick", "scan", "--fit", data[1], "--layer-only", "--seed", "3", "--save", "scan"],
         ["tradeoff", "scores", "--score", "Mine", "--repeats", "1"],
         ["report", "scan", "scores", "stress", "--html", "page.html", "--title", "All of it"],
     ]
@@ -256,10 +256,11 @@ def test_a_recorded_command_is_one_call_of_layerwise_or_it_is_not_shown():
 
 
 def test_a_pick_from_python_is_shown_as_a_command_with_what_it_lacks():
-    record = {"verb": "pick", "run": None, "data": {"data": "t.txt", "limit": 5}, "labels": {"in_memory": "DataFrame"}}
-    shown = pick_command({"options": record}, "run")
-    assert shlex.split(shown, comments=True) == "layerwise pick run --data t.txt --labels LABELS --save run".split()
-    assert shown.endswith("# called from Python with texts opened with --limit 5")
+    for name in ("fit", "data"):  # as earlier versions called it
+        record = {"verb": "pick", "run": None, name: {"data": "t.txt", "limit": 5}}
+        shown = pick_command({"options": record | {"labels": {"in_memory": "DataFrame"}}}, "run")
+        assert shlex.split(shown, comments=True) == "layerwise pick run --fit t.txt --labels LABELS --save run".split()
+        assert shown.endswith("# called from Python with texts opened with --limit 5")
     assert pick_command({"rule": "min:dime", "gain": None}, "run") == "layerwise pick run --rule min:dime --save run"
 
 

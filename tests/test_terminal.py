@@ -179,7 +179,7 @@ def test_scan_says_what_it_does_and_what_comes_next(tiny_llama, tmp_path, capfd)
         "skipped 1 blank row of the data",
         f"saved in {out}",
         f"next: layerwise report {out} --html report.html",
-        f"      layerwise pick {tiny_llama} --data {tmp_path / 't.txt'} --save {out}",
+        f"      layerwise pick {tiny_llama} --save {out}",
     ]
     assert printed.out.startswith(f"llama, 8 texts, {DEPTH + 1} layers\n")
 

@@ -25,11 +25,12 @@ TYPES = {
     "STS": "STS", "PairClassification": "pairs", "Classification": "classes", "Clustering": "clustering",
     "Reranking": "reranking", "Retrieval": "retrieval",
 }  # fmt: skip
+LANGUAGE_MODELS = ("smollm2-135m", "gemma3-270m")  # of the models in test.csv
 LAYER_TYPES = ("STS", "Classification", "Clustering", "Retrieval")  # of the tasks in layers.csv
 RECIPES = {
     "last": "last layer, mean", "static": "token embeddings, whitened", "earlier": "recipe of the earlier rule",
-    "template": "prompteol as published (last layer, last token, no map)", "all_dimensions": "chosen, all dimensions",
-    "chosen": "**chosen by pick**",
+    "template": "prompteol as published (last layer, last token, no map)",
+    "all_dimensions": "**what `pick` recommends**", "chosen": "the same in 256 dimensions, as fixed in the protocol",
 }  # fmt: skip
 
 
@@ -77,6 +78,11 @@ def type_means(scores: pd.DataFrame) -> pd.DataFrame:
     return means.assign(mean=means.mean(axis=1))
 
 
+def recommended(model: str) -> str:
+    """The recipe of protocol.json that `pick` recommends: the chosen one, in all its dimensions where it has a map."""
+    return "all_dimensions" if model in LANGUAGE_MODELS else "chosen"
+
+
 def test_table() -> str:
     """Scores on the test tasks, by model, recipe and type."""
     means = type_means(pd.read_csv(HERE / "test.csv"))
@@ -84,6 +90,7 @@ def test_table() -> str:
     for model, shown in NAMES.items():
         for recipe, words in RECIPES.items():
             if (model, recipe) in means.index:
+                words = RECIPES["all_dimensions"] if recipe == recommended(model) else words
                 scores = means.loc[(model, recipe)]
                 rows.append([shown, words, *(f"{scores[kind]:.1f}" for kind in TYPES), f"{scores['mean']:.2f}"])
                 shown = ""
@@ -91,12 +98,12 @@ def test_table() -> str:
 
 
 def gains_table() -> str:
-    """Gains of the chosen recipe, with intervals over tasks."""
+    """Gains of what `pick` recommends, with intervals over tasks."""
     gains = pd.read_csv(HERE / "gains.csv")
-    chosen = gains[gains.recipe == "chosen"].set_index(["model", "over"])
+    chosen = gains[gains.recipe == gains.model.map(recommended)].set_index(["model", "over"])
     rows = [
         [NAMES[model], *(interval(chosen.loc[(model, over)]) for over in ("last", "static"))]
-        for model in ("smollm2-135m", "gemma3-270m")
+        for model in LANGUAGE_MODELS
     ]
     kept = [name for model, name in NAMES.items() if (model, "last") in chosen.index][2:]
     rows.append([", ".join(kept), "0.0 (keeps the last layer)", ""])
@@ -109,12 +116,12 @@ def front_table() -> str:
     gains = pd.read_csv(HERE / "gains.csv").query("over == 'last'").set_index(["model", "recipe"])
     words = {
         "last": "last layer", "static": "whitened token embeddings, no transformer block",
-        "template": "the template prompteol as published", "chosen": "what `pick` recommends",
+        "template": "the template prompteol as published", "all_dimensions": "what `pick` recommends",
     }  # fmt: skip
     rows = []
     for recipe, text in words.items():
         row = [text]
-        for model in ("smollm2-135m", "gemma3-270m"):
+        for model in LANGUAGE_MODELS:
             gain = "" if recipe == "last" else interval(gains.loc[(model, recipe)])
             row += [f"{means[(model, recipe)]:.1f}", gain]
         rows.append(row)
@@ -129,7 +136,7 @@ def ideas_table() -> str:
         head = [str(number), idea]
         for recipe, part in group.groupby("recipe", sort=False):
             means = part.set_index("model")["mean"]
-            scores = [f"{means[m]:.2f}" if m in means else "" for m in ("smollm2-135m", "gemma3-270m")]
+            scores = [f"{means[m]:.2f}" if m in means else "" for m in LANGUAGE_MODELS]
             rows.append([*head, f"{recipe}", *scores])
             head = ["", ""]
     return table(["", "idea", "recipe", "SmolLM2-135M", "Gemma3-270M"], rows)
@@ -216,9 +223,10 @@ def own_texts_table() -> str:
 def fit_texts_table() -> str:
     scores, rows = pd.read_csv(HERE / "fit_texts.csv").query("dims == 0"), []
     words = {"WikiText-2": "1,000 of WikiText-2", "200 of WikiText-2": "200 of WikiText-2",
-             "bundled": "630 bundled sentences", "half own": "500 of the task, 500 of WikiText-2",
+             "demo": "the 200 demo texts", "demo sentences": "the demo texts and their sentences (default)",
+             "bundled": "the 630 sentences of the probes", "half own": "500 of the task, 500 of WikiText-2",
              "own": "those of the task"}  # fmt: skip
-    for model in ("smollm2-135m", "gemma3-270m"):
+    for model in LANGUAGE_MODELS:
         means = scores[scores.model == model].pivot_table(index="texts", columns="type", values="score")[[*LAYER_TYPES]]
         for number, (name, shown) in enumerate(words.items()):
             cells = [f"{value:.1f}" for value in (*means.loc[name], means.loc[name].mean())]

@@ -20,9 +20,10 @@ from layerwise.selection.pick import Pick
 
 def embedder(
     model: ModelLike,
-    data: DataLike,
     out: str | Path,
     *,
+    fit: DataLike | None = None,
+    texts: DataLike = "demo",
     column: str = "text",
     labels: str | Path | pd.DataFrame | None = None,
     templates: Choices | None = None,
@@ -32,21 +33,21 @@ def embedder(
     mode: ExportMode = "portable",
     progress: bool = False,
 ) -> Any:
-    """Makes an embedding model of a language model: picks a recipe on your unlabelled texts and exports it.
+    """Makes an embedding model of a language model without labels: picks a recipe and exports it.
 
-    The same as `pick(model, data)` and then `export(model, picked, out, texts=data)`, with the model loaded once.
+    The same as `pick(model)` and then `export(model, picked, out)`, with the model loaded once.
 
     Args:
         model: a hub id, a folder, a ModelSpec, a transformers model or SentenceTransformer, or (module, tokenizer).
-        data: texts of your own kind, without labels, in any form that `layerwise.texts` takes. Up to 1000 of them
-            choose the recipe and fit its map; up to 500 compare the export with the original model.
         out: the folder to write; it must not exist.
-        column: the column of a table that holds the text.
+        fit: texts of many kinds to fit linear maps on, as in `pick`; by default bundled ones.
+        texts: texts to compare the export with the original model on, as in `export`.
+        column: the column of tables that holds the text.
         labels: a few labelled texts that help to choose: a table or file with text,label or text1,text2,score.
         templates: templates to try, as in `pick`; "none" for none.
         static: put whitened token embeddings beside the layer, where the recipe has a map and no template; doubles the
             width.
-        dims: how many dimensions the vectors have, as in `pick`; 0 for all.
+        dims: how many dimensions the vectors have, as in `pick`; by default all.
         max_length: longest input in tokens; by default 512 or the model's usual length.
         mode: "portable" or "compact", as in `export`.
         progress: print a line on standard error before each slow step.
@@ -61,21 +62,22 @@ def embedder(
     Example:
         >>> from layerwise.core.errors import InputError
         >>> try:
-        ...     small = layerwise.embedder(model, texts, folder / "small", max_length=32)
+        ...     small = layerwise.embedder(model, folder / "small", max_length=32)
         ... except InputError as error:  # a random model may well have no better layer than the last
         ...     assert "keeping the last layer" in str(error)
     """
     return pick_and_export(
-        model, data, out, column=column, labels=labels, templates=templates, static=static, dims=dims,
+        model, out, fit=fit, texts=texts, column=column, labels=labels, templates=templates, static=static, dims=dims,
         max_length=max_length, mode=mode, progress=progress,
     )  # fmt: skip
 
 
 def pick_and_export(
     model: ModelLike,
-    data: DataLike,
     out: str | Path,
     *,
+    fit: DataLike | None,
+    texts: DataLike,
     column: str,
     labels: str | Path | pd.DataFrame | None,
     templates: Choices | None,
@@ -87,13 +89,14 @@ def pick_and_export(
     on_pick: Callable[[Pick], None] = lambda picked: None,
 ) -> Any:
     """What `embedder` does; `on_pick` gets the answer of pick before it is exported."""
-    source = open_source(data, column=column)
+    to_compare = open_source(texts, column=column)
+    to_fit = None if fit is None else open_source(fit, column=column)
     require_new_folder(out)
     with announcements(progress):
         network = open_network(model)
     picked = pick(
-        network, source, labels=labels, templates=templates, static=static, dims=dims, max_length=max_length,
+        network, to_fit, labels=labels, templates=templates, static=static, dims=dims, max_length=max_length,
         progress=progress,
     )  # fmt: skip
     on_pick(picked)
-    return export(network, picked, out, mode=mode, texts=source, progress=progress)
+    return export(network, picked, out, mode=mode, texts=to_compare, progress=progress)

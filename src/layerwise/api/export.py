@@ -164,7 +164,7 @@ def require_lower_layer(pick: Pick, model: ModelLike) -> None:
         name = name_of(model)
         raise InputError(
             f"pick recommends keeping the last layer: an export would be a full copy of {name}. Use {name} itself; "
-            f"--layer last (layer='last') makes a copy anyway; `layerwise pick {name} --data FILE --prefer fast` looks "
+            f"--layer last (layer='last') makes a copy anyway; `layerwise pick {name} --prefer fast` looks "
             "for a faster layer"
         )
 

@@ -13,6 +13,7 @@ from layerwise.core.progress import announcements
 from layerwise.inputs.modalities import open_source
 from layerwise.inputs.source import DataLike
 from layerwise.inputs.tables import read_table
+from layerwise.inputs.text import demo_sentences
 from layerwise.models.load import DEFAULT_MAX_LENGTH
 from layerwise.models.opening import input_kind_of_model, load_recorded_model, open_network, resolve_max_length
 from layerwise.options.model import ModelLike
@@ -23,14 +24,14 @@ from layerwise.runs.table import LayerTable
 from layerwise.selection.labels import label_probe
 from layerwise.selection.pick import Pick
 from layerwise.selection.rules import Rule
-from layerwise.selection.run import pick_by_rule, pick_recipe
+from layerwise.selection.run import BUNDLED, pick_by_rule, pick_recipe
 
 MAX_TEXTS = 1000  # texts; more hardly change maps and probes
 
 
 def pick(
     run: ModelLike | Run | LayerTable,
-    data: DataLike | None = None,
+    fit: DataLike | None = None,
     *,
     labels: str | Path | pd.DataFrame | None = None,
     rule: str | Rule | None = None,
@@ -46,15 +47,16 @@ def pick(
 ) -> Pick:
     """Chooses a layer or recipe, and reports the evidence; it may recommend keeping the last layer.
 
-    With `data` or `labels`, the model runs once over your texts and a small bundled set of test sentences. Two probes
-    score every layer on that set, as it is and with linear maps fitted on your texts. For a causal language model that
-    ships no pooling, the last token of a text in a template is tried as well. With `rule`, the rule decides from the
-    table of a scan and no model runs. With none of these, the last layer is kept.
+    The model runs once over a small bundled set of test sentences. Three probes score every layer on that set, as it
+    is and with linear maps fitted on other bundled texts. For a causal language model that ships no pooling, the last
+    token of a text in a template is tried as well. With `rule`, the rule decides from the table of a scan and no model
+    runs.
 
     Args:
         run: a model (hub id, folder, ModelSpec or object), or a run of `scan` or `evaluate` (folder or table).
-        data: texts of your own kind, without labels: a list, a file, or what `layerwise.texts` returns. Up to 1,000
-            are used. Linear maps are fitted on them.
+        fit: texts of many kinds to fit linear maps on, instead of the bundled ones: a list, a file, or what
+            `layerwise.texts` returns. Up to 1,000 are used. Texts of one kind make worse maps: what they differ in is
+            removed.
         labels: a few labels of your own task as one more probe: a table, or a .csv, .jsonl or .parquet file, with
             the columns text,label or text1,text2,score; 16 rows at least. A class with a single text is left out.
         rule: a rule over the run's table, such as `depth:80%` or `min:dime`, or a Rule of your own.
@@ -65,8 +67,8 @@ def pick(
         layer_only: choose a layer as it is, without a linear map, and without a template unless one is given.
         static: put whitened token embeddings beside a layer that has a map and no template. This doubles the width of
             the vectors.
-        dims: how many dimensions the vectors have, 0 for all; what this costs on the probes is reported. By default 256
-            for a recipe in a template, if there are 512 texts to fit it on, otherwise all.
+        dims: how many dimensions the vectors have: that many principal directions are kept, and what this costs on the
+            probes is reported. By default all.
         model: the model to run, if the run's model was moved or renamed.
         max_length: longest input in tokens; by default 512, or the model's own limit if that is lower.
         seed: seed of everything random.
@@ -80,31 +82,33 @@ def pick(
         InputError: if the labels, the rule or an option cannot be used, or the run is of another model.
 
     Example:
-        >>> found = layerwise.pick(model, texts, max_length=32)
+        >>> found = layerwise.pick(model, max_length=32)
         >>> 0 <= found.recipe.layer <= found.last.layer
         True
-        >>> faster = layerwise.pick(model, texts, max_length=32, prefer="fast")
+        >>> faster = layerwise.pick(model, max_length=32, prefer="fast")
         >>> faster.recipe.layer <= found.recipe.layer
         True
     """
     options = PickOptions(
-        labels=labels, rule=rule, prefer=prefer, templates=templates, layer_only=layer_only, static=static, dims=dims,
-        model=model, max_length=max_length, seed=seed, progress=progress,
+        fit=fit, labels=labels, rule=rule, prefer=prefer, templates=templates, layer_only=layer_only, static=static,
+        dims=dims, model=model, max_length=max_length, seed=seed, progress=progress,
     )  # fmt: skip
     opened = Run.open(run) if is_run(run) else None
-    if rule is not None or (data is None and labels is None):
+    if rule is not None:
         if opened is None:
-            raise InputError("a rule needs a run of scan; to use a model's probes, pass data= (--data FILE)")
+            raise InputError("a rule needs a run of scan; without rule= (--rule), the probes choose a layer of a model")
         if prefer == "fast":
-            raise InputError("prefer fast compares layers by the probes: pass data= (--data FILE), and no rule")
-        by_rule = pick_by_rule(opened.table, rule or "last")
-        return replace(by_rule, options=pick_record(options, run=run, data=None))
+            raise InputError("prefer fast compares layers by the probes: leave rule= (--rule) out")
+        return replace(pick_by_rule(opened.table, rule), options=pick_record(options, run=run))
     if opened is None and input_kind_of_model(run if model is None else model) != "text":
         raise InputError("pick works on texts only, but this model takes audio; choose a layer of a scan with a rule")
-    source = open_source(data if data is not None else "demo")
-    # A fair sample, unless the whole data set would have to be downloaded for it.
-    chosen = islice(source, MAX_TEXTS) if source.remote else source.sample(MAX_TEXTS)
-    own_texts = [example.text for example in chosen]
+    name, fitting_texts = BUNDLED, demo_sentences()
+    if fit is not None:
+        source = open_source(fit)
+        options = replace(options, fit=source)  # recorded as it was opened
+        # A fair sample, unless the whole data set would have to be downloaded for it.
+        chosen = islice(source, MAX_TEXTS) if source.remote else source.sample(MAX_TEXTS)
+        name, fitting_texts = source.name, [example.text for example in chosen]
     table = read_table(labels) if isinstance(labels, str | Path) else labels
     probe = None if table is None else label_probe(table, seed)  # raises before weights load
     with announcements(progress):
@@ -114,13 +118,12 @@ def pick(
             network = open_network(run if model is None else model)
     require_tokenizer(network.preprocessor, "pick")
     result = pick_recipe(
-        network, own_texts, labels=probe, prefer=prefer,
+        network, fitting_texts, labels=probe, prefer=prefer,
         templates=None if templates is None else templates_to_try(templates), layer_only=layer_only, static=static,
         dims=dims,
-        max_length=resolve_max_length(max_length, network, default_limit=DEFAULT_MAX_LENGTH), name=source.name,
+        max_length=resolve_max_length(max_length, network, default_limit=DEFAULT_MAX_LENGTH), name=name,
         seed=seed, progress=progress,
     )  # fmt: skip
     if max_length is None and result.keep_last:  # the model as shipped, with its own max_length
         result = replace(result, recipe=replace(result.recipe, max_length=None))
-    result = replace(result, options=pick_record(options, run=run, data=None if data is None else source.options))
-    return result if data is not None else replace(result, fitted=None)  # do not return a map fitted on the demo texts
+    return replace(result, options=pick_record(options, run=run))

@@ -10,14 +10,14 @@ from layerwise.options.export import ExportOptions
 from layerwise.options.pick import PickOptions
 from layerwise.options.texts import TextOptions
 
-HELP = "turn a language model into an embedding model: pick a recipe on your unlabelled texts and export it"
+HELP = "turn a language model into an embedding model without labels: pick a recipe and export it"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     add_model(parser)
-    add_options(parser, TextOptions, only=["data", "column"], helps={"data": "your own texts, without labels"})
-    add_options(parser, PickOptions, only=["labels", "templates", "static", "dims", "max_length"])
-    add_options(parser, ExportOptions, only=["mode"])
+    add_options(parser, PickOptions, only=["fit", "labels", "templates", "static", "dims", "max_length"])
+    add_options(parser, ExportOptions, only=["mode", "texts"])
+    add_options(parser, TextOptions, only=["column"], helps={"column": "column of --fit and --texts with the text"})
     parser.add_argument("--out", required=True, help="folder to write; must not exist")
 
 
@@ -25,8 +25,9 @@ def run(args: Namespace) -> int:
     from layerwise.api.embedder import pick_and_export
 
     pick_and_export(
-        model_spec(args), args.data, args.out, column=args.column, labels=args.labels, templates=args.templates,
-        static=args.static, dims=args.dims, max_length=args.max_length, mode=args.mode, progress=True,
+        model_spec(args), args.out, fit=args.fit, texts=args.texts, column=args.column, labels=args.labels,
+        templates=args.templates, static=args.static, dims=args.dims, max_length=args.max_length, mode=args.mode,
+        progress=True,
         on_pick=lambda picked: print(picked.describe()),
     )  # fmt: skip
     print_certificate(args.out, as_json=False)

@@ -15,13 +15,12 @@ if TYPE_CHECKING:
     from layerwise.selection.pick import Pick
 
 HELP = "choose a layer or recipe, with the evidence for it; it may recommend keeping the last layer"
-DATA_HELP = "texts of your own kind, without labels; up to 1,000 are used"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("run_folder", metavar="RUN", help="a model, or the folder of a scan or eval run")
-    add_options(parser, TextOptions, only=["data", "column"], defaults={"data": None}, helps={"data": DATA_HELP})
     add_options(parser, PickOptions)
+    add_options(parser, TextOptions, only=["column"], helps={"column": "column of --fit with the text"})
     parser.add_argument(
         "--save", help="folder for pick.json and recipe.safetensors; use it with `export --layer FOLDER:auto`"
     )
@@ -36,11 +35,13 @@ def run(args: Namespace) -> int:
 
     if args.save is not None:
         require_pick_folder(args.save)  # before the model runs
-    data = texts(args.data, column=args.column) if args.data else None
-    if (args.data or args.labels) and not args.rule:
+    options = option_values(args, PickOptions)
+    if args.fit:
+        options["fit"] = texts(args.fit, column=args.column)
+    if not args.rule:
         sentences = 4 * len(proxy_items())  # each has a paraphrase, a decoy and a related sentence
         print(f"scoring every layer of {args.run_folder} on {sentences} bundled sentences", file=sys.stderr)
-    result = pick(args.run_folder, data, **option_values(args, PickOptions), progress=True)
+    result = pick(args.run_folder, **options, progress=True)
     if args.save is not None:
         result.save(args.save)
     print(result.to_json() if args.json else result.describe(next_step(result, args)))
@@ -51,12 +52,12 @@ def next_step(found: "Pick", args: Namespace) -> str:
     """What to type next, ready to be copied."""
     from layerwise.runs.folder import is_run
 
-    typed = option_values(args, PickOptions) | {"data": args.data, "column": args.column}
+    typed = option_values(args, PickOptions) | {"column": args.column}
     model = found.model.name if is_run(args.run_folder) and not args.model else args.model or args.run_folder
     if found.keep_last:
         if args.prefer == "fast" or not found.layers:
             return f"next: keep using {model} as it is"
-        words = [*flag_arguments(TextOptions, typed), *flag_arguments(PickOptions, typed), "--prefer", "fast"]
+        words = [*flag_arguments(PickOptions, typed), *flag_arguments(TextOptions, typed), "--prefer", "fast"]
         again = shlex.join(["layerwise", "pick", args.run_folder, *words])
         return f"next: keep using {model} as it is; if speed matters more:\n{again}"
     fit = ["--fit", "TEXTS"] if found.recipe.transform != "none" and found.fitted is None else []

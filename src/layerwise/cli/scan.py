@@ -38,9 +38,8 @@ def run(args: Namespace) -> int:
     print(table.to_json() if args.json else table)
     close_scan(table, args.out)
     if args.out:
-        texts = args.data if args.data not in ("demo", "-") else "texts.txt"
         next_steps(
             ["layerwise", "report", args.out, "--html", "report.html"],
-            ["layerwise", "pick", args.model, "--data", texts, "--save", args.out],
+            ["layerwise", "pick", args.model, "--save", args.out],
         )
     return 0

@@ -3,7 +3,7 @@
 # What most people do, in this order.
 STEPS = {
     "measure": "layerwise scan MODEL --data texts.txt --out run",
-    "choose": "layerwise pick MODEL --data texts.txt --save run",
+    "choose": "layerwise pick MODEL --save run",
     "deploy": "layerwise export MODEL --layer run:auto --out small",
     "look": "layerwise report run --html report.html",
 }

@@ -26,9 +26,9 @@ from layerwise.core.tensors import dump_tensors, parse_tensors
 from layerwise.inputs.source import Example
 from layerwise.models.network import Network
 from layerwise.passes.batches import network_processor
-from layerwise.passes.positions import ExampleFeatures, PositionsConsumer
+from layerwise.passes.positions import Features, PositionsConsumer
 from layerwise.passes.tapped_pass import run_pass
-from layerwise.passes.vectors import not_finite
+from layerwise.passes.vectors import not_finite, not_finite_rows
 
 SHARD = re.compile(r"features-[0-9a-f]{24}\.safetensors")
 KEY = "layerwise_features"
@@ -84,8 +84,8 @@ class FeatureStore:
         """Adds the features of these examples, from their file if it is there and intact."""
         path = self.folder / self.kind.shard_name(examples)
         if not is_intact(path):
-            readings = read_layers(network, self.kind, examples, batch_tokens, on_batch)
-            write_atomically(path, dump_tensors(KEY, "", shard_tensors(self.kind, examples, readings)))
+            features = read_layers(network, self.kind, examples, batch_tokens, on_batch)
+            write_atomically(path, dump_tensors(KEY, "", shard_tensors(self.kind, examples, features)))
             self.forwarded += len(examples)
         else:
             on_batch(len(examples), 0)
@@ -132,48 +132,39 @@ class Positions:
 
 def read_layers(
     network: Network, kind: FeatureKind, examples: Sequence[Example], batch_tokens: int, on_batch: OnBatch
-) -> dict[Readout, list[ExampleFeatures]]:
+) -> dict[Readout, Features]:
     """One forward pass per example, and what is read of it at each readout, in the order of the examples."""
     consumer = PositionsConsumer(network, kind.readouts, kind.positions, getattr(torch, kind.precision))
     prepared = network_processor(network).prepare(examples, kind.max_length)
     run_pass(network, prepared, {readout.layer for readout in kind.readouts}, batch_tokens, consumer)
     on_batch(len(examples), sum(one.max_size for one in prepared))
-    readings = {r: [consumer.readings[r][example.digest] for example in examples] for r in kind.readouts}
-    require_finite(readings, examples, network.dtype, kind.precision)
-    return readings
+    features = {r: consumer.features[r].of([example.digest for example in examples]) for r in kind.readouts}
+    require_finite(features, examples, network.dtype, kind.precision)
+    return features
 
 
 def require_finite(
-    readings: Mapping[Readout, Sequence[ExampleFeatures]],
-    examples: Sequence[Example],
-    dtype: torch.dtype,
-    precision: str,
+    features: Mapping[Readout, Features], examples: Sequence[Example], dtype: torch.dtype, precision: str
 ) -> None:
     """Raises if a layer overflowed, in the model or where its positions are stored in half precision."""
-    for readout, rows in readings.items():
-        for example, reading in zip(examples, rows, strict=True):
-            if not torch.isfinite(reading.pooled).all():
-                raise not_finite(readout.layer, dtype, example.id)
-            if not torch.isfinite(reading.positions).all():
-                raise NotFiniteError(
-                    f"layer {readout.layer} has values too large for {precision} (example {example.id}); run again "
-                    "with --precision float32"
-                )
+    for readout, found in features.items():
+        if len(bad := not_finite_rows(found.pooled)):
+            raise not_finite(readout.layer, dtype, examples[int(bad[0])].id)
+        if len(bad := not_finite_rows(found.positions)):
+            place = int(torch.searchsorted(found.lengths.cumsum(0), bad[0], right=True))
+            raise NotFiniteError(
+                f"layer {readout.layer} has values too large for {precision} (example {examples[place].id}); run again "
+                "with --precision float32"
+            )
 
 
 def shard_tensors(
-    kind: FeatureKind, examples: Sequence[Example], readings: Mapping[Readout, Sequence[ExampleFeatures]]
+    kind: FeatureKind, examples: Sequence[Example], features: Mapping[Readout, Features]
 ) -> dict[str, Tensor]:
     """The tensors of a shard, by name."""
     tensors = {"digests": torch.tensor([example.digest for example in examples])}
-    for readout, rows in readings.items():
-        lengths = torch.tensor([len(reading.positions) for reading in rows])
-        parts = (
-            torch.stack([reading.pooled for reading in rows]).float(),
-            torch.stack([reading.normalised_mean for reading in rows]).float(),
-            torch.cat([reading.positions for reading in rows]).to(getattr(torch, kind.precision)),
-            lengths,
-        )
+    for readout, found in features.items():
+        parts = (found.pooled.float(), found.normalised_mean.float(), found.positions, found.lengths)
         tensors |= {tensor_name(readout, name): part for name, part in zip(PARTS, parts, strict=True)}
     return tensors
 
@@ -208,8 +199,8 @@ def bytes_per_size(network: Network, kind: FeatureKind, examples: Sequence[Examp
 
     The positions that count may be far fewer than those of the input: a speech model always takes 30 seconds.
     """
-    readings = read_layers(network, kind, examples, batch_tokens, lambda items, tokens=0: None)
-    tensors = shard_tensors(kind, examples, readings)
+    features = read_layers(network, kind, examples, batch_tokens, lambda items, tokens=0: None)
+    tensors = shard_tensors(kind, examples, features)
     stored = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
     return stored / sum(one.max_size for one in network_processor(network).prepare(examples, kind.max_length))
 

@@ -1,5 +1,6 @@
 """Texts from a list, a file (.txt, .jsonl, .csv, .parquet), standard input, a hub data set, or the bundled demo."""
 
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
@@ -28,6 +29,7 @@ from layerwise.options.texts import TextFilter, TextOptions
 
 Row = tuple[str | None, str | None]  # (id or None, text or None)
 SUFFIXES = (".txt", ".jsonl", ".csv", ".parquet")
+END_OF_SENTENCE = re.compile(r'(?<=[.!?])"?\s+(?=[A-Z"])')
 DATA_HELP = "pass a list of texts, a .txt, .jsonl, .csv or .parquet file, - for standard input, a hub data set, or demo"
 
 
@@ -116,6 +118,11 @@ def folder_message(folder: Path) -> str:
 def demo_texts() -> list[str]:
     """The 200 short demo texts bundled with layerwise."""
     return (files("layerwise.inputs") / "demo.txt").read_text(encoding="utf-8").splitlines()
+
+
+def demo_sentences() -> list[str]:
+    """The demo texts and each of their sentences: about 800 short and long texts of many kinds."""
+    return list(dict.fromkeys(part for text in demo_texts() for part in (text, *END_OF_SENTENCE.split(text))))
 
 
 def source_from_list(data: Any) -> Source:

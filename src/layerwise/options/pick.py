@@ -1,7 +1,6 @@
 """pick: recommend a layer or recipe."""
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Annotated, Any, Literal
 
 from layerwise.core.checks import Choices, require_count
@@ -28,6 +27,13 @@ def templates_to_try(templates: Choices) -> tuple[str, ...]:
 class PickOptions:
     """The options of `pick`."""
 
+    fit: Annotated[
+        Any,
+        Option(
+            "texts of many kinds to fit linear maps on, up to 1,000; default: about 800 bundled ones",
+            is_text_source=True,
+        ),
+    ] = None
     labels: Annotated[
         Any, Option("labelled examples: .csv, .jsonl or .parquet with columns text,label or text1,text2,score")
     ] = None
@@ -52,8 +58,8 @@ class PickOptions:
     dims: Annotated[
         int | None,
         Option(
-            "dimensions of the vectors, 0 for all; default: 256 for a recipe in a template, if it gets 512 texts",
-            partial(require_count, minimum=0),
+            "dimensions of the vectors, for a smaller index: so many principal directions are kept; default: all",
+            require_count,
             metavar="N",
         ),
     ] = None
@@ -64,5 +70,5 @@ class PickOptions:
 
     def __post_init__(self) -> None:
         require_valid(self)
-        if self.layer_only and self.dims:
+        if self.layer_only and self.dims is not None:
             raise InputError("layer_only tries no linear map, and dims needs one: leave out one of them")

@@ -21,7 +21,6 @@ IN_MEMORY = "in_memory"  # marks an object without a file or name; only its type
 OPTIONS_BY_VERB: Mapping[str, type] = {
     "scan": ScanOptions, "stress": StressOptions, "eval": EvaluateOptions, "probe": ProbeOptions,
 }  # fmt: skip
-TEXTS_OF_PICK = ("data", "column")  # how texts are opened that `layerwise pick` has flags for
 
 
 def call_record(verb: str, options: object, *, model: Any, data: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -35,16 +34,14 @@ def call_record(verb: str, options: object, *, model: Any, data: Mapping[str, An
     return {"verb": verb, "model": model_record, **data_record, **options_record(options)}
 
 
-def pick_record(options: PickOptions, *, run: Any, data: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The record of a call of pick: its options, what it was called on, and how the texts were opened.
+def pick_record(options: PickOptions, *, run: Any) -> dict[str, Any]:
+    """The record of a call of pick: its options, and what it was called on.
 
-    `run` is the place of a run or the name of a model. It is recorded as None if it was passed as an object; so is
-    `data` if there were no texts.
+    `run` is the place of a run or the name of a model; it is recorded as None if it was passed as an object.
     """
     place = run.name if isinstance(run, ModelSpec) else str(run) if isinstance(run, str | Path) else None
-    opened = None if data is None else redact_record(data)
     labels = {"labels": redact_record(text_source_record(options.labels))}  # a table in memory is not written out
-    return {"verb": "pick", "run": redact_record(place), "data": opened, **options_record(options), **labels}
+    return {"verb": "pick", "run": redact_record(place), **options_record(options), **labels}
 
 
 def tradeoff_record(options: TradeoffOptions) -> dict[str, Any]:
@@ -107,11 +104,15 @@ def command_arguments(record: Mapping[str, Any], *, model: str) -> list[str]:
 
 def pick_words(record: Mapping[str, Any], folder: str) -> list[str]:
     """The words of the command that makes the pick in this folder again."""
-    opened = record.get("data")
-    known = opened if isinstance(opened, Mapping) and opened else {"data": "TEXTS.txt"}
-    texts = [] if opened is None else flag_arguments(TextOptions, known, only=TEXTS_OF_PICK)
-    words = ["layerwise", "pick", str(record.get("run") or folder), *texts]
-    return [*words, *flag_arguments(PickOptions, record), "--save", folder]
+    fit = fit_of_pick(record)
+    column = flag_arguments(TextOptions, fit, only=["column"]) if isinstance(fit, Mapping) else []
+    words = ["layerwise", "pick", str(record.get("run") or folder)]
+    return [*words, *flag_arguments(PickOptions, {**record, "fit": fit}), *column, "--save", folder]
+
+
+def fit_of_pick(record: Mapping[str, Any]) -> Any:
+    """The texts that maps were fitted on, or how they were opened. Earlier versions called them data."""
+    return record.get("fit", record.get("data"))
 
 
 def tradeoff_words(record: Mapping[str, Any], folder: str) -> list[str]:

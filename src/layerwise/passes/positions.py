@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import cast
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -15,27 +15,58 @@ from layerwise.models.taps import apply_final_norm
 from layerwise.ops.pooling import pool
 from layerwise.ops.precision import at_least_float32
 from layerwise.passes.batches import Batch
+from layerwise.passes.growing_rows import GrowingRows
 
 
-@dataclass(frozen=True)
-class ExampleFeatures:
-    """One example at one readout. D is the width of the model, P the number of its positions that count."""
+class Features(NamedTuple):
+    """What is read of several examples at one readout. D is the width of the model."""
 
-    pooled: Tensor  # (D,)
-    normalised_mean: Tensor  # (D,) mean over positions, each scaled to mean 0 and variance 1 first
-    positions: Tensor  # (P, D), or (0, D) where they are not kept
+    pooled: Tensor  # (B, D)
+    normalised_mean: Tensor  # (B, D) means over positions, each scaled to mean 0 and variance 1 first
+    positions: Tensor  # (P, D) the positions that count, of all examples one after another; (0, D) if none are kept
+    lengths: Tensor  # (B,) how many positions each example has
+
+
+@dataclass
+class LayerFeatures:
+    """The features of all examples at one readout, added batch by batch."""
+
+    pooled: GrowingRows = field(default_factory=GrowingRows)
+    normalised_means: GrowingRows = field(default_factory=GrowingRows)
+    positions: GrowingRows = field(default_factory=GrowingRows)
+    places: dict[int, tuple[int, range]] = field(
+        default_factory=dict
+    )  # by digest: its row, its positions
+
+    def add(self, digests: Sequence[int], features: Features) -> None:
+        rows = self.pooled.add(features.pooled)
+        self.normalised_means.add(features.normalised_mean)
+        start = self.positions.add(features.positions).start
+        for digest, row, length in zip(digests, rows, features.lengths.tolist(), strict=True):
+            self.places[digest] = row, range(start, start + length)
+            start += length
+
+    def of(self, digests: Sequence[int]) -> Features:
+        """The features of these examples, in that order."""
+        rows, positions = zip(*(self.places[digest] for digest in digests), strict=True)
+        return Features(
+            self.pooled.take(rows),
+            self.normalised_means.take(rows),
+            self.positions.take(place for one in positions for place in one),
+            torch.tensor([len(one) for one in positions]),
+        )
 
 
 @dataclass
 class PositionsConsumer:
-    """Collects the features per readout and example, by the example's digest; padding is never kept."""
+    """Collects the features of each readout; padding is never kept."""
 
     network: Network
     readouts: Sequence[Readout]
     keep_positions: bool
     dtype: torch.dtype  # of kept positions
-    readings: dict[Readout, dict[int, ExampleFeatures]] = field(default_factory=dict)
-    pending: dict[Readout, list[ExampleFeatures]] = field(default_factory=dict)
+    features: dict[Readout, LayerFeatures] = field(default_factory=dict)
+    pending: dict[Readout, Features] = field(default_factory=dict)
 
     def on_layer(self, number: int, hidden: Tensor, batch: Batch, point: str = "") -> None:
         for readout in self.readouts:
@@ -44,18 +75,16 @@ class PositionsConsumer:
                 mask = batch.counted_or_all(states, readout.tokens)
                 self.pending[readout] = self.read(states[:, 0], mask[:, 0], cast(PoolingChoice, readout.pooling))
 
-    def read(self, states: Tensor, mask: Tensor, pooling: PoolingChoice) -> list[ExampleFeatures]:
+    def read(self, states: Tensor, mask: Tensor, pooling: PoolingChoice) -> Features:
         """states (B, T, D) and the mask (B, T) of positions that count."""
-        pooled = pool(states, mask, pooling).cpu()
-        means = pool(layer_norm(at_least_float32(states), states.shape[-1:]), mask, "mean").cpu()
-        counted = mask if self.keep_positions else torch.zeros_like(mask)
-        kept = [rows[chosen].to(self.dtype).cpu() for rows, chosen in zip(states, counted, strict=True)]
-        return [ExampleFeatures(*parts) for parts in zip(pooled, means, kept, strict=True)]
+        means = pool(layer_norm(at_least_float32(states), states.shape[-1:]), mask, "mean")
+        kept = mask.bool() if self.keep_positions else torch.zeros_like(mask, dtype=torch.bool)
+        return Features(pool(states, mask, pooling), means, states[kept].to(self.dtype), kept.sum(dim=1))
 
     def commit(self, batch: Batch) -> None:
-        for readout, rows in self.pending.items():
-            stored = self.readings.setdefault(readout, {})
-            stored.update(zip((example.digest for example in batch.examples), rows, strict=True))
+        digests = [example.digest for example in batch.examples]
+        for readout, features in self.pending.items():
+            self.features.setdefault(readout, LayerFeatures()).add(digests, features)
         self.discard()
 
     def discard(self) -> None:

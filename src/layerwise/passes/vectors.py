@@ -15,17 +15,19 @@ from layerwise.models.network import Network
 from layerwise.models.taps import apply_final_norm, model_output
 from layerwise.ops.pooling import pool
 from layerwise.passes.batches import Batch, network_processor
+from layerwise.passes.growing_rows import GrowingRows
 from layerwise.passes.tapped_pass import place_name, run_pass
 
 
 @dataclass
 class PoolingConsumer:
-    """Collects the pooled rows of each readout by example key."""
+    """Collects the pooled rows of each readout, and the places of each example among them, by its key."""
 
     network: Network
     readouts: Sequence[Readout]
     on_batch: Callable[[int], None]
-    rows: dict[Readout, dict[int, Tensor]] = field(default_factory=dict)
+    rows: dict[Readout, GrowingRows] = field(default_factory=dict)
+    places: dict[int, int] = field(default_factory=dict)
     pending: dict[Readout, Tensor] = field(default_factory=dict)
 
     def on_layer(self, number: int, hidden: Tensor, batch: Batch, point: str = "") -> None:
@@ -49,8 +51,8 @@ class PoolingConsumer:
 
     def commit(self, batch: Batch) -> None:
         for readout, rows in self.pending.items():
-            stored = self.rows.setdefault(readout, {})
-            stored.update(zip((e.key for e in batch.examples), rows.cpu().unbind(0), strict=True))
+            places = self.rows.setdefault(readout, GrowingRows()).add(rows)
+            self.places.update(zip((e.key for e in batch.examples), places, strict=True))
         self.discard()
         self.on_batch(len(batch.examples))
 
@@ -85,7 +87,8 @@ def pooled_vectors(
         prepared = network_processor(network, template).prepare(examples, max_length)
         consumer = PoolingConsumer(network, from_taps, on_batch)
         run_pass(network, prepared, {readout.layer for readout in from_taps}, batch_tokens, consumer)
-        vectors = {r: torch.stack([consumer.rows[r][e.key] for e in examples]) for r in from_taps}
+        places = [consumer.places[example.key] for example in examples]
+        vectors = {readout: consumer.rows[readout].take(places) for readout in from_taps}
     for readout in encoded_by_model:  # models whose modules need more than our pass provides encode examples themselves
         assert network.head is not None
         vectors[readout] = network.head.encode([e.payload for e in examples], max_length, template)
@@ -95,9 +98,13 @@ def pooled_vectors(
 def require_finite_vectors(vectors: Mapping[Readout, Tensor], examples: Sequence[Example], dtype: torch.dtype) -> None:
     """Raises if a vector contains NaN or infinity, with layer, dtype and example."""
     for readout, rows in vectors.items():
-        bad = (~torch.isfinite(rows).all(dim=1)).nonzero()
-        if len(bad):
+        if len(bad := not_finite_rows(rows)):
             raise not_finite(readout.layer, dtype, examples[int(bad[0])].id)
+
+
+def not_finite_rows(rows: Tensor) -> Tensor:
+    """The places of rows that contain NaN or infinity."""
+    return (~torch.isfinite(rows).all(dim=1)).nonzero()[:, 0]
 
 
 def not_finite(layer: int, dtype: torch.dtype, example_id: str, point: str = "") -> NotFiniteError:

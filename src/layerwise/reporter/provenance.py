@@ -7,8 +7,8 @@ from typing import Any
 from layerwise.core.checks import SHIPPED
 from layerwise.options.record import (
     OPTIONS_BY_VERB,
-    TEXTS_OF_PICK,
     command_arguments,
+    fit_of_pick,
     flag_arguments,
     pick_words,
     tradeoff_words,
@@ -116,8 +116,8 @@ def pick_command(pick: Mapping[str, Any], folder: str) -> str:
     """The command that makes a saved pick again, with a comment where it lacks an option of the library."""
     record = options_of(pick)
     words = shlex.join(pick_words(record or rule_record(pick), folder))
-    opened = record.get("data")
-    extra = flag_arguments(TextOptions, opened, exclude=TEXTS_OF_PICK) if isinstance(opened, Mapping) else []
+    fit = fit_of_pick(record)
+    extra = flag_arguments(TextOptions, fit, exclude=["data", "column"]) if isinstance(fit, Mapping) else []
     return f"{words}  # called from Python with texts opened with {shlex.join(extra)}" if extra else words
 
 
@@ -125,8 +125,8 @@ def rule_record(pick: Mapping[str, Any]) -> dict[str, Any]:
     """The call behind a pick of an earlier version, which did not record it: a rule over the table, or probes."""
     rule = str(pick.get("rule", ""))
     if not pick.get("gain"):
-        return {"rule": rule, "data": None}
-    return {"data": {}}
+        return {"rule": rule}
+    return {"fit": "TEXTS.txt"}
 
 
 def options_of(record: Mapping[str, Any]) -> Mapping[str, Any]:

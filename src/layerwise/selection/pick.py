@@ -42,11 +42,11 @@ class Pick:
         prefer: `quality` or `fast`, as it was called with.
         judged_on: what the probes were scored on, such as `126 bundled test sentences`.
         layers: the table of all layers, with the same linear map; empty where no probe was run.
-        fitted: the recipe with the weights of its map; None where it has no map, or none fitted on your texts.
+        fitted: the recipe with the weights of its map; None where it has no map.
         options: how pick was called, as JSON values.
 
     Example:
-        >>> found = layerwise.pick(model, texts, max_length=32)
+        >>> found = layerwise.pick(model, max_length=32)
         >>> [row.layer for row in found.layers][:3]
         [0, 1, 2]
         >>> layerwise.selection.pick.Pick.load(found.save(folder / "picked").parent).recipe == found.recipe
@@ -156,7 +156,7 @@ class Pick:
         """
         location = open_folder(folder)
         data, where = location.read(PICK.file), f"{location}/{PICK.file}"
-        advice = f"run: layerwise pick MODEL --data texts.txt --save {folder}"
+        advice = f"run: layerwise pick MODEL --save {folder}"
         if data is None:
             raise InputError(f"{str(folder)!r} contains no saved pick; {advice}")
         record = PICK.parse(data, where)

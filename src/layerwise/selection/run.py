@@ -37,8 +37,7 @@ from layerwise.selection.picked_layers import picked_layers
 from layerwise.selection.probes import Probe, proxy_items, proxy_probes, user_text_probes
 from layerwise.selection.rules import Rule, parse_rule
 
-TEXTS_PER_DIMENSION = 2  # fewer texts do not show the principal directions well
-DEMO = "demo"  # the name of the bundled texts, which are of many kinds
+BUNDLED = "bundled"  # the name of the texts that maps are fitted on by default, which are of many kinds
 LABELS_FOR_EQUAL_WEIGHT = 32  # this many labelled texts weigh as much as all other probes together
 
 
@@ -53,7 +52,6 @@ class Rulebook:
     static: bool = False  # token embeddings are put beside a layer that has a map and no template
     templates: Sequence[str] = ()  # tried for causal language models that ship no pooling
     template_transforms: Sequence[str] = ()  # the maps of their last tokens
-    dims: int = 0  # dimensions of a recipe in a template
     chosen_on: Sequence[str] = ()
     audit: Mapping[str, Any] = field(default_factory=dict)  # tasks, and gains by model: mean, low, high
 
@@ -82,15 +80,14 @@ def pick_recipe(
 ) -> Pick:
     """The recipe with the best probe score, or the last layer if no other is better by the rulebook's margin.
 
-    `texts` are the user's own, without labels: maps are fitted on them, and probes made from them where the rulebook
-    has such; `name` says where they come from. `labels` is the probe made from a few labelled ones. `templates` are
+    Maps are fitted on `texts`, and probes made from them where the rulebook has such; `name` says where they come
+    from. `labels` is the probe made from a few labelled ones. `templates` are
     those to try, None for the rulebook's. With `layer_only`, no map is tried; without `static`, token embeddings are
-    never put beside the layer; `dims` is how many dimensions the vectors of the answer have: 0 for all, None for the
-    rulebook's.
+    never put beside the layer; `dims` is how many dimensions the vectors of the answer have, None for all.
     """
     rulebook = rulebook or default_rulebook()
     fit = [] if layer_only else texts
-    if dims:
+    if dims is not None:
         require_texts_for(dims, len(fit))
     probes, weights = weighted_probes(texts, labels, rulebook, seed)
     transforms = ("none",) if layer_only else tuple(rulebook.transforms)
@@ -108,11 +105,7 @@ def pick_recipe(
     last = baseline_recipe(network)
     decision = decide(scored, last, weights, margin=rulebook.margin, deployed=deployed, prefer=prefer)
     found, why = decision.answer.recipe, [*reasons(decision, rulebook, network, fit, name, prefer)]
-    keeps_last = found == last
-    enough = TEXTS_PER_DIMENSION * rulebook.dims <= len(fit) and rulebook.dims < width_of(probe_vectors, found)
-    if dims is None and decision.chosen.recipe in templated and enough:
-        dims = rulebook.dims
-    if dims and not keeps_last:
+    if dims is not None and found != last:
         found = replace(found, transform=with_dims("center" if found.transform == "none" else found.transform, dims))
         why.append(dims_sentence(probe_vectors, decision.answer.recipe, found, weights))
     if decision.chosen.recipe in templated and decision.chosen is decision.quality:  # the form that was tested
@@ -150,8 +143,9 @@ def audit_sentences(audit: Mapping[str, Any]) -> Iterator[str]:
         return
     gains = [f"{name} {signed(mean)} ({low:.1f} to {high:.1f})" for name, (mean, low, high) in audit["gains"].items()]
     yield (
-        f"on {audit['tasks']} labelled tasks that were not used to choose this rule, it gained over the last layer: "
-        f"{', '.join(gains)}. That is {len(gains)} models; yours may gain less or nothing, so score it on your task"
+        f"on {audit['tasks']} labelled tasks that were not used to choose this rule, with maps fitted on "
+        f"{audit['fitted_on']}, it gained over the last layer: {', '.join(gains)}. That is {len(gains)} "
+        "models; yours may gain less or nothing, so score it on your task"
     )
 
 
@@ -159,7 +153,7 @@ def dims_sentence(trial: ProbeVectors, whole: Recipe, reduced: Recipe, weights: 
     """What fewer dimensions cost on the probes."""
     loss = difference(trial.score(reduced), trial.score(whole), weights)
     kept = f"the first {reduced.dims:,} principal directions of {width_of(trial, whole):,} dimensions are kept"
-    return f"{kept}: {loss} points on the same sentences; --dims 0 keeps all"
+    return f"{kept}: {loss} points on the same sentences"
 
 
 def width_of(trial: ProbeVectors, recipe: Recipe) -> int:
@@ -215,10 +209,10 @@ def reasons(
     if fit:
         texts = f"{len(fit):,} texts ({name or 'yours'})"
         yield f"linear maps were fitted on {texts}, which are not used to score the layers"
-    if fit and name != DEMO and answer.transform != "none":
+    if fit and name not in (BUNDLED, "demo") and answer.transform != "none":
         yield (
             "if these texts are all of one kind, the map removes what they differ in, such as their topics, and "
-            "classification and clustering of them suffer: pass texts of many kinds, or demo"
+            "classification and clustering of them suffer: leave --fit out, or pass texts of many kinds"
         )
 
 
