@@ -34,9 +34,7 @@ class LayerFeatures:
     pooled: GrowingRows = field(default_factory=GrowingRows)
     normalised_means: GrowingRows = field(default_factory=GrowingRows)
     positions: GrowingRows = field(default_factory=GrowingRows)
-    places: dict[int, tuple[int, range]] = field(
-        default_factory=dict
-    )  # by digest: its row, its positions
+    places: dict[int, tuple[int, range]] = field(default_factory=dict)  # by digest: its row, its positions
 
     def add(self, digests: Sequence[int], features: Features) -> None:
         rows = self.pooled.add(features.pooled)
