@@ -19,7 +19,8 @@ from layerwise.api.texts import texts
 from layerwise.core.files import open_folder
 from layerwise.engines.local import LocalEngine
 from layerwise.engines.opening import open_engine
-from layerwise.engines.shards import Checkpoint, torch_threads
+from layerwise.engines.checkpoints import Checkpoint
+from layerwise.engines.shards import torch_threads
 from layerwise.inputs.source import Example
 from layerwise.models.load import ModelSpec, load_network
 from layerwise.options.engine import Cluster

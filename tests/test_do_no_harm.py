@@ -18,7 +18,7 @@ from layerwise.cli.main import main
 from layerwise.cli.parser import VERBS
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.files import DiskFolder
-from layerwise.engines.shards import Checkpoint
+from layerwise.engines.checkpoints import Checkpoint
 from layerwise.runs.claims import MARKER, claim
 from layerwise.runs.folder import SHARD_FILE
 

@@ -22,9 +22,10 @@ from layerwise.campaigns import Campaign
 from layerwise.core.errors import InputError, ModelError, RunError
 from layerwise.core.files import open_folder
 from layerwise.downstream.data_root import write_task
+from layerwise.engines.checkpoints import Checkpoint
 from layerwise.engines.ray import open_ray
 from layerwise.engines.ray_cluster import RAY_ENVIRONMENT
-from layerwise.engines.shards import Checkpoint, torch_threads
+from layerwise.engines.shards import torch_threads
 
 ray = pytest.importorskip("ray")
 
@@ -227,6 +228,10 @@ class Numbers:
     seen: list[int] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
 
+    @property
+    def size(self):
+        return len(self.seen)
+
     def merge(self, other):
         self.seen, self.missing = self.seen + other.seen, self.missing + other.missing
 
@@ -302,9 +307,9 @@ def test_a_shard_that_fails_only_as_a_whole_is_told(nodes, tmp_path):
 
 
 def test_a_worker_that_cannot_write_ends_the_run_which_is_then_resumed(nodes, tmp_path):
-    in_the_way = tmp_path / "shards" / "00004.safetensors"
+    in_the_way = tmp_path / "shards" / "00004-00005.safetensors"
     in_the_way.mkdir(parents=True)  # as on a full disk, no file can be put there
-    with pytest.raises(InputError, match="cannot write .*00004.safetensors: Is a directory"):
+    with pytest.raises(InputError, match="cannot write .*00004-00005.safetensors: Is a directory"):
         count(tmp_path)
     in_the_way.rmdir()
     assert count(tmp_path).seen == list(range(35))
@@ -332,8 +337,8 @@ def test_a_run_that_fails_leaves_workers_that_serve_the_next(nodes, tmp_path):
 
 def test_a_shard_file_that_is_damaged_or_of_other_data_is_done_again(nodes, tmp_path):
     (tmp_path / "shards").mkdir()
-    (tmp_path / "shards" / "00001.safetensors").write_bytes(Numbers([5, 6]).dump())
-    (tmp_path / "shards" / "00002.safetensors").write_bytes(Numbers(list(range(10, 15))).dump())
+    (tmp_path / "shards" / "00001-00002.safetensors").write_bytes(Numbers([5, 6]).dump())
+    (tmp_path / "shards" / "00002-00003.safetensors").write_bytes(Numbers(list(range(10, 15))).dump())
     reported = []
     assert count(tmp_path, report=lambda items, tokens: reported.append(items)).seen == list(range(35))
     computed = {path.name for path in (tmp_path / "squares").iterdir()}

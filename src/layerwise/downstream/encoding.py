@@ -9,7 +9,8 @@ from typing import Self
 from layerwise.core.errors import InputError
 from layerwise.core.files import DiskFolder
 from layerwise.downstream.vectors import VectorKind, VectorStore, segment_file
-from layerwise.engines.shards import Checkpoint, Engine, Item, ProgressCallback, ShardResult, torch_threads
+from layerwise.engines.checkpoints import Checkpoint
+from layerwise.engines.shards import Engine, Item, ProgressCallback, ShardResult, torch_threads
 from layerwise.inputs.source import Example
 from layerwise.models.network import Network
 from layerwise.passes.vectors import pooled_vectors
@@ -25,6 +26,10 @@ class Tally:
     @property
     def missing(self) -> list[str]:
         return []  # every text needs a vector
+
+    @property
+    def size(self) -> int:
+        return 0
 
     def merge(self, other: Self) -> None:
         self.count, self.keys = self.count + other.count, self.keys + other.keys

@@ -3,18 +3,26 @@
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from threading import Thread
 from typing import Any
 
+from layerwise.engines.checkpoints import Checkpoint, was_made_from
+from layerwise.engines.merging import (
+    MergeTree,
+    ShardWalk,
+    finished_state,
+    intact_nodes,
+    require_examples,
+    require_missing_allowed,
+)
 from layerwise.engines.poison import Failure, attempt, exclude_items, find_failing_items
 from layerwise.engines.shards import (
-    Checkpoint,
     ItemT,
-    MergeProgress,
     ProgressCallback,
     ResultT,
     ShardFunction,
@@ -22,6 +30,7 @@ from layerwise.engines.shards import (
     StateT,
     no_report,
 )
+from layerwise.engines.tree import leaf
 
 
 @dataclass(frozen=True)
@@ -40,24 +49,37 @@ class LocalEngine:
         allow_missing: int = 0,
         report: ProgressCallback = no_report,
     ) -> StateT:
-        """The state of all shards, merged in order, so that the same plan gives bit-identical results, resumed or
-        not."""
-        prefix = MergeProgress(checkpoint, allow_missing)
-        for number, shard in prefix.remaining(shards, report):
-            try:
-                state, files = (
-                    self._run_without_failing(work, number, shard, report, prefix.missing, allow_missing)
-                    if allow_missing
-                    else work(self.model, number, shard, report)
-                )
-            except KeyboardInterrupt:
-                prefix.save()  # the shards before this one are whole
-                raise
-            if checkpoint.folder is not None:
-                for name, data in files.items():
-                    checkpoint.folder.write(name, data)
-            prefix.add(state)
-        return prefix.finish()
+        """The state of all shards. The same plan gives bit-identical results, resumed or not."""
+        if (state := finished_state(checkpoint, shards, allow_missing)) is not None:
+            return state
+        stored = intact_nodes(checkpoint)
+        missing = [example for ids in stored.values() for example in ids]
+        require_missing_allowed(missing, allow_missing)
+        walk = ShardWalk(stored, partial(was_made_from, checkpoint))
+        tree = MergeTree(checkpoint)
+        with closing(tree):
+            for number, shard in walk.remaining(shards, tree.add_stored, report):
+                try:
+                    state, files = (
+                        self._run_without_failing(work, number, shard, report, len(missing), allow_missing)
+                        if allow_missing
+                        else work(self.model, number, shard, report)
+                    )
+                except KeyboardInterrupt:
+                    tree.save(force=True)  # the shards before this one are whole
+                    raise
+                if checkpoint.folder is not None:
+                    for name, data in files.items():
+                        checkpoint.folder.write(name, data)
+                missing += state.missing
+                tree.add(leaf(number), state)
+                tree.save()
+            require_examples(walk.shards)
+            state = tree.finish()
+        walk.require_made_from_all(state)
+        require_missing_allowed(state.missing, allow_missing)
+        checkpoint.finish(state, walk.shards)
+        return state
 
     def _run_without_failing(
         self,

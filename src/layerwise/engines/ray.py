@@ -1,8 +1,9 @@
-"""The Ray engine: model actors on one machine or many nodes run the shards; the driver merges them in order.
+"""The Ray engine: model actors on one machine or many nodes run the shards and merge their states along the tree.
 
 The driver reads the data, splits it into shards and assigns each to a free worker. The worker writes the shard's state
-to the run folder and reports back. The driver merges states in order as they arrive. Ray may lose a worker at any time,
-and a shard may run twice: its file always has the same name and bytes, so neither matters.
+to the run folder and reports back. Two states that belong together are merged by any worker; the driver reads only
+the last one. Ray may lose a worker at any time, and a shard may run or be merged twice: its file always has the
+same name and bytes, so neither matters.
 """
 
 from collections import deque
@@ -12,13 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from layerwise.core.errors import RunError
+from layerwise.engines.checkpoints import Checkpoint
+from layerwise.engines.merging import finished_state
 from layerwise.engines.ray_cluster import connected
 from layerwise.engines.ray_run import ShardRun
 from layerwise.engines.ray_workers import WorkerPool, first_line, run_in_one_thread, unwrap_error
 from layerwise.engines.shards import (
-    Checkpoint,
     ItemT,
-    MergeProgress,
     ProgressCallback,
     ResultT,
     ShardFunction,
@@ -47,11 +48,10 @@ class RayEngine:
         allow_missing: int = 0,
         report: ProgressCallback = no_report,
     ) -> StateT:
-        """The state of all shards, merged in order; bit-identical to the local engine."""
-        assert checkpoint.folder is not None, "the caller must pass a folder"
-        run: ShardRun[StateT, ItemT] = ShardRun(
-            self.pool, checkpoint.folder, self.pool.ray.put(work), MergeProgress(checkpoint, allow_missing), report
-        )
+        """The state of all shards; bit-identical to the local engine."""
+        if (state := finished_state(checkpoint, shards, allow_missing)) is not None:
+            return state
+        run: ShardRun[StateT, ItemT] = ShardRun(self.pool, checkpoint, self.pool.ray.put(work), allow_missing, report)
         try:
             return run.run(shards)
         except BaseException:

@@ -8,12 +8,12 @@ from importlib import import_module
 from typing import Any
 
 from layerwise.core.errors import LayerwiseError, RunError
-from layerwise.core.files import Folder
+from layerwise.engines.checkpoints import Checkpoint
 from layerwise.engines.poison import Failure, attempt
 from layerwise.engines.ray_cluster import worker_count
 from layerwise.engines.shards import ItemT, ResultT, ShardFunction, StateT, no_report, torch_threads
+from layerwise.engines.tree import leaf
 from layerwise.options.engine import Cluster
-from layerwise.runs.folder import shard_file
 
 MAX_WORKER_DEATHS = 3  # worker deaths on one shard before its examples are suspected
 SECONDS_BEFORE_NOTICE = 30.0  # how long to wait for the first worker before printing a notice
@@ -40,7 +40,7 @@ class Worker:
     def run(
         self,
         work: ShardFunction[StateT],
-        folder: Folder,
+        checkpoint: Checkpoint[StateT],
         number: int,
         items: Sequence[ItemT],
         excluded: Sequence[ItemT],
@@ -52,9 +52,14 @@ class Worker:
         state, files = result
         state.record_missing(excluded)
         for name, data in files.items():
-            folder.write(name, data)
-        folder.write(shard_file(number), state.dump())
+            checkpoint.files.write(name, data)
+        checkpoint.write(leaf(number), state)
         return ShardDone(len(items), sum(tokens))
+
+    def call(self, threads: int, function: Callable[..., ResultT], *arguments: Any) -> ResultT:
+        """Calls a function that needs no model, such as one that merges states."""
+        with torch_threads(threads):
+            return function(*arguments)
 
     def try_items(self, work: ShardFunction[StateT], number: int, items: Sequence[ItemT]) -> Failure | None:
         result = attempt(work, self.model, number, items, no_report)

@@ -18,17 +18,13 @@ from layerwise.runs.scores import LayerScore
 from layerwise.runs.table import TABLE_FILE, LayerTable
 
 PROMPTS, SHARDS = "prompts", "shards"  # subfolders of a run folder
-STATE_FILE = re.compile(r"state-\d{5,}\.safetensors")  # checkpoints: the merged state of the first shards
-SHARD_FILE = re.compile(r"\d{5,}\.safetensors")  # states of individual shards, in the subfolder shards
+STATE_FILE = re.compile(r"state-\d{5,}\.safetensors")  # the merged state of all shards
+SHARD_FILE = re.compile(r"\d{5,}(-\d{5,})?\.safetensors")  # merged states of some shards, in the subfolder shards
 
 
 def state_file(shards: int) -> str:
-    """The name of the checkpoint that holds the first `shards` shards."""
+    """The name of the state of a run of so many shards."""
     return f"state-{shards:05d}.safetensors"
-
-
-def shard_file(number: int) -> str:
-    return f"{SHARDS}/{number:05d}.safetensors"
 
 
 def prompts_file(number: int) -> str:
@@ -41,7 +37,7 @@ def shard_count(name: str) -> int:
 
 
 def state_files(folder: Folder) -> list[str]:
-    """The checkpoints in a folder, newest last. A file with a merely similar name belongs to the user."""
+    """The states in a folder, that of the most shards last. A file with a merely similar name belongs to the user."""
     return sorted((name for name in folder.names() if STATE_FILE.fullmatch(name)), key=shard_count)
 
 
@@ -134,7 +130,7 @@ class Run:
         return record
 
     def newest_state(self) -> tuple[str, bytes] | None:
-        """The name and bytes of the newest checkpoint, or None if there is none."""
+        """The name and bytes of the merged state, or None if there is none."""
         names = [] if self.folder is None or not self.has_marker else state_files(self.folder)
         if self.folder is None or not names:
             return None

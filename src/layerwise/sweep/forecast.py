@@ -1,10 +1,12 @@
 """The forecast: cost of a scan before any weights are loaded; raises if it does not fit into memory."""
 
+import math
 from dataclasses import dataclass
 
 import psutil
 
 from layerwise.core.errors import TooLarge
+from layerwise.engines.merging import states_in_memory
 from layerwise.sweep.plan import ScanPlan
 
 # Peak activations of a block, in copies of the hidden states (attention and MLP).
@@ -23,6 +25,7 @@ class Forecast:
         flops: estimated floating-point operations.
         weight_bytes: memory of the weights.
         state_bytes: memory of the accumulators of all layers.
+        states: how many of them are in memory at most.
         state: how sums over the data are kept: exact, float32 or a sketch.
         activation_bytes: memory of one batch in flight.
         memory_bytes: memory that is available.
@@ -35,14 +38,15 @@ class Forecast:
     flops: float
     weight_bytes: int
     state_bytes: int
+    states: int  # in memory at most: merged ones, and that of the current shard
     state: str  # how sums are stored
     activation_bytes: int
     memory_bytes: int
 
     @property
     def peak_bytes(self) -> int:
-        """Weights, activations of one batch, and two states: all shards so far, and the current shard."""
-        return self.weight_bytes + self.activation_bytes + 2 * self.state_bytes
+        """Weights, activations of one batch, and states."""
+        return self.weight_bytes + self.activation_bytes + self.states * self.state_bytes
 
     def lines(self) -> list[str]:
         """The forecast as text, one line per quantity."""
@@ -54,6 +58,7 @@ class Forecast:
             f"operations       about {self.flops:.2e} FLOP",
             f"weights          {format_bytes(self.weight_bytes)}",
             f"state            {format_bytes(self.state_bytes)} at most, for all layers ({self.state})",
+            f"                 up to {self.states} of them in memory",
             f"peak memory      {format_bytes(self.peak_bytes)} of {format_bytes(self.memory_bytes)} available",
         ]
 
@@ -62,7 +67,8 @@ class Forecast:
         if self.peak_bytes > self.memory_bytes:
             raise TooLarge(
                 f"this scan needs about {format_bytes(self.peak_bytes)} (weights {format_bytes(self.weight_bytes)}, "
-                f"state 2 x {format_bytes(self.state_bytes)}), but {format_bytes(self.memory_bytes)} are available. "
+                f"{self.states} states of {format_bytes(self.state_bytes)}), but {format_bytes(self.memory_bytes)} are "
+                "available. "
                 "Try fewer layers (--layers 25%,50%,75%,last), --metrics prompt_entropy,curvature, --state "
                 "sketch:256, or --dtype bfloat16"
             )
@@ -81,6 +87,7 @@ def make_forecast(
     """Estimates cost from the plan, the model's shape, and the number and length of prompts."""
     forwards = prompts * (1 + plan.views)
     tokens = round(forwards * mean_length)
+    state_bytes, shards = plan.state_bytes(width, prompts), math.ceil(prompts / plan.shard_size)
     depth_fraction = max(plan.layers) / plan.depth  # blocks after the deepest layer are not run
     return Forecast(
         prompts=prompts,
@@ -89,7 +96,8 @@ def make_forecast(
         tokens=tokens,
         flops=2.0 * parameters * depth_fraction * tokens,
         weight_bytes=parameters * bytes_per_weight,
-        state_bytes=plan.state_bytes(width, prompts),
+        state_bytes=state_bytes,
+        states=1 + states_in_memory(shards, state_bytes),
         state=plan.state,
         activation_bytes=ACTIVATION_COPIES * plan.batch_tokens * width * 4,
         memory_bytes=psutil.virtual_memory().available,

@@ -12,7 +12,8 @@ from layerwise.accumulators.base import require_same_settings
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.files import Folder
 from layerwise.core.progress import GO_ON
-from layerwise.engines.shards import Checkpoint, Engine, torch_threads
+from layerwise.engines.checkpoints import Checkpoint
+from layerwise.engines.shards import Engine, torch_threads
 from layerwise.inputs.source import Example, Source, shards
 from layerwise.metrics.catalog import CATALOG
 from layerwise.models.network import Network
@@ -29,6 +30,7 @@ from layerwise.sweep.worker import OnBatch, scan_shard
 
 MAX_PROMPTS = 100_000  # limit of `auto`
 SECONDS_BETWEEN_CHECKPOINTS = 30.0
+MERGE_ORDER = "tree"  # the order in which shards are merged affects the last bits
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,7 @@ def run_scan(
 
 def origin_of(plan: ScanPlan, model: ModelRef) -> dict[str, Any]:
     """What the states of a scan must agree in before they are merged."""
-    return {"plan": plan.fingerprint(), "model": model.fingerprint, "dtype": model.dtype}
+    return {"plan": plan.fingerprint(), "model": model.fingerprint, "dtype": model.dtype, "merge": MERGE_ORDER}
 
 
 def what_was_kept(out: Folder | None) -> str:
@@ -129,12 +131,13 @@ def finished_table(
     origin = origin_of(plan, model)
     try:
         table = LayerTable.load(out)
-        state, _ = Checkpoint(out, partial(parse_state_of_scan, origin), float("inf")).latest()
+        finished = Checkpoint(out, partial(parse_state_of_scan, origin)).finished()
     except (RunError, InputError):
         return None
     made_by = table.run.get("environment", {}).get("layerwise")
-    if state is None or made_by != version("layerwise") or table.run.get("plan") != plan.settings():
+    if finished is None or made_by != version("layerwise") or table.run.get("plan") != plan.settings():
         return None
+    state, _ = finished
     count = digests = 0
     for example in source:
         count, digests = count + 1, digests + example.digest
@@ -162,6 +165,11 @@ def claim_plan(out: Folder, plan: dict[str, Any]) -> None:
         for k in requested
         if recorded.get(k) != requested[k]
     ]
+    if "merge" not in recorded:
+        raise RunError(
+            f"the scan in {out} was begun by an earlier version, which merged shards in another order; use another "
+            "folder"
+        )
     if differing:
         raise RunError(f"{out} contains a different scan ({'; '.join(differing)}); use another folder")
 

@@ -64,6 +64,12 @@ class ScanState:
     def missing(self) -> list[str]:
         return self.facts.missing
 
+    @property
+    def size(self) -> int:
+        """Bytes of memory."""
+        states = [accumulator.to_state() for accumulator in self.accumulators.values()]
+        return sum(tensor.nbytes for state in states for tensor in state.tensors.values())
+
     def record_missing(self, items: Sequence[Item]) -> None:
         """Records examples that could not be computed."""
         digests = sum(item.digest for item in items) % 2**64

@@ -1,0 +1,109 @@
+"""Checkpoints: the files that a run resumes from, one per node of the merge tree, and one for a finished run."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Generic
+
+from layerwise.core.errors import InputError, MergeError, RunError
+from layerwise.core.files import Folder
+from layerwise.engines.shards import StateT
+from layerwise.engines.tree import Node
+from layerwise.runs.folder import SHARD_FILE, SHARDS, shard_count, state_file, state_files
+
+
+@dataclass(frozen=True)
+class Checkpoint(Generic[StateT]):
+    """The files of a run. Can be pickled.
+
+    `shards/00008-00012` holds the merged state of shards 8 to 11, and `state-00013` that of all 13 of them. A node is
+    written before the two that it is made of are deleted, so a killed run loses at most what was not written yet.
+    """
+
+    folder: Folder | None
+    parse: Callable[[bytes], StateT]
+    interval: float = 0.0  # seconds between checkpoints of a local run
+
+    @property
+    def files(self) -> Folder:
+        assert self.folder is not None, "a run without a folder has no files"
+        return self.folder
+
+    def read(self, node: Node) -> StateT:
+        return self.parse(self.files.read(node_file(node)) or b"")
+
+    def write(self, node: Node, state: StateT) -> None:
+        self.files.write(node_file(node), state.dump())
+
+    def delete_nodes(self, nodes: Iterable[Node]) -> None:
+        self.files.delete(node_file(node) for node in nodes)
+
+    def stored(self) -> list[Node]:
+        """The full nodes in the folder; whether they are intact is not known. Others are made again from these."""
+        found = [] if self.folder is None else [node_named(name) for name in self.folder.names(SHARDS)]
+        return [node for node in found if node is not None and node.is_full]
+
+    def finished(self) -> tuple[StateT, int] | None:
+        """The state of all shards and their number; None if the run is not finished, or the file is damaged."""
+        for name in [] if self.folder is None else reversed(state_files(self.folder)):
+            try:
+                return self.parse(self.files.read(name) or b""), shard_count(name)
+            except MergeError as error:
+                raise belongs_to_another_run(f"{name} in {self.folder}", error) from None
+            except InputError:
+                continue
+        return None
+
+    def finish(self, state: StateT, shards: int) -> None:
+        """Writes the state of all shards, then deletes everything else."""
+        if self.folder is not None:
+            name = state_file(shards)
+            self.folder.write(name, state.dump())
+            self.folder.delete(stale for stale in state_files(self.folder) if stale != name)
+            self.folder.clear(SHARDS, SHARD_FILE)
+
+    def delete(self) -> None:
+        """Deletes all checkpoints, including those of a killed run."""
+        if self.folder is not None:
+            self.folder.delete(state_files(self.folder))
+            self.folder.clear(SHARDS, SHARD_FILE)
+
+
+def node_file(node: Node) -> str:
+    return f"{SHARDS}/{node}.safetensors"
+
+
+def node_named(name: str) -> Node | None:
+    """The node of a file in the subfolder; None for files of earlier versions, and of users."""
+    if not SHARD_FILE.fullmatch(name) or "-" not in name:
+        return None
+    first, last = map(int, name.partition(".")[0].split("-"))
+    return Node(first, last) if first < last else None
+
+
+def belongs_to_another_run(where: str, error: MergeError) -> RunError:
+    return RunError(f"{where} belongs to another run: {error}. Use another folder")
+
+
+# What is done with the file of a node, in this process or in a worker's.
+
+
+def missing_in(checkpoint: Checkpoint[StateT], node: Node) -> Sequence[str] | None:
+    """The examples that are missing in a stored node; None if its file is damaged."""
+    try:
+        return checkpoint.read(node).missing
+    except MergeError as error:
+        raise belongs_to_another_run(f"{node_file(node)} in {checkpoint.folder}", error) from None
+    except InputError:
+        return None
+
+
+def was_made_from(checkpoint: Checkpoint[StateT], node: Node, count: int, digests: int) -> bool:
+    """True if a stored node was made from so many items whose digests have that sum."""
+    return checkpoint.read(node).was_made_from(count, digests)
+
+
+def merge_children(checkpoint: Checkpoint[StateT], node: Node) -> None:
+    """Merges the two parts of a node and writes it. Doing it twice does no harm: the bytes are the same."""
+    left, right = map(checkpoint.read, node.children())
+    left.merge(right)
+    checkpoint.write(node, left)
