@@ -178,12 +178,12 @@ def test_names_from_a_strangers_run_cannot_steer_the_terminal(tmp_path, capsys):
     scan_table("plain").save(tmp_path / "b")
     eval_table(EVIL).save(tmp_path / "c")
     table = layerwise.LayerTable.load(tmp_path / "a")
-    assert main(["pick", str(tmp_path / "a")]) == 0
-    assert main(["pick", str(tmp_path / "a"), "--json"]) == 0
+    assert main(["pick", str(tmp_path / "a"), "--rule", "last"]) == 0
+    assert main(["pick", str(tmp_path / "a"), "--rule", "last", "--json"]) == 0
     assert main(["compare", str(tmp_path / "a"), str(tmp_path / "b")]) == 0
     assert main(["correlate", str(tmp_path / "b"), str(tmp_path / "c")]) == 2
     printed = capsys.readouterr()
-    compared, picked = layerwise.compare(table, scan_table("b")), layerwise.pick(table)
+    compared, picked = layerwise.compare(table, scan_table("b")), layerwise.pick(table, rule="last")
     shown = [printed.out, printed.err, repr(table), str(compared), repr(picked)]
     assert not [text for text in shown if set(text) & {"\x1b", "\x07", "\x9b"}]
     assert "evil\\u001b" in printed.out and printable("a\tb\n") == "a\tb\n"
@@ -191,7 +191,7 @@ def test_names_from_a_strangers_run_cannot_steer_the_terminal(tmp_path, capsys):
 
 def test_json_that_is_made_printable_says_the_same(tmp_path, capsys):
     scan_table(EVIL).save(tmp_path)
-    assert main(["pick", str(tmp_path), "--json"]) == 0
+    assert main(["pick", str(tmp_path), "--rule", "last", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["model"]["name"] == EVIL
 
 
@@ -285,7 +285,7 @@ def calls(folder, model):
     scan, scores, page = str(folder / "scan"), str(folder / "eval"), str(folder / "page.html")
     root, texts = str(folder / "root"), [f"w{i} w{i + 1}" for i in range(9)]
     return {
-        "pick": ["pick", scan],
+        "pick": ["pick", scan, "--rule", "last"],
         "report": ["report", scan, scores, "--html", page],
         "compare": ["compare", scan, scan, "--html", page],
         "plot": ["plot", scan, "-o", str(folder / "a.svg")],
@@ -384,7 +384,7 @@ def test_every_verb_reads_a_run_on_an_object_store_as_it_reads_a_folder(store, w
                 there.write(inside.as_posix(), path.read_bytes())
     scan, scores = store.url("verbs/scan"), store.url("verbs/eval")
     here = str(whole / "scan")
-    assert repr(layerwise.pick(scan)) == repr(layerwise.pick(here))
+    assert repr(layerwise.pick(scan, rule="last")) == repr(layerwise.pick(here, rule="last"))
     mine, theirs = (layerwise.compare(a, b).pairs[0] for a, b in ((here, here), (scan, scan)))
     assert theirs.changes.paired.any() and theirs.changes.equals(mine.changes) and theirs.notes == ()
     assert theirs.cka is not None and torch.equal(theirs.cka.values, mine.cka.values)
@@ -396,6 +396,6 @@ def test_every_verb_reads_a_run_on_an_object_store_as_it_reads_a_folder(store, w
     for name in names:
         call = [places.get(word, word) for word in verbs[name]]
         assert main(call) == 0, (name, capsys.readouterr().err)
-    assert main(["pick", scan, "--save", scan]) == 0 and open_folder(scores).read("tradeoff.json")
+    assert main(["pick", scan, "--rule", "last", "--save", scan]) == 0 and open_folder(scores).read("tradeoff.json")
     text = (tmp_path / "page.html").read_text()
     assert '<section id="cka"' in text and "key:secret" not in text

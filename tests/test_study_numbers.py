@@ -321,6 +321,18 @@ def claims_about_pooling():
     yield f"{last_late:.0f} of {last_all:.0f} combinations of model, input and map"
     yield f"With mean pooling that is so in {mean_late:.0f} of {mean_all:.0f}"
     yield f"{mean_gain:.1f} points on average with mean pooling, and {last_gain:.1f} with the last token"
+    echo = pd.read_csv(STUDIES / "recipes/echo.csv").set_index("layer")
+    best = echo.groupby(["model", "map"])["mean"].agg(["idxmax", "max"])
+    smol, gemma = (best.loc[model].loc[["none", "remove_top:8"]] for model in ("smollm2-135m", "gemma3-270m"))
+    assert set(smol["idxmax"]) == {29}
+    yield f"{smol['idxmax'].iloc[0]} of 30 for SmolLM2-135M with and without a map"
+    yield f"{gemma['idxmax'].iloc[0]} and {gemma['idxmax'].iloc[1]} of 18 for Gemma3-270M"
+    prompteol = layers.query("template == 'prompteol' and pooling == 'last' and map == 'remove_top:8'")
+    last = prompteol.groupby("model")["mean"].max()
+    yield (
+        f"{smol['max'].iloc[1]:.1f} and {gemma['max'].iloc[1]:.1f}, where the last token in `prompteol` has "
+        f"{last['smollm2-135m']:.1f} and {last['gemma3-270m']:.1f}"
+    )
 
 
 # ---- studies/speech

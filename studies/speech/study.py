@@ -132,6 +132,7 @@ def write_blocks() -> None:
         ("probes", probes_table(values)),
         ("few", few_table(values)),
         ("padding", padding_table(values)),
+        ("views", views_table(values)),
     ):
         start, end = f"<!-- {name}: written by study.py -->\n", f"<!-- end of {name} -->"
         before, rest = text.split(start, 1)
@@ -196,6 +197,16 @@ def padding_table(values: pd.DataFrame) -> str:
     columns = ["model", "layer", *head, "digit, linear: all", "speaker, linear: all"]
     used = [i for i in range(len(columns)) if any(row[i] for row in rows)]
     return table([columns[i] for i in used], [[row[i] for i in used] for row in rows])
+
+
+def views_table(values: pd.DataFrame) -> str:
+    rows = []
+    for model, layer, norm, shown in layers_of(values):
+        part = values[
+            (values.model == model) & (values.layer == layer) & (values.norm == norm) & (values.step == "views")
+        ]
+        rows.append([model, shown, *(cell(part, name, digits=2) for name in ("infonce", "dime", "lidar"))])
+    return table(["model", "layer", "infonce", "dime", "lidar"], rows)
 
 
 def draw(values: pd.DataFrame) -> None:
