@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -29,12 +30,16 @@ def test_json_is_the_only_thing_on_standard_output(tiny_llama, capsys):
     assert {row["layer"] for row in record["scores"]} == {1}
 
 
-def test_dry_run_loads_nothing_and_says_what_it_would_take(tiny_llama, capsys, monkeypatch):
-    monkeypatch.setattr("layerwise.models.opening.load_network", None)
+def test_dry_run_says_what_it_would_take_before_anything_is_loaded_and_then_how_long(tiny_llama, capsys, monkeypatch):
     assert main(["scan", tiny_llama, "--dry-run", "--limit", "20"]) == 0
-    printed = capsys.readouterr().out
+    printed = capsys.readouterr()
     for word in ("forward passes   20", "tokens", "FLOP", "state", "peak memory"):
-        assert word in printed
+        assert word in printed.out
+    assert printed.out.splitlines()[-1].startswith("time             about ") and "timing a few batches" in printed.err
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=1000))
+    monkeypatch.setattr("layerwise.api.scan.open_network", None)
+    assert main(["scan", tiny_llama, "--dry-run", "--limit", "20"]) == 2, "it is not loaded if it does not fit"
+    assert "this scan needs about" in capsys.readouterr().err
 
 
 def test_embed_writes_vectors(tiny_llama, tmp_path, capsys):

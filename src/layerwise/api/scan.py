@@ -11,7 +11,7 @@ from layerwise.inputs.source import DataLike, Source
 from layerwise.metrics.base import Metric
 from layerwise.models.families.family import PARALLEL_NOTE, are_parallel
 from layerwise.models.load import identity_from_files
-from layerwise.models.opening import to_model_spec
+from layerwise.models.opening import open_network, to_model_spec
 from layerwise.options.engine import Cluster, EngineChoice
 from layerwise.options.model import ModelLike, ModelSpec
 from layerwise.options.reading import LayerChoice
@@ -24,6 +24,7 @@ from layerwise.sweep.forecast import Forecast
 from layerwise.sweep.plan import ScanPlan
 from layerwise.sweep.prepare import COUNTED_FOR_BAR, forecast_scan, how_many, prepare
 from layerwise.sweep.run import finished_table, run_scan
+from layerwise.sweep.timing import Seconds, predict_seconds
 
 
 def scan(
@@ -150,6 +151,16 @@ def scanned(model: ModelLike, data: DataLike, options: ScanOptions) -> LayerTabl
                 options=call_record("scan", options, model=model, data=source.options),
                 on_batch=on_batch,
             )
+
+
+def timed_plan(model: ModelLike, data: DataLike, options: ScanOptions) -> Seconds:
+    """How long the scan would take on this machine, from timing a few batches. Loads the model."""
+    scan_plan, source, info = prepare(model, data, options, threads=options.threads or default_threads("local"))
+    forecast = forecast_scan(model, scan_plan, source, info)
+    forecast.require_fit()
+    network = open_network(model)
+    announce("timing a few batches")
+    return predict_seconds(network, scan_plan, source, forecast)
 
 
 def finished(

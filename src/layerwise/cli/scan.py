@@ -16,7 +16,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_options(parser, TextOptions, only=["data", "limit"], common=["data", "limit"], defaults={"data": "demo"})
     common = ["out", "metrics", "layers"]
     add_options(parser, ScanOptions, only=common, common=common)
-    parser.add_argument("--dry-run", action="store_true", help="report the cost without loading any weights")
+    parser.add_argument("--dry-run", action="store_true", help="report memory and time, and stop")
     add_json(parser)
     add_options(parser, ScanOptions, exclude=common)
     add_options(parser, TextOptions, exclude=["data", "limit"])
@@ -25,7 +25,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    from layerwise.api.scan import plan, scan
+    from layerwise.api.scan import plan, scan, timed_plan
+    from layerwise.core.progress import announcements
 
     model, data = model_spec(args), open_data(args)
     options = option_values(args, ScanOptions)
@@ -33,6 +34,8 @@ def run(args: Namespace) -> int:
         forecast = plan(model, data, **{name: options[name] for name in SETTINGS})
         print("\n".join(forecast.lines()))
         forecast.require_fit()
+        with announcements(True):
+            print(timed_plan(model, data, ScanOptions(**options)).line())
         return 0
     table = scan(model, data, **options | {"engine": engine_from_args(args)}, progress=True)
     print(table.to_json() if args.json else table)

@@ -1,5 +1,6 @@
 """Turns options into a plan and a forecast, before any weights are loaded."""
 
+import heapq
 import math
 from itertools import islice
 from pathlib import Path
@@ -10,7 +11,7 @@ from layerwise.core.errors import InputError
 from layerwise.inputs.modalities import kind_of, open_source, processor_for
 from layerwise.inputs.perturbations.stress import Stress
 from layerwise.inputs.processor import Processor
-from layerwise.inputs.source import Source
+from layerwise.inputs.source import Example, Source
 from layerwise.models.layers import choose_layers
 from layerwise.models.load import (
     DEFAULT_MAX_LENGTH,
@@ -76,15 +77,23 @@ def require_stress(processor: Processor[Any], stress: Stress | None) -> None:
         raise InputError(f"this model's inputs do not support the stress {stress.kind}; supported: {supported}")
 
 
+def typical_examples(source: Source, count: int) -> list[Example]:
+    """A random sample of those that are counted; of remote data the first, since each must be downloaded."""
+    if source.remote:
+        return list(islice(source, count))
+    return heapq.nsmallest(count, islice(source, MAX_COUNTED), key=lambda example: example.key)
+
+
 def forecast_scan(
     model: Any, scan_plan: ScanPlan, source: Source, info: ModelInfo, *, loaded: bool = False
 ) -> Forecast:
-    """Estimates lengths from the first examples; weights that are already `loaded`, or loaded elsewhere, count as
+    """Estimates lengths from a sample of examples; weights that are already `loaded`, or loaded elsewhere, count as
     zero."""
     loaded = loaded or not isinstance(model, str | Path | ModelSpec)
     processor = processor_for(info.preprocessor)
     # Invalid examples are reported when they are computed; they may be left out.
-    valid = [example for example in islice(source, LENGTH_SAMPLE) if processor.size(example.payload) < math.inf]
+    sample = typical_examples(source, LENGTH_SAMPLE)
+    valid = [example for example in sample if processor.size(example.payload) < math.inf]
     sizes = [prepared.sizes[0] for prepared in processor.prepare(valid, scan_plan.max_length)]
     prompts, is_complete = source.count(MAX_COUNTED)
     return make_forecast(

@@ -2,7 +2,6 @@
 
 import time
 from dataclasses import dataclass
-from itertools import islice
 
 from layerwise.engines.shards import torch_threads
 from layerwise.inputs.source import Example, Source
@@ -11,6 +10,7 @@ from layerwise.passes.batches import network_processor
 from layerwise.runs.identity import DataRef
 from layerwise.sweep.forecast import Forecast
 from layerwise.sweep.plan import ScanPlan
+from layerwise.sweep.prepare import typical_examples
 from layerwise.sweep.rows import layer_scores
 from layerwise.sweep.state import ScanState
 from layerwise.sweep.worker import scan_shard
@@ -43,8 +43,8 @@ class Seconds:
 
 
 def predict_seconds(network: Network, plan: ScanPlan, source: Source, forecast: Forecast) -> Seconds:
-    """Times whole batches of the data's first examples, and the scoring of one layer."""
-    examples = first_batches(network, plan, source)
+    """Times whole batches of typical examples, and the scoring of one layer."""
+    examples = examples_to_time(network, plan, source)
     with torch_threads(plan.threads):
         warm_up = examples[: max(1, len(examples) // (TIMED_BATCHES + 1))]
         scan_shard(network, plan, {}, warm_up, lambda prompts, tokens: None)
@@ -57,12 +57,12 @@ def predict_seconds(network: Network, plan: ScanPlan, source: Source, forecast: 
     return Seconds(forward * tokens, scoring, len(timed))
 
 
-def first_batches(network: Network, plan: ScanPlan, source: Source) -> list[Example]:
-    """So many of the first examples that they fill the batches to time, views included."""
+def examples_to_time(network: Network, plan: ScanPlan, source: Source) -> list[Example]:
+    """So many examples that they fill the batches to time, views included."""
     processor, wanted = network_processor(network), (TIMED_BATCHES + 1) * plan.batch_tokens
     found: list[Example] = []
     size = 0.0
-    for example in islice(source, MOST_EXAMPLES):
+    for example in typical_examples(source, MOST_EXAMPLES):
         found.append(example)
         size += min(processor.size(example.payload), plan.max_length) * (1 + plan.views)
         if size >= wanted:
