@@ -17,9 +17,9 @@ from typing import Any
 
 from layerwise.api.texts import texts
 from layerwise.core.files import open_folder
+from layerwise.engines.checkpoints import Checkpoint
 from layerwise.engines.local import LocalEngine
 from layerwise.engines.opening import open_engine
-from layerwise.engines.checkpoints import Checkpoint
 from layerwise.engines.shards import torch_threads
 from layerwise.inputs.source import Example
 from layerwise.models.load import ModelSpec, load_network
