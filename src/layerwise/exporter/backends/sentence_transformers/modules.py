@@ -59,7 +59,7 @@ def save_modules(job: ExportJob, route: Route, excluded: ExcludedTokens, folder:
 
 def with_parts_in_order(linear: LinearMap, order: list[int], width: int) -> LinearMap:
     """The same map for parts that are concatenated in another order; each is `width` wide."""
-    parts = linear.weight.split(width, dim=1)
+    parts = torch.split(linear.weight, width, dim=1)
     return LinearMap(torch.cat([parts[i] for i in order], dim=1), linear.bias)
 
 
