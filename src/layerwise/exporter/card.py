@@ -8,7 +8,14 @@ from typing import Any
 from layerwise.core.recipe import Recipe
 from layerwise.core.templates import parse_template
 from layerwise.exporter.backends.backend import ExportJob, SavedExport
-from layerwise.exporter.summary import agreement_words, eval_command, recipe_words, score_words, size_words
+from layerwise.exporter.summary import (
+    agreement_words,
+    eval_command,
+    recipe_words,
+    score_words,
+    size_words,
+    variant_lines,
+)
 from layerwise.models.network import Network
 from layerwise.runs.table import LayerTable
 from layerwise.runs.tasks import task_records
@@ -84,6 +91,7 @@ def what_was_checked(job: ExportJob, record: Mapping[str, Any], name: str) -> li
         f"from the measured ones by at most {differs}.",
         *([f"- Against `{name}` itself they differ by at most {original:.1e}."] if original is not None else []),
         f"- Agreement with {name} as shipped on {one_line(agreement_words(record['agreement']))}.",
+        *(f"- {line}." for line in variant_lines(record)),
         f"- Time to encode: {record['relative_latency']:.2f} of the whole model, measured on one machine.",
         *([f"- Scores on tasks: {one_line(score_words(record['scores']))}."] if record["scores"] else []),
     ]

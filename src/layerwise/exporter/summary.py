@@ -28,6 +28,7 @@ def summary_lines(record: Mapping[str, Any], out: str | Path) -> list[str]:
         f"agreement with {name} as shipped on {agreement_words(record['agreement'])}",
         f"encoding time: {record['relative_latency']:.2f} times that of the whole model",
     ]
+    lines += variant_lines(record)
     if record["scores"]:
         return [*lines, f"scores of this recipe from the eval run: {score_words(record['scores'])}"]
     if record["whole_model"]:
@@ -35,6 +36,16 @@ def summary_lines(record: Mapping[str, Any], out: str | Path) -> list[str]:
     command = eval_command(record, out)
     quality = f"quality on a task, compared with {name}: not measured"
     return [*lines, f"{quality}; to measure it:", f"  {command}"] if command else [*lines, quality]
+
+
+def variant_lines(record: Mapping[str, Any]) -> list[str]:
+    """One line per smaller file: its size, its cosine to the measured vectors, and its time."""
+    return [
+        f"{name} ({found['file']}, {found['bytes'] / 1e6:.1f} MB): cosine to the measured vectors "
+        f"{found['min_cosine']:.4f} at least, {found['mean_cosine']:.4f} on average; encoding time "
+        f"{found['relative_latency']:.2f} times that of the whole model"
+        for name, found in record["variants"].items()
+    ]
 
 
 def recipe_words(recipe: Recipe, name: str) -> str:
