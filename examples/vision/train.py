@@ -4,8 +4,8 @@
         --objectives supervised,autoregressive --seeds 0,1,2
 
 supervised       a linear classifier on the class token
-autoregressive   attention is causal, and each position predicts the normalised pixels of the next patch; the class token
-                 predicts the first one
+autoregressive   attention is causal, and each position predicts the normalised pixels of the next patch; the class
+                 token predicts the first one
 masked           60 % of the patches are grey, and their positions predict the normalised pixels
 
 A run is one folder `OBJECTIVE-SEED` that transformers loads as a ViT. A run that was interrupted continues at its last
@@ -139,7 +139,8 @@ def train(settings: Settings, data: Mapping[str, tuple[Tensor, Tensor]], folder:
     begun, losses = time.monotonic() - seconds, []
     learner.train()
     for step in range(start, settings.steps):
-        generator = torch.Generator().manual_seed(1_000_003 * settings.seed + step)  # a step does not depend on the past
+        # What a step draws does not depend on earlier steps, so that a run can be continued.
+        generator = torch.Generator().manual_seed(1_000_003 * settings.seed + step)
         chosen = torch.randint(len(images), (settings.batch,), generator=generator)
         for group in optimizer.param_groups:
             group["lr"] = settings.learning_rate * rate_at(step, settings)
@@ -152,7 +153,8 @@ def train(settings: Settings, data: Mapping[str, tuple[Tensor, Tensor]], folder:
         if (step + 1) % CHECKPOINT_EVERY == 0:
             seconds = time.monotonic() - begun
             save_checkpoint(checkpoint, settings, learner, optimizer, step + 1, seconds)
-            print(f"{folder.name} step {step + 1}/{settings.steps} loss {np.mean(losses[-50:]):.4f} {seconds:.0f} s", flush=True)
+            done = f"{folder.name} step {step + 1}/{settings.steps}"
+            print(f"{done} loss {np.mean(losses[-50:]):.4f} {seconds:.0f} s", flush=True)
     save(settings, learner, data, folder, time.monotonic() - begun)
     checkpoint.unlink(missing_ok=True)
 
@@ -234,7 +236,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="the folder for the models")
     parser.add_argument("--objectives", default="supervised,autoregressive", help=", ".join(OBJECTIVES))
     parser.add_argument("--seeds", default="0,1,2")
-    parser.add_argument("--steps", type=int, default=700)
+    parser.add_argument("--steps", type=int, default=600)
     args = parser.parse_args()
     objectives = args.objectives.split(",")
     if unknown := set(objectives) - set(OBJECTIVES):
