@@ -81,10 +81,10 @@ class Leases:
 
     def release(self, folder: Folder) -> None:
         """Gives a lease back."""
-        with self.lock:
+        with self.lock:  # otherwise a sign of life could follow, and the lease would be there again
             name = self.held.pop(folder, None)
-        if name is not None and folder not in self.lost:
-            folder.delete([name])
+            if name is not None and folder not in self.lost:
+                folder.delete([name])
 
     def require(self, folder: Folder) -> None:
         """Raises if another process has taken the scan over."""
@@ -116,16 +116,19 @@ class Leases:
     def _keep_alive(self) -> None:
         while not self.ended.wait(self.beat):
             self.beats += 1
-            with self.lock:
-                held = dict(self.held)
-            for folder, name in held.items():
-                try:
-                    if lease_files(folder)[-1:] != [name]:
-                        self.lost.add(folder)
-                    else:
-                        folder.write(name, self.content())
-                except Exception:  # of the disk or the store: the next sign of life may reach it
-                    continue
+            for folder in list(self.held):
+                with self.lock:
+                    if folder in self.held:
+                        self._sign(folder, self.held[folder])
+
+    def _sign(self, folder: Folder, name: str) -> None:
+        try:
+            if lease_files(folder)[-1:] != [name]:
+                self.lost.add(folder)
+            else:
+                folder.write(name, self.content())
+        except Exception:  # of the disk or the store: the next sign of life may reach it
+            return
 
 
 def is_of_dead_process(content: bytes) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 from layerwise.core.display import redact
 from layerwise.runs.folder import Run
 from layerwise.runs.scores import COLUMNS, LayerScore
-from layerwise.runs.table import LayerTable, arrow_columns, read_rows
+from layerwise.runs.table import LayerTable, arrow_columns, arrow_table, read_rows
 
 MAX_MODELS = 100  # curves in one chart; more cannot be told apart
 QUANTILES = {"lowest": 0.0, "10 %": 0.1, "median": 0.5, "90 %": 0.9, "highest": 1.0}
@@ -31,7 +31,7 @@ def runs_by_model(source: Run | LayerTable | str | Path, where: Mapping[str, Any
         parts = run.split_by_model()
         if len(parts) <= MAX_MODELS:
             return parts
-        rows, record, name = run.table.to_arrow(), run.table.run, run.name
+        rows, record, name = arrow_table(run.table), run.table.run, run.name
     else:
         rows, record, path = read_rows(source, where)
         rows, name = arrow_columns(rows, path), redact(str(source))
@@ -71,7 +71,8 @@ def quantile_tables(rows: Any, record: Mapping[str, Any]) -> list[LayerTable]:
             ]
     (first, *_) = record.get("runs") or [{}]
     data = {"data": first["data"]} if frame.data_hash.nunique() == 1 and "data" in first else {}
-    return [LayerTable(tuple(scores), {"kind": "scan", "models": len(depth_of_model), **data}) for scores in found.values()]
+    run = {"kind": "scan", "models": len(depth_of_model), **data}
+    return [LayerTable(tuple(scores), run) for scores in found.values()]
 
 
 def score(common: Mapping[str, Any], model: str, layer: int, depth: float, value: float) -> LayerScore:

@@ -126,15 +126,8 @@ class LayerTable:
         """
         target = open_folder(folder) if isinstance(folder, str | Path) else folder
         require_no_other_table(target)
-        target.write(TABLE_FILE, parquet_bytes(self.to_arrow()))
+        target.write(TABLE_FILE, parquet_bytes(arrow_table(self.scores)))
         target.write(RUN_FILE, RUN.dump(self.run))
-
-    def to_arrow(self) -> Any:
-        """The rows as an Arrow table, with one column per field of `LayerScore`."""
-        import pyarrow as pa
-
-        columns = {name: [getattr(s, name) for s in self.scores] for name in COLUMNS}
-        return pa.table(columns, schema=pa.schema(list(arrow_types().items())))
 
     @classmethod
     def load(cls, folder: str | Path | Folder, where: Mapping[str, Any] | None = None) -> Self:
@@ -246,6 +239,15 @@ def with_template_column(table: Any) -> Any:
     if not pa.types.is_primitive(prompts.type):  # numbers are refused later, by name
         prompts = pa.array([f"{prompt}{INPUT}" if prompt else prompt for prompt in prompts.to_pylist()], pa.string())
     return table.set_column(names.index("prompt"), "template", prompts)
+
+
+def arrow_table(scores: Iterable[LayerScore]) -> Any:
+    """The rows as an Arrow table, with one column per field of `LayerScore`."""
+    import pyarrow as pa
+
+    rows = list(scores)
+    columns = {name: [getattr(s, name) for s in rows] for name in COLUMNS}
+    return pa.table(columns, schema=pa.schema(list(arrow_types().items())))
 
 
 def read_rows(folder: str | Path | Folder, where: Mapping[str, Any] | None) -> tuple[Any, dict[str, Any], str]:
