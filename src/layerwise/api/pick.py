@@ -105,8 +105,9 @@ def pick(
         if prefer == "fast":
             raise InputError("prefer fast compares layers by the probes: leave rule= (--rule) out")
         return replace(pick_by_rule(opened.table, rule), options=pick_record(options, run=run))
-    if opened is None and input_kind_of_model(run if model is None else model) != "text":
-        raise InputError("pick works on texts only, but this model takes audio; choose a layer of a scan with a rule")
+    if opened is None and (kind := input_kind_of_model(run if model is None else model)) != "text":
+        noun = "audio" if kind == "audio" else "images"
+        raise InputError(f"pick works on texts only, but this model takes {noun}; choose a layer of a scan with a rule")
     name, fitting_texts = BUNDLED, demo_sentences()
     if fit is not None:
         source = open_source(fit)
