@@ -20,7 +20,7 @@ from layerwise.runs.records import RUN, parse_run
 from layerwise.runs.table import RUN_FILE, TABLE_FILE, arrow_columns, require_no_other_table
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # a part that was read before is the same object
 class Part:
     """The rows of one scan within the table of a campaign, as an Arrow table."""
 
@@ -46,6 +46,8 @@ def join_scans(plan: Campaign, done: Sequence[Cell]) -> None:
 
     with ThreadPoolExecutor(READERS) as pool:
         parts = list(pool.map(part, done))
+    if parts == list(earlier.values()):  # nothing is new
+        return
     table = pa.concat_tables([part.rows for part in parts])
     cells = [{"name": part.name, "rows": len(part.rows), "hash": part.record_hash} for part in parts]
     # The records were redacted when they were written. Thousands of them are written without line breaks.
