@@ -17,7 +17,7 @@ FLOORS = [
     {"runs", "ops", "accumulators", "options"},
     {"models", "inputs", "metrics", "maps"},
     {"passes", "engines", "reporter", "functional"},
-    {"sweep", "downstream", "exporter", "selection"},
+    {"sweep", "downstream", "exporter", "selection", "distill"},
     {"api", "campaigns"},
     {"cli"},
     {"__main__"},
@@ -88,8 +88,8 @@ def test_the_public_face():
     objects += ["Readout", "Recipe", "Rule", "Run", "RunError", "Source", "TooLarge", "__version__"]
     verbs = ["audio", "audit", "audit_protocol", "campaign", "compare", "correlate", "data", "difference", "doctor"]
     verbs += ["embed", "embedder", "eval", "evaluate", "export", "functional", "labelled", "mean_over_prompts"]
-    verbs += ["mean_score", "pick", "plan", "plot", "pooled_rows", "probe", "report", "scan", "spectrum_score"]
-    verbs += ["stress", "texts", "tradeoff", "views"]
+    verbs += ["mean_score", "pick", "plan", "plot", "pooled_rows", "probe", "report", "scan", "shrink"]
+    verbs += ["spectrum_score", "stress", "texts", "tradeoff", "views"]
     assert layerwise.__all__ == objects + verbs
     for name in layerwise.__all__:
         assert getattr(layerwise, name) is not None

@@ -37,6 +37,7 @@ from layerwise.options.probe import ProbeOptions
 from layerwise.options.record import call_record, command_arguments
 from layerwise.options.report import ReportOptions
 from layerwise.options.scan import SETTINGS, ScanOptions
+from layerwise.options.shrink import ShrinkOptions
 from layerwise.options.stress import StressKind, StressOptions
 from layerwise.options.texts import TextFilter, TextOptions
 from layerwise.options.tradeoff import TradeoffOptions
@@ -52,6 +53,7 @@ LIBRARY = [
     (layerwise.evaluate, EvaluateOptions, ["model"]),
     (layerwise.probe, ProbeOptions, ["model", "data"]),
     (layerwise.export, ExportOptions, ["model", "layer", "out"]),
+    (layerwise.shrink, ShrinkOptions, ["model", "data", "out"]),
     (layerwise.pick, PickOptions, ["run"]),
     (layerwise.tradeoff, TradeoffOptions, ["run"]),
     (layerwise.correlate, CorrelateOptions, ["scan", "eval"]),
@@ -134,6 +136,8 @@ FLAGS = {
     "pick": "fit column labels rule prefer templates layer-only no-static dims model max-length seed save json",
     "export": f"{MODEL} layer recipe out norm tokens pooling transform dims fit column normalize template scores mode "
     "backend max-length why texts json",
+    "shrink": f"{MODEL} {TEXTS} out method blocks choose minutes steps lora batch-size learning-rate seed "
+    "no-compatible work json",
     "embedder": f"{MODEL} fit texts column labels templates no-static dims out mode max-length",
     "report": "html overwrite title",
     "compare": "against rows tokens html overwrite json",
