@@ -1,6 +1,6 @@
 """Which blocks to keep: chosen by how well a linear map recovers the teacher's vectors on a few texts."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from layerwise.core.errors import InputError
@@ -35,33 +35,34 @@ def candidates(depth: int, count: int) -> list[Blocks]:
 
 
 def neighbours(kept: Blocks, depth: int) -> list[Blocks]:
-    """The sets in which one block is replaced by the one before or after it."""
-    moved = [{*kept} - {block} | {block + step} for block in kept for step in (1, -1)]
-    return [tuple(sorted(blocks)) for blocks in moved if len(blocks) == len(kept) and {*blocks} <= {*range(depth)}]
+    """The sets in which one block is replaced by another one, the nearest replacements first."""
+    left_out = [block for block in range(depth) if block not in kept]
+    swaps = sorted(((abs(new - old), old, new) for old in kept for new in left_out), key=lambda swap: swap[0])
+    return [tuple(sorted({*kept} - {old} | {new})) for _, old, new in swaps]
 
 
 def search_blocks(
     depth: int, count: int, error_of: Callable[[Blocks], float], on_tried: Callable[[Blocks, float], None]
 ) -> BlockChoice:
-    """The set with the lowest error that a local search finds, within MOST_TRIED sets."""
+    """The set with the lowest error that a local search finds, within MOST_TRIED sets.
+
+    It starts from the best candidate and replaces one block at a time, as long as that lowers the error.
+    """
     errors: dict[Blocks, float] = {}
+    best: Blocks = ()
 
-    def try_sets(sets: Sequence[Blocks]) -> None:
-        for blocks in sets:
-            if blocks not in errors and len(errors) < MOST_TRIED:
-                errors[blocks] = error_of(blocks)
-                on_tried(blocks, errors[blocks])
+    def improves(blocks: Blocks) -> bool:
+        if blocks in errors or len(errors) >= MOST_TRIED:
+            return False
+        errors[blocks] = error_of(blocks)
+        on_tried(blocks, errors[blocks])
+        return not best or errors[blocks] < errors[best]
 
-    try_sets(candidates(depth, count))
-    best = min(errors, key=errors.__getitem__)
-    while len(errors) < MOST_TRIED:
-        tried = len(errors)
-        try_sets(neighbours(best, depth))
-        better = min(errors, key=errors.__getitem__)
-        if better == best and len(errors) == tried:
-            break
+    for blocks in candidates(depth, count):
+        best = blocks if improves(blocks) else best
+    while (better := next(filter(improves, neighbours(best, depth)), None)) is not None:
         best = better
-    return BlockChoice(min(errors, key=errors.__getitem__), "measured", errors)
+    return BlockChoice(best, "measured", errors)
 
 
 def named_blocks(words: str, depth: int, count: int | None) -> Blocks:

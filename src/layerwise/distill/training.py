@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.sentence_transformer.evaluation import SentenceEvaluator
 from torch import Tensor, nn
-from transformers import EarlyStoppingCallback, TrainerCallback
+from transformers import PrinterCallback, TrainerCallback
 
 from layerwise.core.progress import announce
 from layerwise.core.quiet import quiet_libraries
@@ -28,7 +28,7 @@ from layerwise.distill.texts import PromptedText
 SIMILARITY_WEIGHT = 10.0  # of the similarity matrices' squared error, against 1 - cosine
 WARMUP_SHARE = 0.1
 EVALUATIONS = 12  # during the training, each with a checkpoint
-PATIENCE = 4  # evaluations without an improvement before training ends
+PATIENCE = 3  # evaluations in a row, each no better than the one before it, after which training ends
 TIMED_STEPS = 6  # the first of them warms up
 CHECKPOINT = re.compile(r"checkpoint-\d+")
 WEIGHTS_FILE, STATE_FILE = "model.safetensors", "trainer_state.json"
@@ -106,6 +106,9 @@ class AgreementEvaluator(SentenceEvaluator):
 class ImitationTrainer(SentenceTransformerTrainer):
     """The trainer of sentence-transformers, with checkpoints that hold the weights alone, in safetensors."""
 
+    def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
+        """No card: the exporter writes one."""
+
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         folder = Path(str(output_dir or self.args.output_dir))
         folder.mkdir(parents=True, exist_ok=True)
@@ -134,6 +137,24 @@ class Reporter(TrainerCallback):
         )
 
 
+class EarlyStop(TrainerCallback):
+    """Ends the training when held-out texts have not improved for a while.
+
+    An evaluation counts against the one before it, not against the best: the first steps may spoil the linear map, and
+    training must go on while it recovers. It is decided by the trainer's history, which a resumed run has too.
+    """
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        values = [entry["eval_agreement"] for entry in state.log_history if "eval_agreement" in entry]
+        control.should_training_stop = control.should_training_stop or has_stalled(values)
+
+
+def has_stalled(values: Sequence[float]) -> bool:
+    """True if none of the last evaluations was better than the one before it."""
+    recent = values[-PATIENCE - 1 :]
+    return len(recent) > PATIENCE and all(recent[i + 1] <= recent[i] for i in range(PATIENCE))
+
+
 def train_student(
     model: Any,
     texts: Sequence[PromptedText],
@@ -154,8 +175,9 @@ def train_student(
         if settings.lora:
             add_adapters(model, settings.lora)
         trainer = make_trainer(model, inputs_of(texts, settings), targets, settings, evaluator, unit, folder)
+        trainer.remove_callback(PrinterCallback)
         trainer.add_callback(Reporter(before))
-        trainer.add_callback(EarlyStoppingCallback(PATIENCE))
+        trainer.add_callback(EarlyStop())
         trainer.train(resume_from_checkpoint=latest_checkpoint(folder))
         if settings.lora:
             merge_adapters(model)
