@@ -2,8 +2,10 @@
 
 import hashlib
 import json
+import re
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from importlib.util import find_spec
@@ -40,9 +42,10 @@ from layerwise.models.opening import open_network
 from layerwise.models.readouts import last_recipe
 from layerwise.options.model import ModelLike
 from layerwise.options.shrink import ShrinkMethod, ShrinkOptions
-from layerwise.runs.claims import claim, require_usable
+from layerwise.runs.claims import MARKER, claim, require_usable
 
 BATCH_TOKENS = 4096
+OWN_FILE, OWN_FOLDER = re.compile(r"blocks-[0-9a-f]{16}\.json"), re.compile(r"training-[0-9a-f]{16}")
 TRAINING_PACKAGES = ("accelerate", "datasets")
 
 
@@ -159,8 +162,19 @@ def shrink(
             shrunk=record,
         )  # fmt: skip
         if work is None:
-            shutil.rmtree(folder)  # claimed above: everything in it is ours
+            delete_work(folder)
         return exported
+
+
+def delete_work(folder: Path) -> None:
+    """Deletes what shrink has put into a claimed folder, and the folder itself unless the user has put files there."""
+    for path in list(folder.iterdir()):
+        if path.name == "vectors" or OWN_FOLDER.fullmatch(path.name):
+            shutil.rmtree(path)
+        elif path.name == MARKER or OWN_FILE.fullmatch(path.name):
+            path.unlink()
+    with suppress(OSError):  # it is not empty
+        folder.rmdir()
 
 
 def require_packages(options: ShrinkOptions) -> None:

@@ -47,8 +47,8 @@ def run(args: Namespace) -> int:
 
 def print_certificate(out: str, *, as_json: bool) -> None:
     """What was exported and how it compares with the original, in about five lines, or the whole record."""
-    from layerwise.exporter.run import RECORD_FILE
     from layerwise.exporter.summary import summary_lines
+    from layerwise.runs.exported import RECORD_FILE
 
     record = json.loads((Path(out) / RECORD_FILE).read_text(encoding="utf-8"))
     if as_json:

@@ -15,7 +15,7 @@ from layerwise.distill.texts import PromptedText
 from layerwise.inputs.source import Example
 from layerwise.maps.linear import LinearMap
 from layerwise.models.load import build_network
-from layerwise.models.modules import dense_module, transformer_module
+from layerwise.models.modules import linear_module, transformer_module
 from layerwise.models.network import Network
 from layerwise.models.readouts import last_recipe
 from layerwise.models.shipped import POOLING_NAMES, Head, Shipped, ShippedModule
@@ -129,7 +129,7 @@ def assemble(teacher: Teacher, student: Network, linear: LinearMap) -> Any:
         modules = [
             transformer_module(student.module, student.tokenizer, teacher.max_length),
             *copy.deepcopy(teacher.pooling),
-            dense_module(linear.weight, linear.bias, student.dtype),
+            linear_module(linear.weight, linear.bias, student.dtype),
             *([Normalize()] if teacher.unit else []),
         ]
         prompts: dict[str, Any] = {}

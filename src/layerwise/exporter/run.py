@@ -21,11 +21,10 @@ from layerwise.exporter.folder import temporary_folder
 from layerwise.maps.fitted import FittedRecipe
 from layerwise.models.network import Network
 from layerwise.models.readouts import last_recipe
+from layerwise.runs.exported import RECORD_FILE, SCHEMA_VERSION
 from layerwise.runs.table import LayerTable
 
-RECORD_FILE, CARD_FILE = "layerwise.json", "README.md"
-# of layerwise.json; 1 had no agreement, blocks, scores and whole_model; 2 had prompts, no templates; 3 no shrunk
-SCHEMA_VERSION = 4
+CARD_FILE = "README.md"
 
 
 def is_whole_model(network: Network, recipe: Recipe) -> bool:

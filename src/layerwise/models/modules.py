@@ -24,7 +24,7 @@ def transformer_module(model: Any, tokenizer: Any, max_length: int, scratch: Pat
         return Transformer(folder, max_seq_length=max_length, **reading)
 
 
-def dense_module(weight: Tensor, bias: Tensor, dtype: torch.dtype, output: str = "sentence_embedding") -> Any:
+def linear_module(weight: Tensor, bias: Tensor, dtype: torch.dtype, output: str = "sentence_embedding") -> Any:
     """A linear map, weight (E, D) and bias (E,), as a Dense module."""
     from sentence_transformers.sentence_transformer.modules import Dense
 

@@ -1,5 +1,6 @@
 """Opens models: from what a user passes, or from a run record."""
 
+import warnings
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,6 +23,7 @@ from layerwise.models.load import (
 from layerwise.models.network import Network
 from layerwise.models.shipped import read_shipped
 from layerwise.options.model import Dtype
+from layerwise.runs.exported import outdated_export
 from layerwise.runs.identity import ModelRef
 
 
@@ -58,6 +60,8 @@ def open_network(model: Any) -> Network:
     if not isinstance(model, str | Path | ModelSpec):
         return network_from_object(model)
     announce_loading(spec := to_model_spec(model))
+    if problem := outdated_export(spec.name):
+        warnings.warn(problem, stacklevel=2)
     return load_network(spec)
 
 

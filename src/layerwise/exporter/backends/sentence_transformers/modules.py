@@ -8,10 +8,11 @@ import torch
 
 from layerwise.exporter.backends.backend import ExportJob
 from layerwise.exporter.backends.sentence_transformers.excluded_tokens import ExcludedTokens, weighting_module
+from layerwise.exporter.backends.sentence_transformers.old_names import in_old_order, write_old_names
 from layerwise.exporter.backends.sentence_transformers.routes import Route
 from layerwise.inputs.templating import text_before, with_template
 from layerwise.maps.linear import LinearMap, identity_map
-from layerwise.models.modules import dense_module, transformer_module
+from layerwise.models.modules import linear_module, transformer_module
 from layerwise.models.readouts import last_recipe
 from layerwise.models.truncate import truncate_blocks
 
@@ -23,7 +24,7 @@ def save_modules(job: ExportJob, route: Route, excluded: ExcludedTokens, folder:
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
 
-    network, recipe = job.network, job.recipe
+    network, recipe, linear = job.network, job.recipe, job.linear
 
     def pooling_modules(*modes: str) -> list[Any]:
         pooling = Pooling(network.width, modes if len(modes) > 1 else modes[0], include_prompt=not excluded.prompt)
@@ -33,16 +34,17 @@ def save_modules(job: ExportJob, route: Route, excluded: ExcludedTokens, folder:
         modules = shipped_modules(job, route, folder.parent)
     else:
         of_layer = [readout for readout, _ in (recipe.parts[:1] if recipe.static else recipe.parts)]
-        modules = [
-            truncated_module(job, route, folder.parent, every_layer=recipe.static),
-            *pooling_modules(*(POOLING_NAMES[readout.pooling] for readout in of_layer)),
-        ]
+        given = tuple(POOLING_NAMES[readout.pooling] for readout in of_layer)
+        modes = in_old_order(given)
+        if linear is not None and modes != list(given):
+            linear = with_parts_in_order(linear, [given.index(mode) for mode in modes], network.width)
+        modules = [truncated_module(job, route, folder.parent, every_layer=recipe.static), *pooling_modules(*modes)]
         if recipe.static:
             # The layer's vector is stored as the cls embedding, and pooling appends the vector of layer 0 to it.
-            keep_vector = dense_of(identity_map(network.width), network.dtype, output="cls_token_embeddings")
+            keep_vector = dense_module(identity_map(network.width), network.dtype, output="cls_token_embeddings")
             modules += [keep_vector, layer_zero_module(network.width, route.blocks), *pooling_modules("cls", "mean")]
-    if job.linear is not None:
-        modules.append(dense_of(job.linear, network.dtype))
+    if linear is not None:
+        modules.append(dense_module(linear, network.dtype))
     if recipe.normalize:
         modules.append(Normalize())
     prompts: dict[str, Any] = {}
@@ -52,6 +54,13 @@ def save_modules(job: ExportJob, route: Route, excluded: ExcludedTokens, folder:
     elif prompt:
         prompts = {"prompts": {"default": prompt}, "default_prompt_name": "default"}
     SentenceTransformer(modules=modules, device="cpu", **prompts).save(str(folder), create_model_card=False)
+    write_old_names(folder)
+
+
+def with_parts_in_order(linear: LinearMap, order: list[int], width: int) -> LinearMap:
+    """The same map for parts that are concatenated in another order; each is `width` wide."""
+    parts = torch.split(linear.weight, width, dim=1)
+    return LinearMap(torch.cat([parts[i] for i in order], dim=1), linear.bias)
 
 
 def shipped_modules(job: ExportJob, route: Route, scratch: Path) -> list[Any]:
@@ -88,5 +97,5 @@ def layer_zero_module(width: int, blocks: int) -> Any:
     return WeightedLayerPooling(width, num_hidden_layers=blocks, layer_start=0, layer_weights=weights)
 
 
-def dense_of(linear: LinearMap, dtype: torch.dtype, output: str = "sentence_embedding") -> Any:
-    return dense_module(linear.weight, linear.bias, dtype, output)
+def dense_module(linear: LinearMap, dtype: torch.dtype, output: str = "sentence_embedding") -> Any:
+    return linear_module(linear.weight, linear.bias, dtype, output)

@@ -1,0 +1,42 @@
+"""Names that older readers know: `sentence_transformers.models.*` in modules.json, and a flag per pooling mode.
+
+sentence-transformers 5.4 and newer write other names, and read both. Text Embeddings Inference and older readers know
+only the old ones: they skip a Dense with another name, and choose a pooling of their own.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from layerwise.core.files import write_json
+from layerwise.models.shipped import OLD_POOLING_KEYS, pooling_modes
+
+OLD_PACKAGE = "sentence_transformers.models"
+
+
+def write_old_names(folder: Path) -> None:
+    """Rewrites modules.json and the config of every Pooling module; what newer versions read stays there."""
+    path = folder / "modules.json"
+    modules = json.loads(path.read_text(encoding="utf-8"))
+    for module in modules:
+        if module["type"].startswith("sentence_transformers."):
+            module["type"] = f"{OLD_PACKAGE}.{module['type'].rpartition('.')[2]}"
+        if module["type"] == f"{OLD_PACKAGE}.Pooling":
+            config = folder / module["path"] / "config.json"
+            write_json(config, with_old_keys(json.loads(config.read_text(encoding="utf-8"))))
+    write_json(path, modules)
+
+
+def with_old_keys(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The config of a Pooling module with the old keys added, unless they would mean another order."""
+    modes = pooling_modes(dict(config))
+    if list(modes) != in_old_order(modes):
+        return dict(config)
+    old = {"word_embedding_dimension": config["embedding_dimension"]} if "embedding_dimension" in config else {}
+    return {**config, **old, **{key: mode in modes for key, mode in OLD_POOLING_KEYS.items()}}
+
+
+def in_old_order(modes: tuple[str, ...]) -> list[str]:
+    """The modes in the order in which readers of the old keys concatenate their vectors."""
+    return sorted(modes, key=list(OLD_POOLING_KEYS.values()).index)
