@@ -34,6 +34,7 @@ FAST |= {
     "study_numbers",
     "transferability",
     "views",
+    "vision_inputs",
 }
 
 REAL_FIXTURES = {"real_model", "shared"}

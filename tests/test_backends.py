@@ -71,7 +71,7 @@ class Loaded:
 def test_a_backend_from_outside_needs_no_file_of_layerwise_and_is_certified(tiny_llama, word_texts, tmp_path):
     for name, options in {"bare": {}, "mapped": {"transform": "whiten", "fit": word_texts}}.items():
         out = tmp_path / name
-        layerwise.export(tiny_llama, 2, out, backend=PlainTorch(), max_length=64, **options)
+        layerwise.export(tiny_llama, 2, out, format=PlainTorch(), max_length=64, **options)
         proof = json.loads((out / "layerwise.json").read_text())
         assert proof["backend"] == "plain_torch" and list(proof["differences"]) == ["cpu"]
         assert proof["max_difference"] <= 1e-5 * proof["largest_entry"] and proof["relative_latency"] > 0
@@ -81,7 +81,7 @@ def test_a_backend_from_outside_needs_no_file_of_layerwise_and_is_certified(tiny
 
 def test_wrong_vectors_are_refused_and_nothing_is_left_behind(tiny_llama, tmp_path):
     with pytest.raises(ExportError, match=r"differs from layer 2 \(raw\) by 1.00e-03 .* so it was not kept"):
-        layerwise.export(tiny_llama, 2, tmp_path / "m", backend=PlainTorch(error=1e-3), max_length=64)
+        layerwise.export(tiny_llama, 2, tmp_path / "m", format=PlainTorch(error=1e-3), max_length=64)
     assert not list(tmp_path.iterdir())
 
 
@@ -89,7 +89,7 @@ def test_vectors_of_another_width_are_refused(tiny_llama, tmp_path, monkeypatch)
     usual = Loaded.encode
     monkeypatch.setattr(Loaded, "encode", lambda self, texts: usual(self, texts)[:, :1])
     with pytest.raises(ExportError, match=r"vectors of shape \(26, 1\) on cpu, not \(26, "):
-        layerwise.export(tiny_llama, 2, tmp_path / "m", backend=PlainTorch(), max_length=64)
+        layerwise.export(tiny_llama, 2, tmp_path / "m", format=PlainTorch(), max_length=64)
     assert not list(tmp_path.iterdir())
 
 
@@ -97,7 +97,7 @@ def test_what_a_backend_cannot_hold_is_refused_before_anything_is_computed(tiny_
     monkeypatch.setattr("layerwise.api.fitting.part_rows", lambda *args: pytest.fail("a pass was run"))
     options = {"transform": "center", "fit": ["w1", "w2"]}
     with pytest.raises(ExportError, match="plain_torch holds raw layers"):
-        layerwise.export(tiny_llama, 2, tmp_path / "m", backend=PlainTorch(), pooling="max", **options)
+        layerwise.export(tiny_llama, 2, tmp_path / "m", format=PlainTorch(), pooling="max", **options)
     with pytest.raises(InputError, match="cannot decide by norms"):
         layerwise.export(tiny_llama, 2, tmp_path / "m", tokens="no_sinks", **options)
     assert not list(tmp_path.iterdir())
@@ -118,8 +118,8 @@ def test_the_vectors_must_be_right_on_every_device(tiny_llama, tmp_path, monkeyp
 
     for wrong in (other, cpu):
         with pytest.raises(ExportError, match=f"on {wrong}, so it was not kept"):
-            layerwise.export(tiny_llama, 2, tmp_path / "m", backend=WrongOn(wrong=wrong), max_length=64)
-    layerwise.export(tiny_llama, 2, tmp_path / "m", backend=WrongOn(), max_length=64)
+            layerwise.export(tiny_llama, 2, tmp_path / "m", format=WrongOn(wrong=wrong), max_length=64)
+    layerwise.export(tiny_llama, 2, tmp_path / "m", format=WrongOn(), max_length=64)
     proof = json.loads((tmp_path / "m" / "layerwise.json").read_text())
     assert set(proof["differences"]) == {"cpu:0", "cpu"}
     assert proof["max_difference"] == max(proof["differences"].values())
@@ -128,15 +128,15 @@ def test_the_vectors_must_be_right_on_every_device(tiny_llama, tmp_path, monkeyp
 def test_a_backend_is_chosen_by_its_name(tiny_llama, tmp_path):
     assert [backend.name for backend in BACKENDS] == ["sentence_transformers"]
     assert all(find_backend(backend.name) is backend for backend in BACKENDS)
-    with pytest.raises(InputError, match="backend 'sentence-transformer' is not one of .*; did you mean"):
-        layerwise.export("no such model", 2, tmp_path / "m", backend="sentence-transformer")
+    with pytest.raises(InputError, match="format 'sentence-transformer' is not one of .*; did you mean"):
+        layerwise.export("no such model", 2, tmp_path / "m", format="sentence-transformer")
 
 
 def test_every_backend_that_ships_gives_the_vectors_of_embed(tiny_llama, word_texts, tmp_path):
     network = open_network(tiny_llama)
     expected = torch.from_numpy(layerwise.embed(network, word_texts, layers="2").layer_2.to_list()[0])
     for backend in (*BACKENDS, PlainTorch()):
-        layerwise.export(network, 2, tmp_path / backend.name, backend=backend, max_length=64)
+        layerwise.export(network, 2, tmp_path / backend.name, format=backend, max_length=64)
         found = backend.load(tmp_path / backend.name, torch.device("cpu")).encode(word_texts[:1])
         assert torch.allclose(found[0], expected, atol=1e-6), backend.name
 

@@ -21,7 +21,7 @@ FUNCTIONAL = {f"functional.{name}": getattr(layerwise.functional, name) for name
 OTHER_NAMES = {"metrics": "CATALOG"}  # `layerwise.metrics` is the package that holds them
 # What the library offers and the command line does not: it does the same in other words.
 ONLY_IN_PYTHON = {"difference", "evaluate", "plan", "texts"}  # compare, eval, scan --dry-run, --data and its options
-ONLY_IN_PYTHON |= {"audio", "audit_protocol"}  # --data and its options; audit --protocol
+ONLY_IN_PYTHON |= {"audio", "audit_protocol", "images"}  # --data and its options; audit --protocol
 ONLY_IN_PYTHON |= {"labelled"}  # probe --data with its options
 # Parameters that take any value, each with its reason.
 ANY_VALUE = {

@@ -208,7 +208,7 @@ def test_library_saved_pick_and_recipe_file_export_the_same_bytes(picked, tiny_l
         assert weights_in(tmp_path / name) == expected, name
     proof = json.loads((tmp_path / "auto" / "layerwise.json").read_text())
     assert proof["fitted_on"] == asdict(found.fitted.fitted_on) and proof["fitted_on"]["count"] == 40
-    assert (proof["schema_version"], proof["backend"]) == (3, "sentence_transformers")
+    assert (proof["schema_version"], proof["backend"]) == (4, "sentence_transformers")
     assert proof["model"]["fingerprint"] == network.fingerprint()
 
 

@@ -87,8 +87,9 @@ def test_the_public_face():
     objects += ["ModelRef", "ModelSpec", "NotFiniteError", "Pick", "PickedLayer", "ProtocolResult", "Reading"]
     objects += ["Readout", "Recipe", "Rule", "Run", "RunError", "Source", "TooLarge", "__version__"]
     verbs = ["audio", "audit", "audit_protocol", "campaign", "compare", "correlate", "data", "difference", "doctor"]
-    verbs += ["embed", "embedder", "eval", "evaluate", "export", "functional", "labelled", "mean_over_prompts"]
-    verbs += ["mean_score", "pick", "plan", "plot", "pooled_rows", "probe", "report", "scan", "shrink"]
+    verbs += ["embed", "embedder", "eval", "evaluate", "export", "functional", "images", "labelled"]
+    verbs += ["mean_over_prompts", "mean_score", "pick", "plan", "plot", "pooled_rows", "probe", "report", "scan"]
+    verbs += ["shrink"]
     verbs += ["spectrum_score", "stress", "texts", "tradeoff", "views"]
     assert layerwise.__all__ == objects + verbs
     for name in layerwise.__all__:

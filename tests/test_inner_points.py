@@ -7,6 +7,7 @@ import torch
 from audio_models import AUDIO, make_audio_model, make_extractor, tone
 from families import COMMON, DEPTH, FAMILIES, KV, VOCABULARY, WIDTH, make_config
 from transformers import AutoConfig, AutoModel
+from vision_models import VISION, make_processor, make_vision_model, picture
 
 from layerwise.models.anatomy import find_structure
 from layerwise.models.families import catalog
@@ -61,7 +62,8 @@ VARIANTS = [
 ]
 DECLARED = sorted({name for family in catalog.FAMILIES if family.layouts for name in family.types})
 AUDIO_TYPES = {model_type for model_type, _ in AUDIO.values()}
-CASES = [(name, {}) for name in DECLARED if name not in AUDIO_TYPES] + VARIANTS
+VISION_TYPES = {name: kind for name, (kind, _) in VISION.items() if kind in DECLARED}
+CASES = [(name, {}) for name in DECLARED if name not in {*AUDIO_TYPES, *VISION_TYPES.values()}] + VARIANTS
 
 
 def build(name, options):
@@ -154,6 +156,23 @@ def test_the_points_of_a_block_of_an_audio_model_are_there_and_add_up(name):
     module = backbone(model, "encoder" if model.config.is_encoder_decoder else None)
     inputs = make_extractor(name)(tone(4_000), sampling_rate=16_000, return_tensors="pt")
     inputs.pop("attention_mask", None)
+    with torch.inference_mode():
+        length = module(**inputs).last_hidden_state.shape[1]
+    check_points(module, inputs, 1, length)
+
+
+def test_every_declared_vision_family_has_a_model_here():
+    """BEiT scales what it adds outside of any module, and a layer of Swin is several blocks: both declare no points."""
+    declared = {n for family in catalog.FAMILIES if family.image_patches and family.layouts for n in family.types}
+    assert set(VISION_TYPES.values()) == declared
+    assert {kind for kind, _ in VISION.values()} - declared == {"beit", "swin"}
+
+
+@pytest.mark.parametrize("name", sorted(VISION_TYPES))
+def test_the_points_of_a_block_of_an_image_model_are_there_and_add_up(name):
+    module, inputs = make_vision_model(name), make_processor(name)(images=[picture()], return_tensors="pt")
+    if name == "mae":
+        module.config.mask_ratio = 0.0
     with torch.inference_mode():
         length = module(**inputs).last_hidden_state.shape[1]
     check_points(module, inputs, 1, length)

@@ -69,7 +69,7 @@ LIBRARY = [
 NOT_KNOWN_BELOW = {
     "metrics",
     "recipes",
-    "backend",
+    "format",
     "rule",
     "rules",
     "scores",
@@ -133,9 +133,10 @@ FLAGS = {
     "eval": f"{MODEL} {READING} template {ENGINE} tasks data-root out recipe fit vectors precision dry-run json",
     "probe": f"{MODEL} layers tokens pooling max-length batch-tokens data column id-column split config limit sample "
     "test test-split label probes out test-share epochs seed precision features threads json",
-    "pick": "fit column labels rule prefer templates layer-only no-static dims model max-length seed save json",
+    "pick": "fit column labels rule prefer templates layer-only no-static servable dims model max-length seed "
+    "save json",
     "export": f"{MODEL} layer recipe out norm tokens pooling transform dims fit column normalize template scores mode "
-    "backend max-length why texts json",
+    "format servable max-length why texts json",
     "shrink": f"{MODEL} {TEXTS} out method blocks choose minutes steps lora batch-size learning-rate seed "
     "no-compatible work json",
     "embedder": f"{MODEL} fit texts column labels templates no-static dims out mode max-length",

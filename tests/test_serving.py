@@ -4,11 +4,19 @@ import json
 
 import numpy as np
 import pytest
-from families import WIDTH
+from families import WIDTH, make_model, make_tokenizer
 
 import layerwise
+from layerwise.core.errors import InputError
 from layerwise.exporter.backends.sentence_transformers import modules
 from layerwise.exporter.backends.sentence_transformers.old_names import with_old_keys
+from layerwise.models.load import build_network
+from layerwise.models.opening import open_network
+from layerwise.models.servable import is_servable
+from layerwise.selection import run
+from layerwise.selection.decision import signed
+from layerwise.selection.probes import Probe
+from layerwise.selection.run import Rulebook
 
 st = pytest.importorskip("sentence_transformers")
 RECIPES = {
@@ -32,7 +40,7 @@ def as_json(path):
 def test_old_names_give_the_vectors_of_new_names(name, tiny_llama, word_texts, tmp_path, monkeypatch):
     options = RECIPES[name] | ({"fit": word_texts} if "transform" in RECIPES[name] else {})
     layerwise.export(tiny_llama, 2, tmp_path / "old", texts=word_texts, **options)
-    monkeypatch.setattr(modules, "write_old_names", lambda folder: None)
+    monkeypatch.setattr(modules, "write_old_names", lambda folder, length: None)
     layerwise.export(tiny_llama, 2, tmp_path / "new", texts=word_texts, **options)
     types = [module["type"] for module in as_json(tmp_path / "old" / "modules.json")]
     assert all(word.startswith("sentence_transformers.models.") for word in types), types
@@ -76,3 +84,89 @@ def test_a_folder_of_an_earlier_version_is_recognised_with_the_command_that_expo
         tiny_llama, layerwise.Recipe.load(out), tmp_path / "again", fit=word_texts, texts=word_texts
     )  # the command works
     assert np.abs(encoded(tmp_path / "again", word_texts) - encoded(out, word_texts)).max() == 0
+
+
+SERVABLE = [  # family, recipe
+    ("llama", {"norm": "normed"}),
+    ("llama", {"norm": "normed", "pooling": "last", "transform": "remove_top:2@7", "normalize": True}),
+    ("llama", {"norm": "normed", "template": "w1 {text} w2"}),
+    ("bert", {"pooling": "first"}),
+]
+NOT_SERVABLE = [
+    ("llama", 2, {}, "use --norm normed"),
+    ("llama", 0, {}, "use layer 1 or higher"),
+    ("llama", 2, {"norm": "normed", "tokens": "no_special"}, "use --tokens all"),
+    ("llama", 2, {"norm": "normed", "pooling": "max"}, "pooling max is not one of mean, last, first"),
+    ("llama", 2, {"norm": "normed", "template": "w1 {text}"}, "not part of tokenizer.json"),
+    ("bert", 2, {"transform": "center+static"}, r"leave out \+static"),
+    ("bert", 2, {"pooling": "last", "transform": "center+mean"}, r"leave out \+mean"),
+]
+
+
+@pytest.mark.parametrize(("family", "options"), SERVABLE)
+def test_a_servable_folder_has_exactly_the_blocks_of_its_layer_and_plain_modules(family, options, word_texts, tmp_path):
+    model = (make_model(family), make_tokenizer())
+    fit = {"fit": word_texts} if "transform" in options else {}
+    layerwise.export(model, 2, tmp_path / "m", servable=True, texts=word_texts, **options, **fit)
+    kinds = [module["type"].rpartition(".")[2] for module in as_json(tmp_path / "m" / "modules.json")]
+    assert kinds[:2] == ["Transformer", "Pooling"] and set(kinds[2:]) <= {"Dense", "Normalize"}
+    assert as_json(tmp_path / "m" / "config.json")["num_hidden_layers"] == 2
+    config = as_json(tmp_path / "m" / "sentence_bert_config.json")
+    assert config["modality_config"]["text"]["method_output_name"] == "last_hidden_state"
+    assert config["max_seq_length"] == 64 and config["do_lower_case"] is False
+    assert as_json(tmp_path / "m" / "layerwise.json")["servable"] is True
+
+
+@pytest.mark.parametrize(("family", "layer", "options", "reason"), NOT_SERVABLE)
+def test_what_servers_cannot_compute_is_refused_with_the_reason(family, layer, options, reason, word_texts, tmp_path):
+    model = (make_model(family), make_tokenizer())
+    fit = {"fit": word_texts} if "transform" in options else {}
+    with pytest.raises(InputError, match=f"this recipe is not servable: .*{reason}"):
+        layerwise.export(model, layer, tmp_path / "m", servable=True, texts=word_texts, **options, **fit)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_export_that_is_not_servable_says_so(tiny_llama, word_texts, tmp_path):
+    layerwise.export(tiny_llama, 2, tmp_path / "raw", texts=word_texts)
+    assert as_json(tmp_path / "raw" / "layerwise.json")["servable"] is False
+
+
+@pytest.mark.parametrize("family", ["llama", "bert"])
+def test_pick_servable_chooses_a_recipe_that_exports_and_reports_what_it_costs(family, word_texts, tmp_path):
+    network = build_network(make_model(family), make_tokenizer(), family)
+    free = layerwise.pick(network, word_texts, max_length=32)
+    found = layerwise.pick(network, word_texts, max_length=32, servable=True)
+    assert is_servable(network, found.recipe)
+    (cost,) = [line for line in found.why if line.startswith("servable: ")]
+    if is_servable(network, free.recipe):
+        assert "costs nothing" in cost and found.recipe == free.recipe
+    else:
+        assert f"(layer {free.recipe.layer}, " in cost and f"map {free.recipe.transform})" in cost
+    if not found.keep_last:
+        layerwise.export(network, found, tmp_path / "m", servable=True, texts=word_texts)
+        assert as_json(tmp_path / "m" / "layerwise.json")["servable"] is True
+    assert all(row.layer > 0 for row in found.layers)
+
+
+def test_the_cost_of_servable_is_the_difference_of_the_scores(tiny_llama, word_texts, monkeypatch):
+    """A probe that likes large vectors: raw layers of the tiny model have other lengths than normed ones."""
+    book = Rulebook("sizes", {"size": 1.0}, ("none",), 0.0)
+
+    def size(rows):
+        return np.full(9, 1 / np.abs(rows).mean())
+
+    monkeypatch.setattr(run, "proxy_probes", lambda: [Probe("size", tuple(word_texts[:9]), size)])
+    network = open_network(tiny_llama)
+    found = {
+        servable: run.pick_recipe(network, word_texts, max_length=32, rulebook=book, servable=servable)
+        for servable in (False, True)
+    }
+    gap = found[True].gain.mean - found[False].gain.mean
+    (cost,) = [line for line in found[True].why if line.startswith("servable: ")]
+    assert found[False].recipe.norm == "raw" and gap < -1
+    assert cost.startswith(f"servable: {signed(gap)} ")
+
+
+def test_a_rule_cannot_be_restricted_to_servable_recipes(runs):
+    with pytest.raises(InputError, match="servable compares recipes by the probes"):
+        layerwise.pick(str(runs[1] / "scan"), rule="depth:50%", servable=True)

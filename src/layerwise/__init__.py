@@ -68,6 +68,7 @@ _MODULES = {
     "evaluate": "layerwise.api.evaluate",
     "export": "layerwise.api.export",
     "functional": "layerwise.functional",
+    "images": "layerwise.api.images",
     "labelled": "layerwise.api.labelled",
     "mean_score": "layerwise.metrics.scores",
     "mean_over_prompts": "layerwise.metrics.readings",
@@ -104,6 +105,7 @@ if TYPE_CHECKING:  # the same names again, for editors and type checkers
     from layerwise.api.evaluate import evaluate as eval  # noqa: F401
     from layerwise.api.evaluate import evaluate as evaluate
     from layerwise.api.export import export as export
+    from layerwise.api.images import images as images
     from layerwise.api.labelled import labelled as labelled
     from layerwise.api.pick import pick as pick
     from layerwise.api.plot import plot as plot

@@ -17,8 +17,7 @@ from layerwise.core.progress import GO_ON
 from layerwise.engines.opening import default_threads, open_engine, to_cluster
 from layerwise.engines.ray_cluster import connected, worker_count
 from layerwise.engines.shards import torch_threads
-from layerwise.inputs.audio import AUDIO_SUFFIXES, audio_files
-from layerwise.inputs.modalities import open_source
+from layerwise.inputs.modalities import MEDIA, open_source
 from layerwise.inputs.text import SUFFIXES
 from layerwise.models.fingerprint import hash_lines, weight_files_hash
 from layerwise.models.opening import source_options
@@ -363,10 +362,16 @@ def model_files_hash(cell: Cell) -> str:
 
 
 def data_file_hash(cell: Cell) -> str:
-    """A hash of a cell's data file, or of all audio files in its folder; "" where the data are not on this machine."""
+    """A hash of a cell's data file, or of all media files in its folder; "" where the data are not on this machine."""
     path = Path(str(cell.data["data"]))
     if path.is_dir():
-        return hash_lines([f"{file.relative_to(path)} {file_hash(file)}" for file in audio_files(path)])
-    if path.suffix not in (*SUFFIXES, *AUDIO_SUFFIXES) or not path.is_file():
+        return hash_lines([f"{file.relative_to(path)} {file_hash(file)}" for file in media_files(path)])
+    suffixes = {*SUFFIXES, *(suffix for medium in MEDIA for suffix in medium.suffixes)}
+    if path.suffix.lower() not in suffixes or not path.is_file():
         return ""
     return file_hash(path)
+
+
+def media_files(folder: Path) -> list[Path]:
+    """All audio and image files of a folder."""
+    return sorted(file for medium in MEDIA for file in medium.files_in(folder))

@@ -45,8 +45,8 @@ def embed(
 
     Args:
         model: a hub id, a folder, a ModelSpec, a transformers model or SentenceTransformer, or (module, tokenizer).
-        data: texts in any form that `layerwise.texts` takes, clips in any form that `layerwise.audio` takes, or a
-            Source.
+        data: texts in any form that `layerwise.texts` takes, clips or images in any form that `layerwise.audio` or
+            `layerwise.images` takes, or a Source.
         layers: "last", "all", a number, a depth such as "50%", or several of these with commas or in a list.
         norm: "raw", or "normed": layers behind the model's final norm. Does not apply to `last`.
         tokens: which tokens are pooled: "all", "no_first", "no_special", "no_sinks" or "with_padding". Does not apply

@@ -25,6 +25,7 @@ from layerwise.maps.fitted import AnyRecipe, FittedRecipe, plain_recipe
 from layerwise.models.network import Network
 from layerwise.models.opening import open_network
 from layerwise.models.readouts import expand_layers, separate_last
+from layerwise.models.servable import require_servable
 from layerwise.options.export import ExportOptions
 from layerwise.options.model import ModelLike, ModelSpec
 from layerwise.runs.folder import Run
@@ -47,7 +48,8 @@ def export(
     normalize: bool = False,
     template: str | None = None,
     mode: ExportMode = "portable",
-    backend: str | Backend = "sentence_transformers",
+    format: str | Backend = "sentence_transformers",
+    servable: bool = False,
     max_length: int | None = None,
     why: str = "",
     scores: Run | LayerTable | str | Path | None = None,
@@ -83,8 +85,10 @@ def export(
             the exported tokenizer, and needs a fast one.
         mode: "portable" keeps one block more than needed and loads with any version; "compact" keeps none more and
             needs transformers 5.18.
-        backend: the format, "sentence_transformers", or an object with the interface of
+        format: the format, "sentence_transformers", or an object with the interface of
             `layerwise.exporter.backends.backend.Backend`.
+        servable: raise an error if plain embedding servers cannot compute the recipe; see docs/serve.md. Exactly the
+            blocks of the layer are kept, whatever the mode.
         max_length: longest input in tokens; by default the model's usual length.
         why: why this layer was chosen, for the model card.
         scores: a run of `evaluate`; its scores of this recipe go into the model card.
@@ -114,7 +118,8 @@ def export(
         normalize=normalize,
         template=template,
         mode=mode,
-        backend=backend,
+        format=format,
+        servable=servable,
         max_length=max_length,
         why=why,
         scores=scores,
@@ -123,7 +128,8 @@ def export(
     )
     require_new_folder(out)
     fit = fit_to_use(layer, transform, fit)
-    target, compared = find_backend(backend), texts_to_compare(texts)
+    target, compared = find_backend(format), texts_to_compare(texts)
+    mode = "compact" if servable else mode  # a servable layer needs no further block
     with announcements(progress):
         network = open_network(model)
         require_tokenizer(network.preprocessor, "export")
@@ -143,6 +149,8 @@ def export(
             recipe = layer_recipe if template is None else replace(layer_recipe, template=template)
         if fit is not None:
             announce(f"fitting the map {plain_recipe(recipe).transform}")
+        if servable:
+            require_servable(network, plain_recipe(recipe))
         fitted = fit_recipe(network, recipe, fit, partial(target.check_supported, network, mode=mode))
         table = recipe_scores(scores, fitted) if scores is not None else None
         announce(f"saving layer {fitted.recipe.layer} of {network.depth}")

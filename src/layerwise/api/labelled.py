@@ -29,8 +29,8 @@ def labelled(
         data: a .jsonl, .csv or .parquet file or a hub data set with examples and labels; or a Source of any modality
             that was opened from such a table, whose labels are then read from the same table.
         label: the column with the labels, or several with commas or in a list.
-        kind: what the examples are: "text" or "audio". Not needed with a Source.
-        column: the column with the text; for audio, `audio` unless another one is named.
+        kind: what the examples are: "text", "audio" or "image". Not needed with a Source.
+        column: the column with the text; for audio and images, `audio` or `image` unless another one is named.
         id_column: the column with the id of each example; default: a hash of its content.
         split: the split of a hub data set.
         config: the configuration of a hub data set.

@@ -39,6 +39,7 @@ def pick(
     templates: Choices | None = None,
     layer_only: bool = False,
     static: bool = True,
+    servable: bool = False,
     dims: int | None = None,
     model: ModelLike | None = None,
     max_length: int | None = None,
@@ -67,6 +68,8 @@ def pick(
         layer_only: choose a layer as it is, without a linear map, and without a template unless one is given.
         static: put whitened token embeddings beside a layer that has a map and no template. This doubles the width of
             the vectors.
+        servable: choose among recipes that plain embedding servers can compute (see docs/serve.md): layers after the
+            final norm, one pooling, at most one map. What this costs on the probes is reported.
         dims: how many dimensions the vectors have: that many principal directions are kept, and what this costs on the
             probes is reported. By default all.
         model: the model to run, if the run's model was moved or renamed.
@@ -91,17 +94,20 @@ def pick(
     """
     options = PickOptions(
         fit=fit, labels=labels, rule=rule, prefer=prefer, templates=templates, layer_only=layer_only, static=static,
-        dims=dims, model=model, max_length=max_length, seed=seed, progress=progress,
+        servable=servable, dims=dims, model=model, max_length=max_length, seed=seed, progress=progress,
     )  # fmt: skip
     opened = Run.open(run) if is_run(run) else None
     if rule is not None:
         if opened is None:
             raise InputError("a rule needs a run of scan; without rule= (--rule), the probes choose a layer of a model")
+        if servable:
+            raise InputError("servable compares recipes by the probes: leave rule= (--rule) out")
         if prefer == "fast":
             raise InputError("prefer fast compares layers by the probes: leave rule= (--rule) out")
         return replace(pick_by_rule(opened.table, rule), options=pick_record(options, run=run))
-    if opened is None and input_kind_of_model(run if model is None else model) != "text":
-        raise InputError("pick works on texts only, but this model takes audio; choose a layer of a scan with a rule")
+    if opened is None and (kind := input_kind_of_model(run if model is None else model)) != "text":
+        noun = "audio" if kind == "audio" else "images"
+        raise InputError(f"pick works on texts only, but this model takes {noun}; choose a layer of a scan with a rule")
     name, fitting_texts = BUNDLED, demo_sentences()
     if fit is not None:
         source = open_source(fit)
@@ -120,7 +126,7 @@ def pick(
     result = pick_recipe(
         network, fitting_texts, labels=probe, prefer=prefer,
         templates=None if templates is None else templates_to_try(templates), layer_only=layer_only, static=static,
-        dims=dims,
+        servable=servable, dims=dims,
         max_length=resolve_max_length(max_length, network, default_limit=DEFAULT_MAX_LENGTH), name=name,
         seed=seed, progress=progress,
     )  # fmt: skip

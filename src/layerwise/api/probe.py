@@ -130,9 +130,15 @@ def probed(model: ModelLike, train: Source, test: Source | None, options: ProbeO
     columns = split_choices("label", options.label)
     found = read_labelled(train, test, columns, test_share=options.test_share, seed=options.seed)
     network = open_network(model)
+    probes = require_choices("probes", options.probes, PROBES)
+    if "weighted_sum" in probes and network.family.width_changes:
+        raise InputError(
+            "weighted_sum adds layers, but the layers of this model have different widths; leave it out: probes="
+            "'linear,knn,attention' (--probes linear,knn,attention)"
+        )
     plan = ProbePlan(
         readouts=probe_readouts(network, options),
-        probes=require_choices("probes", options.probes, PROBES),
+        probes=probes,
         columns=columns,
         max_length=resolve_max_length(options.max_length, network),
         epochs=options.epochs,

@@ -58,7 +58,9 @@ def scan(
             SentenceTransformer, or a pair (module, tokenizer).
         data: a list of texts, a .txt, .jsonl, .csv or .parquet file, a hub data set, `texts(...)` with options, or
             `demo`, 200 bundled texts. For an audio model: a folder of audio files, a table or hub data set with a
-            column `audio`, a list of files or of pairs (samples, rate), or `audio(...)` with options.
+            column `audio`, a list of files or of pairs (samples, rate), or `audio(...)` with options. For an image
+            model: a folder of images, a table or hub data set with a column `image`, a list of files or of arrays, or
+            `images(...)` with options.
         out: a folder or a url such as s3://bucket/run to save the run in. The same call resumes an interrupted run
             there, and reads a finished one without loading the model. None saves nothing.
         metrics: `fast` (those that need one pass per text), `all`, names with commas, or Metric objects.
@@ -72,8 +74,8 @@ def scan(
         batch_tokens: tokens in a batch, padding included. Larger is faster and needs more memory.
         shard_size: texts in a shard. An interrupted run resumes after its last whole shard.
         seed: seed of samples and views.
-        view_strength: share of words and letters that the views of a text change, above 0 and up to 1; for audio see
-            docs/audio.md.
+        view_strength: share of words and letters that the views of a text change, above 0 and up to 1; for audio and
+            images see docs/audio.md and docs/images.md.
         state: how sums over all texts are kept: exact, float32, sketch:512, or auto, the most exact that takes no more
             than eight gigabytes.
         keep_prompts: whose own numbers `out` keeps: auto (the first 100,000 texts), all or none.
@@ -200,7 +202,9 @@ def plan(
             SentenceTransformer, or a pair (module, tokenizer).
         data: a list of texts, a .txt, .jsonl, .csv or .parquet file, a hub data set, `texts(...)` with options, or
             `demo`, 200 bundled texts. For an audio model: a folder of audio files, a table or hub data set with a
-            column `audio`, a list of files or of pairs (samples, rate), or `audio(...)` with options.
+            column `audio`, a list of files or of pairs (samples, rate), or `audio(...)` with options. For an image
+            model: a folder of images, a table or hub data set with a column `image`, a list of files or of arrays, or
+            `images(...)` with options.
         metrics: as in `scan`.
         rows: what is done to rows before a metric: raw, unit, centered, centered_unit, or several with commas.
         layers: `all`, numbers such as "0,6,12", depths such as "25%,50%", or `last`.

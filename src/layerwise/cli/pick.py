@@ -63,7 +63,8 @@ def next_step(found: "Pick", args: Namespace) -> str:
         again = shlex.join(["layerwise", "pick", args.run_folder, *words])
         faster = f"{again}\nor, for similar vectors with fewer blocks:\n{fewer}"
         return f"next: keep using {model} as it is; if speed matters more:\n{faster}"
-    fit = ["--fit", "TEXTS"] if found.recipe.transform != "none" and found.fitted is None else []
-    words = ["export", model, "--layer", f"{args.save or 'run'}:auto", *fit, "--out", "small"]
+    more = ["--fit", "TEXTS"] if found.recipe.transform != "none" and found.fitted is None else []
+    more += ["--servable"] if args.servable else []
+    words = ["export", model, "--layer", f"{args.save or 'run'}:auto", *more, "--out", "small"]
     export = shlex.join(["layerwise", *words])
     return f"next:\n{export}" if args.save else f"next: add --save run to this command, then:\n{export}"

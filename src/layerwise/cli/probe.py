@@ -18,7 +18,7 @@ OPENED = ("column", "id_column", "config", "split", "limit", "sample")
 
 def add_arguments(parser: ArgumentParser) -> None:
     common = ["test", "label", "probes", "out", "layers"]
-    data = "a .csv, .jsonl or .parquet file, or a hub data set, with texts or audio, and labels"
+    data = "a .csv, .jsonl or .parquet file, or a hub data set, with texts, audio or images, and labels"
     add_options(parser, TextOptions, only=["data"], common=["data"], helps={"data": data})
     add_options(parser, ProbeOptions, only=common, common=common)
     add_json(parser)

@@ -1,4 +1,4 @@
-"""The preprocessor of a model: a tokenizer, an audio front end, or something else."""
+"""The preprocessor of a model: a tokenizer, an audio or image front end, or something else."""
 
 import json
 import math
@@ -8,8 +8,9 @@ from typing import Any, Literal
 
 from layerwise.core.errors import InputError
 
-InputKind = Literal["text", "audio"]
+InputKind = Literal["text", "audio", "image"]
 NO_LIMIT = 1_000_000  # positions, if neither preprocessor nor config set a limit
+DEFAULT_MAX_LENGTH = 512  # of a scan, so that metrics compare equal lengths
 
 
 def is_tokenizer(preprocessor: object) -> bool:
@@ -102,3 +103,48 @@ class AudioPreprocessor:
 def is_audio(preprocessor: object) -> bool:
     """True for the preprocessor of a model that takes audio."""
     return isinstance(preprocessor, AudioPreprocessor)
+
+
+@dataclass(frozen=True)
+class Patches:
+    """How an image model turns pixels into positions."""
+
+    size: int  # pixels of a patch, in each direction
+    special: int = 0  # positions before the patches: class tokens and registers
+    order_input: str = ""  # the argument that orders the patches of a model that would shuffle them
+
+
+@dataclass(frozen=True)
+class ImagePreprocessor:
+    """An image processor of transformers, with how its model turns pixels into positions."""
+
+    processor: Any
+    patches: Patches
+    input_size: tuple[int, int]  # height and width of every input in pixels
+    input_name: str  # the argument of the model that takes the pixels
+
+    @property
+    def positions(self) -> int:
+        """The positions that enter the first block."""
+        height, width = (size // self.patches.size for size in self.input_size)
+        return self.patches.special + height * width
+
+    @property
+    def model_max_length(self) -> int:
+        """The length that is recorded: images are never cut, so it has no effect beyond that."""
+        return min(self.positions, DEFAULT_MAX_LENGTH)
+
+    def pixels(self, images: list[Any]) -> Any:
+        """The model's input, (B, 3, height, width) in float32, from arrays (height, width, 3) of uint8."""
+        made = self.processor(images=images, return_tensors="np", input_data_format="channels_last")
+        return made[self.input_name]
+
+    def identity(self) -> str:
+        """A string that changes whenever the inputs would change."""
+        content = [type(self.processor).__name__, self.processor.to_dict(), asdict(self.patches), self.input_name]
+        return json.dumps(content, sort_keys=True, default=str)
+
+
+def is_image(preprocessor: object) -> bool:
+    """True for the preprocessor of a model that takes images."""
+    return isinstance(preprocessor, ImagePreprocessor)

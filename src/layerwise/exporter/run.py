@@ -21,6 +21,7 @@ from layerwise.exporter.folder import temporary_folder
 from layerwise.maps.fitted import FittedRecipe
 from layerwise.models.network import Network
 from layerwise.models.readouts import last_recipe
+from layerwise.models.servable import is_servable
 from layerwise.runs.exported import RECORD_FILE, SCHEMA_VERSION
 from layerwise.runs.table import LayerTable
 
@@ -64,6 +65,7 @@ def export_fitted(
             "whole_model": original is None and is_whole_model(network, fitted.recipe),
             "shrunk": dict(shrunk) if shrunk else None,
             "mode": mode,
+            "servable": is_servable(network, fitted.recipe) and saved.blocks == fitted.recipe.layer,
             "chosen_by": why,
             "blocks": {"before": job.whole.depth, "after": saved.blocks or None},
             "scores": {row.metric: row.value for row in scores} if scores else {},

@@ -5,14 +5,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from layerwise.core.errors import InputError
-from layerwise.core.preprocessors import InputKind, is_audio, is_tokenizer
-from layerwise.inputs.audio import COLUMN, open_audio
+from layerwise.core.preprocessors import InputKind, is_audio, is_image, is_tokenizer
+from layerwise.inputs.audio import AUDIO
 from layerwise.inputs.audio_processor import AudioProcessor
+from layerwise.inputs.image_processor import ImageProcessor
+from layerwise.inputs.images import IMAGES
+from layerwise.inputs.media import Medium
 from layerwise.inputs.processor import Processor
 from layerwise.inputs.source import Source
 from layerwise.inputs.text import open_texts
 from layerwise.inputs.text_processor import TextProcessor
-from layerwise.options.texts import TextOptions
 
 
 @dataclass(frozen=True)
@@ -24,21 +26,12 @@ class Modality:
     open: Callable[..., Source]
 
 
-def open_audio_with(
-    data: Any, *, only: None = None, min_tokens: int = 0, tokenizer: Any = None, **options: Any
-) -> Source:
-    """Opens clips with the options that texts have; raises for those that apply to texts only."""
-    if only is not None or min_tokens:
-        raise InputError("--only and --min-tokens filter texts, but this model takes audio")
-    if options.get("column", TextOptions.column) == TextOptions.column:  # nobody reads audio from a column of texts
-        options["column"] = COLUMN
-    return open_audio(data, **options)
-
-
 MODALITIES: Mapping[InputKind, Modality] = {
     "text": Modality(is_tokenizer, TextProcessor, open_texts),
-    "audio": Modality(is_audio, AudioProcessor, open_audio_with),
+    "audio": Modality(is_audio, AudioProcessor, AUDIO.open_with),
+    "image": Modality(is_image, ImageProcessor, IMAGES.open_with),
 }
+MEDIA: tuple[Medium, ...] = (AUDIO, IMAGES)  # whose data may be folders of files
 
 
 def kind_of(preprocessor: object) -> InputKind:
@@ -63,5 +56,5 @@ def processor_for(preprocessor: object, template: str = "") -> Processor[Any]:
 
 
 def open_source(data: Any, kind: InputKind = "text", **options: Any) -> Source:
-    """Opens data as what the model takes, texts or audio; returns a Source unchanged."""
+    """Opens data as what the model takes, texts, audio or images; returns a Source unchanged."""
     return data if isinstance(data, Source) else MODALITIES[kind].open(data, **options)

@@ -263,7 +263,18 @@ def shards(examples: Iterable[Example], size: int) -> Iterator[list[Example]]:
         yield shard
 
 
+class PillowImage(Protocol):
+    """An image of Pillow, which need not be installed."""
+
+    @property
+    def mode(self) -> str: ...
+    def convert(self, mode: str, /) -> Any: ...
+
+
 # An audio clip in memory: a path, the bytes of a file, samples with their rate, or what `datasets` stores.
 ClipLike = str | Path | bytes | Clip | tuple[npt.NDArray[Any], int] | Mapping[str, object]
-# What a function takes as data: a file, a folder, a hub data set, `demo` or `-`; texts or clips in memory; or a source.
-DataLike = str | Path | Iterable[str] | Iterable[ClipLike] | Source
+# An image in memory: a path, the bytes of a file, pixels, a Pillow image, or what `datasets` stores.
+ImageLike = str | Path | bytes | npt.NDArray[np.uint8] | PillowImage | Mapping[str, object]
+# What a function takes as data: a file, a folder, a hub data set, `demo` or `-`; texts, clips or images in memory; or a
+# source.
+DataLike = str | Path | Iterable[str] | Iterable[ClipLike] | Iterable[ImageLike] | Source

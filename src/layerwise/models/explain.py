@@ -19,7 +19,7 @@ MODEL_HELP = "pass a hub id, or a folder with config.json, model.safetensors and
 PICKLED = (".bin", ".pt", ".pth", ".ckpt")
 CONVERTED = {".gguf": "GGUF, the format of llama.cpp", ".onnx": "an ONNX graph"}
 LFS_POINTER = b"version https://git-lfs"
-INPUT_KINDS = {"pixel_values": "an image", "pixel_values_videos": "a video"}  # by the main input of a class
+INPUT_KINDS = {"pixel_values_videos": "a video"}  # that are not read, by the main input of a class
 
 
 def problem_of_file(path: Path) -> str:
@@ -78,10 +78,10 @@ def require_tokenizer_files(name: str, subfolder: str = "") -> None:
     require_any_file(name, subfolder, TOKENIZER_FILES, f"{name!r} has no tokenizer", "AutoTokenizer")
 
 
-def require_extractor_files(name: str, subfolder: str = "") -> None:
-    """Raises if the folder of a model that takes audio has no feature extractor."""
-    problem = f"{name!r} takes audio, but has no {EXTRACTOR_FILES[0]}"
-    require_any_file(name, subfolder, EXTRACTOR_FILES, problem, "AutoFeatureExtractor")
+def require_extractor_files(name: str, noun: str, auto_class: str, subfolder: str = "") -> None:
+    """Raises if the folder of a model that takes audio or images has no file for what makes its inputs."""
+    problem = f"{name!r} takes {noun}, but has no {EXTRACTOR_FILES[0]}"
+    require_any_file(name, subfolder, EXTRACTOR_FILES, problem, auto_class)
 
 
 def require_any_file(name: str, subfolder: str, files: Collection[str], problem: str, auto_class: str) -> None:

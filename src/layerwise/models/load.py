@@ -13,6 +13,7 @@ from torch import nn
 from layerwise.core.checks import PoolingChoice
 from layerwise.core.errors import InputError, MissingExtra, ModelError
 from layerwise.core.hashes import KnownHashes
+from layerwise.core.preprocessors import DEFAULT_MAX_LENGTH as DEFAULT_MAX_LENGTH
 from layerwise.core.preprocessors import NO_LIMIT, InputKind, is_tokenizer
 from layerwise.core.quiet import quiet_libraries
 from layerwise.models.adapters import load_with_adapter
@@ -26,6 +27,7 @@ from layerwise.models.explain import (
 )
 from layerwise.models.families.configs import max_positions
 from layerwise.models.fingerprint import weight_files_hash
+from layerwise.models.images import image_preprocessor, is_image_processor, require_pillow
 from layerwise.models.limits import require_buildable
 from layerwise.models.location import located
 from layerwise.models.network import Network
@@ -35,7 +37,6 @@ from layerwise.options.model import ModelSpec as ModelSpec
 from layerwise.runs.identity import ModelRef
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
-DEFAULT_MAX_LENGTH = 512  # of a scan, so that metrics compare equal lengths
 
 
 @quiet_libraries()
@@ -158,13 +159,19 @@ def load_tokenizer(spec: ModelSpec) -> Any:
 
 
 def read_preprocessor(spec: ModelSpec, config: Any, subfolder: str = "") -> Any:
-    """Loads what makes the inputs of the model, or of the chosen part: a tokenizer or a feature extractor."""
-    from transformers import AutoFeatureExtractor
+    """Loads what makes the inputs of the model or part: a tokenizer, a feature extractor or an image processor."""
+    from transformers import AutoFeatureExtractor, AutoImageProcessor
 
     model_class, config = part_class(config, spec.part, trust_remote_code=spec.trust_remote_code)
-    if model_class is None or input_kind(model_class, spec.name) == "text":
+    if model_class is None or (kind := input_kind(model_class, spec.name)) == "text":
         return read_tokenizer(spec, subfolder)
-    require_extractor_files(spec.name, subfolder)
+    if kind == "image":
+        require_pillow(spec.name)
+        require_extractor_files(spec.name, "images", "AutoImageProcessor", subfolder)
+        # Pillow, whether or not torchvision is installed: their pixels differ.
+        processor = from_pretrained(AutoImageProcessor, spec, subfolder, backend="pil")
+        return image_preprocessor(processor, model_class, config, spec.name)
+    require_extractor_files(spec.name, "audio", "AutoFeatureExtractor", subfolder)
     extractor = from_pretrained(AutoFeatureExtractor, spec, subfolder)
     return audio_preprocessor(extractor, model_class, config, spec.name)
 
@@ -278,8 +285,6 @@ def max_input_length(preprocessor: Any, config: Any) -> int:
 
 def network_from_object(model: Any, part: str | None = None) -> Network:
     """Builds a Network from (module, tokenizer or processor), a SentenceTransformer, or a transformers model."""
-    from transformers import AutoFeatureExtractor, AutoTokenizer
-
     head: Head | None = None
     if isinstance(model, Network):
         return model
@@ -291,8 +296,7 @@ def network_from_object(model: Any, part: str | None = None) -> Network:
         module, preprocessor = getattr(first, "auto_model", first), model.tokenizer
         head = head_from_model(model, preprocessor)
     elif isinstance(model, nn.Module) and (name := getattr(model, "name_or_path", "")):
-        is_text = input_kind(type(backbone(model, part)), name) == "text"
-        module, preprocessor = model, (AutoTokenizer if is_text else AutoFeatureExtractor).from_pretrained(name)
+        module, preprocessor = model, preprocessor_by_name(input_kind(type(backbone(model, part)), name), name)
     else:
         raise InputError(
             f"cannot read a {type(model).__name__}; pass a name, a folder, a transformers model, a "
@@ -304,13 +308,28 @@ def network_from_object(model: Any, part: str | None = None) -> Network:
     elif is_feature_extractor(preprocessor):
         stack = backbone(module, part)
         preprocessor = audio_preprocessor(preprocessor, type(stack), stack.config, name)
+    elif is_image_processor(preprocessor):
+        stack = backbone(module, part)
+        preprocessor = image_preprocessor(preprocessor, type(stack), stack.config, name)
     elif not callable(getattr(preprocessor, "identity", None)):
         raise InputError(
-            f"cannot make inputs for {name} with a {type(preprocessor).__name__}: pass a tokenizer or a feature "
-            "extractor with the module, or your own processor with an identity() method that returns a string "
-            "identifying its settings"
+            f"cannot make inputs for {name} with a {type(preprocessor).__name__}: pass a tokenizer, a feature "
+            "extractor or an image processor with the module, or your own processor with an identity() method that "
+            "returns a string identifying its settings"
         )
     return build_network(module, preprocessor, name, part, head=head)
+
+
+def preprocessor_by_name(kind: InputKind, name: str) -> Any:
+    """What makes the inputs of a model object, loaded from where the model came from."""
+    from transformers import AutoFeatureExtractor, AutoImageProcessor, AutoTokenizer
+
+    classes = {"text": AutoTokenizer, "audio": AutoFeatureExtractor, "image": AutoImageProcessor}
+    auto: Any = classes[kind]
+    if kind != "image":
+        return auto.from_pretrained(name)
+    require_pillow(name)
+    return auto.from_pretrained(name, backend="pil")
 
 
 @dataclass(frozen=True)

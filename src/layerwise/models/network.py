@@ -95,7 +95,7 @@ class Network:
         """Runs the model on named inputs, (B, ...) each, so that taps can read it; without a key-value cache."""
         extra_arguments = {"use_cache": False} if "use_cache" in signature(self.module.forward).parameters else {}
         arguments = {name: x.to(self.dtype) if x.is_floating_point() else x for name, x in inputs.items()}
-        with evaluation_mode(self.module):
+        with evaluation_mode(self.module), config_values(self.module, self.family.config_while_reading):
             self.module(**arguments, **extra_arguments)
 
     def identity(self) -> ModelRef:
@@ -155,3 +155,17 @@ def evaluation_mode(module: nn.Module) -> Iterator[None]:
     finally:
         for part in training:
             part.training = True
+
+
+@contextmanager
+def config_values(module: nn.Module, values: Mapping[str, object]) -> Iterator[None]:
+    """Sets values of a model's config inside the context."""
+    config: Any = module.config
+    usual = {name: getattr(config, name) for name in values}
+    for name, value in values.items():
+        setattr(config, name, value)
+    try:
+        yield
+    finally:
+        for name, value in usual.items():
+            setattr(config, name, value)

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from layerwise.core.checks import require_max_length
 from layerwise.core.errors import InputError
-from layerwise.core.preprocessors import InputKind, is_audio
+from layerwise.core.preprocessors import InputKind, is_audio, is_image
 from layerwise.core.progress import announce, is_announcing
 from layerwise.models.fingerprint import parameters_in, weight_files
 from layerwise.models.load import (
@@ -40,7 +40,8 @@ def input_kind_of_model(model: Any) -> InputKind:
     """What a model takes, without loading its weights."""
     if isinstance(model, str | Path | ModelSpec):
         return input_kind_of(to_model_spec(model))
-    return "audio" if is_audio(network_from_object(model).preprocessor) else "text"
+    preprocessor = network_from_object(model).preprocessor
+    return "audio" if is_audio(preprocessor) else "image" if is_image(preprocessor) else "text"
 
 
 def source_options(model: Any, **options: Any) -> dict[str, Any]:

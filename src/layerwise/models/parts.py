@@ -11,6 +11,7 @@ from layerwise.core.preprocessors import InputKind, is_audio
 from layerwise.models.explain import INPUT_KINDS, modalities_of
 
 AUDIO_INPUTS = ("input_features", "input_values")
+IMAGE_INPUT = "pixel_values"
 NESTED_PARTS = ("text", "vision", "audio")  # named after the nested config of a stack
 
 
@@ -61,28 +62,32 @@ def part_class(config: Any, part: str | None, *, trust_remote_code: bool = False
 
 
 def input_kind(model_class: Any, name: str) -> InputKind:
-    """What a class of models takes; raises if that is neither texts nor audio."""
+    """What a class of models takes; raises if that is neither texts nor audio nor images."""
     takes = signature(model_class.forward).parameters
     main = getattr(model_class, "main_input_name", "input_ids")
     if "input_ids" in takes or (main == "input_ids" and any(p.kind is p.VAR_KEYWORD for p in takes.values())):
         return "text"
     if main in AUDIO_INPUTS and main in takes:
         return "audio"
+    if main == IMAGE_INPUT and main in takes:
+        return "image"
     if main not in INPUT_KINDS:
         first = next((parameter for parameter in takes if parameter != "self"), "nothing")
         raise ModelError(f"{name!r} takes {first}, not token ids: pass a text model, or a pair (module, processor)")
     text = " Its text stack can be read: add --part text." if "text" in modalities_of(model_class) else ""
     raise ModelError(
-        f"{name!r} is {INPUT_KINDS[main]} model ({model_class.__name__}); layerwise loads text and audio models.{text} "
-        "For other inputs pass a pair, in Python: layerwise.scan((module, processor), source); see docs/architecture.md"
+        f"{name!r} is {INPUT_KINDS[main]} model ({model_class.__name__}); layerwise loads text, audio and image "
+        f"models.{text} For other inputs pass a pair, in Python: layerwise.scan((module, processor), source); see "
+        "docs/architecture.md"
     )
 
 
 def require_text_class(model_class: Any, name: str) -> None:
     """Raises for a class of models whose forward pass takes no token ids, such as an audio or image model."""
-    if input_kind(model_class, name) == "audio":
+    if (kind := input_kind(model_class, name)) != "text":
         decoder = " Its decoder reads texts: add --part decoder." if "text" in modalities_of(model_class) else ""
+        front_end = "feature extractor" if kind == "audio" else "image processor"
         raise ModelError(
-            f"{name!r} is an audio model ({model_class.__name__}), and takes no texts.{decoder} Pass its folder or hub "
-            "id, or a pair of the module and its feature extractor"
+            f"{name!r} is an {kind} model ({model_class.__name__}), and takes no texts.{decoder} Pass its folder or "
+            f"hub id, or a pair of the module and its {front_end}"
         )

@@ -41,7 +41,13 @@ class ExportOptions:
     normalize: Annotated[bool, Option("scale vectors to length 1")] = False
     template: SingleTemplate = None
     mode: Mode = "portable"
-    backend: Annotated[Any, Option("export format")] = "sentence_transformers"
+    format: Annotated[
+        Any,
+        Option("sentence_transformers, or a format that another program reads: see docs/serve.md", metavar="FORMAT"),
+    ] = "sentence_transformers"
+    servable: Annotated[
+        bool, Option("refuse a recipe that plain embedding servers cannot compute, and keep exactly the layer's blocks")
+    ] = False
     max_length: MaxLength = None
     why: Annotated[str, Option("why this layer was chosen; shown in the model card")] = ""
     scores: Annotated[Any, Option("folder of an eval run; its scores for this recipe go into the model card")] = None

@@ -55,6 +55,9 @@ class PickOptions:
         bool,
         Option("leave whitened token embeddings out of the recipe: half the width, lower scores on most tasks"),
     ] = True
+    servable: Annotated[
+        bool, Option("choose among recipes that plain embedding servers can compute, and report what that costs")
+    ] = False
     dims: Annotated[
         int | None,
         Option(

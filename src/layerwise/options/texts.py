@@ -20,7 +20,7 @@ class TextOptions:
         Any,
         Option(
             "a .txt, .jsonl, .csv or .parquet file, - for standard input, a hub data set, or demo: 200 bundled texts; "
-            "for an audio model a folder of audio files, or a table or data set with a column audio",
+            "for an audio or image model a folder of files, or a table or data set with a column audio or image",
             group=GROUP,
             is_text_source=True,
         ),

@@ -14,6 +14,7 @@ from layerwise.inputs.source import Example
 from layerwise.maps.linear import LinearMap, Moments, combine_maps, fit_maps, reduce_dims
 from layerwise.models.network import Network
 from layerwise.models.readouts import baseline_recipe, layer_recipe
+from layerwise.models.servable import is_servable, servable_norm
 from layerwise.passes.vectors import pooled_vectors
 from layerwise.selection.probes import LABEL_PROBE_PREFIX, Floats, Probe
 
@@ -49,6 +50,16 @@ def template_candidates(
     """
     layers = [Recipe(layer, pooling="last") for layer in range(1, network.depth + 1)]
     return [replace(r, transform=m, template=t) for t in templates for m in transforms for r in layers]
+
+
+def servable_candidates(network: Network, candidates: Sequence[Recipe]) -> list[Recipe]:
+    """The candidates as plain servers read them, after the final norm if there is one; others are left out.
+
+    The last layer as it is stays among them in any case: everything is compared with it.
+    """
+    last, norm = baseline_recipe(network), servable_norm(network)
+    as_served = [c if c.shipped or c.layer == 0 else replace(c, norm=norm) for c in candidates]
+    return [c for c in dict.fromkeys(as_served) if c == last or is_servable(network, c)]
 
 
 @dataclass

@@ -16,6 +16,7 @@ from layerwise.maps.fitted import FittedOn, FittedRecipe, texts_fingerprint
 from layerwise.maps.linear import require_texts_for
 from layerwise.models.network import Network
 from layerwise.models.readouts import baseline_recipe
+from layerwise.models.servable import is_servable
 from layerwise.options.pick import Prefer
 from layerwise.passes.layer_times import relative_layer_times
 from layerwise.runs.identity import ModelRef
@@ -26,6 +27,7 @@ from layerwise.selection.candidates import (
     compute_probe_vectors,
     layer_candidates,
     score_candidates,
+    servable_candidates,
     template_candidates,
     widened,
     with_second_vector,
@@ -71,6 +73,7 @@ def pick_recipe(
     templates: Sequence[str] | None = None,
     layer_only: bool = False,
     static: bool = True,
+    servable: bool = False,
     dims: int | None = None,
     max_length: int,
     name: str = "",
@@ -83,7 +86,8 @@ def pick_recipe(
     Maps are fitted on `texts`, and probes made from them where the rulebook has such; `name` says where they come
     from. `labels` is the probe made from a few labelled ones. `templates` are
     those to try, None for the rulebook's. With `layer_only`, no map is tried; without `static`, token embeddings are
-    never put beside the layer; `dims` is how many dimensions the vectors of the answer have, None for all.
+    never put beside the layer; with `servable`, only recipes that plain servers compute are chosen; `dims` is how many
+    dimensions the vectors of the answer have, None for all.
     """
     rulebook = rulebook or default_rulebook()
     fit = [] if layer_only else texts
@@ -97,14 +101,21 @@ def pick_recipe(
     templated = template_candidates(network, templates, ("none",) if layer_only else rulebook.template_transforms)
     candidates += templated
     static = static and rulebook.static and network.family.first_hidden_state == 0
-    needed = [*candidates, *(widened(candidate, static=static) for candidate in candidates)]
+    restricted = servable_candidates(network, candidates) if servable else []
+    needed = [*candidates, *restricted, *(widened(candidate, static=static) for candidate in candidates)]
     probe_vectors = compute_probe_vectors(network, needed, probes, fit, max_length=max_length, progress=progress)
     times = relative_layer_times(network, texts or probes[0].texts)
     scored = score_candidates(probe_vectors, candidates, progress=progress)
     deployed = partial(with_second_vector, probe_vectors, static=static)
     last = baseline_recipe(network)
     decision = decide(scored, last, weights, margin=rulebook.margin, deployed=deployed, prefer=prefer)
+    unrestricted = decision
+    if servable:
+        scored = score_candidates(probe_vectors, restricted, progress=progress)
+        decision = decide(scored, last, weights, margin=rulebook.margin, prefer=prefer)
     found, why = decision.answer.recipe, [*reasons(decision, rulebook, network, fit, name, prefer)]
+    if servable:
+        why.append(servable_sentence(network, decision, unrestricted))
     if dims is not None and found != last:
         found = replace(found, transform=with_dims("center" if found.transform == "none" else found.transform, dims))
         why.append(dims_sentence(probe_vectors, decision.answer.recipe, found, weights))
@@ -147,6 +158,17 @@ def audit_sentences(audit: Mapping[str, Any]) -> Iterator[str]:
         f"{audit['fitted_on']}, it gained over the last layer: {', '.join(gains)}. That is {len(gains)} "
         "models; yours may gain less or nothing, so score it on your task"
     )
+
+
+def servable_sentence(network: Network, decision: Decision, unrestricted: Decision) -> str:
+    """What the restriction to servable recipes costs on the probes, and against which recipe."""
+    other = unrestricted.answer.recipe
+    if is_servable(network, other):
+        return "servable: the best recipe without this restriction is servable too, so it costs nothing"
+    loss = difference(decision.answer, unrestricted.answer, decision.weights)
+    norm = "after the final norm" if other.norm == "normed" else other.norm
+    form = ", ".join([f"layer {other.layer}", norm, other.pooling, f"map {other.transform}"])
+    return f"servable: {loss} points on the same sentences against the best recipe without this restriction ({form})"
 
 
 def dims_sentence(trial: ProbeVectors, whole: Recipe, reduced: Recipe, weights: Mapping[str, float]) -> str:

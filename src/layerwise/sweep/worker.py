@@ -50,7 +50,7 @@ class ReadingConsumer:
     on_batch: OnBatch
     # By layer and point: the readings of each readout, by key.
     readings: dict[tuple[int, str], dict[Readout, dict[str, Reading]]] = field(init=False)
-    pending: dict[str, tuple[Reading, tuple[Tensor, ...]]] = field(default_factory=dict)
+    pending: dict[str, tuple[Reading, tuple[Tensor, ...], int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.readings = {}
@@ -65,7 +65,7 @@ class ReadingConsumer:
                 states[readout.norm] = apply_final_norm(self.network.structure, hidden)
             layer_batch = self.layer_batch(states[readout.norm], batch, readout, point)
             for key, reading in readings.items():
-                self.pending[key] = (reading, reading.read(layer_batch))
+                self.pending[key] = (reading, reading.read(layer_batch), hidden.shape[-1])
 
     def layer_batch(self, hidden: Tensor, batch: Batch, readout: Readout, point: str) -> LayerBatch:
         """The input of readings for a layer; raises if it is not finite, with layer, dtype and example."""
@@ -78,9 +78,9 @@ class ReadingConsumer:
         return LayerBatch(batch.keys.to(hidden.device), hidden[:, 0], mask[:, 0], pooled)
 
     def commit(self, batch: Batch) -> None:
-        for key, (reading, values) in self.pending.items():
+        for key, (reading, values, width) in self.pending.items():
             if key not in self.state.accumulators:
-                self.state.accumulators[key] = make_accumulator(reading, self.network.width, self.plan.state)
+                self.state.accumulators[key] = make_accumulator(reading, width, self.plan.state)
             self.state.accumulators[key].update(*(part.cpu() for part in values))
             if reading.columns:
                 self.prompts.values.setdefault(key, []).append(values[0].cpu())

@@ -14,5 +14,5 @@ def find_backend(chosen: str | Backend) -> Backend:
         return chosen
     by_name = {backend.name: backend for backend in BACKENDS}
     if chosen not in by_name:
-        raise InputError(f"backend {chosen!r} is not one of {', '.join(by_name)}{suggestion(chosen, by_name)}")
+        raise InputError(f"format {chosen!r} is not one of {', '.join(by_name)}{suggestion(chosen, by_name)}")
     return by_name[chosen]

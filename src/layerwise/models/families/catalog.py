@@ -16,6 +16,17 @@ from layerwise.models.families.pre_norm import GPT2, LLAMA, MODERNBERT, OPT
 from layerwise.models.families.roberta import MPNET, ROBERTA, ROBERTA_POSITIONS, ROBERTA_PRELAYERNORM, XMOD
 from layerwise.models.families.unreadable import XLM, XLNET
 from layerwise.models.families.unusual_norms import BIOGPT, CLIP_TEXT, CTRL, ESM, LFM2, MEGATRON_BERT
+from layerwise.models.families.vision import (
+    AIMV2_VISION,
+    BEIT,
+    CLIP_VISION,
+    DEIT,
+    DINOV2,
+    MAE,
+    SIGLIP_VISION,
+    SWIN,
+    VIT,
+)
 from layerwise.models.families.xlm_roberta_xl import XLM_ROBERTA_XL
 
 FAMILIES: tuple[Family, ...] = (
@@ -26,6 +37,7 @@ FAMILIES: tuple[Family, ...] = (
     BERT, DISTILBERT, ALBERT, ROBERTA, ROBERTA_POSITIONS, ROBERTA_PRELAYERNORM, XMOD, MPNET, XLM_ROBERTA_XL,
     BART_LIKE, BIGBIRD_PEGASUS, T5,
     WHISPER, WAV2VEC2, AST, MOONSHINE,
+    VIT, DEIT, MAE, DINOV2, BEIT, CLIP_VISION, SIGLIP_VISION, AIMV2_VISION, SWIN,
     BIOGPT, CLIP_TEXT, CTRL, ESM, LFM2, MEGATRON_BERT,
     XLM, XLNET,
 )  # fmt: skip

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from layerwise.core.preprocessors import Frames
+from layerwise.core.preprocessors import Frames, Patches
 
 # The points inside a block, in order of computation. A name means the same point in every family.
 PointName = Literal[
@@ -116,6 +116,11 @@ class Family:
 
     # How a model that takes audio turns samples into positions, from its config and its feature extractor.
     audio_frames: Callable[[Any, Any], Frames] | None = None
+    # How a model that takes images turns pixels into positions, from its config.
+    image_patches: Callable[[Any], Patches] | None = None
+    width_changes: bool = False  # the layers have different widths
+    # Values of the config while the model runs, for a model that would otherwise read only a part of its input.
+    config_while_reading: Mapping[str, object] = field(default_factory=dict)
 
     layouts: tuple[
         BlockLayout, ...

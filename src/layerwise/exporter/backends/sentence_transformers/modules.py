@@ -54,7 +54,7 @@ def save_modules(job: ExportJob, route: Route, excluded: ExcludedTokens, folder:
     elif prompt:
         prompts = {"prompts": {"default": prompt}, "default_prompt_name": "default"}
     SentenceTransformer(modules=modules, device="cpu", **prompts).save(str(folder), create_model_card=False)
-    write_old_names(folder)
+    write_old_names(folder, job.max_length)
 
 
 def with_parts_in_order(linear: LinearMap, order: list[int], width: int) -> LinearMap:

@@ -15,13 +15,17 @@ from layerwise.models.shipped import OLD_POOLING_KEYS, pooling_modes
 OLD_PACKAGE = "sentence_transformers.models"
 
 
-def write_old_names(folder: Path) -> None:
-    """Rewrites modules.json and the config of every Pooling module; what newer versions read stays there."""
+def write_old_names(folder: Path, max_length: int) -> None:
+    """Rewrites modules.json and the configs of the transformer and of every Pooling; what newer versions read stays."""
     path = folder / "modules.json"
     modules = json.loads(path.read_text(encoding="utf-8"))
     for module in modules:
         if module["type"].startswith("sentence_transformers."):
             module["type"] = f"{OLD_PACKAGE}.{module['type'].rpartition('.')[2]}"
+        if module["type"] == f"{OLD_PACKAGE}.Transformer":  # older readers find the length only here
+            config = folder / module["path"] / "sentence_bert_config.json"
+            old = {"max_seq_length": max_length, "do_lower_case": False}
+            write_json(config, old | json.loads(config.read_text(encoding="utf-8")))
         if module["type"] == f"{OLD_PACKAGE}.Pooling":
             config = folder / module["path"] / "config.json"
             write_json(config, with_old_keys(json.loads(config.read_text(encoding="utf-8"))))
