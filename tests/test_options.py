@@ -144,7 +144,7 @@ FLAGS = {
     "compare": "against rows tokens html overwrite json",
     "plot": "figure out overwrite metric rows tokens pooling norm transform measure cost",
     "correlate": "norm json",
-    "tradeoff": "score model data mode repeats json",
+    "tradeoff": "score model data others mode repeats json",
     "audit": "metrics rules protocol stage data-root models out only fit dtype device column split config limit sample "
     "workers threads json",
     "stress": f"{MODEL} {TEXTS} {READING} {ENGINE} allow-missing kind levels metrics rows shard-size seed state out "
