@@ -129,7 +129,7 @@ ENGINE = "engine address workers cpus-per-worker gpus-per-worker threads"
 FLAGS = {
     "scan": f"{MODEL} {TEXTS} {READING} {ENGINE} allow-missing out metrics rows shard-size seed view-strength state "
     "keep-prompts inside dry-run json",
-    "campaign": "dry-run json",
+    "campaign": "dry-run json status",
     "eval": f"{MODEL} {READING} template {ENGINE} tasks data-root out recipe fit vectors precision dry-run json",
     "probe": f"{MODEL} layers tokens pooling max-length batch-tokens data column id-column split config limit sample "
     "test test-split label probes out test-share epochs seed precision features threads json",
@@ -140,7 +140,7 @@ FLAGS = {
     "shrink": f"{MODEL} {TEXTS} out method blocks choose minutes steps lora batch-size learning-rate seed "
     "no-compatible work json",
     "embedder": f"{MODEL} fit texts column labels templates no-static dims out mode max-length",
-    "report": "html overwrite title",
+    "report": "html overwrite title where",
     "compare": "against rows tokens html overwrite json",
     "plot": "figure out overwrite metric rows tokens pooling norm transform measure cost",
     "correlate": "norm json",
