@@ -37,8 +37,10 @@ def with_old_keys(config: Mapping[str, Any]) -> dict[str, Any]:
     modes = pooling_modes(dict(config))
     if list(modes) != in_old_order(modes):
         return dict(config)
-    old = {"word_embedding_dimension": config["embedding_dimension"]} if "embedding_dimension" in config else {}
-    return {**config, **old, **{key: mode in modes for key, mode in OLD_POOLING_KEYS.items()}}
+    # The width under its old name only: every version reads that, and newer ones print advice if they find both.
+    names = {"embedding_dimension": "word_embedding_dimension"}
+    renamed = {names.get(key, key): value for key, value in config.items()}
+    return {**renamed, **{key: mode in modes for key, mode in OLD_POOLING_KEYS.items()}}
 
 
 def in_old_order(modes: tuple[str, ...]) -> list[str]:
