@@ -2,8 +2,10 @@
 
     python scripts/kill_ray.py MODEL DATA [--kinds worker node driver] [--kills 10] [--shards 40] [--shard-size 64]
 
-The cluster is real: a head and two nodes on loopback, each with a raylet and processes of its own. A scan goes on until
-it finishes, whatever is killed; when it finishes before all kills are done, another one is begun.
+If MODEL is a number, a random BERT with two narrow blocks of that width is used: at 2048 its state has over 100 MB
+once there are more texts than dimensions. The cluster is real: a head and two nodes on loopback, each with a raylet and
+processes of its own. A scan goes on until it finishes, whatever is killed; when it finishes before all kills are done,
+another one is begun.
 """
 
 import argparse
@@ -18,9 +20,12 @@ import time
 from pathlib import Path
 
 import psutil
+import torch
 from ray.cluster_utils import Cluster
+from transformers import BertConfig, BertModel, BertTokenizerFast
 
 from layerwise.engines.ray_cluster import RAY_ENVIRONMENT
+from layerwise.engines.tree import Node, largest
 from layerwise.runs.table import LayerTable
 
 
@@ -38,15 +43,17 @@ def main() -> None:
     os.environ |= RAY_ENVIRONMENT
     moments = random.Random(args.seed)
     folder = Path(tempfile.mkdtemp(prefix="kill-ray-"))
-    scan = [sys.executable, "-m", "layerwise", "scan", args.model, "--data", args.data, "--threads", "1"]
+    model = random_model(int(args.model), folder / "model") if args.model.isdigit() else args.model
+    scan = [sys.executable, "-m", "layerwise", "scan", model, "--data", args.data, "--threads", "1"]
     scan += ["--limit", str(args.shards * args.shard_size), "--shard-size", str(args.shard_size)]
     scan += ["--metrics", args.metrics]
     began = time.monotonic()
     run([*scan, "--out", str(folder / "local")]).wait()
     local, seconds = contents(folder / "local"), time.monotonic() - began
     table = LayerTable.load(folder / "local")
+    megabytes = max(path.stat().st_size for path in (folder / "local").glob("state-*")) / 1e6
     setting = f"{table.run['data']['prompts']} prompts, {args.shards} shards of {seconds / args.shards:.2f} s"
-    print(f"local: {setting}; state {local['state'][:16]}, rows {local['rows'][:16]}", flush=True)
+    print(f"local: {setting}, {megabytes:.0f} MB; state {local['state'][:16]}, rows {local['rows'][:16]}", flush=True)
 
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
     nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
@@ -87,6 +94,19 @@ def main() -> None:
         cluster.shutdown()
 
 
+def random_model(width: int, folder: Path) -> str:
+    """A BERT that is wide and cheap, with a tokenizer of single characters."""
+    letters = [chr(code) for code in range(33, 127)]
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters)]
+    folder.mkdir()
+    (folder / "vocab.txt").write_text("\n".join(vocabulary))
+    torch.manual_seed(0)
+    shape = {"hidden_size": width, "num_hidden_layers": 2, "num_attention_heads": 16, "intermediate_size": 64}
+    BertModel(BertConfig(vocab_size=len(vocabulary), **shape)).save_pretrained(folder)
+    BertTokenizerFast(str(folder / "vocab.txt"), model_max_length=16).save_pretrained(folder)
+    return str(folder)
+
+
 def run(command: list[str]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
@@ -102,9 +122,9 @@ def workers() -> list[psutil.Process]:
 
 
 def shards_there(out: Path) -> int:
-    """Shards that are merged in the checkpoint, and those that wait beside it."""
-    merged = [int(path.stem.rpartition("-")[2]) for path in out.glob("state-*.safetensors")]
-    return max(merged, default=0) + sum(int(p.stem) >= max(merged, default=0) for p in out.glob("shards/*.safetensors"))
+    """Shards whose states are in the folder, merged or not."""
+    nodes = [Node(*map(int, path.stem.split("-"))) for path in out.glob("shards/*.safetensors")]
+    return sum(node.size for node in largest(nodes))
 
 
 def wait_for_progress(out: Path, driver: subprocess.Popen[bytes], seconds: float) -> None:

@@ -270,6 +270,7 @@ def desk_for(folder, tiny_llama, tiny_bert, broken_llama):
     put_decoys(folder)
     put_decoys(folder / "mine")
     (folder / "texts.txt").write_text("\n".join(TEXTS), encoding="utf-8")
+    (folder / "many.txt").write_text("\n".join(f"w{i} w{i % 7} w{i % 5} {text}" for i in range(9) for text in TEXTS))
     (folder / "link.txt").symlink_to("texts.txt")
     pairs = [(TEXTS[i], TEXTS[i + 1], float(i)) for i in range(8)]
     pd.DataFrame(pairs, columns=["sentence1", "sentence2", "score"]).to_csv(folder / "pairs.csv", index=False)
@@ -285,6 +286,7 @@ def desk_for(folder, tiny_llama, tiny_bert, broken_llama):
 
 
 DATA = ["--data", "texts.txt"]
+MANY = ["--data", "many.txt"]  # enough texts to shrink a model on
 LABELLED = ["--data", "classes.csv", "--label", "class", "--epochs", "1"]
 FAST = ["--metrics", "curvature,intrinsic_dimension", "--threads", "1"]
 EVAL = ["--tasks", "all", "--data-root", "tasks", "--workers", "0", "--layers", "0,1,2,3"]
@@ -308,6 +310,11 @@ GOOD = [  # a command, and all that it may change
     (["probe", "model", *LABELLED, "--out", "probes"], ["probes"]),
     (["probe", "model", *LABELLED], []),
     (["export", "model", "--layer", "1", "--out", "small"], ["small"]),
+    (["shrink", "model", *MANY, "--blocks", "1", "--out", "shrunk"], ["shrunk"]),
+    (
+        ["shrink", "other", *MANY, "--blocks", "1", "--method", "distill", "--steps", "2", "--out", "deep/shrunk"],
+        ["deep/shrunk"],
+    ),
     # By the number of words in common, layer 0 is better than the last one, which would not be exported.
     (["embedder", "model", "--labels", "labels.csv", "--out", "deep/small"], ["deep/small"]),
     (["embed", "model", *DATA, "--layers", "1", "--out", "v.parquet"], ["v.parquet"]),
@@ -328,6 +335,8 @@ BAD = [  # refused or failing; and all that it may change nevertheless
         (["stress", "model", *DATA, "--kind", "random"], "--out"),
         (["eval", "model", *EVAL], "--out"),
         (["export", "model", "--layer", "1"], "--out"),
+        (["shrink", "model", *MANY], "--out"),
+        (["shrink", "model", *MANY, "--out", "not-made"], "--work"),
         (["embedder", "model"], "--out"),
         (["embed", "model", *DATA], "--out"),
         (["pick", "run", "--rule", "last"], "--save"),

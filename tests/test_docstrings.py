@@ -30,6 +30,7 @@ ANY_VALUE = {
     ("plot", "return"): "matplotlib's Axes",
     ("export", "return"): "the backend's own model: a SentenceTransformer by default",
     ("embedder", "return"): "the same",
+    ("shrink", "return"): "the same",
 }
 
 

@@ -17,7 +17,7 @@ FLOORS = [
     {"runs", "ops", "accumulators", "options"},
     {"models", "inputs", "metrics", "maps"},
     {"passes", "engines", "reporter", "functional"},
-    {"sweep", "downstream", "exporter", "selection"},
+    {"sweep", "downstream", "exporter", "selection", "distill"},
     {"api", "campaigns"},
     {"cli"},
     {"__main__"},
@@ -89,6 +89,7 @@ def test_the_public_face():
     verbs = ["audio", "audit", "audit_protocol", "campaign", "compare", "correlate", "data", "difference", "doctor"]
     verbs += ["embed", "embedder", "eval", "evaluate", "export", "functional", "images", "labelled"]
     verbs += ["mean_over_prompts", "mean_score", "pick", "plan", "plot", "pooled_rows", "probe", "report", "scan"]
+    verbs += ["shrink"]
     verbs += ["spectrum_score", "stress", "texts", "tradeoff", "views"]
     assert layerwise.__all__ == objects + verbs
     for name in layerwise.__all__:

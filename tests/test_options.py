@@ -37,6 +37,7 @@ from layerwise.options.probe import ProbeOptions
 from layerwise.options.record import call_record, command_arguments
 from layerwise.options.report import ReportOptions
 from layerwise.options.scan import SETTINGS, ScanOptions
+from layerwise.options.shrink import ShrinkOptions
 from layerwise.options.stress import StressKind, StressOptions
 from layerwise.options.texts import TextFilter, TextOptions
 from layerwise.options.tradeoff import TradeoffOptions
@@ -52,6 +53,7 @@ LIBRARY = [
     (layerwise.evaluate, EvaluateOptions, ["model"]),
     (layerwise.probe, ProbeOptions, ["model", "data"]),
     (layerwise.export, ExportOptions, ["model", "layer", "out"]),
+    (layerwise.shrink, ShrinkOptions, ["model", "data", "out"]),
     (layerwise.pick, PickOptions, ["run"]),
     (layerwise.tradeoff, TradeoffOptions, ["run"]),
     (layerwise.correlate, CorrelateOptions, ["scan", "eval"]),
@@ -127,7 +129,7 @@ ENGINE = "engine address workers cpus-per-worker gpus-per-worker threads"
 FLAGS = {
     "scan": f"{MODEL} {TEXTS} {READING} {ENGINE} allow-missing out metrics rows shard-size seed view-strength state "
     "keep-prompts inside dry-run json",
-    "campaign": "dry-run json",
+    "campaign": "dry-run json status",
     "eval": f"{MODEL} {READING} template {ENGINE} tasks data-root out recipe fit vectors precision dry-run json",
     "probe": f"{MODEL} layers tokens pooling max-length batch-tokens data column id-column split config limit sample "
     "test test-split label probes out test-share epochs seed precision features threads json",
@@ -135,12 +137,14 @@ FLAGS = {
     "save json",
     "export": f"{MODEL} layer recipe out norm tokens pooling transform dims fit column normalize template scores mode "
     "format servable max-length why texts json",
+    "shrink": f"{MODEL} {TEXTS} out method blocks choose minutes steps lora batch-size learning-rate seed "
+    "no-compatible work json",
     "embedder": f"{MODEL} fit texts column labels templates no-static dims out mode max-length",
-    "report": "html overwrite title",
+    "report": "html overwrite title where",
     "compare": "against rows tokens html overwrite json",
     "plot": "figure out overwrite metric rows tokens pooling norm transform measure cost",
     "correlate": "norm json",
-    "tradeoff": "score model data mode repeats json",
+    "tradeoff": "score model data others mode repeats json",
     "audit": "metrics rules protocol stage data-root models out only fit dtype device column split config limit sample "
     "workers threads json",
     "stress": f"{MODEL} {TEXTS} {READING} {ENGINE} allow-missing kind levels metrics rows shard-size seed state out "

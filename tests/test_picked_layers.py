@@ -196,8 +196,13 @@ def test_the_blocks_that_an_export_removes_are_those_that_pick_names(mode, tiny_
 def test_keeping_the_last_layer_offers_no_export_but_a_faster_layer():
     found = made_up(12, 12, (), gain=Gain(0.0, 0.0), recipe=Recipe(12, "normed"))
     assert found.keep_last and "export" not in repr(found)
-    assert repr(found).endswith('next: keep using m as it is; if speed matters more: pick(..., prefer="fast")')
-    assert repr(replace(found, prefer="fast")).endswith("next: keep using m as it is")
+    assert repr(found).endswith(
+        'next: keep using m as it is; if speed matters more: pick(..., prefer="fast") or layerwise.shrink("m", texts, '
+        '"small")'
+    )
+    assert repr(replace(found, prefer="fast")).endswith(
+        'next: keep using m as it is; if speed matters more: layerwise.shrink("m", texts, "small")'
+    )
 
 
 def test_the_command_that_is_printed_last_makes_the_export(tiny_llama, texts, tmp_path, capsys, monkeypatch):
@@ -217,6 +222,10 @@ def test_the_command_that_is_printed_last_makes_the_export(tiny_llama, texts, tm
     monkeypatch.setattr("layerwise.selection.run.default_rulebook", keeps_last)
     assert main(["pick", tiny_llama, *own, "--layer-only"]) == 0
     printed = capsys.readouterr().out.splitlines()
+    assert printed[-2] == "or, for similar vectors with fewer blocks:"
+    words = ["layerwise", "shrink", tiny_llama, "--data", "my texts.csv", "--column", "words", "--out", "small"]
+    assert shlex.split(printed[-1]) == words
+    printed = printed[:-2]
     assert printed[-2] == f"next: keep using {tiny_llama} as it is; if speed matters more:"
     assert shlex.split(printed[-1]) == [
         "layerwise",

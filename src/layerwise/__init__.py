@@ -80,6 +80,7 @@ _MODULES = {
     "probe": "layerwise.api.probe",
     "report": "layerwise.api.report",
     "scan": "layerwise.api.scan",
+    "shrink": "layerwise.api.shrink",
     "stress": "layerwise.api.stress",
     "texts": "layerwise.api.texts",
     "tradeoff": "layerwise.api.tradeoff",
@@ -112,6 +113,7 @@ if TYPE_CHECKING:  # the same names again, for editors and type checkers
     from layerwise.api.report import report as report
     from layerwise.api.scan import plan as plan
     from layerwise.api.scan import scan as scan
+    from layerwise.api.shrink import shrink as shrink
     from layerwise.api.stress import stress as stress
     from layerwise.api.texts import texts as texts
     from layerwise.api.tradeoff import tradeoff as tradeoff

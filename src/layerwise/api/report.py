@@ -16,19 +16,29 @@ from layerwise.reporter.page import is_page, page
 from layerwise.reporter.provenance import NO_PLACE
 from layerwise.runs.folder import Run
 from layerwise.runs.identity import same_model
-from layerwise.runs.table import LayerTable
+from layerwise.runs.quantiles import runs_by_model
+from layerwise.runs.table import LayerTable, parse_conditions
 
 
-def report(*runs: Run | LayerTable | str | Path, html: str | Path, title: str = "", overwrite: bool = False) -> Path:
+def report(
+    *runs: Run | LayerTable | str | Path,
+    html: str | Path,
+    title: str = "",
+    where: Sequence[str] | None = None,
+    overwrite: bool = False,
+) -> Path:
     """Writes one HTML file that shows runs of `scan`, `stress` and `eval`, of one model or several. It works offline.
 
     If a scan and an eval are of the same model, the page shows how metrics and scores correlate. It also shows what
-    `pick` and `tradeoff` saved in a run folder, and the commands that make everything again.
+    `pick` and `tradeoff` saved in a run folder, and the commands that make everything again. If a table has more than
+    100 models, it shows quantiles over them.
 
     Args:
         runs: Run folders, urls such as s3://bucket/run, or LayerTables.
         html: The file to write.
         title: The heading of the page. By default the names of the models.
+        where: Conditions that rows must meet, such as ["metric=curvature", "model=gpt2"]. Two conditions on one column
+            allow either value. By default all rows are shown.
         overwrite: Replace `html` even if layerwise did not write it. A page of layerwise is always replaced.
 
     Returns:
@@ -44,11 +54,12 @@ def report(*runs: Run | LayerTable | str | Path, html: str | Path, title: str = 
         >>> "My model" in page.read_text()
         True
     """
-    options = ReportOptions(html=html, title=title, overwrite=overwrite)
+    options = ReportOptions(html=html, title=title, where=where, overwrite=overwrite)
     if not runs:
         raise InputError("no run given; pass folders written by scan, stress or eval")
     require_new_file(html, overwrite=overwrite, is_ours=is_page)
-    opened = [part for run in runs for part in Run.open(run).split_by_model()]
+    conditions = parse_conditions(where or ())
+    opened = [part for run in runs for part in runs_by_model(run, conditions)]
     places = dict.fromkeys(run.name or NO_PLACE for run in opened)  # a campaign is one place with several models
     words = ["layerwise", "report", *places, *flag_arguments(ReportOptions, options_record(options))]
     return write_page(

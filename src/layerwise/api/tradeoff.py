@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from layerwise.core.checks import ExportMode
+from layerwise.core.checks import Choices, ExportMode
 from layerwise.core.errors import InputError
 from layerwise.core.preprocessors import require_tokenizer
 from layerwise.core.progress import announcements
@@ -31,6 +31,7 @@ def tradeoff(
     *,
     model: ModelLike | None = None,
     data: DataLike = "demo",
+    others: Choices | None = None,
     mode: ExportMode = "portable",
     repeats: int = 5,
     progress: bool = False,
@@ -44,14 +45,17 @@ def tradeoff(
         score: a task or metric of the run, or "mean" over all tasks.
         model: the model to time, where the name in the run's record no longer leads to it.
         data: texts to time the model on, in any form that `layerwise.texts` takes; the first 16 are used.
+        others: folder of an eval run of another model, such as a shrunk or a smaller one, or a list of them. That model
+            as shipped becomes a row; it must have been scored on the same tasks.
         mode: which export is costed: "portable" keeps one block more than needed, "compact" none.
         repeats: how often each layer is timed; the median counts.
         progress: show a progress bar, and a line before each slow step, on standard error.
 
     Returns:
         One row per layer and way to read it: layer, depth, norm, tokens, transform, score, latency (1.0 is the whole
-        model), parameters, bytes. For an evaluation also `pareto`: True for layers that no other beats at both score
-        and size. A higher value of a scan's metric is not better, so nothing is marked there.
+        model), parameters, bytes. With `others`, also the model. For an evaluation also `pareto`: True for layers that
+        no other beats at both score and size. A higher value of a scan's metric is not better, so nothing is marked
+        there.
 
     Raises:
         InputError: `run` is a model, or has no such score, or the model is not the one that the run was made with.
@@ -62,7 +66,9 @@ def tradeoff(
         >>> float(costs.parameters.max()) > float(costs.parameters.min())
         True
     """
-    options = TradeoffOptions(score=score, model=model, data=data, mode=mode, repeats=repeats, progress=progress)
+    options = TradeoffOptions(
+        score=score, model=model, data=data, others=others, mode=mode, repeats=repeats, progress=progress
+    )
     require_no_model(run)
     opened = Run.open(run)
     out_folder = run if isinstance(run, str | Path) else None
@@ -72,7 +78,13 @@ def tradeoff(
         network = load_recorded_model(opened.table.require_model(), model)
         require_tokenizer(network.preprocessor, "tradeoff")
         batch = [example.text for example in islice(open_source(data), TIMED_TEXTS)]
-        frame = tradeoffs(opened.table, network, batch, score=score, mode=mode, repeats=repeats, progress=progress)
+        beside = [
+            (other.table, load_recorded_model(other.table.require_model()))
+            for other in map(Run.open, [others] if isinstance(others, str | Path) else others or ())
+        ]
+        frame = tradeoffs(
+            opened.table, network, batch, score=score, mode=mode, repeats=repeats, others=beside, progress=progress
+        )
     if out_folder is not None:
         made = {"model": network.identity().to_record(), "options": tradeoff_record(options)}
         write_record(out_folder, TRADEOFF, pareto_front(frame, score) | made)

@@ -1,5 +1,6 @@
 """`layerwise campaign`: scan models x revisions x data x settings from one file into one table; resumable."""
 
+import json
 import sys
 import threading
 import time
@@ -15,23 +16,54 @@ EXAMPLE = "layerwise campaign campaign.yaml --dry-run"
 HELP = "scan many models, revisions, data sets and settings from one file, into one table"
 
 
+MAX_PRINTED = 100  # scans whose curves are printed at the end
+
+
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("file", help="YAML file with out, models, data, settings, engine (docs/scale.md)")
     parser.add_argument("--dry-run", action="store_true", help="list the scans without loading anything")
+    parser.add_argument(
+        "--status", action="store_true", help="show what is done, running and failed, without running anything"
+    )
     add_json(parser)
 
 
 def run(args: Namespace) -> int:
-    from layerwise.campaigns import Campaign, campaign
+    from layerwise.campaigns import Campaign
+    from layerwise.campaigns.running import run_campaign
+    from layerwise.campaigns.status import statuses
+    from layerwise.campaigns.status_page import STATUS_PAGE, StatusPage, status_text, write_status_page
+    from layerwise.runs.table import LayerTable
 
     plan = Campaign.load(args.file)
     if args.dry_run:
         print("\n".join(cell.name for cell in plan.cells))
         return 0
-    with announcements(False):  # the board shows which model is at work
-        table = campaign(plan, ProgressTable(live=sys.stderr.isatty()))
-    print(table.to_json() if args.json else table)
-    say(f"saved in {plan.out}")
+    if args.status:
+        found = statuses(plan)
+        if args.json:
+            print(json.dumps([{"name": s.cell.name, "status": s.status, "reason": s.reason} for s in found]))
+        else:
+            print(status_text(found))
+        return 0
+    progress, page = ProgressTable(live=sys.stderr.isatty()), StatusPage(plan)
+
+    def on_event(event: Any) -> None:
+        progress(event)
+        page(event)
+
+    try:
+        with announcements(False):  # the board shows which model is at work
+            run_campaign(plan, on_event)
+    finally:
+        write_status_page(plan, found := statuses(plan))
+    if args.json:
+        print(LayerTable.load(plan.out).to_json())
+    else:
+        print(LayerTable.load(plan.out) if len(found) <= MAX_PRINTED else status_text(found))
+    say(f"saved in {plan.out}; {STATUS_PAGE} there shows the status of every scan")
+    if others := sum(entry.status == "running" for entry in found):
+        say(f"{others} of {len(found)} scans are being run by other processes")
     next_steps(["layerwise", "report", str(plan.out), "--html", "report.html"])
     return 0
 
@@ -48,12 +80,13 @@ class ProgressTable:
 
     def __call__(self, event: Any) -> None:
         with self.lock:
-            line = self.lines.setdefault(event.cell.name, ["", 0, 0, time.monotonic()])
+            # The first event of a scan says whether it was done before; only changes are worth a line.
+            line = self.lines.setdefault(event.cell.name, [event.status, 0, 0, time.monotonic()])
             changed, line[0] = line[0] != event.status, event.status
             line[1:3] = line[1] + event.prompts, line[2] + event.tokens
             if changed and event.status == "running":
                 line[3] = time.monotonic()
-            if not self.live and changed and event.status != "waiting":
+            if not self.live and changed:
                 reason = printable(redact(f"  {event.why}" if event.why else ""))
                 print(self.format_line(event.cell.name) + reason, file=sys.stderr)
             elif self.live and (changed or time.monotonic() - self.drawn_at > 0.5):

@@ -24,6 +24,7 @@ from layerwise.cli import (
     probe,
     report,
     scan,
+    shrink,
     stress,
     tradeoff,
     views,
@@ -39,8 +40,8 @@ from layerwise.options.reading import HOW_IT_RUNS
 from layerwise.options.texts import GROUP as TEXTS
 
 VERBS = (
-    scan, campaign, eval, probe, pick, export, embedder, report, compare, plot, correlate, tradeoff, audit, stress,
-    embed, data, views, metrics, doctor,
+    scan, campaign, eval, probe, pick, export, shrink, embedder, report, compare, plot, correlate, tradeoff, audit,
+    stress, embed, data, views, metrics, doctor,
 )  # fmt: skip
 GENERAL = "in general"
 DEBUG_HELP = "show the whole traceback of an error"

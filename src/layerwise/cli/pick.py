@@ -55,11 +55,14 @@ def next_step(found: "Pick", args: Namespace) -> str:
     typed = option_values(args, PickOptions) | {"column": args.column}
     model = found.model.name if is_run(args.run_folder) and not args.model else args.model or args.run_folder
     if found.keep_last:
+        data = ["--data", args.fit or "texts.txt", *flag_arguments(TextOptions, {"column": args.column})]
+        fewer = f"{shlex.join(['layerwise', 'shrink', model, *data, '--out', 'small'])}"
         if args.prefer == "fast" or not found.layers:
-            return f"next: keep using {model} as it is"
+            return f"next: keep using {model} as it is; for similar vectors with fewer blocks:\n{fewer}"
         words = [*flag_arguments(PickOptions, typed), *flag_arguments(TextOptions, typed), "--prefer", "fast"]
         again = shlex.join(["layerwise", "pick", args.run_folder, *words])
-        return f"next: keep using {model} as it is; if speed matters more:\n{again}"
+        faster = f"{again}\nor, for similar vectors with fewer blocks:\n{fewer}"
+        return f"next: keep using {model} as it is; if speed matters more:\n{faster}"
     more = ["--fit", "TEXTS"] if found.recipe.transform != "none" and found.fitted is None else []
     more += ["--servable"] if args.servable else []
     words = ["export", model, "--layer", f"{args.save or 'run'}:auto", *more, "--out", "small"]

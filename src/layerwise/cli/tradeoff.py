@@ -44,6 +44,8 @@ def table_text(frame: "pd.DataFrame") -> str:
     )
     if "pareto" in frame:
         shown["pareto"] = frame.pareto.map({True: "*", False: ""})
+    if "model" in frame:
+        shown["norm"] = shown.norm.where(frame.model == frame.model.iloc[0], "")  # another model is read as shipped
     same = [name for name in ("norm", "tokens", "transform") if frame[name].nunique() == 1]
     caption = ", ".join([*(f"{name} {frame[name].iloc[0]}" for name in same), "latency: share of the whole model"])
     return f"{caption}\n{shown.drop(columns=same).rename(columns={'bytes': 'memory'}).to_string(index=False)}"

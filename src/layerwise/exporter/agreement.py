@@ -48,7 +48,7 @@ def agreement(job: ExportJob, encoder: Encoder, compared: ComparedTexts) -> Agre
 
     A number that cannot be had is None, and no reason to refuse the export: a tokenizer may know no word of the texts.
     """
-    network, texts = job.network, compared.texts
+    network, texts = job.whole, compared.texts
     count = neighbour_count(len(texts))
     try:
         (before,) = part_rows(network, last_recipe(network), texts, network.default_length)

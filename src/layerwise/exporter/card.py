@@ -8,7 +8,14 @@ from typing import Any
 from layerwise.core.recipe import Recipe
 from layerwise.core.templates import parse_template
 from layerwise.exporter.backends.backend import ExportJob, SavedExport
-from layerwise.exporter.summary import agreement_words, eval_command, recipe_words, score_words, size_words
+from layerwise.exporter.summary import (
+    agreement_words,
+    compatibility_lines,
+    eval_command,
+    model_words,
+    score_words,
+    size_words,
+)
 from layerwise.models.network import Network
 from layerwise.runs.table import LayerTable
 from layerwise.runs.tasks import task_records
@@ -18,8 +25,10 @@ def model_card(job: ExportJob, saved: SavedExport, record: Mapping[str, Any], sc
     """The README.md of the folder."""
     name = one_line(Path(job.network.name).name)
     title = f"{name}, as shipped" if job.recipe.shipped else f"Layer {job.recipe.layer} of {name}"
+    if record["shrunk"]:
+        title = f"{name} with {saved.blocks} of {job.whole.depth} blocks"
     return "\n".join([
-        metadata(job.network, job.recipe, saved, scores), "",
+        metadata(job.whole, job.recipe, saved, scores), "",
         f"# {title}", "",
         "## How to use", "",
         "```python", saved.loading_code, "```", "",
@@ -35,14 +44,26 @@ def model_card(job: ExportJob, saved: SavedExport, record: Mapping[str, Any], sc
 def what_it_is(job: ExportJob, record: Mapping[str, Any], name: str) -> list[str]:
     usual = asdict(Recipe(job.recipe.layer))
     words = [f"{field} {word}" for field, word in asdict(job.recipe).items() if word != usual[field]]
-    settings = f" Settings: {', '.join(map(one_line, words))}." if words else ""
+    settings = f" Settings: {', '.join(map(one_line, words))}." if words and not record["shrunk"] else ""
     fitted_on = record["fitted_on"]
     return [
-        f"An embedding model that gives the vectors of {one_line(recipe_words(job.recipe, name))}, made with layerwise "
-        f"{record['versions']['layerwise']}. It has {size_words(record)}.{settings}",
+        f"An embedding model that gives the vectors of {one_line(model_words(record, job.recipe, name))}, made with "
+        f"layerwise {record['versions']['layerwise']}. It has {size_words(record)}.{settings}",
         *(["", f"How the layer was chosen: {one_line(record['chosen_by'])}."] if record["chosen_by"] else []),
         *(["", f"The linear map was fitted without labels on {describe_fit(fitted_on)}."] if fitted_on else []),
+        *([*shrunk_lines(record["shrunk"], name)] if record["shrunk"] else []),
     ]
+
+
+def shrunk_lines(shrunk: Mapping[str, Any], name: str) -> list[str]:
+    """How a shrunk model was made; its vectors are in the space of the original's."""
+    lines = [
+        "", f"Its vectors are in the space of {name}: they imitate those of the whole model. The linear map "
+        f"after pooling was fitted without labels on {describe_fit(shrunk['fitted_on'])}.",
+    ]  # fmt: skip
+    if training := shrunk.get("training"):
+        lines += ["", f"It was then trained for {training['steps']:,} steps on the same texts, without labels."]
+    return lines
 
 
 def template_section(recipe: Recipe) -> list[str]:
@@ -78,24 +99,31 @@ def quoted(text: str) -> str:
 
 def what_was_checked(job: ExportJob, record: Mapping[str, Any], name: str) -> list[str]:
     differs = f"{record['max_difference']:.1e} (largest entry {record['largest_entry']:.3g})"
-    original = record["difference_from_original"]
+    original = None if record["shrunk"] else record["difference_from_original"]
     return [
-        f"- Faithful to {one_line(recipe_words(job.recipe, name))}: on {record['texts']} texts, the vectors differ "
-        f"from the measured ones by at most {differs}.",
+        f"- Faithful to {one_line(model_words(record, job.recipe, name))}: on {record['texts']} texts, the vectors "
+        f"differ from the measured ones by at most {differs}.",
         *([f"- Against `{name}` itself they differ by at most {original:.1e}."] if original is not None else []),
         f"- Agreement with {name} as shipped on {one_line(agreement_words(record['agreement']))}.",
+        *(f"- {one_line(line)}." for line in index_lines(record, name)),
         f"- Time to encode: {record['relative_latency']:.2f} of the whole model, measured on one machine.",
         *([f"- Scores on tasks: {one_line(score_words(record['scores']))}."] if record["scores"] else []),
     ]
+
+
+def index_lines(record: Mapping[str, Any], name: str) -> list[str]:
+    found = (record["shrunk"] or {}).get("compatibility")
+    return [line[0].upper() + line[1:] for line in compatibility_lines(found, name)] if found else []
 
 
 def what_was_not_measured(job: ExportJob, record: Mapping[str, Any], name: str) -> list[str]:
     if record["whole_model"]:
         return [f"Quality on a task. The model is a copy of {name}, so its scores are those of {name}."]
     other = "other tasks" if record["scores"] else "a task"
+    subject = f"layer {job.recipe.layer}" if not record["shrunk"] else "the blocks and the map that were measured"
     lines = [
-        f"Quality against {name} on {other}. The checks above show that this model is faithful to layer "
-        f"{job.recipe.layer}; they do not show that layer {job.recipe.layer} is as good as the whole model."
+        f"Quality against {name} on {other}. The checks above show that this model is faithful to "
+        f"{subject}; they do not show that {subject} {'are' if record['shrunk'] else 'is'} as good as the whole model."
     ]
     if command := eval_command(record, "PATH"):
         lines += ["", "To score it on a task, and the original in the same way:", "", "```bash", command, "```"]

@@ -71,7 +71,7 @@ def certify(
             latency = relative_latency(job, encoder, expected.texts[-1 - TIMED_TEXTS : -1])
         differences[str(device)] = require_close(job, encoder, vectors, expected, device)
     original_difference = require_same_as_original(job, expected, vectors)
-    announce(f"comparing with {Path(network.name).name} on {len(compared.texts)} texts ({compared.source})")
+    announce(f"comparing with {Path(job.whole.name).name} on {len(compared.texts)} texts ({compared.source})")
     return {
         "max_difference": max(differences.values()),
         "mean_difference": float((vectors - expected.vectors).abs().mean()),
@@ -81,7 +81,7 @@ def certify(
         "texts": len(expected.texts),
         "truncated_text": expected.truncated,
         "agreement": asdict(agreement(job, encoder, compared)),
-        "parameters": {"before": sum(p.numel() for p in network.module.parameters()), "after": encoder.parameters},
+        "parameters": {"before": sum(p.numel() for p in job.whole.module.parameters()), "after": encoder.parameters},
         "bytes": sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()),
         "relative_latency": latency,
         "versions": {name: version(name) for name in ("layerwise", "torch", *packages)},
@@ -189,9 +189,9 @@ def amplification(linear: LinearMap, parts: Sequence[Tensor], expected: Tensor) 
 
 def relative_latency(job: ExportJob, encoder: Encoder, texts: Sequence[str]) -> float:
     """Encoding time of the exported model relative to the full model, including tokenization."""
-    full_recipe = Recipe(job.network.depth, max_length=job.max_length)
+    full_recipe = Recipe(job.whole.depth, max_length=job.max_length)
     runs: dict[str, Callable[[], object]] = {
-        "whole": partial(part_rows, job.network, full_recipe, texts, job.max_length),
+        "whole": partial(part_rows, job.whole, full_recipe, texts, job.max_length),
         "exported": partial(encoder.encode, texts),
     }
     return relative_times(runs, "whole")["exported"]

@@ -4,6 +4,7 @@ The folder is written to a temporary place, loaded again, and compared with the 
 into place only if they agree; otherwise nothing is left behind.
 """
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -43,26 +44,30 @@ def export_fitted(
     mode: str = "portable",
     why: str = "",
     scores: LayerTable | None = None,
+    original: Network | None = None,
+    shrunk: Mapping[str, Any] | None = None,
 ) -> Any:
     """Saves, verifies, writes the model card and moves the folder into place; returns the model, loaded on the CPU.
 
-    `compared` holds the texts to compare with the original model on.
+    `compared` holds the texts to compare with the original model on. For a network with fewer blocks than the model
+    that it was made from, `original` is that model and `shrunk` says how it was made.
     """
     length = fitted.recipe.max_length or network.default_length
-    job = ExportJob(network, fitted.recipe, fitted.combined_map, length, mode)
+    job = ExportJob(network, fitted.recipe, fitted.combined_map, length, mode, original)
     with temporary_folder(out) as folder:
         saved = backend.save(job, folder)
         record = {
             "schema_version": SCHEMA_VERSION,
             "backend": backend.name,
             "recipe": asdict(fitted.recipe),
-            "model": asdict(fitted.model),
+            "model": asdict(original.identity() if original else fitted.model),
             "fitted_on": asdict(fitted.fitted_on) if fitted.fitted_on else None,
-            "whole_model": is_whole_model(network, fitted.recipe),
+            "whole_model": original is None and is_whole_model(network, fitted.recipe),
+            "shrunk": dict(shrunk) if shrunk else None,
             "mode": mode,
             "servable": is_servable(network, fitted.recipe) and saved.blocks == fitted.recipe.layer,
             "chosen_by": why,
-            "blocks": {"before": network.depth, "after": saved.blocks or None},
+            "blocks": {"before": job.whole.depth, "after": saved.blocks or None},
             "scores": {row.metric: row.value for row in scores} if scores else {},
             **saved.record,
             **certify(job, backend, folder, saved.packages, compared),

@@ -20,7 +20,7 @@ def summary_lines(record: Mapping[str, Any], out: str | Path) -> list[str]:
     """
     recipe = Recipe.from_record(record["recipe"], "the certificate")
     name = Path(record["model"]["name"]).name
-    what = recipe_words(recipe, name)
+    what = model_words(record, recipe, name)
     faithful = f"faithful to {what}: largest difference {record['max_difference']:.1e} on {record['texts']} texts"
     lines = [
         f"{out}: {what}, {size_words(record)}",
@@ -28,6 +28,8 @@ def summary_lines(record: Mapping[str, Any], out: str | Path) -> list[str]:
         f"agreement with {name} as shipped on {agreement_words(record['agreement'])}",
         f"encoding time: {record['relative_latency']:.2f} times that of the whole model",
     ]
+    if compatibility := (record.get("shrunk") or {}).get("compatibility"):
+        lines += compatibility_lines(compatibility, name)
     if record["scores"]:
         return [*lines, f"scores of this recipe from the eval run: {score_words(record['scores'])}"]
     if record["whole_model"]:
@@ -35,6 +37,32 @@ def summary_lines(record: Mapping[str, Any], out: str | Path) -> list[str]:
     command = eval_command(record, out)
     quality = f"quality on a task, compared with {name}: not measured"
     return [*lines, f"{quality}; to measure it:", f"  {command}"] if command else [*lines, quality]
+
+
+def model_words(record: Mapping[str, Any], recipe: Recipe, name: str) -> str:
+    """What the vectors are: those of a recipe, or of a shrunk model."""
+    shrunk = record.get("shrunk")
+    if not shrunk:
+        return recipe_words(recipe, name)
+    made = "with a linear map" if shrunk["method"] == "linear" else "trained to give its vectors"
+    return f"blocks {shrunk['blocks']} of {name}, {made}"
+
+
+def compatibility_lines(found: Mapping[str, Any], name: str) -> list[str]:
+    """How the vectors of a shrunk model fit an index of the original's, and the answer."""
+    queries, documents = found["student_queries"], found["student_documents"]
+    return [
+        f"search in vectors of {name} ({found['searched']} held-out texts, first half finds second half): MRR "
+        f"{queries['mrr']:.3f} with queries of this model, {found['teacher_mrr']:.3f} with its own (loss "
+        f"{loss_words(queries)}); its queries in documents of this model: {documents['mrr']:.3f}",
+        f"your index: {found['answer']}",
+    ]
+
+
+def loss_words(search: Mapping[str, Any]) -> str:
+    """`0.012, 95 % interval 0.004 to 0.020`."""
+    low, high = search["interval"]
+    return f"{search['loss']:.3f}, 95 % interval {low:.3f} to {high:.3f}"
 
 
 def recipe_words(recipe: Recipe, name: str) -> str:

@@ -4,10 +4,12 @@ import statistics
 import warnings
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from layerwise.core.checks import SHIPPED
 from layerwise.core.errors import ExportError, InputError
 from layerwise.core.progress import announce, progress_bar
 from layerwise.core.recipe import Readout
@@ -15,11 +17,13 @@ from layerwise.exporter.backends.sentence_transformers.routes import choose_rout
 from layerwise.exporter.timing import relative_times, rounds_of
 from layerwise.inputs.source import Example
 from layerwise.models.network import Network
+from layerwise.models.readouts import last_recipe
 from layerwise.passes.vectors import pooled_vectors
 from layerwise.runs.scores import LayerScore
 from layerwise.runs.table import LayerTable
 
 TIMED_LENGTH = 128  # tokens
+Other = tuple[LayerTable, Network]  # an eval run of another model, and that model
 COLUMNS = ("layer", "depth", "norm", "tokens", "transform", "score", "latency", "parameters", "bytes", "pareto")
 
 
@@ -31,9 +35,12 @@ def tradeoffs(
     score: str,
     mode: str,
     repeats: int,
+    others: Sequence[Other] = (),
     progress: bool = False,
 ) -> pd.DataFrame:
     """One row per recipe of the table. Latency is a share of the whole model's; score is in the table's own units.
+
+    With `others`, models as shipped that were scored on the same tasks, there is also a column `model`.
 
     A higher score on a task is better, so the layers that no other beats are marked; that is not so for a metric.
     """
@@ -54,6 +61,10 @@ def tradeoffs(
             readout = (row.layer, row.depth, row.norm, row.tokens, row.transform)
             rows.append((*readout, row.value, times[block_count], size, size * network.dtype.itemsize))
     frame = pd.DataFrame(rows, columns=list(COLUMNS[:-1]))
+    if others:
+        more = other_models(table, network, others, texts, score=score, repeats=repeats)
+        frame = pd.concat([frame.assign(model=Path(network.name).name), more], ignore_index=True)
+        frame = frame[["model", *COLUMNS[:-1]]]
     if not is_task(scores[0]):
         return frame
     # Fewer parameters always run in less time, so timing noise need not decide which layers are on the front.
@@ -64,20 +75,60 @@ def tradeoffs(
     return frame
 
 
+def other_models(
+    table: LayerTable, network: Network, others: Sequence[Other], texts: Sequence[str], *, score: str, repeats: int
+) -> pd.DataFrame:
+    """One row per other model as shipped: its score on the same tasks, and its time and size."""
+    rows, runs = [], {-1: partial(shipped_pass, network, texts)}
+    for i, (other, its_network) in enumerate(others):
+        require_same_tasks(table, other, score, its_network.name)
+        shipped = [
+            row for row in mean_scores(other, score) if row.layer == its_network.depth and row.transform == "none"
+        ]
+        if not shipped:
+            raise InputError(f"the run of {its_network.name} has no score of its last layer; run eval --layers last")
+        row = next((row for row in shipped if row.norm == SHIPPED), shipped[-1])
+        size = sum(p.numel() for p in its_network.module.parameters())
+        readout = (row.layer, row.depth, row.norm, row.tokens, row.transform)
+        rows.append((*readout, row.value, i, size, size * its_network.dtype.itemsize, Path(its_network.name).name))
+        runs[i] = partial(shipped_pass, its_network, texts)
+    announce(f"timing {len(others)} other models in turns with {Path(network.name).name}")
+    frame = pd.DataFrame(rows, columns=[*COLUMNS[:-1], "model"])
+    return frame.assign(latency=frame.latency.map(relative_times(runs, -1, repeats)))
+
+
+def shipped_pass(network: Network, texts: Sequence[str]) -> object:
+    examples = [Example(str(i), text) for i, text in enumerate(texts)]
+    readout = last_recipe(network).readout
+    return pooled_vectors(network, examples, [readout], max_length=min(TIMED_LENGTH, network.max_length))
+
+
+def require_same_tasks(table: LayerTable, other: LayerTable, score: str, name: str) -> None:
+    """Raises if a mean would be over different tasks."""
+    ours, theirs = ({row.metric for row in rows if score in ("mean", row.metric)} for rows in (table, other))
+    if ours != theirs:
+        differing = ", ".join(sorted(ours ^ theirs)[:5])
+        raise InputError(f"the run of {name} has scores of other tasks ({differing}); score both on the same ones")
+
+
 def pareto_front(frame: pd.DataFrame, score: str) -> dict[str, Any]:
     """The best recipe of each layer, for the figures: layers with score, latency, parameters, memory, pareto.
 
     For a metric, where higher is not better, it is the first recipe of each layer, and none is on the front.
     """
+    others = frame[frame.model != frame.model.iloc[0]] if "model" in frame else frame.iloc[:0]
+    frame = frame.drop(index=others.index)
     ordered = frame.sort_values("score", ascending=False) if "pareto" in frame else frame.assign(pareto=False)
     best = ordered.drop_duplicates("layer").sort_values("layer")
+    named = others.rename(columns={"bytes": "memory"}).to_dict(orient="records")
+    beside = [{name: row[name] for name in ("model", "score", "latency", "parameters", "memory")} for row in named]
     names = ["layer", "score", "latency", "parameters", "memory", "pareto"]
     rows = [
         {name: None if value != value else value for name, value in row.items()}  # JSON has no nan
         for row in best.rename(columns={"bytes": "memory"})[names].to_dict(orient="records")
     ]
     units = {"score": score, "latency": "relative to the full model", "memory": "bytes"}
-    return {"layers": rows, "units": units}
+    return {"layers": rows, "units": units} | ({"others": beside} if beside else {})
 
 
 def mean_scores(table: LayerTable, score: str) -> list[LayerScore]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from layerwise.core.checks import require_count
+from layerwise.core.checks import Choices, require_count
 from layerwise.options.engine import Progress
 from layerwise.options.export import Mode
 from layerwise.options.field import Option, require_valid
@@ -16,6 +16,14 @@ class TradeoffOptions:
     score: Annotated[str, Option("a task or metric of the run, or mean (over all tasks)")] = "mean"
     model: Annotated[Any, Option("the model to time, if the name in the run record can no longer be loaded")] = None
     data: Annotated[Any, Option("texts to time the model on", is_text_source=True)] = "demo"
+    others: Annotated[
+        Choices | None,
+        Option(
+            "eval run of another model, such as a shrunk or a smaller one, to compare with; repeat for several",
+            is_repeated=True,
+            metavar="RUN",
+        ),
+    ] = None
     mode: Mode = "portable"
     repeats: Annotated[int, Option("number of timed repetitions per layer", require_count)] = 5
     progress: Progress = False

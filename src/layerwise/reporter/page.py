@@ -165,6 +165,8 @@ def model_list(models: Sequence[Mapping[str, Any]]) -> str:
 
 
 def subtitle(runs: Sequence[Run]) -> str:
+    if models := max((run.table.run.get("models", 0) for run in runs), default=0):
+        return f"quantiles over {models:,} models; made {datetime.now(UTC):%Y-%m-%d}"
     names = {"scan": "scan", "eval": "evaluation", "probe": "probe run", "stress": "stress test"}
     kinds = [run.kind for run in runs]
     counts = [f"{kinds.count(k)} {names[k]}{'s' if kinds.count(k) > 1 else ''}" for k in names if k in kinds]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 RECORD_FILE = "layerwise.json"
 # 1 had no agreement, blocks, scores and whole_model; 2 had prompts, no templates; 3 had modules.json with names of
-# modules that only sentence-transformers knows, and no serving table.
+# modules that only sentence-transformers knows, no serving table, and no `shrunk`.
 SCHEMA_VERSION = 4
 FIRST_SERVABLE_VERSION = 4
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -64,18 +64,19 @@ class Run:
     records: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @classmethod
-    def open(cls, source: "Run | LayerTable | str | Path") -> "Run":
+    def open(cls, source: "Run | LayerTable | str | Path", where: Mapping[str, Any] | None = None) -> "Run":
         """Opens a run; raises RunError if it is missing or damaged.
 
         Args:
             source: path or url of the folder, a table, or a run.
+            where: columns and the values that rows must have; by default all rows.
         """
         if isinstance(source, Run):
-            return source
+            return replace(source, table=source.table.where(**where)) if where else source
         if isinstance(source, LayerTable):
-            return cls(source)
+            return cls(source.where(**where) if where else source)
         folder = open_folder(source)
-        return cls(LayerTable.load(folder), folder, redact(str(source)))
+        return cls(LayerTable.load(folder, where), folder, redact(str(source)))
 
     @property
     def location(self) -> str:

@@ -147,6 +147,7 @@ FROZEN = Schema(
     "frozen.json", 1, {"protocol": str, "recipes": dict, "tasks": dict, "fit": dict}, ("protocol", "recipes", "tasks")
 )
 CELL = Schema("cell.json", 2, {"model": dict, "data": dict, "settings": dict}, ("model", "data", "settings"))
+FAILED = Schema("failed.json", 1, {"reason": str, "time": str}, ("reason", "time"))  # of a scan in a campaign
 
 
 def parse_run(data: bytes, where: str) -> Record:

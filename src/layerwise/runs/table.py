@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, get_type_hints
 
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.files import Folder, open_folder
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TABLE_FILE, RUN_FILE = "table.parquet", RUN.file
+MAX_VALUES_SHOWN = 5
 MAX_LAYERS = 100_000  # no model has more layers; a larger number means damage, and memory grows with it
 
 
@@ -49,11 +50,11 @@ class LayerTable:
         """The rows whose columns have the given values.
 
         Args:
-            columns: columns and their values, such as metric="curvature", norm="raw".
+            columns: columns with a value or a list of values, such as metric="curvature", layer=[3, 4].
         """
-        if unknown := set(columns) - set(COLUMNS):
-            raise InputError(f"unknown column {', '.join(sorted(unknown))}; the columns are {', '.join(COLUMNS)}")
-        rows = tuple(s for s in self.scores if all(getattr(s, name) == value for name, value in columns.items()))
+        require_columns(columns)
+        wanted = {name: value_list(value) for name, value in columns.items()}
+        rows = tuple(s for s in self.scores if all(getattr(s, name) in values for name, values in wanted.items()))
         return type(self)(rows, self.run)
 
     def with_model_name(self, model: str) -> Self:
@@ -125,32 +126,20 @@ class LayerTable:
         """
         target = open_folder(folder) if isinstance(folder, str | Path) else folder
         require_no_other_table(target)
-        target.write(TABLE_FILE, self._parquet())
+        target.write(TABLE_FILE, parquet_bytes(arrow_table(self.scores)))
         target.write(RUN_FILE, RUN.dump(self.run))
 
-    def _parquet(self) -> bytes:
-        import pyarrow as pa
-
-        columns = {name: [getattr(s, name) for s in self.scores] for name in COLUMNS}
-        return parquet_bytes(pa.table(columns, schema=pa.schema(list(arrow_types().items()))))
-
     @classmethod
-    def load(cls, folder: str | Path | Folder) -> Self:
+    def load(cls, folder: str | Path | Folder, where: Mapping[str, Any] | None = None) -> Self:
         """Reads a table that `save` or a run wrote.
 
         Args:
             folder: path or url of the folder.
+            where: columns and the value, or list of values, that rows must have, such as {"metric": "curvature"}.
+                By default all rows are read. In the table of a large campaign, this is much faster than `where()`.
         """
-        opened = open_folder(folder) if isinstance(folder, str | Path) else folder
-        table, record = (opened.read(name) for name in (TABLE_FILE, RUN_FILE))
-        if table is None:
-            raise RunError(
-                f"{folder} contains no finished run (no {TABLE_FILE}); run `layerwise scan ... --out {folder}`"
-            )
-        where = f"{opened}/{TABLE_FILE}"
-        require_checksum(table, where, allow_missing=True)
-        run = parse_run(record or b"", f"{opened}/{RUN_FILE}")
-        return cls(parse_scores(read_parquet(table, where), where), run)
+        rows, run, path = read_rows(folder, where)
+        return cls(parse_scores(rows, path), run)
 
     def require_model(self) -> ModelRef:
         """The model of this table; raises RunError if it was not recorded."""
@@ -171,6 +160,35 @@ class LayerTable:
         body = "".join(f"<tr>{line}</tr>" for line in lines)
         caption = "<br>".join(html.escape(line) for line in made.caption if line)
         return f"<table><caption>{caption}</caption><tr>{head}</tr>{body}</table>"
+
+
+def require_columns(names: Iterable[str]) -> None:
+    """Raises InputError if one of them is not a column."""
+    if unknown := set(names) - set(COLUMNS):
+        raise InputError(f"unknown column {', '.join(sorted(unknown))}; the columns are {', '.join(COLUMNS)}")
+
+
+def value_list(value: Any) -> list[Any]:
+    """One value as a list; a list as it is."""
+    return [value] if isinstance(value, str | int | float) else list(value)
+
+
+def parse_conditions(texts: Iterable[str]) -> dict[str, list[Any]]:
+    """Conditions such as metric=curvature as columns with lists of values; raises InputError."""
+    types = get_type_hints(LayerScore)
+    found: dict[str, list[Any]] = {}
+    for text in texts:
+        name, separator, value = text.partition("=")
+        if not separator:
+            raise InputError(f"{text!r} is not a condition; write COLUMN=VALUE, such as metric=prompt_entropy")
+        require_columns([name])
+        if types[name] is bool and value not in ("True", "False"):
+            raise InputError(f"{name} is True or False, not {value}")
+        try:
+            found.setdefault(name, []).append(value == "True" if types[name] is bool else types[name](value))
+        except ValueError:
+            raise InputError(f"{name} is a number, not {value!r}") from None
+    return found
 
 
 def require_no_other_table(folder: Folder) -> None:
@@ -223,8 +241,30 @@ def with_template_column(table: Any) -> Any:
     return table.set_column(names.index("prompt"), "template", prompts)
 
 
-def parse_scores(table: Any, where: str) -> tuple[LayerScore, ...]:
-    """The rows of an Arrow table; raises RunError with the problem.
+def arrow_table(scores: Iterable[LayerScore]) -> Any:
+    """The rows as an Arrow table, with one column per field of `LayerScore`."""
+    import pyarrow as pa
+
+    rows = list(scores)
+    columns = {name: [getattr(s, name) for s in rows] for name in COLUMNS}
+    return pa.table(columns, schema=pa.schema(list(arrow_types().items())))
+
+
+def read_rows(folder: str | Path | Folder, where: Mapping[str, Any] | None) -> tuple[Any, dict[str, Any], str]:
+    """The rows of a saved table as an Arrow table, the record of the run, and the file name for messages."""
+    opened = open_folder(folder) if isinstance(folder, str | Path) else folder
+    table, record = (opened.read(name) for name in (TABLE_FILE, RUN_FILE))
+    if table is None:
+        raise RunError(f"{folder} contains no finished run (no {TABLE_FILE}); run `layerwise scan ... --out {folder}`")
+    path = f"{opened}/{TABLE_FILE}"
+    require_checksum(table, path, allow_missing=True)
+    run = parse_run(record or b"", f"{opened}/{RUN_FILE}")
+    rows = read_parquet(table, path)
+    return (matching_rows(arrow_columns(rows, path), where) if where else rows), run, path
+
+
+def arrow_columns(table: Any, where: str) -> Any:
+    """An Arrow table with exactly the columns of a table of scores; raises RunError with the problem.
 
     Tables of earlier versions lack the newest columns, and call `norm` `readout` and `template` `prompt`. An unknown
     column is refused, since rows may be indistinguishable without it.
@@ -241,24 +281,68 @@ def parse_scores(table: Any, where: str) -> tuple[LayerScore, ...]:
             "update layerwise, or remove the column"
         )
     columns = {}
-    for name in table.column_names:
+    for field_ in fields(LayerScore):
+        name = field_.name
+        if name not in table.column_names:
+            columns[name] = pa.chunked_array([pa.array([field_.default] * len(table), types[name])])
+            continue
         is_string = pa.types.is_string(types[name])
         try:
             if is_string != (not pa.types.is_primitive(table[name].type)):  # "7" is not a number
                 raise ValueError(f"it contains {table[name].type}")
-            columns[name] = table[name].cast(types[name]).to_pylist()
+            columns[name] = table[name].cast(types[name])
         except (pa.ArrowException, ValueError) as error:
             raise RunError(f"{where}: column {name} does not hold {types[name]} ({error}); {advice}") from None
         if pa.types.is_floating(types[name]):  # pandas writes NaN as null
-            columns[name] = [math.nan if value is None else value for value in columns[name]]
-        if None in columns[name]:
-            raise RunError(f"{where}: row {columns[name].index(None)} has no {name}; {advice}")
-    defaults = {f.name: [f.default] * len(table) for f in fields(LayerScore) if f.name not in columns}
-    ordered = [(defaults | columns)[name] for name in COLUMNS]
-    scores = tuple(LayerScore(*row) for row in zip(*ordered, strict=True))
-    if not scores:
+            columns[name] = columns[name].fill_null(math.nan)
+        if columns[name].null_count:
+            raise RunError(f"{where}: row {columns[name].is_null().index(True).as_py()} has no {name}; {advice}")
+    if not len(table):
         raise RunError(f"{where} holds no rows; {advice}")
+    return pa.table(columns, schema=pa.schema(list(types.items())))
+
+
+def matching_rows(table: Any, where: Mapping[str, Any]) -> Any:
+    """The rows of an Arrow table whose columns have the given values; raises InputError if there are none."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    require_columns(where)
+    for name, value in where.items():
+        values = value_list(value)
+        try:
+            found = table.filter(pc.is_in(table[name], pa.array(values, table[name].type)))
+        except pa.ArrowException as error:
+            raise InputError(f"{name} cannot be {values!r}: {error}") from None
+        if not len(found):
+            present = sorted(pc.unique(table[name]).to_pylist())
+            shown = ", ".join(map(str, present[:MAX_VALUES_SHOWN])) + (
+                ", ..." if len(present) > MAX_VALUES_SHOWN else ""
+            )
+            raise InputError(f"no row has {name} {' or '.join(map(str, values))}; there are {shown}")
+        table = found
+    return table
+
+
+def parse_scores(table: Any, where: str) -> tuple[LayerScore, ...]:
+    """The rows of an Arrow table; raises RunError with the problem."""
+    columns = [python_values(column) for column in arrow_columns(table, where).columns]
+    scores = tuple(map(LayerScore, *columns))
     for row, s in enumerate(scores):
         if not (0 <= s.layer <= MAX_LAYERS and 0 <= s.depth <= 1):
-            raise RunError(f"{where}: row {row} is of layer {s.layer} at depth {s.depth}, which no model has; {advice}")
+            raise RunError(
+                f"{where}: row {row} is of layer {s.layer} at depth {s.depth}, which no model has; "
+                "repeat the run in another folder"
+            )
     return scores
+
+
+def python_values(column: Any) -> list[Any]:
+    """The values of an Arrow column. Equal strings are one object: in a large table, they would fill memory."""
+    import numpy as np
+    import pyarrow as pa
+
+    if not pa.types.is_string(column.type):
+        return list(column.to_numpy().tolist())
+    encoded = column.combine_chunks().dictionary_encode()
+    return list(np.array(encoded.dictionary.to_pylist(), dtype=object)[encoded.indices.to_numpy()].tolist())

@@ -216,8 +216,9 @@ class Pick:
     def next_step(self) -> str:
         """What to do next, as one line of Python."""
         if self.keep_last:
-            faster = "" if self.prefer == "fast" else '; if speed matters more: pick(..., prefer="fast")'
-            return f"next: keep using {self.model.name} as it is{faster}"
+            fast = "" if self.prefer == "fast" else 'pick(..., prefer="fast") or '
+            shrink = f'layerwise.shrink("{self.model.name}", texts, "small")'
+            return f"next: keep using {self.model.name} as it is; if speed matters more: {fast}{shrink}"
         fit = ", fit=texts" if self.recipe.transform != "none" and self.fitted is None else ""
         return f'next: layerwise.export("{self.model.name}", picked, "small"{fit})'
 

@@ -22,6 +22,12 @@ class ExportJob:
     linear: LinearMap | None
     max_length: int  # maximum input length in tokens
     mode: str = "portable"
+    original: Network | None = None  # what a shrunk network was made from; None: the network itself
+
+    @property
+    def whole(self) -> Network:
+        """The model that vectors, times and sizes are compared with."""
+        return self.original or self.network
 
 
 @dataclass(frozen=True)

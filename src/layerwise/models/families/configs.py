@@ -1,5 +1,6 @@
 """Depth, width and positions from a config, and the config of a truncated model."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from layerwise.core.errors import ModelError
@@ -43,12 +44,17 @@ def block_layout(config: Any) -> BlockLayout | None:
 
 
 def truncate_config(config: Any, block_count: int) -> None:
-    """Changes a config in place so that the model has `block_count` blocks."""
+    """Changes a config in place so that the model has its first `block_count` blocks."""
+    select_config_blocks(config, range(block_count))
+
+
+def select_config_blocks(config: Any, kept: Sequence[int]) -> None:
+    """Changes a config in place so that the model has only these blocks, counted from 0."""
     config, family = text_config(config), family_of(config)
     values = config.to_dict()
     for name in family.depth_fields_to_set:
         if name in values:
-            setattr(config, name, block_count)
+            setattr(config, name, len(kept))
     for name in family.per_block_fields:
         if isinstance(values.get(name), list):
-            setattr(config, name, values[name][:block_count])
+            setattr(config, name, [entry for i, entry in enumerate(values[name]) if i in kept])

@@ -1,7 +1,6 @@
 """The modules of a SentenceTransformer: truncated model, token weights, pooling, linear map, normalisation."""
 
 import copy
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from layerwise.exporter.backends.sentence_transformers.old_names import in_old_o
 from layerwise.exporter.backends.sentence_transformers.routes import Route
 from layerwise.inputs.templating import text_before, with_template
 from layerwise.maps.linear import LinearMap, identity_map
+from layerwise.models.modules import linear_module, transformer_module
 from layerwise.models.readouts import last_recipe
 from layerwise.models.truncate import truncate_blocks
 
@@ -76,23 +76,17 @@ def shipped_modules(job: ExportJob, route: Route, scratch: Path) -> list[Any]:
 
 def truncated_module(job: ExportJob, route: Route, scratch: Path, *, every_layer: bool = False) -> Any:
     """The first blocks and the tokenizer as a Transformer module that outputs the chosen hidden state."""
-    from sentence_transformers.sentence_transformer.modules import Transformer
-
-    with tempfile.TemporaryDirectory(dir=scratch, prefix=".cut.") as folder:
-        cut = truncate_blocks(job.network.module, route.blocks)
-        if route.untied:
-            cut.config.tie_last_hidden_states = False
-        if every_layer:
-            cut.config.output_hidden_states = True  # the module outputs all of them
-        cut.save_pretrained(folder)
-        tokenizer = copy.deepcopy(with_template(job.network.tokenizer, job.recipe.template))
-        tokenizer.chat_template = None  # sentence-transformers would wrap every text in it
-        tokenizer.save_pretrained(folder)
-        reading: dict[str, Any] = {}
-        if not isinstance(route.output, str):
-            method = {"method": "forward", "method_output_name": list(route.output)}
-            reading = {"modality_config": {"text": method}, "module_output_name": "token_embeddings"}
-        return Transformer(folder, max_seq_length=job.max_length, **reading)
+    cut = truncate_blocks(job.network.module, route.blocks)
+    if route.untied:
+        cut.config.tie_last_hidden_states = False
+    if every_layer:
+        cut.config.output_hidden_states = True  # the module outputs all of them
+    reading: dict[str, Any] = {}
+    if not isinstance(route.output, str):
+        method = {"method": "forward", "method_output_name": list(route.output)}
+        reading = {"modality_config": {"text": method}, "module_output_name": "token_embeddings"}
+    tokenizer = with_template(job.network.tokenizer, job.recipe.template)
+    return transformer_module(cut, tokenizer, job.max_length, scratch, **reading)
 
 
 def layer_zero_module(width: int, blocks: int) -> Any:
@@ -103,14 +97,5 @@ def layer_zero_module(width: int, blocks: int) -> Any:
     return WeightedLayerPooling(width, num_hidden_layers=blocks, layer_start=0, layer_weights=weights)
 
 
-def dense_module(linear_map: LinearMap, dtype: torch.dtype, output: str = "sentence_embedding") -> Any:
-    from sentence_transformers.sentence_transformer.modules import Dense
-
-    out_features, in_features = linear_map.weight.shape
-    dense = Dense(
-        in_features, out_features, bias=True, activation_function=torch.nn.Identity(), module_output_name=output
-    )
-    with torch.no_grad():
-        dense.linear.weight.copy_(linear_map.weight)
-        dense.linear.bias.copy_(linear_map.bias)
-    return dense.to(dtype)
+def dense_module(linear: LinearMap, dtype: torch.dtype, output: str = "sentence_embedding") -> Any:
+    return linear_module(linear.weight, linear.bias, dtype, output)

@@ -1,0 +1,291 @@
+"""shrink: an embedding model with fewer blocks whose vectors imitate those of the whole model."""
+
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from layerwise.core.errors import InputError, MissingExtra
+from layerwise.core.files import DiskFolder, write_json
+from layerwise.core.outputs import require_path
+from layerwise.core.preprocessors import require_tokenizer
+from layerwise.core.progress import GO_ON, announce, announcements
+from layerwise.core.templates import template_of_prompt
+from layerwise.distill.blocks import BlockChoice, named_blocks
+from layerwise.distill.compatibility import check_compatibility
+from layerwise.distill.linear import LinearStudent, block_words, choice_record, choose_blocks, fit_student
+from layerwise.distill.student import Teacher, assemble, is_unit, own_vectors, pooling_modules, teacher_prompts
+from layerwise.distill.texts import PromptedText, TextSplit, split_texts
+from layerwise.downstream.encoding import Encoding, with_engine
+from layerwise.downstream.vectors import VectorKind, VectorStore
+from layerwise.engines.local import LocalEngine
+from layerwise.exporter.agreement import MOST_TEXTS, ComparedTexts
+from layerwise.exporter.backends.catalog import find_backend
+from layerwise.exporter.folder import require_new_folder
+from layerwise.exporter.run import export_fitted
+from layerwise.inputs.modalities import open_source
+from layerwise.inputs.source import DataLike
+from layerwise.maps.fitted import FittedOn, FittedRecipe, texts_fingerprint
+from layerwise.models.load import network_from_object
+from layerwise.models.network import Network
+from layerwise.models.opening import open_network
+from layerwise.models.readouts import last_recipe
+from layerwise.options.model import ModelLike
+from layerwise.options.shrink import ShrinkMethod, ShrinkOptions
+from layerwise.runs.claims import MARKER, claim, require_usable
+
+BATCH_TOKENS = 4096
+OWN_FILE, OWN_FOLDER = re.compile(r"blocks-[0-9a-f]{16}\.json"), re.compile(r"training-[0-9a-f]{16}")
+TRAINING_PACKAGES = ("accelerate", "datasets")
+
+
+def shrink(
+    model: ModelLike,
+    data: DataLike,
+    out: str | Path,
+    *,
+    method: ShrinkMethod = "linear",
+    blocks: int | None = None,
+    choose: str = "measured",
+    minutes: float | None = None,
+    steps: int | None = None,
+    lora: int | None = None,
+    batch_size: int = 32,
+    learning_rate: float = 3e-4,
+    seed: int = 0,
+    compatible: bool = True,
+    work: str | Path | None = None,
+    progress: bool = False,
+) -> Any:
+    """Makes an embedding model smaller: keeps some of its blocks, and fits them to give the whole model's vectors.
+
+    No labels are needed. The result is a folder that plain `SentenceTransformer(path)` loads, checked like every
+    export. Its vectors lie in the space of the original's, so they may even work with an index of those.
+
+    Args:
+        model: the embedding model: a hub id, a folder, a ModelSpec or a SentenceTransformer.
+        data: texts like those that the model will read, in any form that `layerwise.texts` takes; some thousands. A
+            tenth, at most 500, is held out for choosing, and as many for the figures that are reported.
+        out: the folder to write; it must not exist.
+        method: "linear" fits a linear map in closed form; "distill" then also trains blocks and map.
+        blocks: how many blocks to keep; by default half of them.
+        choose: which blocks: "measured" compares sets of blocks on up to 1,000 of the texts; "prefix" takes the first,
+            "even" evenly spaced ones; or their numbers, counted from 1, such as "1,2,6".
+        minutes: train for about this long. It is turned into a number of steps by a timing at the start.
+        steps: train for this many steps instead.
+        lora: train low-rank adapters of this rank, and the map, instead of all weights; needs peft.
+        batch_size: texts per training step.
+        learning_rate: the highest learning rate; it rises to it during the first tenth of the steps, then falls to 0.
+        seed: seed of the division of texts and of their order.
+        compatible: whether to check how well the result searches vectors of the original, and the other way round.
+        work: folder for the original's vectors and for checkpoints, kept for further calls. By default a folder next to
+            `out`, deleted at the end. After an interruption, the same call continues from it.
+        progress: print lines on standard error while it works.
+
+    Returns:
+        The small model, loaded on the CPU: a SentenceTransformer.
+
+    Raises:
+        InputError: `out` exists, options contradict one another, or there are too few texts.
+        ModelError: the model has modules that a student cannot have.
+        MissingExtra: training needs `pip install 'layerwise[train]'`.
+
+    Example:
+        >>> small = layerwise.shrink(model, [*texts, *(f"{text} again" for text in texts)], folder / "small", blocks=1)
+        >>> small.encode(["a text"]).shape
+        (1, 32)
+    """
+    options = ShrinkOptions(
+        method=method,
+        blocks=blocks,
+        choose=choose,
+        minutes=minutes,
+        steps=steps,
+        lora=lora,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        seed=seed,
+        compatible=compatible,
+        work=work,
+        progress=progress,
+    )
+    require_new_folder(out)
+    require_packages(options)
+    folder = require_path(work) if work is not None else Path(f"{out}.work")
+    require_usable(DiskFolder(folder), "shrink")
+    source = open_source(data)
+    with announcements(progress):
+        texts = [example.text for example in source]
+        network = open_network(model)
+        require_tokenizer(network.preprocessor, "shrink")
+        count = block_count(network, options)
+        backend = find_backend("sentence_transformers")
+        backend.check_supported(network, last_recipe(network), "portable")
+        pooling, prompts = pooling_modules(network), teacher_prompts(network)
+        split = split_texts(texts, prompts, seed)
+        claim(DiskFolder(folder), "shrink")
+        try:
+            vectors = partial(stored_vectors, network, folder)
+            announce(f"vectors of {Path(network.name).name} for {len(split.fit) + len(split.held_out):,} texts")
+            unit = is_unit(vectors(split.held_out))
+            teacher = Teacher(network, pooling, prompts, network.default_length, vectors, unit)
+            vectors(split.fit)
+            choice = chosen_blocks(teacher, split, count, options, folder)
+            student = fit_student(teacher, split, choice.kept)
+            fitted_on = FittedOn("texts", source.name, texts_fingerprint([t.text for t in split.fit]), len(split.fit))
+            record = shrunk_record(options, student, choice, fitted_on)
+            small = assemble(teacher, student.network, student.fit.linear)
+            if method == "distill":
+                record["training"] = train(teacher, small, split, choice, fitted_on, options, folder)
+        except KeyboardInterrupt as stopped:
+            stopped.add_note(GO_ON)
+            raise
+        made = network_from_object(small)
+        made.name = network.name
+        if compatible:
+            announce(f"searching vectors of both models for {len(split.check):,} held-out texts")
+            found = check_compatibility(vectors, partial(own_vectors, made, max_length=teacher.max_length), split.check)
+            record["compatibility"] = found.to_record() if found else None
+        exported = export_fitted(
+            made, FittedRecipe(last_recipe(made), made.identity()), Path(out), backend=backend,
+            compared=ComparedTexts([t.text for t in split.check[:MOST_TEXTS]], source.name), original=network,
+            shrunk=record,
+        )  # fmt: skip
+        if work is None:
+            delete_work(folder)
+        return exported
+
+
+def delete_work(folder: Path) -> None:
+    """Deletes what shrink has put into a claimed folder, and the folder itself unless the user has put files there."""
+    for path in list(folder.iterdir()):
+        if path.name == "vectors" or OWN_FOLDER.fullmatch(path.name):
+            shutil.rmtree(path)
+        elif path.name == MARKER or OWN_FILE.fullmatch(path.name):
+            path.unlink()
+    with suppress(OSError):  # it is not empty
+        folder.rmdir()
+
+
+def require_packages(options: ShrinkOptions) -> None:
+    """Raises before anything is computed if a package for training is not installed."""
+    if options.method == "distill":
+        for package in (*TRAINING_PACKAGES, *(["peft"] if options.lora else [])):
+            if find_spec(package) is None:
+                raise MissingExtra(f"training needs {package}: pip install 'layerwise[train]'")
+
+
+def block_count(network: Network, options: ShrinkOptions) -> int:
+    """How many blocks are kept; raises unless it is fewer than there are."""
+    if options.choose not in ("measured", "prefix", "even"):
+        return len(named_blocks(options.choose, network.depth, options.blocks))
+    count = options.blocks or max(1, network.depth // 2)
+    if count >= network.depth:
+        raise InputError(f"{network.name} has {network.depth} blocks; keep fewer: --blocks 1 to {network.depth - 1}")
+    return count
+
+
+def stored_vectors(network: Network, folder: Path, texts: Sequence[PromptedText]) -> Tensor:
+    """The vectors (N, E) of the model as shipped, each text with its prompt; computed once, then read from disk."""
+    readout = last_recipe(network).readout
+    engine = LocalEngine(network, network.identity())
+    rows: Tensor | None = None
+    for prompt in dict.fromkeys(item.prompt for item in texts):
+        places = [i for i, item in enumerate(texts) if item.prompt == prompt]
+        kind = VectorKind(
+            network.fingerprint(), str(network.dtype).removeprefix("torch."), network.default_length, (readout,),
+            template_of_prompt(prompt),
+        )  # fmt: skip
+        encoding = Encoding(kind, "float32", BATCH_TOKENS, torch.get_num_threads())
+        store = with_engine(engine, encoding, VectorStore(folder / "vectors", kind))
+        found = torch.from_numpy(store.vectors([texts[i].text for i in places], readout))
+        if rows is None:
+            rows = torch.empty(len(texts), found.shape[1])
+        rows[places] = found
+    assert rows is not None, "there are texts"
+    return rows
+
+
+def chosen_blocks(
+    teacher: Teacher, split: TextSplit, count: int, options: ShrinkOptions, folder: Path
+) -> BlockChoice:  # fmt: skip
+    """The blocks to keep: named by the caller, measured now, or measured by an earlier call with the same texts."""
+    network = teacher.network
+    if options.choose != "measured":
+        named = options.choose in ("prefix", "even")
+        return BlockChoice(named_blocks(options.choose, network.depth, count), options.choose if named else "named", {})
+    key = hash_of(network.fingerprint(), texts_fingerprint([t.text for t in split.fit]), count)
+    path = folder / f"blocks-{key}.json"
+    if path.is_file():
+        record = json.loads(path.read_bytes())
+        return BlockChoice(tuple(record["kept"]), "measured", {tuple(b): error for b, error in record["errors"]})
+    choice = choose_blocks(teacher, split, count)
+    write_json(path, {"kept": choice.kept, "errors": list(choice.errors.items())})
+    return choice
+
+
+def train(
+    teacher: Teacher, small: Any, split: TextSplit, choice: BlockChoice, fitted_on: FittedOn, options: ShrinkOptions,
+    folder: Path,
+) -> dict[str, Any]:  # fmt: skip
+    """Trains the student in place; returns what is recorded. The number of steps is that of the first call."""
+    from layerwise.distill.training import TrainingSettings, steps_in, train_student
+
+    asked = {
+        name: getattr(options, name) for name in ("minutes", "steps", "lora", "batch_size", "learning_rate", "seed")
+    }
+    checkpoints = (
+        folder / f"training-{hash_of(teacher.network.fingerprint(), fitted_on.fingerprint, choice.kept, asked)}"
+    )
+    excluded = teacher.shipped is not None and not teacher.shipped.include_prompt
+    settings = TrainingSettings(
+        options.steps or 0, options.batch_size, options.learning_rate, options.seed, options.lora,
+        teacher.prompts[0] if excluded else "",
+    )  # fmt: skip
+    targets, held_targets = teacher.vectors(split.fit), teacher.vectors(split.held_out)
+    plan_file = checkpoints / "plan.json"
+    if not plan_file.is_file():
+        plan: dict[str, Any] = {"steps": options.steps}
+        if options.minutes is not None:
+            plan = dict(steps_in(
+                options.minutes, small, split.fit, targets, split.held_out, held_targets, settings, unit=teacher.unit
+            ))  # fmt: skip
+        write_json(plan_file, plan)
+    plan = json.loads(plan_file.read_bytes())
+    settings = TrainingSettings(**asdict(settings) | {"steps": int(plan["steps"])})
+    announce(f"training for {settings.steps:,} steps of {settings.batch_size} texts; {len(split.fit):,} texts in all")
+    trained = train_student(
+        small, split.fit, targets, split.held_out, held_targets, settings, unit=teacher.unit, folder=checkpoints
+    )
+    return asdict(settings) | plan | {"minutes": options.minutes} | {"result": asdict(trained)}
+
+
+def shrunk_record(
+    options: ShrinkOptions, student: LinearStudent, choice: BlockChoice, fitted_on: FittedOn
+) -> dict[str, Any]:  # fmt: skip
+    """How the model was made, as `shrunk` in layerwise.json."""
+    return {
+        "method": options.method,
+        "blocks": block_words(choice.kept),
+        "choice": choice_record(choice),
+        "fitted_on": asdict(fitted_on),
+        "penalty": student.fit.penalty,
+        "unexplained": student.fit.unexplained,
+        "seed": options.seed,
+        "training": None,
+        "compatibility": None,
+    }
+
+
+def hash_of(*parts: Any) -> str:
+    return hashlib.blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=8).hexdigest()

@@ -1,0 +1,86 @@
+"""The table of a campaign: the rows of all finished scans in one Parquet file, extended as more of them finish.
+
+run.json holds the record of every scan, and under `cells` its name, its number of rows and a hash of its record. So a
+campaign that goes on reads the tables of new scans only.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from layerwise.campaigns.plan import Campaign, Cell
+from layerwise.campaigns.status import READERS
+from layerwise.core.errors import RunError
+from layerwise.core.files import Folder, open_folder
+from layerwise.core.formats import parquet_bytes, read_parquet, require_checksum
+from layerwise.runs.records import RUN, parse_run
+from layerwise.runs.table import RUN_FILE, TABLE_FILE, arrow_columns, require_no_other_table
+
+
+@dataclass(frozen=True, eq=False)  # a part that was read before is the same object
+class Part:
+    """The rows of one scan within the table of a campaign, as an Arrow table."""
+
+    name: str
+    record: dict[str, Any]
+    record_hash: str
+    rows: Any
+
+
+def join_scans(plan: Campaign, done: Sequence[Cell]) -> None:
+    """Writes the rows of the finished scans as one table into the campaign's folder."""
+    import pyarrow as pa
+
+    root = open_folder(plan.out)
+    require_no_other_table(root)
+    earlier = earlier_parts(root)
+
+    def part(cell: Cell) -> Part:
+        folder = plan.folder(cell)
+        data = folder.read(RUN_FILE) or b""
+        found = earlier.get(cell.name)
+        return found if found is not None and found.record_hash == hash_of(data) else read_part(cell.name, folder, data)
+
+    with ThreadPoolExecutor(READERS) as pool:
+        parts = list(pool.map(part, done))
+    if parts == list(earlier.values()):  # nothing is new
+        return
+    table = pa.concat_tables([part.rows for part in parts])
+    cells = [{"name": part.name, "rows": len(part.rows), "hash": part.record_hash} for part in parts]
+    # The records were redacted when they were written. Thousands of them are written without line breaks.
+    content = {"kind": "joined", "runs": [part.record for part in parts], "cells": cells}
+    root.write(TABLE_FILE, parquet_bytes(table))
+    root.write(RUN_FILE, json.dumps({"schema_version": RUN.version, **content}, ensure_ascii=False).encode())
+
+
+def read_part(name: str, folder: Folder, data: bytes) -> Part:
+    table, where = folder.read(TABLE_FILE) or b"", f"{folder}/{TABLE_FILE}"
+    require_checksum(table, where)
+    record = RUN.parse(data, f"{folder}/{RUN_FILE}")
+    return Part(name, record, hash_of(data), arrow_columns(read_parquet(table, where), where))
+
+
+def earlier_parts(root: Folder) -> dict[str, Part]:
+    """The scans that the table already has; none if there is no table, or if it is damaged or of an earlier version."""
+    table, data = root.read(TABLE_FILE), root.read(RUN_FILE)
+    if table is None or data is None:
+        return {}
+    try:
+        require_checksum(table, TABLE_FILE)
+        rows, record = read_parquet(table, TABLE_FILE), parse_run(data, RUN_FILE)
+    except RunError:
+        return {}
+    cells, parts, first = record.get("cells", []), {}, 0
+    if sum(cell["rows"] for cell in cells) != len(rows) or len(cells) != len(record.get("runs", [])):
+        return {}
+    for cell, run in zip(cells, record["runs"], strict=True):
+        parts[cell["name"]] = Part(cell["name"], run, cell["hash"], rows.slice(first, cell["rows"]))
+        first += cell["rows"]
+    return parts
+
+
+def hash_of(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=16).hexdigest()

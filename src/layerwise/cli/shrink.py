@@ -1,0 +1,28 @@
+"""`layerwise shrink`: an embedding model with fewer blocks, in the vector space of the original."""
+
+from argparse import ArgumentParser, Namespace
+
+from layerwise.cli.export import print_certificate
+from layerwise.cli.flags import add_options, option_values
+from layerwise.cli.shared import add_json, add_model, model_spec, open_data
+from layerwise.options.shrink import ShrinkOptions
+from layerwise.options.texts import TextOptions
+
+HELP = "make an embedding model smaller: fewer blocks whose vectors imitate those of the whole model; no labels needed"
+EXAMPLE = "layerwise shrink MODEL --data texts.txt --blocks 6 --method distill --minutes 10 --out small"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    add_model(parser)
+    parser.add_argument("--out", required=True, help="folder to write; must not exist")
+    add_options(parser, ShrinkOptions)
+    add_options(parser, TextOptions)
+    add_json(parser, "the whole certificate, layerwise.json,")
+
+
+def run(args: Namespace) -> int:
+    from layerwise.api.shrink import shrink
+
+    shrink(model_spec(args), open_data(args), args.out, **option_values(args, ShrinkOptions), progress=True)
+    print_certificate(args.out, as_json=args.json)
+    return 0

@@ -1,0 +1,307 @@
+"""Trains a student to give the teacher's vectors, with the trainer of sentence-transformers.
+
+The student starts from its linear map. Held-out texts decide when training ends and which weights are kept; those of
+the start are kept if no later ones are better. Imported late: it needs sentence-transformers, accelerate, datasets.
+"""
+
+import copy
+import json
+import re
+import shutil
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers.sentence_transformer.evaluation import SentenceEvaluator
+from torch import Tensor, nn
+from transformers import PrinterCallback, TrainerCallback
+
+from layerwise.core.progress import announce
+from layerwise.core.quiet import quiet_libraries
+from layerwise.distill.texts import PromptedText
+
+SIMILARITY_WEIGHT = 10.0  # of the similarity matrices' squared error, against 1 - cosine
+WARMUP_SHARE = 0.1
+EVALUATIONS = 12  # during the training, each with a checkpoint
+PATIENCE = 3  # evaluations in a row, each no better than the one before it, after which training ends
+TIMED_STEPS = 6  # the first of them warms up
+CHECKPOINT = re.compile(r"checkpoint-\d+")
+WEIGHTS_FILE, STATE_FILE = "model.safetensors", "trainer_state.json"
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """How to train; together with the texts and the student, this decides the weights."""
+
+    steps: int
+    batch_size: int
+    learning_rate: float
+    seed: int
+    lora: int | None = None
+    prompt: str = ""  # read before every text, if pooling leaves the prompt out; otherwise it is part of the texts
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The result of a training; the model itself was changed in place."""
+
+    steps: int  # that were run
+    kept_step: int  # whose weights were kept; 0 for the start
+    agreement_before: float  # mean cosine with the teacher's vectors on held-out texts
+    agreement: float
+    seconds: float
+    history: tuple[tuple[int, float], ...]  # step and agreement
+
+
+class ImitationLoss(nn.Module):
+    """1 - cosine with the teacher's vector, and the squared error of the cosines between the texts of a batch.
+
+    A teacher whose vectors do not have length 1 also gives their relative squared error. The student is kept in
+    evaluation mode: dropout would be noise in what it is to imitate exactly.
+    """
+
+    def __init__(self, model: Any, unit: bool) -> None:
+        super().__init__()
+        self.model, self.unit = model, unit
+
+    def forward(self, features: Iterable[dict[str, Tensor]], targets: Tensor) -> Tensor:
+        """features: the tokens of one column of texts; targets (B, E)."""
+        self.model.eval()
+        (texts,) = features
+        found = self.model(texts)["sentence_embedding"].float()
+        return imitation_loss(found, targets.to(found), unit=self.unit)
+
+
+def imitation_loss(found: Tensor, targets: Tensor, *, unit: bool) -> Tensor:
+    """found and targets (B, E); 0 if and only if they are equal (up to length, for a unit teacher)."""
+    ours, theirs = (nn.functional.normalize(rows, dim=1) for rows in (found, targets))
+    loss = (1 - (ours * theirs).sum(dim=1)).mean()
+    loss = loss + SIMILARITY_WEIGHT * (ours @ ours.mT - theirs @ theirs.mT).square().mean()
+    if not unit:
+        loss = loss + (found - targets).square().sum() / targets.square().sum()
+    return loss
+
+
+class AgreementEvaluator(SentenceEvaluator):
+    """Mean cosine between the student's and the teacher's vectors of held-out texts."""
+
+    def __init__(self, texts: Sequence[str], targets: Tensor, prompt: str, batch_size: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.texts, self.targets, self.prompt, self.batch_size = list(texts), targets, prompt, batch_size
+
+    def __call__(self, model: Any, output_path: str | None = None, epoch: float = -1, steps: int = -1) -> Any:
+        model.eval()
+        found = model.encode(
+            self.texts, prompt=self.prompt, batch_size=self.batch_size, convert_to_tensor=True, show_progress_bar=False
+        )
+        cosine = nn.functional.cosine_similarity(found.cpu().double(), self.targets.double(), dim=1)
+        return {"agreement": float(cosine.mean())}
+
+
+class ImitationTrainer(SentenceTransformerTrainer):
+    """The trainer of sentence-transformers, with checkpoints that hold the weights alone, in safetensors."""
+
+    def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
+        """No card: the exporter writes one."""
+
+    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+        folder = Path(str(output_dir or self.args.output_dir))
+        folder.mkdir(parents=True, exist_ok=True)
+        weights = {name: weight.detach().cpu().clone().contiguous() for name, weight in self.model.state_dict().items()}
+        save_file(weights, folder / WEIGHTS_FILE)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        self.model.load_state_dict(load_file(Path(resume_from_checkpoint) / WEIGHTS_FILE))
+
+    def _load_best_model(self) -> None:
+        if self.state.best_model_checkpoint is not None:
+            self._load_from_checkpoint(self.state.best_model_checkpoint)
+
+
+class Reporter(TrainerCallback):
+    """Announces the agreement after each evaluation."""
+
+    def __init__(self, before: float) -> None:
+        self.before, self.started = before, time.perf_counter()
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **others: Any) -> None:
+        seconds = time.perf_counter() - self.started
+        announce(
+            f"  step {state.global_step:,} of {state.max_steps:,} ({seconds:.0f} s): agreement "
+            f"{metrics['eval_agreement']:.4f} on held-out texts (linear map {self.before:.4f})"
+        )
+
+
+class EarlyStop(TrainerCallback):
+    """Ends the training when held-out texts have not improved for a while.
+
+    An evaluation counts against the one before it, not against the best: the first steps may spoil the linear map, and
+    training must go on while it recovers. It is decided by the trainer's history, which a resumed run has too.
+    """
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        values = [entry["eval_agreement"] for entry in state.log_history if "eval_agreement" in entry]
+        control.should_training_stop = control.should_training_stop or has_stalled(values)
+
+
+def has_stalled(values: Sequence[float]) -> bool:
+    """True if none of the last evaluations was better than the one before it."""
+    recent = values[-PATIENCE - 1 :]
+    return len(recent) > PATIENCE and all(recent[i + 1] <= recent[i] for i in range(PATIENCE))
+
+
+def train_student(
+    model: Any,
+    texts: Sequence[PromptedText],
+    targets: Tensor,
+    held_out: Sequence[PromptedText],
+    held_targets: Tensor,
+    settings: TrainingSettings,
+    *,
+    unit: bool,
+    folder: Path,
+) -> Trained:
+    """Trains the SentenceTransformer in place, and continues from the last checkpoint in `folder` if there is one."""
+    started = time.perf_counter()
+    evaluator = AgreementEvaluator(inputs_of(held_out, settings), held_targets, settings.prompt, settings.batch_size)
+    before = evaluator(model)["agreement"]
+    start = {name: weight.detach().cpu().clone() for name, weight in model.state_dict().items()}
+    with quiet_libraries():
+        if settings.lora:
+            add_adapters(model, settings.lora)
+        trainer = make_trainer(model, inputs_of(texts, settings), targets, settings, evaluator, unit, folder)
+        trainer.remove_callback(PrinterCallback)
+        trainer.add_callback(Reporter(before))
+        trainer.add_callback(EarlyStop())
+        trainer.train(resume_from_checkpoint=latest_checkpoint(folder))
+        if settings.lora:
+            merge_adapters(model)
+    history = tuple((int(entry["step"]), entry["eval_agreement"]) for entry in trainer.state.log_history
+                    if "eval_agreement" in entry)  # fmt: skip
+    kept, agreement = max(history, key=lambda entry: entry[1], default=(0, before))
+    if agreement <= before:
+        model.load_state_dict(start)
+        kept, agreement = 0, before
+    model.eval()
+    return Trained(trainer.state.global_step, kept, before, agreement, time.perf_counter() - started, history)
+
+
+def inputs_of(texts: Sequence[PromptedText], settings: TrainingSettings) -> list[str]:
+    """What the model tokenizes: prompt and text, or the text alone where the trainer adds the prompt."""
+    return [item.text if settings.prompt else item.prompt + item.text for item in texts]
+
+
+def make_trainer(
+    model: Any,
+    texts: Sequence[str],
+    targets: Tensor,
+    settings: TrainingSettings,
+    evaluator: AgreementEvaluator,
+    unit: bool,
+    folder: Path,
+) -> ImitationTrainer:
+    from datasets import Dataset
+
+    data = Dataset.from_dict({"text": texts, "label": targets.numpy()})
+    interval = max(1, settings.steps // EVALUATIONS)
+    arguments = SentenceTransformerTrainingArguments(
+        output_dir=str(folder),
+        max_steps=settings.steps,
+        per_device_train_batch_size=settings.batch_size,
+        learning_rate=settings.learning_rate,
+        warmup_steps=int(WARMUP_SHARE * settings.steps),
+        lr_scheduler_type="linear",
+        eval_strategy="steps",
+        eval_steps=interval,
+        save_strategy="steps",
+        save_steps=interval,
+        save_total_limit=2,  # the best and the last
+        load_best_model_at_end=True,
+        metric_for_best_model="eval_agreement",
+        greater_is_better=True,
+        prompts=settings.prompt or None,
+        seed=settings.seed,
+        data_seed=settings.seed,
+        use_cpu=model.device.type == "cpu",
+        dataloader_pin_memory=model.device.type != "cpu",
+        logging_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+    )
+    return ImitationTrainer(
+        model=model, args=arguments, train_dataset=data, loss=ImitationLoss(model, unit), evaluator=evaluator
+    )
+
+
+def latest_checkpoint(folder: Path) -> str | None:
+    """The last whole checkpoint; half-written ones, whose state is missing or cannot be read, are deleted."""
+    whole: dict[int, Path] = {}
+    for path in folder.glob("checkpoint-*"):
+        if not CHECKPOINT.fullmatch(path.name):
+            continue
+        try:
+            whole[int(json.loads((path / STATE_FILE).read_bytes())["global_step"])] = path
+        except (OSError, ValueError, KeyError, TypeError):
+            shutil.rmtree(path)
+    return str(whole[max(whole)]) if whole else None
+
+
+def add_adapters(model: Any, rank: int) -> None:
+    """Puts low-rank adapters on all linear maps of the blocks; of the rest, only the map after pooling is trained."""
+    from peft import LoraConfig, inject_adapter_in_model
+
+    first, *others = model.children()
+    inject_adapter_in_model(
+        LoraConfig(r=rank, lora_alpha=2 * rank, lora_dropout=0.0, target_modules="all-linear"), first.auto_model
+    )
+    for name, weight in first.named_parameters():
+        weight.requires_grad = "lora_" in name
+    for module in others:
+        module.requires_grad_(True)
+
+
+def merge_adapters(model: Any) -> None:
+    """Adds the adapters to the weights, and removes them."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    network = next(iter(model.children())).auto_model
+    for name, layer in list(network.named_modules()):
+        if isinstance(layer, BaseTunerLayer):
+            layer.merge()
+            owner, _, last = name.rpartition(".")
+            setattr(network.get_submodule(owner), last, layer.get_base_layer())
+
+
+def steps_in(
+    minutes: float, model: Any, texts: Sequence[PromptedText], targets: Tensor, held_out: Sequence[PromptedText],
+    held_targets: Tensor, settings: TrainingSettings, *, unit: bool,
+) -> Mapping[str, float]:  # fmt: skip
+    """How many steps take that long, from some steps and one evaluation on a copy of the model."""
+    model = copy.deepcopy(model)
+    with quiet_libraries():
+        if settings.lora:
+            add_adapters(model, settings.lora)
+        loss = ImitationLoss(model, unit)
+        weights = [weight for weight in model.parameters() if weight.requires_grad]
+        optimizer = torch.optim.AdamW(weights, lr=0.0)
+        inputs, seconds = inputs_of(texts, settings), []
+        for step in range(TIMED_STEPS):
+            began = time.perf_counter()
+            places = [(step * settings.batch_size + i) % len(inputs) for i in range(settings.batch_size)]
+            features = model.preprocess([inputs[i] for i in places], prompt=settings.prompt or None)
+            features = {name: x.to(model.device) if isinstance(x, Tensor) else x for name, x in features.items()}
+            loss([features], targets[places].to(model.device)).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            seconds.append(time.perf_counter() - began)
+        began = time.perf_counter()
+        AgreementEvaluator(inputs_of(held_out, settings), held_targets, settings.prompt, settings.batch_size)(model)
+        evaluation = time.perf_counter() - began
+    step_seconds = sum(seconds[1:]) / (TIMED_STEPS - 1)
+    steps = int((60 * minutes - EVALUATIONS * evaluation) / step_seconds)
+    return {"steps": max(EVALUATIONS, steps), "seconds_per_step": step_seconds, "seconds_per_evaluation": evaluation}

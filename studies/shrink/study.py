@@ -1,0 +1,161 @@
+"""How much of an embedding model is left with fewer blocks: cut, with a linear map, and trained.
+
+    python studies/eval/prepare.py SHARED_DATA ROOT --cap 300 --cap-all
+    python studies/shrink/study.py MODELS WIKITEXT_TRAIN ROOT KEPT [--stage STAGE] [--only MODEL] [--texts N]
+
+WIKITEXT_TRAIN is the Parquet file of WikiText-2. Stages: `linear` (raw cuts and linear maps of all sizes), `short`
+(five minutes of training at each size), `long` (30 minutes at half of the blocks) and `choice` (five minutes at half of
+the blocks: measured, first, evenly spaced and random blocks). Shrunk models, their scores, the originals' vectors and
+checkpoints are kept in KEPT; a cell that is there is not computed again, and a training that was stopped continues.
+After each cell, scores.csv (one row per task) and models.csv (one row per model) are written next to this file.
+"""
+
+import argparse
+import json
+import random
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+import layerwise
+
+HERE = Path(__file__).parent
+SIZES = {"all-minilm-l6-v2": (5, 4, 3, 2), "gte-small": (9, 6, 4, 3), "all-mpnet-base-v2": (9, 6, 4, 3)}
+DEPTH = {"all-minilm-l6-v2": 6, "gte-small": 12, "all-mpnet-base-v2": 12}
+SMALLER = {"all-minilm-l6-v2": ("paraphrase-minilm-l3-v2",)}  # models of that size that others have trained
+CHOICE_MODELS = ("all-minilm-l6-v2", "gte-small")
+FEWEST_WORDS, MOST_WORDS = 5, 60  # of a sentence
+SENTENCE_END = re.compile(r'(?<=[.!?]) (?=[A-Z"])')
+SEEDS = (0, 1, 2)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One model to score."""
+
+    model: str
+    method: str  # whole, raw, linear, distill
+    blocks: int
+    minutes: float = 0
+    choose: str = "measured"
+    texts: int = 0
+
+    @property
+    def name(self) -> str:
+        minutes = f"-{self.minutes:g}min" if self.minutes else ""
+        return f"{self.model}-{self.method}-{self.blocks}{minutes}-{self.choose.replace(',', '_')}-{self.texts}"
+
+
+def cells(stage: str, texts: int) -> Iterator[Cell]:
+    """The cells of a stage, the cheapest models first."""
+    for model, sizes in SIZES.items():
+        depth = DEPTH[model]
+        half = depth // 2
+        if stage == "linear":
+            yield Cell(model, "whole", depth, choose="-")
+            yield from (Cell(model, "raw", size, choose="prefix") for size in sizes)
+            yield from (Cell(other, "whole", 0, choose="-") for other in SMALLER.get(model, ()))
+            yield from (Cell(model, "linear", size, texts=texts) for size in sizes)
+            yield from (Cell(model, "linear", size, choose="prefix", texts=texts) for size in sizes)
+        elif stage == "short":
+            yield from (Cell(model, "distill", size, 5, texts=texts) for size in sizes if size != half)
+        elif stage == "long":
+            yield Cell(model, "distill", half, 30, texts=texts)
+        elif model in CHOICE_MODELS:
+            sets = [",".join(map(str, sorted(random.Random(seed).sample(range(1, depth + 1), half)))) for seed in SEEDS]
+            yield from (
+                Cell(model, "distill", half, 5, choose, texts) for choose in ("measured", "prefix", "even", *sets)
+            )
+
+
+def sentences(wikitext: Path, count: int) -> list[str]:
+    """Different sentences of WikiText-2, in an order that does not depend on their place."""
+    lines = (str(line).strip() for line in pd.read_parquet(wikitext).text)
+    found = [part.strip() for line in lines if line and not line.startswith("=") for part in SENTENCE_END.split(line)]
+    kept = sorted({part for part in found if FEWEST_WORDS <= len(part.split()) <= MOST_WORDS})
+    return random.Random(0).sample(kept, count)
+
+
+def make(cell: Cell, models: Path, texts: list[str], kept: Path) -> Path:
+    """The folder of the cell's model, shrunk now if it is not there."""
+    source = models / cell.model
+    if cell.method in ("whole", "raw"):
+        return source
+    folder = kept / "models" / cell.name
+    if not folder.exists():
+        layerwise.shrink(
+            str(source), texts, folder, method="distill" if cell.method == "distill" else "linear",
+            blocks=None if "," in cell.choose else cell.blocks, choose=cell.choose, minutes=cell.minutes or None,
+            work=kept / "work" / f"{cell.model}-{cell.texts}", progress=True,
+        )  # fmt: skip
+    return folder
+
+
+def scores(cell: Cell, folder: Path, root: Path, kept: Path) -> pd.DataFrame:
+    """One row per task."""
+    layers = str(cell.blocks) if cell.method == "raw" else "last"
+    table = layerwise.evaluate(
+        str(folder), "all", data_root=root, layers=layers, out=kept / "scores" / cell.name, workers=0, vectors="evict"
+    )
+    rows = [{"cell": cell.name, **vars(cell), "task": row.metric, "score": round(row.value, 3)} for row in table]
+    return pd.DataFrame(rows)
+
+
+def figures(cell: Cell, folder: Path) -> dict[str, object]:
+    """What the certificate says about a shrunk model."""
+    row: dict[str, object] = {"cell": cell.name, **vars(cell)}
+    if cell.method in ("whole", "raw"):
+        return row
+    record = json.loads((folder / "layerwise.json").read_text(encoding="utf-8"))
+    shrunk = record["shrunk"]
+    index, training = shrunk["compatibility"], shrunk["training"] or {}
+    return row | {
+        "kept": shrunk["blocks"], "unexplained": round(shrunk["unexplained"], 4),
+        "mean_cosine": round(index["mean_cosine"], 4), "whole_mrr": round(index["teacher_mrr"], 4),
+        "query_mrr": round(index["student_queries"]["mrr"], 4),
+        "query_loss": round(index["student_queries"]["loss"], 4),
+        "document_mrr": round(index["student_documents"]["mrr"], 4), "latency": record["relative_latency"],
+        "parameters": record["parameters"]["after"], "steps": training.get("steps"),
+        "kept_step": training.get("result", {}).get("kept_step"),
+        "seconds": round(training["result"]["seconds"]) if training else None,
+    }  # fmt: skip
+
+
+def add_rows(name: str, rows: pd.DataFrame) -> None:
+    """Replaces the rows of a cell in a table, and keeps the others."""
+    path = HERE / name
+    if path.is_file():
+        before = pd.read_csv(path)
+        rows = pd.concat([before[~before.cell.isin(rows.cell)], rows], ignore_index=True)
+    rows.to_csv(path, index=False)
+
+
+def done() -> set[str]:
+    path = HERE / "models.csv"  # written after scores.csv
+    return set(pd.read_csv(path).cell) if path.is_file() else set()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("models", "wikitext", "root", "kept"):
+        parser.add_argument(name, type=Path)
+    parser.add_argument("--stage", choices=["linear", "short", "choice", "long"], action="append")
+    parser.add_argument("--only", help="one model")
+    parser.add_argument("--texts", type=int, default=24000)
+    args = parser.parse_args()
+    texts = sentences(args.wikitext, args.texts)
+    for stage in args.stage or ["linear", "short", "choice", "long"]:
+        for cell in cells(stage, args.texts):
+            if cell.name in done() or (args.only and cell.model not in (args.only, *SMALLER.get(args.only, ()))):
+                continue
+            print(cell.name, flush=True)
+            folder = make(cell, args.models, texts, args.kept)
+            add_rows("scores.csv", scores(cell, folder, args.root, args.kept))
+            add_rows("models.csv", pd.DataFrame([figures(cell, folder)]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,350 @@
+"""shrink: which blocks are kept, the map to the whole model's vectors, and whether an index can be kept."""
+
+import json
+from itertools import combinations
+
+import numpy as np
+import pytest
+import torch
+from families import make_model, make_tokenizer
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
+from sklearn.linear_model import Ridge
+
+import layerwise
+from layerwise.cli.main import main
+from layerwise.core.errors import InputError, RunError
+from layerwise.distill.blocks import candidates, evenly_spaced, named_blocks, neighbours, search_blocks
+from layerwise.distill.compatibility import check_compatibility, reciprocal_ranks
+from layerwise.distill.linear import block_words
+from layerwise.distill.texts import PromptedText, split_texts
+from layerwise.maps.ridge import PENALTIES, fit_ridge
+from layerwise.models.truncate import keep_blocks
+
+TEXTS = [" ".join(f"w{(i * i + 7 * j + i // 90) % 89}" for j in range(6 + i % 9)) for i in range(150)]
+
+
+def ship(folder, model, pooling="mean", *, dense=0, normalize=True, prompts=None, default=None):
+    """An embedding model as its authors would publish it."""
+    inner = folder.with_name(folder.name + "-inner")
+    model.save_pretrained(inner)
+    make_tokenizer().save_pretrained(inner)
+    modules = [Transformer(str(inner), max_seq_length=24), Pooling(32, pooling)]
+    if dense:
+        torch.manual_seed(5)
+        modules.append(Dense(32, dense, activation_function=torch.nn.Tanh()))
+    modules += [Normalize()] if normalize else []
+    model = SentenceTransformer(modules=modules, device="cpu", prompts=prompts, default_prompt_name=default)
+    model.save(str(folder), create_model_card=False)
+    return str(folder)
+
+
+def with_idle_block(number):
+    """A decoder in which one block, counted from 0, adds nothing."""
+    model = make_model("llama")
+    with torch.no_grad():
+        model.layers[number].self_attn.o_proj.weight.zero_()
+        model.layers[number].mlp.down_proj.weight.zero_()
+    return model
+
+
+def certificate(folder):
+    return json.loads((folder / "layerwise.json").read_text())
+
+
+def vectors(folder, texts=TEXTS, **options):
+    return SentenceTransformer(str(folder), device="cpu").encode(texts, show_progress_bar=False, **options)
+
+
+# The linear map
+
+
+def test_ridge_is_what_scikit_learn_fits_with_the_penalty_that_is_best_on_held_out_rows():
+    generator = np.random.default_rng(3)
+    rows, held = generator.normal(size=(60, 12)) * np.arange(1, 13), generator.normal(size=(30, 12)) * np.arange(1, 13)
+    weights = generator.normal(size=(12, 5))
+    targets, held_targets = (x @ weights + 8 * generator.normal(size=(len(x), 5)) + 3 for x in (rows, held))
+    found = fit_ridge(*map(torch.from_numpy, (rows, targets, held, held_targets)))
+    scale = np.linalg.eigvalsh(np.cov(rows.T, bias=True)).mean()
+    fits = {p: Ridge(alpha=p * scale * len(rows)).fit(rows, targets) for p in PENALTIES}
+    errors = {p: ((fit.predict(held) - held_targets) ** 2).sum() for p, fit in fits.items()}
+    best = min(errors, key=errors.get)
+    assert found.penalty == best and 0 < PENALTIES.index(best) < len(PENALTIES) - 1, "the choice matters here"
+    np.testing.assert_allclose(found.linear(torch.from_numpy(held)).numpy(), fits[best].predict(held), rtol=1e-9)
+    total = ((held_targets - targets.mean(axis=0)) ** 2).sum()
+    assert found.unexplained == pytest.approx(errors[best] / total)
+
+
+def test_rows_that_are_all_the_same_give_the_mean():
+    found = fit_ridge(torch.ones(9, 4), torch.arange(9.0).view(9, 1), torch.ones(3, 4), torch.full((3, 1), 4.0))
+    assert torch.allclose(found.linear(torch.zeros(1, 4)), torch.tensor([[4.0]])) and found.unexplained == 0
+
+
+# Blocks
+
+
+@pytest.mark.parametrize("family", ["bert", "llama", "gemma3_text", "gpt2"])
+def test_a_model_of_some_blocks_runs_exactly_those(family, tmp_path):
+    """Against the whole model with the other block skipped by a hook, and after saving and loading."""
+    model = make_model(family)
+    ids = torch.arange(5, 17).view(2, 6)
+    small = keep_blocks(model, (0, 2))
+    small.save_pretrained(tmp_path)
+    loaded = type(small).from_pretrained(tmp_path)
+    (blocks,) = (m for m in model.modules() if isinstance(m, torch.nn.ModuleList) and len(m) == 3)
+    whole = {name: weight.clone() for name, weight in model.state_dict().items()}
+
+    def skip(block, arguments, output):
+        return (arguments[0], *output[1:]) if isinstance(output, tuple) else arguments[0]
+
+    with torch.inference_mode():
+        handle = blocks[1].register_forward_hook(skip)
+        expected = model(input_ids=ids, use_cache=False).last_hidden_state
+        handle.remove()
+        for found in (small, loaded):
+            assert torch.equal(found(input_ids=ids, use_cache=False).last_hidden_state, expected)
+        assert not torch.allclose(model(input_ids=ids, use_cache=False).last_hidden_state, expected, atol=1e-3)
+    assert all(torch.equal(weight, whole[name]) for name, weight in model.state_dict().items())
+
+
+def test_every_candidate_and_neighbour_has_the_right_number_of_blocks():
+    for depth in range(2, 9):
+        for count in range(1, depth):
+            found = candidates(depth, count)
+            assert len(set(found)) == len(found) and tuple(range(count)) in found
+            for blocks in (*found, *neighbours(found[-1], depth), evenly_spaced(depth, count)):
+                assert len(set(blocks)) == count and list(blocks) == sorted(blocks)
+                assert set(blocks) <= set(range(depth))
+
+
+def test_the_search_finds_the_best_set_where_each_block_has_its_own_worth():
+    worth = [5, 1, 4, 2, 0, 3, 9]
+
+    def error(blocks):
+        return -sum(worth[block] for block in blocks)
+
+    found = search_blocks(7, 3, error, lambda blocks, error: None)
+    assert found.kept == min(combinations(range(7), 3), key=error)
+    assert found.errors == {blocks: error(blocks) for blocks in found.errors}
+
+
+def test_names_of_blocks():
+    assert (named_blocks("1,6,2", 6, None), named_blocks("prefix", 6, 2)) == ((0, 1, 5), (0, 1))
+    assert (evenly_spaced(12, 6), block_words((0, 1, 2, 5))) == ((0, 2, 4, 7, 9, 11), "1-3,6")
+    for words, count in (
+        ("1,1", None),
+        ("0,1", None),
+        ("1,9", None),
+        ("best", None),
+        ("1,2", 3),
+        ("1,2,3,4,5,6", None),
+    ):
+        with pytest.raises(InputError, match="choose"):
+            named_blocks(words, 6, count)
+
+
+@pytest.mark.parametrize("idle", [0, 1, 2])
+def test_a_block_that_adds_nothing_is_left_out_and_nothing_is_lost(tmp_path, idle, capsys):
+    """The student then has the teacher's own states, so its map must recover the vectors: also for the index."""
+    teacher = ship(tmp_path / "teacher", with_idle_block(idle))
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
+    words = [
+        "shrink",
+        teacher,
+        "--data",
+        str(tmp_path / "texts.txt"),
+        "--blocks",
+        "2",
+        "--out",
+        str(tmp_path / "small"),
+    ]
+    assert main(words) == 0
+    record = certificate(tmp_path / "small")
+    assert record["shrunk"]["blocks"] == block_words(tuple(b for b in range(3) if b != idle))
+    cosine = (vectors(tmp_path / "small") * vectors(teacher)).sum(axis=1)
+    assert cosine.min() > 0.98
+    index = record["shrunk"]["compatibility"]
+    assert index["keep_index"] and abs(index["student_queries"]["loss"]) < 0.02 and index["mean_cosine"] > 0.99
+    assert record["blocks"] == {"before": 3, "after": 2} and not record["whole_model"]
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "you can keep your index for queries" in printed and "2 of 3 blocks" in printed
+    card = (tmp_path / "small" / "README.md").read_text()
+    assert "teacher with 2 of 3 blocks" in card and "keep your index" in card and "Against" not in card
+    assert not (tmp_path / "small.work").exists()
+
+
+# The folder
+
+
+@pytest.mark.parametrize("form", [
+    {"pooling": "cls"}, {"dense": 8, "normalize": False}, {"pooling": "lasttoken", "dense": 48},
+])  # fmt: skip
+def test_the_folder_has_the_pooling_of_the_teacher_and_the_least_squares_map(tmp_path, form):
+    """Its vectors are those of a map from the cut model's pooled vectors, and no other map of that kind is better."""
+    teacher = ship(tmp_path / "teacher", make_model("bert"), **form)
+    layerwise.shrink(teacher, TEXTS, tmp_path / "small", choose="1,3", work=tmp_path / "work")
+    small, whole = SentenceTransformer(str(tmp_path / "small"), device="cpu"), vectors(teacher)
+    assert [type(m).__name__ for m in small] == ["Transformer", "Pooling", "Dense"] + ["Normalize"] * form.get(
+        "normalize", True
+    )
+    found = small.encode(TEXTS, show_progress_bar=False)
+    assert found.shape == whole.shape and small.max_seq_length == 24
+    pooled = SentenceTransformer(modules=[small[0], small[1]], device="cpu").encode(TEXTS, show_progress_bar=False)
+    fitted = [i for i, text in enumerate(TEXTS) if text in {t.text for t in split_texts(TEXTS, [""], 0).fit}]
+    extended = np.column_stack([pooled, np.ones(len(TEXTS))]).astype(float)
+    best = extended @ np.linalg.lstsq(extended[fitted], whole[fitted].astype(float), rcond=None)[0]
+    linear = pooled @ small[2].linear.weight.detach().numpy().T + small[2].linear.bias.detach().numpy()
+
+    def left(predicted, rows):
+        return ((predicted[rows] - whole[rows]) ** 2).mean()
+
+    assert left(best, fitted) <= left(linear, fitted) < whole[fitted].var(axis=0).mean()
+    expected = linear / np.linalg.norm(linear, axis=1, keepdims=True) if form.get("normalize", True) else linear
+    np.testing.assert_allclose(found, expected, atol=2e-5)
+
+
+def test_prompts_are_kept_and_each_is_fitted(tmp_path):
+    prompts = {"query": "w80 w81 ", "document": "w82 "}
+    teacher = ship(tmp_path / "teacher", with_idle_block(1), prompts=prompts, default="query")
+    small = layerwise.shrink(teacher, TEXTS * 2, tmp_path / "small", blocks=2)
+    assert small.prompts == prompts and small.default_prompt_name == "query"
+    for name in (None, "document"):
+        cosine = (vectors(tmp_path / "small", prompt_name=name) * vectors(teacher, prompt_name=name)).sum(axis=1)
+        assert cosine.mean() > 0.99, name
+    split = split_texts(TEXTS, ["a", "b"], 0)
+    assert {item.prompt for item in split.fit} == {"a", "b"} == {item.prompt for item in split.held_out}
+
+
+def test_an_exported_recipe_can_be_shrunk(tmp_path, tiny_llama):
+    layerwise.export(tiny_llama, 2, tmp_path / "recipe", transform="whiten", fit=TEXTS)
+    small = layerwise.shrink(tmp_path / "recipe", TEXTS, tmp_path / "small", blocks=1)
+    assert small.encode(TEXTS[:2]).shape == (2, 32) and certificate(tmp_path / "small")["blocks"]["after"] == 1
+
+
+def test_texts_are_divided_by_seed_and_not_by_their_order():
+    one, two, other = (split_texts(texts, [""], seed) for texts, seed in ((TEXTS, 0), (TEXTS[::-1], 0), (TEXTS, 1)))
+    assert one == two != other
+    parts = [item.text for part in (one.fit, one.held_out, one.check) for item in part]
+    assert sorted(parts) == sorted(set(TEXTS)) and len(one.held_out) == len(one.check) == len(set(TEXTS)) // 10
+
+
+# The index
+
+
+def test_ranks_by_hand():
+    documents = torch.eye(3)
+    queries = torch.tensor([[1.0, 0.2, 0.1], [0.9, 0.5, 0.1], [1.0, 1.0, 1.0]])
+    # the second document is second for its query; equal cosines count as before it
+    assert reciprocal_ranks(queries, documents).tolist() == [1.0, 0.5, 1 / 3]
+
+
+def test_an_index_is_kept_by_the_same_model_and_not_by_a_turned_one():
+    texts = [PromptedText(f"{i} a b c {i} d e {i % 7}") for i in range(60)]
+
+    def teacher(items):  # both halves of a text begin with its number
+        numbers = [[int(word) for word in item.text.split() if word.isdigit()] for item in items]
+        rows = [np.random.default_rng(n[0]).normal(size=16) + 0.2 * len(n) for n in numbers]
+        return torch.from_numpy(np.stack(rows))
+
+    same = check_compatibility(teacher, teacher, texts)
+    assert same.mean_cosine == pytest.approx(1) and same.student_queries.loss == 0 and same.keep_index
+    assert "add documents" in same.answer
+    turned = check_compatibility(teacher, lambda items: teacher(items).roll(1, dims=1), texts)
+    assert turned.student_alone.loss == pytest.approx(0) and turned.student_queries.loss > 0.5
+    assert not turned.keep_index and turned.answer.startswith("re-embed")
+    assert turned.student_queries.interval[0] < turned.student_queries.loss < turned.student_queries.interval[1]
+    assert check_compatibility(teacher, teacher, texts[:5]) is None
+
+
+# What is refused
+
+
+def test_what_cannot_be_done_is_refused_before_anything_is_computed(tmp_path, tiny_bert):
+    for given, message in (
+        ({"blocks": 3}, "has 3 blocks; keep fewer"),
+        ({"method": "distill"}, "either minutes"),
+        ({"method": "distill", "minutes": 1, "steps": 1}, "either minutes"),
+        ({"steps": 3}, "add --method distill"),
+        ({"blocks": 0}, "blocks must be at least 1"),
+        ({"method": "distill", "minutes": -1}, "minutes must be a number above 0"),
+        ({"choose": "1,7"}, "blocks 1 to 3"),
+    ):
+        with pytest.raises(InputError, match=message):
+            layerwise.shrink(tiny_bert, TEXTS, tmp_path / "small", **given)
+    with pytest.raises(InputError, match="at least 50 different texts .* got 2"):
+        layerwise.shrink(tiny_bert, ["w1", "w2", "w1"] * 40, tmp_path / "small")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "file").write_text("mine")
+    with pytest.raises(RunError, match="is not empty"):
+        layerwise.shrink(tiny_bert, TEXTS, tmp_path / "small", work=tmp_path / "mine")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine"]
+
+
+def test_shared_blocks_are_refused(tmp_path):
+    make_model("albert").save_pretrained(tmp_path / "albert")
+    make_tokenizer().save_pretrained(tmp_path / "albert")
+    with pytest.raises(InputError, match="share their weights"):
+        layerwise.shrink(tmp_path / "albert", TEXTS, tmp_path / "small")
+
+
+def test_without_the_check_of_the_index_there_is_no_answer(tmp_path, tiny_bert):
+    layerwise.shrink(tiny_bert, TEXTS, tmp_path / "small", choose="prefix", compatible=False)
+    record = certificate(tmp_path / "small")
+    assert record["shrunk"]["compatibility"] is None and record["agreement"]["mean_cosine"] is not None
+
+
+def test_a_second_call_reads_the_vectors_and_blocks_of_the_first(tmp_path, tiny_bert, monkeypatch):
+    from layerwise.api import shrink as verb
+    from layerwise.downstream import encoding
+
+    layerwise.shrink(tiny_bert, TEXTS, tmp_path / "one", blocks=2, work=tmp_path / "work")
+    assert certificate(tmp_path / "one")["shrunk"]["choice"]["tried"] >= 2
+    for module, name in ((encoding, "pooled_vectors"), (verb, "choose_blocks")):
+        monkeypatch.setattr(module, name, lambda *args, **options: pytest.fail("computed again"))
+    layerwise.shrink(tiny_bert, TEXTS, tmp_path / "two", blocks=2, work=tmp_path / "work")
+    one, two = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("one", "two"))
+    assert one == two and np.array_equal(vectors(tmp_path / "one"), vectors(tmp_path / "two"))
+
+
+def test_late_blocks_of_a_real_model_are_worth_more_than_its_middle(real_model, shared):
+    """On all-MiniLM-L6-v2, blocks 1, 5 and 6 leave far less of its vectors unexplained than the first three."""
+    from layerwise.distill.student import Teacher, own_vectors, pooled_student, pooling_modules
+    from layerwise.models.opening import open_network
+
+    network = open_network(real_model("all-minilm-l6-v2"))
+    source = layerwise.texts(shared("data/wikitext2/test.parquet"), only="wikitext", sample=240)
+    texts = [PromptedText(" ".join(example.text.split()[:20])) for example in source]
+    whole = own_vectors(network, texts, 64)
+    teacher = Teacher(network, pooling_modules(network), ("",), 64, lambda items: whole, True)
+    left = {}
+    for blocks in ((0, 1, 2), (0, 4, 5)):
+        rows = own_vectors(pooled_student(teacher, blocks), texts, 64)
+        left[blocks] = fit_ridge(rows[60:], whole[60:], rows[:60], whole[:60]).unexplained
+    assert left[0, 4, 5] < left[0, 1, 2] - 0.1
+
+
+def test_tradeoff_sets_a_shrunk_model_beside_the_layers(tmp_path, tiny_bert, capsys):
+    import pandas as pd
+
+    pairs = pd.DataFrame({"sentence1": TEXTS[:20], "sentence2": TEXTS[20:40], "score": range(20)})
+    layerwise.data(tmp_path / "tasks", "Mine", type="STS", test=pairs)
+    layerwise.data(tmp_path / "more", "Other", type="STS", test=pairs)
+    layerwise.shrink(tiny_bert, TEXTS, tmp_path / "small", choose="1,3", compatible=False)
+    for model, out, tasks in ((tiny_bert, "whole", "tasks"), (tmp_path / "small", "shrunk", "tasks")):
+        layerwise.evaluate(str(model), "all", data_root=tmp_path / tasks, out=tmp_path / out, workers=0)
+    words = ["tradeoff", str(tmp_path / "whole"), "--repeats", "1", "--others", str(tmp_path / "shrunk")]
+    capsys.readouterr()
+    assert main([*words, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    *layers, small = rows
+    assert {row["model"] for row in layers} == {"bert"} and (small["model"], small["layer"]) == ("small", 2)
+    (expected,) = layerwise.LayerTable.load(tmp_path / "shrunk").where(norm="shipped")
+    assert small["score"] == pytest.approx(expected.value) and 0 < small["latency"] < 5
+    whole = max(row["parameters"] for row in layers)
+    assert 0 < small["parameters"] < whole
+    record = json.loads((tmp_path / "whole" / "tradeoff.json").read_text())
+    assert [row["model"] for row in record["others"]] == ["small"] and len(record["layers"]) == 4
+    assert main(words) == 0 and "small" in capsys.readouterr().out
+    layerwise.evaluate(str(tmp_path / "small"), "all", data_root=tmp_path / "more", out=tmp_path / "x", workers=0)
+    with pytest.raises(InputError, match="scores of other tasks .Mine, Other"):
+        layerwise.tradeoff(tmp_path / "whole", others=str(tmp_path / "x"))

@@ -1,0 +1,230 @@
+"""shrink by training: it imitates the teacher, goes on after a kill as if nothing happened, keeps the best weights."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from families import make_model
+from safetensors.torch import load_file
+from test_shrink import TEXTS, certificate, ship, vectors
+
+import layerwise
+from layerwise.core.errors import MissingExtra
+from layerwise.maps.ridge import fit_ridge
+
+SETTINGS = {"method": "distill", "blocks": 1, "choose": "prefix", "batch_size": 8}
+
+
+@pytest.fixture
+def teacher(tmp_path):
+    """Its large weights make texts differ in ways that no linear map of one block recovers."""
+    model = make_model("bert")
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.ndim == 2:
+                weight.mul_(8)
+    return ship(tmp_path / "teacher", model)
+
+
+@pytest.fixture
+def poor_map(monkeypatch):
+    """A start that leaves something to learn, even from few texts: the map is only the half of what it should be."""
+    from layerwise.distill import linear
+    from layerwise.maps.linear import LinearMap
+
+    def poor(*rows):
+        fit = fit_ridge(*rows)
+        kept = torch.arange(len(fit.linear.bias)) % 2 == 0
+        return replace(fit, linear=LinearMap(fit.linear.weight * kept.unsqueeze(1), fit.linear.bias * kept))
+
+    monkeypatch.setattr(linear, "fit_ridge", poor)
+
+
+def weights(folder):
+    return {
+        f"{path.parent.name if path.parent != folder else ''}/{name}": weight
+        for path in sorted(folder.rglob("model.safetensors"))
+        for name, weight in load_file(path).items()
+    }
+
+
+def cosine(one, two):
+    unit = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in (vectors(one), vectors(two))]
+    return float((unit[0] * unit[1]).sum(axis=1).mean())
+
+
+@pytest.mark.parametrize("unit", [True, False])
+def test_the_loss_is_zero_for_the_teachers_vectors_only(unit):
+    from layerwise.distill.training import SIMILARITY_WEIGHT, imitation_loss
+
+    torch.manual_seed(1)
+    targets, found = torch.randn(4, 6), torch.randn(4, 6)
+    assert float(imitation_loss(targets, targets, unit=unit)) == pytest.approx(0, abs=1e-6)
+    assert float(imitation_loss(2 * targets, targets, unit=unit)) == pytest.approx(0 if unit else 1, abs=1e-6)
+    cosines = [float(torch.cosine_similarity(found[i], targets[i], dim=0)) for i in range(4)]
+    gaps = [
+        (float(torch.cosine_similarity(found[i], found[j], dim=0) - torch.cosine_similarity(targets[i], targets[j], 0)))
+        for i in range(4)
+        for j in range(4)
+    ]
+    by_hand = 1 - sum(cosines) / 4 + SIMILARITY_WEIGHT * sum(gap**2 for gap in gaps) / 16
+    if not unit:
+        by_hand += float(((found - targets) ** 2).sum() / (targets**2).sum())
+    assert float(imitation_loss(found, targets, unit=unit)) == pytest.approx(by_hand, rel=1e-5)
+
+
+def test_training_brings_the_student_closer_and_is_recorded(teacher, tmp_path, capsys, poor_map):
+    layerwise.shrink(teacher, TEXTS, tmp_path / "linear", blocks=1, choose="prefix")
+    layerwise.shrink(
+        teacher, TEXTS, tmp_path / "trained", **SETTINGS | {"learning_rate": 3e-3}, steps=60, progress=True
+    )
+    assert cosine(tmp_path / "trained", teacher) > cosine(tmp_path / "linear", teacher) + 0.01
+    record = certificate(tmp_path / "trained")["shrunk"]["training"]
+    result = record["result"]
+    assert record["steps"] == result["steps"] == 60 and result["kept_step"] > 0
+    assert result["agreement"] == max(value for _, value in result["history"]) > result["agreement_before"]
+    printed = capsys.readouterr()
+    assert "step 60 of 60" in printed.err and "agreement" in printed.err and printed.out == ""
+    assert not (tmp_path / "trained.work").exists()
+    assert "trained for 60 steps" in (tmp_path / "trained" / "README.md").read_text()
+
+
+def test_the_linear_student_is_kept_if_training_only_makes_it_worse(teacher, tmp_path):
+    layerwise.shrink(teacher, TEXTS, tmp_path / "linear", blocks=1, choose="prefix")
+    layerwise.shrink(teacher, TEXTS, tmp_path / "wild", **SETTINGS | {"learning_rate": 30.0}, steps=14)
+    result = certificate(tmp_path / "wild")["shrunk"]["training"]["result"]
+    assert result["kept_step"] == 0 and result["agreement"] == result["agreement_before"]
+    one, two = weights(tmp_path / "linear"), weights(tmp_path / "wild")
+    assert one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_training_goes_on_while_it_improves_although_the_start_is_still_better():
+    from layerwise.distill.training import has_stalled
+
+    recovering = [0.88, 0.75, 0.81, 0.86, 0.87, 0.875, 0.876]
+    assert not any(has_stalled(recovering[:count]) for count in range(len(recovering) + 1))
+    assert has_stalled([0.5, 0.9, 0.89, 0.89, 0.88]) and not has_stalled([0.9, 0.89, 0.88])
+
+
+def test_training_ends_when_held_out_texts_get_worse(teacher, tmp_path, monkeypatch):
+    from layerwise.distill import training
+
+    falling = iter([0.9, *(0.8 - 0.01 * i for i in range(20))])
+    monkeypatch.setattr(training.AgreementEvaluator, "__call__", lambda *args, **options: {"agreement": next(falling)})
+    layerwise.shrink(teacher, TEXTS, tmp_path / "small", **SETTINGS, steps=24)
+    result = certificate(tmp_path / "small")["shrunk"]["training"]["result"]
+    assert (result["steps"], result["kept_step"]) == (8, 0) and len(result["history"]) == 4
+
+
+SCRIPT = """
+import sys, torch, layerwise
+torch.set_num_threads(1)
+sys.path.insert(0, {tests!r})
+from test_shrink import TEXTS
+layerwise.shrink({teacher!r}, TEXTS, {out!r}, method="distill", blocks=1, choose="prefix", batch_size=8, steps=120)
+"""
+
+
+def test_a_killed_training_ends_with_the_weights_of_an_uninterrupted_one(teacher, tmp_path):
+    layerwise.shrink(teacher, TEXTS, tmp_path / "whole", **SETTINGS, steps=120)
+    script = SCRIPT.format(tests=os.path.dirname(__file__), teacher=teacher, out=str(tmp_path / "killed"))
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 120
+    work = tmp_path / "killed.work"
+    while not list(work.glob("training-*/checkpoint-*/trainer_state.json")) and time.monotonic() < deadline:
+        assert process.poll() is None, process.stderr.read().decode()[-2000:]
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stderr.close()
+    assert not (tmp_path / "killed").exists() and work.exists(), "it was killed while it trained"
+    layerwise.shrink(teacher, TEXTS, tmp_path / "killed", **SETTINGS, steps=120)
+    assert not work.exists()
+    whole, killed = weights(tmp_path / "whole"), weights(tmp_path / "killed")
+    assert whole.keys() == killed.keys() and all(torch.equal(whole[name], killed[name]) for name in whole)
+    results = [certificate(tmp_path / name)["shrunk"]["training"]["result"] for name in ("whole", "killed")]
+    assert results[0]["history"] == results[1]["history"]
+
+
+def test_a_half_written_checkpoint_is_passed_over(tmp_path):
+    from layerwise.distill.training import latest_checkpoint
+
+    for step, state in ((5, '{"global_step": 5}'), (10, '{"global_step": 10}'), (15, '{"glob'), (20, None)):
+        folder = tmp_path / f"checkpoint-{step}"
+        folder.mkdir()
+        if state is not None:
+            (folder / "trainer_state.json").write_text(state)
+    (tmp_path / "checkpoint-notes").mkdir()
+    assert latest_checkpoint(tmp_path) == str(tmp_path / "checkpoint-10")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-10", "checkpoint-5", "checkpoint-notes"]
+    assert latest_checkpoint(tmp_path / "none") is None
+
+
+def test_minutes_become_steps_once_and_stay_so_on_resume(teacher, tmp_path, monkeypatch):
+    from layerwise.distill import training
+
+    def interrupted(*args, **options):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(training, "train_student", interrupted)
+        with pytest.raises(KeyboardInterrupt) as stopped:
+            layerwise.shrink(teacher, TEXTS, tmp_path / "small", **SETTINGS, minutes=0.01)
+    assert stopped.value.__notes__ == ["run the same command again to go on"]
+    (plan,) = (tmp_path / "small.work").glob("training-*/plan.json")
+    recorded = json.loads(plan.read_text())
+    assert recorded["steps"] >= 12 and recorded["seconds_per_step"] > 0
+    plan.write_text(json.dumps(recorded | {"steps": 13}))
+    monkeypatch.setattr(training, "steps_in", lambda *args, **options: pytest.fail("timed again"))
+    layerwise.shrink(teacher, TEXTS, tmp_path / "small", **SETTINGS, minutes=0.01)
+    assert certificate(tmp_path / "small")["shrunk"]["training"]["steps"] == 13
+
+
+def test_steps_follow_from_the_time_of_a_step(teacher, monkeypatch):
+    """With a clock on which every look takes one second, a step takes 1 s and an evaluation 1 s."""
+    from types import SimpleNamespace
+
+    from sentence_transformers import SentenceTransformer
+
+    from layerwise.distill import training
+    from layerwise.distill.texts import PromptedText
+
+    ticks = iter(range(1000))
+    monkeypatch.setattr(training, "time", SimpleNamespace(perf_counter=lambda: float(next(ticks))))
+    model = SentenceTransformer(teacher, device="cpu")
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    texts = [PromptedText(text) for text in TEXTS[:20]]
+    settings = training.TrainingSettings(0, 4, 1e-3, 0)
+    found = training.steps_in(2, model, texts, torch.randn(20, 32), texts, torch.randn(20, 32), settings, unit=True)
+    assert found == {"steps": 120 - 12, "seconds_per_step": 1.0, "seconds_per_evaluation": 1.0}
+    assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
+
+
+def test_adapters_are_merged_into_a_plain_folder(teacher, tmp_path, poor_map):
+    pytest.importorskip("peft")
+    layerwise.shrink(teacher, TEXTS, tmp_path / "linear", blocks=1, choose="prefix")
+    layerwise.shrink(teacher, TEXTS, tmp_path / "adapted", **SETTINGS | {"learning_rate": 5e-3}, steps=48, lora=4)
+    one, two = weights(tmp_path / "linear"), weights(tmp_path / "adapted")
+    assert one.keys() == two.keys()
+    changed = {name for name in one if not torch.equal(one[name], two[name])}
+    blocks = {name for name in changed if "layer.0" in name}
+    assert blocks and all(torch.linalg.matrix_rank(two[n] - one[n], rtol=1e-3) <= 4 for n in blocks)
+    assert {name for name in changed if "embeddings" in name or "LayerNorm" in name} == set()
+    assert cosine(tmp_path / "adapted", teacher) > cosine(tmp_path / "linear", teacher)
+
+
+def test_a_missing_package_is_named_before_anything_is_computed(teacher, tmp_path, monkeypatch):
+    from layerwise.api import shrink as verb
+
+    for missing, options in (("accelerate", {}), ("datasets", {}), ("peft", {"lora": 4})):
+        monkeypatch.setattr(verb, "find_spec", lambda name, missing=missing: None if name == missing else object())
+        with pytest.raises(MissingExtra, match=rf"{missing}: pip install 'layerwise\[train\]'"):
+            layerwise.shrink(teacher, TEXTS, tmp_path / "small", **SETTINGS, steps=2, **options)
+    assert not (tmp_path / "small.work").exists()
