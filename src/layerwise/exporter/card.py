@@ -15,6 +15,7 @@ from layerwise.exporter.summary import (
     model_words,
     score_words,
     size_words,
+    variant_lines,
 )
 from layerwise.models.network import Network
 from layerwise.runs.table import LayerTable
@@ -105,6 +106,7 @@ def what_was_checked(job: ExportJob, record: Mapping[str, Any], name: str) -> li
         f"differ from the measured ones by at most {differs}.",
         *([f"- Against `{name}` itself they differ by at most {original:.1e}."] if original is not None else []),
         f"- Agreement with {name} as shipped on {one_line(agreement_words(record['agreement']))}.",
+        *(f"- {line}." for line in variant_lines(record)),
         *(f"- {one_line(line)}." for line in index_lines(record, name)),
         f"- Time to encode: {record['relative_latency']:.2f} of the whole model, measured on one machine.",
         *([f"- Scores on tasks: {one_line(score_words(record['scores']))}."] if record["scores"] else []),

@@ -15,8 +15,8 @@ from layerwise.core.progress import announce
 from layerwise.core.quiet import quiet_libraries
 from layerwise.core.recipe import Recipe
 from layerwise.core.templates import parse_template
-from layerwise.exporter.agreement import ComparedTexts, agreement
-from layerwise.exporter.backends.backend import Backend, Encoder, ExportJob
+from layerwise.exporter.agreement import ComparedTexts, agreement, mean_cosine
+from layerwise.exporter.backends.backend import Backend, Encoder, ExportJob, SavedExport, Variant
 from layerwise.exporter.timing import relative_times
 from layerwise.inputs.text import demo_texts
 from layerwise.maps.linear import LinearMap
@@ -53,15 +53,16 @@ def certify(
     job: ExportJob,
     backend: Backend,
     folder: Path,
-    packages: Sequence[str],
+    saved: SavedExport,
     compared: ComparedTexts,
 ) -> dict[str, Any]:
     """Checks that the folder gives the recipe's vectors: padded, alone, short, truncated; raises ExportError if not.
 
     It is loaded on the device of the measured model and on the CPU, and must give them on both. The record also holds
-    how much the vectors agree with the original's on the texts of `compared`, and the versions of `packages`.
+    how much the vectors agree with the original's on the texts of `compared`, what the smaller files of the folder
+    give, and the versions of the packages.
     """
-    network, expected = job.network, expected_vectors(job)
+    network, expected = job.network, expected_vectors(job, saved.tolerance)
     announce(f"checking the vectors of {len(expected.texts)} texts, and timing {TIMED_TEXTS} of them")
     differences: dict[str, float] = {}
     for device in devices_to_test(network):  # the original model's device first, the CPU last
@@ -69,14 +70,16 @@ def certify(
         vectors = encoder.encode(expected.texts)
         if not differences:
             latency = relative_latency(job, encoder, expected.texts[-1 - TIMED_TEXTS : -1])
-        differences[str(device)] = require_close(job, encoder, vectors, expected, device)
-    original_difference = require_same_as_original(job, expected, vectors)
+        differences[str(device)] = require_close(job, encoder, vectors, expected, device, saved.min_cosine)
+    original_difference = None if saved.min_cosine else require_same_as_original(job, expected, vectors)
     announce(f"comparing with {Path(job.whole.name).name} on {len(compared.texts)} texts ({compared.source})")
     return {
         "max_difference": max(differences.values()),
         "mean_difference": float((vectors - expected.vectors).abs().mean()),
         "differences": differences,
         "largest_entry": expected.largest,
+        "min_cosine": lowest_cosine(vectors, expected.vectors),
+        "variants": {name: variant_record(job, folder, v, expected) for name, v in saved.variants.items()},
         "difference_from_original": original_difference,
         "texts": len(expected.texts),
         "truncated_text": expected.truncated,
@@ -84,8 +87,28 @@ def certify(
         "parameters": {"before": sum(p.numel() for p in job.whole.module.parameters()), "after": encoder.parameters},
         "bytes": sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()),
         "relative_latency": latency,
-        "versions": {name: version(name) for name in ("layerwise", "torch", *packages)},
+        "versions": {name: version(name) for name in ("layerwise", "torch", *saved.packages)},
     }
+
+
+def variant_record(job: ExportJob, folder: Path, variant: Variant, expected: ExpectedVectors) -> dict[str, Any]:
+    """How the vectors of a smaller file differ from the measured ones, and what it costs."""
+    encoder = variant.load()
+    vectors = encoder.encode(expected.texts)
+    if vectors.shape != expected.vectors.shape or not torch.isfinite(vectors).all():
+        raise ExportError(f"{variant.file} gives vectors of shape {tuple(vectors.shape)}, or not finite ones")
+    return {
+        "file": variant.file,
+        "bytes": (folder / variant.file).stat().st_size,
+        "min_cosine": lowest_cosine(vectors, expected.vectors),
+        "mean_cosine": mean_cosine(vectors, expected.vectors),
+        "relative_latency": relative_latency(job, encoder, expected.texts[-1 - TIMED_TEXTS : -1]),
+    }
+
+
+def lowest_cosine(found: Tensor, expected: Tensor) -> float:
+    """The lowest cosine between the two vectors of a text; both (N, E)."""
+    return float(torch.nn.functional.cosine_similarity(found.double(), expected.double(), dim=1).min())
 
 
 def devices_to_test(network: Network) -> tuple[torch.device, ...]:
@@ -93,7 +116,7 @@ def devices_to_test(network: Network) -> tuple[torch.device, ...]:
     return (CPU,) if network.device.type == CPU.type else (network.device, CPU)
 
 
-def expected_vectors(job: ExportJob) -> ExpectedVectors:
+def expected_vectors(job: ExportJob, relative_tolerance: float | None = None) -> ExpectedVectors:
     """The recipe's vectors, from the same pass as scan, and the tolerance.
 
     Unscaled rows of a layer with attention sinks may be thousands of times larger than what is left after a map, so
@@ -111,7 +134,8 @@ def expected_vectors(job: ExportJob) -> ExpectedVectors:
     gain = 1.0 if linear is None else amplification(linear, parts, expected)
     # For normalised vectors, use the norm: their entries shrink as the width grows.
     size = max(largest, float(expected.norm(dim=1).max())) if is_normalized(expected) else largest
-    return ExpectedVectors(texts, expected, RELATIVE_TOLERANCE * size * noise * gain, truncated)
+    allowed = RELATIVE_TOLERANCE if relative_tolerance is None else relative_tolerance
+    return ExpectedVectors(texts, expected, allowed * size * noise * gain, truncated)
 
 
 def text_to_truncate(job: ExportJob) -> tuple[str, bool]:
@@ -127,10 +151,17 @@ def text_to_truncate(job: ExportJob) -> tuple[str, bool]:
 
 
 def require_close(
-    job: ExportJob, encoder: Encoder, found: Tensor, expected: ExpectedVectors, device: torch.device
+    job: ExportJob,
+    encoder: Encoder,
+    found: Tensor,
+    expected: ExpectedVectors,
+    device: torch.device,
+    min_cosine: float | None = None,
 ) -> float:
-    """The largest difference from the measured vectors, batched and one by one; raises ExportError if it is too
-    large."""
+    """The largest difference from the measured vectors, batched and one by one; raises ExportError if it is too large.
+
+    With `min_cosine`, it raises if a cosine is lower instead.
+    """
     if found.shape != expected.vectors.shape:
         raise ExportError(
             f"the exported model returns vectors of shape {tuple(found.shape)} on {device}, not "
@@ -140,7 +171,14 @@ def require_close(
     in_batches = float((found - expected.vectors).abs().max())
     difference = max(in_batches, float((alone - expected.vectors[-UNBATCHED_TEXTS:]).abs().max()))
     other_kind = device.type != job.network.device.type
-    if not difference <= expected.tolerance * (OTHER_DEVICE_NOISE if other_kind else 1.0):
+    if min_cosine is not None:
+        lowest = min(lowest_cosine(found, expected.vectors), lowest_cosine(alone, expected.vectors[-UNBATCHED_TEXTS:]))
+        if not lowest >= min_cosine:
+            raise ExportError(
+                f"the exported model differs from layer {job.recipe.layer} ({job.recipe.norm}): lowest cosine "
+                f"{lowest:.5f}, below {min_cosine}, so it was not kept"
+            )
+    elif not difference <= expected.tolerance * (OTHER_DEVICE_NOISE if other_kind else 1.0):
         raise ExportError(
             f"the exported model differs from layer {job.recipe.layer} ({job.recipe.norm}) by {difference:.2e} "
             f"(largest entry {expected.largest:.2e}) on {device}, so it was not kept; this family cannot be exported "

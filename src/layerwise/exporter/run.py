@@ -70,7 +70,7 @@ def export_fitted(
             "blocks": {"before": job.whole.depth, "after": saved.blocks or None},
             "scores": {row.metric: row.value for row in scores} if scores else {},
             **saved.record,
-            **certify(job, backend, folder, saved.packages, compared),
+            **certify(job, backend, folder, saved, compared),
         }
         write_json(folder / RECORD_FILE, record)
         (folder / CARD_FILE).write_text(model_card(job, saved, record, scores), encoding="utf-8")

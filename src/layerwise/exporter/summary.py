@@ -28,6 +28,7 @@ def summary_lines(record: Mapping[str, Any], out: str | Path) -> list[str]:
         f"agreement with {name} as shipped on {agreement_words(record['agreement'])}",
         f"encoding time: {record['relative_latency']:.2f} times that of the whole model",
     ]
+    lines += variant_lines(record)
     if compatibility := (record.get("shrunk") or {}).get("compatibility"):
         lines += compatibility_lines(compatibility, name)
     if record["scores"]:
@@ -37,6 +38,16 @@ def summary_lines(record: Mapping[str, Any], out: str | Path) -> list[str]:
     command = eval_command(record, out)
     quality = f"quality on a task, compared with {name}: not measured"
     return [*lines, f"{quality}; to measure it:", f"  {command}"] if command else [*lines, quality]
+
+
+def variant_lines(record: Mapping[str, Any]) -> list[str]:
+    """One line per smaller file: its size, its cosine to the measured vectors, and its time."""
+    return [
+        f"{name} ({found['file']}, {found['bytes'] / 1e6:.1f} MB): cosine to the measured vectors "
+        f"{found['min_cosine']:.4f} at least, {found['mean_cosine']:.4f} on average; encoding time "
+        f"{found['relative_latency']:.2f} times that of the whole model"
+        for name, found in record.get("variants", {}).items()
+    ]
 
 
 def model_words(record: Mapping[str, Any], recipe: Recipe, name: str) -> str:

@@ -1,6 +1,6 @@
 """The interface of an export format: check support, save a recipe, and load it again to encode texts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -30,19 +30,6 @@ class ExportJob:
         return self.original or self.network
 
 
-@dataclass(frozen=True)
-class SavedExport:
-    """What a backend reports about the folder it wrote, for the record and the model card."""
-
-    loading_code: str  # Python code that loads the folder (as PATH) and encodes a text
-    requirements: str = ""  # required versions, as text
-    blocks: int = 0  # number of the model's blocks in the folder; 0 if unknown
-    library: str | None = None  # the hub's name for the library that loads it
-    packages: Sequence[str] = ()  # packages whose versions affect the vectors
-    record: Mapping[str, Any] = field(default_factory=dict)  # further fields of layerwise.json
-    notes: Sequence[str] = ()  # further lines of the model card
-
-
 class Encoder(Protocol):
     """An exported model, loaded again."""
 
@@ -56,6 +43,30 @@ class Encoder(Protocol):
 
     def encode(self, texts: Sequence[str]) -> Tensor:
         """One row per text (N, E), on the CPU; with the recipe's template around each text."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A smaller file beside the one that is checked. Its vectors are compared and reported, whatever they are."""
+
+    file: str  # its path in the folder
+    load: Callable[[], Encoder]
+
+
+@dataclass(frozen=True)
+class SavedExport:
+    """What a backend reports about the folder it wrote, for the record and the model card."""
+
+    loading_code: str  # Python code that loads the folder (as PATH) and encodes a text
+    requirements: str = ""  # required versions, as text
+    blocks: int = 0  # number of the model's blocks in the folder; 0 if unknown
+    library: str | None = None  # the hub's name for the library that loads it
+    packages: Sequence[str] = ()  # packages whose versions affect the vectors
+    record: Mapping[str, Any] = field(default_factory=dict)  # further fields of layerwise.json
+    notes: Sequence[str] = ()  # further lines of the model card
+    tolerance: float | None = None  # largest difference that is kept, relative to the largest entry; None: the usual
+    min_cosine: float | None = None  # if set, the cosine is checked instead: for weights in half precision
+    variants: Mapping[str, Variant] = field(default_factory=dict)  # smaller files, by name
 
 
 class Backend(Protocol):

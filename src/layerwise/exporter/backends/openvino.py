@@ -1,0 +1,97 @@
+"""The OpenVINO backend: the graph of the ONNX backend, converted."""
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from layerwise.core.quiet import quiet_libraries
+from layerwise.core.recipe import Recipe
+from layerwise.exporter.backends.backend import ExportJob, SavedExport
+from layerwise.exporter.backends.graph import GraphTokenizer, check_graph_support, prompt_note, save_graph
+from layerwise.models.network import Network
+
+PACKAGES = ("onnx", "onnxscript", "openvino")
+MODEL_FILE = "openvino/openvino_model.xml"
+TOLERANCE = 1e-5  # relative to the largest entry: another runtime, with other kernels
+PARAMETERS_KEY = ["layerwise", "parameters"]
+LOADING_CODE = """import numpy as np
+import openvino
+from tokenizers import Tokenizer
+
+tokenizer = Tokenizer.from_file("PATH/tokenizer.json")
+model = openvino.compile_model("PATH/openvino/openvino_model.xml", "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+batch = tokenizer.encode_batch(["a text"])
+ids, mask = np.array([t.ids for t in batch]), np.array([t.attention_mask for t in batch])
+vectors = model({"input_ids": ids, "attention_mask": mask})[0]"""
+
+
+@dataclass(frozen=True)
+class OpenVinoModel:
+    """A compiled OpenVINO model, with its tokenizer."""
+
+    model: Any
+    tokenizer: GraphTokenizer
+    parameters: int
+
+    def encode(self, texts: Sequence[str]) -> Tensor:
+        """One row per text, on the CPU."""
+        rows = [np.array(self.model(batch)[0]) for batch in self.tokenizer.batches(texts)]
+        return torch.from_numpy(np.concatenate(rows))
+
+
+@dataclass(frozen=True)
+class OpenVinoBackend:
+    """Writes `openvino/openvino_model.xml` with its weights, and the tokenizer."""
+
+    name: str = "openvino"
+
+    def check_supported(self, network: Network, recipe: Recipe, mode: str) -> None:
+        """Raises if a package is missing, or the recipe cannot be one graph."""
+        check_graph_support(network, recipe, mode, self.name, PACKAGES)
+
+    def save(self, job: ExportJob, folder: Path) -> SavedExport:
+        """Converts the ONNX graph, in float32."""
+        import openvino
+
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".onnx.") as scratch:
+            graph = Path(scratch) / "model.onnx"
+            blocks = save_graph(job, folder, graph)
+            with quiet_libraries():
+                model = openvino.convert_model(str(graph))
+                model.set_rt_info(str(graph_parameters(graph)), PARAMETERS_KEY)
+                (folder / MODEL_FILE).parent.mkdir()
+                openvino.save_model(model, str(folder / MODEL_FILE), compress_to_fp16=False)
+        return SavedExport(
+            loading_code=LOADING_CODE,
+            requirements="openvino and tokenizers",
+            blocks=blocks,
+            packages=("transformers", "sentence-transformers", *PACKAGES),
+            notes=prompt_note(folder),
+            tolerance=TOLERANCE,
+        )
+
+    def load(self, folder: Path, device: torch.device) -> OpenVinoModel:
+        """Compiles the model for the CPU, whatever the device."""
+        import openvino
+
+        path = str(folder / MODEL_FILE)
+        parameters = openvino.Core().read_model(path).get_rt_info(PARAMETERS_KEY)
+        settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": torch.get_num_threads()}
+        compiled = openvino.compile_model(path, "CPU", settings)
+        return OpenVinoModel(compiled, GraphTokenizer(folder), int(parameters.astype(str)))
+
+
+def graph_parameters(path: Path) -> int:
+    """The number of parameters in the metadata of an ONNX graph."""
+    import onnx
+
+    from layerwise.exporter.backends.graph import PARAMETERS_KEY as KEY
+
+    metadata = onnx.load(str(path), load_external_data=False).metadata_props
+    return next((int(entry.value) for entry in metadata if entry.key == KEY), 0)
