@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 from families import WIDTH, make_model, make_tokenizer
+from plain_server import serve
 
 import layerwise
 from layerwise.core.errors import InputError
@@ -170,3 +171,33 @@ def test_the_cost_of_servable_is_the_difference_of_the_scores(tiny_llama, word_t
 def test_a_rule_cannot_be_restricted_to_servable_recipes(runs):
     with pytest.raises(InputError, match="servable compares recipes by the probes"):
         layerwise.pick(str(runs[1] / "scan"), rule="depth:50%", servable=True)
+
+
+@pytest.mark.parametrize(("family", "options"), SERVABLE)
+def test_a_reader_with_the_rules_of_servers_gives_the_vectors_of_a_servable_folder(
+    family, options, word_texts, tmp_path
+):
+    model = (make_model(family), make_tokenizer())
+    fit = {"fit": word_texts} if "transform" in options else {}
+    layerwise.export(model, 2, tmp_path / "m", servable=True, texts=word_texts, **options, **fit)
+    found, skipped = serve(tmp_path / "m", word_texts)
+    wanted = encoded(tmp_path / "m", word_texts)
+    assert not skipped and np.abs(found.numpy() - wanted).max() <= 1e-5 * np.abs(wanted).max()
+    rows = {row["program"]: row for row in as_json(tmp_path / "m" / "layerwise.json")["serving"]}
+    for program in ("Text Embeddings Inference", "vLLM"):
+        assert (rows[program]["vectors"], rows[program]["known"]) == ("exact", "by its source code, not run")
+    assert "## Where it can be served" in (tmp_path / "m" / "README.md").read_text()
+
+
+OTHER_VECTORS = [{}, {"tokens": "no_first", "template": "w1 {text}"}, {"norm": "normed", "template": "w1 {text}"}]
+
+
+@pytest.mark.parametrize("options", OTHER_VECTORS)
+def test_the_table_says_where_servers_give_other_vectors_and_the_reader_does(options, word_texts, tmp_path):
+    layerwise.export((make_model("llama"), make_tokenizer()), 2, tmp_path / "m", texts=word_texts, **options)
+    found, _ = serve(tmp_path / "m", word_texts)
+    wanted = encoded(tmp_path / "m", word_texts)
+    assert np.abs(found.numpy() - wanted).max() > 0.01 * np.abs(wanted).max()
+    rows = {row["program"]: row for row in as_json(tmp_path / "m" / "layerwise.json")["serving"]}
+    assert rows["Text Embeddings Inference"]["vectors"] == rows["vLLM"]["vectors"] == "other vectors"
+    assert rows["sentence-transformers"]["known"] == "run on this export" and rows["vLLM"]["note"]

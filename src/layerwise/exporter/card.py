@@ -8,6 +8,7 @@ from typing import Any
 from layerwise.core.recipe import Recipe
 from layerwise.core.templates import parse_template
 from layerwise.exporter.backends.backend import ExportJob, SavedExport
+from layerwise.exporter.serving import table_lines
 from layerwise.exporter.summary import (
     agreement_words,
     compatibility_lines,
@@ -37,6 +38,7 @@ def model_card(job: ExportJob, saved: SavedExport, record: Mapping[str, Any], sc
         *(line for note in saved.notes for line in (note, "")),
         "## What it is", "", *what_it_is(job, record, name), "",
         *template_section(job.recipe),
+        *table_lines(record["serving"]),
         "## What was checked", "", *what_was_checked(job, record, name), "",
         "## What was not measured", "", *what_was_not_measured(job, record, name), "",
     ])  # fmt: skip

@@ -18,6 +18,7 @@ from layerwise.exporter.backends.backend import Backend, ExportJob
 from layerwise.exporter.card import model_card
 from layerwise.exporter.certificate import certify
 from layerwise.exporter.folder import temporary_folder
+from layerwise.exporter.serving import serving_rows
 from layerwise.maps.fitted import FittedRecipe
 from layerwise.models.network import Network
 from layerwise.models.readouts import last_recipe
@@ -67,6 +68,7 @@ def export_fitted(
             "mode": mode,
             "servable": is_servable(network, fitted.recipe) and saved.blocks == fitted.recipe.layer,
             "chosen_by": why,
+            "serving": serving_rows(backend.name, job, exact_blocks=saved.blocks == fitted.recipe.layer),
             "blocks": {"before": job.whole.depth, "after": saved.blocks or None},
             "scores": {row.metric: row.value for row in scores} if scores else {},
             **saved.record,

@@ -1,0 +1,107 @@
+"""The serving table of an export: which programs give its vectors, and how that is known."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from layerwise.core.templates import parse_template
+from layerwise.exporter.backends.backend import ExportJob
+from layerwise.models.servable import servable_problems
+
+Answer = Literal["exact", "needs a setting", "other vectors", "cannot read it"]
+RUN = "run on this export"
+RUN_ELSEWHERE = "run on other exports (studies/serve)"
+BY_SOURCE = "by its source code, not run"
+UNSCALED = "it scales vectors to length 1 unless the request says otherwise"
+
+
+@dataclass(frozen=True)
+class Serving:
+    """One row: a program, whether it gives the vectors of this export, what to do, and how that is known."""
+
+    program: str
+    vectors: Answer
+    note: str
+    known: str
+
+
+def serving_rows(backend: str, job: ExportJob, *, exact_blocks: bool) -> list[dict[str, str]]:
+    """The rows for an export in this format; none for a format from outside. `exact_blocks`: no extra block is kept."""
+    rows = {"sentence_transformers": folder_rows, "onnx": onnx_rows, "openvino": openvino_rows}.get(backend)
+    return [asdict(row) for row in rows(job, exact_blocks)] if rows else []
+
+
+def folder_rows(job: ExportJob, exact_blocks: bool) -> list[Serving]:
+    """A folder of sentence-transformers: servers read it right only if the recipe is servable."""
+    problems = servable_problems(job.network, job.recipe)
+    if not problems and not exact_blocks:
+        problems = ["it has one block more than its layer; export it with --servable"]
+    reason = "; ".join(problems)
+    servers = {
+        "Text Embeddings Inference": f"if it supports this architecture; {UNSCALED}",
+        "vLLM": f"with --runner pooling, if it supports this architecture; {UNSCALED}",
+    }
+    return [
+        Serving("sentence-transformers", "exact", "", RUN),
+        *(
+            Serving(name, "other vectors" if problems else "exact", reason or note, BY_SOURCE)
+            for name, note in servers.items()
+        ),
+        *(
+            Serving(name, "cannot read it", "export with --format onnx", BY_SOURCE)
+            for name in ("ONNX Runtime", "transformers.js", "fastembed")
+        ),
+        llama_cpp_row(job, reason),
+    ]
+
+
+def llama_cpp_row(job: ExportJob, reason: str) -> Serving:
+    """llama.cpp reads a conversion of the folder, which has no linear map and a tokenizer of its own."""
+    if not reason and job.linear is not None:
+        reason = "its converter drops the linear map"
+    if not reason and parse_template(job.recipe.template).text:
+        reason = "its tokenizer drops the template"
+    if reason:
+        return Serving("llama.cpp", "other vectors", reason, BY_SOURCE)
+    note = f"convert the folder to GGUF, and pass --pooling {job.recipe.pooling.replace('first', 'cls')}"
+    return Serving("llama.cpp", "needs a setting", note, BY_SOURCE)
+
+
+def onnx_rows(job: ExportJob, exact_blocks: bool) -> list[Serving]:
+    """The graph holds the whole computation; what may lack is a prompt, and the end of texts that are too long."""
+    template = parse_template(job.recipe.template)
+    prompted = bool(template.before and not template.after)
+    answer: Answer = "needs a setting" if prompted else "exact"
+    prompt = f"put {template.before!r} before every text" if prompted else ""
+    cut = "a text that is too long loses its end tokens: shorten long texts first"
+    return [
+        Serving("ONNX Runtime", answer, prompt, RUN),
+        Serving("transformers.js", "needs a setting", f"{prompt}; {cut}" if prompt else cut, RUN_ELSEWHERE),
+        Serving("fastembed", answer, prompt or "with PoolingType.DISABLED", RUN_ELSEWHERE),
+        *not_read("sentence-transformers", "Text Embeddings Inference", "vLLM", "llama.cpp"),
+    ]
+
+
+def openvino_rows(job: ExportJob, exact_blocks: bool) -> list[Serving]:
+    """The converted graph."""
+    template = parse_template(job.recipe.template)
+    prompted = bool(template.before and not template.after)
+    note = f"put {template.before!r} before every text" if prompted else ""
+    return [
+        Serving("OpenVINO", "needs a setting" if prompted else "exact", note, RUN),
+        *not_read("sentence-transformers", "Text Embeddings Inference", "vLLM", "llama.cpp"),
+    ]
+
+
+def not_read(*programs: str) -> list[Serving]:
+    note = "export without --format"
+    return [Serving(program, "cannot read it", note, BY_SOURCE) for program in programs]
+
+
+def table_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The rows as a Markdown table; nothing without rows."""
+    if not rows:
+        return []
+    lines = ["| program | vectors | note | how this is known |", "|---|---|---|---|"]
+    cells = ([row[name].replace("|", "\\|") for name in ("program", "vectors", "note", "known")] for row in rows)
+    return ["## Where it can be served", "", *lines, *(f"| {' | '.join(cell)} |" for cell in cells), ""]
