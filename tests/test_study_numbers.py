@@ -362,3 +362,29 @@ def test_the_measured_numbers_of_a_study_are_those_of_its_table(study, claims):
     text = page(study)
     missing = [claim for claim in claims() if claim not in text]
     assert not missing, "\n".join(missing)
+
+
+# ---- studies/vision
+
+
+def test_the_table_of_every_layer_of_the_image_models_is_that_of_values_csv():
+    values = pd.read_csv(STUDIES / "vision/values.csv")
+    own = values[~values.model.str.startswith("released") & (values.norm == "raw")]
+    assert set(own.model) == {"autoregressive-0", "supervised-0"}, "with more seeds, the page shows means and intervals"
+    shown = ["attention", "linear", "knn", "prompt_entropy_normalized_centered_unit", "dataset_entropy", "curvature"]
+    shown += ["infonce", "dime", "lidar"]
+    for (model, layer), rows in own.groupby(["model", "layer"]):
+        found = rows.set_index("metric").value[shown]
+        cells = [f"{value:.3g}" for value in found]
+        assert line(model.removesuffix("-0"), layer, *cells) in page("vision")
+
+
+def test_what_the_page_says_of_released_image_models_is_in_values_csv():
+    values = pd.read_csv(STUDIES / "vision/values.csv")
+    released = values[values.model.str.startswith("released")].set_index(["metric", "model", "layer"]).value
+    fall = {model: curve.max() - curve.iloc[-1] for model, curve in released["attention"].groupby("model")}
+    assert f"{fall.pop('released aim-large'):.1f} points from layer 17" in page("vision")
+    assert len(fall) == 6 and f"by at most {max(fall.values()):.1f}" in page("vision")
+    entropy = released["prompt_entropy_normalized_centered_unit"]
+    assert f"least at layer {entropy['released aim-huge'].idxmin()} of 23" in page("vision")
+    assert f"least at layer {entropy['released beit-large'].idxmin()} of 24" in page("vision")

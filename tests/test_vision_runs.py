@@ -167,7 +167,8 @@ def test_a_campaign_scans_images_and_notices_that_one_has_changed(vit, swin, fol
 def test_the_command_line_scans_and_embeds_images(vit, folder, tmp_path, capsys):
     data = ["--data", str(folder / "images.parquet"), "--id-column", "name"]
     assert main(["scan", vit, *data, "--out", str(tmp_path / "run"), "--metrics", "curvature"]) == 0
-    assert "reading 9 images from" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "reading 9 images from" in said and "next: layerwise report" in said and "layerwise pick" not in said
     assert main(["embed", vit, "--data", str(folder / "png"), "--out", str(tmp_path / "v.parquet")]) == 0
     frame = pd.read_parquet(tmp_path / "v.parquet")
     assert list(frame.columns) == ["id", *(f"layer_{k}" for k in range(DEPTH + 1)), "last"] and len(frame) == N

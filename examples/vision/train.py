@@ -61,7 +61,7 @@ class Settings:
             intermediate_size=4 * self.width,
             image_size=self.size,
             patch_size=self.patch,
-            is_causal=self.objective == "autoregressive",  # read by reading.py; transformers ignores it
+            is_causal=self.objective == "autoregressive",  # see reading.py
         )
 
 

@@ -3,7 +3,16 @@
 from argparse import ArgumentParser, Namespace
 
 from layerwise.cli.flags import add_options, option_values
-from layerwise.cli.shared import add_json, add_model, close_scan, engine_from_args, model_spec, next_steps, open_data
+from layerwise.cli.shared import (
+    add_json,
+    add_model,
+    close_scan,
+    engine_from_args,
+    model_spec,
+    next_steps,
+    open_data,
+    scanned_data,
+)
 from layerwise.options.engine import Cluster
 from layerwise.options.scan import SETTINGS, ScanOptions
 from layerwise.options.texts import TextOptions
@@ -41,8 +50,9 @@ def run(args: Namespace) -> int:
     print(table.to_json() if args.json else table)
     close_scan(table, args.out)
     if args.out:
+        takes_texts = all(facts.get("unit", "text") == "text" for facts in scanned_data(table))
         next_steps(
             ["layerwise", "report", args.out, "--html", "report.html"],
-            ["layerwise", "pick", args.model, "--save", args.out],
+            *([["layerwise", "pick", args.model, "--save", args.out]] if takes_texts else []),
         )
     return 0
