@@ -1,7 +1,8 @@
 """How much of an embedding model is left with fewer blocks: cut, with a linear map, and trained.
 
     python studies/eval/prepare.py SHARED_DATA ROOT --cap 300 --cap-all
-    python studies/shrink/study.py MODELS WIKITEXT_TRAIN ROOT KEPT [--stage STAGE] [--only MODEL] [--texts N]
+    python studies/shrink/study.py MODELS WIKITEXT_TRAIN ROOT KEPT [--stage STAGE] [--only MODEL] [--texts N] \
+        [--blocks N] [--tasks TASK ...]
 
 WIKITEXT_TRAIN is the Parquet file of WikiText-2. Stages: `linear` (raw cuts and linear maps of all sizes), `short`
 (five minutes of training at each size), `long` (30 minutes at half of the blocks) and `choice` (five minutes at half of
@@ -19,12 +20,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
 
 import layerwise
 
 HERE = Path(__file__).parent
 SIZES = {"all-minilm-l6-v2": (5, 4, 3, 2), "gte-small": (9, 6, 4, 3), "all-mpnet-base-v2": (9, 6, 4, 3)}
 DEPTH = {"all-minilm-l6-v2": 6, "gte-small": 12, "all-mpnet-base-v2": 12}
+LENGTHS = {"all-minilm-l6-v2": 256, "gte-small": 512, "all-mpnet-base-v2": 384, "paraphrase-minilm-l3-v2": 128}
 SMALLER = {"all-minilm-l6-v2": ("paraphrase-minilm-l3-v2",)}  # models of that size that others have trained
 CHOICE_MODELS = ("all-minilm-l6-v2", "gte-small")
 FEWEST_WORDS, MOST_WORDS = 5, 60  # of a sentence
@@ -79,9 +83,21 @@ def sentences(wikitext: Path, count: int) -> list[str]:
     return random.Random(0).sample(kept, count)
 
 
+def original(name: str, models: Path, kept: Path) -> Path:
+    """The model as its authors ship it: mean pooling, length 1. A folder without modules is completed in KEPT."""
+    if (models / name / "modules.json").is_file():
+        return models / name
+    folder = kept / "originals" / name
+    if not folder.exists():
+        first = Transformer(str(models / name), max_seq_length=LENGTHS[name])
+        modules = [first, Pooling(first.get_embedding_dimension(), "mean"), Normalize()]
+        SentenceTransformer(modules=modules, device="cpu").save(str(folder), create_model_card=False)
+    return folder
+
+
 def make(cell: Cell, models: Path, texts: list[str], kept: Path) -> Path:
     """The folder of the cell's model, shrunk now if it is not there."""
-    source = models / cell.model
+    source = original(cell.model, models, kept)
     if cell.method in ("whole", "raw"):
         return source
     folder = kept / "models" / cell.name
@@ -94,11 +110,11 @@ def make(cell: Cell, models: Path, texts: list[str], kept: Path) -> Path:
     return folder
 
 
-def scores(cell: Cell, folder: Path, root: Path, kept: Path) -> pd.DataFrame:
+def scores(cell: Cell, folder: Path, root: Path, tasks: list[str], kept: Path) -> pd.DataFrame:
     """One row per task."""
     layers = str(cell.blocks) if cell.method == "raw" else "last"
     table = layerwise.evaluate(
-        str(folder), "all", data_root=root, layers=layers, out=kept / "scores" / cell.name, workers=0, vectors="evict"
+        str(folder), tasks, data_root=root, layers=layers, out=kept / "scores" / cell.name, workers=0, vectors="evict"
     )
     rows = [{"cell": cell.name, **vars(cell), "task": row.metric, "score": round(row.value, 3)} for row in table]
     return pd.DataFrame(rows)
@@ -128,14 +144,18 @@ def add_rows(name: str, rows: pd.DataFrame) -> None:
     """Replaces the rows of a cell in a table, and keeps the others."""
     path = HERE / name
     if path.is_file():
-        before = pd.read_csv(path)
-        rows = pd.concat([before[~before.cell.isin(rows.cell)], rows], ignore_index=True)
+        keys = ["cell", "task"] if "task" in rows else ["cell"]
+        rows = pd.concat([pd.read_csv(path), rows], ignore_index=True).drop_duplicates(keys, keep="last")
     rows.to_csv(path, index=False)
 
 
-def done() -> set[str]:
-    path = HERE / "models.csv"  # written after scores.csv
-    return set(pd.read_csv(path).cell) if path.is_file() else set()
+def is_done(cell: Cell, tasks: list[str]) -> bool:
+    """True if the cell has a score of every task and its row of figures, which is written last."""
+    if not (HERE / "models.csv").is_file():
+        return False
+    table = pd.read_csv(HERE / "scores.csv")
+    known = set(table[table.cell == cell.name].task)
+    return known >= set(tasks) and cell.name in set(pd.read_csv(HERE / "models.csv").cell)
 
 
 def main() -> None:
@@ -145,15 +165,20 @@ def main() -> None:
     parser.add_argument("--stage", choices=["linear", "short", "choice", "long"], action="append")
     parser.add_argument("--only", help="one model")
     parser.add_argument("--texts", type=int, default=24000)
+    parser.add_argument("--blocks", type=int, help="one size")
+    parser.add_argument("--tasks", nargs="+", help="some of the tasks")
     args = parser.parse_args()
+    tasks = args.tasks or sorted(path.name for path in args.root.iterdir() if path.is_dir())
     texts = sentences(args.wikitext, args.texts)
     for stage in args.stage or ["linear", "short", "choice", "long"]:
         for cell in cells(stage, args.texts):
-            if cell.name in done() or (args.only and cell.model not in (args.only, *SMALLER.get(args.only, ()))):
+            if args.only and cell.model not in (args.only, *SMALLER.get(args.only, ())):
+                continue
+            if is_done(cell, tasks) or (args.blocks and cell.method != "whole" and cell.blocks != args.blocks):
                 continue
             print(cell.name, flush=True)
             folder = make(cell, args.models, texts, args.kept)
-            add_rows("scores.csv", scores(cell, folder, args.root, args.kept))
+            add_rows("scores.csv", scores(cell, folder, args.root, tasks, args.kept))
             add_rows("models.csv", pd.DataFrame([figures(cell, folder)]))
 
 
