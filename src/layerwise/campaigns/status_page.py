@@ -11,6 +11,7 @@ from layerwise.core.display import printable, redact
 from layerwise.core.files import open_folder
 from layerwise.reporter.markup import escape, table
 from layerwise.reporter.page import GENERATOR, asset_text, csp_hash, is_page
+from layerwise.runs.claims import MARKER, read_marker
 
 STATUS_PAGE = "status.html"
 INTERVAL = 60.0  # seconds between two versions of the page
@@ -79,9 +80,11 @@ every minute while the campaign runs</p></div></header>
 
 
 def write_status_page(plan: Campaign, found: Sequence[CellStatus]) -> None:
-    """Writes the page into the campaign's folder; a file of that name that is not ours is left alone."""
+    """Writes the page into the campaign's folder; other folders and files of that name that are not ours stay."""
     folder = open_folder(plan.out)
-    existing = folder.read(STATUS_PAGE)
+    marker, existing = folder.read(MARKER), folder.read(STATUS_PAGE)
+    if marker is None or read_marker(folder, marker)["kind"] != "campaign":
+        return
     if existing is None or is_page(existing):
         folder.write(STATUS_PAGE, status_page(plan, found).encode("utf-8", errors="replace"))
 

@@ -173,14 +173,14 @@ def value_list(value: Any) -> list[Any]:
     return [value] if isinstance(value, str | int | float) else list(value)
 
 
-def parse_conditions(texts: Iterable[str]) -> dict[str, list[Any]]:
+def parse_conditions(conditions: Iterable[str]) -> dict[str, list[Any]]:
     """Conditions such as metric=curvature as columns with lists of values; raises InputError."""
     types = get_type_hints(LayerScore)
     found: dict[str, list[Any]] = {}
-    for text in texts:
-        name, separator, value = text.partition("=")
+    for condition in conditions:
+        name, separator, value = condition.partition("=")
         if not separator:
-            raise InputError(f"{text!r} is not a condition; write COLUMN=VALUE, such as metric=prompt_entropy")
+            raise InputError(f"{condition!r} is not a condition; write COLUMN=VALUE, such as metric=prompt_entropy")
         require_columns([name])
         if types[name] is bool and value not in ("True", "False"):
             raise InputError(f"{name} is True or False, not {value}")
