@@ -346,8 +346,13 @@ def test_the_card_says_how_to_use_it_what_was_checked_and_what_was_not(tiny_llam
     layerwise.export(tiny_llama, 1, tmp_path / "m", texts=TEXTS)
     headings = [line for line in (tmp_path / "m" / "README.md").read_text().splitlines() if line.startswith("#")]
     assert headings == [
-        "# Layer 1 of llama", "## How to use", "## What it is", "## What was checked", "## What was not measured"
-    ]  # fmt: skip
+        "# Layer 1 of llama",
+        "## How to use",
+        "## What it is",
+        "## Where it can be served",
+        "## What was checked",
+        "## What was not measured",
+    ]
     card = (tmp_path / "m" / "README.md").read_text()
     assert "Faithful to layer 1 of llama" in card and "Agreement with llama as shipped on 4 texts" in card
     assert "they do not show that layer 1 is as good as the whole model" in card

@@ -167,8 +167,13 @@ def test_scores_mark_best_and_last_and_correlations_have_values(open_page):
 def test_the_commands_can_be_copied(open_page):
     opened = open_page(everything())
     button = opened.locator("button[data-copies]")
+    # The word stands there for a moment only, which a busy machine may miss.
+    button.evaluate(
+        "button => new MutationObserver(() => button.dataset.seen += button.textContent)"
+        ".observe(button, {childList: true})"
+    )
     button.click()
-    button.get_by_text("Copied").wait_for()
+    opened.wait_for_selector("button[data-seen*='Copied']")
     assert "layerwise report" in opened.evaluate("getSelection().toString()")
 
 

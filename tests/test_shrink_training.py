@@ -150,7 +150,8 @@ def test_a_killed_training_ends_with_the_weights_of_an_uninterrupted_one(teacher
     whole, killed = weights(tmp_path / "whole"), weights(tmp_path / "killed")
     assert whole.keys() == killed.keys() and all(torch.equal(whole[name], killed[name]) for name in whole)
     results = [certificate(tmp_path / name)["shrunk"]["training"]["result"] for name in ("whole", "killed")]
-    assert results[0]["history"] == results[1]["history"]
+    # The first evaluations were made in another process, whose threads may round differently.
+    assert np.allclose(results[0]["history"], results[1]["history"], rtol=0, atol=1e-6)
 
 
 def test_a_half_written_checkpoint_is_passed_over(tmp_path):

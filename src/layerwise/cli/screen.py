@@ -8,7 +8,7 @@ STEPS = {
     "look": "layerwise report run --html report.html",
 }
 OTHERS = {
-    "Score layers, and compare them": {
+    "Score layers, compare them, and more": {
         "eval": "score every layer on MTEB tasks, or on labelled data of your own",
         "data": "prepare your own labelled tables for eval",
         "probe": "train classifiers on every layer: where can a label be read?",
@@ -16,8 +16,6 @@ OTHERS = {
         "compare": "what differs between runs: fine-tunes, sizes, checkpoints",
         "correlate": "which metrics of a scan go with which scores of an eval",
         "audit": "test rules on known scores, or recipes on held-out tasks",
-    },
-    "More": {
         "embed": "vectors of any layer, one per text, as Parquet",
         "shrink": "fewer blocks of an embedding model, in the same vector space",
         "embedder": "pick and export in one step: a language model as an embedding model",
