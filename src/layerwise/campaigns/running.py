@@ -135,10 +135,11 @@ def run_waiting(plan: Campaign, waiting: Sequence[Cell], on_event: OnEvent) -> F
             failed += run(plan, by_model(remaining), leases, on_event)
             tried = {cell.name for cell, _ in failed}
             remaining = [cell for cell in remaining if cell.name not in tried and not is_done(plan, cell)]
-            elsewhere = [cell for cell in remaining if leases.shows_life(plan.folder(cell))]
-            for cell in elsewhere:
-                on_event(Event(cell, "elsewhere"))
-            remaining = [cell for cell in remaining if cell not in elsewhere]
+            elsewhere = {cell.name for cell in remaining if leases.shows_life(plan.folder(cell))}
+            for cell in remaining:
+                if cell.name in elsewhere:
+                    on_event(Event(cell, "elsewhere"))
+            remaining = [cell for cell in remaining if cell.name not in elsewhere]
             if remaining:
                 time.sleep(leases.beat / 4)
     return failed
@@ -187,10 +188,10 @@ def run_model(
         failed.append((cell, why))
         on_event(Event(cell, "failed", why=why))
         if cell in waiting:  # otherwise the folder may not be ours
+            waiting.remove(cell)
             with suppress(LayerwiseError, OSError):  # the disk may be full
                 record = {"reason": why, "time": datetime.now(UTC).isoformat(timespec="seconds")}
                 plan.folder(cell).write(FAILED.file, FAILED.dump(record))
-                waiting.remove(cell)
 
     waiting: list[Cell] = []
     for cell in cells:

@@ -19,14 +19,6 @@ def clip_of(item: Any) -> Payload | None:
     return None
 
 
-def undecoded(records: Any, column: str) -> Any:
-    """The records with the bytes of the files instead of decoded samples."""
-    from datasets import Audio
-
-    is_audio = isinstance((getattr(records, "features", None) or {}).get(column), Audio)
-    return records.cast_column(column, Audio(decode=False)) if is_audio else records
-
-
 AUDIO = Medium(
     noun="audio",
     unit="audio clip",
@@ -40,7 +32,7 @@ AUDIO = Medium(
     payload=clip_of,
     payload_help="bytes of a file, a path, or a pair (samples, rate)",
     array_problem="an array without a rate",
-    undecoded=undecoded,
+    feature="Audio",
 )
 
 

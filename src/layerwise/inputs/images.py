@@ -28,14 +28,6 @@ def pixels_of(item: Any) -> Payload | None:
     return None
 
 
-def undecoded(records: Any, column: str) -> Any:
-    """The records with the bytes of the files instead of decoded images."""
-    from datasets import Image
-
-    is_image = isinstance((getattr(records, "features", None) or {}).get(column), Image)
-    return records.cast_column(column, Image(decode=False)) if is_image else records
-
-
 IMAGES = Medium(
     noun="images",
     unit="image",
@@ -49,7 +41,7 @@ IMAGES = Medium(
     payload=pixels_of,
     payload_help="bytes of a file, a path, an array (height, width, 3) of uint8, or a Pillow image",
     array_problem="a list",
-    undecoded=undecoded,
+    feature="Image",
 )
 
 

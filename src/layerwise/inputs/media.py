@@ -32,7 +32,7 @@ class Medium:
     payload: Callable[[Any], Payload | None]  # an input from bytes, an array or another object; None if it is none
     payload_help: str  # what a cell or an item of a list may be
     array_problem: str  # why an array alone is none
-    undecoded: Callable[[Any, str], Any]  # records of a hub data set with bytes in that column
+    feature: str  # the name of its class in `datasets`
 
     def open(
         self,
@@ -99,6 +99,14 @@ class Medium:
                 return self.rows_in(records, column, id_column, name, None)
 
         return Source(f"{name}:{split}", rows_of_dataset, remote=True, unit=self.unit)
+
+    def undecoded(self, records: Any, column: str) -> Any:
+        """The records of a data set with the bytes of the files instead of decoded inputs."""
+        import datasets
+
+        feature = getattr(datasets, self.feature)
+        is_decoded = isinstance((getattr(records, "features", None) or {}).get(column), feature)
+        return records.cast_column(column, feature(decode=False)) if is_decoded else records
 
     def files(self, folder: Path) -> list[Path]:
         """The files of this kind in a folder and in its subfolders, by path; raises if there are none."""

@@ -11,7 +11,7 @@ from layerwise.runs.folder import Run
 from layerwise.runs.scores import COLUMNS, LayerScore
 from layerwise.runs.table import LayerTable, arrow_columns, arrow_table, read_rows
 
-MAX_MODELS = 100  # curves in one chart; more cannot be told apart
+MAX_MODELS = 100  # curves in one chart; nobody can distinguish more
 QUANTILES = {"lowest": 0.0, "10 %": 0.1, "median": 0.5, "90 %": 0.9, "highest": 1.0}
 MODEL = ("model", "revision", "model_hash", "dtype")  # columns that tell models apart
 MEASURED = ("layer", "depth", "value", "ci_low", "ci_high", "n", "skipped", "missing", "note")

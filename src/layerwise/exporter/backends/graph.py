@@ -6,8 +6,9 @@ The formats `onnx` and `openvino` share it, and the tokenizer files beside it.
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ PARAMETERS_KEY = "layerwise.parameters"  # in the metadata of the graph
 MOST_BYTES = 2**31 - 2**24  # of one ONNX file, which must stay below 2 GB
 TOKENIZER_FILES = ("config.json", "config_sentence_transformers.json", "tokenizer.json", "tokenizer_config.json")
 BATCH_SIZE = 8  # texts
+TOLERANCE = 1e-5  # relative to the largest entry: another runtime, with other kernels
 SOURCE = SentenceTransformersBackend()
 
 
@@ -133,6 +135,20 @@ class GraphTokenizer:
             yield {name: np.array(values, dtype=np.int64) for name, values in zip(INPUTS, rows, strict=True)}
 
 
+@dataclass(frozen=True)
+class GraphModel:
+    """A graph in its runtime, with its tokenizer."""
+
+    run: Callable[[Mapping[str, NDArray[np.int64]]], NDArray[np.float32]]  # inputs of the graph to vectors
+    model: Any  # the object of the runtime
+    tokenizer: GraphTokenizer
+    parameters: int
+
+    def encode(self, texts: Sequence[str]) -> Tensor:
+        """One row per text, on the CPU."""
+        return torch.from_numpy(np.concatenate([self.run(batch) for batch in self.tokenizer.batches(texts)]))
+
+
 def prompt_note(folder: Path) -> tuple[str, ...]:
     """What the card says of a prompt that the tokenizer does not add; nothing without one."""
     prompt = GraphTokenizer(folder).prompt
@@ -145,8 +161,9 @@ def quiet_root_logger() -> Iterator[None]:
     """Without advice that a library logs with the root logger."""
     import logging
 
+    before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
         yield
     finally:
-        logging.disable(logging.NOTSET)
+        logging.disable(before)

@@ -1,20 +1,18 @@
 """The ONNX backend: one graph in float32 and one in int8, in the layout that transformers.js and fastembed read."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor
 
 from layerwise.core.quiet import quiet_libraries
 from layerwise.core.recipe import Recipe
 from layerwise.exporter.backends.backend import ExportJob, SavedExport, Variant
 from layerwise.exporter.backends.graph import (
     PARAMETERS_KEY,
+    TOLERANCE,
+    GraphModel,
     GraphTokenizer,
     check_graph_support,
     prompt_note,
@@ -25,7 +23,6 @@ from layerwise.models.network import Network
 
 PACKAGES = ("onnx", "onnxruntime", "onnxscript")
 GRAPH_FILE, INT8_FILE = "onnx/model.onnx", "onnx/model_quantized.onnx"
-TOLERANCE = 1e-5  # relative to the largest entry: another runtime, with other kernels
 LOADING_CODE = """import numpy as np
 import onnxruntime
 from tokenizers import Tokenizer
@@ -35,23 +32,6 @@ session = onnxruntime.InferenceSession("PATH/onnx/model.onnx")
 batch = tokenizer.encode_batch(["a text"])
 ids, mask = np.array([t.ids for t in batch]), np.array([t.attention_mask for t in batch])
 (vectors,) = session.run(None, {"input_ids": ids, "attention_mask": mask})"""
-
-
-@dataclass(frozen=True)
-class OnnxModel:
-    """A graph in ONNX Runtime, with its tokenizer."""
-
-    model: Any  # an onnxruntime.InferenceSession
-    tokenizer: GraphTokenizer
-
-    @property
-    def parameters(self) -> int:
-        return int(self.model.get_modelmeta().custom_metadata_map.get(PARAMETERS_KEY, 0))
-
-    def encode(self, texts: Sequence[str]) -> Tensor:
-        """One row per text, on the CPU."""
-        rows = [self.model.run(None, batch)[0] for batch in self.tokenizer.batches(texts)]
-        return torch.from_numpy(np.concatenate(rows))
 
 
 @dataclass(frozen=True)
@@ -78,7 +58,7 @@ class OnnxBackend:
             variants={"int8": Variant(INT8_FILE, partial(load_graph, folder, INT8_FILE))},
         )
 
-    def load(self, folder: Path, device: torch.device) -> OnnxModel:
+    def load(self, folder: Path, device: torch.device) -> GraphModel:
         """Loads the float32 graph; it runs on the CPU, whatever the device."""
         return load_graph(folder, GRAPH_FILE)
 
@@ -99,11 +79,12 @@ def quantize(source: Path, target: Path) -> None:
         quantize_dynamic(model, str(target), weight_type=QuantType.QInt8, per_channel=True, nodes_to_exclude=kept)
 
 
-def load_graph(folder: Path, file: str) -> OnnxModel:
+def load_graph(folder: Path, file: str) -> GraphModel:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3  # errors only
     options.intra_op_num_threads = torch.get_num_threads()  # as many as the model that it is compared with
     session = onnxruntime.InferenceSession(str(folder / file), options, providers=["CPUExecutionProvider"])
-    return OnnxModel(session, GraphTokenizer(folder))
+    parameters = int(session.get_modelmeta().custom_metadata_map.get(PARAMETERS_KEY, 0))
+    return GraphModel(lambda batch: session.run(None, batch)[0], session, GraphTokenizer(folder), parameters)

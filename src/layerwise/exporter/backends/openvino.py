@@ -1,25 +1,28 @@
 """The OpenVINO backend: the graph of the ONNX backend, converted."""
 
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from layerwise.core.quiet import quiet_libraries
 from layerwise.core.recipe import Recipe
 from layerwise.exporter.backends.backend import ExportJob, SavedExport
-from layerwise.exporter.backends.graph import GraphTokenizer, check_graph_support, prompt_note, save_graph
+from layerwise.exporter.backends.graph import (
+    PARAMETERS_KEY,
+    TOLERANCE,
+    GraphModel,
+    GraphTokenizer,
+    check_graph_support,
+    prompt_note,
+    save_graph,
+)
 from layerwise.models.network import Network
 
 PACKAGES = ("onnx", "onnxscript", "openvino")
 MODEL_FILE = "openvino/openvino_model.xml"
-TOLERANCE = 1e-5  # relative to the largest entry: another runtime, with other kernels
-PARAMETERS_KEY = ["layerwise", "parameters"]
 LOADING_CODE = """import numpy as np
 import openvino
 from tokenizers import Tokenizer
@@ -29,20 +32,6 @@ model = openvino.compile_model("PATH/openvino/openvino_model.xml", "CPU", {"INFE
 batch = tokenizer.encode_batch(["a text"])
 ids, mask = np.array([t.ids for t in batch]), np.array([t.attention_mask for t in batch])
 vectors = model({"input_ids": ids, "attention_mask": mask})[0]"""
-
-
-@dataclass(frozen=True)
-class OpenVinoModel:
-    """A compiled OpenVINO model, with its tokenizer."""
-
-    model: Any
-    tokenizer: GraphTokenizer
-    parameters: int
-
-    def encode(self, texts: Sequence[str]) -> Tensor:
-        """One row per text, on the CPU."""
-        rows = [np.array(self.model(batch)[0]) for batch in self.tokenizer.batches(texts)]
-        return torch.from_numpy(np.concatenate(rows))
 
 
 @dataclass(frozen=True)
@@ -64,7 +53,7 @@ class OpenVinoBackend:
             blocks = save_graph(job, folder, graph)
             with quiet_libraries():
                 model = openvino.convert_model(str(graph))
-                model.set_rt_info(str(graph_parameters(graph)), PARAMETERS_KEY)
+                model.set_rt_info(str(graph_parameters(graph)), PARAMETERS_KEY.split("."))
                 (folder / MODEL_FILE).parent.mkdir()
                 openvino.save_model(model, str(folder / MODEL_FILE), compress_to_fp16=False)
         return SavedExport(
@@ -76,22 +65,21 @@ class OpenVinoBackend:
             tolerance=TOLERANCE,
         )
 
-    def load(self, folder: Path, device: torch.device) -> OpenVinoModel:
+    def load(self, folder: Path, device: torch.device) -> GraphModel:
         """Compiles the model for the CPU, whatever the device."""
         import openvino
 
         path = str(folder / MODEL_FILE)
-        parameters = openvino.Core().read_model(path).get_rt_info(PARAMETERS_KEY)
+        parameters = openvino.Core().read_model(path).get_rt_info(PARAMETERS_KEY.split("."))
         settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": torch.get_num_threads()}
         compiled = openvino.compile_model(path, "CPU", settings)
-        return OpenVinoModel(compiled, GraphTokenizer(folder), int(parameters.astype(str)))
+        tokenizer = GraphTokenizer(folder)
+        return GraphModel(lambda batch: np.array(compiled(batch)[0]), compiled, tokenizer, int(parameters.astype(str)))
 
 
 def graph_parameters(path: Path) -> int:
     """The number of parameters in the metadata of an ONNX graph."""
     import onnx
 
-    from layerwise.exporter.backends.graph import PARAMETERS_KEY as KEY
-
     metadata = onnx.load(str(path), load_external_data=False).metadata_props
-    return next((int(entry.value) for entry in metadata if entry.key == KEY), 0)
+    return next((int(entry.value) for entry in metadata if entry.key == PARAMETERS_KEY), 0)
