@@ -92,7 +92,8 @@ def test_what_plain_sentence_transformers_cannot_do_is_refused(tmp_path):
 def test_a_model_of_timm_is_refused_by_name(tmp_path):
     from safetensors.numpy import save_file
 
-    (tmp_path / "config.json").write_text(json.dumps({"architecture": "vit_tiny_patch16_224", "num_classes": 10}))
+    config = {"architecture": "vit_tiny_patch16_224", "num_classes": 10, "pretrained_cfg": {"tag": "augreg"}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
     save_file({"weight": np.zeros(1, np.float32)}, tmp_path / "model.safetensors")
     with pytest.raises(ModelError, match=r"is a model of timm.*facebook/dinov2-base"):
         layerwise.scan(str(tmp_path), IMAGES)

@@ -53,9 +53,7 @@ class ExportOptions:
     scores: Annotated[Any, Option("folder of an eval run; its scores for this recipe go into the model card")] = None
     texts: Annotated[
         Any,
-        Option(
-            "texts (or images) to compare with the original model on, up to 500: a file, or demo", is_text_source=True
-        ),
+        Option("what to compare with the original model on, up to 500 texts or images", is_text_source=True),
     ] = "demo"
     progress: Progress = False
 
