@@ -9,6 +9,10 @@ from torch import Tensor
 
 from layerwise.models.families.family import has_values
 
+WORD_PIECES, BYTES, PIECES = "bert", "gpt2", "llama"  # llama.cpp's names of its kinds of tokenizer
+WORDS = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+ENDINGS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|"
+PATTERNS = {ENDINGS + WORDS % "": "qwen2", ENDINGS + WORDS % "{1,3}": "llama-bpe"}  # its names of ways to split a text
 PERIOD = 6  # llama.cpp: each sixth block of Gemma 3 reads all tokens, the others a window
 
 

@@ -7,20 +7,18 @@ from typing import Any
 
 from layerwise.core.errors import ExportError
 from layerwise.inputs.templating import added_ids
+from layerwise.models.families.gguf_layouts import BYTES, PATTERNS, PIECES, WORD_PIECES
 
 NORMAL, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 3, 4, 5, 6  # llama.cpp's kinds of token
 SPACE = "\u2581"
 REFUSED = "llama.cpp has no tokenizer like this one"
-WORDS = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-ENDINGS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|"
-PATTERNS = {ENDINGS + WORDS % "": "qwen2", ENDINGS + WORDS % "{1,3}": "llama-bpe"}  # llama.cpp's names
 
 
 @dataclass(frozen=True)
 class Vocabulary:
     """What is written about a tokenizer."""
 
-    model: str  # llama.cpp's kind of tokenizer: gpt2, llama or bert
+    model: str  # llama.cpp's kind of tokenizer
     tokens: list[str]
     types: list[int]
     merges: list[str] = field(default_factory=list)
@@ -41,14 +39,14 @@ def vocabulary(tokenizer: Any, size: int) -> Vocabulary:
     if model["type"] == "WordPiece":
         if normalizer.get("type") != "BertNormalizer" or not normalizer["lowercase"]:
             raise ExportError(f"{REFUSED}: it reads WordPiece in lower case only")
-        return Vocabulary("bert", [word_piece(word, kind) for word, kind in zip(words, types, strict=True)], types)
+        return Vocabulary(WORD_PIECES, [word_piece(word, kind) for word, kind in zip(words, types, strict=True)], types)
     pairs = [pair.split(" ") if isinstance(pair, str) else pair for pair in model["merges"]]
     if pre := byte_level_name(splitter):
-        return Vocabulary("gpt2", words, types, merges=[" ".join(pair) for pair in pairs], pre=pre)
+        return Vocabulary(BYTES, words, types, merges=[" ".join(pair) for pair in pairs], pre=pre)
     spaces = json.dumps([normalizer, splitter], ensure_ascii=False)
     if model.get("byte_fallback") and SPACE in spaces:
         prefixed = '"Prepend"' in spaces or splitter.get("prepend_scheme") in ("always", "first")
-        return Vocabulary("llama", words, types, scores=merge_scores(words, pairs), space_prefix=prefixed)
+        return Vocabulary(PIECES, words, types, scores=merge_scores(words, pairs), space_prefix=prefixed)
     raise ExportError(f"{REFUSED} (BPE with the pre-tokenizer {splitter.get('type', 'none')})")
 
 
@@ -109,13 +107,13 @@ def write_vocabulary(writer: Any, tokenizer: Any, size: int) -> None:
         writer.add_add_space_prefix(found.space_prefix)
     start, end = added_tokens(tokenizer)
     writer.add_add_bos_token(start is not None)
-    writer.add_add_eos_token(end is not None and found.model != "bert")
-    if found.model == "bert":
+    writer.add_add_eos_token(end is not None and found.model != WORD_PIECES)
+    if found.model == WORD_PIECES:
         writer.add_add_sep_token(end is not None)
     ids = {
         "bos": tokenizer.bos_token_id if start is None else start,
         "eos": tokenizer.eos_token_id if end is None else end,
-        "sep": end if found.model == "bert" else None,
+        "sep": end if found.model == WORD_PIECES else None,
         "unk": tokenizer.unk_token_id,
         "pad": tokenizer.pad_token_id,
     }
