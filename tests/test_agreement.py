@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from transformers import BertConfig
 
 import layerwise
 from layerwise.core.errors import InputError
@@ -97,8 +98,9 @@ def test_what_cannot_be_compared_is_exported_all_the_same(broken_llama, tiny_lla
 
 def test_a_file_without_texts_is_refused_before_weights_load(tmp_path):
     (tmp_path / "empty.txt").write_text("\n\n")
+    BertConfig().save_pretrained(tmp_path / "no_weights")
     with pytest.raises(InputError, match="empty.txt"):
-        layerwise.export("no such model", 1, tmp_path / "m", texts=tmp_path / "empty.txt")
+        layerwise.export(tmp_path / "no_weights", 1, tmp_path / "m", texts=tmp_path / "empty.txt")
 
 
 def test_agreement_does_not_depend_on_the_length_of_vectors_or_a_rotation():

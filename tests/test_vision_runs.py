@@ -181,7 +181,6 @@ def test_what_works_on_texts_only_says_so(vit, folder, tmp_path):
     layerwise.scan(vit, folder / "png", out=tmp_path / "run", metrics="curvature")
     steps = {
         "doctor": lambda: layerwise.doctor(vit),
-        "export": lambda: layerwise.export(vit, 1, tmp_path / "model"),
         "eval": lambda: layerwise.evaluate(vit, "STSBenchmark", out=tmp_path / "eval"),
         "tradeoff": lambda: layerwise.tradeoff(tmp_path / "run", "curvature", model=vit),
     }

@@ -11,24 +11,25 @@ from layerwise.api.fitting import fit_recipe
 from layerwise.api.reading import readout_choices
 from layerwise.core.checks import ExportMode, NormChoice, PoolingChoice, TokenChoice, with_dims
 from layerwise.core.errors import InputError
-from layerwise.core.preprocessors import require_tokenizer
+from layerwise.core.preprocessors import InputKind, require_tokenizer
 from layerwise.core.progress import announce, announcements
 from layerwise.core.recipe import Recipe
 from layerwise.exporter.agreement import DEMO_TEXTS, MOST_TEXTS, ComparedTexts
 from layerwise.exporter.backends.backend import Backend
 from layerwise.exporter.backends.catalog import find_backend
+from layerwise.exporter.backends.sentence_transformers.backend import SentenceTransformersBackend
 from layerwise.exporter.folder import require_new_folder
 from layerwise.exporter.run import export_fitted
 from layerwise.inputs.modalities import open_source
 from layerwise.inputs.source import DataLike
 from layerwise.maps.fitted import AnyRecipe, FittedRecipe, plain_recipe
 from layerwise.models.network import Network
-from layerwise.models.opening import open_network
+from layerwise.models.opening import input_kind_of_model, open_network
 from layerwise.models.readouts import expand_layers, separate_last
 from layerwise.models.servable import require_servable
 from layerwise.options.export import ExportOptions
 from layerwise.options.model import ModelLike, ModelSpec
-from layerwise.runs.folder import Run
+from layerwise.runs.folder import Run, is_run
 from layerwise.runs.scores import LayerScore
 from layerwise.runs.table import LayerTable
 from layerwise.selection.pick import Pick
@@ -56,7 +57,7 @@ def export(
     texts: DataLike = "demo",
     progress: bool = False,
 ) -> Any:
-    """Writes a layer or recipe as a folder that plain `SentenceTransformer(path)` loads.
+    """Writes a layer or recipe of a text or image model as a folder that plain `SentenceTransformer(path)` loads.
 
     The folder is loaded again and compared with the vectors that `scan` measures, and for `last` with those of the
     original model. It is kept only if they are the same up to rounding. How much the vectors agree with those of the
@@ -93,7 +94,8 @@ def export(
         why: why this layer was chosen, for the model card.
         scores: a run of `evaluate`; its scores of this recipe go into the model card.
         texts: texts to compare with the original model on, in any form that `layerwise.texts` takes; at most 500 are
-            used. By default 120 of the demo texts.
+            used. By default 120 of the demo texts. For an image model, images in any form that `layerwise.images`
+            takes; by default none.
         progress: print a line on standard error before each slow step.
 
     Returns:
@@ -128,11 +130,15 @@ def export(
     )
     require_new_folder(out)
     fit = fit_to_use(layer, transform, fit)
-    target, compared = find_backend(format), texts_to_compare(texts)
+    target, kind = find_backend(format), input_kind_of_model(model)
+    if kind == "image":
+        require_exportable_images(target, fit, servable=servable)
+    compared = texts_to_compare(texts, kind)
     mode = "compact" if servable else mode  # a servable layer needs no further block
     with announcements(progress):
         network = open_network(model)
-        require_tokenizer(network.preprocessor, "export")
+        if kind != "image":
+            require_tokenizer(network.preprocessor, "export")
         recipe: AnyRecipe
         if isinstance(layer, Pick):
             recipe, why = layer.recipe_for(network), why or f"{layer.rule}: {'; '.join(layer.why)}"
@@ -207,8 +213,26 @@ def fit_to_use(layer: int | str | Recipe | Pick | FittedRecipe, transform: str, 
     return fit
 
 
-def texts_to_compare(texts: DataLike) -> ComparedTexts:
-    """The texts to compare with the original model on: 120 of the demo texts, or up to 500 of the user's own."""
+def require_exportable_images(target: Backend, fit: DataLike | None, *, servable: bool) -> None:
+    """Raises for what works with text models only."""
+    if target.name != SentenceTransformersBackend.name:
+        raise InputError(f"image models are exported for sentence-transformers only, not as {target.name}")
+    if servable:
+        raise InputError("embedding servers read texts; leave --servable (servable=) out for an image model")
+    if fit is not None and not is_run(fit):
+        raise InputError("the map of an image model is fitted on a scan; pass its folder to --fit (fit=)")
+
+
+def texts_to_compare(texts: DataLike, kind: InputKind = "text") -> ComparedTexts:
+    """What to compare with the original model on: 120 of the demo texts, or up to 500 of the user's own.
+
+    There are no demo images: made-up ones show that an export is faithful, but not how alike two models are.
+    """
+    if kind == "image":
+        if isinstance(texts, str) and texts == "demo":
+            return ComparedTexts([], "no images")
+        images = open_source(texts, kind)
+        return ComparedTexts([example.payload for example in images.sample(MOST_TEXTS)], images.name)
     source = open_source(texts)
     name, demo = source.name, source.name == "demo"
     if not demo and not source.remote:  # a fair sample; of a hub data set, which would be downloaded whole, the first

@@ -31,16 +31,23 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     from layerwise.api.export import export
     from layerwise.api.texts import texts
+    from layerwise.inputs.modalities import open_source
     from layerwise.maps.fitted import load_recipe
+    from layerwise.models.opening import input_kind_of_model
     from layerwise.selection.pick import Pick
 
-    options = option_values(args, ExportOptions) | {"texts": texts(args.texts, column=args.column)}
-    if args.fit and not (Path(args.fit).is_dir() or "://" in args.fit):  # else the folder of a scan
+    options = option_values(args, ExportOptions)
+    if images := input_kind_of_model(spec := model_spec(args)) == "image":
+        if args.texts != "demo":
+            options["texts"] = open_source(args.texts, "image", column=args.column)
+    else:
+        options["texts"] = texts(args.texts, column=args.column)
+    if args.fit and not images and not (Path(args.fit).is_dir() or "://" in args.fit):  # else the folder of a scan
         options["fit"] = texts(args.fit, column=args.column)
     layer: Any = load_recipe(args.recipe) if args.recipe else args.layer
     if args.layer and args.layer.endswith(":auto"):
         layer = Pick.load(args.layer.removesuffix(":auto"))
-    export(model_spec(args), layer, args.out, **options, progress=True)
+    export(spec, layer, args.out, **options, progress=True)
     print_certificate(args.out, as_json=args.json)
     return 0
 

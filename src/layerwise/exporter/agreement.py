@@ -6,6 +6,7 @@ the user had before; these numbers do, without labels. They are no substitute fo
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,7 +28,7 @@ MOST_TEXTS = 500  # of the user's own: more hardly change the two numbers
 class ComparedTexts:
     """The texts to compare on, and where they come from."""
 
-    texts: Sequence[str]
+    texts: Sequence[Any]  # or images
     source: str
 
 
@@ -49,6 +50,8 @@ def agreement(job: ExportJob, encoder: Encoder, compared: ComparedTexts) -> Agre
     A number that cannot be had is None, and no reason to refuse the export: a tokenizer may know no word of the texts.
     """
     network, texts = job.whole, compared.texts
+    if not texts:
+        return Agreement(0, compared.source, None, None, 0, "not compared: pass some of your own with --texts")
     count = neighbour_count(len(texts))
     try:
         (before,) = part_rows(network, last_recipe(network), texts, network.default_length)

@@ -13,6 +13,7 @@ from layerwise.exporter.summary import (
     agreement_words,
     compatibility_lines,
     eval_command,
+    inputs_noun,
     model_words,
     score_words,
     size_words,
@@ -47,13 +48,15 @@ def model_card(job: ExportJob, saved: SavedExport, record: Mapping[str, Any], sc
 def what_it_is(job: ExportJob, record: Mapping[str, Any], name: str) -> list[str]:
     usual = asdict(Recipe(job.recipe.layer))
     words = [f"{field} {word}" for field, word in asdict(job.recipe).items() if word != usual[field]]
+    if inputs_noun(record) != "texts":  # they are read whole
+        words = [word for word in words if not word.startswith("max_length")]
     settings = f" Settings: {', '.join(map(one_line, words))}." if words and not record["shrunk"] else ""
-    fitted_on = record["fitted_on"]
+    fitted_on, noun = record["fitted_on"], inputs_noun(record)
     return [
         f"An embedding model that gives the vectors of {one_line(model_words(record, job.recipe, name))}, made with "
         f"layerwise {record['versions']['layerwise']}. It has {size_words(record)}.{settings}",
         *(["", f"How the layer was chosen: {one_line(record['chosen_by'])}."] if record["chosen_by"] else []),
-        *(["", f"The linear map was fitted without labels on {describe_fit(fitted_on)}."] if fitted_on else []),
+        *(["", f"The linear map was fitted without labels on {describe_fit(fitted_on, noun)}."] if fitted_on else []),
         *([*shrunk_lines(record["shrunk"], name)] if record["shrunk"] else []),
     ]
 
@@ -102,12 +105,12 @@ def quoted(text: str) -> str:
 
 def what_was_checked(job: ExportJob, record: Mapping[str, Any], name: str) -> list[str]:
     differs = f"{record['max_difference']:.1e} (largest entry {record['largest_entry']:.3g})"
-    original = None if record["shrunk"] else record["difference_from_original"]
+    original, noun = None if record["shrunk"] else record["difference_from_original"], inputs_noun(record)
     return [
-        f"- Faithful to {one_line(model_words(record, job.recipe, name))}: on {record['texts']} texts, the vectors "
+        f"- Faithful to {one_line(model_words(record, job.recipe, name))}: on {record['texts']} {noun}, the vectors "
         f"differ from the measured ones by at most {differs}.",
         *([f"- Against `{name}` itself they differ by at most {original:.1e}."] if original is not None else []),
-        f"- Agreement with {name} as shipped on {one_line(agreement_words(record['agreement']))}.",
+        f"- Agreement with {name} as shipped on {one_line(agreement_words(record['agreement'], noun))}.",
         *(f"- {line}." for line in variant_lines(record)),
         *(f"- {one_line(line)}." for line in index_lines(record, name)),
         f"- Time to encode: {record['relative_latency']:.2f} of the whole model, measured on one machine.",
@@ -134,9 +137,9 @@ def what_was_not_measured(job: ExportJob, record: Mapping[str, Any], name: str) 
     return lines
 
 
-def describe_fit(fitted_on: Mapping[str, Any]) -> str:
+def describe_fit(fitted_on: Mapping[str, Any], noun: str = "texts") -> str:
     """What a map was fitted on, in words."""
-    return f"{fitted_on['count']:,} texts ({one_line(fitted_on['name'])}, fingerprint {fitted_on['fingerprint']})"
+    return f"{fitted_on['count']:,} {noun} ({one_line(fitted_on['name'])}, fingerprint {fitted_on['fingerprint']})"
 
 
 def one_line(text: str) -> str:

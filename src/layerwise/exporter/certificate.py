@@ -12,16 +12,15 @@ from torch import Tensor
 
 from layerwise.core.errors import ExportError
 from layerwise.core.progress import announce
-from layerwise.core.quiet import quiet_libraries
 from layerwise.core.recipe import Recipe
 from layerwise.core.templates import parse_template
 from layerwise.exporter.agreement import ComparedTexts, agreement, mean_cosine
 from layerwise.exporter.backends.backend import Backend, Encoder, ExportJob, SavedExport, Variant
+from layerwise.exporter.checked import checked_inputs
 from layerwise.exporter.timing import relative_times
-from layerwise.inputs.text import demo_texts
+from layerwise.inputs.modalities import kind_of
 from layerwise.maps.linear import LinearMap
 from layerwise.models.network import Network
-from layerwise.passes.batches import network_processor
 from layerwise.passes.recipes import part_rows
 
 RELATIVE_TOLERANCE = 1e-6  # relative to the largest entry: rounding noise of sums in another order
@@ -29,8 +28,6 @@ HALF_PRECISION_NOISE = 1e5  # factor for bfloat16 and float16
 # factor between different device types, relative to two runs on one device; not measured on a GPU
 OTHER_DEVICE_NOISE = 100.0
 UNBATCHED_TEXTS = 4  # number of texts that are also encoded one by one, without padding
-LONGEST_TEXT = 2048  # tokens: longer inputs than this are not made only to be truncated
-DOUBLINGS = 8  # of a text, to make it that long; a tokenizer may give any text the same few tokens
 TIMED_TEXTS = 16  # texts; the long one at the end is not among them
 CPU = torch.device("cpu")
 
@@ -39,7 +36,7 @@ CPU = torch.device("cpu")
 class ExpectedVectors:
     """The vectors that the exported model must reproduce, and the tolerance."""
 
-    texts: Sequence[str]
+    texts: Sequence[Any]  # or images
     vectors: Tensor  # (N, E)
     tolerance: float
     truncated: bool  # whether the last text is longer than max_length
@@ -63,7 +60,8 @@ def certify(
     give, and the versions of the packages.
     """
     network, expected = job.network, expected_vectors(job, saved.tolerance)
-    announce(f"checking the vectors of {len(expected.texts)} texts, and timing {TIMED_TEXTS} of them")
+    noun = f"{kind_of(network.preprocessor)}s"
+    announce(f"checking the vectors of {len(expected.texts)} {noun}, and timing {TIMED_TEXTS} of them")
     differences: dict[str, float] = {}
     for device in devices_to_test(network):  # the original model's device first, the CPU last
         encoder = backend.load(folder, device)
@@ -72,7 +70,8 @@ def certify(
             latency = relative_latency(job, encoder, expected.texts[-1 - TIMED_TEXTS : -1])
         differences[str(device)] = require_close(job, encoder, vectors, expected, device, saved.min_cosine)
     original_difference = None if saved.min_cosine else require_same_as_original(job, expected, vectors)
-    announce(f"comparing with {Path(job.whole.name).name} on {len(compared.texts)} texts ({compared.source})")
+    if compared.texts:
+        announce(f"comparing with {Path(job.whole.name).name} on {len(compared.texts)} {noun} ({compared.source})")
     return {
         "max_difference": max(differences.values()),
         "mean_difference": float((vectors - expected.vectors).abs().mean()),
@@ -122,8 +121,7 @@ def expected_vectors(job: ExportJob, relative_tolerance: float | None = None) ->
     Unscaled rows of a layer with attention sinks may be thousands of times larger than what is left after a map, so
     the noise that is allowed is relative to the largest entry that went into the vectors.
     """
-    long_text, truncated = text_to_truncate(job)
-    texts = [*demo_texts()[:24], "Short.", long_text]
+    texts, truncated = checked_inputs(job)
     parts = part_rows(job.network, job.recipe, texts, job.max_length)
     rows, linear = torch.cat(parts, dim=1), job.linear
     expected = rows if linear is None else linear(rows)
@@ -136,18 +134,6 @@ def expected_vectors(job: ExportJob, relative_tolerance: float | None = None) ->
     size = max(largest, float(expected.norm(dim=1).max())) if is_normalized(expected) else largest
     allowed = RELATIVE_TOLERANCE if relative_tolerance is None else relative_tolerance
     return ExpectedVectors(texts, expected, allowed * size * noise * gain, truncated)
-
-
-def text_to_truncate(job: ExportJob) -> tuple[str, bool]:
-    """A text that is longer than max_length, and True; False if that would take too long to encode."""
-    length = min(job.max_length, LONGEST_TEXT)
-    processor = network_processor(job.network, job.recipe.template)
-    text = " ".join(demo_texts()[:40])
-    with quiet_libraries():  # transformers warns about inputs that are longer than the model allows
-        for _ in range(DOUBLINGS):
-            if processor.size(text) <= length:
-                text = f"{text} {text}"
-        return text, processor.size(text) > job.max_length
 
 
 def require_close(
@@ -225,8 +211,8 @@ def amplification(linear: LinearMap, parts: Sequence[Tensor], expected: Tensor) 
     return max(1.0, before / float(expected.abs().max()))
 
 
-def relative_latency(job: ExportJob, encoder: Encoder, texts: Sequence[str]) -> float:
-    """Encoding time of the exported model relative to the full model, including tokenization."""
+def relative_latency(job: ExportJob, encoder: Encoder, texts: Sequence[Any]) -> float:
+    """Encoding time of the exported model relative to the full model, including what makes its inputs."""
     full_recipe = Recipe(job.whole.depth, max_length=job.max_length)
     runs: dict[str, Callable[[], object]] = {
         "whole": partial(part_rows, job.whole, full_recipe, texts, job.max_length),

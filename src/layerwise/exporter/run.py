@@ -19,6 +19,7 @@ from layerwise.exporter.card import model_card
 from layerwise.exporter.certificate import certify
 from layerwise.exporter.folder import temporary_folder
 from layerwise.exporter.serving import serving_rows
+from layerwise.inputs.modalities import kind_of
 from layerwise.maps.fitted import FittedRecipe
 from layerwise.models.network import Network
 from layerwise.models.readouts import last_recipe
@@ -53,7 +54,7 @@ def export_fitted(
     `compared` holds the texts to compare with the original model on. For a network with fewer blocks than the model
     that it was made from, `original` is that model and `shrunk` says how it was made.
     """
-    length = fitted.recipe.max_length or network.default_length
+    length, kind = fitted.recipe.max_length or network.default_length, kind_of(network.preprocessor)
     job = ExportJob(network, fitted.recipe, fitted.combined_map, length, mode, original)
     with temporary_folder(out) as folder:
         saved = backend.save(job, folder)
@@ -66,7 +67,8 @@ def export_fitted(
             "whole_model": original is None and is_whole_model(network, fitted.recipe),
             "shrunk": dict(shrunk) if shrunk else None,
             "mode": mode,
-            "servable": is_servable(network, fitted.recipe) and saved.blocks == fitted.recipe.layer,
+            "input_kind": kind,
+            "servable": kind == "text" and is_servable(network, fitted.recipe) and saved.blocks == fitted.recipe.layer,
             "chosen_by": why,
             "serving": serving_rows(backend.name, job, exact_blocks=saved.blocks == fitted.recipe.layer),
             "blocks": {"before": job.whole.depth, "after": saved.blocks or None},

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from layerwise.core.templates import parse_template
 from layerwise.exporter.backends.backend import ExportJob
+from layerwise.inputs.modalities import kind_of
 from layerwise.models.families.gguf_layouts import gguf_problem
 from layerwise.models.servable import servable_problems
 
@@ -40,6 +41,8 @@ def serving_rows(backend: str, job: ExportJob, *, exact_blocks: bool) -> list[di
 
 def folder_rows(job: ExportJob, exact_blocks: bool) -> list[Serving]:
     """A folder of sentence-transformers: servers read it right only if the recipe is servable."""
+    if kind_of(job.network.preprocessor) != "text":
+        return [Serving("sentence-transformers", "exact", "", RUN)]
     problems = servable_problems(job.network, job.recipe)
     if not problems and not exact_blocks:
         problems = ["it has one block more than its layer; export it with --servable"]

@@ -21,11 +21,12 @@ def summary_lines(record: Mapping[str, Any], out: str | Path) -> list[str]:
     recipe = Recipe.from_record(record["recipe"], "the certificate")
     name = Path(record["model"]["name"]).name
     what = model_words(record, recipe, name)
-    faithful = f"faithful to {what}: largest difference {record['max_difference']:.1e} on {record['texts']} texts"
+    noun = inputs_noun(record)
+    faithful = f"faithful to {what}: largest difference {record['max_difference']:.1e} on {record['texts']} {noun}"
     lines = [
         f"{out}: {what}, {size_words(record)}",
         faithful,
-        f"agreement with {name} as shipped on {agreement_words(record['agreement'])}",
+        f"agreement with {name} as shipped on {agreement_words(record['agreement'], noun)}",
         f"encoding time: {record['relative_latency']:.2f} times that of the whole model",
     ]
     lines += variant_lines(record)
@@ -91,7 +92,12 @@ def size_words(record: Mapping[str, Any]) -> str:
     return f"{of_blocks}{numbers} parameters"
 
 
-def agreement_words(agreement: Mapping[str, Any]) -> str:
+def inputs_noun(record: Mapping[str, Any]) -> str:
+    """`texts` or `images`; records of earlier versions are of text models."""
+    return f"{record.get('input_kind', 'text')}s"
+
+
+def agreement_words(agreement: Mapping[str, Any], noun: str = "texts") -> str:
     """`120 demo texts: mean cosine 0.61, 43 % of the 10 nearest neighbours shared`, or why a number is missing."""
     texts, source = agreement["texts"], agreement["source"]
     numbers = []
@@ -102,7 +108,9 @@ def agreement_words(agreement: Mapping[str, Any]) -> str:
         numbers.append(f"{shared} of the {agreement['neighbours']} nearest neighbours shared")
     note = f"({agreement['note']})" if agreement["note"] else ""
     found = " ".join(filter(None, (", ".join(numbers), note)))
-    return f"{texts} {'demo texts' if source == 'demo' else f'texts ({source})'}: {found}"
+    if not texts:
+        return f"{noun}: {found}"
+    return f"{texts} {'demo texts' if source == 'demo' else f'{noun} ({source})'}: {found}"
 
 
 def score_words(scores: Mapping[str, float]) -> str:
@@ -110,8 +118,8 @@ def score_words(scores: Mapping[str, float]) -> str:
 
 
 def eval_command(record: Mapping[str, Any], out: str | Path) -> str:
-    """The command that scores the exported folder on a task; "" where eval cannot read the folder's format."""
-    if record["backend"] != "sentence_transformers":
+    """The command that scores the exported folder on a task; "" where eval cannot read the folder."""
+    if record["backend"] != "sentence_transformers" or inputs_noun(record) != "texts":
         return ""
     folder, scores = shlex.quote(str(out)), shlex.quote(f"{out}-scores")
     return f"layerwise eval {folder} --tasks {EXAMPLE_TASK} --layers last --out {scores}"

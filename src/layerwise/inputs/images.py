@@ -50,6 +50,17 @@ def open_images(data: Any, *, column: str = IMAGES.column, **options: Any) -> So
     return IMAGES.open(data, column=column, **options)
 
 
+def made_up_images(count: int) -> list[Any]:
+    """Arrays (height, width, 3) of uint8 in several shapes, always the same: noise on slopes of colour."""
+    numbers, made = np.random.default_rng(0), []
+    for number in range(count):
+        height, width = 24 + 8 * (number % 5), 24 + 8 * (number % 7)
+        slope = np.linspace(0, 200, height)[:, None, None] * np.linspace(0, 1, width)[:, None]
+        colour = numbers.integers(0, 56, size=3)
+        made.append((slope + colour + numbers.integers(0, 56, size=(height, width, 3))).clip(0, 255).astype(np.uint8))
+    return made
+
+
 def require_pillow() -> None:
     """Raises if images cannot be decoded."""
     if find_spec("PIL") is None:

@@ -124,6 +124,11 @@ def explain_load_error(name: str, revision: str | None, subfolder: str, error: E
         return ModelError(f"cannot load {name!r}: {damaged[0]}")
     if "trust_remote_code" in message or "custom code" in message.lower():
         return ModelError(f"{name!r} comes with its own Python code. If you trust it, add --trust-remote-code")
+    if "TimmWrapper" in message:
+        return ModelError(
+            f"{name!r} is a model of timm, which layerwise does not read; use the same model in the format of "
+            "transformers, such as google/vit-base-patch16-224 or facebook/dinov2-base"
+        )
     if "does not recognize this architecture" in message:
         return ModelError(f"{first_line(message)} Type: pip install -U transformers")
     return ModelError(f"cannot load {name!r}: {first_line(message)}\nTo load a model, {MODEL_HELP}")

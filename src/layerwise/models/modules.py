@@ -9,8 +9,10 @@ import torch
 from torch import Tensor, nn
 
 
-def transformer_module(model: Any, tokenizer: Any, max_length: int, scratch: Path | None = None, **reading: Any) -> Any:
-    """The model and its tokenizer as a Transformer module. `reading` says which output it gives.
+def transformer_module(
+    model: Any, tokenizer: Any, max_length: int | None, scratch: Path | None = None, **reading: Any
+) -> Any:
+    """The model and its tokenizer, or image processor, as a Transformer module. `reading` says which output it gives.
 
     The module is made from files, which are written to a temporary folder in `scratch`.
     """
@@ -19,9 +21,10 @@ def transformer_module(model: Any, tokenizer: Any, max_length: int, scratch: Pat
     with tempfile.TemporaryDirectory(dir=scratch, prefix=".cut.") as folder:
         model.save_pretrained(folder)
         tokenizer = copy.deepcopy(tokenizer)
-        tokenizer.chat_template = None  # sentence-transformers would wrap every text in it
+        if getattr(tokenizer, "chat_template", None):
+            tokenizer.chat_template = None  # sentence-transformers would wrap every text in it
         tokenizer.save_pretrained(folder)
-        return Transformer(folder, max_seq_length=max_length, **reading)
+        return Transformer(folder, **({"max_seq_length": max_length} if max_length else {}), **reading)
 
 
 def linear_module(weight: Tensor, bias: Tensor, dtype: torch.dtype, output: str = "sentence_embedding") -> Any:

@@ -52,7 +52,8 @@ class ExportOptions:
     why: Annotated[str, Option("why this layer was chosen; shown in the model card")] = ""
     scores: Annotated[Any, Option("folder of an eval run; its scores for this recipe go into the model card")] = None
     texts: Annotated[
-        Any, Option("texts to compare with the original model on, up to 500: a file, or demo", is_text_source=True)
+        Any,
+        Option("what to compare with the original model on, up to 500 texts or images", is_text_source=True),
     ] = "demo"
     progress: Progress = False
 

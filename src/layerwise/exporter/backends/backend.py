@@ -1,4 +1,4 @@
-"""The interface of an export format: check support, save a recipe, and load it again to encode texts."""
+"""The interface of an export format: check support, save a recipe, and load it again to encode texts or images."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -41,8 +41,8 @@ class Encoder(Protocol):
     def parameters(self) -> int:
         """The number of parameters."""
 
-    def encode(self, texts: Sequence[str]) -> Tensor:
-        """One row per text (N, E), on the CPU; with the recipe's template around each text."""
+    def encode(self, texts: Sequence[Any]) -> Tensor:
+        """One row per text (N, E), on the CPU; with the recipe's template around each text. Or per image."""
 
 
 @dataclass(frozen=True)

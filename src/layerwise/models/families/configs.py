@@ -58,3 +58,6 @@ def select_config_blocks(config: Any, kept: Sequence[int]) -> None:
     for name in family.per_block_fields:
         if isinstance(values.get(name), list):
             setattr(config, name, [entry for i, entry in enumerate(values[name]) if i in kept])
+    if isinstance(values.get("stage_names"), list):  # a backbone for other models, which outputs a stage per block
+        config.stage_names = values["stage_names"][: len(kept) + 1]
+        config.set_output_features_output_indices(out_features=[config.stage_names[-1]], out_indices=None)

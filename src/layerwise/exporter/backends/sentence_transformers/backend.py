@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from layerwise.core.errors import MissingExtra
+from layerwise.core.preprocessors import is_image
 from layerwise.core.quiet import quiet_libraries
 from layerwise.core.recipe import Recipe
 from layerwise.exporter.backends.backend import ExportJob, SavedExport
@@ -19,14 +20,24 @@ from layerwise.exporter.backends.sentence_transformers.routes import (
     Route,
     choose_route,
     require_loadable,
+    require_plain_images,
     require_static_exportable,
 )
+from layerwise.inputs.images import load_image
 from layerwise.inputs.templating import with_template
 from layerwise.models.network import Network
 
 LOADING_CODE = """from sentence_transformers import SentenceTransformer
 
 SentenceTransformer("PATH").encode(["a text"])"""
+IMAGE_CODE = """from PIL import Image
+from sentence_transformers import SentenceTransformer
+
+SentenceTransformer("PATH").encode([Image.open("photo.jpg").convert("RGB")])"""
+IMAGE_NOTE = (
+    "Images are resized with Pillow. Where torchvision is installed, transformers uses that instead, and the vectors "
+    "differ slightly."
+)
 UNTIED_REQUIREMENT = "transformers >= 5.18 (older versions silently apply the final norm and give different vectors)"
 TRUNCATED_MODEL_NOTE = (
     "`transformers.AutoModel.from_pretrained(PATH)` loads only the truncated model, without pooling and linear map."
@@ -44,10 +55,11 @@ class LoadedModel:
     def parameters(self) -> int:
         return sum(weight.numel() for weight in self.model.parameters())
 
-    def encode(self, texts: Sequence[str]) -> Tensor:
-        """One row per text, on the CPU."""
+    def encode(self, texts: Sequence[Any]) -> Tensor:
+        """One row per text or image, on the CPU."""
+        inputs = [text if isinstance(text, str) else load_image(text, "an image") for text in texts]
         vectors: Tensor = self.model.encode(
-            list(texts), batch_size=BATCH_SIZE, convert_to_tensor=True, show_progress_bar=False
+            inputs, batch_size=BATCH_SIZE, convert_to_tensor=True, show_progress_bar=False
         )
         return vectors.cpu()
 
@@ -67,6 +79,9 @@ class SentenceTransformersBackend:
     def plan(self, network: Network, recipe: Recipe, mode: str) -> tuple[Route, ExcludedTokens]:
         """How the recipe is expressed in modules; raises if it cannot be."""
         require_loadable(network)
+        if is_image(network.preprocessor):
+            require_plain_images(network, recipe)
+            return choose_route(network, recipe.layer, recipe.norm, mode), ExcludedTokens()
         excluded = choose_excluded_tokens(network.tokenizer, recipe)
         if recipe.static:
             require_static_exportable(network, recipe.pooling, prompt_excluded=excluded.prompt)
@@ -77,14 +92,15 @@ class SentenceTransformersBackend:
         """Writes the modules, starting with the truncated model."""
         route, excluded = self.plan(job.network, job.recipe, job.mode)
         save_modules(job, route, excluded, folder)
+        images = is_image(job.network.preprocessor)
         return SavedExport(
-            loading_code=LOADING_CODE,
+            loading_code=IMAGE_CODE if images else LOADING_CODE,
             requirements=f"sentence-transformers >= 5.4 and {UNTIED_REQUIREMENT if route.untied else 'transformers 5'}",
             blocks=route.blocks,
             library="sentence-transformers",
             packages=("transformers", "sentence-transformers"),
             record={"route": asdict(route)},
-            notes=(TRUNCATED_MODEL_NOTE,),
+            notes=(TRUNCATED_MODEL_NOTE, *((IMAGE_NOTE,) if images else ())),
         )
 
     def load(self, folder: Path, device: torch.device) -> LoadedModel:

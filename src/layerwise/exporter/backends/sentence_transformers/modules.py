@@ -6,10 +6,12 @@ from typing import Any
 
 import torch
 
+from layerwise.core.preprocessors import is_image
 from layerwise.exporter.backends.backend import ExportJob
 from layerwise.exporter.backends.sentence_transformers.excluded_tokens import ExcludedTokens, weighting_module
 from layerwise.exporter.backends.sentence_transformers.old_names import in_old_order, write_old_names
 from layerwise.exporter.backends.sentence_transformers.routes import Route
+from layerwise.inputs.modalities import kind_of
 from layerwise.inputs.templating import text_before, with_template
 from layerwise.maps.linear import LinearMap, identity_map
 from layerwise.models.modules import linear_module, transformer_module
@@ -54,7 +56,8 @@ def save_modules(job: ExportJob, route: Route, excluded: ExcludedTokens, folder:
     elif prompt:
         prompts = {"prompts": {"default": prompt}, "default_prompt_name": "default"}
     SentenceTransformer(modules=modules, device="cpu", **prompts).save(str(folder), create_model_card=False)
-    write_old_names(folder, job.max_length)
+    if kind_of(network.preprocessor) == "text":  # older readers know texts only
+        write_old_names(folder, job.max_length)
 
 
 def with_parts_in_order(linear: LinearMap, order: list[int], width: int) -> LinearMap:
@@ -82,10 +85,16 @@ def truncated_module(job: ExportJob, route: Route, scratch: Path, *, every_layer
     if every_layer:
         cut.config.output_hidden_states = True  # the module outputs all of them
     reading: dict[str, Any] = {}
+    processor = job.network.preprocessor
     if not isinstance(route.output, str):
         method = {"method": "forward", "method_output_name": list(route.output)}
-        reading = {"modality_config": {"text": method}, "module_output_name": "token_embeddings"}
-    tokenizer = with_template(job.network.tokenizer, job.recipe.template)
+        reading = {
+            "modality_config": {kind_of(processor): method},
+            "module_output_name": "token_embeddings",
+        }
+    if is_image(processor):
+        return transformer_module(cut, processor.processor, None, scratch, **reading)
+    tokenizer = with_template(processor, job.recipe.template)
     return transformer_module(cut, tokenizer, job.max_length, scratch, **reading)
 
 

@@ -5,6 +5,8 @@ from typing import Any
 
 from layerwise.core.checks import EXPORT_MODES, SHIPPED, require_choice
 from layerwise.core.errors import ExportError, InputError
+from layerwise.core.preprocessors import ImagePreprocessor
+from layerwise.core.recipe import Recipe
 from layerwise.models.network import Network
 
 
@@ -27,6 +29,26 @@ def require_loadable(network: Network) -> None:
         raise ExportError(
             f"{type(network.module).__name__} is part of {default_class.__name__}, and its folder would be loaded as "
             "the full model: a single stack of such a model cannot be exported"
+        )
+
+
+def require_plain_images(network: Network, recipe: Recipe) -> None:
+    """Raises if plain sentence-transformers would give other vectors of an image."""
+    preprocessor: ImagePreprocessor = network.preprocessor
+    if network.family.width_changes and recipe.layer < network.depth:
+        raise ExportError(
+            "a layer of this model is a stage that ends by merging patches, and its config cannot say that the last "
+            "stage does so too; only the last layer can be exported"
+        )
+    if preprocessor.patches.order_input:
+        raise ExportError(
+            "this model shuffles patches and leaves most of them out unless the caller passes their order, which "
+            "sentence-transformers does not, so it cannot be exported"
+        )
+    if recipe.tokens != "all" and preprocessor.patches.special:
+        raise InputError(
+            f"plain sentence-transformers pools every position of an image, so tokens {recipe.tokens} cannot be "
+            "exported; use --tokens all, or --pooling first for the class token"
         )
 
 
