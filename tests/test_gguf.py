@@ -182,6 +182,13 @@ def test_digits_are_split_as_the_tokenizer_does(name, tmp_path):
     assert lowest_cosine(by_text, by_ids) > 1 - 1e-6
 
 
+def test_odd_texts_that_are_too_long_for_the_model_are_not_tried(tmp_path):
+    options = {"norm": "normed", "format": "gguf", "max_length": 16, "texts": demo_texts()[:12]}
+    layerwise.export(network_of("llama", {}, "gpt-2"), 1, tmp_path / "m", **options)
+    record = json.loads((tmp_path / "m" / "layerwise.json").read_text())
+    assert record["odd_texts"]["texts"] < 12 and record["min_cosine"] > 0.9999
+
+
 def test_a_linear_map_is_written_beside_the_file_and_said(tmp_path):
     texts, network = texts_of_all_lengths(), network_of("llama", {}, "gpt-2")
     options = {"norm": "normed", "transform": "remove_top:3", "fit": texts, "max_length": LENGTH, "texts": texts}

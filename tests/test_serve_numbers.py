@@ -73,7 +73,7 @@ def test_what_the_page_says_of_serving_is_in_the_csv_files(claims):
     assert not missing, "\n".join(missing)
 
 
-@pytest.mark.parametrize("name", ["differences", "quantised", "latency", "servable"])
+@pytest.mark.parametrize("name", ["certificates", "differences", "latency", "quantised", "servable"])
 def test_the_tables_of_serving_are_those_of_the_csv_files(name):
     spec = importlib.util.spec_from_file_location("serve_table", SERVE / "table.py")
     module = importlib.util.module_from_spec(spec)

@@ -20,7 +20,6 @@ from layerwise.exporter.backends.gguf.runtime import (
     LENGTH_KEY,
     MAP_FILE,
     NORMALIZE_KEY,
-    ODD_TEXTS,
     TOKENIZER_FILE,
     LlamaCppModel,
     load_gguf,
@@ -79,7 +78,8 @@ class GgufBackend:
         tokenizer.save(str(folder / TOKENIZER_FILE))
         if job.linear is not None:
             save_file({k: getattr(job.linear, k).float().contiguous() for k in ("weight", "bias")}, folder / MAP_FILE)
-        otherwise = load_gguf(folder, HALF_FILE).texts_split_otherwise()
+        odd_texts = load_gguf(folder, HALF_FILE).split_odd_texts()
+        otherwise = [text for text, same in odd_texts.items() if not same]
         pooling = job.recipe.pooling.replace("first", "cls")
         server = SERVER.format(file=HALF_FILE, pooling=pooling, length=job.max_length, context=job.max_length + 1)
         return SavedExport(
@@ -88,7 +88,7 @@ class GgufBackend:
             requirements="llama.cpp",
             blocks=job.recipe.layer,
             packages=("transformers", *PACKAGES),
-            record={"odd_texts": {"texts": len(ODD_TEXTS), "split_otherwise": otherwise}},
+            record={"odd_texts": {"texts": len(odd_texts), "split_otherwise": otherwise}},
             notes=notes(job, otherwise),
             min_cosine=MIN_COSINE,
             variants={"q8_0": Variant(Q8_FILE, partial(load_gguf, folder, Q8_FILE))},
@@ -126,8 +126,7 @@ def notes(job: ExportJob, otherwise: list[str]) -> list[str]:
     if otherwise:
         shown = ", ".join(map(repr, otherwise))
         lines.append(
-            f"llama.cpp's tokenizer splits {len(otherwise)} of {len(ODD_TEXTS)} odd texts into other tokens, so their "
-            f"vectors differ: {shown}."
+            f"llama.cpp's tokenizer splits some odd texts into other tokens, so their vectors differ: {shown}."
         )
     return lines
 

@@ -67,14 +67,22 @@ class LlamaCppModel:
         found = sorted(answer["data"], key=lambda item: int(item["index"]))
         return torch.tensor([item["embedding"] for item in found])
 
-    def texts_split_otherwise(self) -> list[str]:
-        """Those of some odd texts that llama.cpp splits into other tokens than tokenizer.json."""
-        ids = {text: list(self.tokenizer.encode(text).ids) for text in ODD_TEXTS}
-        texts = [text for text, tokens in ids.items() if tokens]
-        by_text = torch.cat([self.rows([text]) for text in texts])
-        by_tokens = torch.cat([self.rows([ids[text]]) for text in texts])
-        cosines = torch.nn.functional.cosine_similarity(by_text.double(), by_tokens.double(), dim=1)
-        return [text for text, cosine in zip(texts, cosines.tolist(), strict=True) if not cosine >= 1 - SAME_TOKENS]
+    def split_odd_texts(self) -> dict[str, bool]:
+        """For each odd text that is not too long: whether llama.cpp splits it into the tokens of tokenizer.json."""
+        encodings = {text: self.tokenizer.encode(text) for text in ODD_TEXTS}
+        return {
+            text: self.splits_into(text, list(encoding.ids))
+            for text, encoding in encodings.items()
+            if encoding.ids and not encoding.overflowing
+        }
+
+    def splits_into(self, text: str, ids: list[int]) -> bool:
+        """Whether llama.cpp gives the same vector for a text and for these tokens."""
+        try:
+            by_text, by_tokens = self.rows([text]).double(), self.rows([ids]).double()
+        except ExportError:  # so many tokens that it refuses them
+            return False
+        return bool(torch.nn.functional.cosine_similarity(by_text, by_tokens).item() >= 1 - SAME_TOKENS)
 
 
 def load_gguf(folder: Path, file: str) -> LlamaCppModel:
