@@ -367,16 +367,20 @@ def test_the_measured_numbers_of_a_study_are_those_of_its_table(study, claims):
 # ---- studies/vision
 
 
+OBJECTIVES = ("autoregressive", "supervised")
+
+
 def test_the_table_of_every_layer_of_the_image_models_is_that_of_values_csv():
     values = pd.read_csv(STUDIES / "vision/values.csv")
     own = values[~values.model.str.startswith("released") & (values.norm == "raw")]
-    assert set(own.model) == {"autoregressive-0", "supervised-0"}, "with more seeds, the page shows means and intervals"
+    assert set(own.model) == {f"{objective}-{seed}" for objective in OBJECTIVES for seed in range(3)}
     shown = ["attention", "linear", "knn", "prompt_entropy_normalized_centered_unit", "dataset_entropy", "curvature"]
     shown += ["infonce", "dime", "lidar"]
-    for (model, layer), rows in own.groupby(["model", "layer"]):
-        found = rows.set_index("metric").value[shown]
-        cells = [f"{value:.3g}" for value in found]
-        assert line(model.removesuffix("-0"), layer, *cells) in page("vision")
+    for (objective, layer), rows in own.groupby([own.model.str[:-2], "layer"]):
+        seeds = {metric: of_metric.value for metric, of_metric in rows.groupby("metric")}
+        halves = {metric: 4.302653 * found.std() / 3**0.5 for metric, found in seeds.items()}  # Student's t, 2 degrees
+        cells = [f"{seeds[metric].mean():.3g} ± {halves[metric]:.2g}" for metric in shown]
+        assert line(objective, layer, *cells) in page("vision")
 
 
 def test_what_the_page_says_of_released_image_models_is_in_values_csv():
