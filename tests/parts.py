@@ -5,7 +5,18 @@ import os
 import pytest
 
 # By file. A test that needs real weights or data is in `real`, wherever it is; what is not listed is in `core`.
-ABUSE = {"do_no_harm", "hostile_runs", "odd_inputs", "ray", "remote", "words", "wrong_names"}
+ABUSE = {
+    "abuse",
+    "do_no_harm",
+    "found_by_abuse",
+    "hostile_runs",
+    "leases",
+    "odd_inputs",
+    "ray",
+    "remote",
+    "words",
+    "wrong_names",
+}
 DOCS = {"ci", "claims", "docs", "readme", "stories", "study_numbers"}
 # Files whose tests run no model, no Ray, no browser and no mteb.
 FAST = {

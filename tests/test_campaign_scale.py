@@ -15,11 +15,11 @@ import yaml
 
 import layerwise
 from layerwise.campaigns import Campaign, joined, running
-from layerwise.campaigns.leases import LeaseLost, Leases, lease_files
 from layerwise.campaigns.status import counts, statuses
 from layerwise.cli.main import main
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.files import DiskFolder, open_folder
+from layerwise.runs.leases import LeaseLost, Leases, lease_files
 from layerwise.runs.quantiles import MAX_MODELS, runs_by_model
 from layerwise.runs.table import LayerTable, parse_conditions
 

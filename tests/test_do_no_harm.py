@@ -8,10 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pandas as pd
 import pytest
 import snapshots
-from snapshots import DECOYS, SCAN, TEXTS, campaign_file, ours_in, put_decoys, snapshot
+from abuse.desk import BAD, GOOD, desk_for
+from abuse.oracles import UNASKED
+from snapshots import DECOYS, SCAN, TEXTS, ours_in, put_decoys, snapshot
 
 import layerwise
 from layerwise.cli.main import main
@@ -261,102 +262,7 @@ def test_a_plan_is_created_exclusively(runs, tiny_llama, tmp_path, monkeypatch):
 # The law: no verb changes anything outside its output, or inside it what it did not write
 
 
-def desk_for(folder, tiny_llama, tiny_bert, broken_llama):
-    """A folder where a user works: models, data, files that look like ours, a home and a place for temporary files."""
-    for name, model in (("model", tiny_llama), ("other", tiny_bert), ("broken", broken_llama)):
-        shutil.copytree(model, folder / name)
-    for name in ("home", "tmp", "deep/er"):
-        (folder / name).mkdir(parents=True)
-    put_decoys(folder)
-    put_decoys(folder / "mine")
-    (folder / "texts.txt").write_text("\n".join(TEXTS), encoding="utf-8")
-    (folder / "many.txt").write_text("\n".join(f"w{i} w{i % 7} w{i % 5} {text}" for i in range(9) for text in TEXTS))
-    (folder / "link.txt").symlink_to("texts.txt")
-    pairs = [(TEXTS[i], TEXTS[i + 1], float(i)) for i in range(8)]
-    pd.DataFrame(pairs, columns=["sentence1", "sentence2", "score"]).to_csv(folder / "pairs.csv", index=False)
-    alike = [(a, b, len({*a.split()} & {*b.split()})) for i, a in enumerate(TEXTS) for b in TEXTS[i + 1 : i + 6]]
-    pd.DataFrame(alike, columns=["text1", "text2", "score"]).to_csv(folder / "labels.csv", index=False)
-    classes = pd.DataFrame({"text": TEXTS, "class": [len(text) % 2 for text in TEXTS]})
-    classes.to_csv(folder / "classes.csv", index=False)
-    rows = [("f", "m", task, layer, 50.0 + layer) for task in ("a", "b") for layer in range(4)]
-    pd.DataFrame(rows, columns=["family", "model", "task", "layer", "score"]).to_csv(folder / "known.csv", index=False)
-    campaign_file(folder / "c.yaml", "model", "cells")
-    campaign_file(folder / "bad.yaml", "model", "mine")
-    return folder
-
-
-DATA = ["--data", "texts.txt"]
-MANY = ["--data", "many.txt"]  # enough texts to shrink a model on
-LABELLED = ["--data", "classes.csv", "--label", "class", "--epochs", "1"]
-FAST = ["--metrics", "curvature,intrinsic_dimension", "--threads", "1"]
-EVAL = ["--tasks", "all", "--data-root", "tasks", "--workers", "0", "--layers", "0,1,2,3"]
-GOOD = [  # a command, and all that it may change
-    (["scan", "model", *DATA, *FAST, "--out", "run"], ["run"]),
-    (["scan", "model", *DATA, *FAST, "--out", "run"], []),
-    (["scan", "model", *DATA, *FAST], []),
-    (["scan", "model", "--data", "link.txt", "--dry-run"], []),
-    (["scan", "other", *DATA, *FAST, "--out", "deep/er/run"], ["deep/er/run"]),
-    (["stress", "model", *DATA, "--kind", "repeat_one", "--levels", "0,1", "--out", "stressed"], ["stressed"]),
-    (["campaign", "c.yaml"], ["cells"]),
-    (["campaign", "c.yaml", "--dry-run"], []),
-    (["data", "tasks", "Mine", "--type", "STS", "--test", "pairs.csv"], ["tasks"]),
-    (["eval", "model", *EVAL, "--out", "scores"], ["scores"]),
-    (["eval", "model", *EVAL, "--out", "scores"], ["scores/table.parquet", "scores/run.json"]),
-    (["eval", "model", *EVAL, "--out", "evicted", "--vectors", "evict"], ["evicted"]),
-    (["eval", "model", *EVAL, "--dry-run"], []),
-    (["pick", "run", "--rule", "depth:50%", "--save", "run"], ["run/pick.json"]),
-    (["pick", "run", "--rule", "last", "--save", "picked"], ["picked"]),
-    (["pick", "model", "--fit", "texts.txt"], []),
-    (["probe", "model", *LABELLED, "--out", "probes"], ["probes"]),
-    (["probe", "model", *LABELLED], []),
-    (["export", "model", "--layer", "1", "--out", "small"], ["small"]),
-    (["shrink", "model", *MANY, "--blocks", "1", "--out", "shrunk"], ["shrunk"]),
-    (
-        ["shrink", "other", *MANY, "--blocks", "1", "--method", "distill", "--steps", "2", "--out", "deep/shrunk"],
-        ["deep/shrunk"],
-    ),
-    # By the number of words in common, layer 0 is better than the last one, which would not be exported.
-    (["embedder", "model", "--labels", "labels.csv", "--out", "deep/small"], ["deep/small"]),
-    (["embed", "model", *DATA, "--layers", "1", "--out", "v.parquet"], ["v.parquet"]),
-    (["tradeoff", "scores"], ["scores/tradeoff.json"]),
-    (["report", "run", "scores", "--html", "r.html"], ["r.html"]),
-    (["report", "run", "--html", "r.html"], ["r.html"]),
-    (["compare", "run", "deep/er/run", "--html", "deep/c.html"], ["deep/c.html"]),
-    (["plot", "run", "-o", "f.png"], ["f.png"]),
-    (["correlate", "run", "scores"], []),
-    (["audit", "known.csv"], []),
-    (["doctor", "model"], []),
-    (["views", "a text"], []),
-    (["metrics"], []),
-]
-BAD = [  # refused or failing; and all that it may change nevertheless
-    *[([*words, *out], []) for words, option in (
-        (["scan", "model", *DATA, *FAST], "--out"),
-        (["stress", "model", *DATA, "--kind", "random"], "--out"),
-        (["eval", "model", *EVAL], "--out"),
-        (["export", "model", "--layer", "1"], "--out"),
-        (["shrink", "model", *MANY], "--out"),
-        (["shrink", "model", *MANY, "--out", "not-made"], "--work"),
-        (["embedder", "model"], "--out"),
-        (["embed", "model", *DATA], "--out"),
-        (["pick", "run", "--rule", "last"], "--save"),
-        (["report", "run"], "--html"),
-        (["compare", "run", "deep/er/run"], "--html"),
-        (["plot", "run"], "--out"),
-    ) for out in ([option, "mine"], [option, "."], [option, ""], [option, "texts.txt"], [option, "texts.txt/x"])],
-    (["campaign", "bad.yaml"], []),
-    (["data", "", "Other", "--type", "STS", "--test", "pairs.csv"], []),
-    (["data", ".", "mine", "--type", "STS", "--test", "pairs.csv"], []),
-    (["scan", "broken", *DATA, *FAST, "--out", "failed"], ["failed"]),
-    (["eval", "broken", *EVAL, "--out", "failed-too"], ["failed-too"]),
-    (["export", "broken", "--layer", "2", "--out", "not-made"], []),
-    (["scan", "nowhere", *DATA, "--out", "not-made"], []),
-    (["tradeoff", "mine"], []),
-    (["report", "mine", "--html", "new.html"], []),
-]  # fmt: skip
 AGAIN = [GOOD[i] for i in (0, 5, 6, 8, 9)]  # runs that go on, in folders into which the user has put files
-# Caches: those of libraries, and our own, which holds hashes of weights.
-UNASKED = ("home/.cache/matplotlib", "home/.config/matplotlib", "home/.cache/mteb", "home/.cache/layerwise/hashes")
 
 
 def changes_of(desk, commands):

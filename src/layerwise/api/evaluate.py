@@ -29,7 +29,8 @@ from layerwise.options.evaluate import EvaluateOptions, StoredVectors
 from layerwise.options.field import require_values
 from layerwise.options.model import ModelLike, ModelSpec
 from layerwise.options.record import call_record
-from layerwise.runs.claims import require_usable
+from layerwise.runs.claims import claim, require_usable
+from layerwise.runs.leases import sole_writer, while_held
 from layerwise.runs.summary import counted
 from layerwise.runs.table import LayerTable
 
@@ -146,6 +147,11 @@ def evaluate(
     with ExitStack() as stack:
         stack.enter_context(announcements(progress))
         encoder = stack.enter_context(open_engine(engine, model, out))
+        for fitted in recipes_to_score:
+            if isinstance(fitted, FittedRecipe):
+                fitted.require_model(encoder.identity)
+        claim(open_folder(out), "eval")
+        require_lease = stack.enter_context(sole_writer(open_folder(out)))
         announce(f"scoring {counted(len(recipes_to_score), 'readout')} on {counted(len(chosen), 'task')}")
         on_batch = stack.enter_context(progress_bar(progress, len(chosen) * len(recipes_to_score), "scores"))
         processes = encoder if isinstance(encoder, RayEngine) else stack.enter_context(local_processes(workers))
@@ -164,7 +170,7 @@ def evaluate(
                 precision=precision,
                 vectors=vectors,
                 options=call_record("eval", options, model=model),
-                on_score=lambda score: on_batch(1, 0),
+                on_score=lambda score: while_held(require_lease, on_batch)(1, 0),
             )
         except KeyboardInterrupt as stopped:
             stopped.add_note(GO_ON if holds_scores(Path(out)) else "nothing was kept (no score was finished)")

@@ -7,7 +7,7 @@ from typing import Any
 from layerwise.api.labelled import labelled
 from layerwise.core.checks import Choices, PoolingChoice, Precision, TokenChoice, require_choices, split_choices
 from layerwise.core.errors import InputError
-from layerwise.core.files import open_folder
+from layerwise.core.files import DiskFolder, open_folder
 from layerwise.core.progress import GO_ON, announce, announcements, progress_bar
 from layerwise.core.recipe import Readout
 from layerwise.downstream.labelled import read_labelled
@@ -21,7 +21,8 @@ from layerwise.models.opening import input_kind_of_model, open_network, resolve_
 from layerwise.options.model import ModelLike
 from layerwise.options.probe import PROBES, ProbeOptions, StoredFeatures
 from layerwise.options.record import call_record
-from layerwise.runs.claims import require_usable
+from layerwise.runs.claims import claim, require_usable
+from layerwise.runs.leases import sole_writer, while_held
 from layerwise.runs.summary import counted
 from layerwise.runs.table import LayerTable
 
@@ -151,7 +152,11 @@ def probed(model: ModelLike, train: Source, test: Source | None, options: ProbeO
     announce(f"reading {counted(count, train.unit)} from {' and '.join(s.name for s in found.sources)}")
     singles = sum(name != "weighted_sum" for name in plan.probes) * len(plan.readouts)
     fits = len(columns) * (singles + ("weighted_sum" in plan.probes))
+    out = None if options.out is None else Path(options.out).absolute()
+    if out is not None:
+        claim(DiskFolder(out), "probe", model=network.identity().fingerprint)
     with (
+        sole_writer(None if out is None else DiskFolder(out)) as require_lease,
         progress_bar(options.progress, count, f"{train.unit}s") as on_batch,
         progress_bar(options.progress, fits, "probes") as on_fit,
     ):
@@ -160,11 +165,11 @@ def probed(model: ModelLike, train: Source, test: Source | None, options: ProbeO
                 network,
                 plan,
                 found,
-                out=None if options.out is None else Path(options.out).absolute(),
+                out=out,
                 keep_features=options.features == "keep",
                 options=record,
-                on_batch=on_batch,
-                on_fit=on_fit,
+                on_batch=while_held(require_lease, on_batch),
+                on_fit=while_held(require_lease, on_fit),
             )
         except KeyboardInterrupt as stopped:
             stopped.add_note(GO_ON if options.out is not None else "no --out was given, so nothing was kept")

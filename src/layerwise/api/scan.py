@@ -18,7 +18,8 @@ from layerwise.options.reading import LayerChoice
 from layerwise.options.record import call_record
 from layerwise.options.scan import KeepPrompts, ScanOptions
 from layerwise.options.views import DEFAULT_STRENGTH
-from layerwise.runs.claims import require_usable
+from layerwise.runs.claims import claim, require_usable
+from layerwise.runs.leases import sole_writer, while_held
 from layerwise.runs.table import RUN_FILE, LayerTable
 from layerwise.sweep.forecast import Forecast
 from layerwise.sweep.plan import ScanPlan
@@ -142,7 +143,12 @@ def scanned(model: ModelLike, data: DataLike, options: ScanOptions) -> LayerTabl
         if are_parallel(scan_plan.points):
             announce(PARALLEL_NOTE)
         announce(f"reading {how_many(count, is_all)}{source.unit}s from {source.name}")
-        with progress_bar(options.progress, count if is_all else None, f"{source.unit}s") as on_batch:
+        if folder is not None:
+            claim(folder, "scan")
+        with (
+            sole_writer(folder) as require_lease,
+            progress_bar(options.progress, count if is_all else None, f"{source.unit}s") as on_batch,
+        ):
             return run_scan(
                 opened,
                 scan_plan,
@@ -151,7 +157,7 @@ def scanned(model: ModelLike, data: DataLike, options: ScanOptions) -> LayerTabl
                 keep_prompts=options.keep_prompts,
                 allow_missing=options.allow_missing,
                 options=call_record("scan", options, model=model, data=source.options),
-                on_batch=on_batch,
+                on_batch=while_held(require_lease, on_batch),
             )
 
 

@@ -43,6 +43,7 @@ from layerwise.models.readouts import last_recipe
 from layerwise.options.model import ModelLike
 from layerwise.options.shrink import ShrinkMethod, ShrinkOptions
 from layerwise.runs.claims import MARKER, claim, require_usable
+from layerwise.runs.leases import sole_writer
 
 BATCH_TOKENS = 4096
 OWN_FILE, OWN_FOLDER = re.compile(r"blocks-[0-9a-f]{16}\.json"), re.compile(r"training-[0-9a-f]{16}")
@@ -134,22 +135,25 @@ def shrink(
         pooling, prompts = pooling_modules(network), teacher_prompts(network)
         split = split_texts(texts, prompts, seed)
         claim(DiskFolder(folder), "shrink")
-        try:
-            vectors = partial(stored_vectors, network, folder)
-            announce(f"vectors of {Path(network.name).name} for {len(split.fit) + len(split.held_out):,} texts")
-            unit = is_unit(vectors(split.held_out))
-            teacher = Teacher(network, pooling, prompts, network.default_length, vectors, unit)
-            vectors(split.fit)
-            choice = chosen_blocks(teacher, split, count, options, folder)
-            student = fit_student(teacher, split, choice.kept)
-            fitted_on = FittedOn("texts", source.name, texts_fingerprint([t.text for t in split.fit]), len(split.fit))
-            record = shrunk_record(options, student, choice, fitted_on)
-            small = assemble(teacher, student.network, student.fit.linear)
-            if method == "distill":
-                record["training"] = train(teacher, small, split, choice, fitted_on, options, folder)
-        except KeyboardInterrupt as stopped:
-            stopped.add_note(GO_ON)
-            raise
+        with sole_writer(DiskFolder(folder)):
+            try:
+                vectors = partial(stored_vectors, network, folder)
+                announce(f"vectors of {Path(network.name).name} for {len(split.fit) + len(split.held_out):,} texts")
+                unit = is_unit(vectors(split.held_out))
+                teacher = Teacher(network, pooling, prompts, network.default_length, vectors, unit)
+                vectors(split.fit)
+                choice = chosen_blocks(teacher, split, count, options, folder)
+                student = fit_student(teacher, split, choice.kept)
+                fitted_on = FittedOn(
+                    "texts", source.name, texts_fingerprint([t.text for t in split.fit]), len(split.fit)
+                )
+                record = shrunk_record(options, student, choice, fitted_on)
+                small = assemble(teacher, student.network, student.fit.linear)
+                if method == "distill":
+                    record["training"] = train(teacher, small, split, choice, fitted_on, options, folder)
+            except KeyboardInterrupt as stopped:
+                stopped.add_note(GO_ON)
+                raise
         made = network_from_object(small)
         made.name = network.name
         if compatible:

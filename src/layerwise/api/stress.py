@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from layerwise.options.reading import LayerChoice
 from layerwise.options.record import call_record
 from layerwise.options.stress import Levels, StressKind, StressOptions, parse_levels
 from layerwise.runs.claims import claim, require_usable
+from layerwise.runs.leases import sole_writer, while_held
 from layerwise.runs.table import LayerTable
 from layerwise.sweep.prepare import COUNTED_FOR_BAR, how_many, prepare
 from layerwise.sweep.run import run_scan
@@ -137,9 +139,11 @@ def run_stress(model: ModelLike, data: DataLike, options: StressOptions) -> Laye
     out_folder = None if out is None else open_folder(out)
     if out_folder is not None:
         require_usable(out_folder, "stress", stress=kind)
-    with open_engine(engine, model, out) as opened:
+    with ExitStack() as stack:
+        opened = stack.enter_context(open_engine(engine, model, out))
         if out_folder is not None:
             claim(out_folder, "stress", stress=kind, model=opened.identity.fingerprint)
+        require_lease = stack.enter_context(sole_writer(out_folder))
         for level in levels:
             announce(f"reading {how_many(count, is_all)}{source.unit}s from {source.name}: {kind} {level:g}")
             scan_plan, source, _ = prepare(
@@ -155,16 +159,16 @@ def run_stress(model: ModelLike, data: DataLike, options: StressOptions) -> Laye
                         out=folder,
                         allow_missing=options.allow_missing,
                         options=record,
-                        on_batch=on_batch,
+                        on_batch=while_held(require_lease, on_batch),
                     )
                 except KeyboardInterrupt as stopped:
                     if tables and out is not None:  # earlier levels are kept, whatever became of this one
                         stopped.add_note(GO_ON)
                     raise
             tables.append(table)
-    table = LayerTable.join(tables)
-    if out_folder is not None:
-        table.save(out_folder)
+        table = LayerTable.join(tables)
+        if out_folder is not None:
+            table.save(out_folder)
     return table
 
 

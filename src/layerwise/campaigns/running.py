@@ -11,7 +11,6 @@ from threading import Lock
 from typing import Any
 
 from layerwise.campaigns.joined import join_scans
-from layerwise.campaigns.leases import Leases, lease_files
 from layerwise.campaigns.plan import Campaign, Cell
 from layerwise.campaigns.status import data_file_hash, is_done, model_files_hash
 from layerwise.core.errors import LayerwiseError, RunError
@@ -27,6 +26,7 @@ from layerwise.options.model import ModelSpec
 from layerwise.options.record import call_record
 from layerwise.options.scan import ScanOptions
 from layerwise.runs.claims import claim
+from layerwise.runs.leases import Leases, lease_files
 from layerwise.runs.records import CELL, FAILED
 from layerwise.runs.table import LayerTable
 from layerwise.sweep.prepare import forecast_scan, prepare

@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from layerwise.campaigns.leases import is_of_dead_process, lease_files
 from layerwise.campaigns.plan import Campaign, Cell
 from layerwise.core.errors import RunError
 from layerwise.core.formats import record_bytes
@@ -18,6 +17,7 @@ from layerwise.inputs.modalities import MEDIA
 from layerwise.inputs.text import SUFFIXES
 from layerwise.models.fingerprint import hash_lines, weight_files_hash
 from layerwise.models.shipped import read_shipped
+from layerwise.runs.leases import is_of_dead_process, lease_files
 from layerwise.runs.records import CELL, FAILED
 from layerwise.runs.table import RUN_FILE
 

@@ -78,6 +78,13 @@ class SafeOutput(io.TextIOBase):
         return int(self.out.fileno())
 
 
+def system_error(error: Exception) -> str:
+    """What the operating system said about a file: its name is too long, the disk fails, no permission; else ""."""
+    if not isinstance(error, OSError) or not error.strerror or not error.filename:
+        return ""
+    return f"{str(error.filename)[:200]}: {error.strerror}"
+
+
 def require_model(args: Namespace) -> None:
     """Raises for a model that does not exist, before the verb imports torch, which takes seconds."""
     if hasattr(args, "trust_remote_code"):  # the verb loads a model by its name
@@ -123,5 +130,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:  # last resort
         if args.debug:
             raise
-        print_error(f"unexpected {type(error).__name__}: {error}. Run with --debug for the traceback")
+        print_error(
+            system_error(error) or f"unexpected {type(error).__name__}: {error}. Run with --debug for the traceback"
+        )
         return 2

@@ -17,7 +17,7 @@ from layerwise.downstream.scoring import Scorer, score_all
 from layerwise.downstream.tasks import TaskChoice
 from layerwise.downstream.vectors import VectorKind, VectorStore, find_kinds
 from layerwise.engines.shards import Engine, Processes
-from layerwise.maps.fitted import AnyRecipe, FittedRecipe, plain_recipe, texts_fingerprint
+from layerwise.maps.fitted import AnyRecipe, plain_recipe, texts_fingerprint
 from layerwise.runs.claims import claim
 from layerwise.runs.identity import ModelRef
 from layerwise.runs.records import environment
@@ -50,9 +50,6 @@ def run_evaluation(
     `options` are the user's options as JSON, for the record.
     """
     start_time, model = time.monotonic(), engine.identity
-    for fitted in recipes:
-        if isinstance(fitted, FittedRecipe):
-            fitted.require_model(model)
     claim(DiskFolder(out), "eval")
     prompt_items = tuple(sorted((prompts or {}).items()))
     load_earlier = partial(

@@ -34,7 +34,9 @@ def read_table(path: str | Path) -> Any:
     if not records:
         raise InputError(f"{path} contains no rows; write at least one")
     names = dict.fromkeys(name for record in records for name in record)
-    return pd.DataFrame({name: pd.Series([r.get(name) for r in records], dtype=object) for name in names})
+    frame = pd.DataFrame({name: pd.Series([r.get(name) for r in records], dtype=object) for name in names})
+    frame.attrs["path"] = str(path)  # for messages
+    return frame
 
 
 def read_records(path: Path, columns: Sequence[str] = ()) -> Iterator[Record]:

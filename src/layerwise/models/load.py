@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from torch import nn
 
 from layerwise.core.checks import PoolingChoice
@@ -106,8 +105,6 @@ def identity_from_files(spec: ModelSpec) -> ModelRef | None:
 
     None where only loading can tell: some of its files are not on this machine, or an adapter changes its weights.
     """
-    from transformers import AutoModel
-
     require_loadable_spec(spec)
     shipped = read_shipped(spec.name, spec.revision)
     files = weight_files_hash(spec.name, spec.revision, shipped, spec.adapter)
@@ -116,9 +113,7 @@ def identity_from_files(spec: ModelSpec) -> ModelRef | None:
     subfolder = shipped.transformer if shipped else ""
     config = load_config(spec, subfolder)
     preprocessor = read_preprocessor(spec, config, subfolder)
-    build: Any = AutoModel.from_config
-    with torch.device("meta"):
-        module = build(config, trust_remote_code=spec.trust_remote_code).to(DTYPES[spec.dtype])
+    module = build_without_weights(config, spec).to(DTYPES[spec.dtype])
     head = load_head(shipped, spec.name, spec.revision, preprocessor) if shipped else None
     revision = loaded_revision(module, spec)
     network = build_network(module.eval(), preprocessor, spec.name, spec.part, revision, head, files)
@@ -213,8 +208,20 @@ def from_pretrained(auto_class: Any, spec: ModelSpec, subfolder: str = "", **opt
             return auto_class.from_pretrained(
                 spec.name, revision=spec.revision or "main", trust_remote_code=spec.trust_remote_code, **options
             )
-    except (OSError, ValueError, ImportError, SafetensorError) as error:
+    except Exception as error:  # of any kind: it parses files of strangers
         raise explain_load_error(spec.name, spec.revision, subfolder, error) from error
+
+
+def build_without_weights(config: Any, spec: ModelSpec) -> Any:
+    """Builds the model of a config on the meta device, which takes no memory, and explains errors."""
+    from transformers import AutoModel
+
+    build: Any = AutoModel.from_config
+    try:
+        with torch.device("meta"):
+            return build(config, trust_remote_code=spec.trust_remote_code)
+    except Exception as error:  # of any kind: it computes with the values of a stranger's config
+        raise explain_load_error(spec.name, spec.revision, "", error) from error
 
 
 def pick_device(device: str) -> torch.device:
@@ -359,18 +366,14 @@ class ModelInfo:
 
 def read_model_info(spec: ModelSpec) -> ModelInfo:
     """Uses config and tokenizer only: the model is built on the meta device, without memory."""
-    from transformers import AutoModel
-
     require_loadable_spec(spec)
-    build: Any = AutoModel.from_config
     with located(spec.name, spec.revision):
         shipped = read_shipped(spec.name, spec.revision)
         subfolder = shipped.transformer if shipped else ""
         config = load_config(spec, subfolder)
         preprocessor = read_preprocessor(spec, config, subfolder)
     part = spec.part or default_part(config, preprocessor)
-    with torch.device("meta"):
-        module = backbone(build(config, trust_remote_code=spec.trust_remote_code), part)
+    module = backbone(build_without_weights(config, spec), part)
     if is_tokenizer(preprocessor):
         require_text_class(type(module), spec.name)
     return module_info(module, preprocessor, shipped)

@@ -9,7 +9,7 @@ from layerwise.core.checks import SHIPPED, require_count
 from layerwise.core.errors import InputError
 from layerwise.inputs.tables import is_missing, number_column
 from layerwise.runs.scores import LayerScore
-from layerwise.runs.table import LayerTable
+from layerwise.runs.table import MAX_LAYERS, LayerTable
 
 SCORE_COLUMNS = ("family", "model", "task", "layer", "score")
 METRIC_COLUMNS = ("model", "task", "layer", "metric", "value")
@@ -48,12 +48,15 @@ def cases_from_frames(scores: Any, metrics: Any = None) -> list[Case]:
 
     A metric with an empty task belongs to the model and is used for all its tasks, unless a task has its own.
     """
-    for frame, required in ((scores, SCORE_COLUMNS), *([] if metrics is None else [(metrics, METRIC_COLUMNS)])):
+    names = [frame.attrs.get("path") or f"the table of {what}" if frame is not None else ""
+             for frame, what in ((scores, "scores"), (metrics, "metrics"))]  # fmt: skip
+    tables = ((scores, SCORE_COLUMNS, names[0]), *([] if metrics is None else [(metrics, METRIC_COLUMNS, names[1])]))
+    for frame, required, name in tables:
         if missing := set(required) - set(frame.columns):
-            raise InputError(f"the table lacks {', '.join(sorted(missing))}; it needs {', '.join(required)}")
+            raise InputError(f"{name} lacks {', '.join(sorted(missing))}; it needs {', '.join(required)}")
     curves: dict[tuple[str, str], dict[str, dict[int, float]]] = {}
-    scores = convert_numbers(scores, "score", "the table of scores")
-    metrics = metrics if metrics is None else convert_numbers(metrics, "value", "the table of metrics")
+    scores = convert_numbers(scores, "score", names[0])
+    metrics = metrics if metrics is None else convert_numbers(metrics, "value", names[1])
     for row in () if metrics is None else metrics.itertuples(index=False):
         task = "" if is_missing(row.task) else row.task  # pandas reads an empty cell as NaN
         curves.setdefault((row.model, task), {}).setdefault(row.metric, {})[row.layer] = row.value
@@ -71,7 +74,9 @@ def cases_from_frames(scores: Any, metrics: Any = None) -> list[Case]:
 
 def convert_numbers(frame: Any, value: str, where: str) -> Any:
     """Converts layers to int and values to float; empty cells become NaN."""
-    layers = [require_count("layer", number, minimum=0) for number in number_column(frame, "layer", where)]
+    layers = [require_count(f"layer in {where}", n, minimum=0) for n in number_column(frame, "layer", where)]
+    if max(layers, default=0) > MAX_LAYERS:  # a list as long as the model is deep is made below
+        raise InputError(f"{where} has layer {max(layers):,}; no model has more than {MAX_LAYERS:,}")
     values = [float(number) for number in number_column(frame, value, where, allow_missing=True)]
     return frame.assign(**{"layer": layers, value: values})
 

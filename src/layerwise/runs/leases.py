@@ -1,29 +1,33 @@
-"""Leases: which process runs which scan, so that any number of processes work on one campaign without a common lock.
+"""Leases: which process writes to a run folder. One process does; in a campaign, each scan has its own.
 
-A lease is a file in the folder of a scan, lease-00001.json. Exactly one process succeeds in creating it. Its holder
-writes it again every few seconds. A process that sees no such change for a minute by its own clock takes the scan
-over: it creates the file with the next number. Clocks of different machines are never compared.
+A lease is a file in the run folder, lease-00001.json. On disk, exactly one process succeeds in creating it. Its holder
+writes it again every few seconds. A lease of a process on this machine that has ended is taken over at once. Where that
+cannot be told, a process that sees no change for a minute by its own clock takes over: it creates the file with the
+next number. Clocks of different machines are never compared.
 """
 
+import platform
 import re
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from layerwise.core.errors import RunError
-from layerwise.core.files import Folder
+from layerwise.core.files import HOST_ID, Folder
 from layerwise.core.formats import json_bytes, parse_record
 from layerwise.core.outputs import current_process, has_ended
+from layerwise.core.progress import OnBatch, announce
 
 LEASE_FILE = re.compile(r"lease-\d{5,}\.json")
-BEAT, PATIENCE = 5.0, 60.0  # seconds between two signs of life, and without one before a scan is taken over
+BEAT, PATIENCE = 5.0, 60.0  # seconds between two signs of life, and without one before a folder is taken over
 
 
 class LeaseLost(RunError):
-    """Another process has taken the scan over, because this one gave no sign of life."""
+    """Another process has taken the folder over, because this one gave no sign of life."""
 
 
 def lease_files(folder: Folder) -> list[str]:
@@ -84,7 +88,8 @@ class Leases:
         with self.lock:  # otherwise a sign of life could follow, and the lease would be there again
             name = self.held.pop(folder, None)
             if name is not None and folder not in self.lost:
-                folder.delete([name])
+                with suppress(OSError):  # a disk that failed: the next process sees that this one has ended
+                    folder.delete([name])
 
     def require(self, folder: Folder) -> None:
         """Raises if another process has taken the scan over."""
@@ -111,7 +116,8 @@ class Leases:
         return not names or (before != b"" and folder.read(names[-1]) != before)
 
     def content(self) -> bytes:
-        return json_bytes({"owner": self.owner, "process": current_process(), "beats": self.beats})
+        holder = {"process": current_process(), "machine": platform.node()}
+        return json_bytes({"owner": self.owner, "beats": self.beats, **holder})
 
     def _keep_alive(self) -> None:
         while not self.ended.wait(self.beat):
@@ -137,3 +143,68 @@ def is_of_dead_process(content: bytes) -> bool:
         return has_ended(parse_record(content, "a lease").get("process"))
     except RunError:
         return False
+
+
+@contextmanager
+def sole_writer(folder: Folder | None, leases: Leases | None = None) -> Iterator[Callable[[], None]]:
+    """Inside, this process is the only one that writes a run to the folder; raises RunError that says who else does.
+
+    Gives a function that raises LeaseLost if another process has taken the folder over meanwhile. The folder must be
+    claimed already. Without a folder, nothing is held.
+    """
+    if folder is None:
+        yield lambda: None
+        return
+    with leases or Leases() as held:
+        take_or_refuse(folder, held)
+        yield lambda: held.require(folder)
+
+
+def while_held(require_lease: Callable[[], None], on_batch: OnBatch) -> OnBatch:
+    """Reports progress as long as the lease is held, and raises LeaseLost from then on."""
+
+    def report(items: int, tokens: int = 0, /) -> None:
+        require_lease()
+        on_batch(items, tokens)
+
+    return report
+
+
+def take_or_refuse(folder: Folder, leases: Leases) -> None:
+    """Takes the lease of the folder. Raises if its holder is alive; waits to see it where only time can tell."""
+    waiting = False
+    while not leases.take(folder):
+        names = lease_files(folder)
+        content = folder.read(names[-1]) if names else None
+        if content is None:  # it was given back a moment ago
+            continue
+        if is_alive(content) or (waiting and leases.shows_life(folder)):
+            raise RunError(
+                f"{holder_of(content)} is writing to {folder}; wait until it has ended, or choose another folder for "
+                "--out"
+            )
+        if not waiting:
+            announce(f"{folder} was last written by {holder_of(content)}; waiting to see whether it has ended")
+        waiting = True
+        time.sleep(leases.beat / 4)
+
+
+def is_alive(content: bytes) -> bool:
+    """True if a lease was written on this machine by a process that still runs."""
+    try:
+        process = parse_record(content, "a lease").get("process")
+        return isinstance(process, dict) and process.get("host") == HOST_ID and not has_ended(process)
+    except RunError:
+        return False
+
+
+def holder_of(content: bytes) -> str:
+    """Who holds a lease, for messages."""
+    try:
+        record = parse_record(content, "a lease")
+        process = record.get("process")
+        pid = process.get("pid") if isinstance(process, dict) else None
+    except RunError:
+        return "another process"
+    where = "this machine" if is_alive(content) else str(record.get("machine") or "another machine")[:100]
+    return f"process {pid} on {where}" if isinstance(pid, int) else f"a process on {where}"

@@ -1,0 +1,159 @@
+"""The loop of the campaign: draws cases by seed and number, holds each against its oracles, and counts.
+
+    python -m tests.abuse --minutes 60 --seed 1 --kinds damage,kills
+    python -m tests.abuse --seed 1 --kinds damage --case 137          # repeats one case and shows what it printed
+
+A case depends only on its kind, the seed and its number.
+"""
+
+import argparse
+import datetime
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from abuse import arguments, concurrency, damage, hostile, inputs, kills
+from abuse.desk import READERS, REBUILT, WRITERS, Case, Workshop, differences, make_models, warm
+from abuse.oracles import outputs_of
+
+KINDS: dict[str, Callable[[Workshop, random.Random], Case]] = {
+    "inputs": inputs.case,
+    "arguments": arguments.case,
+    "damage": damage.case,
+    "kills": kills.case,
+    "concurrency": concurrency.case,
+    "hostile": hostile.case,
+}
+UNITS = {
+    "inputs": "odd texts",
+    "arguments": "argument combinations",
+    "damage": "damages",
+    "kills": "kills and failing disks",
+    "concurrency": "concurrent pairs",
+    "hostile": "hostile models, runs, data and campaigns",
+}
+RESULTS = Path(__file__).parent / "results.csv"
+
+
+@dataclass
+class Tally:
+    """The counts of one kind."""
+
+    cases: int = 0
+    count: int = 0
+    failures: int = 0
+    seconds: float = 0.0
+
+
+def main(argv: Sequence[str], home: str) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.abuse", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=4.0)
+    parser.add_argument("--cases", type=int, help="so many cases of each kind, instead of --minutes")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--kinds", default=",".join(KINDS))
+    parser.add_argument("--case", type=int, help="run this one case, and show what it printed")
+    parser.add_argument("--check", action="store_true", help="run every undisturbed command twice and compare")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="file to which the counts are appended")
+    args = parser.parse_args(argv)
+    kinds = args.kinds.split(",")
+    if unknown := {*kinds} - {*KINDS}:
+        parser.error(f"no kind {', '.join(sorted(unknown))}; there are {', '.join(KINDS)}")
+    with tempfile.TemporaryDirectory(prefix="abuse-") as folder:
+        try:
+            workshop = open_workshop(Path(folder))
+            if args.check:
+                return check(workshop)
+            if args.case is not None:
+                return show(workshop, kinds[0], args.seed, args.case)
+            tallies = attack(workshop, kinds, args.seed, minutes=args.minutes, cases=args.cases)
+        finally:
+            shutil.rmtree(home, ignore_errors=True)
+    write_results(args.results, args.seed, tallies)
+    return int(any(tally.failures for tally in tallies.values()))
+
+
+def open_workshop(folder: Path) -> Workshop:
+    warm()
+    workshop = Workshop(folder / "workshop")
+    workshop.prepare(make_models(folder / "models"))
+    return workshop
+
+
+def run_case(workshop: Workshop, kind: str, seed: int, number: int) -> Case:
+    return KINDS[kind](workshop, random.Random(f"{seed} {kind} {number}"))
+
+
+def show(workshop: Workshop, kind: str, seed: int, number: int) -> int:
+    case = run_case(workshop, kind, seed, number)
+    print(f"{kind} {number}: {case.what}\n{case.printed}")
+    print("\n".join(case.problems) or "nothing is wrong")
+    return int(bool(case.problems))
+
+
+def check(workshop: Workshop) -> int:
+    """Runs every reference twice: an oracle that differs from itself would accuse the innocent."""
+    wrong = 0
+    for name, words, outputs in references():
+        try:
+            first = workshop.undisturbed(name, words, outputs)
+            workshop.results.pop(name)
+            problems = differences(first, workshop.undisturbed(name, words, outputs))
+        except RuntimeError as error:
+            problems = [str(error)]
+        print(f"{name} ({workshop.seconds.get(name, 0):.1f} s): {'; '.join(problems) or 'steady'}", flush=True)
+        wrong += bool(problems)
+    return int(wrong > 0)
+
+
+def references() -> Iterator[tuple[str, list[str], list[str]]]:
+    for name, (words, outputs) in WRITERS.items():
+        yield name, words, outputs
+    for name, words in READERS.items():
+        yield f"read by {name}", words, [*outputs_of(words), *REBUILT.get(name, [])]
+
+
+def attack(
+    workshop: Workshop, kinds: Sequence[str], seed: int, *, minutes: float = 4.0, cases: int | None = None
+) -> dict[str, Tally]:
+    """Runs cases of the kinds in turn, each kind for the same time; prints every failure at once."""
+    tallies = {kind: Tally() for kind in kinds}
+    until = time.monotonic() + 60 * minutes
+    while (cases is None and time.monotonic() < until) or (
+        cases is not None and any(tally.cases < cases for tally in tallies.values())
+    ):
+        kind = min((k for k in kinds if cases is None or tallies[k].cases < cases), key=lambda k: tallies[k].seconds)
+        tally, began = tallies[kind], time.monotonic()
+        case = run_case(workshop, kind, seed, tally.cases)
+        if case.problems:
+            report(kind, seed, tally.cases, case)
+            tally.failures += 1
+        tally.cases += 1
+        tally.count += case.count
+        tally.seconds += time.monotonic() - began
+    for kind, tally in tallies.items():
+        print(f"{kind}: {tally.count:,} {UNITS[kind]} in {tally.cases:,} cases, {tally.failures} failures, "
+              f"{tally.seconds / 60:.1f} min", flush=True)  # fmt: skip
+    return tallies
+
+
+def report(kind: str, seed: int, number: int, case: Case) -> None:
+    print(f"FAILED {kind} {number}: {case.what}")
+    for problem in case.problems:
+        print(f"    {problem}")
+    print(f"    python -m tests.abuse --kinds {kind} --seed {seed} --case {number}", flush=True)
+
+
+def write_results(path: Path, seed: int, tallies: dict[str, Tally]) -> None:
+    """Appends a line per kind: date, kind, seed, cases, attacks, failures, minutes."""
+    if not path.exists():
+        path.write_text("date,kind,seed,cases,count,failures,minutes\n", encoding="utf-8")
+    day = datetime.datetime.now(datetime.UTC).date().isoformat()
+    with path.open("a", encoding="utf-8") as file:
+        for kind, tally in tallies.items():
+            file.write(f"{day},{kind},{seed},{tally.cases},{tally.count},{tally.failures},{tally.seconds / 60:.1f}\n")
+    print(f"counts appended to {path}", file=sys.stderr)
