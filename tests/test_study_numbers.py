@@ -383,6 +383,23 @@ def test_the_table_of_every_layer_of_the_image_models_is_that_of_values_csv():
         assert line(objective, layer, *cells) in page("vision")
 
 
+def test_what_the_page_says_of_valleys_in_the_models_trained_here_is_in_values_csv():
+    values = pd.read_csv(STUDIES / "vision/values.csv")
+    own = values[~values.model.str.startswith("released") & (values.norm == "raw")]
+    entropy = own[own.metric == "prompt_entropy_normalized_centered_unit"].pivot(
+        index="model", columns="layer", values="value"
+    )
+    least = entropy.idxmin(axis=1)
+    rise = pd.Series({model: curve[least[model] :].max() - curve.min() for model, curve in entropy.iterrows()})
+    ours = rise.index.str.startswith("autoregressive")
+    assert set(least[ours]) == {3} and f"{rise[ours].min():.3f} to {rise[ours].max():.3f}" in page("vision")
+    assert sorted(least[~ours]) == [1, 8, 8] and f"rises by {rise[~ours].max():.3f} after layer 1" in page("vision")
+    released = values[values.model == "released aim-huge"].set_index("layer").value
+    assert f"AIM rises by {released[released.idxmin() :].max() - released.min():.3f}" in page("vision")
+    probe = own[own.metric == "attention"].pivot(index="model", columns="layer", values="value")
+    assert f"at most {(probe.max(axis=1) - probe[8]).max():.1f} points from its best layer" in page("vision")
+
+
 def test_what_the_page_says_of_released_image_models_is_in_values_csv():
     values = pd.read_csv(STUDIES / "vision/values.csv")
     released = values[values.model.str.startswith("released")].set_index(["metric", "model", "layer"]).value

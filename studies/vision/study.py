@@ -182,7 +182,7 @@ def draw(values: pd.DataFrame) -> None:
         below.set_ylim(*((0, 100) if metric == "attention" else (0, 1)))
         for axis in (above, below):
             axis.set_xlabel("depth")
-            axis.legend(fontsize=7, ncol=2)
+            axis.legend(fontsize=7, ncol=2 if axis is above else 1)
     figure.savefig(HERE / "layers.png", dpi=110)
 
 
