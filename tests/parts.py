@@ -17,7 +17,7 @@ ABUSE = {
     "words",
     "wrong_names",
 }
-DOCS = {"ci", "claims", "docs", "readme", "stories", "study_numbers"}
+DOCS = {"ci", "claims", "docs", "readme", "serve_numbers", "stories", "study_numbers"}
 # Files whose tests run no model, no Ray, no browser and no mteb.
 FAST = {
     "accumulators",
@@ -42,6 +42,7 @@ FAST |= {
     "results",
     "run_folder",
     "selection",
+    "serve_numbers",
     "study_numbers",
     "transferability",
     "views",
