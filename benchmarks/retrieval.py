@@ -9,6 +9,7 @@ a process of its own; its memory is sampled twice a second.
 import argparse
 import json
 import random
+import resource
 import subprocess
 import sys
 import tempfile
@@ -65,7 +66,10 @@ def score(model: str, folder: Path) -> None:
     table = layerwise.evaluate(
         model, "Made", data_root=folder / "root", out=folder / "run", layers="last", max_length=32, threads=1
     )
-    print(json.dumps({"seconds": round(time.monotonic() - began, 1), "score": [row.value for row in table][-1]}))
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    cpu = sum(use.ru_utime + use.ru_stime for use in used)
+    seconds = {"seconds": round(time.monotonic() - began, 1), "CPU seconds": round(cpu, 1)}
+    print(json.dumps(seconds | {"score": [row.value for row in table][-1]}))
 
 
 def run(words: list[str]) -> dict[str, float]:

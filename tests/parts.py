@@ -18,7 +18,7 @@ ABUSE = {
     "words",
     "wrong_names",
 }
-DOCS = {"ci", "claims", "docs", "readme", "stories", "study_numbers"}
+DOCS = {"ci", "claims", "docs", "readme", "serve_numbers", "stories", "study_numbers"}
 # Files whose tests run no model, no Ray, no browser and no mteb.
 FAST = {
     "accumulators",
@@ -43,6 +43,7 @@ FAST |= {
     "results",
     "run_folder",
     "selection",
+    "serve_numbers",
     "study_numbers",
     "transferability",
     "views",

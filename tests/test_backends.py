@@ -126,7 +126,7 @@ def test_the_vectors_must_be_right_on_every_device(tiny_llama, tmp_path, monkeyp
 
 
 def test_a_backend_is_chosen_by_its_name(tiny_llama, tmp_path):
-    assert [backend.name for backend in BACKENDS] == ["sentence_transformers", "onnx", "openvino"]
+    assert [backend.name for backend in BACKENDS] == ["sentence_transformers", "onnx", "openvino", "gguf"]
     assert all(find_backend(backend.name) is backend for backend in BACKENDS)
     with pytest.raises(InputError, match="format 'sentence-transformer' is not one of .*; did you mean"):
         layerwise.export("no such model", 2, tmp_path / "m", format="sentence-transformer")

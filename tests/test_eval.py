@@ -474,7 +474,8 @@ def test_names_for_mteb():
 # ---- correlation
 
 
-def test_distance_correlation_is_dcors():
+def test_distance_correlation_is_dcors(monkeypatch):
+    monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")  # compiling takes longer than everything here
     dcor = pytest.importorskip("dcor")
     rng = np.random.default_rng(0)
     for n in (5, 13, 31):

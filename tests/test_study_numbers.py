@@ -367,16 +367,37 @@ def test_the_measured_numbers_of_a_study_are_those_of_its_table(study, claims):
 # ---- studies/vision
 
 
+OBJECTIVES = ("autoregressive", "supervised")
+
+
 def test_the_table_of_every_layer_of_the_image_models_is_that_of_values_csv():
     values = pd.read_csv(STUDIES / "vision/values.csv")
     own = values[~values.model.str.startswith("released") & (values.norm == "raw")]
-    assert set(own.model) == {"autoregressive-0", "supervised-0"}, "with more seeds, the page shows means and intervals"
+    assert set(own.model) == {f"{objective}-{seed}" for objective in OBJECTIVES for seed in range(3)}
     shown = ["attention", "linear", "knn", "prompt_entropy_normalized_centered_unit", "dataset_entropy", "curvature"]
     shown += ["infonce", "dime", "lidar"]
-    for (model, layer), rows in own.groupby(["model", "layer"]):
-        found = rows.set_index("metric").value[shown]
-        cells = [f"{value:.3g}" for value in found]
-        assert line(model.removesuffix("-0"), layer, *cells) in page("vision")
+    for (objective, layer), rows in own.groupby([own.model.str[:-2], "layer"]):
+        seeds = {metric: of_metric.value for metric, of_metric in rows.groupby("metric")}
+        halves = {metric: 4.302653 * found.std() / 3**0.5 for metric, found in seeds.items()}  # Student's t, 2 degrees
+        cells = [f"{seeds[metric].mean():.3g} ± {halves[metric]:.2g}" for metric in shown]
+        assert line(objective, layer, *cells) in page("vision")
+
+
+def test_what_the_page_says_of_valleys_in_the_models_trained_here_is_in_values_csv():
+    values = pd.read_csv(STUDIES / "vision/values.csv")
+    own = values[~values.model.str.startswith("released") & (values.norm == "raw")]
+    entropy = own[own.metric == "prompt_entropy_normalized_centered_unit"].pivot(
+        index="model", columns="layer", values="value"
+    )
+    least = entropy.idxmin(axis=1)
+    rise = pd.Series({model: curve[least[model] :].max() - curve.min() for model, curve in entropy.iterrows()})
+    ours = rise.index.str.startswith("autoregressive")
+    assert set(least[ours]) == {3} and f"{rise[ours].min():.3f} to {rise[ours].max():.3f}" in page("vision")
+    assert sorted(least[~ours]) == [1, 8, 8] and f"rises by {rise[~ours].max():.3f} after layer 1" in page("vision")
+    released = values[values.model == "released aim-huge"].set_index("layer").value
+    assert f"AIM rises by {released[released.idxmin() :].max() - released.min():.3f}" in page("vision")
+    probe = own[own.metric == "attention"].pivot(index="model", columns="layer", values="value")
+    assert f"at most {(probe.max(axis=1) - probe[8]).max():.1f} points from its best layer" in page("vision")
 
 
 def test_what_the_page_says_of_released_image_models_is_in_values_csv():

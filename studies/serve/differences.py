@@ -1,9 +1,10 @@
 """How far the vectors of each runtime are from those that scan measures: `python differences.py MODELS OUT`.
 
-MODELS is a folder of models, OUT a folder for exports. One row per model and runtime is appended to differences.csv
-beside this file; a row that is there is not computed again. Two runtimes live in other environments and are left out
-unless these variables are set: NODE_MODULES (a folder in which `npm install --ignore-scripts @huggingface/transformers`
-was run) and FASTEMBED_PYTHON (a Python with fastembed).
+MODELS is a folder of models, OUT a folder for exports; names of cases may follow. One row per model and runtime is
+appended to differences.csv beside this file; a row that is there is not computed again. Two runtimes live in other
+environments and are left out unless these variables are set: NODE_MODULES (a folder in which `npm install
+--ignore-scripts @huggingface/transformers` was run) and FASTEMBED_PYTHON (a Python with fastembed). WIKITEXT is the
+training part of WikiText-2 as Parquet, for the case of a shrunk model.
 """
 
 import csv
@@ -12,6 +13,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +21,14 @@ import torch
 
 import layerwise
 from layerwise.api.fitting import fit_recipe
+from layerwise.exporter.backends.backend import ExportJob
 from layerwise.exporter.backends.catalog import find_backend
+from layerwise.exporter.backends.gguf.backend import HALF_FILE, Q8_FILE, load_gguf
+from layerwise.exporter.backends.onnx import GRAPH_FILE, INT8_FILE, load_graph
 from layerwise.inputs.text import demo_texts
+from layerwise.models.families.gguf_layouts import gguf_problem
 from layerwise.models.opening import open_network
+from layerwise.models.readouts import last_recipe
 from layerwise.passes.recipes import part_rows
 
 TABLE = Path(__file__).parent / "differences.csv"
@@ -34,7 +41,9 @@ CASES = {  # model: layer, options
     "all-mpnet-base-v2": [(9, {})],
     "smollm2-135m": [(15, {"norm": "normed"}), (15, {"norm": "normed", "transform": "remove_top:3"})],
     "gemma3-270m": [(9, {"norm": "normed"})],
+    "all-minilm-l6-v2 shrunk": [(3, {})],  # three of six blocks and a linear map, as shipped
 }
+WITHOUT_ALONE = {"smollm2-135m", "gemma3-270m"}  # in llama.cpp, which is slow with them and never pads
 JAVASCRIPT = """
 import { AutoModel, AutoTokenizer, env } from '@huggingface/transformers';
 import fs from 'fs';
@@ -95,49 +104,82 @@ def in_backend(load, texts: list[str]) -> list[np.ndarray]:
     return [encoder.encode(texts).numpy(), torch.cat([encoder.encode([text]) for text in texts]).numpy()]
 
 
-def exported(network, fitted, folder: Path, backend: str) -> Path:
+def in_llama_cpp(folder: Path, file: str, texts: list[str], alone: bool) -> list[np.ndarray]:
+    encoder = load_gguf(folder, file)
+    rows = encoder.encode(texts).numpy()
+    return [rows, torch.cat([encoder.encode([t]) for t in texts]).numpy()] if alone else [rows]
+
+
+def saved(job: ExportJob, folder: Path, backend: str) -> Path:
+    """What `export --format` writes, without its checks: this script makes them."""
     if not folder.exists():
-        layerwise.export(network, fitted, folder, format=backend, mode="compact")
+        scratch = folder.with_name(f"{folder.name}.unfinished")
+        scratch.mkdir(parents=True)
+        find_backend(backend).save(job, scratch)
+        scratch.rename(folder)
     return folder
 
 
-def runtimes(network, fitted, folder: Path, width: int):
-    """Name, precision, size in bytes and a function from texts to vectors, padded and alone."""
+def runtimes(job: ExportJob, folder: Path, width: int, name: str):
+    """Name, precision, a function to the size in bytes, and one from texts to vectors, padded and alone."""
     cpu = torch.device("cpu")
-    plain = exported(network, fitted, folder / "sentence_transformers", "sentence_transformers")
-    loader = find_backend("sentence_transformers").load
+    plain, vino = find_backend("sentence_transformers"), find_backend("openvino")
+
+    def path(backend: str) -> Path:
+        return saved(job, folder / backend, backend)
+
     yield (
         "sentence-transformers",
         "float32",
-        size(plain / "model.safetensors"),
-        lambda t: in_backend(lambda: loader(plain, cpu), t),
+        "sentence_transformers",
+        "model.safetensors",
+        lambda t: in_backend(lambda: plain.load(path("sentence_transformers"), cpu), t),
     )
-    onnx = exported(network, fitted, folder / "onnx", "onnx")
-    from layerwise.exporter.backends.onnx import GRAPH_FILE, INT8_FILE, load_graph
-
     for precision, file in (("float32", GRAPH_FILE), ("int8", INT8_FILE)):
         yield (
             "ONNX Runtime",
             precision,
-            size(onnx / file),
-            lambda t, file=file: in_backend(lambda: load_graph(onnx, file), t),
+            "onnx",
+            file,
+            lambda t, file=file: in_backend(lambda: load_graph(path("onnx"), file), t),
         )
-    if "NODE_MODULES" in os.environ:
-        yield "transformers.js", "float32", size(onnx / GRAPH_FILE), lambda t: in_node(onnx, t)
-    if "FASTEMBED_PYTHON" in os.environ:
-        yield "fastembed", "float32", size(onnx / GRAPH_FILE), lambda t: in_fastembed(onnx, t, width)
-    vino = exported(network, fitted, folder / "openvino", "openvino")
-    compiled = find_backend("openvino").load
     yield (
         "OpenVINO",
         "float32",
-        size(vino / "openvino" / "openvino_model.bin"),
-        lambda t: in_backend(lambda: compiled(vino, cpu), t),
+        "openvino",
+        "openvino/openvino_model.bin",
+        lambda t: in_backend(lambda: vino.load(path("openvino"), cpu), t),
     )
+    if not job.recipe.shipped and not gguf_problem(job.network.module.config):
+        for precision, file in (("float16", HALF_FILE), ("q8_0", Q8_FILE)):
+            yield (
+                "llama.cpp",
+                precision,
+                "gguf",
+                file,
+                lambda t, file=file: in_llama_cpp(path("gguf"), file, t, name not in WITHOUT_ALONE),
+            )
+    if "NODE_MODULES" in os.environ:
+        yield "transformers.js", "float32", "onnx", GRAPH_FILE, lambda t: in_node(path("onnx"), t)
+    if "FASTEMBED_PYTHON" in os.environ:
+        yield "fastembed", "float32", "onnx", GRAPH_FILE, lambda t: in_fastembed(path("onnx"), t, width)
 
 
-def size(path: Path) -> int:
-    return path.stat().st_size
+def shrunk_folder(models: Path, out: Path) -> Path:
+    """all-MiniLM-L6-v2 with three of its blocks and a linear map, made by `shrink` from texts in WIKITEXT."""
+    folder = out / "shrunk"
+    if not folder.exists():
+        from sentence_transformers import SentenceTransformer
+        from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+
+        first = Transformer(str(models / "all-minilm-l6-v2"), max_seq_length=256)
+        modules = [first, Pooling(first.get_embedding_dimension(), "mean"), Normalize()]
+        SentenceTransformer(modules=modules, device="cpu").save(str(out / "whole"), create_model_card=False)
+        texts = layerwise.texts(os.environ["WIKITEXT"], only="wikitext", sample=1000)
+        layerwise.shrink(
+            str(out / "whole"), texts, folder, method="linear", blocks=3, choose="prefix", work=out / "work"
+        )
+    return folder
 
 
 def main(models: Path, out: Path, names: list[str]) -> None:
@@ -149,26 +191,32 @@ def main(models: Path, out: Path, names: list[str]) -> None:
             transform = options.get("transform", "none")
             with TABLE.open() as file:
                 done = {(r["model"], r["transform"], r["runtime"], r["precision"]) for r in csv.DictReader(file)}
-            network = open_network(str(models / name))
+            shrunk = name.endswith("shrunk")
+            network = open_network(str(shrunk_folder(models, out) if shrunk else models / name))
             recipe = layerwise.Recipe(layer, max_length=MAX_LENGTH, **options)
+            if shrunk:
+                recipe = replace(last_recipe(network), max_length=MAX_LENGTH)
             fit = None if transform == "none" else demo_texts()
             fitted = fit_recipe(network, recipe, fit, lambda recipe: None)
+            job = ExportJob(network, recipe, fitted.combined_map, MAX_LENGTH, "compact")
             rows = torch.cat(part_rows(network, recipe, texts, MAX_LENGTH), dim=1)
             wanted = (rows if fitted.combined_map is None else fitted.combined_map(rows)).numpy()
             fits = np.array([len(network.tokenizer(text)["input_ids"]) <= MAX_LENGTH for text in texts])
-            folder = out / f"{name}-{transform.replace(':', '')}"
-            for runtime, precision, count, encode in runtimes(network, fitted, folder, wanted.shape[1]):
+            folder = out / f"{name.replace(' ', '-')}-{transform.replace(':', '')}"
+            for runtime, precision, backend, file, encode in runtimes(job, folder, wanted.shape[1], name):
                 if (name, transform, runtime, precision) in done:
                     continue
-                padded, alone = encode(texts)
-                uncut = max(np.abs(found - wanted)[fits].max() for found in (padded, alone))
+                both = encode(texts)
+                padded = both[0]
+                uncut = max(np.abs(found - wanted)[fits].max() for found in both)
                 cosine = (padded * wanted).sum(1) / np.linalg.norm(padded, axis=1) / np.linalg.norm(wanted, axis=1)
                 row = [name, layer, transform, runtime, precision, len(texts)]
-                row += [f"{np.abs(found - wanted).max():.2e}" for found in (padded, alone)]
+                row += [*(f"{np.abs(found - wanted).max():.2e}" for found in both), ""][:2]
                 row += [int(fits.sum()), f"{uncut:.2e}", f"{np.abs(wanted).max():.4g}"]
-                row += [f"{cosine.min():.6f}", f"{cosine.mean():.6f}", f"{count / 1e6:.1f}"]
-                with TABLE.open("a") as file:
-                    csv.writer(file, lineterminator="\n").writerow(row)
+                row += [f"{cosine.min():.6f}", f"{cosine.mean():.6f}"]
+                row += [f"{(folder / backend / file).stat().st_size / 1e6:.1f}"]
+                with TABLE.open("a") as table:
+                    csv.writer(table, lineterminator="\n").writerow(row)
                 print(*row, flush=True)
 
 

@@ -1,20 +1,27 @@
 """How much of an embedding model is left with fewer blocks: cut, with a linear map, and trained.
 
     python studies/eval/prepare.py SHARED_DATA ROOT --cap 300 --cap-all
-    python studies/shrink/study.py MODELS WIKITEXT_TRAIN ROOT KEPT [--stage STAGE] [--only MODEL] [--texts N] \
+    python studies/shrink/study.py MODELS SHARED_DATA ROOT KEPT [--stage STAGE] [--only MODEL] [--texts N] \
         [--blocks N] [--tasks TASK ...]
 
-WIKITEXT_TRAIN is the Parquet file of WikiText-2. Stages: `linear` (raw cuts and linear maps of all sizes), `short`
-(five minutes of training at each size), `long` (30 minutes at half of the blocks) and `choice` (five minutes at half of
-the blocks: measured, first, evenly spaced and random blocks). Shrunk models, their scores, the originals' vectors and
-checkpoints are kept in KEPT; a cell that is there is not computed again, and a training that was stopped continues.
-After each cell, scores.csv (one row per task) and models.csv (one row per model) are written next to this file.
+SHARED_DATA holds a folder per data set, wikitext2/train.parquet among them. Stages: `linear` (raw cuts and linear maps
+of all sizes), `short` (five minutes of training at each size), `choice` (five minutes at half of the blocks: measured,
+first, evenly spaced and random blocks), `own` (five minutes at half of the blocks, on the pooled training texts of the
+tasks that have some), `recipe` (a language model with the recipe that `pick` chooses as the original) and `long` (30
+minutes at half of the blocks). A minute is one of two cores: a training gets the number of steps that take as many
+seconds of CPU time, measured beforehand, so that other work on the machine does not matter.
+
+Shrunk models, their scores, the originals' vectors and checkpoints are kept in KEPT; a cell that is there is not
+computed again, and a training that was stopped continues. After each cell, scores.csv (one row per task) and models.csv
+(one row per model) are written next to this file.
 """
 
 import argparse
 import json
 import random
 import re
+import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,9 +38,17 @@ DEPTH = {"all-minilm-l6-v2": 6, "gte-small": 12, "all-mpnet-base-v2": 12}
 LENGTHS = {"all-minilm-l6-v2": 256, "gte-small": 512, "all-mpnet-base-v2": 384, "paraphrase-minilm-l3-v2": 128}
 SMALLER = {"all-minilm-l6-v2": ("paraphrase-minilm-l3-v2",)}  # models of that size that others have trained
 CHOICE_MODELS = ("all-minilm-l6-v2", "gte-small")
+RECIPE_MODEL, RECIPE_SIZES, RECIPE_TEXTS = "smollm2-135m", (20, 14), 4000
+WITH_TRAINING_TEXTS = {  # of the 22 tasks: data set, and its columns with texts
+    "amazon_counterfactual_en": ("text",), "banking77": ("text",), "emotion": ("text",), "massive_intent_en": ("text",),
+    "mrpc": ("sentence1", "sentence2"), "stsbenchmark": ("sentence1", "sentence2"),
+    "tweet_sentiment_extraction": ("text",),
+}  # fmt: skip
+CORES, TIMED_STEPS = 2, (4, 24)
 FEWEST_WORDS, MOST_WORDS = 5, 60  # of a sentence
 SENTENCE_END = re.compile(r'(?<=[.!?]) (?=[A-Z"])')
 SEEDS = (0, 1, 2)
+STAGES = ["linear", "short", "choice", "own", "recipe", "long"]
 
 
 @dataclass(frozen=True)
@@ -46,11 +61,14 @@ class Cell:
     minutes: float = 0
     choose: str = "measured"
     texts: int = 0
+    source: str = "wikitext2"  # where the texts are from: this, or `tasks`
 
     @property
     def name(self) -> str:
         minutes = f"-{self.minutes:g}min" if self.minutes else ""
-        return f"{self.model}-{self.method}-{self.blocks}{minutes}-{self.choose.replace(',', '_')}-{self.texts}"
+        return f"{self.model}-{self.method}-{self.blocks}{minutes}-{self.choose.replace(',', '_')}-{self.texts}" + (
+            "-tasks" if self.source == "tasks" else ""
+        )
 
 
 def cells(stage: str, texts: int) -> Iterator[Cell]:
@@ -68,11 +86,35 @@ def cells(stage: str, texts: int) -> Iterator[Cell]:
             yield from (Cell(model, "distill", size, 5, texts=texts) for size in sizes if size != half)
         elif stage == "long":
             yield Cell(model, "distill", half, 30, texts=texts)
+        elif stage == "own":
+            yield Cell(model, "distill", half, 5, texts=texts, source="tasks")
+            if model not in CHOICE_MODELS:  # to compare with; part of `choice` for the others
+                yield Cell(model, "distill", half, 5, texts=texts)
+        elif stage == "recipe":
+            continue
         elif model in CHOICE_MODELS:
             sets = [",".join(map(str, sorted(random.Random(seed).sample(range(1, depth + 1), half)))) for seed in SEEDS]
             yield from (
                 Cell(model, "distill", half, 5, choose, texts) for choose in ("measured", "prefix", "even", *sets)
             )
+
+
+def recipe_cells() -> Iterator[Cell]:
+    """The language model with its recipe, whole and with fewer blocks."""
+    yield Cell(RECIPE_MODEL, "whole", 0, choose="-")
+    for size in RECIPE_SIZES:
+        yield Cell(RECIPE_MODEL, "linear", size, texts=RECIPE_TEXTS)
+        yield Cell(RECIPE_MODEL, "distill", size, 5, texts=RECIPE_TEXTS)
+
+
+def task_texts(data: Path, count: int) -> list[str]:
+    """Different training texts of the tasks that have some, the same number of each data set as far as they go."""
+    pools = []
+    for name, columns in WITH_TRAINING_TEXTS.items():
+        table = pd.read_parquet(data / name / "train.parquet", columns=list(columns))
+        pools.append(sorted({str(text).strip() for column in columns for text in table[column]} - {""}))
+    chosen = [text for pool in pools for text in random.Random(0).sample(pool, min(len(pool), count // len(pools)))]
+    return sorted(set(chosen))
 
 
 def sentences(wikitext: Path, count: int) -> list[str]:
@@ -88,11 +130,33 @@ def original(name: str, models: Path, kept: Path) -> Path:
     if (models / name / "modules.json").is_file():
         return models / name
     folder = kept / "originals" / name
-    if not folder.exists():
+    if not folder.exists() and name == RECIPE_MODEL:
+        layerwise.export(str(models / name), layerwise.pick(str(models / name), progress=True), folder, progress=True)
+    elif not folder.exists():
         first = Transformer(str(models / name), max_seq_length=LENGTHS[name])
         modules = [first, Pooling(first.get_embedding_dimension(), "mean"), Normalize()]
         SentenceTransformer(modules=modules, device="cpu").save(str(folder), create_model_card=False)
     return folder
+
+
+def steps_for(cell: Cell, source: Path, texts: list[str], kept: Path) -> int:
+    """The steps that take the minutes of the cell on two cores, by CPU time of one thread."""
+    path, key = kept / "seconds_per_step.json", f"{cell.model}-{cell.blocks}-{cell.source}"
+    known: dict[str, float] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    if key not in known:
+        used = {}
+        for steps in TIMED_STEPS:
+            with tempfile.TemporaryDirectory() as folder:
+                began = time.process_time()
+                options = {"choose": "prefix", "compatible": False, "work": Path(folder) / "work", "steps": steps}
+                layerwise.shrink(
+                    str(source), texts[:400], Path(folder) / "out", method="distill", blocks=cell.blocks, **options
+                )
+                used[steps] = time.process_time() - began
+        few, many = TIMED_STEPS
+        known[key] = (used[many] - used[few]) / (many - few)
+        path.write_text(json.dumps(known, indent=1), encoding="utf-8")
+    return max(1, int(60 * CORES * cell.minutes / known[key]))
 
 
 def make(cell: Cell, models: Path, texts: list[str], kept: Path) -> Path:
@@ -104,8 +168,9 @@ def make(cell: Cell, models: Path, texts: list[str], kept: Path) -> Path:
     if not folder.exists():
         layerwise.shrink(
             str(source), texts, folder, method="distill" if cell.method == "distill" else "linear",
-            blocks=None if "," in cell.choose else cell.blocks, choose=cell.choose, minutes=cell.minutes or None,
-            work=kept / "work" / f"{cell.model}-{cell.texts}", progress=True,
+            blocks=None if "," in cell.choose else cell.blocks, choose=cell.choose,
+            steps=steps_for(cell, source, texts, kept) if cell.minutes else None,
+            work=kept / "work" / f"{cell.model}-{cell.texts}-{cell.source}", progress=True,
         )  # fmt: skip
     return folder
 
@@ -160,23 +225,24 @@ def is_done(cell: Cell, tasks: list[str]) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("models", "wikitext", "root", "kept"):
+    for name in ("models", "data", "root", "kept"):
         parser.add_argument(name, type=Path)
-    parser.add_argument("--stage", choices=["linear", "short", "choice", "long"], action="append")
+    parser.add_argument("--stage", choices=STAGES, action="append")
     parser.add_argument("--only", help="one model")
     parser.add_argument("--texts", type=int, default=24000)
     parser.add_argument("--blocks", type=int, help="one size")
     parser.add_argument("--tasks", nargs="+", help="some of the tasks")
     args = parser.parse_args()
     tasks = args.tasks or sorted(path.name for path in args.root.iterdir() if path.is_dir())
-    texts = sentences(args.wikitext, args.texts)
-    for stage in args.stage or ["linear", "short", "choice", "long"]:
-        for cell in cells(stage, args.texts):
+    general = sentences(args.data / "wikitext2" / "train.parquet", args.texts)
+    for stage in args.stage or STAGES:
+        for cell in recipe_cells() if stage == "recipe" else cells(stage, args.texts):
             if args.only and cell.model not in (args.only, *SMALLER.get(args.only, ())):
                 continue
             if is_done(cell, tasks) or (args.blocks and cell.method != "whole" and cell.blocks != args.blocks):
                 continue
             print(cell.name, flush=True)
+            texts = task_texts(args.data, cell.texts) if cell.source == "tasks" else general[: cell.texts or None]
             folder = make(cell, args.models, texts, args.kept)
             add_rows("scores.csv", scores(cell, folder, args.root, tasks, args.kept))
             add_rows("models.csv", pd.DataFrame([figures(cell, folder)]))

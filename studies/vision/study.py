@@ -161,7 +161,7 @@ def draw(values: pd.DataFrame) -> None:
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(2, 2, figsize=(9, 6.4), layout="constrained")
-    shown = values[values.norm == "raw"]
+    shown, means = values[values.norm == "raw"], over_seeds(values)
     for column, metric in enumerate(("attention", "prompt_entropy_normalized_centered_unit")):
         above, below = axes[:, column]
         for name, curve in shown[shown.metric == metric].groupby("model"):
@@ -171,14 +171,18 @@ def draw(values: pd.DataFrame) -> None:
                 width = 2.5 if kind == "aim" else 1.2
                 above.plot(depth, curve.value, lw=width, color=COLOURS[kind], label=name.removeprefix("released "))
             else:
-                below.plot(depth, curve.value, marker="o", color=COLOURS[kind], label=name)
-                below.fill_between(depth, curve.ci_low, curve.ci_high, color=COLOURS[kind], alpha=0.2)
+                below.plot(depth, curve.value, lw=0.7, color=COLOURS[kind])
+        for objective, curve in means[means.metric == metric].groupby("objective"):
+            depth, colour = curve.layer / curve.layer.max(), COLOURS[objective]
+            count = int(curve["count"].min())
+            below.plot(depth, curve["mean"], marker="o", color=colour, label=f"{objective}, mean of {count} seeds")
+            below.fill_between(depth, curve["mean"] - curve.half, curve["mean"] + curve.half, color=colour, alpha=0.2)
         above.set_title(f"released: {COLUMNS[metric]}", fontsize=10)
         below.set_title(f"trained here: {COLUMNS[metric]}", fontsize=10)
         below.set_ylim(*((0, 100) if metric == "attention" else (0, 1)))
         for axis in (above, below):
             axis.set_xlabel("depth")
-            axis.legend(fontsize=7, ncol=2)
+            axis.legend(fontsize=7, ncol=2 if axis is above else 1)
     figure.savefig(HERE / "layers.png", dpi=110)
 
 

@@ -86,8 +86,8 @@ def export(
             the exported tokenizer, and needs a fast one.
         mode: "portable" keeps one block more than needed and loads with any version; "compact" keeps none more and
             needs transformers 5.18.
-        format: the format, "sentence_transformers", or an object with the interface of
-            `layerwise.exporter.backends.backend.Backend`.
+        format: "sentence_transformers", "onnx", "openvino" or "gguf" (see docs/serve.md), or an object with the
+            interface of `layerwise.exporter.backends.backend.Backend`.
         servable: raise an error if plain embedding servers cannot compute the recipe; see docs/serve.md. Exactly the
             blocks of the layer are kept, whatever the mode.
         max_length: longest input in tokens; by default the model's usual length.

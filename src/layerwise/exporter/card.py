@@ -34,7 +34,7 @@ def model_card(job: ExportJob, saved: SavedExport, record: Mapping[str, Any], sc
         metadata(job.whole, job.recipe, saved, scores), "",
         f"# {title}", "",
         "## How to use", "",
-        "```python", saved.loading_code, "```", "",
+        f"```{saved.loading_language}", saved.loading_code, "```", "",
         *([f"Needs {saved.requirements}.", ""] if saved.requirements else []),
         *(line for note in saved.notes for line in (note, "")),
         "## What it is", "", *what_it_is(job, record, name), "",

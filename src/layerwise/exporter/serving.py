@@ -7,6 +7,7 @@ from typing import Any, Literal
 from layerwise.core.templates import parse_template
 from layerwise.exporter.backends.backend import ExportJob
 from layerwise.inputs.modalities import kind_of
+from layerwise.models.families.gguf_layouts import gguf_problem
 from layerwise.models.servable import servable_problems
 
 Answer = Literal["exact", "needs a setting", "other vectors", "cannot read it"]
@@ -28,7 +29,13 @@ class Serving:
 
 def serving_rows(backend: str, job: ExportJob, *, exact_blocks: bool) -> list[dict[str, str]]:
     """The rows for an export in this format; none for a format from outside. `exact_blocks`: no extra block is kept."""
-    rows = {"sentence_transformers": folder_rows, "onnx": onnx_rows, "openvino": openvino_rows}.get(backend)
+    formats = {
+        "sentence_transformers": folder_rows,
+        "onnx": onnx_rows,
+        "openvino": openvino_rows,
+        "gguf": gguf_rows,
+    }
+    rows = formats.get(backend)
     return [asdict(row) for row in rows(job, exact_blocks)] if rows else []
 
 
@@ -59,15 +66,25 @@ def folder_rows(job: ExportJob, exact_blocks: bool) -> list[Serving]:
 
 
 def llama_cpp_row(job: ExportJob, reason: str) -> Serving:
-    """llama.cpp reads a conversion of the folder, which has no linear map and a tokenizer of its own."""
-    if not reason and job.linear is not None:
-        reason = "its converter drops the linear map"
-    if not reason and parse_template(job.recipe.template).text:
-        reason = "its tokenizer drops the template"
-    if reason:
-        return Serving("llama.cpp", "other vectors", reason, BY_SOURCE)
-    note = f"convert the folder to GGUF, and pass --pooling {job.recipe.pooling.replace('first', 'cls')}"
-    return Serving("llama.cpp", "needs a setting", note, BY_SOURCE)
+    """llama.cpp reads GGUF only, which is an export of its own where it can compute the recipe."""
+    if problem := gguf_problem(job.network.module.config):
+        reason = f"--format gguf cannot write it: {problem}"
+    elif not reason and parse_template(job.recipe.template).text:
+        reason = "its tokenizer does not add the template"
+    return Serving("llama.cpp", "cannot read it", reason or "export with --format gguf", BY_SOURCE)
+
+
+def gguf_rows(job: ExportJob, exact_blocks: bool) -> list[Serving]:
+    """The GGUF file has everything but the linear map."""
+    limit = f"with -b and -ub {job.max_length}; longer texts are refused"
+    client = f"apply map.safetensors to the unscaled vectors; {limit}"
+    mapped = job.linear is not None
+    return [
+        Serving("llama.cpp", "needs a setting" if mapped else "exact", client if mapped else limit, RUN),
+        *not_read(
+            "sentence-transformers", "Text Embeddings Inference", "vLLM", "ONNX Runtime", "transformers.js", "fastembed"
+        ),
+    ]
 
 
 def onnx_rows(job: ExportJob, exact_blocks: bool) -> list[Serving]:

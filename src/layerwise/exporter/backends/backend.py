@@ -57,7 +57,8 @@ class Variant:
 class SavedExport:
     """What a backend reports about the folder it wrote, for the record and the model card."""
 
-    loading_code: str  # Python code that loads the folder (as PATH) and encodes a text
+    loading_code: str  # code that loads the folder (as PATH) and encodes a text
+    loading_language: str = "python"  # of that code
     requirements: str = ""  # required versions, as text
     blocks: int = 0  # number of the model's blocks in the folder; 0 if unknown
     library: str | None = None  # the hub's name for the library that loads it

@@ -3,11 +3,12 @@
 from layerwise.core.checks import suggestion
 from layerwise.core.errors import InputError
 from layerwise.exporter.backends.backend import Backend
+from layerwise.exporter.backends.gguf.backend import GgufBackend
 from layerwise.exporter.backends.onnx import OnnxBackend
 from layerwise.exporter.backends.openvino import OpenVinoBackend
 from layerwise.exporter.backends.sentence_transformers.backend import SentenceTransformersBackend
 
-BACKENDS: tuple[Backend, ...] = (SentenceTransformersBackend(), OnnxBackend(), OpenVinoBackend())
+BACKENDS: tuple[Backend, ...] = (SentenceTransformersBackend(), OnnxBackend(), OpenVinoBackend(), GgufBackend())
 
 
 def find_backend(chosen: str | Backend) -> Backend:

@@ -1,0 +1,1 @@
+"""Exports a servable recipe as GGUF files for llama.cpp."""
