@@ -13,6 +13,7 @@ import shutil
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,7 +90,10 @@ def open_workshop(folder: Path) -> Workshop:
 
 
 def run_case(workshop: Workshop, kind: str, seed: int, number: int) -> Case:
-    return KINDS[kind](workshop, random.Random(f"{seed} {kind} {number}"))
+    try:
+        return KINDS[kind](workshop, random.Random(f"{seed} {kind} {number}"))
+    except Exception:
+        return Case("the campaign itself failed", [traceback.format_exc()[-1500:]])
 
 
 def show(workshop: Workshop, kind: str, seed: int, number: int) -> int:

@@ -263,7 +263,7 @@ def comparable(path: Path) -> bytes | None:
         return path.read_bytes() if "vectors" not in path.parts and "features" not in path.parts else None
     if name in ("pick.json", "task.json", "plan.json", "layerwise-run.json"):
         record = json.loads(path.read_bytes())
-        kept = {k: v for k, v in record.items() if k not in ("layers", "saving", "environment", "options")}
+        kept = {k: v for k, v in record.items() if k not in ("layers", "saving", "environment", "options", "checksum")}
         return json.dumps(kept, sort_keys=True).encode()
     if name == "tradeoff.json":
         return json.dumps([(one["layer"], one["score"]) for one in json.loads(path.read_bytes())["layers"]]).encode()
