@@ -93,6 +93,15 @@ def test_a_table_of_another_run_is_not_read_with_this_record(tmp_path):
         layerwise.LayerTable.load(tmp_path / "a")
 
 
+def test_another_record_in_place_of_run_json_is_refused(tmp_path):
+    from layerwise.core.files import write_checked_json
+
+    saved(tmp_path)
+    write_checked_json(tmp_path / "run.json", {"predicted": [1, 2], "accuracy": 0.5})
+    with pytest.raises(RunError, match="table.parquet is not the table that run.json beside it belongs to"):
+        layerwise.LayerTable.load(tmp_path)
+
+
 @pytest.mark.parametrize("writes", [1, 2, 3])
 def test_a_table_that_is_replaced_can_be_read_wherever_the_process_is_killed(writes, tmp_path, monkeypatch):
     from runs import scan_table

@@ -255,7 +255,14 @@ def comparable_output(printed: str) -> bytes:
 
 
 def comparable(path: Path) -> bytes | None:
-    """What of a file is the same each time; None for a file that is not a result."""
+    """What of a file is the same each time; None for a file that is not a result. A damaged one is as it is."""
+    try:
+        return comparable_content(path)
+    except (ValueError, KeyError, TypeError, AttributeError, OSError):
+        return path.read_bytes()
+
+
+def comparable_content(path: Path) -> bytes | None:
     name = path.name
     if name == "table.parquet":
         return pd.read_parquet(path).to_csv(index=False).encode()

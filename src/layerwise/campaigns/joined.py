@@ -71,7 +71,7 @@ def read_part(name: str, folder: Folder, data: bytes) -> Part:
     table, where = folder.read(TABLE_FILE) or b"", f"{folder}/{TABLE_FILE}"
     require_checksum(table, where)
     record = RUN.parse(data, f"{folder}/{RUN_FILE}")
-    require_own_table(record, table, where)
+    require_own_table(record, table, where, data)
     return Part(name, record, hash_of(data), arrow_columns(read_parquet(table, where), where))
 
 
@@ -83,7 +83,7 @@ def earlier_parts(root: Folder) -> dict[str, Part]:
     try:
         require_checksum(table, TABLE_FILE)
         rows, record = read_parquet(table, TABLE_FILE), parse_run(data, RUN_FILE)
-        require_own_table(record, table, TABLE_FILE)
+        require_own_table(record, table, TABLE_FILE, data)
     except RunError:
         return {}
     cells, parts, first = record.get("cells", []), {}, 0

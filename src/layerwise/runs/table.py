@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, get_type_hints
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.files import Folder, open_folder
 from layerwise.core.formats import (
+    RECORD_CHECKSUM,
     json_bytes,
     parquet_bytes,
     parse_record,
@@ -237,13 +238,16 @@ def write_table(folder: Folder, table: bytes, record: Callable[[dict[str, Any]],
     folder.write(RUN_FILE, record({OWN_TABLES: [checksum]}))
 
 
-def require_own_table(run: dict[str, Any], table: bytes, where: str) -> None:
+def require_own_table(run: dict[str, Any], table: bytes, where: str, record: bytes) -> None:
     """Raises if the table beside a record is that of another run. Removes the field from the record.
+
+    `record` are the bytes of run.json. With a checksum but without tables, they were written as another file.
 
     A table without a checksum was rewritten by other software, which is the user's choice.
     """
     own, found = run.pop(OWN_TABLES, None), stored_checksum(table)
-    if isinstance(own, list) and found and found not in own:
+    is_other_record = own is None and f'"{RECORD_CHECKSUM}"'.encode() in record
+    if is_other_record or (isinstance(own, list) and found and found not in own):
         raise RunError(f"{where} is not the table that {RUN_FILE} beside it belongs to; repeat the run, or restore it")
 
 
@@ -296,7 +300,7 @@ def read_rows(folder: str | Path | Folder, where: Mapping[str, Any] | None) -> t
         raise RunError(f"{opened} contains no finished run (no {RUN_FILE}); repeat the command that made it")
     require_checksum(table, path, allow_missing=True)
     run = parse_run(record, f"{opened}/{RUN_FILE}")
-    require_own_table(run, table, path)
+    require_own_table(run, table, path, record)
     rows = read_parquet(table, path)
     return (matching_rows(arrow_columns(rows, path), where) if where else rows), run, path
 
