@@ -163,6 +163,7 @@ def test_the_record_has_both_files_and_the_texts_that_are_split_otherwise(export
     assert 0.99 < small["min_cosine"] < 1 and small["bytes"] == (folder / small["file"]).stat().st_size
     assert record["blocks"]["after"] == record["recipe"]["layer"] and record["min_cosine"] > 0.9999
     assert record["parameters"]["after"] > 0 and "```bash\nllama-server -m PATH/model-f16.gguf --embeddings" in card
+    assert f"lowest cosine {record['min_cosine']:.6f} (0.9999 was required)" in card
     otherwise = record["odd_texts"]["split_otherwise"]
     assert len(otherwise) < 6, otherwise
     assert all(repr(text) in card for text in otherwise)

@@ -13,6 +13,7 @@ from layerwise.exporter.summary import (
     agreement_words,
     compatibility_lines,
     eval_command,
+    faithful_words,
     inputs_noun,
     model_words,
     score_words,
@@ -105,10 +106,11 @@ def quoted(text: str) -> str:
 
 def what_was_checked(job: ExportJob, record: Mapping[str, Any], name: str) -> list[str]:
     differs = f"{record['max_difference']:.1e} (largest entry {record['largest_entry']:.3g})"
+    cosine = f"; {faithful_words(record)}" if record.get("required_cosine") else ""
     original, noun = None if record["shrunk"] else record["difference_from_original"], inputs_noun(record)
     return [
         f"- Faithful to {one_line(model_words(record, job.recipe, name))}: on {record['texts']} {noun}, the vectors "
-        f"differ from the measured ones by at most {differs}.",
+        f"differ from the measured ones by at most {differs}{cosine}.",
         *([f"- Against `{name}` itself they differ by at most {original:.1e}."] if original is not None else []),
         f"- Agreement with {name} as shipped on {one_line(agreement_words(record['agreement'], noun))}.",
         *(f"- {line}." for line in variant_lines(record)),

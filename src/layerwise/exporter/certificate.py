@@ -78,6 +78,7 @@ def certify(
         "differences": differences,
         "largest_entry": expected.largest,
         "min_cosine": lowest_cosine(vectors, expected.vectors),
+        "required_cosine": saved.min_cosine,
         "variants": {name: variant_record(job, folder, v, expected) for name, v in saved.variants.items()},
         "difference_from_original": original_difference,
         "texts": len(expected.texts),

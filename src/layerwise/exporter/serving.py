@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from layerwise.core.templates import parse_template
 from layerwise.exporter.backends.backend import ExportJob
+from layerwise.exporter.backends.gguf.backend import MIN_COSINE
 from layerwise.inputs.modalities import kind_of
 from layerwise.models.families.gguf_layouts import gguf_problem
 from layerwise.models.servable import servable_problems
@@ -14,6 +15,7 @@ Answer = Literal["exact", "needs a setting", "other vectors", "cannot read it"]
 RUN = "run on this export"
 RUN_ELSEWHERE = "run on other exports (studies/serve)"
 BY_SOURCE = "by its source code, not run"
+GRAPH_PROGRAMS = ("ONNX Runtime", "transformers.js", "fastembed")
 UNSCALED = "it scales vectors to length 1 unless the request says otherwise"
 
 
@@ -57,10 +59,7 @@ def folder_rows(job: ExportJob, exact_blocks: bool) -> list[Serving]:
             Serving(name, "other vectors" if problems else "exact", reason or note, BY_SOURCE)
             for name, note in servers.items()
         ),
-        *(
-            Serving(name, "cannot read it", "export with --format onnx", BY_SOURCE)
-            for name in ("ONNX Runtime", "transformers.js", "fastembed")
-        ),
+        *(Serving(name, "cannot read it", "export with --format onnx", BY_SOURCE) for name in GRAPH_PROGRAMS),
         llama_cpp_row(job, reason),
     ]
 
@@ -76,14 +75,12 @@ def llama_cpp_row(job: ExportJob, reason: str) -> Serving:
 
 def gguf_rows(job: ExportJob, exact_blocks: bool) -> list[Serving]:
     """The GGUF file has everything but the linear map."""
-    limit = f"with -b and -ub {job.max_length}; longer texts are refused"
+    limit = f"in float16 (cosine at least {MIN_COSINE}), with -b and -ub {job.max_length}; longer texts are refused"
     client = f"apply map.safetensors to the unscaled vectors; {limit}"
     mapped = job.linear is not None
     return [
         Serving("llama.cpp", "needs a setting" if mapped else "exact", client if mapped else limit, RUN),
-        *not_read(
-            "sentence-transformers", "Text Embeddings Inference", "vLLM", "ONNX Runtime", "transformers.js", "fastembed"
-        ),
+        *not_read("sentence-transformers", "Text Embeddings Inference", "vLLM", *GRAPH_PROGRAMS),
     ]
 
 
@@ -114,8 +111,13 @@ def openvino_rows(job: ExportJob, exact_blocks: bool) -> list[Serving]:
 
 
 def not_read(*programs: str) -> list[Serving]:
-    note = "export without --format"
-    return [Serving(program, "cannot read it", note, BY_SOURCE) for program in programs]
+    notes = {program: "export with --format onnx" for program in GRAPH_PROGRAMS} | {
+        "llama.cpp": "export with --format gguf"
+    }
+    return [
+        Serving(program, "cannot read it", notes.get(program, "export without --format"), BY_SOURCE)
+        for program in programs
+    ]
 
 
 def table_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -22,7 +22,7 @@ def summary_lines(record: Mapping[str, Any], out: str | Path) -> list[str]:
     name = Path(record["model"]["name"]).name
     what = model_words(record, recipe, name)
     noun = inputs_noun(record)
-    faithful = f"faithful to {what}: largest difference {record['max_difference']:.1e} on {record['texts']} {noun}"
+    faithful = f"faithful to {what}: {faithful_words(record)} on {record['texts']} {noun}"
     lines = [
         f"{out}: {what}, {size_words(record)}",
         faithful,
@@ -39,6 +39,13 @@ def summary_lines(record: Mapping[str, Any], out: str | Path) -> list[str]:
     command = eval_command(record, out)
     quality = f"quality on a task, compared with {name}: not measured"
     return [*lines, f"{quality}; to measure it:", f"  {command}"] if command else [*lines, quality]
+
+
+def faithful_words(record: Mapping[str, Any]) -> str:
+    """The number that the vectors were judged by: their difference, or their cosine in half precision."""
+    if record.get("required_cosine"):
+        return f"lowest cosine {record['min_cosine']:.6f} ({record['required_cosine']} was required)"
+    return f"largest difference {record['max_difference']:.1e}"
 
 
 def variant_lines(record: Mapping[str, Any]) -> list[str]:
