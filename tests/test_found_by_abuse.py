@@ -160,3 +160,9 @@ def test_temporary_folders_of_killed_processes_are_deleted_and_no_others(tmp_pat
     with scratch_folder("cut", tmp_path) as one, scratch_folder("cut", tmp_path) as two:
         assert one.is_dir() and two.is_dir() and not left.exists()
     assert [path.name for path in tmp_path.iterdir()] == [".cut.mine"]
+
+
+def test_a_figure_of_a_norm_that_the_run_lacks_is_refused(tmp_path, capsys):
+    saved(tmp_path)
+    assert main(["plot", str(tmp_path), "-o", str(tmp_path / "f.svg"), "--norm=50%"]) == 2
+    assert "norm '50%'" in capsys.readouterr().err

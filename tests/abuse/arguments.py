@@ -109,7 +109,7 @@ def causes(words: list[str]) -> Iterator[str]:
         for part in {value, *value.split(",")}:
             if len(part.strip()) > 1:
                 yield part.strip()[:20]
-            yield repr(part)
+            yield repr(part) if part.strip() else "empty"
             yield from (piece for piece in part.split("/") if len(piece) > 2)
 
 

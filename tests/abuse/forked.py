@@ -214,9 +214,9 @@ def leaks(threads: set[threading.Thread], files: dict[str, str]) -> list[str]:
         time.sleep(0.02)
     left = [f"thread left behind: {name}" for name in new]
     opened = [name for number, name in open_files().items() if files.get(number) != name]
-    left += [
-        f"file left open: {name}" for name in opened if not name.startswith(HARMLESS_FILES) and "socket:" not in name
-    ]
+    for name in opened:
+        if not name.startswith(HARMLESS_FILES) and "socket:" not in name and not name.endswith(" (deleted)"):
+            left.append(f"file left open: {name}")
     for process in psutil.Process().children(recursive=True):
         words = " ".join(process.cmdline())
         if "resource_tracker" not in words and process.status() != psutil.STATUS_ZOMBIE:
