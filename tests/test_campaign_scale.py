@@ -19,6 +19,7 @@ from layerwise.campaigns.status import counts, statuses
 from layerwise.cli.main import main
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.files import DiskFolder, open_folder
+from layerwise.runs.claims import claim
 from layerwise.runs.leases import LeaseLost, Leases, lease_files
 from layerwise.runs.quantiles import MAX_MODELS, runs_by_model
 from layerwise.runs.table import LayerTable, parse_conditions
@@ -322,3 +323,18 @@ def test_reading_a_table_keeps_equal_strings_once(scanned, tmp_path):
     scanned.save(tmp_path / "run")
     first, second, *_ = LayerTable.load(tmp_path / "run")
     assert first.model is second.model and os.fspath(first.model)
+
+
+def test_a_process_that_finds_all_scans_running_elsewhere_prints_their_status(file, capsys, monkeypatch):
+    plan = Campaign.load(file)
+    monkeypatch.setattr(running, "Leases", lambda: Leases(beat=0.01))
+    claim(open_folder(plan.out), "campaign")
+    with Leases(beat=0.01) as others:
+        for cell in plan.cells:
+            claim(plan.folder(cell), "scan")
+            assert others.take(plan.folder(cell))
+        assert main(["campaign", str(file)]) == 0
+        printed = capsys.readouterr().out
+        assert "4 running" in printed
+        assert main(["campaign", str(file), "--json"]) == 0
+        assert json.loads(capsys.readouterr().out) == []

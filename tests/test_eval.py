@@ -131,6 +131,23 @@ def test_scores_are_those_of_plain_sentence_transformers(tiny_bert, root, tmp_pa
         assert mine[choice.name] == pytest.approx(100 * result.task_results[0].get_score(), abs=tolerance), choice.name
 
 
+def test_a_corpus_that_is_searched_in_blocks_gives_the_same_score_as_whole(tiny_bert, root, tmp_path, monkeypatch):
+    from mteb.models.search_wrappers import SearchEncoderWrapper
+
+    options = {"data_root": root, "layers": "2", "workers": 0}
+    whole = layerwise.evaluate(tiny_bert, "OwnRetrieval", out=tmp_path / "whole", **options)
+    begin, blocks = SearchEncoderWrapper.__init__, []
+
+    def in_blocks(self, model, *args, **others):
+        begin(self, model, *args, **others)
+        self.corpus_chunk_size = 7
+        blocks.append(self)
+
+    monkeypatch.setattr(SearchEncoderWrapper, "__init__", in_blocks)
+    parts = layerwise.evaluate(tiny_bert, "OwnRetrieval", out=tmp_path / "blocks", **options)
+    assert blocks and scores(parts).tolist() == scores(whole).tolist()
+
+
 def test_an_interrupted_evaluation_goes_on_and_computes_nothing_twice(tiny_llama, root, tmp_path, monkeypatch):
     whole = layerwise.evaluate(tiny_llama, "OwnSTS,OwnPairs", data_root=root, out=tmp_path / "whole", workers=0)
     real, calls = scoring.Scorer.score, []

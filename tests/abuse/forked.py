@@ -83,8 +83,8 @@ class Child:
         texts = []
         for name in ("out", "err"):
             path = self.streams / f"{self.pid}.{name}"
-            texts.append(path.read_bytes().decode("utf-8", "backslashreplace"))
-            path.unlink()
+            texts.append(path.read_bytes().decode("utf-8", "backslashreplace") if path.exists() else "")
+            path.unlink(missing_ok=True)  # a child that was killed at once has none
         if hung:
             left.append(f"did not end within {limit:.0f} s")
         return Outcome(os.waitstatus_to_exitcode(status), texts[0], texts[1], seconds, left, answer)

@@ -6,13 +6,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 from layerwise.campaigns.joined import join_scans
 from layerwise.campaigns.plan import Campaign, Cell
-from layerwise.campaigns.status import data_file_hash, is_done, model_files_hash
+from layerwise.campaigns.status import READERS, data_file_hash, is_done, model_files_hash
 from layerwise.core.errors import LayerwiseError, RunError
 from layerwise.core.files import open_folder
 from layerwise.core.progress import GO_ON
@@ -92,7 +93,9 @@ def campaign(file: "str | Path | Campaign", on_event: OnEvent = lambda event: No
 def run_campaign(plan: Campaign, on_event: OnEvent) -> None:
     """Runs and joins the scans of a campaign without reading the table."""
     claim(open_folder(plan.out), "campaign")
-    done = {cell.name for cell in plan.cells if is_done(plan, cell)}
+    with ThreadPoolExecutor(READERS) as pool:
+        answers = list(pool.map(partial(is_done, plan), plan.cells))
+    done = {cell.name for cell, ended in zip(plan.cells, answers, strict=True) if ended}
     for cell in plan.cells:
         on_event(Event(cell, "done" if cell.name in done else "waiting"))
     try:

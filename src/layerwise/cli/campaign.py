@@ -57,6 +57,9 @@ def run(args: Namespace) -> int:
             run_campaign(plan, on_event)
     finally:
         write_status_page(plan, found := statuses(plan))
+    if not any(entry.status == "done" for entry in found):  # all are being run by other processes: no table yet
+        print("[]" if args.json else status_text(found))
+        return 0
     if args.json:
         print(LayerTable.load(plan.out).to_json())
     else:
