@@ -14,6 +14,7 @@ ABUSE = {
     "odd_inputs",
     "ray",
     "remote",
+    "strangers_files",
     "words",
     "wrong_names",
 }

@@ -85,17 +85,21 @@ def run_verb(verb, model, root, out):
 
 def run_commands(commands, root):
     """Runs each command line in this process; for each, its exit code and the paths that it changed below the root."""
+    from abuse.forked import block_network
+
     from layerwise.cli.main import main
 
+    attempts = block_network()
     result, before = [], snapshot(root)
     for command in commands:
+        attempts.clear()
         try:
             code = main(command)
         except SystemExit as stopped:
             code = stopped.code
         after = snapshot(root)
         changed = sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
-        result.append({"command": command, "code": code, "changed": changed})
+        result.append({"command": command, "code": code, "changed": changed, "network": list(attempts)})
         before = after
     return result
 

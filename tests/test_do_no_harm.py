@@ -267,7 +267,7 @@ AGAIN = [GOOD[i] for i in (0, 5, 6, 8, 9)]  # runs that go on, in folders into w
 
 def changes_of(desk, commands):
     """Runs the commands where the desk is, in a process with a home of its own; the paths that each changed."""
-    environment = os.environ | {"HOME": str(desk / "home"), "TMPDIR": str(desk / "tmp"), "HF_HUB_OFFLINE": "1"}
+    environment = os.environ | {"HOME": str(desk / "home"), "TMPDIR": str(desk / "tmp"), "HF_HUB_OFFLINE": "0"}
     for name in ("HF_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "MPLCONFIGDIR", "HF_DATASETS_CACHE", "MTEB_CACHE"):
         environment.pop(name, None)
     asked, answer = desk.parent / "asked.json", desk.parent / "answer.json"
@@ -296,6 +296,8 @@ def test_no_verb_changes_anything_but_its_output(tmp_path, tiny_llama, tiny_bert
     result = list(zip((*GOOD, *BAD), changes, strict=True))
     wrong = [(words, bad) for (words, allowed), c in result if (bad := forbidden(desk, c["changed"], allowed))]
     assert not wrong, "\n".join(map(str, wrong))
+    online = [(words, c["network"]) for (words, _), c in result[: len(GOOD)] if c["network"]]
+    assert not online, f"with local models and data, nothing is asked of the network: {online}"
     codes = [words for (words, _), c in result[: len(GOOD)] if c["code"] != 0]
     codes += [words for (words, _), c in result[len(GOOD) :] if c["code"] != 2]
     assert not codes, "\n".join([*map(str, codes), stderr[-5000:]])

@@ -1,14 +1,19 @@
 """Faults that the campaign of tests/abuse has found, one small test each; docs/reliability.md lists them."""
 
 import json
+import re
 import shutil
+import subprocess
+import sys
+from contextlib import suppress
 
 import pandas as pd
 import pytest
 
 import layerwise
 from layerwise.cli.main import main
-from layerwise.core.errors import InputError, ModelError
+from layerwise.core.errors import InputError, ModelError, RunError
+from layerwise.core.outputs import scratch_folder
 
 
 def with_config(model, folder, **changes):
@@ -52,3 +57,112 @@ def test_a_table_of_scores_of_too_deep_a_model_is_refused_before_it_fills_the_me
     scores = pd.DataFrame(rows, columns=["family", "model", "task", "layer", "score"])
     with pytest.raises(InputError, match="the table of scores has layer 1,099,511,627,776"):
         layerwise.audit(scores)
+
+
+# Records and tables belong together
+
+
+def saved(folder):
+    from runs import scan_table
+
+    scan_table().save(folder)
+    return folder / "run.json"
+
+
+def test_a_changed_digit_in_a_record_is_noticed(tmp_path):
+    path = saved(tmp_path)
+    before = path.read_text()
+    assert layerwise.LayerTable.load(tmp_path)
+    digit = max(before.rfind(str(n), 0, len(before) // 2) for n in range(10))
+    path.write_text(before[:digit] + str((int(before[digit]) + 1) % 10) + before[digit + 1 :])
+    with pytest.raises(RunError, match="run.json was changed after it was written .*delete its field 'checksum'"):
+        layerwise.LayerTable.load(tmp_path)
+    record = json.loads(path.read_text())
+    del record["checksum"]
+    path.write_text(json.dumps(record))
+    assert layerwise.LayerTable.load(tmp_path), "a change on purpose is possible"
+
+
+def test_a_table_of_another_run_is_not_read_with_this_record(tmp_path):
+    from runs import eval_table, scan_table
+
+    scan_table().save(tmp_path / "a")
+    eval_table().save(tmp_path / "b")
+    shutil.copy(tmp_path / "b" / "table.parquet", tmp_path / "a" / "table.parquet")
+    with pytest.raises(RunError, match="table.parquet is not the table that run.json beside it belongs to"):
+        layerwise.LayerTable.load(tmp_path / "a")
+
+
+def test_another_record_in_place_of_run_json_is_refused(tmp_path):
+    from layerwise.core.files import write_checked_json
+
+    saved(tmp_path)
+    write_checked_json(tmp_path / "run.json", {"predicted": [1, 2], "accuracy": 0.5})
+    with pytest.raises(RunError, match="table.parquet is not the table that run.json beside it belongs to"):
+        layerwise.LayerTable.load(tmp_path)
+
+
+@pytest.mark.parametrize("writes", [1, 2, 3])
+def test_a_table_that_is_replaced_can_be_read_wherever_the_process_is_killed(writes, tmp_path, monkeypatch):
+    from runs import scan_table
+
+    from layerwise.core.files import DiskFolder
+
+    scan_table(depth=3).save(tmp_path)
+    usual, count = DiskFolder.write, []
+
+    def dying(self, name, data):
+        if len(count) == writes:
+            raise KeyboardInterrupt
+        count.append(name)
+        usual(self, name, data)
+
+    monkeypatch.setattr(DiskFolder, "write", dying)
+    with suppress(KeyboardInterrupt):
+        scan_table(depth=5).save(tmp_path)
+    assert len(layerwise.LayerTable.load(tmp_path).where(metric="curvature")) in (5 * 2, 7 * 2)  # the last layer twice
+
+
+@pytest.mark.parametrize("verb", ["eval", "probe"])
+def test_a_run_that_was_killed_before_its_record_was_written_goes_on(verb, tiny_llama, tmp_path):
+    from snapshots import TEXTS, run_verb, write_root
+
+    table = tmp_path / "classes.csv"
+    pd.DataFrame({"text": TEXTS, "class": [len(text) % 2 for text in TEXTS]}).to_csv(table, index=False)
+
+    def run():
+        if verb == "eval":
+            return run_verb("eval", tiny_llama, write_root(tmp_path / "root"), tmp_path / "out")
+        return layerwise.probe(tiny_llama, table, label="class", probes="knn", layers="1", out=tmp_path / "out")
+
+    first = run()
+    (tmp_path / "out" / "run.json").unlink()
+    assert [row.value for row in run()] == [row.value for row in first]
+    assert layerwise.LayerTable.load(tmp_path / "out")
+
+
+def test_a_changed_score_is_computed_again(tiny_llama, tmp_path):
+    from snapshots import run_verb, write_root
+
+    root, out = write_root(tmp_path / "root"), tmp_path / "out"
+    first = run_verb("eval", tiny_llama, root, out)
+    (path,) = out.glob("*/scores/*/001-raw*.json")
+    path.write_text(re.sub(r'"score": [-\d.]+', '"score": 12.5', path.read_text()))
+    assert [row.value for row in run_verb("eval", tiny_llama, root, out)] == [row.value for row in first]
+
+
+def test_temporary_folders_of_killed_processes_are_deleted_and_no_others(tmp_path):
+    code = "from layerwise.core.outputs import scratch_folder\nfrom pathlib import Path\nimport os\n"
+    code += f"with scratch_folder('cut', Path({str(tmp_path)!r})) as f: (f / 'x').touch(); os._exit(9)"
+    subprocess.run([sys.executable, "-c", code])
+    (left,) = tmp_path.iterdir()
+    (tmp_path / ".cut.mine").mkdir()
+    with scratch_folder("cut", tmp_path) as one, scratch_folder("cut", tmp_path) as two:
+        assert one.is_dir() and two.is_dir() and not left.exists()
+    assert [path.name for path in tmp_path.iterdir()] == [".cut.mine"]
+
+
+def test_a_figure_of_a_norm_that_the_run_lacks_is_refused(tmp_path, capsys):
+    saved(tmp_path)
+    assert main(["plot", str(tmp_path), "-o", str(tmp_path / "f.svg"), "--norm=50%"]) == 2
+    assert "norm '50%'" in capsys.readouterr().err

@@ -109,11 +109,16 @@ def causes(words: list[str]) -> Iterator[str]:
         for part in {value, *value.split(",")}:
             if len(part.strip()) > 1:
                 yield part.strip()[:20]
-            yield repr(part)
+            yield repr(part) if part.strip() else "empty"
+            yield from (piece for piece in part.split("/") if len(piece) > 2)
 
 
 def case(workshop: Workshop, draw: random.Random) -> Case:
-    words = drawn(draw)
+    return attempt(workshop, drawn(draw))
+
+
+def attempt(workshop: Workshop, words: list[str]) -> Case:
+    """Runs one command line and holds it against the oracles."""
     desk = workshop.fresh()
     before = oracles.tree_of(desk)
     outcome = forked.run(words, desk, workshop.streams, 90)
@@ -130,9 +135,7 @@ def case(workshop: Workshop, draw: random.Random) -> Case:
     problems += oracles.secrets_below(
         desk, [name for name in outputs if "://" not in name and name not in (".", "mine")]
     )
-    if is_local(words):
-        pass
-    else:
+    if not is_local(words):
         problems = [problem for problem in problems if not problem.startswith("tried to reach the network")]
     return Case(shown(words), problems, printed=outcome.out[-2000:] + outcome.err[-4000:])
 

@@ -13,12 +13,14 @@ import shutil
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from abuse import arguments, concurrency, damage, hostile, inputs, kills
 from abuse.desk import READERS, REBUILT, WRITERS, Case, Workshop, differences, make_models, warm
+from abuse.faults import run_faults
 from abuse.oracles import outputs_of
 
 KINDS: dict[str, Callable[[Workshop, random.Random], Case]] = {
@@ -57,6 +59,7 @@ def main(argv: Sequence[str], home: str) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kinds", default=",".join(KINDS))
     parser.add_argument("--case", type=int, help="run this one case, and show what it printed")
+    parser.add_argument("--faults", action="store_true", help="plant ten faults, and see whether they are noticed")
     parser.add_argument("--check", action="store_true", help="run every undisturbed command twice and compare")
     parser.add_argument("--results", type=Path, default=RESULTS, help="file to which the counts are appended")
     args = parser.parse_args(argv)
@@ -66,6 +69,8 @@ def main(argv: Sequence[str], home: str) -> int:
     with tempfile.TemporaryDirectory(prefix="abuse-") as folder:
         try:
             workshop = open_workshop(Path(folder))
+            if args.faults:
+                return run_faults(workshop)
             if args.check:
                 return check(workshop)
             if args.case is not None:
@@ -85,7 +90,10 @@ def open_workshop(folder: Path) -> Workshop:
 
 
 def run_case(workshop: Workshop, kind: str, seed: int, number: int) -> Case:
-    return KINDS[kind](workshop, random.Random(f"{seed} {kind} {number}"))
+    try:
+        return KINDS[kind](workshop, random.Random(f"{seed} {kind} {number}"))
+    except Exception:
+        return Case("the campaign itself failed", [traceback.format_exc()[-1500:]])
 
 
 def show(workshop: Workshop, kind: str, seed: int, number: int) -> int:

@@ -19,6 +19,7 @@ SOURCES = (
     "c.yaml",
     "campaign-texts.txt",
     "tasks",
+    "small",
 )
 SERVED = {"scan again", "stress again", "campaign again", "eval again", "probe again"}
 FOREIGN = [b"", b"\x00" * 64, b"{}", b"[]", b"null", b'{"a": 1}', b"PAR1", b"<html>", b"\xff\xfe\x00", b"7", b'"text"']

@@ -18,6 +18,7 @@ import pandas as pd
 from snapshots import TEXTS, campaign_file, put_decoys
 
 from abuse import forked
+from abuse.oracles import Tree, tree_of
 
 DATA = ["--data", "texts.txt"]
 MANY = ["--data", "many.txt"]  # enough texts to shrink a model on
@@ -186,7 +187,7 @@ class Workshop:
     base: Path
     results: dict[str, Any] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
-    number: int = 0
+    tree: Tree = field(default_factory=dict)  # of the copy, before the case
 
     @property
     def streams(self) -> Path:
@@ -196,8 +197,11 @@ class Workshop:
         """A copy of the desk for one case. It has the same path every time, since a path can be part of a result."""
         desk = self.base / "case" / "desk"
         if desk.exists():
+            if self.tree and tree_of(desk) == self.tree:  # the case before has left everything as it was
+                return desk
             shutil.rmtree(desk)
         shutil.copytree(self.base / "desk", desk, symlinks=True)
+        self.tree = tree_of(desk)
         return desk
 
     def prepare(self, models: Sequence[str]) -> None:
@@ -235,12 +239,30 @@ def result_of(desk: Path, outputs: Sequence[str], printed: str = "") -> dict[str
             if path.is_file() and (content := comparable(path)) is not None:
                 found[str(path.relative_to(desk))] = hashlib.blake2b(content, digest_size=8).hexdigest()
     if printed:
-        found["stdout"] = hashlib.blake2b(without_times(printed.encode()), digest_size=8).hexdigest()
+        found["stdout"] = hashlib.blake2b(comparable_output(printed), digest_size=8).hexdigest()
     return found
 
 
+def comparable_output(printed: str) -> bytes:
+    """What of standard output is the same each time: of a table as JSON, the rows and what they were computed on."""
+    try:
+        record = json.loads(printed)
+        runs = record["run"].get("runs", [record["run"]])
+        facts = [(run.get("data"), run.get("model", {}).get("fingerprint"), run.get("plan")) for run in runs]
+        return json.dumps([record["scores"], facts], sort_keys=True).encode()
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return without_times(printed.encode())
+
+
 def comparable(path: Path) -> bytes | None:
-    """What of a file is the same each time; None for a file that is not a result."""
+    """What of a file is the same each time; None for a file that is not a result. A damaged one is as it is."""
+    try:
+        return comparable_content(path)
+    except (ValueError, KeyError, TypeError, AttributeError, OSError):
+        return path.read_bytes()
+
+
+def comparable_content(path: Path) -> bytes | None:
     name = path.name
     if name == "table.parquet":
         return pd.read_parquet(path).to_csv(index=False).encode()
@@ -248,7 +270,7 @@ def comparable(path: Path) -> bytes | None:
         return path.read_bytes() if "vectors" not in path.parts and "features" not in path.parts else None
     if name in ("pick.json", "task.json", "plan.json", "layerwise-run.json"):
         record = json.loads(path.read_bytes())
-        kept = {k: v for k, v in record.items() if k not in ("layers", "saving", "environment", "options")}
+        kept = {k: v for k, v in record.items() if k not in ("layers", "saving", "environment", "options", "checksum")}
         return json.dumps(kept, sort_keys=True).encode()
     if name == "tradeoff.json":
         return json.dumps([(one["layer"], one["score"]) for one in json.loads(path.read_bytes())["layers"]]).encode()

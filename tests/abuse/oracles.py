@@ -85,6 +85,8 @@ def secrets_below(root: Path, paths: Iterable[str]) -> list[str]:
     """Secrets in files that a command wrote."""
     found = []
     for name in paths:
+        if not os.path.exists(root / name):  # also False for a name that is too long
+            continue
         for path in [root / name, *(root / name).rglob("*")]:
             if path.is_file() and not path.is_symlink():
                 found.append((str(path.relative_to(root)), path.read_bytes().decode("latin-1")))

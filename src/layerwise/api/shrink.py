@@ -16,7 +16,9 @@ import torch
 from torch import Tensor
 
 from layerwise.core.errors import InputError, MissingExtra
-from layerwise.core.files import DiskFolder, write_json
+from layerwise.core.files import DiskFolder, write_checked_json
+from layerwise.core.formats import parse_record
+from layerwise.core.hub import offline
 from layerwise.core.outputs import require_path
 from layerwise.core.preprocessors import require_tokenizer
 from layerwise.core.progress import GO_ON, announce, announcements
@@ -135,7 +137,7 @@ def shrink(
         pooling, prompts = pooling_modules(network), teacher_prompts(network)
         split = split_texts(texts, prompts, seed)
         claim(DiskFolder(folder), "shrink")
-        with sole_writer(DiskFolder(folder)):
+        with sole_writer(DiskFolder(folder)), offline():  # sentence-transformers would look the model up on the hub
             try:
                 vectors = partial(stored_vectors, network, folder)
                 announce(f"vectors of {Path(network.name).name} for {len(split.fit) + len(split.held_out):,} texts")
@@ -231,10 +233,10 @@ def chosen_blocks(
     key = hash_of(network.fingerprint(), texts_fingerprint([t.text for t in split.fit]), count)
     path = folder / f"blocks-{key}.json"
     if path.is_file():
-        record = json.loads(path.read_bytes())
+        record = parse_record(path.read_bytes(), str(path))
         return BlockChoice(tuple(record["kept"]), "measured", {tuple(b): error for b, error in record["errors"]})
     choice = choose_blocks(teacher, split, count)
-    write_json(path, {"kept": choice.kept, "errors": list(choice.errors.items())})
+    write_checked_json(path, {"kept": choice.kept, "errors": list(choice.errors.items())})
     return choice
 
 
@@ -264,8 +266,8 @@ def train(
             plan = dict(steps_in(
                 options.minutes, small, split.fit, targets, split.held_out, held_targets, settings, unit=teacher.unit
             ))  # fmt: skip
-        write_json(plan_file, plan)
-    plan = json.loads(plan_file.read_bytes())
+        write_checked_json(plan_file, plan)
+    plan = parse_record(plan_file.read_bytes(), str(plan_file))
     settings = TrainingSettings(**asdict(settings) | {"steps": int(plan["steps"])})
     announce(f"training for {settings.steps:,} steps of {settings.batch_size} texts; {len(split.fit):,} texts in all")
     trained = train_student(

@@ -15,9 +15,16 @@ from layerwise.campaigns.plan import Campaign, Cell
 from layerwise.campaigns.status import READERS
 from layerwise.core.errors import RunError
 from layerwise.core.files import Folder, open_folder
-from layerwise.core.formats import parquet_bytes, read_parquet, require_checksum
+from layerwise.core.formats import parquet_bytes, read_parquet, require_checksum, with_checksum
 from layerwise.runs.records import RUN, parse_run
-from layerwise.runs.table import RUN_FILE, TABLE_FILE, arrow_columns, require_no_other_table
+from layerwise.runs.table import (
+    RUN_FILE,
+    TABLE_FILE,
+    arrow_columns,
+    require_no_other_table,
+    require_own_table,
+    write_table,
+)
 
 
 @dataclass(frozen=True, eq=False)  # a part that was read before is the same object
@@ -52,14 +59,19 @@ def join_scans(plan: Campaign, done: Sequence[Cell]) -> None:
     cells = [{"name": part.name, "rows": len(part.rows), "hash": part.record_hash} for part in parts]
     # The records were redacted when they were written. Thousands of them are written without line breaks.
     content = {"kind": "joined", "runs": [part.record for part in parts], "cells": cells}
-    root.write(TABLE_FILE, parquet_bytes(table))
-    root.write(RUN_FILE, json.dumps({"schema_version": RUN.version, **content}, ensure_ascii=False).encode())
+
+    def record(tables: dict[str, Any]) -> bytes:
+        made = with_checksum({"schema_version": RUN.version, **content, **tables})
+        return json.dumps(made, ensure_ascii=False).encode()
+
+    write_table(root, parquet_bytes(table), record)
 
 
 def read_part(name: str, folder: Folder, data: bytes) -> Part:
     table, where = folder.read(TABLE_FILE) or b"", f"{folder}/{TABLE_FILE}"
     require_checksum(table, where)
     record = RUN.parse(data, f"{folder}/{RUN_FILE}")
+    require_own_table(record, table, where, data)
     return Part(name, record, hash_of(data), arrow_columns(read_parquet(table, where), where))
 
 
@@ -71,6 +83,7 @@ def earlier_parts(root: Folder) -> dict[str, Part]:
     try:
         require_checksum(table, TABLE_FILE)
         rows, record = read_parquet(table, TABLE_FILE), parse_run(data, RUN_FILE)
+        require_own_table(record, table, TABLE_FILE, data)
     except RunError:
         return {}
     cells, parts, first = record.get("cells", []), {}, 0

@@ -6,7 +6,7 @@ import os
 import platform
 import re
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from layerwise.core.display import printable
 from layerwise.core.errors import InputError, RunError
-from layerwise.core.formats import json_bytes
+from layerwise.core.formats import json_bytes, with_checksum
 from layerwise.core.remote import RemoteFolder
 
 MAX_NAME_LENGTH = 100  # characters; file systems allow 255 bytes, and suffixes are added to names
@@ -100,6 +100,11 @@ def safe_name(name: Any, subject: str) -> str:
 
 def write_json(path: Path, content: Any) -> None:
     write_atomically(path, json_bytes(content))
+
+
+def write_checked_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Writes a record with a checksum, which `parse_record` verifies."""
+    write_atomically(path, json_bytes(with_checksum(content)))
 
 
 class Folder(Protocol):

@@ -11,6 +11,7 @@ from layerwise.core.errors import InputError, RunError
 
 MAX_YAML_BYTES = 256_000  # of a campaign file: enough for thousands of models
 MAX_YAML_DEPTH = 20
+RECORD_CHECKSUM = "checksum"  # the field of a JSON record
 CHECKSUM_KEY = "layerwise.checksum"
 CHECKSUM_PREFIX, CHECKSUM_PLACEHOLDER = b"layerwise-checksum:", b"0" * 32
 
@@ -24,14 +25,33 @@ def record_bytes(content: Mapping[str, Any]) -> bytes:
     return json_bytes(redact_record(content))
 
 
+def with_checksum(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The record with a checksum of its content, so that a changed byte is noticed when it is read."""
+    plain = json.loads(json.dumps(record))  # as it will be read: lists for tuples, names for numbers
+    return {**record, RECORD_CHECKSUM: record_checksum(plain)}
+
+
+def record_checksum(record: Mapping[str, Any]) -> str:
+    content = json.dumps({name: value for name, value in record.items() if name != RECORD_CHECKSUM}, sort_keys=True)
+    return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
+
+
 def parse_record(data: bytes, where: str) -> dict[str, Any]:
-    """Parses a JSON object from a file; raises RunError with the file name if it is anything else."""
+    """Parses a JSON object from a file; raises RunError with the file name if it is anything else, or was changed.
+
+    A record without a checksum is accepted: earlier versions wrote none, and people write recipes by hand.
+    """
     try:
         record = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise RunError(f"{where} is damaged ({error}); recreate it, or delete it") from None
     if not isinstance(record, dict):
         raise RunError(f"{where} is damaged (expected an object, got {type(record).__name__}); make it again")
+    if RECORD_CHECKSUM in record and record.pop(RECORD_CHECKSUM) != record_checksum(record):
+        raise RunError(
+            f"{where} was changed after it was written (checksum mismatch); recreate it. If you changed it on purpose, "
+            f"delete its field {RECORD_CHECKSUM!r}"
+        )
     return record
 
 
@@ -78,6 +98,13 @@ def checksum_excluding(data: bytes, offset: int) -> bytes:
     return digest.hexdigest().encode()
 
 
+def stored_checksum(data: bytes) -> str:
+    """The checksum in a Parquet file; "" if it has none."""
+    mark_offset = data.rfind(CHECKSUM_PREFIX)
+    offset = mark_offset + len(CHECKSUM_PREFIX)
+    return data[offset : offset + len(CHECKSUM_PLACEHOLDER)].decode(errors="replace") if mark_offset >= 0 else ""
+
+
 def require_checksum(data: bytes, where: str, *, allow_missing: bool = False) -> None:
     """Raises RunError if a Parquet file has changed since it was written.
 
@@ -102,7 +129,9 @@ def read_parquet(data: bytes, where: str) -> Any:
 
     try:
         with pq.ParquetFile(pa.BufferReader(data), pre_buffer=False) as file:
-            return file.read(use_threads=False)
+            table = file.read(use_threads=False)
+            table.validate(full=True)  # else text that is not UTF-8 is noticed only where it is used
+            return table
     except (pa.ArrowException, OSError, ValueError) as error:
         raise RunError(f"{where} cannot be read ({error}); recreate it") from None
 

@@ -2,8 +2,11 @@
 
 import json
 import os
+import secrets
+import shutil
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +33,7 @@ def require_writable(folder: Path) -> None:
             except OSError as error:
                 raise InputError(f"cannot write into {candidate} ({error.strerror}); name another folder") from None
         if os.path.lexists(candidate):
-            problem = "--out names a folder" if candidate == folder else f"{folder} cannot be made in it"
+            problem = "a folder is needed there" if candidate == folder else f"{folder} cannot be made in it"
             raise InputError(f"{candidate} is a file; {problem}")
 
 
@@ -91,6 +94,27 @@ def delete_abandoned_files(path: Path) -> None:
             half_written = TEMPORARY_FILE.fullmatch(name)
             if half_written and half_written["host"] == HOST_ID and not psutil.pid_exists(int(half_written["pid"])):
                 (Path(directory) / name).unlink(missing_ok=True)
+
+
+@contextmanager
+def scratch_folder(name: str, parent: Path | None = None) -> Iterator[Path]:
+    """A folder for temporary files, deleted afterwards; first deletes those that killed processes have left.
+
+    Args:
+        name: what it is for, part of its name.
+        parent: where to create it; None for the system's folder for temporary files.
+    """
+    parent = Path(tempfile.gettempdir()) if parent is None else parent
+    for path in parent.glob(f".{name}.*.layerwise"):
+        left = TEMPORARY_FILE.fullmatch(path.name)
+        if left and left["name"] == name and left["host"] == HOST_ID and not psutil.pid_exists(int(left["pid"])):
+            shutil.rmtree(path, ignore_errors=True)
+    folder = parent / f".{name}.{HOST_ID}-{os.getpid()}-{secrets.token_hex(4)}.layerwise"
+    folder.mkdir(mode=0o700)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def current_process() -> dict[str, Any]:

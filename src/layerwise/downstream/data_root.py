@@ -17,7 +17,7 @@ import pandas as pd
 
 from layerwise.core.checks import require_choice, require_count
 from layerwise.core.errors import InputError, RunError
-from layerwise.core.files import DiskFolder, safe_name, write_atomically, write_json
+from layerwise.core.files import DiskFolder, safe_name, write_atomically, write_checked_json
 from layerwise.core.formats import parse_record, read_parquet, require_shape
 from layerwise.core.outputs import has_keys, require_writable
 from layerwise.inputs.source import hash_id
@@ -136,7 +136,7 @@ def write_task(
         write_atomically(folder / config / f"{split}.parquet", data)
     write_atomically(folder / "README.md", readme_header(list(tables)).encode())
     task = LocalTask(name, kind, str(folder), subset, count_examples(kind, test), total, content_hash(folder))
-    write_json(folder / "task.json", asdict(task))
+    write_checked_json(folder / "task.json", asdict(task))
     return task
 
 

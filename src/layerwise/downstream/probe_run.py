@@ -10,14 +10,15 @@ from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from layerwise.core.errors import RunError
-from layerwise.core.files import DiskFolder, write_json
+from layerwise.core.files import DiskFolder, write_checked_json
+from layerwise.core.formats import parse_record
+from layerwise.core.outputs import scratch_folder
 from layerwise.core.progress import OnBatch, announce
 from layerwise.core.recipe import Readout
 from layerwise.downstream.features import (
@@ -40,7 +41,7 @@ from layerwise.passes.batches import network_processor
 from layerwise.runs.claims import claim
 from layerwise.runs.folder import prompts_file
 from layerwise.runs.records import environment
-from layerwise.runs.table import LayerTable
+from layerwise.runs.table import RUN_FILE, TABLE_FILE, LayerTable
 
 VERSION = 1  # of the probes; stored fits of another version are made anew
 FEATURES, FITS = "features", "fits"  # subfolders of a run folder
@@ -137,7 +138,7 @@ def run_probes(
 
 def load_earlier(out: Path, shared: Mapping[str, Any]) -> LayerTable | None:
     """The table of an earlier call in this folder; raises if its settings or examples were others."""
-    if not (out / "table.parquet").exists():
+    if not (out / TABLE_FILE).exists() or not (out / RUN_FILE).exists():  # killed before its record was written
         return None
     earlier = LayerTable.load(out)
     before = earlier.run.get("plan", {})
@@ -152,8 +153,8 @@ def feature_folder(out: Path | None) -> Iterator[Path]:
     if out is not None:
         yield out / FEATURES
         return
-    with TemporaryDirectory(prefix="layerwise-probe-") as folder:
-        yield Path(folder)
+    with scratch_folder("features") as folder:
+        yield folder
 
 
 def read_all(store: FeatureStore, network: Network, plan: ProbePlan, labelled: LabelledSet, on_batch: OnBatch) -> None:
@@ -194,16 +195,16 @@ class Fits:
         if (stored := read_fit(path, len(task.test))) is not None:
             return stored
         fit = train()
-        write_json(path, asdict(fit) | {"predicted": fit.predicted.tolist(), "weights": list(fit.weights)})
+        write_checked_json(path, asdict(fit) | {"predicted": fit.predicted.tolist(), "weights": list(fit.weights)})
         return fit
 
 
 def read_fit(path: Path, examples: int) -> ProbeFit | None:
     """A stored fit; None if it is not there or damaged."""
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = parse_record(path.read_bytes(), str(path))
         fit = ProbeFit(**record | {"predicted": np.array(record["predicted"], dtype=np.int64)})
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+    except (OSError, ValueError, TypeError, KeyError, RunError):
         return None
     return fit if len(fit.predicted) == examples else None
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from layerwise.core.errors import InputError, RunError
-from layerwise.core.files import DiskFolder, write_json
+from layerwise.core.files import DiskFolder, write_checked_json
 from layerwise.core.recipe import Readout, Recipe
 from layerwise.downstream.encoding import Encoding, with_engine
 from layerwise.downstream.scoring import Scorer, score_all
@@ -22,7 +22,7 @@ from layerwise.runs.claims import claim
 from layerwise.runs.identity import ModelRef
 from layerwise.runs.records import environment
 from layerwise.runs.scores import LayerScore
-from layerwise.runs.table import TABLE_FILE, LayerTable
+from layerwise.runs.table import RUN_FILE, TABLE_FILE, LayerTable
 from layerwise.runs.tasks import TaskRecord
 
 KIND_FILE = "kind.json"  # in the folder of a kind: all readouts that are scored there
@@ -69,7 +69,7 @@ def run_evaluation(
     kind = next((c for c in candidates if c.includes(kind) and store_folder(c).exists()), kind)
     by_template = template_readouts(recipes, kind, stored)
     scorer = Scorer(store_folder(kind), kind, precision, model.name, model.revision, prompt_items, fit, by_template)
-    write_json(scorer.out / KIND_FILE, kind.to_record())
+    write_checked_json(scorer.out / KIND_FILE, kind.to_record())
     stores: list[VectorStore] = []
 
     def open_store(kind: VectorKind) -> VectorStore:
@@ -135,7 +135,7 @@ def template_readouts(
 
 def load_earlier_table(out: Path, **current: Any) -> LayerTable | None:
     """The table of earlier calls in this folder; raises if it was made with other settings."""
-    if not (out / TABLE_FILE).exists():
+    if not (out / TABLE_FILE).exists() or not (out / RUN_FILE).exists():  # killed before its record was written
         return None
     earlier = LayerTable.load(out)
     model = earlier.model

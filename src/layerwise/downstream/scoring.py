@@ -1,7 +1,6 @@
 """Scoring: mteb scores each recipe on each task, in single-threaded processes; finished scores are reused."""
 
 import hashlib
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,8 +11,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
-from layerwise.core.errors import LayerwiseError
-from layerwise.core.files import safe_name, write_json
+from layerwise.core.errors import LayerwiseError, RunError
+from layerwise.core.files import safe_name, write_checked_json
+from layerwise.core.formats import parse_record
 from layerwise.core.quiet import quiet_libraries
 from layerwise.core.recipe import Readout, Recipe
 from layerwise.downstream.encoder import RecipeVectors, StoreFactory, make_encoder
@@ -52,10 +52,11 @@ class Scorer:
     def saved_score(self, task: TaskChoice, recipe: AnyRecipe) -> dict[str, Any] | None:
         """The saved score, if it was computed on the same data with the same versions of mteb and datasets."""
         try:
-            record: Any = json.loads(self.path(task, recipe).read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError):
+            path = self.path(task, recipe)
+            record = parse_record(path.read_bytes(), str(path))
+        except (OSError, RunError):
             return None
-        if not isinstance(record, dict) or record.get("made_with") != scoring_versions(task):
+        if record.get("made_with") != scoring_versions(task):
             return None
         return record if {"task", "metric", "recipe", "score"} <= set(record) else None
 
@@ -107,7 +108,7 @@ class Scorer:
         record["score"] = value if math.isfinite(value) else None
         record["fit"] = fitted_on.fingerprint if fitted_on else None
         record["made_with"] = scoring_versions(task)
-        write_json(self.path(task, given_recipe), record)
+        write_checked_json(self.path(task, given_recipe), record)
         return record
 
 

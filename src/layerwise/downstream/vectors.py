@@ -21,7 +21,7 @@ from torch import Tensor
 
 from layerwise.core.checks import PRECISIONS, require_choice
 from layerwise.core.errors import LayerwiseError, RunError
-from layerwise.core.files import DiskFolder, write_json
+from layerwise.core.files import DiskFolder, write_checked_json
 from layerwise.core.formats import parse_record, require_shape
 from layerwise.core.recipe import RECIPE_SHAPE, Readout, rename_readout_field
 from layerwise.core.templates import Template, parse_template
@@ -145,7 +145,7 @@ class VectorStore:
         if self.encode_missing is None:
             raise VectorsMissingError(f"{len(texts)} texts have no vectors in {self.folder}")
         if not (self.folder / "kind.json").exists():
-            write_json(self.folder / "kind.json", self.kind.to_record())
+            write_checked_json(self.folder / "kind.json", self.kind.to_record())
         self.encode_missing([texts[start : start + SEGMENT_TEXTS] for start in range(0, len(texts), SEGMENT_TEXTS)])
         self.encoded_count += len(texts)
         for path in self.segments():

@@ -5,12 +5,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Generic
 
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.files import DiskFolder
+from layerwise.core.outputs import scratch_folder
 from layerwise.engines.checkpoints import Checkpoint, missing_in
 from layerwise.engines.shards import ItemT, ProgressCallback, StateT, no_report
 from layerwise.engines.tree import Node, largest, parent
@@ -163,8 +162,8 @@ class MergeTree(Generic[StateT]):
         while len(in_memory) > STATES_IN_MEMORY and sum(self.states[node].size for node in in_memory) > MAX_STATE_BYTES:
             node = in_memory.pop(0)
             if self.checkpoint.folder is None:
-                folder = self.resources.enter_context(TemporaryDirectory(prefix="layerwise-states-"))
-                self.checkpoint = replace(self.checkpoint, folder=DiskFolder(Path(folder)), interval=float("inf"))
+                folder = self.resources.enter_context(scratch_folder("states"))
+                self.checkpoint = replace(self.checkpoint, folder=DiskFolder(folder), interval=float("inf"))
             self._write(node)
             del self.states[node]
 

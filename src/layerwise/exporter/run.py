@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 
-from layerwise.core.files import write_json
+from layerwise.core.files import write_checked_json
+from layerwise.core.hub import offline
 from layerwise.core.recipe import Recipe
 from layerwise.exporter.agreement import ComparedTexts
 from layerwise.exporter.backends.backend import Backend, ExportJob
@@ -56,7 +57,7 @@ def export_fitted(
     """
     length, kind = fitted.recipe.max_length or network.default_length, kind_of(network.preprocessor)
     job = ExportJob(network, fitted.recipe, fitted.combined_map, length, mode, original)
-    with temporary_folder(out) as folder:
+    with offline(), temporary_folder(out) as folder:  # sentence-transformers would look the model up on the hub
         saved = backend.save(job, folder)
         record = {
             "schema_version": SCHEMA_VERSION,
@@ -76,6 +77,6 @@ def export_fitted(
             **saved.record,
             **certify(job, backend, folder, saved, compared),
         }
-        write_json(folder / RECORD_FILE, record)
+        write_checked_json(folder / RECORD_FILE, record)
         (folder / CARD_FILE).write_text(model_card(job, saved, record, scores), encoding="utf-8")
     return backend.load(out, torch.device("cpu")).model

@@ -1,12 +1,13 @@
 """Modules of sentence-transformers, made from a transformers model and from the weights of a linear map."""
 
 import copy
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from layerwise.core.outputs import scratch_folder
 
 
 def transformer_module(
@@ -18,13 +19,13 @@ def transformer_module(
     """
     from sentence_transformers.sentence_transformer.modules import Transformer
 
-    with tempfile.TemporaryDirectory(dir=scratch, prefix=".cut.") as folder:
+    with scratch_folder("cut", scratch) as folder:
         model.save_pretrained(folder)
         tokenizer = copy.deepcopy(tokenizer)
         if getattr(tokenizer, "chat_template", None):
             tokenizer.chat_template = None  # sentence-transformers would wrap every text in it
         tokenizer.save_pretrained(folder)
-        return Transformer(folder, **({"max_seq_length": max_length} if max_length else {}), **reading)
+        return Transformer(str(folder), **({"max_seq_length": max_length} if max_length else {}), **reading)
 
 
 def linear_module(weight: Tensor, bias: Tensor, dtype: torch.dtype, output: str = "sentence_embedding") -> Any:

@@ -323,6 +323,8 @@ def chosen_curves(
         raise InputError(f"no metric {metric!r} in this run; choose from {metrics or 'none'}")
     curves = LayerTable(tuple(selected)).curves()
     norm = setting.get("norm") or selected[0].norm
+    if norm not in (known := sorted({row.norm for row in selected})):
+        raise InputError(f"no curve has norm {norm!r}; the run has {', '.join(known)}")
     return [
         (key[0], curve, next(iter(curves.get((*key[:-1], "normed"), [])), None) if norm == "raw" else None)
         for key, curve in curves.items()

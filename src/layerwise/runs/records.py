@@ -14,9 +14,9 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
-from layerwise.core.display import redact
+from layerwise.core.display import redact, redact_record
 from layerwise.core.errors import RunError
-from layerwise.core.formats import parse_record, record_bytes, require_shape
+from layerwise.core.formats import json_bytes, parse_record, require_shape, with_checksum
 from layerwise.core.recipe import upgrade_recipe
 from layerwise.runs.identity import MODEL_SHAPE
 
@@ -73,8 +73,8 @@ class Schema:
             return
 
     def dump(self, content: Mapping[str, Any]) -> bytes:
-        """The bytes of a record, with URL secrets redacted."""
-        return record_bytes({"schema_version": self.version, **content})
+        """The bytes of a record with a checksum, with URL secrets redacted."""
+        return json_bytes(with_checksum(redact_record({"schema_version": self.version, **content})))
 
 
 def upgrade_pick_v1(record: Record) -> Record:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from layerwise.core.errors import MissingExtra
+from layerwise.core.hub import offline
 from layerwise.core.preprocessors import is_image
 from layerwise.core.quiet import quiet_libraries
 from layerwise.core.recipe import Recipe
@@ -106,5 +107,5 @@ class SentenceTransformersBackend:
     def load(self, folder: Path, device: torch.device) -> LoadedModel:
         from sentence_transformers import SentenceTransformer
 
-        with quiet_libraries():
+        with quiet_libraries(), offline():  # it would look the model up on the hub, for its card
             return LoadedModel(SentenceTransformer(str(folder), device=str(device)))
