@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 import torch
 from families import DEPTH, WIDTH, make_model, make_tokenizer
+from tokenizers.processors import TemplateProcessing
 
 import layerwise
 from layerwise import functional as F
@@ -178,7 +179,7 @@ def test_other_runtime_errors_are_not_taken_for_full_memory(tiny_llama, word_tex
 
 
 def test_token_choices_are_what_they_say(tiny_llama):
-    """no_first against a hand-made mean, no_special against the ids that the tokenizer adds."""
+    """no_first against a hand-made mean."""
     network = load_network(ModelSpec(tiny_llama))
     example = Example("a", "w1 </s> w2 w3")
 
@@ -189,9 +190,22 @@ def test_token_choices_are_what_they_say(tiny_llama):
     each = [pooled("all", "last", n) for n in (1, 2, 3, 4)]
     torch.testing.assert_close(pooled("all"), torch.stack(each).mean(dim=0))
     torch.testing.assert_close(pooled("no_first"), torch.stack(each[1:]).mean(dim=0))
-    torch.testing.assert_close(pooled("no_special"), torch.stack([each[0], *each[2:]]).mean(dim=0))
+    torch.testing.assert_close(pooled("no_special"), pooled("all"))  # this tokenizer adds nothing
     torch.testing.assert_close(pooled("no_sinks"), pooled("all"))
     torch.testing.assert_close(pooled("no_first", "first"), each[1])
+
+
+def test_no_special_leaves_out_what_the_tokenizer_adds_and_keeps_unknown_words():
+    tokenizer, model = make_tokenizer(), make_model("llama")
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", 1), ("</s>", 2)]
+    )
+    ids = tokenizer("w1 never-seen w3", return_tensors="pt").input_ids
+    assert ids[0, 0] == 1 and ids[0, -1] == 2 and tokenizer.unk_token_id in ids[0]
+    with torch.no_grad():
+        state = model(ids, output_hidden_states=True).hidden_states[2][0]
+    found = layerwise.embed((model, tokenizer), ["w1 never-seen w3"], layers="2", tokens="no_special").layer_2[0]
+    torch.testing.assert_close(torch.from_numpy(found), state[1:-1].mean(dim=0))
 
 
 def test_a_sink_is_a_token_ten_times_longer_than_the_median():

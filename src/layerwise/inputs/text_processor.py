@@ -16,7 +16,7 @@ from layerwise.inputs.processor import Masks, Prepared, make_prepared
 from layerwise.inputs.source import Example, Payload
 from layerwise.inputs.tables import require_no_surrogates
 from layerwise.inputs.templating import text_before, with_template
-from layerwise.inputs.tokenizing import count_tokens, encode_texts
+from layerwise.inputs.tokenizing import count_tokens, encode_texts, ids_added_by
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,8 @@ class TextProcessor:
 
     @cached_property
     def special_ids(self) -> frozenset[int]:
-        return frozenset(self.tokenizer.all_special_ids)
+        """The ids that are left out by tokens no_special: those that the tokenizer adds, and padding."""
+        return frozenset(ids_added_by(self.tokenizer)) | {self.tokenizer.pad_token_id}
 
     def prepare(
         self, examples: Sequence[Example], max_length: int, view_plan: ViewPlan = NO_VIEWS
@@ -53,7 +54,7 @@ class TextProcessor:
 
     def apply_stress(self, ids: Tokens, view_plan: ViewPlan, example_id: str) -> Tokens:
         assert view_plan.stress is not None
-        vocabulary = Vocabulary(len(self.tokenizer), self.special_ids)
+        vocabulary = Vocabulary(len(self.tokenizer), frozenset(self.tokenizer.all_special_ids))
         return apply_stress(ids, view_plan.stress.kind, view_plan.stress.level, vocabulary, view_plan.seed, example_id)
 
     def collate(self, group: Sequence[Prepared[Tokens]]) -> Mapping[str, Tensor]:

@@ -8,6 +8,7 @@ from layerwise.core.errors import InputError
 from layerwise.inputs.perturbations.tokens import Tokens
 from layerwise.inputs.tables import require_no_surrogates
 
+SAMPLE_TEXT = "Some words."
 MIN_DISTINCT_TEXTS = 8  # distinct texts; a few may get the same tokens by chance
 
 
@@ -34,6 +35,12 @@ def encode_texts(tokenizer: Any, texts: Sequence[str], max_length: int) -> list[
         )
         for i, ids in enumerate(encoded["input_ids"])
     ]
+
+
+def ids_added_by(tokenizer: Any) -> list[int]:
+    """The ids that the tokenizer puts around a text by itself. `[UNK]` is not one: it stands for a word of the text."""
+    with_added, without = (tokenizer(SAMPLE_TEXT, add_special_tokens=added)["input_ids"] for added in (True, False))
+    return sorted(set(with_added) - set(without))
 
 
 def require_distinct_tokens(texts: Sequence[str], ids: Sequence[Sequence[int]]) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from layerwise.core.errors import InputError
 from layerwise.core.recipe import Recipe
 from layerwise.inputs.templating import text_before, with_template
+from layerwise.inputs.tokenizing import ids_added_by
 
 SAMPLE_TEXTS = ("Some words.", "7 of them", "'quoted' text", " a space before")
 
@@ -35,7 +36,7 @@ def choose_excluded_tokens(tokenizer: Any, recipe: Recipe) -> ExcludedTokens:
         )
     opening, prompt = fixed_first_token(tokenizer, recipe.template), text_before(recipe.template)
     if recipe.tokens == "no_special" or opening is not None:
-        ids = added_ids(tokenizer) if recipe.tokens == "no_special" else [opening]
+        ids = ids_added_by(tokenizer) if recipe.tokens == "no_special" else [opening]
         if ids and recipe.pooling != "mean":
             raise InputError(f"tokens {recipe.tokens} can be exported with pooling mean only, not {recipe.pooling}")
         return ExcludedTokens(tuple(i for i in ids if i is not None))
@@ -53,13 +54,7 @@ def fixed_first_token(tokenizer: Any, template: str) -> int | None:
     templated, prompt = with_template(tokenizer, template), text_before(template)
     first = {token_ids(templated, prompt + text)[0] for text in SAMPLE_TEXTS}
     (opening, *others) = first
-    return opening if not others and opening in added_ids(tokenizer) else None
-
-
-def added_ids(tokenizer: Any) -> list[int]:
-    """The ids that the tokenizer adds around a text of its own accord."""
-    bare = tokenizer(SAMPLE_TEXTS[0], add_special_tokens=False)["input_ids"]
-    return sorted(set(token_ids(tokenizer, SAMPLE_TEXTS[0])) - set(bare))
+    return opening if not others and opening in ids_added_by(tokenizer) else None
 
 
 def is_one_token_prompt(tokenizer: Any, prompt: str) -> bool:
