@@ -491,8 +491,7 @@ def test_names_for_mteb():
 # ---- correlation
 
 
-def test_distance_correlation_is_dcors(monkeypatch):
-    monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")  # compiling takes longer than everything here
+def test_distance_correlation_is_dcors():
     dcor = pytest.importorskip("dcor")
     rng = np.random.default_rng(0)
     for n in (5, 13, 31):

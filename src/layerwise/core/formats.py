@@ -41,12 +41,22 @@ def parse_record(data: bytes, where: str) -> dict[str, Any]:
 
     A record without a checksum is accepted: earlier versions wrote none, and people write recipes by hand.
     """
+    return verified_record(parse_object(data, where), where)
+
+
+def parse_object(data: bytes, where: str) -> dict[str, Any]:
+    """Parses a JSON object; its checksum, if it has one, is not verified yet."""
     try:
         record = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise RunError(f"{where} is damaged ({error}); recreate it, or delete it") from None
     if not isinstance(record, dict):
         raise RunError(f"{where} is damaged (expected an object, got {type(record).__name__}); make it again")
+    return record
+
+
+def verified_record(record: dict[str, Any], where: str) -> dict[str, Any]:
+    """The record without its checksum; raises RunError if it was changed."""
     if RECORD_CHECKSUM in record and record.pop(RECORD_CHECKSUM) != record_checksum(record):
         raise RunError(
             f"{where} was changed after it was written (checksum mismatch); recreate it. If you changed it on purpose, "

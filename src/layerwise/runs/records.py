@@ -16,7 +16,7 @@ from typing import Any
 
 from layerwise.core.display import redact, redact_record
 from layerwise.core.errors import RunError
-from layerwise.core.formats import json_bytes, parse_record, require_shape, with_checksum
+from layerwise.core.formats import json_bytes, parse_object, require_shape, verified_record, with_checksum
 from layerwise.core.recipe import upgrade_recipe
 from layerwise.runs.identity import MODEL_SHAPE
 
@@ -46,10 +46,19 @@ class Schema:
 
     def parse(self, data: bytes, where: str) -> Record:
         """Parses a record and upgrades it to this version; raises RunError with the file name."""
-        return self.read(parse_record(data, where), where)
+        record = parse_object(data, where)
+        self.require_known_version(record, where)  # before the checksum, which a newer version may compute otherwise
+        return self.read(verified_record(record, where), where)
 
     def read(self, record: Record, where: str) -> Record:
         """The same for JSON that is already parsed."""
+        for number in range(self.require_known_version(record, where), self.version):
+            record = self.upgrades.get(number, dict)(record)
+        require_shape(record, self.shape, where)
+        return {name: value for name, value in record.items() if name != "schema_version"}
+
+    def require_known_version(self, record: Record, where: str) -> int:
+        """The version of a record; raises RunError if it is none, or a newer one."""
         record_version = record.get("schema_version", 1)
         if isinstance(record_version, bool) or not isinstance(record_version, int) or record_version < 1:
             raise RunError(f"{where} is damaged (schema_version {record_version!r}); make it again")
@@ -58,10 +67,7 @@ class Schema:
                 f"{where} was written by a newer layerwise (schema_version {record_version}; this version reads up to "
                 f"{self.version}); update layerwise"
             )
-        for number in range(record_version, self.version):
-            record = self.upgrades.get(number, dict)(record)
-        require_shape(record, self.shape, where)
-        return {name: value for name, value in record.items() if name != "schema_version"}
+        return record_version
 
     def require_not_newer(self, data: bytes, where: str) -> None:
         """Raises if a newer layerwise wrote this record. A damaged record is accepted, since its run may replace it."""
