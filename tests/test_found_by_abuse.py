@@ -35,6 +35,39 @@ def test_a_config_with_absurd_values_is_a_model_that_cannot_be_loaded(changes, t
     assert "unexpected" not in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("content", ["null", "[]", "3", '{"prompts": 3}', '{"prompts": {"a": 3}}',
+                                     '{"prompts": {}, "default_prompt_name": "a"}'])  # fmt: skip
+def test_damaged_prompts_of_an_embedding_model_are_refused_by_the_name_of_their_file(content, tiny_bert, tmp_path):
+    layerwise.export(tiny_bert, 2, tmp_path / "small")
+    (tmp_path / "small" / "config_sentence_transformers.json").write_text(content)
+    with pytest.raises(ModelError, match=r"config_sentence_transformers\.json"):
+        layerwise.embed(str(tmp_path / "small"), ["w1 w2"], layers="last")
+
+
+def test_a_word_that_is_no_model_is_refused_before_it_is_announced(tiny_bert, tmp_path, capsys):
+    layerwise.scan(tiny_bert, ["w1 w2", "w3 w4"], metrics="curvature", out=tmp_path / "run")
+    for words in (
+        ["tradeoff", str(tmp_path / "run"), "--score=curvature"],
+        ["embed", "--data", "demo", "--out", str(tmp_path / "v.parquet")],
+    ):
+        model = ["--model=a,,b"] if words[0] == "tradeoff" else ["a,,b"]
+        assert main([*words, *model]) == 2
+        assert "cannot load 'a,,b'" in capsys.readouterr().err
+
+
+def test_an_empty_argument_is_shown_as_such(capsys):
+    with suppress(SystemExit):
+        main(["metrics", ""])
+    assert "takes no further argument ''" in capsys.readouterr().err
+
+
+def test_what_sentence_transformers_cannot_load_is_refused_in_its_words(tiny_bert, tmp_path):
+    layerwise.export(tiny_bert, 2, tmp_path / "small")
+    (tmp_path / "small" / "1_Pooling" / "config.json").write_text('{"pooling_mode": "sideways"}')
+    with pytest.raises(ModelError, match="small"):
+        layerwise.embed(str(tmp_path / "small"), ["w1 w2"], layers="last")
+
+
 def test_a_name_that_is_too_long_for_a_file_is_refused_in_one_line(capsys):
     for words in (
         ["tradeoff", "é" * 300],

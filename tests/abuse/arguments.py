@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from abuse import forked, oracles
 from abuse.desk import GOOD, Case, Workshop
 from layerwise.cli.parser import build_parser
+from layerwise.core.display import printable
 
 EDGES = ["0", "1", "-1", "2", "3", "7", "-0", "1e3", "1.5", "0.0", "nan", "inf", "-inf", "1e400", "0x10", "٣"]
 HUGE = ["999999999", "2147483648", "9223372036854775807", "9223372036854775808", "-9223372036854775809", "1" + "0" * 40]
@@ -110,6 +111,11 @@ def causes(words: list[str]) -> Iterator[str]:
             if len(part.strip()) > 1:
                 yield part.strip()[:20]
             yield repr(part) if part.strip() else "empty"
+            yield printable(part.strip())[:20] if len(part.strip()) > 1 else f"/desk/{part.strip()} "
+            if part.strip() == ".":
+                yield from ("/desk ", ": . is ")
+            if part.startswith("-"):  # taken for an option, so an argument is missing
+                yield "arguments are required"
             yield from (piece for piece in part.split("/") if len(piece) > 2)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from layerwise.core.checks import Choices, ExportMode
-from layerwise.core.errors import InputError
+from layerwise.core.errors import InputError, RunError
 from layerwise.core.preprocessors import require_tokenizer
 from layerwise.core.progress import announcements
 from layerwise.exporter.summary import EXAMPLE_TASK
@@ -80,7 +80,7 @@ def tradeoff(
         batch = [example.text for example in islice(open_source(data), TIMED_TEXTS)]
         beside = [
             (other.table, load_recorded_model(other.table.require_model()))
-            for other in map(Run.open, [others] if isinstance(others, str | Path) else others or ())
+            for other in map(open_other, [others] if isinstance(others, str | Path) else others or ())
         ]
         frame = tradeoffs(
             opened.table, network, batch, score=score, mode=mode, repeats=repeats, others=beside, progress=progress
@@ -107,3 +107,11 @@ def require_no_model(run: object) -> None:
             f"{what} first run: layerwise eval {shlex.quote(str(run))} --tasks {EXAMPLE_TASK} --out scores, "
             "then: layerwise tradeoff scores"
         )
+
+
+def open_other(run: str | Path | Run | LayerTable) -> Run:
+    """Opens a run of `others`; raises RunError that names it."""
+    try:
+        return Run.open(run)
+    except RunError as error:
+        raise RunError(f"others (--others): {error}") from None

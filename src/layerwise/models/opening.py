@@ -72,7 +72,10 @@ def announce_loading(spec: ModelSpec) -> None:
         return
     require_loadable_spec(spec)
     name = Path(spec.name).name if Path(spec.name).is_dir() else spec.name
-    paths = [path for _, path in weight_files(spec.name, spec.revision, read_shipped(spec.name, spec.revision))]
+    try:
+        paths = [path for _, path in weight_files(spec.name, spec.revision, read_shipped(spec.name, spec.revision))]
+    except OSError:  # no name of a model: loading it says so
+        return
     here = [path for path in paths if path is not None]
     if not Path(spec.name).is_dir() and (len(here) < len(paths) or not here):
         announce(f"downloading {name} (--verbose or LAYERWISE_VERBOSE=1 shows how far it is)")

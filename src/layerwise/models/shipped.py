@@ -118,10 +118,9 @@ def read_shipped(name: str, revision: str | None = None) -> Shipped | None:
         raise ModelError(f"the first module of {name!r} is {first.kind}, not a transformer: it has no layers to read")
     configs = (read_json(name, revision, file, first.path) for file in CONFIG_FILES)
     config: dict[str, Any] = next((candidate for candidate in configs if candidate), {})
-    model_config = read_json(name, revision, "config_sentence_transformers.json") or {}
+    prompts, default_prompt = read_prompts(name, revision)
     pooling_module = next((m for m in rest if m.kind == "Pooling"), None)
     pooling_config = (read_json(name, revision, "config.json", pooling_module.path) or {}) if pooling_module else {}
-    prompts, default_prompt = model_config.get("prompts") or {}, model_config.get("default_prompt_name")
     length = config.get("max_seq_length")
     return Shipped(
         first.path,
@@ -134,6 +133,21 @@ def read_shipped(name: str, revision: str | None = None) -> Shipped | None:
         default_prompt,
         own_encode_reason(rest, config),
     )
+
+
+def read_prompts(name: str, revision: str | None) -> tuple[dict[str, str], str | None]:
+    """The prompts of a model by name, and the name of the default one."""
+    file = "config_sentence_transformers.json"
+    if find_file(name, revision, file) is None:
+        return {}, None
+    config = read_json(name, revision, file)
+    prompts = config.get("prompts") or {} if isinstance(config, dict) else None
+    if not isinstance(prompts, dict) or not all(isinstance(text, str | None) for text in prompts.values()):
+        raise ModelError(f"{file} of {name!r} is damaged: it needs an object, with prompts as texts by name")
+    default = config.get("default_prompt_name")
+    if default is not None and default not in prompts:
+        raise ModelError(f"{file} of {name!r} is damaged: its default prompt {default!r} is not one of its prompts")
+    return prompts, default
 
 
 def pooling_modes(config: dict[str, Any]) -> tuple[str, ...]:
@@ -321,8 +335,11 @@ def load_sentence_transformer(name: str, revision: str | None = None, device: st
     require_sentence_transformers()
     from sentence_transformers import SentenceTransformer
 
-    with quiet_libraries():
-        return SentenceTransformer(name, revision=revision, device=device, model_kwargs={"use_safetensors": True})
+    try:
+        with quiet_libraries():
+            return SentenceTransformer(name, revision=revision, device=device, model_kwargs={"use_safetensors": True})
+    except Exception as error:  # of any kind: it parses files of strangers
+        raise ModelError(f"sentence-transformers cannot load {name!r} ({type(error).__name__}: {error})") from error
 
 
 def require_sentence_transformers() -> None:
