@@ -12,7 +12,7 @@ import pytest
 
 import layerwise
 from layerwise.cli.main import main
-from layerwise.core.errors import InputError, ModelError, RunError
+from layerwise.core.errors import InputError, LayerwiseError, ModelError, RunError
 from layerwise.core.outputs import scratch_folder
 
 
@@ -42,6 +42,13 @@ def test_damaged_prompts_of_an_embedding_model_are_refused_by_the_name_of_their_
     (tmp_path / "small" / "config_sentence_transformers.json").write_text(content)
     with pytest.raises(ModelError, match=r"config_sentence_transformers\.json"):
         layerwise.embed(str(tmp_path / "small"), ["w1 w2"], layers="last")
+
+
+def test_a_tokenizer_of_an_embedding_model_that_cannot_pad_is_no_raw_error(tiny_bert, tmp_path):
+    layerwise.export(tiny_bert, 2, tmp_path / "small")
+    (tmp_path / "small" / "tokenizer_config.json").write_text('{"kind": "scan"}')
+    with pytest.raises(LayerwiseError, match="encode failed"):
+        layerwise.embed(str(tmp_path / "small"), ["w1 w2", "w3"], layers="last")
 
 
 def test_a_word_that_is_no_model_is_refused_before_it_is_announced(tiny_bert, tmp_path, capsys):

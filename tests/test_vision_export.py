@@ -61,6 +61,8 @@ def test_the_command_compares_with_images_of_ones_own_and_its_card_speaks_of_ima
         for path in (str(tmp_path / "out"), model)
     )
     assert [row.value for row in again] == [row.value for row in whole]
+    with pytest.raises(InputError, match="choose layers by number"):  # it reads hidden_states
+        layerwise.embed(str(tmp_path / "out"), IMAGES, layers="last")
 
 
 def test_a_map_is_fitted_on_a_scan(tmp_path):

@@ -169,12 +169,9 @@ def own_encode_reason(modules: Sequence[ShippedModule], config: dict[str, Any]) 
     modalities = config.get("modality_config") or {}
     if "message" in modalities:
         return "it wraps texts in a chat template"
-    output = (modalities.get("text") or {}).get("method_output_name", "last_hidden_state")
-    return (
-        ""
-        if output in ("last_hidden_state", ["last_hidden_state"])
-        else "it uses an output other than the last hidden state"
-    )
+    outputs = [(method or {}).get("method_output_name", "last_hidden_state") for method in modalities.values()]
+    usual = all(output in ("last_hidden_state", ["last_hidden_state"]) for output in outputs)
+    return "" if usual else "it uses an output other than the last hidden state"
 
 
 def find_file(name: str, revision: str | None, file: str, subfolder: str = "", *, download: bool = True) -> Path | None:
@@ -246,7 +243,12 @@ class Head:
         """Encodes texts with the full model; the template, or else the texts, include the prompt."""
         before = parse_template(template).before
         texts = [before + text for text in examples if isinstance(text, str)]
-        assert len(texts) == len(examples), "only text models ship such a head"
+        if len(texts) != len(examples):
+            reason = self.shipped.own_encode_reason or "for the comparison"
+            raise InputError(
+                f"the model as shipped must encode its inputs itself ({reason}), which layerwise does with texts only; "
+                "choose layers by number instead of last"
+            )
         model = self.sentence_transformer()
         prompt = self.shipped.prompt if all(text.startswith(self.shipped.prompt) for text in texts) else ""
         previous_length = model.max_seq_length
@@ -256,6 +258,8 @@ class Head:
                 [text.removeprefix(prompt) for text in texts], prompt=prompt, convert_to_tensor=True,
                 show_progress_bar=False,
             )  # fmt: skip
+        except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:  # its files may be damaged
+            raise ModelError(f"the model's own encode failed ({type(error).__name__}: {error})") from error
         finally:
             model.max_seq_length = previous_length  # it may be the user's object
         return vectors.float().cpu()
