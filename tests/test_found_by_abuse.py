@@ -62,6 +62,12 @@ def test_a_word_that_is_no_model_is_refused_before_it_is_announced(tiny_bert, tm
         assert "cannot load 'a,,b'" in capsys.readouterr().err
 
 
+def test_more_workers_than_any_machine_has_are_refused(tiny_bert, tmp_path, capsys):
+    words = ["eval", tiny_bert, "--tasks", "STSBenchmark", "--out", str(tmp_path / "out"), "--workers", str(2**63 - 1)]
+    assert main(words) == 2
+    assert "workers must be at most 1,000" in capsys.readouterr().err
+
+
 def test_an_empty_argument_is_shown_as_such(capsys):
     with suppress(SystemExit):
         main(["metrics", ""])

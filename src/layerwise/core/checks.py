@@ -80,8 +80,8 @@ def require_choices(name: str, value: object, choices: Sequence[str]) -> tuple[s
     return chosen
 
 
-def require_count(name: str, number: Any, minimum: int | None = 1) -> int:
-    """The number as an int, if it is whole and at least `minimum`."""
+def require_count(name: str, number: Any, minimum: int | None = 1, maximum: int | None = None) -> int:
+    """The number as an int, if it is whole, at least `minimum` and at most `maximum`."""
     try:
         count = None if isinstance(number, bool) else index(number)
     except TypeError:
@@ -90,6 +90,8 @@ def require_count(name: str, number: Any, minimum: int | None = 1) -> int:
         raise InputError(f"{name} must be a whole number, not {number!r}")
     if minimum is not None and count < minimum:
         raise InputError(f"{name} must be at least {minimum}, not {count}")
+    if maximum is not None and count > maximum:
+        raise InputError(f"{name} must be at most {maximum:,}, not {count}")
     return count
 
 

@@ -13,6 +13,7 @@ from layerwise.options.field import Option, require_valid
 from layerwise.options.reading import BatchTokens, Layers, MaxLength, Norms, PoolingsOrDefault, Templates, TokenChoices
 
 StoredVectors = Literal["keep", "evict"]
+MAX_WORKERS = 1_000  # processes on one machine; more would only be a mistake
 WORKERS = (
     "local: number of scoring processes (0: none; default: one per core); "
     "ray: worker processes, each with a copy of the model"
@@ -48,7 +49,7 @@ class EvaluateOptions:
     precision: Annotated[Precision, Option("dtype of stored vectors")] = "float32"
     vectors: Annotated[StoredVectors, Option("keep vectors on disk, or delete them after each task (evict)")] = "keep"
     engine: Engine = "local"
-    workers: Annotated[int, Option(WORKERS, partial(require_count, minimum=0), ENGINE)] = 0
+    workers: Annotated[int, Option(WORKERS, partial(require_count, minimum=0, maximum=MAX_WORKERS), ENGINE)] = 0
     threads: Threads = None
     progress: Progress = False
 
