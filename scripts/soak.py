@@ -107,8 +107,8 @@ def verdict(samples: list[tuple[float, int, int]], what: str) -> int:
     worst = [(max(s[i] for s in second), max(s[i] for s in last)) for i in range(3)]
     flat = worst[0][1] <= worst[0][0] * (1 + GROWTH) and all(b <= a for a, b in worst[1:])
     names = ("MB", "descriptors", "threads")
-    told = ", ".join(f"{a:.0f} -> {b:.0f} {name}" for (a, b), name in zip(worst, names, strict=True))
-    print(f"{what}: second quarter -> last quarter: {told}: {'flat' if flat else 'NOT FLAT'}")
+    changes = ", ".join(f"{a:.0f} -> {b:.0f} {name}" for (a, b), name in zip(worst, names, strict=True))
+    print(f"{what}: second quarter -> last quarter: {changes}: {'flat' if flat else 'NOT FLAT'}")
     return int(not flat)
 
 

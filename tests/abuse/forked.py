@@ -22,7 +22,8 @@ from typing import Any
 
 MEMORY = 8 << 30  # bytes of address space that a child may use beyond what it was born with
 QUIET_THREADS = ("tqdm", "asyncio", "pyarrow")  # that libraries start once and keep
-HARMLESS_FILES = ("/dev/", "/proc/", "pipe:", "anon_inode:", "/memfd:", "/usr/", "/root/", "/etc/", "/lib")
+SYSTEM_FILES = ("/dev/", "/proc/", "pipe:", "anon_inode:", "/memfd:", "/usr/", "/etc/", "/lib")
+HARMLESS_FILES = (*SYSTEM_FILES, sys.prefix, sys.base_prefix)  # Python and its packages may stay open
 
 
 @dataclass

@@ -1,9 +1,9 @@
 """Leases: which process writes to a run folder. One process does; in a campaign, each scan has its own.
 
 A lease is a file in the run folder, lease-00001.json. On disk, exactly one process succeeds in creating it. Its holder
-writes it again every few seconds. A lease of a process on this machine that has ended is taken over at once. Where that
-cannot be told, a process that sees no change for a minute by its own clock takes over: it creates the file with the
-next number. Clocks of different machines are never compared.
+writes it again every few seconds. A lease of a process on this machine that has ended is taken over at once. On another
+machine nobody can see that, so a process that sees no change for a minute by its own clock takes over: it creates the
+file with the next number. Clocks of different machines are never compared.
 """
 
 import platform
