@@ -54,8 +54,8 @@ def align(runs: Sequence[Run], states: Sequence[Samples], tokens: str, pooling: 
             raise NotComparableError(f"state-*.safetensors is missing in {run.location}; scan again with --out")
         if not sample:
             raise NotComparableError(
-                f"{run.location} has no stored rows with tokens {tokens} and pooling {pooling}; scan again with --out, and with "
-                "a metric that stores rows, such as intrinsic_dimension"
+                f"{run.location} has no stored rows with tokens {tokens} and pooling {pooling}; scan again with --out, "
+                "and with a metric that stores rows, such as intrinsic_dimension"
             )
     contents = [content_digests(state) for state in states]
     common_keys = [key for key in contents[0] if key in contents[1]]
