@@ -142,6 +142,8 @@ def attack(
         tally.cases += 1
         tally.count += case.count
         tally.seconds += time.monotonic() - began
+        if tally.cases % 100 == 0:
+            print(f"{kind}: {tally.cases:,} cases, {tally.failures} failures so far", file=sys.stderr, flush=True)
     for kind, tally in tallies.items():
         print(f"{kind}: {tally.count:,} {UNITS[kind]} in {tally.cases:,} cases, {tally.failures} failures, "
               f"{tally.seconds / 60:.1f} min", flush=True)  # fmt: skip

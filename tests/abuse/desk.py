@@ -334,6 +334,7 @@ def warm() -> None:
 
     for name in layerwise.__all__:
         getattr(layerwise, name)
+    forked.the_parser()
     gc.collect()
     gc.freeze()  # else the first collection in each child would copy all of the memory that they share
     os.environ.setdefault("AWS_SECRET_ACCESS_KEY", "abuse-s3cr3t")
