@@ -248,3 +248,21 @@ def test_a_url_is_no_file_on_disk_and_its_key_is_not_shown(words, tiny_llama, tm
     assert main([words[0], given, *words[1:-1], f"{words[-1]}=s3://KEY:s3cr3t@runs/x.svg".replace("-o=", "-o")]) == 2
     assert "s3://***@runs/x.svg is a URL" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_half_written_hash_of_a_killed_process_is_deleted(tmp_path, monkeypatch):
+    from layerwise.core.files import HOST_ID
+    from layerwise.core.hashes import CACHE_VARIABLE, file_hash
+
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+    (tmp_path / "cache" / "hashes").mkdir(parents=True)
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    for pid in (gone.pid, 1):
+        (tmp_path / "cache" / "hashes" / f".x.{HOST_ID}-{pid}-00000000.layerwise").touch()
+    weights = tmp_path / "weights"
+    weights.write_bytes(b"x")
+    monkeypatch.setattr("layerwise.core.hashes.SECONDS_UNTIL_SETTLED", -9.0)
+    file_hash(weights)
+    names = {path.name for path in (tmp_path / "cache" / "hashes").iterdir()}
+    assert len(names) == 2 and f".x.{HOST_ID}-1-00000000.layerwise" in names

@@ -11,7 +11,7 @@ from werkzeug.serving import make_server
 
 import layerwise
 from layerwise.core import remote
-from layerwise.core.errors import InputError, RunError
+from layerwise.core.errors import InputError, RunError, StoreError
 from layerwise.core.files import DiskFolder, open_folder
 from layerwise.runs.claims import claim
 
@@ -124,8 +124,9 @@ def test_a_store_that_keeps_failing_is_given_up_after_a_few_tries(monkeypatch):
 
     assert remote.with_retries(attempt) == "here"
     answers[:] = [OSError("503")] * 3
-    with pytest.raises(OSError, match="503"):
+    with pytest.raises(StoreError, match="503") as caught:
         remote.with_retries(attempt)
+    assert isinstance(caught.value, OSError) and "repeat the command" in str(caught.value)
 
 
 def test_a_url_that_means_nothing_is_told(tiny_llama, word_texts):

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from layerwise.core.display import redact
-from layerwise.core.errors import InputError
+from layerwise.core.errors import InputError, StoreError
 
 T = TypeVar("T")
 # Object stores fail now and then. Delays between attempts, in seconds.
@@ -100,10 +100,15 @@ class RemoteFolder:
 
 
 def with_retries(attempt: Callable[[], T]) -> T:
-    """Calls `attempt`, and retries a few times on errors of the store."""
+    """Calls `attempt`, and retries a few times on errors of the store; then raises StoreError."""
     for delay in RETRY_DELAYS:
         try:
             return attempt()
         except OSError:
             time.sleep(delay)
-    return attempt()
+    try:
+        return attempt()
+    except OSError as error:
+        raise StoreError(
+            f"the object store failed on every try ({error}); repeat the command once it answers"
+        ) from error
