@@ -38,7 +38,7 @@ class Store:
         until = time.monotonic() + 120
         while not self.port_file.exists():
             if self.child.ended() or time.monotonic() > until:
-                raise RuntimeError(f"no store: {self.child.wait(0).err}")
+                raise RuntimeError(f"no store: {self.child.wait(1).err}")
             time.sleep(0.02)
         return int(self.port_file.read_text())
 
@@ -111,13 +111,13 @@ def case(workshop: Workshop, draw: random.Random) -> Case:
     if absence is not None:
         time.sleep(absence)
         store.come_back()
-    outcome = child.wait(180)
+    outcome = child.wait(90)
     problems = [*oracles.all_of(outcome), *oracles.names_no_cause(outcome, CAUSES)]
     if absence is None:
         store.come_back()
     elif outcome.code != 0:
         problems.append(f"did not wait {absence} s for the store: {oracles.last_line(outcome.err)}")
-    again = forked.run(words, desk, workshop.streams, 180)
+    again = forked.run(words, desk, workshop.streams, 90)
     problems += oracles.all_of(again, (0,))
     problems += oracles.changed_outside(desk, before, oracles.tree_of(desk), [])
     keys = store.download(run, desk / "new")
