@@ -70,7 +70,7 @@ def test_more_workers_than_any_machine_has_are_refused(tiny_bert, tmp_path, caps
 
 
 def test_an_empty_argument_is_shown_as_such(capsys):
-    for word in ("", " ", "\t"):
+    for word in ("", " ", "\t", "a\nb"):
         with suppress(SystemExit):
             main(["metrics", word])
         assert f"takes no further argument {word!r}" in capsys.readouterr().err

@@ -20,7 +20,7 @@ from abuse import forked, oracles
 from abuse.desk import WRITERS, Case, Workshop, differences, result_of
 
 TOGGLE = signal.SIGUSR1
-CAUSES = ("object store", "127.0.0.1")  # what a refusal may name
+CAUSES = ("runs/run-", "127.0.0.1")  # what a refusal may name
 
 
 class Store:
