@@ -2,12 +2,16 @@
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from layerwise.cli.flags import add_options, option_values
 from layerwise.cli.shared import next_steps, print_error, say
 from layerwise.core.columns import fill_words
 from layerwise.core.errors import InputError, LayerwiseError
 from layerwise.options.reproduce import ReproduceOptions
+
+if TYPE_CHECKING:
+    from layerwise.paper.inputs import Inputs
 
 HELP = "make figures and tables of the paper: small, from published results, or at the paper's scale"
 EXAMPLE = "layerwise reproduce fig7 --out paper"
@@ -62,7 +66,7 @@ def possible(scale: str) -> list[str]:
     return [name for name in experiment_names() if not load_experiment(name).scales[scale].cannot]
 
 
-def listing(inputs: "Inputs") -> Iterator[str]:  # noqa: F821
+def listing(inputs: "Inputs") -> Iterator[str]:
     """All experiments with their cost at each scale; then why some cannot be made, and what is missing here."""
     from layerwise.paper.experiment import SCALES, experiment_names, load_experiment
 

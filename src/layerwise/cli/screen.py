@@ -32,7 +32,7 @@ OTHERS = {
 
 def first_screen() -> str:
     """The four steps with a command each, and the other verbs with one line each."""
-    lines = ["layerwise looks inside pretrained networks layer by layer. MODEL: hub id or folder."]
+    lines = ["layerwise looks inside networks layer by layer. MODEL is a hub id or a folder."]
     lines += [f"  {what:11}{command}" for what, command in STEPS.items()]
     for title, verbs in OTHERS.items():
         lines += [f"{title}:", *(f"  {verb:11}{line}" for verb, line in verbs.items())]

@@ -24,7 +24,7 @@ from layerwise.core.formats import read_yaml
 from layerwise.inputs.source import hash_id
 from layerwise.options.data import DataOptions
 from layerwise.options.evaluate import EvaluateOptions
-from layerwise.options.field import problems_in, unknown_name_problems
+from layerwise.options.field import option_specs, problems_in, unknown_name_problems
 from layerwise.options.model import ModelSpec
 from layerwise.options.plot import PlotOptions
 from layerwise.options.probe import ProbeOptions
@@ -198,7 +198,7 @@ def step_problems(step: Step) -> Iterator[str]:
     if step.verb == "data":
         checked += [(DataOptions, task) for task in step.settings["tasks"].values()]
     for options, values in checked:
-        names = tuple(field for field in options.__dataclass_fields__)
+        names = tuple(spec.name for spec in option_specs(options))
         yield from unknown_name_problems(values, names, subject)
         yield from (f"{subject}: {problem}" for problem in problems_in(options, values))
 
