@@ -146,9 +146,9 @@ def export(
     )
     require_new_folder(out)
     if static:
-        require_static_options(layer, options)
+        chosen = require_static_options(layer, options)
         with announcements(progress):
-            return export_static(open_network(model), layer, Path(out), options, texts_to_compare(texts))
+            return export_static(open_network(model), chosen, Path(out), options, texts_to_compare(texts))
     fit = fit_to_use(layer, transform, fit)
     target, kind = find_backend(format), input_kind_of_model(model)
     if kind == "image":

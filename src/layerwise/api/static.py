@@ -58,8 +58,8 @@ class MadeRows:
     record: dict[str, Any]
 
 
-def require_static_options(layer: object, options: ExportOptions) -> None:
-    """Raises for options that have no effect on a static model, or that it cannot have."""
+def require_static_options(layer: object, options: ExportOptions) -> int | str:
+    """The layer; raises for options that have no effect on a static model, or that it cannot have."""
     others = [f for f in fields(options) if f.name not in USED and getattr(options, f.name) != f.default]
     if others:
         flags = ", ".join(f"--{field.name.replace('_', '-')}" for field in others)
@@ -76,6 +76,7 @@ def require_static_options(layer: object, options: ExportOptions) -> None:
             raise InputError(f"--{needing[0]} needs texts of your own kind: pass --fit FILE (fit=)")
     if options.transform != "none" and "+" in options.transform:
         raise InputError(f"a static model has one vector per token: leave out + in --transform {options.transform}")
+    return layer
 
 
 def export_static(

@@ -34,12 +34,15 @@ class Bags:
         texts = torch.repeat_interleave(torch.arange(len(self.lengths)), self.lengths)
         share = (1 / self.lengths.clamp(min=1).float()).repeat_interleave(self.lengths)
         size = (len(self.lengths), self.vocabulary)
-        return torch.sparse_coo_tensor(torch.stack([texts, self.ids]), share, size, check_invariants=False).coalesce()
+        places = torch.stack([texts, self.ids])
+        shares: Tensor = torch.sparse_coo_tensor(places, share, size, check_invariants=False).coalesce()
+        return shares
 
     @cached_property
     def transposed(self) -> Tensor:
         """The transposed matrix, in the order that makes products with it fast."""
-        return self.shares.t().coalesce()
+        transposed: Tensor = self.shares.t().coalesce()
+        return transposed
 
     def means(self, rows: Tensor) -> Tensor:
         """The mean (N, E) of the rows (vocabulary, E) of each text's tokens; 0 for a text without tokens."""

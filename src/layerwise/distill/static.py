@@ -55,8 +55,8 @@ def fit_static(rows: Tensor, bags: Bags, targets: Tensor, held_bags: Bags, held_
 def random_directions(width: int) -> Tensor:
     """Orthonormal directions (width, CHOOSING_DIRECTIONS), or all of a narrow space."""
     generator = torch.Generator().manual_seed(0)
-    square = torch.randn(width, min(width, CHOOSING_DIRECTIONS), generator=generator)
-    return torch.linalg.qr(square).Q
+    directions: Tensor = torch.linalg.qr(torch.randn(width, min(width, CHOOSING_DIRECTIONS), generator=generator)).Q
+    return directions
 
 
 def fit_rows(near: Tensor, bags: Bags, targets: Tensor, penalty: float, start: Tensor) -> Tensor:
@@ -85,4 +85,5 @@ def fit_rows(near: Tensor, bags: Bags, targets: Tensor, penalty: float, start: T
 def principal_directions(vectors: Tensor, count: int) -> Tensor:
     """The directions (E, count) that keep most of the dot products of these vectors (N, E); nothing is subtracted."""
     double = vectors.double()
-    return torch.linalg.eigh(double.mT @ double).eigenvectors.flip(1)[:, :count].float()
+    directions: Tensor = torch.linalg.eigh(double.mT @ double).eigenvectors
+    return directions.flip(1)[:, :count].float()

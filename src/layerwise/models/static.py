@@ -63,13 +63,18 @@ class MadeStatic(Head):
 
 def made_static(name: str, rows: Tensor, backend: Any, *, unit: bool) -> Network:
     """The network of a static model with these rows and this tokenizer, which is not on disk yet."""
-    from transformers import PreTrainedTokenizerFast
-
-    kinds = ("Normalize",) if unit else ()
-    modules = tuple(ShippedModule(kind, "", "") for kind in kinds)
+    modules = (ShippedModule("Normalize", "", ""),) if unit else ()
     head = MadeStatic(Shipped("", modules, (), True, "", None, own_encode_reason=NO_LAYERS), rows=rows)
     head.backend, head.unit = backend, unit
-    return static_network(name, rows, PreTrainedTokenizerFast(tokenizer_object=backend), head)
+    return static_network(name, rows, transformers_tokenizer(backend), head)
+
+
+def transformers_tokenizer(backend: Any) -> Any:
+    """A tokenizer of the tokenizers package as transformers has it."""
+    from transformers import PreTrainedTokenizerFast
+
+    make: Any = PreTrainedTokenizerFast
+    return make(tokenizer_object=backend)
 
 
 def static_network(
@@ -99,10 +104,8 @@ def static_from_object(
     model: Any, name: str = STATIC_MODULE, revision: str = "main", files_hash: str = ""
 ) -> Network:  # fmt: skip
     """The network of a SentenceTransformer in memory whose first module is a StaticEmbedding."""
-    from transformers import PreTrainedTokenizerFast
-
     first = next(iter(model.children()))
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=first.tokenizer)
+    tokenizer = transformers_tokenizer(first.tokenizer)
     rows, head = first.embedding.weight.detach().float(), head_from_model(model, tokenizer)
     return static_network(name, rows, tokenizer, head, revision, files_hash)
 

@@ -3,6 +3,7 @@
 import inspect
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -51,7 +52,7 @@ class StaticBackend:
         head = job.network.head
         assert isinstance(head, MadeStatic), "the network of a static export was made for it"
         first = StaticEmbedding(head.backend, embedding_weights=head.rows.clone())
-        modules = [first, *([Normalize()] if head.unit else [])]
+        modules: list[Any] = [first, *([Normalize()] if head.unit else [])]
         SentenceTransformer(modules=modules, device="cpu").save(str(folder), create_model_card=False)
         if self.int8:
             (path,) = folder.rglob(WEIGHTS)
