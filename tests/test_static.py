@@ -290,10 +290,8 @@ def test_two_static_models_are_two_models(static, teacher):
 
 
 @pytest.mark.real
-def test_fitting_to_the_teacher_keeps_more_neighbours_than_its_token_embeddings(real_model, tmp_path):
-    texts = [text for text in layerwise.texts("demo")]
-    model = real_model("all-minilm-l6-v2")
-    layerwise.export(model, 0, tmp_path / "fitted", static=True, fit=texts)
-    layerwise.export(model, 0, tmp_path / "plain", static=True)
-    fitted, plain = (certificate(tmp_path / name) for name in ("fitted", "plain"))
-    assert fitted["static"]["map"] == "teacher" and fitted["relative_latency"] < 0.2 and plain["relative_latency"] < 0.2
+def test_a_static_model_of_a_real_encoder_is_like_it_on_texts_that_it_was_not_fitted_on(real_model, tmp_path):
+    layerwise.export(real_model("all-minilm-l6-v2"), 0, tmp_path / "small", static=True, fit="demo")
+    record = certificate(tmp_path / "small")
+    assert record["static"]["unexplained"] < 0.9 and record["static"]["compatibility"]["mean_cosine"] > 0.3
+    assert record["relative_latency"] < 0.1 and record["max_difference"] < 2e-5
