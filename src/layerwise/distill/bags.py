@@ -46,7 +46,8 @@ class Bags:
 
     def means(self, rows: Tensor) -> Tensor:
         """The mean (N, E) of the rows (vocabulary, E) of each text's tokens; 0 for a text without tokens."""
-        return torch.sparse.mm(self.shares, rows)
+        means: Tensor = torch.sparse.mm(self.shares, rows)
+        return means
 
     def token_counts(self) -> Tensor:
         """How often each token occurs."""
