@@ -25,6 +25,7 @@ from layerwise.paper.experiment import SCALES, experiment_names, load_experiment
 from layerwise.paper.inputs import PUBLISHED, Inputs
 from layerwise.paper.means import largest_grid, mean_over_tasks
 from layerwise.paper.spectra import power_law_entropies
+from layerwise.reporter.figures import STYLE
 
 NAMES = experiment_names()
 DECODERS = "smollm2-135m gemma3-270m gptneox/step8 gptneox/step64 gptneox/step629 mamba/step524 stories260k stories15m"
@@ -207,6 +208,7 @@ FEWER = [
 @pytest.mark.parametrize("scale", ["small", "released"])
 def test_every_experiment_runs_to_the_end_on_tiny_models(models, data, tmp_path_factory, monkeypatch, scale):
     out = tmp_path_factory.mktemp("out") / "paper"
+    monkeypatch.setitem(STYLE, "savefig.dpi", 30)  # a whole picture takes a second
     for name, step, key, fewer in FEWER:
         settings = next((s.settings for s in load_experiment(name).scales[scale].steps if s.name == step), None)
         if settings is None:
@@ -236,7 +238,7 @@ def test_what_cannot_be_made_is_refused_with_the_reason_before_anything_is_writt
         "no experiment 'fig33'; did you mean": ("fig33", {}),
         "fig5 cannot be made at the scale released: the published results have no scans": (
             "fig5", {"scale": "released", "data": data}),
-        "fig2 cannot be made at the scale small: not found in --models: smollm2-135m": ("fig2", {}),
+        "fig2 cannot be made at the scale small: not found in --models: all-minilm-l6-v2": ("fig2", {}),
         "not found in --data: released/metrics.parquet": ("fig2", {"scale": "released", "data": models}),
         "'nowhere' is not a folder; --models and --data name folders": ("fig2", {"models": "nowhere"}),
     }  # fmt: skip
@@ -260,7 +262,7 @@ def test_the_list_shows_costs_reasons_and_what_is_missing(models, data, capsys):
     assert "fig6, released: the published tables have no runs with repeated or random" in printed
     assert "your folders do not have:\n  nothing" in printed
     assert main(["reproduce", "--list", "--models", str(data)]) == 0
-    assert "not found in --models: smollm2-135m" in capsys.readouterr().out.replace("\n", " ")
+    assert "fig2: not found in --models: all-minilm-l6-v2" in capsys.readouterr().out.replace("\n", " ")
 
 
 def test_a_command_says_what_the_paper_says_and_what_was_written(tmp_path, capsys):
