@@ -16,7 +16,10 @@ from layerwise.cli.parser import VERBS
 PUBLIC = {name: getattr(layerwise, name) for name in layerwise.__all__}
 FUNCTIONS = {name: value for name, value in PUBLIC.items() if inspect.isfunction(value)}
 CLASSES = {name: value for name, value in PUBLIC.items() if inspect.isclass(value)}
+TRAINING = {f"training.{name}": getattr(layerwise.training, name) for name in layerwise.training.__all__}
+TRAINING_CLASSES = {name: value for name, value in TRAINING.items() if inspect.isclass(value)}
 FUNCTIONAL = {f"functional.{name}": getattr(layerwise.functional, name) for name in layerwise.functional.__all__}
+FUNCTIONAL |= {name: value for name, value in TRAINING.items() if name not in TRAINING_CLASSES}
 # A verb of the command line, and what the library calls it where the name cannot be the same.
 OTHER_NAMES = {"metrics": "CATALOG"}  # `layerwise.metrics` is the package that holds them
 # What the library offers and the command line does not: it does the same in other words.
@@ -104,6 +107,15 @@ def test_every_field_is_described_in_order(name):
     assert described(parts.get("Args", parts.get("Attributes", ""))) == wanted, name
 
 
+@pytest.mark.parametrize("name", sorted(TRAINING_CLASSES))
+def test_every_class_of_training_describes_what_it_takes(name):
+    owner = TRAINING_CLASSES[name]
+    assert described(sections(owner.__doc__).get("Args", "")) == parameters(owner), name
+    for member, value in vars(owner).items():
+        if not member.startswith(("_", "on_")) and (inspect.isfunction(value) or isinstance(value, property)):
+            assert inspect.getdoc(value), f"{name}.{member}"
+
+
 @pytest.mark.parametrize("name", sorted(name for name, _ in properties()))
 def test_every_property_says_what_it_is(name):
     assert inspect.getdoc(dict(properties())[name]), name
@@ -186,7 +198,8 @@ def example_names(tmp_path_factory, tiny_llama, tiny_bert):
     return names
 
 
-EXAMPLES = {name: value for name, value in (CALLABLES | CLASSES).items() if ">>>" in (inspect.getdoc(value) or "")}
+DOCUMENTED = CALLABLES | CLASSES | TRAINING_CLASSES
+EXAMPLES = {name: value for name, value in DOCUMENTED.items() if ">>>" in (inspect.getdoc(value) or "")}
 
 
 @pytest.mark.parametrize("name", sorted(EXAMPLES))
