@@ -9,6 +9,7 @@ from typing import Any, get_args, get_type_hints
 
 import pandas as pd
 import pytest
+import torchmetrics
 
 import layerwise
 from layerwise.cli.parser import VERBS
@@ -61,8 +62,8 @@ CALLABLES = FUNCTIONS | dict(methods()) | FUNCTIONAL
 
 
 def hints_of(function: Any) -> dict[str, Any]:
-    """The types of its parameters and result; pandas is imported late, so its name is a text in some of them."""
-    return get_type_hints(function, localns={"pd": pd})
+    """The types of its parameters and result; pandas and torchmetrics are imported late, so their names are texts."""
+    return get_type_hints(function, localns={"pd": pd, "torchmetrics": torchmetrics})
 
 
 def sections(text: str) -> dict[str, str]:
