@@ -63,6 +63,7 @@ GOOD: list[tuple[list[str], list[str]]] = [  # a command, and all that it may ch
     (["doctor", "model"], []),
     (["views", "a text"], []),
     (["metrics"], []),
+    (["export", "other", "--static", "--fit", "many.txt", "--out", "deep/static"], ["deep/static"]),
 ]
 BAD: list[tuple[list[str], list[str]]] = [  # refused or failing; and all that it may change nevertheless
     *[([*words, *out], []) for words, option in (
