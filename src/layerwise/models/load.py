@@ -30,7 +30,15 @@ from layerwise.models.info import network_info
 from layerwise.models.limits import require_buildable
 from layerwise.models.location import located
 from layerwise.models.network import Network
-from layerwise.models.parts import backbone, default_part, input_kind, part_class, require_text_class
+from layerwise.models.parts import (
+    backbone,
+    default_part,
+    inner_module,
+    input_kind,
+    is_sentence_transformer,
+    part_class,
+    require_text_class,
+)
 from layerwise.models.shipped import Head, Shipped, default_pooling, head_from_model, load_head, read_shipped
 from layerwise.models.static import is_static, load_static, static_from_object
 from layerwise.options.model import ModelSpec as ModelSpec
@@ -304,10 +312,8 @@ def network_from_object(model: Any, part: str | None = None) -> Network:
         return static_from_object(model)
     if isinstance(model, tuple) and len(model) == 2:
         module, preprocessor = model
-    elif isinstance(model, nn.Module) and hasattr(model, "tokenizer") and hasattr(model, "encode"):
-        # A SentenceTransformer: its first module wraps the transformers model.
-        first = next(iter(model.children()))
-        module, preprocessor = getattr(first, "auto_model", first), model.tokenizer
+    elif is_sentence_transformer(model):
+        module, preprocessor = inner_module(model), model.tokenizer
         head = head_from_model(model, preprocessor)
     elif isinstance(model, nn.Module) and (name := getattr(model, "name_or_path", "")):
         module, preprocessor = model, preprocessor_by_name(input_kind(type(backbone(model, part)), name), name)
