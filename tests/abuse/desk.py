@@ -336,7 +336,6 @@ def warm() -> None:
     from transformers import BertModel, LlamaModel  # noqa: F401
 
     import layerwise
-
     from layerwise.downstream.tasks import benchmark_tasks
 
     for name in layerwise.__all__:
