@@ -50,7 +50,7 @@ def gather(target: Path) -> None:
             copy_linked(page, name, target)
         place = target / ("index.md" if page == Path("README.md") else page)
         place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(with_front_page(text), encoding="utf-8")
+        place.write_text(with_front_page(without_folder_links(page, text)), encoding="utf-8")
 
 
 def copy_linked(page: Path, name: str, target: Path) -> None:
@@ -62,6 +62,16 @@ def copy_linked(page: Path, name: str, target: Path) -> None:
         place = target / source.relative_to(ROOT)
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, place)
+
+
+def without_folder_links(page: Path, text: str) -> str:
+    """A site has no page for a folder: its name stays, without the link."""
+
+    def shown(link: re.Match[str]) -> str:
+        is_folder = (ROOT / page.parent / link[1]).is_dir()
+        return link[0].lstrip("!").partition("](")[0].lstrip("[") if is_folder else link[0]
+
+    return LINK.sub(shown, text)
 
 
 def with_front_page(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The documentation site: it builds without a warning, and a reader finds answers within three clicks of its front page."""
+"""The documentation site: it builds without a warning, and answers are within three clicks of its front page."""
 
 import re
 import subprocess
@@ -103,7 +103,9 @@ def test_nothing_is_loaded_from_elsewhere(site):
     """A page that is opened offline shows everything, and nobody learns that it was opened."""
     for page in (site / "index.html", site / "reference" / "python.html"):
         text = page.read_text(encoding="utf-8")
-        assert not re.findall(r'<(?:script|img|iframe)[^>]*src="https?://|<link[^>]*stylesheet[^>]*href="https?://', text)
+        assert not re.findall(
+            r'<(?:script|img|iframe)[^>]*src="https?://|<link[^>]*stylesheet[^>]*href="https?://', text
+        )
 
 
 def test_a_folder_that_is_no_site_is_left_alone(tmp_path):
