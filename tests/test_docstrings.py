@@ -9,6 +9,7 @@ from typing import Any, get_args, get_type_hints
 
 import pandas as pd
 import pytest
+import torchmetrics
 
 import layerwise
 from layerwise.cli.parser import VERBS
@@ -16,7 +17,10 @@ from layerwise.cli.parser import VERBS
 PUBLIC = {name: getattr(layerwise, name) for name in layerwise.__all__}
 FUNCTIONS = {name: value for name, value in PUBLIC.items() if inspect.isfunction(value)}
 CLASSES = {name: value for name, value in PUBLIC.items() if inspect.isclass(value)}
+TRAINING = {f"training.{name}": getattr(layerwise.training, name) for name in layerwise.training.__all__}
+TRAINING_CLASSES = {name: value for name, value in TRAINING.items() if inspect.isclass(value)}
 FUNCTIONAL = {f"functional.{name}": getattr(layerwise.functional, name) for name in layerwise.functional.__all__}
+FUNCTIONAL |= {name: value for name, value in TRAINING.items() if name not in TRAINING_CLASSES}
 # A verb of the command line, and what the library calls it where the name cannot be the same.
 OTHER_NAMES = {"metrics": "CATALOG"}  # `layerwise.metrics` is the package that holds them
 # What the library offers and the command line does not: it does the same in other words.
@@ -58,8 +62,8 @@ CALLABLES = FUNCTIONS | dict(methods()) | FUNCTIONAL
 
 
 def hints_of(function: Any) -> dict[str, Any]:
-    """The types of its parameters and result; pandas is imported late, so its name is a text in some of them."""
-    return get_type_hints(function, localns={"pd": pd})
+    """The types of its parameters and result; pandas and torchmetrics are imported late, so their names are texts."""
+    return get_type_hints(function, localns={"pd": pd, "torchmetrics": torchmetrics})
 
 
 def sections(text: str) -> dict[str, str]:
@@ -102,6 +106,15 @@ def test_every_field_is_described_in_order(name):
     parts = sections(CLASSES[name].__doc__)
     wanted = [field.name for field in dataclasses.fields(CLASSES[name]) if not field.name.startswith("_")]
     assert described(parts.get("Args", parts.get("Attributes", ""))) == wanted, name
+
+
+@pytest.mark.parametrize("name", sorted(TRAINING_CLASSES))
+def test_every_class_of_training_describes_what_it_takes(name):
+    owner = TRAINING_CLASSES[name]
+    assert described(sections(owner.__doc__).get("Args", "")) == parameters(owner), name
+    for member, value in vars(owner).items():
+        if not member.startswith(("_", "on_")) and (inspect.isfunction(value) or isinstance(value, property)):
+            assert inspect.getdoc(value), f"{name}.{member}"
 
 
 @pytest.mark.parametrize("name", sorted(name for name, _ in properties()))
@@ -186,7 +199,8 @@ def example_names(tmp_path_factory, tiny_llama, tiny_bert):
     return names
 
 
-EXAMPLES = {name: value for name, value in (CALLABLES | CLASSES).items() if ">>>" in (inspect.getdoc(value) or "")}
+DOCUMENTED = CALLABLES | CLASSES | TRAINING_CLASSES
+EXAMPLES = {name: value for name, value in DOCUMENTED.items() if ">>>" in (inspect.getdoc(value) or "")}
 
 
 @pytest.mark.parametrize("name", sorted(EXAMPLES))

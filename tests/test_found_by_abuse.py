@@ -212,3 +212,39 @@ def test_a_figure_of_a_norm_that_the_run_lacks_is_refused(tmp_path, capsys):
     saved(tmp_path)
     assert main(["plot", str(tmp_path), "-o", str(tmp_path / "f.svg"), "--norm=50%"]) == 2
     assert "norm '50%'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("in_its_place", ["nothing", "a folder"])
+def test_a_comparison_names_a_state_that_is_missing(in_its_place, tiny_llama, tmp_path, capsys):
+    texts = ["w1 w2 w3", "w4 w5", "w6 w7 w8", "w9 w1"]
+    for name in ("one", "two"):
+        layerwise.scan(tiny_llama, texts, metrics="intrinsic_dimension,curvature", out=tmp_path / name)
+    (state,) = (tmp_path / "one").glob("state-*")
+    state.unlink()
+    if in_its_place == "a folder":
+        state.mkdir()
+    assert main(["compare", str(tmp_path / "one"), str(tmp_path / "two")]) == 0
+    assert "no CKA: state-*.safetensors is missing in" in capsys.readouterr().out
+    with pytest.raises(InputError, match=r"state-\*\.safetensors is missing in .*one"):
+        layerwise.plot(tmp_path / "one", tmp_path / "two", figure="cka")
+
+
+def test_correlate_names_the_folders_that_do_not_fit(tmp_path):
+    saved(tmp_path)
+    with pytest.raises(InputError, match=f"{tmp_path} and {tmp_path}: expected a scan"):
+        layerwise.correlate(tmp_path, tmp_path)
+
+
+def test_an_empty_name_of_a_table_is_called_empty(tmp_path, capsys):
+    assert main(["data", str(tmp_path / "root"), "Mine", "--type", "STS", "--test="]) == 2
+    assert "the name of the table is empty" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["plot", "-o"], ["report", "--html"], ["export", "--layer=1", "--out"]])
+def test_a_url_is_no_file_on_disk_and_its_key_is_not_shown(words, tiny_llama, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    saved(tmp_path / "run")
+    given = tiny_llama if words[0] == "export" else "run"
+    assert main([words[0], given, *words[1:-1], f"{words[-1]}=s3://KEY:s3cr3t@runs/x.svg".replace("-o=", "-o")]) == 2
+    assert "s3://***@runs/x.svg is a URL" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]

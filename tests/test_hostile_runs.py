@@ -122,6 +122,8 @@ def test_names_in_a_campaign_stay_one_folder():
         ("https://t0ken@host/a@b", "https://***@host/a@b"),
         ("s3://runs/a?secret_key=s3cr3t&region=x&aToken=t0ken", "s3://runs/a?secret_key=***&region=x&aToken=***"),
         ("cannot open 's3://AKIAKEY:s3cr3t@runs/a' and b://AKIAKEY@c", "cannot open 's3://***@runs/a' and b://***@c"),
+        ("'s3:/AKIAKEY:s3cr3t@runs/a' as a path", "'s3:/***@runs/a' as a path"),
+        ("C:/users/me@home", "C:/users/me@home"),
         ("s3://runs/campaign/gpt@main/x", "s3://runs/campaign/gpt@main/x"),
         ("me@home.org: no url", "me@home.org: no url"),
     ],
@@ -353,7 +355,7 @@ def test_damage_is_told_by_the_files_name_and_never_as_a_traceback(file, how, wh
         if code == 2:
             assert path.name in message or path.parent.name in message, (name, message)
         else:
-            missing = how == "a folder" and name in ("compare", "plot cka")  # no file: the output says what it lacks
+            missing = how == "a folder" and name in ("compare", "plot cka")  # see tests/test_found_by_abuse.py
             assert code == 0 and (missing or (how in HARMLESS and path.suffix == ".json")), (name, how, message)
 
 

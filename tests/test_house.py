@@ -18,7 +18,7 @@ FLOORS = [
     {"models", "inputs", "metrics", "maps"},
     {"passes", "engines", "reporter", "functional"},
     {"sweep", "downstream", "exporter", "selection", "distill"},
-    {"api", "campaigns"},
+    {"api", "campaigns", "training"},
     {"cli"},
     {"__main__"},
 ]
@@ -90,7 +90,7 @@ def test_the_public_face():
     verbs += ["embed", "embedder", "eval", "evaluate", "export", "functional", "images", "labelled"]
     verbs += ["mean_over_prompts", "mean_score", "pick", "plan", "plot", "pooled_rows", "probe", "report", "scan"]
     verbs += ["shrink"]
-    verbs += ["spectrum_score", "stress", "texts", "tradeoff", "views"]
+    verbs += ["spectrum_score", "stress", "texts", "tradeoff", "training", "views"]
     assert layerwise.__all__ == objects + verbs
     for name in layerwise.__all__:
         assert getattr(layerwise, name) is not None

@@ -136,7 +136,7 @@ FLAGS = {
     "pick": "fit column labels rule prefer templates layer-only no-static servable dims model max-length seed "
     "save json",
     "export": f"{MODEL} layer recipe out norm tokens pooling transform dims fit column normalize template scores mode "
-    "format servable max-length why texts json",
+    "format servable max-length static weights words int8 why texts json",
     "shrink": f"{MODEL} {TEXTS} out method blocks choose minutes steps lora batch-size learning-rate seed "
     "no-compatible work json",
     "embedder": f"{MODEL} fit texts column labels templates no-static dims out mode max-length",

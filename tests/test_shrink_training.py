@@ -209,6 +209,21 @@ def test_steps_follow_from_the_time_of_a_step(teacher, monkeypatch):
     assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
 
 
+def test_batches_hold_every_text_once_and_similar_lengths():
+    from layerwise.distill.batches import similar_length_batches, typical_batches
+
+    lengths = torch.randint(5, 300, (1003,), generator=torch.Generator().manual_seed(0)).tolist()
+    batches = similar_length_batches(lengths, 8, seed=3)
+    assert sorted(place for batch in batches for place in batch) == list(range(1003))
+    assert batches == similar_length_batches(lengths, 8, seed=3) != similar_length_batches(lengths, 8, seed=4)
+    padded = sum(len(batch) * max(lengths[place] for place in batch) for batch in batches)
+    assert padded < 1.1 * sum(lengths)  # 1.8 in random batches
+    assert [max(lengths[i] for i in batch) for batch in batches] != sorted(max(lengths[i] for i in b) for b in batches)
+    typical = [lengths[place] for batch in typical_batches(lengths, 8, 6) for place in batch]
+    assert sum(typical) / len(typical) == pytest.approx(sum(lengths) / 1003, rel=0.03)
+    assert typical_batches([3, 1, 2], 2, 4) == [[1, 2], [1, 2], [0], [0]]
+
+
 def test_adapters_are_merged_into_a_plain_folder(teacher, tmp_path, poor_map):
     pytest.importorskip("peft")
     layerwise.shrink(teacher, TEXTS, tmp_path / "linear", blocks=1, choose="prefix")

@@ -84,6 +84,7 @@ _MODULES = {
     "stress": "layerwise.api.stress",
     "texts": "layerwise.api.texts",
     "tradeoff": "layerwise.api.tradeoff",
+    "training": "layerwise.training",
     "views": "layerwise.api.views",
 }
 
@@ -93,6 +94,7 @@ __all__ = sorted([*_MODULES, "__version__"])
 
 if TYPE_CHECKING:  # the same names again, for editors and type checkers
     from layerwise import functional as functional
+    from layerwise import training as training
     from layerwise.api.audio import audio as audio
     from layerwise.api.audit import audit as audit
     from layerwise.api.audit import audit_protocol as audit_protocol

@@ -3,6 +3,7 @@
 import argparse
 import random
 from collections.abc import Iterator
+from functools import cache
 
 from abuse import forked, oracles
 from abuse.desk import GOOD, Case, Workshop
@@ -42,6 +43,7 @@ VALID: dict[str, list[str]] = {
 COSTLY = {"shrink": 0.3, "embedder": 0.3, "probe": 0.5, "export": 0.6, "metrics": 0.2, "doctor": 0.5}
 
 
+@cache
 def verbs() -> dict[str, list[argparse.Action]]:
     """The verbs of the command line with all their arguments, as the parser has them."""
     (subparsers,) = [action for action in build_parser()._actions if action.dest == "verb"]

@@ -8,6 +8,7 @@ A case depends only on its kind, the seed and its number.
 
 import argparse
 import datetime
+import math
 import random
 import shutil
 import sys
@@ -54,8 +55,8 @@ class Tally:
 
 def main(argv: Sequence[str], home: str) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.abuse", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=4.0)
-    parser.add_argument("--cases", type=int, help="so many cases of each kind, instead of --minutes")
+    parser.add_argument("--minutes", type=float, help="4 unless --cases is given")
+    parser.add_argument("--cases", type=int, help="so many cases of each kind, or as many as --minutes allow")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kinds", default=",".join(KINDS))
     parser.add_argument("--case", type=int, help="run this one case, and show what it printed")
@@ -126,15 +127,13 @@ def references() -> Iterator[tuple[str, list[str], list[str]]]:
 
 
 def attack(
-    workshop: Workshop, kinds: Sequence[str], seed: int, *, minutes: float = 4.0, cases: int | None = None
+    workshop: Workshop, kinds: Sequence[str], seed: int, *, minutes: float | None = None, cases: int | None = None
 ) -> dict[str, Tally]:
     """Runs cases of the kinds in turn, each kind for the same time; prints every failure at once."""
     tallies = {kind: Tally() for kind in kinds}
-    until = time.monotonic() + 60 * minutes
-    while (cases is None and time.monotonic() < until) or (
-        cases is not None and any(tally.cases < cases for tally in tallies.values())
-    ):
-        kind = min((k for k in kinds if cases is None or tallies[k].cases < cases), key=lambda k: tallies[k].seconds)
+    until = time.monotonic() + 60 * (minutes or (4.0 if cases is None else math.inf))
+    while (left := [k for k in kinds if cases is None or tallies[k].cases < cases]) and time.monotonic() < until:
+        kind = min(left, key=lambda k: tallies[k].seconds)
         tally, began = tallies[kind], time.monotonic()
         case = run_case(workshop, kind, seed, tally.cases)
         if case.problems:
@@ -143,6 +142,8 @@ def attack(
         tally.cases += 1
         tally.count += case.count
         tally.seconds += time.monotonic() - began
+        if tally.cases % 100 == 0:
+            print(f"{kind}: {tally.cases:,} cases, {tally.failures} failures so far", file=sys.stderr, flush=True)
     for kind, tally in tallies.items():
         print(f"{kind}: {tally.count:,} {UNITS[kind]} in {tally.cases:,} cases, {tally.failures} failures, "
               f"{tally.seconds / 60:.1f} min", flush=True)  # fmt: skip

@@ -1,6 +1,7 @@
 """Damage: truncated, flipped, swapped, missing and foreign files, for every file of every run folder and export."""
 
 import random
+import re
 import shutil
 from pathlib import Path
 
@@ -111,7 +112,7 @@ def case(workshop: Workshop, draw: random.Random) -> Case:
     if outcome.code == 0 and (not is_source or name in SERVED):
         found = result_of(desk, outputs, outcome.out)
         rest = {key: value for key, value in expected.items() if key != str(place)}  # a file that nobody read may stay
-        if not (is_source and says_new(found, expected)):
+        if not (is_source and says_new(found, expected)) and not says_missing(outcome, path):
             problems += differences(rest, {key: value for key, value in found.items() if key != str(place)})
     what = f"{name}: {place} {how}"
     return Case(what, problems, printed=outcome.out[-2000:] + outcome.err[-4000:])
@@ -120,6 +121,12 @@ def case(workshop: Workshop, draw: random.Random) -> Case:
 def says_new(found: dict[str, str], expected: dict[str, str]) -> bool:
     """True if a changed source gave a new result everywhere, rather than an old one under its name."""
     return found.get("stdout") != expected.get("stdout")
+
+
+def says_missing(outcome: forked.Outcome, path: Path) -> bool:
+    """True if the file is gone, and the command says that it went without it."""
+    name = re.escape(re.sub(r"\d{5}", "*", path.name))
+    return not path.is_file() and re.search(rf"{name} is\s+missing", outcome.out + outcome.err) is not None
 
 
 def kind_of(place: Path) -> str:

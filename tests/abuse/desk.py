@@ -63,6 +63,7 @@ GOOD: list[tuple[list[str], list[str]]] = [  # a command, and all that it may ch
     (["doctor", "model"], []),
     (["views", "a text"], []),
     (["metrics"], []),
+    (["export", "other", "--static", "--fit", "many.txt", "--out", "deep/static"], ["deep/static"]),
 ]
 BAD: list[tuple[list[str], list[str]]] = [  # refused or failing; and all that it may change nevertheless
     *[([*words, *out], []) for words, option in (
@@ -196,13 +197,26 @@ class Workshop:
     def fresh(self) -> Path:
         """A copy of the desk for one case. It has the same path every time, since a path can be part of a result."""
         desk = self.base / "case" / "desk"
-        if desk.exists():
-            if self.tree and tree_of(desk) == self.tree:  # the case before has left everything as it was
-                return desk
-            shutil.rmtree(desk)
-        shutil.copytree(self.base / "desk", desk, symlinks=True)
+        if not (self.tree and desk.exists() and self.restored(desk)):
+            shutil.rmtree(desk, ignore_errors=True)
+            shutil.copytree(self.base / "desk", desk, symlinks=True)
         self.tree = tree_of(desk)
         return desk
+
+    def restored(self, desk: Path) -> bool:
+        """Undoes what the case before has changed, which is cheaper than a new copy; False if that takes one."""
+        now = tree_of(desk)
+        for path in sorted(now.keys() - self.tree.keys()):
+            if os.path.islink(path) or not os.path.isdir(path):
+                Path(path).unlink(missing_ok=True)  # or gone with its folder
+            else:
+                shutil.rmtree(path)
+        for path in (path for path, status in self.tree.items() if status != now.get(path)):
+            origin = self.base / "desk" / os.path.relpath(path, desk)
+            if origin.is_dir() or os.path.isdir(path):  # a folder that was deleted or changed, or a file that is one
+                return False
+            shutil.copy2(origin, path, follow_symlinks=False)
+        return True
 
     def prepare(self, models: Sequence[str]) -> None:
         self.streams.mkdir(parents=True)
@@ -228,6 +242,8 @@ class Workshop:
 # Numbers that a repetition may change: durations, times of day, and names of files for which they are part.
 COUNTS = rb"finished|seconds|seconds_reading|created|time|forwarded|forwarded_texts"
 TIMES = re.compile(rb"\d[\d:.-]*(T[\d:.+]+)?( ?(ms|s|seconds|%|x|times))\b" + rb'|"(' + COUNTS + rb')": [^,}\n]+')
+# The same on a page; and that a command was given with --json, which belongs to the moment as well.
+SHOWN = re.compile(rb"<dt>(finished|seconds)</dt><dd>[^<]*</dd>| --json\b")
 
 
 def result_of(desk: Path, outputs: Sequence[str], printed: str = "") -> dict[str, str]:
@@ -275,7 +291,7 @@ def comparable_content(path: Path) -> bytes | None:
     if name == "tradeoff.json":
         return json.dumps([(one["layer"], one["score"]) for one in json.loads(path.read_bytes())["layers"]]).encode()
     if path.suffix == ".html" and name != "status.html":  # which shows one moment
-        return without_times(path.read_bytes())
+        return SHOWN.sub(b"-", without_times(path.read_bytes()))
     return b"there" if path.suffix in (".svg", ".png") else None
 
 
@@ -319,6 +335,7 @@ def warm() -> None:
 
     for name in layerwise.__all__:
         getattr(layerwise, name)
+    forked.the_parser()
     gc.collect()
     gc.freeze()  # else the first collection in each child would copy all of the memory that they share
     os.environ.setdefault("AWS_SECRET_ACCESS_KEY", "abuse-s3cr3t")

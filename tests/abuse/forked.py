@@ -4,6 +4,7 @@ The child has its own session, home and folder for temporary files, no network, 
 reports what it left: threads, processes, open files. When it is gone, whatever lives on in its session is a leak too.
 """
 
+import argparse
 import gc
 import json
 import os
@@ -17,6 +18,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -156,15 +158,25 @@ def in_child(work: Any, desk: Path, streams: Path) -> None:
     os._exit(code & 0xFF)
 
 
+@cache
+def the_parser() -> argparse.ArgumentParser:
+    """The parser of the command line, built once before the forks: a third of the time of a short command."""
+    from layerwise.cli.parser import build_parser
+
+    return build_parser()
+
+
 def execute(work: Any) -> tuple[int, Any]:
     """The exit code and, of a function, what it returns."""
     if callable(work):
         return 0, work()
-    from layerwise.cli.main import main
+    from layerwise.cli import main as cli
 
+    parser = the_parser()
+    cli.build_parser = lambda: parser
     sys.argv = ["layerwise", *work]
     try:
-        return main(list(work)), None
+        return cli.main(list(work)), None
     except SystemExit as stopped:
         return int(stopped.code or 0), None
 

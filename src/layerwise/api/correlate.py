@@ -5,6 +5,7 @@ from pathlib import Path
 import pandas as pd
 
 from layerwise.core.checks import NormChoice
+from layerwise.core.errors import InputError
 from layerwise.downstream.correlate import correlations
 from layerwise.options.correlate import CorrelateOptions
 from layerwise.runs.folder import Run
@@ -40,4 +41,9 @@ def correlate(
         layerwise.core.errors.InputError: expected a scan and then an eval, got scan and scan
     """
     options = CorrelateOptions(norm=norm)
-    return correlations(Run.open(scan).table, Run.open(eval).table, norm=options.norm)
+    runs = [Run.open(scan), Run.open(eval)]
+    try:
+        return correlations(runs[0].table, runs[1].table, norm=options.norm)
+    except InputError as error:
+        folders = [run.location for run in runs if run.folder is not None]
+        raise InputError(f"{' and '.join(folders)}: {error}" if folders else str(error)) from None

@@ -88,9 +88,9 @@ def embed(
     source = open_source(data, input_kind_of_model(model))
     rows = list(source.all_rows())
     examples = [example for _, example in rows if example is not None]
-    network = open_network(model)
+    network = open_network(model, static=True)
     chosen = expand_layers(network, layers, readout_choices(norm, tokens, pooling))
-    layer_numbers, with_last = separate_last(layers)
+    layer_numbers, with_last = separate_last(layers) if network.depth else (None, True)  # 0: a static model
     by_column = {
         f"layer_{k}": chosen[i]
         for i, k in enumerate(choose_layers(layer_numbers, network.depth) if layer_numbers else ())

@@ -128,7 +128,7 @@ def evaluate(
     )
     threads = threads or default_threads(engine)
     chosen = choose_tasks(tasks, Path(data_root).absolute() if data_root else None)
-    info, _ = model_info_and_dtype(model)
+    info, _ = model_info_and_dtype(model, static=True)
     require_tokenizer(info.preprocessor, "eval")
     recipes_to_score: list[AnyRecipe] = [recipes] if isinstance(recipes, Recipe | FittedRecipe) else list(recipes)
     if not recipes_to_score:

@@ -9,6 +9,7 @@ from typing import Any
 
 from layerwise.api.fitting import fit_recipe
 from layerwise.api.reading import readout_choices
+from layerwise.api.static import export_static, require_static_options
 from layerwise.core.checks import ExportMode, NormChoice, PoolingChoice, TokenChoice, with_dims
 from layerwise.core.errors import InputError
 from layerwise.core.preprocessors import InputKind, require_tokenizer
@@ -27,7 +28,7 @@ from layerwise.models.network import Network
 from layerwise.models.opening import input_kind_of_model, open_network
 from layerwise.models.readouts import expand_layers, separate_last
 from layerwise.models.servable import require_servable
-from layerwise.options.export import ExportOptions
+from layerwise.options.export import ExportOptions, TokenWeights
 from layerwise.options.model import ModelLike, ModelSpec
 from layerwise.runs.folder import Run, is_run
 from layerwise.runs.scores import LayerScore
@@ -52,6 +53,10 @@ def export(
     format: str | Backend = "sentence_transformers",
     servable: bool = False,
     max_length: int | None = None,
+    static: bool = False,
+    weights: TokenWeights | None = None,
+    words: int = 0,
+    int8: bool = False,
     why: str = "",
     scores: Run | LayerTable | str | Path | None = None,
     texts: DataLike = "demo",
@@ -91,6 +96,13 @@ def export(
         servable: raise an error if plain embedding servers cannot compute the recipe; see docs/serve.md. Exactly the
             blocks of the layer are kept, whatever the mode.
         max_length: longest input in tokens; by default the model's usual length.
+        static: write a model without a transformer: one vector per token, from this layer, and their mean as the vector
+            of a text; see docs/static.md. With `fit`, they are fitted to give the vectors of the model itself, or get
+            the map of `transform`. Of the other options, only `dims`, `normalize`, `texts` and the next three apply.
+        weights: for a static model, how much a token counts: "sif" or "idf" (by its frequency in the texts of `fit`),
+            "zipf" (by its place in the vocabulary) or "none"; by default "sif", or "zipf" without `fit`.
+        words: for a static model, add so many of the most frequent words of `fit` to the vocabulary.
+        int8: write the vectors of a static model as 8-bit integers, a quarter of the size.
         why: why this layer was chosen, for the model card.
         scores: a run of `evaluate`; its scores of this recipe go into the model card.
         texts: texts to compare with the original model on, in any form that `layerwise.texts` takes; at most 500 are
@@ -110,7 +122,7 @@ def export(
         >>> small.encode(["a text"]).shape
         (1, 32)
     """
-    ExportOptions(
+    options = ExportOptions(
         norm=norm,
         tokens=tokens,
         pooling=pooling,
@@ -123,12 +135,20 @@ def export(
         format=format,
         servable=servable,
         max_length=max_length,
+        static=static,
+        weights=weights,
+        words=words,
+        int8=int8,
         why=why,
         scores=scores,
         texts=texts,
         progress=progress,
     )
     require_new_folder(out)
+    if static:
+        chosen = require_static_options(layer, options)
+        with announcements(progress):
+            return export_static(open_network(model), chosen, Path(out), options, texts_to_compare(texts))
     fit = fit_to_use(layer, transform, fit)
     target, kind = find_backend(format), input_kind_of_model(model)
     if kind == "image":

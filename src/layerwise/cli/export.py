@@ -8,6 +8,7 @@ from typing import Any
 from layerwise.cli.flags import add_options, option_values
 from layerwise.cli.shared import add_json, add_model, model_spec
 from layerwise.core.columns import fill_words
+from layerwise.core.errors import InputError
 from layerwise.options.export import ExportOptions
 from layerwise.options.texts import TextOptions
 
@@ -16,7 +17,7 @@ HELP = "write a layer as a smaller model that plain SentenceTransformer(path) lo
 
 def add_arguments(parser: ArgumentParser) -> None:
     add_model(parser)
-    group = parser.add_mutually_exclusive_group(required=True)
+    group = parser.add_mutually_exclusive_group()
     group.add_argument(
         "--layer",
         help="layer number, depth such as 50%%, last (the model as shipped), or RUN:auto (the choice saved by pick)",
@@ -44,7 +45,9 @@ def run(args: Namespace) -> int:
         options["texts"] = texts(args.texts, column=args.column)
     if args.fit and not images and not (Path(args.fit).is_dir() or "://" in args.fit):  # else the folder of a scan
         options["fit"] = texts(args.fit, column=args.column)
-    layer: Any = load_recipe(args.recipe) if args.recipe else args.layer
+    if not (args.layer or args.recipe or args.static):
+        raise InputError("say what to export: --layer N, --recipe FILE, or --static")
+    layer: Any = load_recipe(args.recipe) if args.recipe else args.layer or "last"
     if args.layer and args.layer.endswith(":auto"):
         layer = Pick.load(args.layer.removesuffix(":auto"))
     export(spec, layer, args.out, **options, progress=True)

@@ -6,7 +6,8 @@ from typing import Any
 
 REDACTED = "***"
 # Between :// and @: everything before the first slash, or anything that contains a colon (a key may contain slashes).
-USER_INFO = re.compile(r"(?<=://)(?:[^/\s@?#'\"]*|[^\s@?#'\"/:]*:[^\s@?#'\"]*)@")
+# A URL that was taken for a path has one slash only.
+USER_INFO = re.compile(r"(?<=:/)(/?)(?:[^/\s@?#'\"]*|[^\s@?#'\"/:]*:[^\s@?#'\"]*)@")
 SECRET_PARAMETER = re.compile(
     r"([?&][^=&\s]*(?:key|secret|token|passw|pwd|credential|signature|sig|auth)[^=&\s]*=)[^&\s#'\"]+", re.IGNORECASE
 )
@@ -15,9 +16,9 @@ CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u20
 
 def redact(text: str) -> str:
     """Replaces user names, passwords, keys and tokens in URLs with ***."""
-    if "://" not in text:
+    if ":/" not in text:
         return text
-    return SECRET_PARAMETER.sub(rf"\g<1>{REDACTED}", USER_INFO.sub(f"{REDACTED}@", text))
+    return SECRET_PARAMETER.sub(rf"\g<1>{REDACTED}", USER_INFO.sub(rf"\g<1>{REDACTED}@", text))
 
 
 def redact_record(record: Any) -> Any:

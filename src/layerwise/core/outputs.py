@@ -17,9 +17,11 @@ from layerwise.core.files import HOST_ID, TEMPORARY_FILE, DiskFolder, Folder, op
 
 
 def require_path(path: str | Path) -> Path:
-    """The path; raises if it is empty, as from an unset variable, instead of using the current folder."""
+    """The path; raises if it is empty, as from an unset variable, instead of using the current folder, or a URL."""
     if not str(path).strip():
         raise InputError("the output name is empty (an unset variable?); pass a file or folder")
+    if "://" in str(path):
+        raise InputError(f"{path} is a URL, but this output must be on disk; pass a file or folder")
     return Path(path)
 
 

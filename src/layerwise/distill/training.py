@@ -23,13 +23,14 @@ from transformers import PrinterCallback, TrainerCallback
 
 from layerwise.core.progress import announce
 from layerwise.core.quiet import quiet_libraries
+from layerwise.distill.batches import SimilarLengthSampler, typical_batches
 from layerwise.distill.texts import PromptedText
 
 SIMILARITY_WEIGHT = 10.0  # of the similarity matrices' squared error, against 1 - cosine
 WARMUP_SHARE = 0.1
 EVALUATIONS = 12  # during the training, each with a checkpoint
 PATIENCE = 3  # evaluations in a row, each no better than the one before it, after which training ends
-TIMED_STEPS = 6  # the first of them warms up
+TIMED_STEPS = 6
 CHECKPOINT = re.compile(r"checkpoint-\d+")
 WEIGHTS_FILE, STATE_FILE = "model.safetensors", "trainer_state.json"
 
@@ -213,6 +214,7 @@ def make_trainer(
         output_dir=str(folder),
         max_steps=settings.steps,
         per_device_train_batch_size=settings.batch_size,
+        batch_sampler=SimilarLengthSampler,
         learning_rate=settings.learning_rate,
         warmup_steps=int(WARMUP_SHARE * settings.steps),
         lr_scheduler_type="linear",
@@ -290,9 +292,9 @@ def steps_in(
         weights = [weight for weight in model.parameters() if weight.requires_grad]
         optimizer = torch.optim.AdamW(weights, lr=0.0)
         inputs, seconds = inputs_of(texts, settings), []
-        for step in range(TIMED_STEPS):
+        batches = typical_batches([len(text) for text in inputs], settings.batch_size, TIMED_STEPS)
+        for places in [batches[-1], *batches]:  # the first warms up
             began = time.perf_counter()
-            places = [(step * settings.batch_size + i) % len(inputs) for i in range(settings.batch_size)]
             features = model.preprocess([inputs[i] for i in places], prompt=settings.prompt or None)
             features = {name: x.to(model.device) if isinstance(x, Tensor) else x for name, x in features.items()}
             loss([features], targets[places].to(model.device)).backward()
@@ -302,6 +304,6 @@ def steps_in(
         began = time.perf_counter()
         AgreementEvaluator(inputs_of(held_out, settings), held_targets, settings.prompt, settings.batch_size)(model)
         evaluation = time.perf_counter() - began
-    step_seconds = sum(seconds[1:]) / (TIMED_STEPS - 1)
+    step_seconds = sum(seconds[1:]) / TIMED_STEPS
     steps = int((60 * minutes - EVALUATIONS * evaluation) / step_seconds)
     return {"steps": max(EVALUATIONS, steps), "seconds_per_step": step_seconds, "seconds_per_evaluation": evaluation}

@@ -186,7 +186,7 @@ def layer_score(
     return LayerScore(
         model=model.name,
         revision=model.revision,
-        depth=recipe.layer / model.depth,
+        depth=recipe.layer / max(model.depth, 1),  # a static model has no layers
         **asdict(recipe.readout),
         transform=recipe.transform,
         normalize=recipe.normalize,

@@ -30,7 +30,7 @@ from layerwise.options.engine import ENGINES, Cluster
 def open_engine(engine: str | Cluster, model: Any, out: str | Path | None) -> Iterator[Engine]:
     """Opens the engine that runs a scan, with the model loaded, in this process or on a Ray cluster."""
     if engine == "local":
-        network = open_network(model)
+        network = open_network(model, static=True)
         yield LocalEngine(network, network.identity())
         return
     if not isinstance(model, str | Path | ModelSpec):

@@ -61,7 +61,7 @@ def agreement(job: ExportJob, encoder: Encoder, compared: ComparedTexts) -> Agre
         reason = f"not comparable: vectors of the original hold NaN or infinity in {network.dtype}"
         return Agreement(len(texts), compared.source, None, None, count, reason)
     after = encoder.encode(texts)
-    reason = reason_without_cosine(network, job.recipe, before, after)
+    reason = reason_without_cosine(network, job.recipe, before, after) or job.coordinates
     cosine = None if reason else mean_cosine(before, after)
     overlap = neighbour_overlap(before, after, count) if count else None
     few = "" if count else f"{len(texts)} texts are too few to compare neighbours"

@@ -14,6 +14,7 @@ from layerwise.exporter.summary import (
     compatibility_lines,
     eval_command,
     faithful_words,
+    how_made,
     inputs_noun,
     model_words,
     score_words,
@@ -27,10 +28,12 @@ from layerwise.runs.tasks import task_records
 
 def model_card(job: ExportJob, saved: SavedExport, record: Mapping[str, Any], scores: LayerTable | None) -> str:
     """The README.md of the folder."""
-    name = one_line(Path(job.network.name).name)
+    name = one_line(Path(job.whole.name).name)
     title = f"{name}, as shipped" if job.recipe.shipped else f"Layer {job.recipe.layer} of {name}"
     if record["shrunk"]:
         title = f"{name} with {saved.blocks} of {job.whole.depth} blocks"
+    if record["static"]:
+        title = f"Static model from {name}"
     return "\n".join([
         metadata(job.whole, job.recipe, saved, scores), "",
         f"# {title}", "",
@@ -51,7 +54,7 @@ def what_it_is(job: ExportJob, record: Mapping[str, Any], name: str) -> list[str
     words = [f"{field} {word}" for field, word in asdict(job.recipe).items() if word != usual[field]]
     if inputs_noun(record) != "texts":  # they are read whole
         words = [word for word in words if not word.startswith("max_length")]
-    settings = f" Settings: {', '.join(map(one_line, words))}." if words and not record["shrunk"] else ""
+    settings = f" Settings: {', '.join(map(one_line, words))}." if words and not how_made(record) else ""
     fitted_on, noun = record["fitted_on"], inputs_noun(record)
     return [
         f"An embedding model that gives the vectors of {one_line(model_words(record, job.recipe, name))}, made with "
@@ -59,6 +62,7 @@ def what_it_is(job: ExportJob, record: Mapping[str, Any], name: str) -> list[str
         *(["", f"How the layer was chosen: {one_line(record['chosen_by'])}."] if record["chosen_by"] else []),
         *(["", f"The linear map was fitted without labels on {describe_fit(fitted_on, noun)}."] if fitted_on else []),
         *([*shrunk_lines(record["shrunk"], name)] if record["shrunk"] else []),
+        *([*static_lines(record["static"], name)] if record["static"] else []),
     ]
 
 
@@ -70,6 +74,21 @@ def shrunk_lines(shrunk: Mapping[str, Any], name: str) -> list[str]:
     ]  # fmt: skip
     if training := shrunk.get("training"):
         lines += ["", f"It was then trained for {training['steps']:,} steps on the same texts, without labels."]
+    return lines
+
+
+def static_lines(static: Mapping[str, Any], name: str) -> list[str]:
+    """How a static model was made."""
+    words = f", of which {static['words']:,} are words that were added" if static["words"] else ""
+    lines = [
+        "", f"It has no transformer: a text's vector is the mean of one vector per token. There are {static['rows']:,} "
+        f"such vectors of {static['dimensions']} dimensions{words}, in {static['dtype']}. The order of words has no "
+        "effect, and texts of any length are read whole. Prompts are not used.",
+    ]  # fmt: skip
+    if fitted_on := static["fitted_on"]:
+        lines += ["", f"They were fitted without labels on {describe_fit(fitted_on)}."]
+    if static["space"] == "teacher":
+        lines += ["", f"Its vectors are in the space of {name}."]
     return lines
 
 
@@ -107,7 +126,7 @@ def quoted(text: str) -> str:
 def what_was_checked(job: ExportJob, record: Mapping[str, Any], name: str) -> list[str]:
     differs = f"{record['max_difference']:.1e} (largest entry {record['largest_entry']:.3g})"
     cosine = f"; {faithful_words(record)}" if record.get("required_cosine") else ""
-    original, noun = None if record["shrunk"] else record["difference_from_original"], inputs_noun(record)
+    original, noun = None if how_made(record) else record["difference_from_original"], inputs_noun(record)
     return [
         f"- Faithful to {one_line(model_words(record, job.recipe, name))}: on {record['texts']} {noun}, the vectors "
         f"differ from the measured ones by at most {differs}{cosine}.",
@@ -121,7 +140,7 @@ def what_was_checked(job: ExportJob, record: Mapping[str, Any], name: str) -> li
 
 
 def index_lines(record: Mapping[str, Any], name: str) -> list[str]:
-    found = (record["shrunk"] or {}).get("compatibility")
+    found = (how_made(record) or {}).get("compatibility")
     return [line[0].upper() + line[1:] for line in compatibility_lines(found, name)] if found else []
 
 
@@ -129,10 +148,12 @@ def what_was_not_measured(job: ExportJob, record: Mapping[str, Any], name: str) 
     if record["whole_model"]:
         return [f"Quality on a task. The model is a copy of {name}, so its scores are those of {name}."]
     other = "other tasks" if record["scores"] else "a task"
-    subject = f"layer {job.recipe.layer}" if not record["shrunk"] else "the blocks and the map that were measured"
+    subject = f"layer {job.recipe.layer}"
+    if made := how_made(record):
+        subject = "the blocks and the map that were measured" if record["shrunk"] else "the vectors that were fitted"
     lines = [
         f"Quality against {name} on {other}. The checks above show that this model is faithful to "
-        f"{subject}; they do not show that {subject} {'are' if record['shrunk'] else 'is'} as good as the whole model."
+        f"{subject}; they do not show that {subject} {'are' if made else 'is'} as good as the whole model."
     ]
     if command := eval_command(record, "PATH"):
         lines += ["", "To score it on a task, and the original in the same way:", "", "```bash", command, "```"]

@@ -49,14 +49,17 @@ def export_fitted(
     scores: LayerTable | None = None,
     original: Network | None = None,
     shrunk: Mapping[str, Any] | None = None,
+    static: Mapping[str, Any] | None = None,
+    coordinates: str = "",
 ) -> Any:
     """Saves, verifies, writes the model card and moves the folder into place; returns the model, loaded on the CPU.
 
     `compared` holds the texts to compare with the original model on. For a network with fewer blocks than the model
-    that it was made from, `original` is that model and `shrunk` says how it was made.
+    that it was made from, `original` is that model and `shrunk` says how it was made; `static` does so for a model
+    without blocks. `coordinates` says why its vectors cannot be compared with the original's number by number.
     """
     length, kind = fitted.recipe.max_length or network.default_length, kind_of(network.preprocessor)
-    job = ExportJob(network, fitted.recipe, fitted.combined_map, length, mode, original)
+    job = ExportJob(network, fitted.recipe, fitted.combined_map, length, mode, original, coordinates)
     with offline(), temporary_folder(out) as folder:  # sentence-transformers would look the model up on the hub
         saved = backend.save(job, folder)
         record = {
@@ -67,6 +70,7 @@ def export_fitted(
             "fitted_on": asdict(fitted.fitted_on) if fitted.fitted_on else None,
             "whole_model": original is None and is_whole_model(network, fitted.recipe),
             "shrunk": dict(shrunk) if shrunk else None,
+            "static": dict(static) if static else None,
             "mode": mode,
             "input_kind": kind,
             "servable": kind == "text" and is_servable(network, fitted.recipe) and saved.blocks == fitted.recipe.layer,

@@ -43,7 +43,7 @@ def serving_rows(backend: str, job: ExportJob, *, exact_blocks: bool) -> list[di
 
 def folder_rows(job: ExportJob, exact_blocks: bool) -> list[Serving]:
     """A folder of sentence-transformers: servers read it right only if the recipe is servable."""
-    if kind_of(job.network.preprocessor) != "text":
+    if kind_of(job.network.preprocessor) != "text" or job.network.depth == 0:  # others were not tried with these
         return [Serving("sentence-transformers", "exact", "", RUN)]
     problems = servable_problems(job.network, job.recipe)
     if not problems and not exact_blocks:

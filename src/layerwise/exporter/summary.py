@@ -30,7 +30,7 @@ def summary_lines(record: Mapping[str, Any], out: str | Path) -> list[str]:
         f"encoding time: {record['relative_latency']:.2f} times that of the whole model",
     ]
     lines += variant_lines(record)
-    if compatibility := (record.get("shrunk") or {}).get("compatibility"):
+    if compatibility := (how_made(record) or {}).get("compatibility"):
         lines += compatibility_lines(compatibility, name)
     if record["scores"]:
         return [*lines, f"scores of this recipe from the eval run: {score_words(record['scores'])}"]
@@ -58,8 +58,17 @@ def variant_lines(record: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def how_made(record: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """How a shrunk or static model was made; None for a layer as it is."""
+    return record.get("shrunk") or record.get("static")
+
+
 def model_words(record: Mapping[str, Any], recipe: Recipe, name: str) -> str:
-    """What the vectors are: those of a recipe, or of a shrunk model."""
+    """What the vectors are: those of a recipe, or of a shrunk or static model."""
+    if static := record.get("static"):
+        fitted = {"teacher": "fitted to give its vectors", "none": "as they are"}
+        mapped = fitted.get(static["map"], f"with the map {static['map']}")
+        return f"{static['rows']:,} token vectors from layer {static['layer']} of {name}, {mapped}"
     shrunk = record.get("shrunk")
     if not shrunk:
         return recipe_words(recipe, name)

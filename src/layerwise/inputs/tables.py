@@ -26,6 +26,8 @@ def read_table(path: str | Path) -> Any:
     """Reads a .parquet, .csv or .jsonl file as a data frame; cells are not converted, so columns have dtype object."""
     import pandas as pd
 
+    if not str(path).strip():
+        raise InputError(f"the name of the table is empty; pass a {', '.join(READERS)} file")
     path = Path(path)
     if not path.is_file():
         raise InputError(missing_file_message(str(path), f"pass a {', '.join(READERS)} file"))

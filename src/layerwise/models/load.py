@@ -1,7 +1,6 @@
 """Loads a Network from a hub id, a folder or objects in memory. safetensors only; no remote code unless allowed."""
 
 import copy
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -9,14 +8,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from layerwise.core.checks import PoolingChoice
 from layerwise.core.errors import InputError, MissingExtra, ModelError
 from layerwise.core.hashes import KnownHashes
 from layerwise.core.preprocessors import DEFAULT_MAX_LENGTH as DEFAULT_MAX_LENGTH
 from layerwise.core.preprocessors import NO_LIMIT, InputKind, is_tokenizer
 from layerwise.core.quiet import quiet_libraries
 from layerwise.models.adapters import load_with_adapter
-from layerwise.models.anatomy import ModelStructure, find_structure
+from layerwise.models.anatomy import find_structure
 from layerwise.models.audio import audio_preprocessor, is_feature_extractor
 from layerwise.models.explain import (
     explain_load_error,
@@ -27,11 +25,22 @@ from layerwise.models.explain import (
 from layerwise.models.families.configs import max_positions
 from layerwise.models.fingerprint import weight_files_hash
 from layerwise.models.images import image_preprocessor, is_image_processor, require_pillow
+from layerwise.models.info import ModelInfo as ModelInfo
+from layerwise.models.info import network_info
 from layerwise.models.limits import require_buildable
 from layerwise.models.location import located
 from layerwise.models.network import Network
-from layerwise.models.parts import backbone, default_part, input_kind, part_class, require_text_class
+from layerwise.models.parts import (
+    backbone,
+    default_part,
+    inner_module,
+    input_kind,
+    is_sentence_transformer,
+    part_class,
+    require_text_class,
+)
 from layerwise.models.shipped import Head, Shipped, default_pooling, head_from_model, load_head, read_shipped
+from layerwise.models.static import is_static, load_static, static_from_object
 from layerwise.options.model import ModelSpec as ModelSpec
 from layerwise.runs.identity import ModelRef
 
@@ -61,6 +70,8 @@ def load_located(spec: ModelSpec, known: KnownHashes | None) -> Network:
     from transformers import AutoModel
 
     shipped = read_shipped(spec.name, spec.revision)
+    if shipped is not None and shipped.static:
+        return load_static(spec, shipped, known)
     subfolder = shipped.transformer if shipped else ""
     config = load_config(spec, subfolder)  # refuses configs that cannot be built
     preprocessor = read_preprocessor(spec, config, subfolder)
@@ -175,6 +186,8 @@ def input_kind_of(spec: ModelSpec) -> InputKind:
     """What the model takes, from its config alone."""
     with located(spec.name, spec.revision):
         shipped = read_shipped(spec.name, spec.revision)
+        if shipped is not None and shipped.static:
+            return "text"
         config = load_config(spec, shipped.transformer if shipped else "")
     model_class, _ = part_class(config, spec.part, trust_remote_code=spec.trust_remote_code)
     return "text" if model_class is None else input_kind(model_class, spec.name)
@@ -295,12 +308,12 @@ def network_from_object(model: Any, part: str | None = None) -> Network:
     head: Head | None = None
     if isinstance(model, Network):
         return model
+    if is_static(model):
+        return static_from_object(model)
     if isinstance(model, tuple) and len(model) == 2:
         module, preprocessor = model
-    elif isinstance(model, nn.Module) and hasattr(model, "tokenizer") and hasattr(model, "encode"):
-        # A SentenceTransformer: its first module wraps the transformers model.
-        first = next(iter(model.children()))
-        module, preprocessor = getattr(first, "auto_model", first), model.tokenizer
+    elif is_sentence_transformer(model):
+        module, preprocessor = inner_module(model), model.tokenizer
         head = head_from_model(model, preprocessor)
     elif isinstance(model, nn.Module) and (name := getattr(model, "name_or_path", "")):
         module, preprocessor = model, preprocessor_by_name(input_kind(type(backbone(model, part)), name), name)
@@ -339,36 +352,13 @@ def preprocessor_by_name(kind: InputKind, name: str) -> Any:
     return auto.from_pretrained(name, backend="pil")
 
 
-@dataclass(frozen=True)
-class ModelInfo:
-    """What is known about a model before its weights are read; enough for planning."""
-
-    structure: ModelStructure
-    parameters: int
-    max_length: int
-    default_length: int
-    preprocessor: Any
-    shipped: Shipped | None = None
-    plain_pooling: PoolingChoice = "mean"  # the pooling to use if the model ships none
-
-    @property
-    def depth(self) -> int:
-        return self.structure.depth
-
-    @property
-    def width(self) -> int:
-        return self.structure.width
-
-    @property
-    def has_norm(self) -> bool:
-        return self.structure.final_norm is not None
-
-
 def read_model_info(spec: ModelSpec) -> ModelInfo:
     """Uses config and tokenizer only: the model is built on the meta device, without memory."""
     require_loadable_spec(spec)
     with located(spec.name, spec.revision):
         shipped = read_shipped(spec.name, spec.revision)
+        if shipped is not None and shipped.static:
+            return network_info(load_static(spec, shipped))
         subfolder = shipped.transformer if shipped else ""
         config = load_config(spec, subfolder)
         preprocessor = read_preprocessor(spec, config, subfolder)

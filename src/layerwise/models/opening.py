@@ -9,31 +9,36 @@ from layerwise.core.errors import InputError
 from layerwise.core.preprocessors import InputKind, is_audio, is_image
 from layerwise.core.progress import announce, is_announcing
 from layerwise.models.fingerprint import parameters_in, weight_files
+from layerwise.models.info import network_info
 from layerwise.models.load import (
     ModelInfo,
     ModelSpec,
     input_kind_of,
     load_network,
     load_tokenizer,
-    module_info,
     network_from_object,
     read_model_info,
     require_loadable_spec,
 )
 from layerwise.models.network import Network
 from layerwise.models.shipped import read_shipped
+from layerwise.models.static import require_layers
 from layerwise.options.model import Dtype
 from layerwise.runs.exported import outdated_export
 from layerwise.runs.identity import ModelRef
 
 
-def model_info_and_dtype(model: Any) -> tuple[ModelInfo, str]:
+def model_info_and_dtype(model: Any, *, static: bool = False) -> tuple[ModelInfo, str]:
+    """What is known about a model, and its dtype. `static`: whether a model without layers can be used."""
     if isinstance(model, str | Path | ModelSpec):
         spec = to_model_spec(model)
-        return read_model_info(spec), spec.dtype
-    network = network_from_object(model)
-    info = module_info(network.module, network.preprocessor, network.shipped)
-    return info, str(network.dtype).removeprefix("torch.")
+        info, name, dtype = read_model_info(spec), spec.name, str(spec.dtype)
+    else:
+        network = network_from_object(model)
+        info, name, dtype = network_info(network), network.name, str(network.dtype).removeprefix("torch.")
+    if not static:
+        require_layers(info.shipped, name)
+    return info, dtype
 
 
 def input_kind_of_model(model: Any) -> InputKind:
@@ -56,14 +61,18 @@ def to_model_spec(model: str | Path | ModelSpec) -> ModelSpec:
     return model if isinstance(model, ModelSpec) else ModelSpec(str(model))
 
 
-def open_network(model: Any) -> Network:
-    """Loads a name, folder or spec; wraps an object."""
+def open_network(model: Any, *, static: bool = False) -> Network:
+    """Loads a name, folder or spec; wraps an object. `static`: whether a model without layers can be used."""
     if not isinstance(model, str | Path | ModelSpec):
-        return network_from_object(model)
-    announce_loading(spec := to_model_spec(model))
-    if problem := outdated_export(spec.name):
-        warnings.warn(problem, stacklevel=2)
-    return load_network(spec)
+        network = network_from_object(model)
+    else:
+        announce_loading(spec := to_model_spec(model))
+        if problem := outdated_export(spec.name):
+            warnings.warn(problem, stacklevel=2)
+        network = load_network(spec)
+    if not static:
+        require_layers(network.shipped, network.name)
+    return network
 
 
 def announce_loading(spec: ModelSpec) -> None:
@@ -97,7 +106,7 @@ def load_recorded_model(recorded: ModelRef, model: Any = None) -> Network:
 
     Pass `model` if the recorded name can no longer be loaded. A record never enables remote code.
     """
-    network = open_network(spec_from_record(recorded) if model is None else model)
+    network = open_network(spec_from_record(recorded) if model is None else model, static=True)
     require_same_model(network, recorded)
     return network
 

@@ -15,6 +15,18 @@ IMAGE_INPUT = "pixel_values"
 NESTED_PARTS = ("text", "vision", "audio")  # named after the nested config of a stack
 
 
+def is_sentence_transformer(model: object) -> bool:
+    return isinstance(model, nn.Module) and hasattr(model, "tokenizer") and hasattr(model, "encode")
+
+
+def inner_module(model: Any) -> Any:
+    """The transformers model inside a SentenceTransformer, whose first module wraps it; any other model unchanged."""
+    if not is_sentence_transformer(model):
+        return model
+    first = next(iter(model.children()))
+    return getattr(first, "auto_model", first)
+
+
 def backbone(module: Any, part: str | None) -> Any:
     """The submodule that contains the blocks: without head or adapter wrapper, or the requested part."""
     if hasattr(module, "get_base_model"):  # peft

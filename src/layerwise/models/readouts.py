@@ -90,6 +90,10 @@ def expand_layers(
     final norm.
     """
     numbers, with_last = separate_last(layers)
+    if model.depth == 0:
+        if numbers not in (None, "all") or choices != ReadoutChoices():
+            raise InputError("a static model has no layers, tokens or pooling to choose; use --layers last alone")
+        return [last_recipe(model)]
     if numbers is None and choices != ReadoutChoices():
         raise InputError(
             "`last` is the model as shipped, with its own norm, tokens, pooling and prompt; to read the last layer "

@@ -33,6 +33,8 @@ OLD_POOLING_KEYS = {
 # Modules that need only token vectors, so they can run after our own forward pass.
 SUPPORTED_MODULES = ("Pooling", "Dense", "Normalize", "LayerNorm", "Dropout", "WordWeights")
 MODULES_WITHOUT_WEIGHTS = ("Pooling", "Normalize", "Dropout", "WordWeights")
+STATIC_MODULE = "StaticEmbedding"  # the first module of a model without a transformer
+NO_LAYERS = "it is a static model: a mean of token vectors, without layers"
 CONFIG_FILES = (  # names of sentence-transformers' settings file in past versions
     "sentence_bert_config.json", "sentence_roberta_config.json", "sentence_distilbert_config.json",
     "sentence_camembert_config.json", "sentence_albert_config.json", "sentence_xlm-roberta_config.json",
@@ -75,6 +77,11 @@ class Shipped:
         )
 
     @property
+    def static(self) -> bool:
+        """True for a model without a transformer."""
+        return self.own_encode_reason == NO_LAYERS
+
+    @property
     def pooling_choice(self) -> PoolingChoice | None:
         """Our name for its pooling; None if we have none, or if it excludes the prompt's tokens."""
         if len(self.pooling) != 1 or (self.prompt and not self.include_prompt):
@@ -114,7 +121,7 @@ def read_shipped(name: str, revision: str | None = None) -> Shipped | None:
     for module in (first, *rest):
         if module.path.startswith("/") or ".." in Path(module.path).parts:
             raise ModelError(f"modules.json of {name!r} points outside its folder: {module.path!r}")
-    if first.kind != "Transformer":
+    if first.kind not in ("Transformer", STATIC_MODULE):
         raise ModelError(f"the first module of {name!r} is {first.kind}, not a transformer: it has no layers to read")
     configs = (read_json(name, revision, file, first.path) for file in CONFIG_FILES)
     config: dict[str, Any] = next((candidate for candidate in configs if candidate), {})
@@ -131,7 +138,7 @@ def read_shipped(name: str, revision: str | None = None) -> Shipped | None:
         int(length) if isinstance(length, int) and length > 0 else None,
         prompts,
         default_prompt,
-        own_encode_reason(rest, config),
+        NO_LAYERS if first.kind == STATIC_MODULE else own_encode_reason(rest, config),
     )
 
 
@@ -252,7 +259,8 @@ class Head:
         model = self.sentence_transformer()
         prompt = self.shipped.prompt if all(text.startswith(self.shipped.prompt) for text in texts) else ""
         previous_length = model.max_seq_length
-        model.max_seq_length = max_length
+        if not self.shipped.static:  # which reads every text whole
+            model.max_seq_length = max_length
         try:
             vectors: Tensor = model.encode(
                 [text.removeprefix(prompt) for text in texts], prompt=prompt, convert_to_tensor=True,
@@ -261,7 +269,8 @@ class Head:
         except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:  # its files may be damaged
             raise ModelError(f"the model's own encode failed ({type(error).__name__}: {error})") from error
         finally:
-            model.max_seq_length = previous_length  # it may be the user's object
+            if not self.shipped.static:
+                model.max_seq_length = previous_length  # it may be the user's object
         return vectors.float().cpu()
 
     def sentence_transformer(self) -> Any:
@@ -295,13 +304,14 @@ def head_from_model(model: Any, tokenizer: Any) -> Head:
     pooling_module = next((m for m in rest if type(m).__name__ == "Pooling"), None)
     modes: Any = getattr(pooling_module, "pooling_mode", ())
     config = first.get_config_dict() if hasattr(first, "get_config_dict") else {}
+    static = type(first).__name__ == STATIC_MODULE
     prompt = (model.prompts or {}).get(model.default_prompt_name or "", "") or ""
     length = model.max_seq_length
     shipped = Shipped(
         "", modules, (modes,) if isinstance(modes, str) else tuple(modes),
-        bool(getattr(pooling_module, "include_prompt", True)), prompt, int(length) if length else None,
+        bool(getattr(pooling_module, "include_prompt", True)), prompt, int(length) if length and not static else None,
         dict(model.prompts or {}), model.default_prompt_name,
-        own_encode_reason(modules, config),
+        NO_LAYERS if static else own_encode_reason(modules, config),
     )  # fmt: skip
     head = Head(shipped, () if shipped.own_encode_reason else tuple(rest), model=model)
     if prompt and not shipped.include_prompt:

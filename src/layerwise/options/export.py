@@ -1,14 +1,18 @@
 """export: save a layer or recipe as a standalone model."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from functools import partial
+from typing import Annotated, Any, Literal
 
 from layerwise.core.checks import ExportMode, TokenChoice, require_count, require_transform
+from layerwise.core.errors import InputError
 from layerwise.options.engine import Progress
 from layerwise.options.field import Option, require_valid
 from layerwise.options.reading import GROUP as READING
 from layerwise.options.reading import MaxLength, SingleNorm, SinglePoolingOrDefault, SingleTemplate
 
+STATIC = "a model without a transformer (--static)"
+TokenWeights = Literal["sif", "idf", "zipf", "none"]
 Mode = Annotated[
     ExportMode,
     Option("portable: one block more than needed, any version loads it; compact: none more, needs transformers 5.18"),
@@ -49,6 +53,28 @@ class ExportOptions:
         bool, Option("refuse a recipe that plain embedding servers cannot compute, and keep exactly the layer's blocks")
     ] = False
     max_length: MaxLength = None
+    static: Annotated[
+        bool,
+        Option("write one vector per token and no transformer; with --fit FILE they are fitted to the model's vectors"),
+    ] = False
+    weights: Annotated[
+        TokenWeights | None,
+        Option(
+            "how much a token counts: by its frequency in the texts (sif, idf), by its place in the vocabulary "
+            "(zipf), or none; default: sif with --fit, else zipf",
+            group=STATIC,
+        ),
+    ] = None
+    words: Annotated[
+        int,
+        Option(
+            "add so many frequent words of the texts to the vocabulary",
+            partial(require_count, minimum=0),
+            STATIC,
+            metavar="N",
+        ),
+    ] = 0
+    int8: Annotated[bool, Option("write 8-bit vectors, a quarter of the size", group=STATIC)] = False
     why: Annotated[str, Option("why this layer was chosen; shown in the model card")] = ""
     scores: Annotated[Any, Option("folder of an eval run; its scores for this recipe go into the model card")] = None
     texts: Annotated[
@@ -59,3 +85,7 @@ class ExportOptions:
 
     def __post_init__(self) -> None:
         require_valid(self)
+        if not self.static and (self.weights or self.words or self.int8):
+            raise InputError(
+                "weights, words and int8 are for a model without a transformer; add --static (static=True)"
+            )

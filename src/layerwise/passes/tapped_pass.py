@@ -85,7 +85,8 @@ def run_batch(
         hidden = hidden.view(examples, views, real.shape[-1], -1)
         consumer.on_layer(number, hidden if hidden.device == real.device else hidden.to(real.device), batch, point)
 
-    with torch.inference_mode(), tapped(network.structure, layers, deliver, on_point if inside else None):
+    # Not inference_mode: what a model caches in there could not be used in a training afterwards.
+    with torch.no_grad(), tapped(network.structure, layers, deliver, on_point if inside else None):
         network.forward(batch.inputs)
     consumer.commit(batch)
 

@@ -239,7 +239,9 @@ def cka(pair: Mapping[str, Any], *, ax: Any = None) -> Any:
     """Linear CKA between the layers of two models on the same texts."""
     alignment = pair.get("cka")
     if not alignment:
-        raise InputError("the two runs have no stored rows of the same texts; scan both with --out on the same data")
+        reasons = [note for note in pair.get("notes", ()) if note.startswith("no CKA")]
+        advice = "scan both with --out on the same data"
+        raise InputError("; ".join(["the two runs have no stored rows of the same texts", *reasons, advice]))
     values = [[math.nan if v is None else v for v in line] for line in alignment["values"]]
     with figure_axes(ax, 2.7) as ax:
         image = draw_grid(ax, values, RAMP, xs=alignment["second_layers"], ys=alignment["first_layers"], low=0, high=1)

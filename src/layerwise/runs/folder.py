@@ -137,6 +137,11 @@ class Run:
             return None
         return f"{self.folder}/{names[-1]}", self.folder.read(names[-1]) or b""
 
+    @property
+    def lacks_state(self) -> bool:
+        """True for a scan in a folder from which the state is gone; every scan writes one."""
+        return self.kind == "scan" and self.has_marker and self.newest_state() is None
+
     @cached_property
     def has_marker(self) -> bool:
         """False for saved tables and for runs of the first version, whose states and prompts have no checksum."""

@@ -49,11 +49,13 @@ def align(runs: Sequence[Run], states: Sequence[Samples], tokens: str, pooling: 
     """The same from states that are already loaded; raises NotComparable if they share too few examples."""
     first, second = (run.location for run in runs)
     first_samples, second_samples = (row_samples(state, tokens, pooling) for state in states)
-    for run, sample in ((first, first_samples), (second, second_samples)):
+    for run, sample in zip(runs, (first_samples, second_samples), strict=True):
+        if not sample and run.lacks_state:
+            raise NotComparableError(f"state-*.safetensors is missing in {run.location}; scan again with --out")
         if not sample:
             raise NotComparableError(
-                f"{run} has no stored rows with tokens {tokens} and pooling {pooling}; scan again with --out, and with "
-                "a metric that stores rows, such as intrinsic_dimension"
+                f"{run.location} has no stored rows with tokens {tokens} and pooling {pooling}; scan again with --out, "
+                "and with a metric that stores rows, such as intrinsic_dimension"
             )
     contents = [content_digests(state) for state in states]
     common_keys = [key for key in contents[0] if key in contents[1]]

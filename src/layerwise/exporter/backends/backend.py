@@ -22,7 +22,8 @@ class ExportJob:
     linear: LinearMap | None
     max_length: int  # maximum input length in tokens
     mode: str = "portable"
-    original: Network | None = None  # what a shrunk network was made from; None: the network itself
+    original: Network | None = None  # what a smaller network was made from; None: the network itself
+    coordinates: str = ""  # why its vectors are in other coordinates than the original's; "" if they are in the same
 
     @property
     def whole(self) -> Network:

@@ -1,0 +1,221 @@
+"""export --static: a model without a transformer, one vector per token, fitted to give the vectors of the original."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from layerwise.core.checks import with_dims
+from layerwise.core.errors import InputError
+from layerwise.core.hub import offline
+from layerwise.core.preprocessors import require_tokenizer
+from layerwise.core.progress import announce, progress_bar
+from layerwise.core.recipe import Readout
+from layerwise.distill.bags import (
+    add_words,
+    bare_tokenizer,
+    frequent_words,
+    token_bags,
+    token_weights,
+    vocabulary_size,
+)
+from layerwise.distill.compatibility import check_compatibility
+from layerwise.distill.static import StaticFit, fit_static, principal_directions
+from layerwise.distill.student import is_unit, own_vectors
+from layerwise.distill.texts import PromptedText, TextSplit, split_texts
+from layerwise.distill.token_rows import token_rows
+from layerwise.exporter.agreement import MOST_TEXTS, ComparedTexts
+from layerwise.exporter.backends.sentence_transformers.static import StaticBackend, rounded_rows
+from layerwise.exporter.run import export_fitted
+from layerwise.inputs.modalities import open_source
+from layerwise.inputs.source import Source
+from layerwise.maps.fitted import FittedOn, FittedRecipe, texts_fingerprint
+from layerwise.maps.linear import fit_parts
+from layerwise.models.layers import choose_layers
+from layerwise.models.network import Network
+from layerwise.models.readouts import last_recipe
+from layerwise.models.static import made_static
+from layerwise.options.export import ExportOptions, TokenWeights
+from layerwise.runs.folder import is_run
+
+SEED = 0  # of the division of texts
+CHUNK = 512  # texts between two steps of the progress bar
+# The options that a static model has; of the others, only the default is accepted.
+USED = ("static", "weights", "words", "int8", "transform", "dims", "fit", "normalize", "why", "texts", "progress")
+TEACHER = "teacher"  # as a map: to the vectors of the model itself
+
+
+@dataclass(frozen=True)
+class MadeRows:
+    """The rows of a static model (V, E), whether their means are scaled to length 1, and how they were made."""
+
+    rows: Tensor
+    unit: bool
+    record: dict[str, Any]
+
+
+def require_static_options(layer: object, options: ExportOptions) -> int | str:
+    """The layer; raises for options that have no effect on a static model, or that it cannot have."""
+    others = [f for f in fields(options) if f.name not in USED and getattr(options, f.name) != f.default]
+    if others:
+        flags = ", ".join(f"--{field.name.replace('_', '-')}" for field in others)
+        raise InputError(f"a static model has no {flags}: leave out {flags}")
+    if not isinstance(layer, int | str):
+        raise InputError("a static model is made from a layer, not from a recipe: pass --layer 0, a number or last")
+    if is_run(options.fit):
+        raise InputError("a static model is fitted on texts, not on a scan: pass a file of texts to --fit (fit=)")
+    if options.fit is None:
+        needing = [name for name in ("dims", "words") if getattr(options, name)]
+        needing += ["transform"] if options.transform != "none" else []
+        needing += ["weights"] if options.weights in ("sif", "idf") else []
+        if needing:
+            raise InputError(f"--{needing[0]} needs texts of your own kind: pass --fit FILE (fit=)")
+    if options.transform != "none" and "+" in options.transform:
+        raise InputError(f"a static model has one vector per token: leave out + in --transform {options.transform}")
+    return layer
+
+
+def export_static(
+    network: Network, layer: int | str, out: Path, options: ExportOptions, compared: ComparedTexts
+) -> Any:
+    """Writes a static model made from this layer; returns it, loaded on the CPU."""
+    require_tokenizer(network.preprocessor, "export --static")
+    backend = StaticBackend(options.int8)
+    backend.check_supported(network, last_recipe(network), "portable")
+    tokenizer = bare_tokenizer(network.tokenizer, network.name)
+    readout = rows_readout(network, layer)
+    source = open_source(options.fit) if options.fit is not None else None
+    split = None
+    if source is not None:
+        prompt = network.shipped.prompt if network.shipped else ""
+        split = split_texts([example.text for example in source], (prompt,), SEED)
+    if split is not None and options.transform == "none":
+        require_own_vectors(network)
+    with offline():  # sentence-transformers would look the model up on the hub
+        made = make_rows(network, tokenizer, readout, source, split, options)
+        static = made_static(network.name, made.rows, tokenizer, unit=made.unit)
+        record = made.record | {"rows": len(made.rows), "dimensions": made.rows.shape[1]}
+        if record["space"] == TEACHER and split is not None:
+            announce(f"searching vectors of both models for {len(split.check):,} held-out texts")
+            found = check_compatibility(
+                partial(own_vectors, network, max_length=network.default_length), partial(bag_vectors, static),
+                split.check,
+            )  # fmt: skip
+            record["compatibility"] = found.to_record() if found else None
+    if split is not None and source is not None and compared.source == "demo":
+        compared = ComparedTexts([item.text for item in split.check[:MOST_TEXTS]], source.name)
+    return export_fitted(
+        static, FittedRecipe(last_recipe(static), static.identity()), out, backend=backend, compared=compared,
+        why=options.why, original=network, static=record,
+        coordinates="" if record["space"] == TEACHER else "no cosine: its vectors are in other coordinates",
+    )  # fmt: skip
+
+
+def rows_readout(network: Network, layer: int | str) -> Readout:
+    """Which vector of an entry is its row: the mean over its own tokens, after the final norm of the last layer."""
+    (number,) = choose_layers(layer, network.depth) if layer != "last" else (network.depth,)
+    last = number == network.depth and network.has_norm
+    return Readout(number, "normed" if last else "raw", "no_special")
+
+
+def require_own_vectors(network: Network) -> None:
+    """Raises for a model that is no embedding model: its last token is not worth imitating."""
+    if network.shipped is None and network.plain_pooling == "last":
+        raise InputError(
+            f"{network.name} is a language model without a pooling of its own, so there are no vectors to imitate. Use "
+            "its token embeddings: --layer 0 --transform whiten; or make it an embedding model first: layerwise "
+            "embedder, then export --static of that folder"
+        )
+
+
+def make_rows(
+    network: Network, tokenizer: Any, readout: Readout, source: Source | None, split: TextSplit | None,
+    options: ExportOptions,
+) -> MadeRows:  # fmt: skip
+    """The rows: those of the layer, weighted, then mapped or fitted. Adds words to the tokenizer."""
+    size = vocabulary_size(tokenizer)
+    entries: list[tuple[int, ...]] = [(i,) for i in range(size)]
+    texts = [item.text for item in split.fit] if split else []
+    if options.words:
+        words = frequent_words(tokenizer, texts, options.words)
+        entries += [tuple(encoding.ids) for encoding in tokenizer.encode_batch(words, add_special_tokens=False)]
+        add_words(tokenizer, words)
+    known = network.module.get_input_embeddings().weight.shape[0]  # type: ignore[operator]
+    entries = [entry if max(entry) < known else (0,) for entry in entries]  # ids that the model has no embedding of
+    announce(f"layer {readout.layer} of {len(entries):,} tokens")
+    with progress_bar(options.progress, len(entries), "tokens") as on_batch:
+        own = token_rows(network, entries, readout, lambda done: on_batch(done, 0))
+    bags = token_bags(tokenizer, texts) if split else None
+    kind: TokenWeights = options.weights or ("sif" if split else "zipf")
+    rows = own * token_weights(kind, len(entries), bags).unsqueeze(1)
+    record: dict[str, Any] = {
+        "layer": readout.layer, "words": len(entries) - size, "weights": kind, "map": "none", "space": "own",
+        "fitted_on": None, "compatibility": None, "dtype": "int8" if options.int8 else "float32",
+    }  # fmt: skip
+    unit = options.normalize
+    if split is not None and source is not None:
+        assert bags is not None
+        record["fitted_on"] = asdict(FittedOn("texts", source.name, texts_fingerprint(texts), len(texts)))
+        if options.transform == "none":
+            found, targets = fit_to_teacher(network, tokenizer, rows, split, progress=options.progress)
+            unit, rows = unit or is_unit(targets), found.rows
+            record |= {"map": TEACHER, "space": TEACHER} | fit_record(found)
+            if options.dims is not None:
+                require_fewer(options.dims, rows.shape[1])
+                rows, record["space"] = rows @ principal_directions(bags.means(rows), options.dims), "own"
+        else:
+            (linear,) = fit_parts([(options.transform, bags.means(rows))], options.dims)
+            rows, record["map"] = linear(rows).float(), with_dims(options.transform, options.dims)
+    if options.int8:
+        whole, rows = rows, rounded_rows(rows)
+        record["int8_cosine"] = float(torch.nn.functional.cosine_similarity(whole, rows, dim=1).min())
+    return MadeRows(rows.contiguous(), unit, record)
+
+
+def require_fewer(dims: int, width: int) -> None:
+    if dims > width:
+        raise InputError(f"cannot keep {dims} dimensions of vectors that have {width}; use {width} or fewer")
+
+
+def fit_to_teacher(
+    network: Network, tokenizer: Any, rows: Tensor, split: TextSplit, *, progress: bool
+) -> tuple[StaticFit, Tensor]:
+    """Rows whose means are like the vectors of the model itself; and those vectors."""
+    count = len(split.fit) + len(split.held_out)
+    announce(f"vectors of {Path(network.name).name} for {count:,} texts")
+    with progress_bar(progress, count, "texts") as on_batch:
+        targets, held_targets = (
+            torch.cat([
+                counted(own_vectors(network, part[i : i + CHUNK], network.default_length), on_batch)
+                for i in range(0, len(part), CHUNK)
+            ])
+            for part in (split.fit, split.held_out)
+        )  # fmt: skip
+    announce(f"fitting {len(rows):,} token vectors on {len(split.fit):,} texts")
+    bags, held_bags = (token_bags(tokenizer, [item.text for item in part]) for part in (split.fit, split.held_out))
+    return fit_static(rows, bags, targets, held_bags, held_targets), targets
+
+
+def counted(rows: Tensor, on_batch: Any) -> Tensor:
+    on_batch(len(rows), 0)
+    return rows
+
+
+def bag_vectors(static: Network, texts: Sequence[PromptedText]) -> Tensor:
+    """The vectors of a static model, which reads texts without their prompts."""
+    assert static.head is not None
+    return static.head.encode([item.text for item in texts], static.max_length)
+
+
+def fit_record(found: StaticFit) -> dict[str, Any]:
+    """How the rows were fitted, for layerwise.json; `row_penalty` is null where the map alone was better."""
+    return {
+        "map_penalty": found.map_penalty,
+        "map_unexplained": found.map_unexplained,
+        "row_penalty": found.row_penalty if found.row_penalty < float("inf") else None,
+        "unexplained": found.unexplained,
+    }
