@@ -88,7 +88,8 @@ def polynomial_trace(y: Tensor) -> Tensor:
     coefficients = fitted_coefficients(STEPS**2)
     at_zero = sum(c * (-1) ** j for j, c in enumerate(coefficients))
     weights = torch.tensor(coefficients, dtype=torch.float64, device=y.device)
-    return torch.stack(traces, dim=-1) @ weights - n * at_zero
+    total: Tensor = torch.stack(traces, dim=-1) @ weights - n * at_zero
+    return total
 
 
 @functools.cache
