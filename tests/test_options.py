@@ -36,6 +36,7 @@ from layerwise.options.plot import PlotOptions
 from layerwise.options.probe import ProbeOptions
 from layerwise.options.record import call_record, command_arguments
 from layerwise.options.report import ReportOptions
+from layerwise.options.reproduce import ReproduceOptions
 from layerwise.options.scan import SETTINGS, ScanOptions
 from layerwise.options.shrink import ShrinkOptions
 from layerwise.options.stress import StressKind, StressOptions
@@ -64,6 +65,7 @@ LIBRARY = [
     (layerwise.audit_protocol, ProtocolOptions, ["protocol"]),
     (layerwise.data, DataOptions, ["root", "name"]),
     (layerwise.views, ViewOptions, ["text"]),
+    (layerwise.reproduce, ReproduceOptions, ["experiment"]),
 ]
 # These may hold objects of classes that the options, which stand lower, do not know.
 NOT_KNOWN_BELOW = {
@@ -153,6 +155,7 @@ FLAGS = {
     "data": "type test train subset cap",
     "views": "count strength seed json",
     "metrics": "json",
+    "reproduce": "list out scale models data threads",
     "doctor": f"{MODEL} json",
 }
 
