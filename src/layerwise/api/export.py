@@ -54,7 +54,7 @@ def export(
     servable: bool = False,
     max_length: int | None = None,
     static: bool = False,
-    weights: TokenWeights | None = None,
+    weights: TokenWeights = "zipf",
     words: int = 0,
     int8: bool = False,
     why: str = "",
@@ -99,8 +99,8 @@ def export(
         static: write a model without a transformer: one vector per token, from this layer, and their mean as the vector
             of a text; see docs/static.md. With `fit`, they are fitted to give the vectors of the model itself, or get
             the map of `transform`. Of the other options, only `dims`, `normalize`, `texts` and the next three apply.
-        weights: for a static model, how much a token counts: "sif" or "idf" (by its frequency in the texts of `fit`),
-            "zipf" (by its place in the vocabulary) or "none"; by default "sif", or "zipf" without `fit`.
+        weights: for a static model, how much a token counts: "zipf" (by its place in the vocabulary: most are ordered
+            by frequency), "sif" or "idf" (by its frequency in the texts of `fit`), or "none".
         words: for a static model, add so many of the most frequent words of `fit` to the vocabulary.
         int8: write the vectors of a static model as 8-bit integers, a quarter of the size.
         why: why this layer was chosen, for the model card.

@@ -39,7 +39,7 @@ from layerwise.models.layers import choose_layers
 from layerwise.models.network import Network
 from layerwise.models.readouts import last_recipe
 from layerwise.models.static import made_static
-from layerwise.options.export import ExportOptions, TokenWeights
+from layerwise.options.export import ExportOptions
 from layerwise.runs.folder import is_run
 
 SEED = 0  # of the division of texts
@@ -116,10 +116,13 @@ def export_static(
 
 
 def rows_readout(network: Network, layer: int | str) -> Readout:
-    """Which vector of an entry is its row: the mean over its own tokens, after the final norm of the last layer."""
+    """Which vector of an entry is its row: its embedding at layer 0; above it, that of the text that it is alone."""
     (number,) = choose_layers(layer, network.depth) if layer != "last" else (network.depth,)
+    if number == 0:
+        return Readout(0, tokens="no_special")
+    pooling = network.shipped.pooling_choice if network.shipped else network.plain_pooling
     last = number == network.depth and network.has_norm
-    return Readout(number, "normed" if last else "raw", "no_special")
+    return Readout(number, "normed" if last else "raw", "all", pooling or "mean")
 
 
 def require_own_vectors(network: Network) -> None:
@@ -150,10 +153,9 @@ def make_rows(
     with progress_bar(options.progress, len(entries), "tokens") as on_batch:
         own = token_rows(network, entries, readout, lambda done: on_batch(done, 0))
     bags = token_bags(tokenizer, texts) if split else None
-    kind: TokenWeights = options.weights or ("sif" if split else "zipf")
-    rows = own * token_weights(kind, len(entries), bags).unsqueeze(1)
+    rows = own * token_weights(options.weights, len(entries), bags).unsqueeze(1)
     record: dict[str, Any] = {
-        "layer": readout.layer, "words": len(entries) - size, "weights": kind, "map": "none", "space": "own",
+        "layer": readout.layer, "words": len(entries) - size, "weights": options.weights, "map": "none", "space": "own",
         "fitted_on": None, "compatibility": None, "dtype": "int8" if options.int8 else "float32",
     }  # fmt: skip
     unit = options.normalize

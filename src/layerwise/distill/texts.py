@@ -35,7 +35,7 @@ def split_texts(texts: Iterable[str], prompts: Sequence[str], seed: int) -> Text
     distinct = [text for text in dict.fromkeys(texts) if text.strip()]
     if len(distinct) < FEWEST_TEXTS:
         raise InputError(
-            f"shrinking needs at least {FEWEST_TEXTS} different texts to fit and check, got {len(distinct)}; pass a "
+            f"this needs at least {FEWEST_TEXTS} different texts to fit and check, got {len(distinct)}; pass a "
             "file with more (some thousands give a better model)"
         )
     ordered = sorted(distinct, key=lambda text: shuffle_key(text, seed))

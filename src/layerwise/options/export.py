@@ -58,13 +58,13 @@ class ExportOptions:
         Option("write one vector per token and no transformer; with --fit FILE they are fitted to the model's vectors"),
     ] = False
     weights: Annotated[
-        TokenWeights | None,
+        TokenWeights,
         Option(
-            "how much a token counts: by its frequency in the texts (sif, idf), by its place in the vocabulary "
-            "(zipf), or none; default: sif with --fit, else zipf",
+            "how much a token counts: by its place in the vocabulary (zipf), by its frequency in the texts (sif, idf), "
+            "or all the same (none)",
             group=STATIC,
         ),
-    ] = None
+    ] = "zipf"
     words: Annotated[
         int,
         Option(
@@ -85,7 +85,7 @@ class ExportOptions:
 
     def __post_init__(self) -> None:
         require_valid(self)
-        if not self.static and (self.weights or self.words or self.int8):
+        if not self.static and (self.weights != "zipf" or self.words or self.int8):
             raise InputError(
                 "weights, words and int8 are for a model without a transformer; add --static (static=True)"
             )
