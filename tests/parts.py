@@ -18,7 +18,7 @@ ABUSE = {
     "words",
     "wrong_names",
 }
-DOCS = {"ci", "claims", "docs", "readme", "serve_numbers", "stories", "study_numbers"}
+DOCS = {"ci", "claims", "docs", "paper_numbers", "readme", "serve_numbers", "stories", "study_numbers"}
 # Files whose tests run no model, no Ray, no browser and no mteb.
 FAST = {
     "accumulators",
@@ -36,6 +36,7 @@ FAST = {
 FAST |= {
     "metrics_as_data",
     "numerics",
+    "paper_numbers",
     "probes",
     "protocol",
     "readme",

@@ -17,7 +17,7 @@ FLOORS = [
     {"runs", "ops", "accumulators", "options"},
     {"models", "inputs", "metrics", "maps"},
     {"passes", "engines", "reporter", "functional"},
-    {"sweep", "downstream", "exporter", "selection", "distill"},
+    {"sweep", "downstream", "exporter", "selection", "distill", "paper"},
     {"api", "campaigns", "training"},
     {"cli"},
     {"__main__"},
@@ -85,11 +85,11 @@ def test_the_public_face():
     objects += ["Gain", "InputError", "LayerBatch", "LayerScore", "LayerTable", "LayerwiseError", "LinearMap"]
     objects += ["LocalTask", "MergeError", "Metric", "MissingExtra", "ModelError", "ModelLike", "ModelObject"]
     objects += ["ModelRef", "ModelSpec", "NotFiniteError", "Pick", "PickedLayer", "ProtocolResult", "Reading"]
-    objects += ["Readout", "Recipe", "Rule", "Run", "RunError", "Source", "TooLarge", "__version__"]
+    objects += ["Readout", "Recipe", "Reproduction", "Rule", "Run", "RunError", "Source", "TooLarge", "__version__"]
     verbs = ["audio", "audit", "audit_protocol", "campaign", "compare", "correlate", "data", "difference", "doctor"]
     verbs += ["embed", "embedder", "eval", "evaluate", "export", "functional", "images", "labelled"]
-    verbs += ["mean_over_prompts", "mean_score", "pick", "plan", "plot", "pooled_rows", "probe", "report", "scan"]
-    verbs += ["shrink"]
+    verbs += ["mean_over_prompts", "mean_score", "pick", "plan", "plot", "pooled_rows", "probe", "report", "reproduce"]
+    verbs += ["scan", "shrink"]
     verbs += ["spectrum_score", "stress", "texts", "tradeoff", "training", "views"]
     assert layerwise.__all__ == objects + verbs
     for name in layerwise.__all__:

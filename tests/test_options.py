@@ -36,6 +36,7 @@ from layerwise.options.plot import PlotOptions
 from layerwise.options.probe import ProbeOptions
 from layerwise.options.record import call_record, command_arguments
 from layerwise.options.report import ReportOptions
+from layerwise.options.reproduce import ReproduceOptions
 from layerwise.options.scan import SETTINGS, ScanOptions
 from layerwise.options.shrink import ShrinkOptions
 from layerwise.options.stress import StressKind, StressOptions
@@ -64,6 +65,7 @@ LIBRARY = [
     (layerwise.audit_protocol, ProtocolOptions, ["protocol"]),
     (layerwise.data, DataOptions, ["root", "name"]),
     (layerwise.views, ViewOptions, ["text"]),
+    (layerwise.reproduce, ReproduceOptions, ["experiment"]),
 ]
 # These may hold objects of classes that the options, which stand lower, do not know.
 NOT_KNOWN_BELOW = {
@@ -128,7 +130,7 @@ READING = "layers norm tokens pooling max-length batch-tokens"
 ENGINE = "engine address workers cpus-per-worker gpus-per-worker threads"
 FLAGS = {
     "scan": f"{MODEL} {TEXTS} {READING} {ENGINE} allow-missing out metrics rows shard-size seed view-strength state "
-    "keep-prompts inside dry-run json",
+    "entropy keep-prompts inside dry-run json",
     "campaign": "dry-run json status",
     "eval": f"{MODEL} {READING} template {ENGINE} tasks data-root out recipe fit vectors precision dry-run json",
     "probe": f"{MODEL} layers tokens pooling max-length batch-tokens data column id-column split config limit sample "
@@ -148,11 +150,12 @@ FLAGS = {
     "audit": "metrics rules protocol stage data-root models out only fit dtype device column split config limit sample "
     "workers threads json",
     "stress": f"{MODEL} {TEXTS} {READING} {ENGINE} allow-missing kind levels metrics rows shard-size seed state out "
-    "json",
+    "entropy json",
     "embed": f"{MODEL} {TEXTS} {READING} out overwrite",
     "data": "type test train subset cap",
     "views": "count strength seed json",
     "metrics": "json",
+    "reproduce": "list out scale models data threads",
     "doctor": f"{MODEL} json",
 }
 

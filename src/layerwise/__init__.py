@@ -48,6 +48,7 @@ _MODULES = {
     "Reading": "layerwise.metrics.readings",
     "Readout": "layerwise.core.recipe",
     "Recipe": "layerwise.core.recipe",
+    "Reproduction": "layerwise.api.reproduce",
     "Rule": "layerwise.selection.rules",
     "Run": "layerwise.runs.folder",
     "RunError": "layerwise.core.errors",
@@ -79,6 +80,7 @@ _MODULES = {
     "pooled_rows": "layerwise.metrics.readings",
     "probe": "layerwise.api.probe",
     "report": "layerwise.api.report",
+    "reproduce": "layerwise.api.reproduce",
     "scan": "layerwise.api.scan",
     "shrink": "layerwise.api.shrink",
     "stress": "layerwise.api.stress",
@@ -113,6 +115,8 @@ if TYPE_CHECKING:  # the same names again, for editors and type checkers
     from layerwise.api.plot import plot as plot
     from layerwise.api.probe import probe as probe
     from layerwise.api.report import report as report
+    from layerwise.api.reproduce import Reproduction as Reproduction
+    from layerwise.api.reproduce import reproduce as reproduce
     from layerwise.api.scan import plan as plan
     from layerwise.api.scan import scan as scan
     from layerwise.api.shrink import shrink as shrink

@@ -63,6 +63,8 @@ GOOD: list[tuple[list[str], list[str]]] = [  # a command, and all that it may ch
     (["doctor", "model"], []),
     (["views", "a text"], []),
     (["metrics"], []),
+    (["reproduce", "fig7", "--out", "paper"], ["paper"]),
+    (["reproduce", "--list"], []),
     (["export", "other", "--static", "--fit", "many.txt", "--out", "deep/static"], ["deep/static"]),
 ]
 BAD: list[tuple[list[str], list[str]]] = [  # refused or failing; and all that it may change nevertheless
@@ -79,6 +81,7 @@ BAD: list[tuple[list[str], list[str]]] = [  # refused or failing; and all that i
         (["report", "run"], "--html"),
         (["compare", "run", "deep/er/run"], "--html"),
         (["plot", "run"], "--out"),
+        (["reproduce", "fig7"], "--out"),
     ) for out in ([option, "mine"], [option, "."], [option, ""], [option, "texts.txt"], [option, "texts.txt/x"])],
     (["campaign", "bad.yaml"], []),
     (["data", "", "Other", "--type", "STS", "--test", "pairs.csv"], []),
@@ -139,6 +142,7 @@ WRITERS: dict[str, tuple[list[str], list[str]]] = {  # each into a new place
     "plot": (["plot", "run", "-o", "new.svg", "--overwrite"], ["new.svg"]),
     "tradeoff": (["tradeoff", "scores"], ["scores/tradeoff.json"]),
     "audit": (["audit", "known.csv", "--json"], []),
+    "reproduce": (["reproduce", "fig7", "--out", "new"], ["new"]),
 }
 READ_ONLY = {"correlate", "doctor", "views", "metrics"}  # verbs that write nothing
 READERS: dict[str, list[str]] = {  # commands that read what other commands have made

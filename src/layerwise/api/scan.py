@@ -16,7 +16,7 @@ from layerwise.options.engine import Cluster, EngineChoice
 from layerwise.options.model import ModelLike, ModelSpec
 from layerwise.options.reading import LayerChoice
 from layerwise.options.record import call_record
-from layerwise.options.scan import KeepPrompts, ScanOptions
+from layerwise.options.scan import EntropyChoice, KeepPrompts, ScanOptions
 from layerwise.options.views import DEFAULT_STRENGTH
 from layerwise.runs.claims import claim, require_usable
 from layerwise.runs.leases import sole_writer, while_held
@@ -46,6 +46,7 @@ def scan(
     seed: int = 0,
     view_strength: float = DEFAULT_STRENGTH,
     state: str = "auto",
+    entropy: EntropyChoice = "auto",
     keep_prompts: KeepPrompts = "auto",
     engine: EngineChoice | Cluster = "local",
     threads: int | None = None,
@@ -79,6 +80,8 @@ def scan(
             images see docs/audio.md and docs/images.md.
         state: how sums over all texts are kept: exact, float32, sketch:512, or auto, the most exact that takes no more
             than eight gigabytes.
+        entropy: how prompt entropy is computed: exact (eigenvalues), products (matrix products alone, within 0.001
+            nats, for GPUs), or auto, the faster one on the model's device; on a CPU that is exact.
         keep_prompts: whose own numbers `out` keeps: auto (the first 100,000 texts), all or none.
         engine: local, or ray for many processes or nodes; also a Cluster with its size. The numbers are the same.
         threads: threads per process; None for as many as torch uses. Sums depend on them in the last bits.
@@ -117,6 +120,7 @@ def scan(
         seed=seed,
         view_strength=view_strength,
         state=state,
+        entropy=entropy,
         keep_prompts=keep_prompts,
         engine=engine,
         threads=threads,
@@ -200,6 +204,7 @@ def plan(
     seed: int = 0,
     view_strength: float = DEFAULT_STRENGTH,
     state: str = "auto",
+    entropy: EntropyChoice = "auto",
 ) -> Forecast:
     """Estimates what `scan` with the same settings would take. No weight is loaded.
 
@@ -225,6 +230,8 @@ def plan(
         view_strength: share of words and letters that the views of a text change.
         state: how sums over all texts are kept: exact, float32, sketch:512, or auto, the most exact that takes no more
             than eight gigabytes.
+        entropy: how prompt entropy is computed: exact (eigenvalues), products (matrix products alone, within 0.001
+            nats, for GPUs), or auto, the faster one on the model's device; on a CPU that is exact.
 
     Returns:
         A Forecast: prompts, forward passes, tokens, floating-point operations and bytes. `lines()` is its text.
@@ -251,5 +258,6 @@ def plan(
         seed=seed,
         view_strength=view_strength,
         state=state,
+        entropy=entropy,
     )
     return forecast_scan(model, *prepare(model, data, options, threads=default_threads("local")))

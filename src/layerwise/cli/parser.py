@@ -23,6 +23,7 @@ from layerwise.cli import (
     plot,
     probe,
     report,
+    reproduce,
     scan,
     shrink,
     stress,
@@ -41,7 +42,7 @@ from layerwise.options.texts import GROUP as TEXTS
 
 VERBS = (
     scan, campaign, eval, probe, pick, export, shrink, embedder, report, compare, plot, correlate, tradeoff, audit,
-    stress, embed, data, views, metrics, doctor,
+    stress, embed, data, views, metrics, doctor, reproduce,
 )  # fmt: skip
 GENERAL = "in general"
 DEBUG_HELP = "show the whole traceback of an error"

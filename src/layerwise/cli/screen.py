@@ -8,7 +8,7 @@ STEPS = {
     "look": "layerwise report run --html report.html",
 }
 OTHERS = {
-    "Score layers, compare them, and more": {
+    "Other verbs; `layerwise VERB --help` lists the options of each": {
         "eval": "score every layer on MTEB tasks, or on labelled data of your own",
         "data": "prepare your own labelled tables for eval",
         "probe": "train classifiers on every layer: where can a label be read?",
@@ -22,6 +22,7 @@ OTHERS = {
         "campaign": "many models, data sets and settings from one file",
         "stress": "every layer on repeated, random, short and long prompts",
         "plot": "one figure for a paper, as PDF, SVG or PNG",
+        "reproduce": "figures and tables of the paper",
         "doctor": "check that layerwise reads a model correctly",
         "metrics": "list the metrics and what they mean",
         "views": "show the perturbed copies of a text that some metrics compare",
@@ -31,8 +32,8 @@ OTHERS = {
 
 def first_screen() -> str:
     """The four steps with a command each, and the other verbs with one line each."""
-    lines = ["layerwise looks inside pretrained networks layer by layer. In four steps:"]
+    lines = ["layerwise looks inside networks layer by layer. MODEL is a hub id or a folder."]
     lines += [f"  {what:11}{command}" for what, command in STEPS.items()]
     for title, verbs in OTHERS.items():
         lines += [f"{title}:", *(f"  {verb:11}{line}" for verb, line in verbs.items())]
-    return "\n".join([*lines, "MODEL is a hub id or a folder. `layerwise VERB --help` lists a verb's options."])
+    return "\n".join(lines)

@@ -153,6 +153,16 @@ FROZEN = Schema(
     "frozen.json", 1, {"protocol": str, "recipes": dict, "tasks": dict, "fit": dict}, ("protocol", "recipes", "tasks")
 )
 CELL = Schema("cell.json", 2, {"model": dict, "data": dict, "settings": dict}, ("model", "data", "settings"))
+# A figure or table of the paper that was made.
+REPRODUCTION = Schema(
+    "reproduction.json",
+    1,
+    {
+        "experiment": str, "scale": str, "steps": str, "models": [str], "data": str, "files": [str],
+        "seconds": NUMBER_TYPES, "environment": dict,
+    },
+    ("experiment", "scale"),
+)  # fmt: skip
 FAILED = Schema("failed.json", 1, {"reason": str, "time": str}, ("reason", "time"))  # of a scan in a campaign
 
 

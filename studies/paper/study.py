@@ -1,0 +1,69 @@
+"""What the figures of the paper show, as small tables: from a folder in which `layerwise reproduce` has made them.
+
+    layerwise reproduce all --scale released --data DATA --out OUT
+    layerwise reproduce all --scale small --models MODELS --data DATA --out OUT
+    python studies/paper/study.py OUT studies/paper
+
+Writes curves.csv (first, lowest, highest and last value of each curve), correlations.csv (means over tasks), rules.csv
+(what rules for choosing a layer score) and times.csv. Experiments that were not made are left out.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import pandas as pd
+
+RUN_FOLDERS = ("metrics", "mean_scores", "probes", "speech", "lengths", "repeated", "random")
+
+
+def curve_rows(scale: str, experiment: Path) -> list[dict[str, object]]:
+    rows = []
+    for table in sorted(path for name in RUN_FOLDERS for path in experiment.glob(f"{name}/*/table.parquet")):
+        frame = pd.read_parquet(table)
+        frame = frame[frame.data.isin(("", "wikitext", "imagenet", "imagenet100")) | (frame.rows != "released")]
+        by = ["metric", "rows", "tokens", "condition", "level", "point", "norm"]
+        for key, part in frame.groupby(by, dropna=False):
+            setting = dict(zip(by, key, strict=True))
+            if len(part) < 3 or setting["norm"] == "shipped":
+                continue
+            part = part.dropna(subset="value").sort_values("layer").set_index("layer")
+            values = part.value
+            rows.append(
+                {"scale": scale, "experiment": experiment.name, "run": table.parent.name, **setting, "n": part.n.max(),
+                 "layers": len(values), "first": values.iloc[0], "lowest": values.min(), "lowest_at": values.idxmin(),
+                 "highest": values.max(), "highest_at": values.idxmax(), "last": values.iloc[-1],
+                 "last_layer": values.index[-1]}
+            )  # fmt: skip
+    return rows
+
+
+def main(out: Path, folder: Path) -> None:
+    curves, correlations, rules, times = [], [], [], []
+    for record in sorted(out.glob("*/*/reproduction.json")):
+        experiment, scale = record.parent, record.parent.parent.name
+        made = json.loads(record.read_text())
+        times.append({"scale": scale, "experiment": experiment.name, "seconds": made["seconds"]})
+        curves += curve_rows(scale, experiment)
+        for file in experiment.glob("correlations.csv"):
+            frame = pd.read_csv(file).assign(scale=scale)
+            grouped = frame.groupby(["scale", "model", "metric", "rows"])
+            means = grouped[["spearman", "kendall", "distance"]].mean()
+            positive = grouped.spearman.agg(lambda values: (values > 0).mean()).rename("positive")
+            significant = grouped.spearman_bends_p.agg(lambda values: (values < 0.05).mean()).rename("bends_below_5")
+            correlations.append(
+                means.join([grouped.task.nunique().rename("tasks"), positive, significant]).reset_index()
+            )
+        for file in (experiment / f"{name}.csv" for name in ("table2", "least_entropy")):
+            if file.exists():
+                kept = ["rule", "family", "pairs", "chosen", "last", "best", "recovered", "low_tasks", "high_tasks"]
+                found = pd.read_csv(file)[[*kept, "below_last"]]
+                rules.append(found.assign(scale=scale, experiment=experiment.name))
+    pd.DataFrame(curves).round(4).to_csv(folder / "curves.csv", index=False)
+    pd.concat(correlations).round(4).to_csv(folder / "correlations.csv", index=False)
+    pd.concat(rules).round(4).to_csv(folder / "rules.csv", index=False)
+    pd.DataFrame(times).to_csv(folder / "times.csv", index=False)
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:3]))
