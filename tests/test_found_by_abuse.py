@@ -69,6 +69,11 @@ def test_more_workers_than_any_machine_has_are_refused(tiny_bert, tmp_path, caps
     assert "workers must be at most 1,000" in capsys.readouterr().err
 
 
+def test_more_repetitions_than_a_median_needs_are_refused():
+    with pytest.raises(InputError, match="repeats must be at most 10,000"):
+        layerwise.tradeoff("run", repeats=999999999)
+
+
 def test_an_empty_argument_is_shown_as_such(capsys):
     for word in ("", " ", "\t", "a\nb"):
         with suppress(SystemExit):

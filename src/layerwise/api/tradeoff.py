@@ -48,7 +48,7 @@ def tradeoff(
         others: folder of an eval run of another model, such as a shrunk or a smaller one, or a list of them. That model
             as shipped becomes a row; it must have been scored on the same tasks.
         mode: which export is costed: "portable" keeps one block more than needed, "compact" none.
-        repeats: how often each layer is timed; the median counts.
+        repeats: how often each layer is timed, at most 10,000 times; the median counts.
         progress: show a progress bar, and a line before each slow step, on standard error.
 
     Returns:

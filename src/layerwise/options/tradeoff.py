@@ -1,12 +1,15 @@
 """tradeoff: score and cost of each layer."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 
 from layerwise.core.checks import Choices, require_count
 from layerwise.options.engine import Progress
 from layerwise.options.export import Mode
 from layerwise.options.field import Option, require_valid
+
+AT_MOST_REPEATS = partial(require_count, maximum=10_000)  # the median of fewer is as good; more would only be a mistake
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +28,7 @@ class TradeoffOptions:
         ),
     ] = None
     mode: Mode = "portable"
-    repeats: Annotated[int, Option("number of timed repetitions per layer", require_count)] = 5
+    repeats: Annotated[int, Option("number of timed repetitions per layer", AT_MOST_REPEATS)] = 5
     progress: Progress = False
 
     def __post_init__(self) -> None:
