@@ -74,6 +74,10 @@ def test_more_repetitions_than_a_median_needs_are_refused():
         layerwise.tradeoff("run", repeats=999999999)
 
 
+def test_views_of_half_a_character_are_no_raw_error():
+    assert len(layerwise.views("w1 \ud83d w2", count=2)) == 2
+
+
 def test_an_empty_argument_is_shown_as_such(capsys):
     for word in ("", " ", "\t", "a\nb"):
         with suppress(SystemExit):

@@ -27,5 +27,6 @@ class Perturbation(Protocol[T]):
 
 def perturb(value: T, change: Perturbation[T], amount: float, *, seed: int, example_id: str, name: object) -> T:
     """Applies a perturbation. `name` distinguishes changes of one example: a view number or a kind of stress."""
-    digest = hashlib.blake2b(f"{seed}\x1f{example_id}\x1f{name}".encode(), digest_size=8).digest()
+    identity = f"{seed}\x1f{example_id}\x1f{name}".encode("utf-8", "surrogatepass")
+    digest = hashlib.blake2b(identity, digest_size=8).digest()
     return change(value, Random(int.from_bytes(digest, "little")), amount)
