@@ -114,6 +114,13 @@ def sentences():
     )
     lows = [curve("fig13", model, "entropy_prompt").lowest for model in ("Llama3-8B", *tuned)]
     yield study, f"is {lows[0]:.2f}, {lows[1]:.2f}, {lows[2]:.2f} and {lows[3]:.2f}: no common direction"
+    own = pd.read_csv(STUDY / "curves.csv").query("scale == 'small' and experiment == 'fig13'")
+    own = own[(own.rows == "centered_unit") & (own.norm == "raw")].set_index(["run", "metric"])
+    causal, both = (own.loc[(run, "prompt_entropy")] for run in ("smollm2-135m", "smollm2-135m-switched"))
+    yield study, f"{causal.lowest:.2f} nats with causal attention (layer {causal.lowest_at}) and {both.lowest:.2f} with"
+    yield study, f"(layer {both.lowest_at}). Data-set entropy"
+    causal, both = (own.loc[(run, "dataset_entropy")] for run in ("smollm2-135m", "smollm2-135m-switched"))
+    yield study, f"at layer {both.lowest_at} it falls from {causal.lowest:.2f} to {both.lowest:.2f} nats"
     steps = [curve("fig4", f"Pythia-410M--step{step}", "entropy_prompt").lowest for step in (1, 4000, 8000, 143000)]
     yield study, f"{steps[0]:.2f} nats at step 1, {steps[1]:.2f} at step 4,000, {steps[2]:.2f} at step 8,000"
     rules = pd.read_csv(STUDY / "rules.csv").query("scale == 'released'").set_index(["experiment", "rule", "family"])

@@ -196,9 +196,6 @@ FEWER = [
     ("fig6", "repeated", "levels", "0,0.5"),
     ("fig6", "random", "levels", "0,1"),
     ("fig6", "lengths", "levels", "16,128"),
-    ("diversity", "corpora", "texts", 256),
-    ("diversity", "metrics", "models", ["smollm2-135m"]),
-    ("diversity", "probes", "models", ["smollm2-135m"]),
     ("table2", "table2", "rules", "last,min:dime"),
     ("least_entropy", "least_entropy", "rules", "last"),
 ]
