@@ -84,7 +84,19 @@ def rule_lines():
     yield line("best layer of each task", *(f"{own.best[('last', model)]:.2f}" for model in [*OWN, "all"]))
 
 
-@pytest.mark.parametrize("expected", [*table_lines(), *own_lines(), *rule_lines()])
+def diversity_lines():
+    curves = pd.read_csv(STUDY / "curves.csv").query("experiment == 'diversity' and norm == 'raw'")
+    curves = curves[curves.rows != "raw"].set_index(["run", "metric"])
+    for run, shown in (("gptneox--step629", "GPT-NeoX"), ("all-minilm-l6-v2", "all-MiniLM-L6-v2")):
+        for intents in (4, 16, 64):
+            names = ("dataset_entropy", "prompt_entropy", "label_text_knn_accuracy")
+            texts, tokens, knn = (curves.loc[(f"{run}-{intents}", name)] for name in names)
+            cells = [f"{texts['last']:.2f}", f"{texts.lowest:.2f} ({texts.lowest_at})", f"{tokens['last']:.2f}"]
+            cells += [f"{knn['first']:.1f}", f"{knn.highest:.1f} ({knn.highest_at})", f"{knn['last']:.1f}"]
+            yield line(shown, intents, *cells)
+
+
+@pytest.mark.parametrize("expected", [*table_lines(), *own_lines(), *rule_lines(), *diversity_lines()])
 def test_every_line_of_the_tables_is_in_the_page(expected):
     assert expected in words("studies/paper/README.md")
 

@@ -74,8 +74,8 @@ def data(tmp_path_factory):
             place / name
         )
 
-    write("wikitext2/test.parquet", 24, text=lambda i: sentence(i, 70))
-    write("gsm8k/test.parquet", 9, question=lambda i: sentence(i, 60))
+    write("wikitext2/test.parquet", 9, text=lambda i: sentence(i, 70))
+    write("gsm8k/test.parquet", 5, question=lambda i: sentence(i, 60))
     for name in ("banking77", "emotion", "tweet_sentiment_extraction"):
         for split in ("train", "test"):
             write(f"{name}/{split}.parquet", 16, text=lambda i: sentence(i, 6), label=lambda i: i % 2)
