@@ -93,6 +93,18 @@ def exact_entropy(z, rows, alpha=1.0):
     return -(p * np.log(p)).sum() if alpha == 1 else np.log((p**alpha).sum()) / (1 - alpha)
 
 
+@pytest.mark.real
+@pytest.mark.parametrize("rows", ["raw", "unit", "centered", "centered_unit"])
+@pytest.mark.parametrize("model", DECODERS)
+def test_entropy_by_products_at_every_layer(real_model, shared, model, rows):
+    """What docs/metrics.md promises for matrix products, at a size where they are used."""
+    for layer, hidden in hidden_states(real_model(model), shared("data/wikitext2/test.parquet"), 128).items():
+        mask = torch.ones(hidden.shape[:2], dtype=torch.bool)
+        exact = F.prompt_entropy(hidden.double(), mask, rows=rows)
+        found = F.prompt_entropy(hidden, mask, rows=rows, entropy="products")
+        assert float((found - exact).abs().max()) < 1e-3, layer
+
+
 @pytest.mark.parametrize("rows", ["raw", "centered_unit"])
 @pytest.mark.parametrize("length", [37, 128])
 @pytest.mark.parametrize("model", DECODERS)

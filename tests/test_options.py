@@ -101,8 +101,12 @@ def test_a_forecast_takes_the_options_that_it_depends_on():
     for verb, options in ((layerwise.plan, ScanOptions), (plan_evaluation, EvaluateOptions)):
         known = {one.name: one.default for one in option_specs(options)}
         mine = {p.name: p.default for p in signature(verb).parameters.values() if p.kind is Parameter.KEYWORD_ONLY}
+        mine.pop("timed", None)  # on the command line, a dry run is timed always
         assert mine.items() <= known.items()
-    assert tuple(name for name in signature(layerwise.plan).parameters if name not in ("model", "data")) == SETTINGS
+    assert (
+        tuple(name for name in signature(layerwise.plan).parameters if name not in ("model", "data", "timed"))
+        == SETTINGS
+    )
 
 
 def test_no_verb_hides_its_options():
@@ -130,7 +134,7 @@ READING = "layers norm tokens pooling max-length batch-tokens"
 ENGINE = "engine address workers cpus-per-worker gpus-per-worker threads"
 FLAGS = {
     "scan": f"{MODEL} {TEXTS} {READING} {ENGINE} allow-missing out metrics rows shard-size seed view-strength state "
-    "keep-prompts inside dry-run json",
+    "entropy keep-prompts inside dry-run json",
     "campaign": "dry-run json status",
     "eval": f"{MODEL} {READING} template {ENGINE} tasks data-root out recipe fit vectors precision dry-run json",
     "probe": f"{MODEL} layers tokens pooling max-length batch-tokens data column id-column split config limit sample "
@@ -150,7 +154,7 @@ FLAGS = {
     "audit": "metrics rules protocol stage data-root models out only fit dtype device column split config limit sample "
     "workers threads json",
     "stress": f"{MODEL} {TEXTS} {READING} {ENGINE} allow-missing kind levels metrics rows shard-size seed state out "
-    "json",
+    "entropy json",
     "embed": f"{MODEL} {TEXTS} {READING} out overwrite",
     "data": "type test train subset cap",
     "views": "count strength seed json",

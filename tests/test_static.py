@@ -18,6 +18,7 @@ from layerwise.core.recipe import Readout
 from layerwise.distill.bags import add_words, frequent_words, token_bags, token_weights
 from layerwise.distill.static import fit_rows, fit_static
 from layerwise.distill.token_rows import token_rows
+from layerwise.exporter.agreement import neighbour_overlap
 from layerwise.exporter.backends.sentence_transformers.static import quantized_rows, rounded_rows
 from layerwise.models.load import network_from_object
 from layerwise.models.static import made_static
@@ -162,7 +163,12 @@ def test_the_certificate_says_how_it_was_made(static):
     assert made["fitted_on"]["count"] == 112 and made["compatibility"]["texts"] == 13
     assert made["unexplained"] <= made["map_unexplained"] + 1e-6
     card = (static / "README.md").read_text()
-    assert "# Static model from" in card and "has no transformer" in card and "are in the space of" in card
+    assert (
+        "# Static model from" in card
+        and "has no transformer" in card
+        and "are in the space of" in card
+        and "mean subtracted" in card
+    )
     assert record["serving"] == [
         {"program": "sentence-transformers", "vectors": "exact", "note": "", "known": "run on this export"}
     ]
@@ -170,10 +176,16 @@ def test_the_certificate_says_how_it_was_made(static):
 
 def test_it_is_more_like_its_teacher_than_token_embeddings_are(teacher, static, tmp_path):
     layerwise.export(teacher, 0, tmp_path / "rows", static=True, normalize=True)
-    texts = [text.replace("w1", "w2") for text in TEXTS[:40]]
+    fitted, plain = (certificate(folder)["agreement"] for folder in (static, tmp_path / "rows"))
+    assert fitted["texts"] == 13 and plain["texts"] == 120, "held-out texts of the user; without texts, demo texts"
+    texts = [text.replace("w1", "w2") for text in TEXTS[:60]]
     wanted = encode(teacher, texts)
-    fitted, plain = ((wanted * encode(folder, texts)).sum(axis=1).mean() for folder in (static, tmp_path / "rows"))
-    assert fitted > plain
+    alike = [
+        neighbour_overlap(*map(torch.from_numpy, (wanted, encode(folder, texts))), 5)
+        for folder in (static, tmp_path / "rows")
+    ]
+    assert alike[0] > alike[1]
+    assert abs(encode(static, TEXTS).mean()) < 0.05, "the mean is subtracted"
     assert certificate(tmp_path / "rows")["static"]["fitted_on"] is None
     assert "other coordinates" in certificate(tmp_path / "rows")["agreement"]["note"]
 

@@ -1,6 +1,7 @@
 """scan: all metrics of all layers in one pass; plan: its cost."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from layerwise.core.checks import Choices
@@ -16,7 +17,7 @@ from layerwise.options.engine import Cluster, EngineChoice
 from layerwise.options.model import ModelLike, ModelSpec
 from layerwise.options.reading import LayerChoice
 from layerwise.options.record import call_record
-from layerwise.options.scan import KeepPrompts, ScanOptions
+from layerwise.options.scan import EntropyChoice, KeepPrompts, ScanOptions
 from layerwise.options.views import DEFAULT_STRENGTH
 from layerwise.runs.claims import claim, require_usable
 from layerwise.runs.leases import sole_writer, while_held
@@ -46,6 +47,7 @@ def scan(
     seed: int = 0,
     view_strength: float = DEFAULT_STRENGTH,
     state: str = "auto",
+    entropy: EntropyChoice = "auto",
     keep_prompts: KeepPrompts = "auto",
     engine: EngineChoice | Cluster = "local",
     threads: int | None = None,
@@ -79,6 +81,8 @@ def scan(
             images see docs/audio.md and docs/images.md.
         state: how sums over all texts are kept: exact, float32, sketch:512, or auto, the most exact that takes no more
             than eight gigabytes.
+        entropy: how prompt entropy is computed: exact (eigenvalues), products (matrix products alone, within 0.001
+            nats, for GPUs), or auto, the faster one on the model's device; on a CPU that is exact.
         keep_prompts: whose own numbers `out` keeps: auto (the first 100,000 texts), all or none.
         engine: local, or ray for many processes or nodes; also a Cluster with its size. The numbers are the same.
         threads: threads per process; None for as many as torch uses. Sums depend on them in the last bits.
@@ -117,6 +121,7 @@ def scan(
         seed=seed,
         view_strength=view_strength,
         state=state,
+        entropy=entropy,
         keep_prompts=keep_prompts,
         engine=engine,
         threads=threads,
@@ -164,7 +169,11 @@ def scanned(model: ModelLike, data: DataLike, options: ScanOptions) -> LayerTabl
 def timed_plan(model: ModelLike, data: DataLike, options: ScanOptions) -> Seconds:
     """How long the scan would take on this machine, from timing a few batches. Loads the model."""
     scan_plan, source, info = prepare(model, data, options, threads=options.threads or default_threads("local"))
-    forecast = forecast_scan(model, scan_plan, source, info)
+    return timed_scan(model, scan_plan, source, forecast_scan(model, scan_plan, source, info))
+
+
+def timed_scan(model: ModelLike, scan_plan: ScanPlan, source: Source, forecast: Forecast) -> Seconds:
+    """Loads the model, if it fits into memory, and times a few batches."""
     forecast.require_fit()
     network = open_network(model)
     announce("timing a few batches")
@@ -200,8 +209,10 @@ def plan(
     seed: int = 0,
     view_strength: float = DEFAULT_STRENGTH,
     state: str = "auto",
+    entropy: EntropyChoice = "auto",
+    timed: bool = False,
 ) -> Forecast:
-    """Estimates what `scan` with the same settings would take. No weight is loaded.
+    """Estimates what `scan` with the same settings would take. No weight is loaded, unless it is `timed`.
 
     Args:
         model: a hub id, a folder, a ModelSpec (which also sets dtype, device and revision), a transformers model, a
@@ -225,17 +236,24 @@ def plan(
         view_strength: share of words and letters that the views of a text change.
         state: how sums over all texts are kept: exact, float32, sketch:512, or auto, the most exact that takes no more
             than eight gigabytes.
+        entropy: how prompt entropy is computed: exact (eigenvalues), products (matrix products alone, within 0.001
+            nats, for GPUs), or auto, the faster one on the model's device; on a CPU that is exact.
+        timed: load the model, time a few batches, and predict the seconds as well.
 
     Returns:
-        A Forecast: prompts, forward passes, tokens, floating-point operations and bytes. `lines()` is its text.
+        A Forecast: prompts, forward passes, tokens, floating-point operations, bytes and, if timed, seconds. `lines()`
+        is its text.
 
     Raises:
         InputError: an option or the data cannot be used.
         ModelError: the model's config or tokenizer cannot be loaded.
+        TooLarge: it is to be timed, and would not fit into memory.
 
     Example:
         >>> layerwise.plan(model, texts).forwards
         40
+        >>> layerwise.plan(model, texts, timed=True).seconds > 0
+        True
     """
     options = ScanOptions(
         metrics=metrics,
@@ -251,5 +269,8 @@ def plan(
         seed=seed,
         view_strength=view_strength,
         state=state,
+        entropy=entropy,
     )
-    return forecast_scan(model, *prepare(model, data, options, threads=default_threads("local")))
+    scan_plan, source, info = prepare(model, data, options, threads=default_threads("local"))
+    forecast = forecast_scan(model, scan_plan, source, info)
+    return replace(forecast, seconds=timed_scan(model, scan_plan, source, forecast).total) if timed else forecast

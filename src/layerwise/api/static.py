@@ -24,7 +24,7 @@ from layerwise.distill.bags import (
     vocabulary_size,
 )
 from layerwise.distill.compatibility import check_compatibility
-from layerwise.distill.static import StaticFit, fit_static, principal_directions
+from layerwise.distill.static import StaticFit, centered_rows, fit_static, principal_directions
 from layerwise.distill.student import is_unit, own_vectors
 from layerwise.distill.texts import PromptedText, TextSplit, split_texts
 from layerwise.distill.token_rows import token_rows
@@ -111,7 +111,10 @@ def export_static(
     return export_fitted(
         static, FittedRecipe(last_recipe(static), static.identity()), out, backend=backend, compared=compared,
         why=options.why, original=network, static=record,
-        coordinates="" if record["space"] == TEACHER else "no cosine: its vectors are in other coordinates",
+        coordinates="no cosine: " + (
+            "the mean of its vectors was subtracted" if record["space"] == TEACHER
+            else "its vectors are in other coordinates"
+        ),
     )  # fmt: skip
 
 
@@ -164,7 +167,7 @@ def make_rows(
         record["fitted_on"] = asdict(FittedOn("texts", source.name, texts_fingerprint(texts), len(texts)))
         if options.transform == "none":
             found, targets = fit_to_teacher(network, tokenizer, rows, split, progress=options.progress)
-            unit, rows = unit or is_unit(targets), found.rows
+            unit, rows = unit or is_unit(targets), centered_rows(found.rows, bags)
             record |= {"map": TEACHER, "space": TEACHER} | fit_record(found)
             if options.dims is not None:
                 require_fewer(options.dims, rows.shape[1])

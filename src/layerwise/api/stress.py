@@ -22,6 +22,7 @@ from layerwise.options.engine import Cluster, EngineChoice
 from layerwise.options.model import ModelLike
 from layerwise.options.reading import LayerChoice
 from layerwise.options.record import call_record
+from layerwise.options.scan import EntropyChoice
 from layerwise.options.stress import Levels, StressKind, StressOptions, parse_levels
 from layerwise.runs.claims import claim, require_usable
 from layerwise.runs.leases import sole_writer, while_held
@@ -48,6 +49,7 @@ def stress(
     shard_size: int = 1024,
     seed: int = 0,
     state: str = "auto",
+    entropy: EntropyChoice = "auto",
     engine: EngineChoice | Cluster = "local",
     threads: int | None = None,
     allow_missing: int = 0,
@@ -77,6 +79,8 @@ def stress(
         seed: seed of samples and views.
         state: how sums over all texts are kept: exact, float32, sketch:512, or auto, the most exact that takes no more
             than eight gigabytes.
+        entropy: how prompt entropy is computed: exact (eigenvalues), products (matrix products alone, within 0.001
+            nats, for GPUs), or auto, the faster one on the model's device; on a CPU that is exact.
         engine: local, or ray for many processes or nodes; also a Cluster with its size. The numbers are the same.
         threads: threads per process; None for as many as torch uses. Sums depend on them in the last bits.
         allow_missing: how many texts that cannot be computed may be left out; every row says how many were.
@@ -110,6 +114,7 @@ def stress(
         shard_size=shard_size,
         seed=seed,
         state=state,
+        entropy=entropy,
         engine=engine,
         threads=threads,
         allow_missing=allow_missing,

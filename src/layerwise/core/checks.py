@@ -18,6 +18,7 @@ TokenChoice = Literal["all", "no_first", "no_special", "no_sinks", "with_padding
 TOKEN_CHOICES: tuple[str, ...] = get_args(TokenChoice)
 PoolingChoice = Literal["mean", "last", "first", "max"]
 POOLINGS: tuple[str, ...] = get_args(PoolingChoice)
+EntropyRoute = Literal["exact", "products"]
 ExportMode = Literal["portable", "compact"]
 EXPORT_MODES: tuple[str, ...] = get_args(ExportMode)
 Precision = Literal["float32", "float16"]  # dtype of stored vectors

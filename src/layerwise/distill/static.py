@@ -82,6 +82,15 @@ def fit_rows(near: Tensor, bags: Bags, targets: Tensor, penalty: float, start: T
     return found
 
 
+def centered_rows(rows: Tensor, bags: Bags) -> Tensor:
+    """The rows, shifted so that the vectors of these texts have mean 0.
+
+    The vectors of many embedding models have a large mean in common. A static model gives less of what differs between
+    texts, so the mean would hide it.
+    """
+    return rows - bags.means(rows).mean(dim=0)
+
+
 def principal_directions(vectors: Tensor, count: int) -> Tensor:
     """The directions (E, count) that keep most of the dot products of these vectors (N, E); nothing is subtracted."""
     double = vectors.double()

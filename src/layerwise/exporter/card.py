@@ -88,7 +88,7 @@ def static_lines(static: Mapping[str, Any], name: str) -> list[str]:
     if fitted_on := static["fitted_on"]:
         lines += ["", f"They were fitted without labels on {describe_fit(fitted_on)}."]
     if static["space"] == "teacher":
-        lines += ["", f"Its vectors are in the space of {name}."]
+        lines += ["", f"Its vectors are in the space of {name}, with their mean subtracted."]
     return lines
 
 

@@ -52,6 +52,7 @@ class Metric:
         unit: unit of the value, such as "nats"; empty for none.
         interval_source: for metrics whose interval needs a reading of its own.
         rows: the row treatments for which the metric is defined, the default first.
+        products_reading: like `reading`, but by matrix products alone, for `scan(entropy="products")`.
 
     Raises:
         InputError: the name is not an identifier, or `rows` is empty.
@@ -81,6 +82,7 @@ class Metric:
     unit: str = ""
     interval_source: IntervalSource | None = None  # for scores whose interval needs another reading
     rows: tuple[RowTreatment, ...] = ("raw",)
+    products_reading: Callable[[RowTreatment], Reading] | None = None
 
     @property
     def caption(self) -> dict[str, str]:

@@ -5,14 +5,18 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from layerwise.core.checks import EntropyRoute
 from layerwise.metrics.base import Metric
 from layerwise.metrics.readings import Reading, per_prompt_values
 from layerwise.metrics.scores import mean_score
-from layerwise.ops.rows import RowTreatment
-from layerwise.ops.spectrum import matrix_entropy
+from layerwise.ops.entropy_products import entropy_by_products
+from layerwise.ops.rows import RowTreatment, treat_rows
+from layerwise.ops.spectrum import matrix_entropy, smaller_gram
 
 
-def prompt_entropy(tokens: Tensor, mask: Tensor, *, rows: RowTreatment = "raw") -> Tensor:
+def prompt_entropy(
+    tokens: Tensor, mask: Tensor, *, rows: RowTreatment = "raw", entropy: EntropyRoute = "exact"
+) -> Tensor:
     """Matrix-based entropy of the tokens of each prompt, in nats.
 
     0 where all tokens lie on one line; at most log min(T, D).
@@ -21,6 +25,7 @@ def prompt_entropy(tokens: Tensor, mask: Tensor, *, rows: RowTreatment = "raw") 
         tokens: hidden states, (B, T, D).
         mask: which tokens count, (B, T); padding is 0.
         rows: what is done to the rows first: raw, unit (length 1), centered, or centered_unit.
+        entropy: exact (from eigenvalues), or products (by matrix products, within 0.001 nats; for GPUs).
 
     Returns:
         One number per prompt, (B,); NaN if fewer than two tokens count or all are zero.
@@ -30,7 +35,12 @@ def prompt_entropy(tokens: Tensor, mask: Tensor, *, rows: RowTreatment = "raw") 
         >>> round(layerwise.functional.prompt_entropy(torch.eye(4)[None], torch.ones(1, 4)).item(), 4)
         1.3863
     """
-    return torch.where(mask.sum(dim=-1) >= 2, matrix_entropy(tokens, rows=rows, mask=mask), torch.nan)
+    found = (
+        entropy_by_products(smaller_gram(treat_rows(tokens, rows, mask)))
+        if entropy == "products"
+        else matrix_entropy(tokens, rows=rows, mask=mask)
+    )
+    return torch.where(mask.sum(dim=-1) >= 2, found, torch.nan)
 
 
 def normalized_prompt_entropy(tokens: Tensor, mask: Tensor, *, rows: RowTreatment = "raw") -> Tensor:
@@ -52,10 +62,10 @@ def normalized_prompt_entropy(tokens: Tensor, mask: Tensor, *, rows: RowTreatmen
     return both_entropies(tokens, mask, rows=rows)[:, 1]
 
 
-def both_entropies(tokens: Tensor, mask: Tensor, *, rows: RowTreatment) -> Tensor:
-    """Prompt entropy and its normalised form, from one set of eigenvalues.  -> (B, 2)"""
-    entropy = prompt_entropy(tokens, mask, rows=rows)
-    return torch.stack([entropy, entropy / entropy_bound(mask, tokens.shape[-1], rows)], dim=-1)
+def both_entropies(tokens: Tensor, mask: Tensor, *, rows: RowTreatment, entropy: EntropyRoute = "exact") -> Tensor:
+    """Prompt entropy and its normalised form, computed once.  -> (B, 2)"""
+    plain = prompt_entropy(tokens, mask, rows=rows, entropy=entropy)
+    return torch.stack([plain, plain / entropy_bound(mask, tokens.shape[-1], rows)], dim=-1)
 
 
 def entropy_bound(mask: Tensor, width: int, rows: RowTreatment) -> Tensor:
@@ -70,6 +80,13 @@ def reading(rows: RowTreatment) -> Reading:
     return per_prompt_values(f"prompt_entropy/{rows}", partial(both_entropies, rows=rows), columns, shared=True)
 
 
+def products_reading(rows: RowTreatment) -> Reading:
+    """The same numbers by matrix products; under another name, so that the two are never merged."""
+    columns = ("prompt_entropy", "prompt_entropy_normalized")
+    function = partial(both_entropies, rows=rows, entropy="products")
+    return per_prompt_values(f"prompt_entropy_products/{rows}", function, columns, shared=True)
+
+
 METRIC = Metric(
     name="prompt_entropy",
     perspective="information",
@@ -77,6 +94,7 @@ METRIC = Metric(
     unit="nats",
     rows=("raw", "unit", "centered", "centered_unit"),
     reading=reading,
+    products_reading=products_reading,
     score=mean_score(0),
     cite="Skean et al. 2025, sec. 3.2, Eq. 1; Giraldo et al. 2015",
 )
@@ -88,6 +106,7 @@ NORMALIZED = Metric(
     unit="fraction of log min(T, D)",
     rows=METRIC.rows,
     reading=reading,
+    products_reading=products_reading,
     score=mean_score(1),
     cite="Skean et al. 2025, app. F",
 )

@@ -22,6 +22,14 @@ from layerwise.options.reading import (
 )
 from layerwise.options.views import DEFAULT_STRENGTH
 
+EntropyChoice = Literal["auto", "exact", "products"]
+Entropy = Annotated[
+    EntropyChoice,
+    Option(
+        "prompt entropy by exact eigenvalues, by matrix products (within 0.001 nats), or auto: the faster one here",
+        group=HOW_IT_RUNS,
+    ),
+]
 KeepPrompts = Literal["auto", "all", "none"]
 ShardSize = Annotated[
     int,
@@ -70,6 +78,7 @@ class ScanOptions:
         float, Option("fraction of words and letters that views change", require_fraction, GROUP, metavar="SHARE")
     ] = DEFAULT_STRENGTH
     state: State = "auto"
+    entropy: Entropy = "auto"
     keep_prompts: Annotated[
         KeepPrompts,
         Option("which texts' own numbers to save; auto: those of the first 100,000", group=HOW_IT_RUNS),

@@ -18,7 +18,7 @@ from layerwise.options.reading import (
     Seed,
     TokenChoices,
 )
-from layerwise.options.scan import SETTINGS, ScanOptions, ShardSize, State
+from layerwise.options.scan import SETTINGS, Entropy, ScanOptions, ShardSize, State
 
 StressKind = Literal["repeat_one", "repeat_any", "random", "length", "random_length"]
 Levels = str | Sequence[float] | None
@@ -59,6 +59,7 @@ class StressOptions:
     shard_size: ShardSize = 1024
     seed: Seed = 0
     state: State = "auto"
+    entropy: Entropy = "auto"
     engine: Engine = "local"
     threads: Threads = None
     allow_missing: AllowMissing = 0

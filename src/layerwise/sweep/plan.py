@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from layerwise.core.checks import NormChoice, PoolingChoice, TokenChoice, suggestion
+from layerwise.core.checks import EntropyRoute, NormChoice, PoolingChoice, TokenChoice, suggestion
 from layerwise.core.errors import InputError
 from layerwise.core.recipe import Readout
 from layerwise.inputs.perturbations.stress import Stress
@@ -75,6 +75,7 @@ class ScanPlan:
     points: tuple[str, ...] = ()  # inside each block
     dtype: str = "float32"
     state: str = "exact"  # how sums over the data set are stored: exact, float32 or sketch:512
+    entropy: EntropyRoute = "exact"  # how prompt entropy is computed
     threads: int = field(default_factory=torch.get_num_threads)  # affects the last bits of sums
 
     def __post_init__(self) -> None:
@@ -96,7 +97,7 @@ class ScanPlan:
         try:
             for metric in self.metrics:
                 for rows in self.rows_for(metric):
-                    make_accumulator(metric.reading(rows), 1, self.state)
+                    make_accumulator(self.reading(metric, rows), 1, self.state)
         except InputError as error:
             return [str(error)]
         return []
@@ -110,6 +111,12 @@ class ScanPlan:
         """The requested row treatments that the metric supports, or its default if it supports none."""
         return tuple(r for r in self.rows if r in metric.rows) or metric.rows[:1]
 
+    def reading(self, metric: Metric, rows: RowTreatment) -> Reading:
+        """What is read for a metric, by matrix products where the plan asks for them and the metric has that."""
+        if self.entropy == "products" and metric.products_reading is not None:
+            return metric.products_reading(rows)
+        return metric.reading(rows)
+
     def norms_for(self, layer: int) -> tuple[NormChoice, ...]:
         """The norms to read for a layer. The last layer is also read normed, since that is the model's usual output."""
         last = layer == self.depth and self.has_norm
@@ -121,7 +128,7 @@ class ScanPlan:
         places = [(norm, "") for norm in self.norms_for(layer)]
         places += [("raw", point) for point in self.points if layer]
         return [
-            Measurement(Readout(layer, norm, tokens, pooling), metric, rows, metric.reading(rows), point)
+            Measurement(Readout(layer, norm, tokens, pooling), metric, rows, self.reading(metric, rows), point)
             for norm, point in places
             for tokens in self.tokens
             for metric in self.metrics
@@ -139,6 +146,8 @@ class ScanPlan:
         lists = {name: list(getattr(self, name)) for name in ("layers", "rows", "tokens", "norm", "pooling")}
         names = ("max_length", "batch_tokens", "shard_size", "seed", "dtype", "state", "threads", "views")
         scalars = {name: getattr(self, name) for name in names}
+        if self.entropy != "exact":
+            scalars["entropy"] = self.entropy
         if self.points:
             scalars["points"] = list(self.points)
         if self.views:
@@ -156,7 +165,8 @@ class ScanPlan:
     def settings_hash(self) -> str:
         """A hash of everything that affects a number and has no column of its own."""
         views = (self.seed, self.view_strength) if self.views or self.stress else ()
-        settings = json.dumps([views, self.state, self.own_metrics()])
+        route = () if self.entropy == "exact" else (self.entropy,)
+        settings = json.dumps([views, self.state, self.own_metrics(), *route])
         return hashlib.blake2b(settings.encode(), digest_size=6).hexdigest()
 
     def fingerprint(self) -> str:

@@ -21,6 +21,7 @@ from layerwise.models.load import (
 )
 from layerwise.models.opening import model_info_and_dtype, resolve_max_length
 from layerwise.options.scan import ScanOptions
+from layerwise.sweep.entropy_route import chosen_route
 from layerwise.sweep.forecast import Forecast, make_forecast
 from layerwise.sweep.plan import ScanPlan, choose_metrics, with_state
 
@@ -43,13 +44,14 @@ def prepare(
     chosen = choose_metrics(options.metrics)
     info, dtype = model_info_and_dtype(model)
     require_stress(processor_for(info.preprocessor), stress)
+    max_length = resolve_max_length(options.max_length, info, default_limit=DEFAULT_MAX_LENGTH)
     parsed: Any = {name: split_choices(name, value) for name, value in reading_options.items()}
     scan_plan = ScanPlan(
         metrics=chosen,
         layers=choose_layers(options.layers, info.depth),
         depth=info.depth,
         has_norm=info.has_norm,
-        max_length=resolve_max_length(options.max_length, info, default_limit=DEFAULT_MAX_LENGTH),
+        max_length=max_length,
         batch_tokens=options.batch_tokens,
         shard_size=options.shard_size,
         seed=options.seed,
@@ -57,6 +59,7 @@ def prepare(
         stress=stress,
         points=info.structure.require_layout().point_names if options.inside else (),
         dtype=dtype,
+        entropy=chosen_route(options.entropy, model, min(max_length, info.width), options.out),
         threads=threads,
         **parsed,
     )

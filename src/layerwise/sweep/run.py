@@ -161,9 +161,9 @@ def claim_plan(out: Folder, plan: dict[str, Any]) -> None:
     existing = PLAN.parse(out.read(PLAN.file) or b"", f"{out}/{PLAN.file}")
     requested, recorded = ({**p.get("settings", {}), **p.get("origin", {})} for p in (plan, existing))
     differing = [
-        f"{k}: {recorded.get(k)!r} there, {requested[k]!r} asked for"
-        for k in requested
-        if recorded.get(k) != requested[k]
+        f"{k}: {recorded.get(k)!r} there, {requested.get(k)!r} asked for"
+        for k in {**requested, **recorded}
+        if recorded.get(k) != requested.get(k)
     ]
     if "merge" not in recorded:
         raise RunError(
