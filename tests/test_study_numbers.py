@@ -179,6 +179,63 @@ def lines_of_length():
             shown = ""
 
 
+# ---- studies/training
+
+NAMES = {"gpt_neox": "GPT-NeoX", "modernbert": "ModernBERT", "mamba": "Mamba"}
+
+
+def training_curves(metric, rows):
+    curves = pd.read_csv(STUDIES / "training/curves.csv")
+    chosen = curves[(curves.metric == metric) & (curves.rows == rows)]
+    return {
+        family: part.pivot(index="step", columns="layer", values="value") for family, part in chosen.groupby("family")
+    }
+
+
+def lines_of_training():
+    made = pd.read_csv(STUDIES / "training/trainings.csv").drop_duplicates("family")
+    for family, shown in NAMES.items():
+        one = made[made.family == family].iloc[0]
+        size = [f"{one.parameters:,}", one.steps, f"{one.tokens:,}", f"{one.validation_loss:.2f}"]
+        yield line(shown, *size, f"{one.cpu_seconds:.0f}", f"{100 * one.share_of_scans:.0f} %")
+    entropy, rank = (training_curves(metric, "centered") for metric in ("prompt_entropy", "effective_rank"))
+    for family, shown in NAMES.items():
+        steps = [0, 8, 16, 32, 64, 128, 256] if family != "mamba" else [0, 8, 16, 32, 48, 64]
+        for step in steps:
+            of_entropy, of_rank = (
+                numbers(table[family].loc[step, [0, 1, 3, 6]], d) for table, d in ((entropy, 2), (rank, 1))
+            )
+            yield line(shown if step == 0 else "", step, *of_entropy, *of_rank)
+
+
+def claims_about_small_trainings():
+    entropy = training_curves("prompt_entropy", "centered")
+    for family, shown in NAMES.items():
+        span = entropy[family].max() - entropy[family].min()
+        most = f"most in layer {span.idxmax()} ({span.max():.2f} nats)"
+        yield f"{shown}: {most}, {span[0]:.2f} in layer 0, {span[3]:.2f} in layer 3, {span[6]:.2f} in layer 6"
+    for family in ("gpt_neox", "modernbert"):
+        v = entropy[family][3]
+        assert v.idxmin() == 64
+        yield f"{NAMES[family]}, layer 3: {v[0]:.2f} at step 0, {v[64]:.2f} at step 64, {v[256]:.2f} at step 256"
+    moved = {
+        layer: [abs(entropy[f].loc[256, layer] - entropy[f].loc[128, layer]) for f in ("gpt_neox", "modernbert")]
+        for layer in (0, 6)
+    }
+    early, late = (" and ".join(numbers(moved[layer])) for layer in (0, 6))
+    yield f"layer 0 moves by {early} nats in the decoder and the encoder, and that of layer 6 by {late}"
+    curvature = training_curves("curvature", "raw")
+    low, high = min(t.min().min() for t in curvature.values()), max(t.max().max() for t in curvature.values())
+    yield f"from {low:.2f} to {high:.2f} radians over all models"
+
+
+def lines_of_cost():
+    cost = pd.read_csv(STUDIES / "training/cost.csv")
+    for model, ratios in cost.groupby("model").ratio:
+        assert abs(ratios.median() - 1) <= 0.3 and len(ratios) == 5
+        yield line(model, *numbers([ratios.median(), ratios.min(), ratios.max()]))
+
+
 # ---- studies/compare
 
 
@@ -352,6 +409,7 @@ CLAIMS = [
     ("scan", lines_of_scan), ("scan", claims_about_decoders), ("scan", claims_about_others),
     ("stress", lines_of_stress), ("stress", claims_about_stress), ("stress", claims_about_random_length),
     ("stress", lines_of_length), ("compare", lines_of_compare), ("compare", claims_about_training),
+    ("training", lines_of_training), ("training", claims_about_small_trainings),
     ("numerics", lines_of_numerics), ("inside", lines_of_inside), ("inside", claims_about_points),
     ("recipes", claims_about_pooling), ("speech", claims_about_speech),
 ]  # fmt: skip

@@ -1,6 +1,7 @@
 """scan: all metrics of all layers in one pass; plan: its cost."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from layerwise.core.checks import Choices
@@ -168,7 +169,11 @@ def scanned(model: ModelLike, data: DataLike, options: ScanOptions) -> LayerTabl
 def timed_plan(model: ModelLike, data: DataLike, options: ScanOptions) -> Seconds:
     """How long the scan would take on this machine, from timing a few batches. Loads the model."""
     scan_plan, source, info = prepare(model, data, options, threads=options.threads or default_threads("local"))
-    forecast = forecast_scan(model, scan_plan, source, info)
+    return timed_scan(model, scan_plan, source, forecast_scan(model, scan_plan, source, info))
+
+
+def timed_scan(model: ModelLike, scan_plan: ScanPlan, source: Source, forecast: Forecast) -> Seconds:
+    """Loads the model, if it fits into memory, and times a few batches."""
     forecast.require_fit()
     network = open_network(model)
     announce("timing a few batches")
@@ -205,8 +210,9 @@ def plan(
     view_strength: float = DEFAULT_STRENGTH,
     state: str = "auto",
     entropy: EntropyChoice = "auto",
+    timed: bool = False,
 ) -> Forecast:
-    """Estimates what `scan` with the same settings would take. No weight is loaded.
+    """Estimates what `scan` with the same settings would take. No weight is loaded, unless it is `timed`.
 
     Args:
         model: a hub id, a folder, a ModelSpec (which also sets dtype, device and revision), a transformers model, a
@@ -232,17 +238,22 @@ def plan(
             than eight gigabytes.
         entropy: how prompt entropy is computed: exact (eigenvalues), products (matrix products alone, within 0.001
             nats, for GPUs), or auto, the faster one on the model's device; on a CPU that is exact.
+        timed: load the model, time a few batches, and predict the seconds as well.
 
     Returns:
-        A Forecast: prompts, forward passes, tokens, floating-point operations and bytes. `lines()` is its text.
+        A Forecast: prompts, forward passes, tokens, floating-point operations, bytes and, if timed, seconds. `lines()`
+        is its text.
 
     Raises:
         InputError: an option or the data cannot be used.
         ModelError: the model's config or tokenizer cannot be loaded.
+        TooLarge: it is to be timed, and would not fit into memory.
 
     Example:
         >>> layerwise.plan(model, texts).forwards
         40
+        >>> layerwise.plan(model, texts, timed=True).seconds > 0
+        True
     """
     options = ScanOptions(
         metrics=metrics,
@@ -260,4 +271,6 @@ def plan(
         state=state,
         entropy=entropy,
     )
-    return forecast_scan(model, *prepare(model, data, options, threads=default_threads("local")))
+    scan_plan, source, info = prepare(model, data, options, threads=default_threads("local"))
+    forecast = forecast_scan(model, scan_plan, source, info)
+    return replace(forecast, seconds=timed_scan(model, scan_plan, source, forecast).total) if timed else forecast

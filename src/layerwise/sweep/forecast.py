@@ -29,6 +29,7 @@ class Forecast:
         state: how sums over the data are kept: exact, float32 or a sketch.
         activation_bytes: memory of one batch in flight.
         memory_bytes: memory that is available.
+        seconds: predicted seconds on this machine, without loading the model; None if nothing was timed.
     """
 
     prompts: int
@@ -42,6 +43,7 @@ class Forecast:
     state: str  # how sums are stored
     activation_bytes: int
     memory_bytes: int
+    seconds: float | None = None
 
     @property
     def peak_bytes(self) -> int:
@@ -60,6 +62,7 @@ class Forecast:
             f"state            {format_bytes(self.state_bytes)} at most, for all layers ({self.state})",
             f"                 up to {self.states} of them in memory",
             f"peak memory      {format_bytes(self.peak_bytes)} of {format_bytes(self.memory_bytes)} available",
+            *([] if self.seconds is None else [f"time             about {in_words(self.seconds)}, without loading"]),
         ]
 
     def require_fit(self) -> None:
@@ -110,3 +113,10 @@ def format_bytes(n: float) -> str:
             return f"{n:.0f} {unit}"
         n /= 1000
     return f"{n:.2f} GB"
+
+
+def in_words(seconds: float) -> str:
+    for size, unit in ((3600, "hours"), (60, "minutes")):
+        if seconds >= 1.5 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.0f} seconds" if seconds >= 10 else f"{seconds:.1f} seconds"

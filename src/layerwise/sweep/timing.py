@@ -8,7 +8,7 @@ from layerwise.inputs.source import Example, Source
 from layerwise.models.network import Network
 from layerwise.passes.batches import network_processor
 from layerwise.runs.identity import DataRef
-from layerwise.sweep.forecast import Forecast
+from layerwise.sweep.forecast import Forecast, in_words
 from layerwise.sweep.plan import ScanPlan
 from layerwise.sweep.prepare import typical_examples
 from layerwise.sweep.rows import layer_scores
@@ -79,10 +79,3 @@ def seconds_of_scoring(network: Network, plan: ScanPlan, state: ScanState, promp
     began = time.perf_counter()
     layer_scores(model, plan, state, data, layer)
     return (time.perf_counter() - began) * len(plan.layers)
-
-
-def in_words(seconds: float) -> str:
-    for size, unit in ((3600, "hours"), (60, "minutes")):
-        if seconds >= 1.5 * size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.0f} seconds" if seconds >= 10 else f"{seconds:.1f} seconds"

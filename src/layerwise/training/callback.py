@@ -135,6 +135,10 @@ class LayerwiseCallback(TrainerCallback):
         """The share of the time since the training began that scans took."""
         return self.watch.share
 
+    def predicted_seconds(self) -> float:
+        """What one scan will take on this machine, from a few timed batches."""
+        return self.watch.predicted_seconds()
+
     def on_train_begin(
         self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **kwargs: Any
     ) -> None:

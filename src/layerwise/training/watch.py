@@ -16,7 +16,7 @@ from layerwise.engines.distributed import DistributedEngine, agreed, is_distribu
 from layerwise.engines.local import LocalEngine
 from layerwise.inputs.source import DataLike, Source
 from layerwise.inputs.token_ids import TokenIdsProcessor, is_tokenized, open_token_ids
-from layerwise.models.load import network_from_object
+from layerwise.models.load import module_info, network_from_object
 from layerwise.models.network import Network
 from layerwise.models.parts import inner_module
 from layerwise.options.scan import ScanOptions
@@ -25,8 +25,9 @@ from layerwise.runs.claims import require_usable
 from layerwise.runs.scores import LayerScore
 from layerwise.runs.table import LayerTable
 from layerwise.sweep.plan import ScanPlan
-from layerwise.sweep.prepare import prepare
+from layerwise.sweep.prepare import forecast_scan, prepare
 from layerwise.sweep.run import run_scan
+from layerwise.sweep.timing import predict_seconds
 from layerwise.training.alerts import AlertState, require_measured
 from layerwise.training.randomness import unchanged_randomness
 
@@ -79,6 +80,13 @@ class LayerWatch:
             return False
         within_share = self.options.max_share is None or self.share <= self.options.max_share
         return within_share if self.options.max_share is None else agreed(within_share)
+
+    def predicted_seconds(self) -> float:
+        """What one scan will take, from a few timed batches. It changes nothing in the training."""
+        info = module_info(self.network.module, self.network.preprocessor, self.network.shipped)
+        forecast = forecast_scan(self.network, self.plan, self.source, info)
+        with unchanged_randomness():
+            return predict_seconds(self.network, self.plan, self.source, forecast).total
 
     def scan(self, step: int) -> tuple[dict[str, float], bool]:
         """Measures all layers: the values to log, by name, and whether an alert wants to stop the training.

@@ -1,0 +1,42 @@
+"""How well the predicted seconds of a scan agree with what the callback measures: five pairs per model.
+
+python studies/training/cost.py MODELS/all-minilm-l6-v2 MODELS/stories15m        # cost.csv
+"""
+
+import csv
+import statistics
+import sys
+from pathlib import Path
+
+import torch
+from transformers import AutoModel, AutoTokenizer
+
+import layerwise
+from layerwise.options.watch import WatchOptions
+from layerwise.training.watch import open_watch
+
+PAIRS = 5
+
+
+def main() -> None:
+    rows = []
+    for folder in map(Path, sys.argv[1:]):
+        model = (AutoModel.from_pretrained(folder, dtype=torch.float32), AutoTokenizer.from_pretrained(folder))
+        watch = open_watch(model, layerwise.texts("demo"), WatchOptions(max_length=64))
+        watch.scan(0)  # the first pass of a process is slower
+        for pair in range(1, PAIRS + 1):
+            predicted, before = watch.predicted_seconds(), watch.seconds
+            watch.scan(pair)
+            measured = watch.seconds - before
+            values = {"predicted": predicted, "measured": measured, "ratio": measured / predicted}
+            rows.append({"model": folder.name, "pair": pair} | {name: f"{value:.3f}" for name, value in values.items()})
+        ratios = [float(row["ratio"]) for row in rows if row["model"] == folder.name]
+        print(folder.name, "median ratio", f"{statistics.median(ratios):.3f}", ratios)
+    with Path(__file__).with_name("cost.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, [*rows[0]], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+if __name__ == "__main__":
+    main()
