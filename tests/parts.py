@@ -18,7 +18,7 @@ ABUSE = {
     "words",
     "wrong_names",
 }
-DOCS = {"ci", "claims", "docs", "paper_numbers", "readme", "serve_numbers", "stories", "study_numbers"}
+DOCS = {"ci", "claims", "docs", "paper_numbers", "readme", "serve_numbers", "site", "stories", "study_numbers"}
 # Files whose tests run no model, no Ray, no browser and no mteb.
 FAST = {
     "accumulators",

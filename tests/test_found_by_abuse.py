@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from contextlib import suppress
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -69,9 +70,10 @@ def test_more_workers_than_any_machine_has_are_refused(tiny_bert, tmp_path, caps
 
 
 def test_an_empty_argument_is_shown_as_such(capsys):
-    with suppress(SystemExit):
-        main(["metrics", ""])
-    assert "takes no further argument ''" in capsys.readouterr().err
+    for word in ("", " ", "\t", "a\nb"):
+        with suppress(SystemExit):
+            main(["metrics", word])
+        assert f"takes no further argument {word!r}" in capsys.readouterr().err
 
 
 def test_what_sentence_transformers_cannot_load_is_refused_in_its_words(tiny_bert, tmp_path):
@@ -248,3 +250,37 @@ def test_a_url_is_no_file_on_disk_and_its_key_is_not_shown(words, tiny_llama, tm
     assert main([words[0], given, *words[1:-1], f"{words[-1]}=s3://KEY:s3cr3t@runs/x.svg".replace("-o=", "-o")]) == 2
     assert "s3://***@runs/x.svg is a URL" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_half_written_hash_of_a_killed_process_is_deleted(tmp_path, monkeypatch):
+    from layerwise.core.files import HOST_ID
+    from layerwise.core.hashes import CACHE_VARIABLE, file_hash
+
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+    (tmp_path / "cache" / "hashes").mkdir(parents=True)
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    for pid in (gone.pid, 1):
+        (tmp_path / "cache" / "hashes" / f".x.{HOST_ID}-{pid}-00000000.layerwise").touch()
+    weights = tmp_path / "weights"
+    weights.write_bytes(b"x")
+    monkeypatch.setattr("layerwise.core.hashes.SECONDS_UNTIL_SETTLED", -9.0)
+    file_hash(weights)
+    names = {path.name for path in (tmp_path / "cache" / "hashes").iterdir()}
+    assert len(names) == 2 and f".x.{HOST_ID}-1-00000000.layerwise" in names
+
+
+def test_a_control_character_in_the_name_of_an_output_is_shown_as_an_escape(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    saved(tmp_path / "run")
+    assert main(["report", "run", "--html=a\x1b[2Jb"]) == 0 and main(["plot", "run", "-oa\x1bb.svg"]) == 0
+    shown = capsys.readouterr().err
+    assert "\x1b" not in shown and "wrote a\\u001b[2Jb" in shown and "wrote a\\u001bb.svg" in shown
+
+
+def test_every_line_of_a_command_goes_through_say():
+    folder = Path(layerwise.__file__).parent / "cli"
+    raw = [
+        path.name for path in folder.glob("*.py") if re.search(r"print\([^\n]*args[^\n]*sys\.stderr", path.read_text())
+    ]
+    assert raw == [] and len(list(folder.glob("*.py"))) > 15

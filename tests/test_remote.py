@@ -11,7 +11,7 @@ from werkzeug.serving import make_server
 
 import layerwise
 from layerwise.core import remote
-from layerwise.core.errors import InputError, RunError
+from layerwise.core.errors import InputError, LayerwiseError, RunError, StoreError
 from layerwise.core.files import DiskFolder, open_folder
 from layerwise.runs.claims import claim
 
@@ -124,10 +124,23 @@ def test_a_store_that_keeps_failing_is_given_up_after_a_few_tries(monkeypatch):
 
     assert remote.with_retries(attempt) == "here"
     answers[:] = [OSError("503")] * 3
-    with pytest.raises(OSError, match="503"):
+    with pytest.raises(StoreError, match="503") as caught:
         remote.with_retries(attempt)
+    assert isinstance(caught.value, OSError) and "repeat the command" in str(caught.value)
 
 
 def test_a_url_that_means_nothing_is_told(tiny_llama, word_texts):
     with pytest.raises(InputError, match="cannot use 'nowhere://x' as a folder"):
         layerwise.scan(tiny_llama, word_texts, out="nowhere://x")
+
+
+@pytest.mark.parametrize("url", ["s3://", "file:///", "hf://x"])
+def test_a_url_without_a_folder_is_refused_by_its_name(url, monkeypatch):
+    class NoConnection(Exception):
+        """Not an OSError, as in file systems written in Python."""
+
+    monkeypatch.setattr(remote, "RETRY_DELAYS", (0,))
+    with pytest.raises(LayerwiseError, match=f"cannot use '{url}'"):
+        open_folder(url).names()
+    with pytest.raises(StoreError, match="no route"):
+        remote.with_retries(lambda: (_ for _ in ()).throw(NoConnection("no route")))

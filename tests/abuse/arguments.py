@@ -112,7 +112,7 @@ def causes(words: list[str]) -> Iterator[str]:
         for part in {value, *value.split(",")}:
             if len(part.strip()) > 1:
                 yield part.strip()[:20]
-            yield repr(part) if part.strip() else "empty"
+            yield from [repr(part)] if part.strip() else ["empty", repr(part)]
             yield printable(part.strip())[:20] if len(part.strip()) > 1 else f"/desk/{part.strip()} "
             if part.strip() == ".":
                 yield from ("/desk ", ": . is ")

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from abuse import arguments, concurrency, damage, hostile, inputs, kills
+from abuse import arguments, concurrency, damage, hostile, inputs, kills, stores
 from abuse.desk import READERS, REBUILT, WRITERS, Case, Workshop, differences, make_models, warm
 from abuse.faults import run_faults
 from abuse.oracles import outputs_of
@@ -29,6 +29,7 @@ KINDS: dict[str, Callable[[Workshop, random.Random], Case]] = {
     "arguments": arguments.case,
     "damage": damage.case,
     "kills": kills.case,
+    "stores": stores.case,
     "concurrency": concurrency.case,
     "hostile": hostile.case,
 }
@@ -37,6 +38,7 @@ UNITS = {
     "arguments": "argument combinations",
     "damage": "damages",
     "kills": "kills and failing disks",
+    "stores": "vanished stores",
     "concurrency": "concurrent pairs",
     "hostile": "hostile models, runs, data and campaigns",
 }

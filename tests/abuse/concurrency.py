@@ -1,9 +1,13 @@
-"""Concurrency: two commands at once on one folder, two threads on one model, a fork of a process that has used one."""
+"""Concurrency: two commands at once on one folder, two threads on one model, a fork of a process that has used one, and
+cells of a notebook."""
 
+import asyncio
 import random
+import signal
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from snapshots import TEXTS
@@ -109,8 +113,6 @@ def calls(draw: random.Random) -> Callable[[Any], Any]:
 def two_threads(seed: int) -> list[str]:
     from transformers import AutoModel, AutoTokenizer
 
-    from layerwise.core.errors import LayerwiseError
-
     draw = random.Random(seed)
     model = (AutoModel.from_pretrained("model").eval(), AutoTokenizer.from_pretrained("model"))
     work = [calls(draw), calls(draw)]
@@ -120,10 +122,7 @@ def two_threads(seed: int) -> list[str]:
 
     def job(place: int) -> None:
         together.wait()
-        try:
-            found[place] = work[place](model)
-        except LayerwiseError as error:
-            found[place] = str(error)
+        found[place] = answer_or_refusal(work[place], model)
 
     problems = []
     for _ in range(3):
@@ -152,9 +151,60 @@ def hooks_left(module: Any) -> list[str]:
 
 def forks(workshop: Workshop, draw: random.Random) -> Case:
     desk, seed = workshop.fresh(), draw.randrange(10**9)
+    if draw.random() < 0.5:
+        return notebook(workshop, seed)
     outcome = forked.run(lambda: use_fork_use(seed), desk, workshop.streams, 90)
     problems = [*(outcome.answer or []), *oracles.raw_errors(outcome, (0,)), *outcome.left]
     return Case("a fork of a process that has used a model", problems, printed=outcome.err[-3000:])
+
+
+def notebook(workshop: Workshop, seed: int) -> Case:
+    """Cells of a notebook: verbs inside a running event loop, one that the user interrupts, and two at once."""
+    outcome = forked.run(lambda: asyncio.run(cells(seed)), workshop.fresh(), workshop.streams, 90)
+    problems = [*(outcome.answer or []), *oracles.raw_errors(outcome, (0,)), *outcome.left]
+    return Case("cells of a notebook", problems, printed=outcome.err[-3000:])
+
+
+async def cells(seed: int) -> list[str]:
+    from transformers import AutoModel, AutoTokenizer
+
+    draw = random.Random(seed)
+    model = (AutoModel.from_pretrained("model").eval(), AutoTokenizer.from_pretrained("model"))
+    work = [calls(draw), calls(draw)]
+    began = time.monotonic()
+    expected = [call(model) for call in work]
+    moment = draw.random() * (time.monotonic() - began)
+    interrupt_after(moment)
+    with suppress(KeyboardInterrupt):
+        for call in work:
+            call(model)
+        time.sleep(moment + 1)  # if they were faster this time
+    problems = hooks_left(model[0])
+    for wanted, call in zip(expected, work, strict=True):
+        if not close(wanted, call(model)):
+            problems.append("another result after an interrupted cell")
+    together = await asyncio.gather(*(asyncio.to_thread(answer_or_refusal, call, model) for call in work))
+    for wanted, got in zip(expected, together, strict=True):
+        if not isinstance(got, str) and not close(wanted, got):
+            problems.append("another result beside another cell")
+    await asyncio.get_running_loop().shutdown_default_executor()
+    return problems + hooks_left(model[0])
+
+
+def interrupt_after(seconds: float) -> None:
+    """What the stop button of a notebook does: KeyboardInterrupt in the main thread."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001))
+
+
+def answer_or_refusal(call: Callable[[Any], Any], model: Any) -> Any:
+    from layerwise.core.errors import LayerwiseError
+
+    try:
+        return call(model)
+    except LayerwiseError as error:
+        return str(error)
 
 
 def use_fork_use(seed: int) -> list[str]:

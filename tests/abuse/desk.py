@@ -336,9 +336,11 @@ def warm() -> None:
     from transformers import BertModel, LlamaModel  # noqa: F401
 
     import layerwise
+    from layerwise.downstream.tasks import benchmark_tasks
 
     for name in layerwise.__all__:
         getattr(layerwise, name)
+    benchmark_tasks()  # seven seconds of CPU time in each `eval` otherwise
     forked.the_parser()
     gc.collect()
     gc.freeze()  # else the first collection in each child would copy all of the memory that they share

@@ -6,6 +6,7 @@ Afterwards the same command is given again: its result must be that of a run tha
 import os
 import random
 import signal
+import stat
 import subprocess
 import time
 from collections.abc import Sequence
@@ -75,27 +76,43 @@ def finished(
 def failing_disk(
     workshop: Workshop, draw: random.Random, desk: Path, name: str, words: Sequence[str], expected: dict[str, str]
 ) -> Case:
-    """A small file system in place of the output's folder: it fills up, or becomes read-only at a random moment."""
+    """A small file system in place of the output's folder: it fills up, becomes read-only at a random moment, or its
+    owner takes back the permission to write."""
     disk = desk / "disk"
     disk.mkdir()
     moved = ["disk/new" if word == "new" else word for word in words]
-    read_only = draw.random() < 0.4
-    size = 1 << 24 if read_only else draw.choice([4096, 16384, 65536, 131072, 262144])
+    drawn = draw.random()
+    how = "becomes read-only" if drawn < 0.25 else "may no longer be written to" if drawn < 0.5 else "fills up"
+    size = draw.choice([4096, 16384, 65536, 131072, 262144]) if how == "fills up" else 1 << 24
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", disk], check=True)
     try:
-        child = forked.start(moved, desk, workshop.streams)
-        if read_only:
+        child = forked.start(moved, desk, workshop.streams, unprivileged=True)
+        if how != "fills up":
             time.sleep(draw.random() * workshop.seconds[name])
+        if how == "becomes read-only":
             subprocess.run(["mount", "-o", "remount,ro", disk], capture_output=True)
+        modes = take_permissions(disk) if how == "may no longer be written to" else {}
         outcome = child.wait(90)
         problems = oracles.all_of(outcome)
-        problems += oracles.names_no_cause(outcome, ["disk", "space", "read-only"])
+        problems += oracles.names_no_cause(outcome, ["disk", "space", "read-only", "permission"])
         subprocess.run(["mount", "-o", "remount,rw,size=64m", disk], check=True)
+        for folder, mode in modes.items():
+            if folder.exists():
+                folder.chmod(mode)
         again = forked.run(moved, desk, workshop.streams, 120)
         wanted = {f"disk/{k}": v for k, v in expected.items() if k.startswith("new")}
         problems += finished(again, desk, ["disk/new"], wanted, name)
         problems += oracles.half_written(disk)
     finally:
         subprocess.run(["umount", "-l", disk], check=True)
-    what = f"{name}: a disk that {'becomes read-only' if read_only else f'has {size} bytes'}"
+    what = f"{name}: a disk of {size} bytes that {how}"
     return Case(what, problems, printed=outcome.err[-2000:] + again.err[-3000:])
+
+
+def take_permissions(disk: Path) -> dict[Path, int]:
+    """Makes every folder on a disk unwritable; returns their modes before."""
+    modes = {folder: stat.S_IMODE(folder.stat().st_mode) for folder in [disk, *disk.rglob("*")] if folder.is_dir()}
+    for folder in modes:
+        if folder.exists():
+            folder.chmod(0o500)
+    return modes

@@ -1,10 +1,9 @@
 """`layerwise compare`: what differs between runs, layer by layer, as a plain-text summary; --html adds pictures."""
 
-import sys
 from argparse import ArgumentParser, Namespace
 
 from layerwise.cli.flags import add_options, option_values
-from layerwise.cli.shared import add_json
+from layerwise.cli.shared import add_json, say
 from layerwise.options.compare import CompareOptions
 
 HELP = "compare runs: fine-tunes, model sizes, checkpoints, architectures"
@@ -22,5 +21,5 @@ def run(args: Namespace) -> int:
     comparison = compare(*args.runs, **option_values(args, CompareOptions))
     print(comparison.to_json() if args.json else comparison)
     if args.html:
-        print(f"wrote {args.html}; open it in a browser", file=sys.stderr)
+        say(f"wrote {args.html}; open it in a browser")
     return 0

@@ -1,10 +1,9 @@
 """`layerwise embed`: write the vectors of any layer to Parquet."""
 
-import sys
 from argparse import ArgumentParser, Namespace
 
 from layerwise.cli.flags import add_options, option_values
-from layerwise.cli.shared import add_model, model_spec, open_data
+from layerwise.cli.shared import add_model, model_spec, open_data, say
 from layerwise.options.embed import EmbedOptions
 from layerwise.options.field import option_specs
 from layerwise.options.texts import TextOptions
@@ -29,7 +28,7 @@ def run(args: Namespace) -> int:
     data = open_data(args)
     vectors = embed(model_spec(args), data, **option_values(args, EmbedOptions), progress=True)
     if blank := vectors.attrs["blank_rows"]:
-        print(f"{blank} blank rows have no vectors (null)", file=sys.stderr)
+        say(f"{blank} blank rows have no vectors (null)")
     layers = len([name for name in vectors.columns if name not in ("id", "text")])
-    print(f"wrote {len(vectors) - blank} {data.unit}s x {layers} layers to {args.out}", file=sys.stderr)
+    say(f"wrote {len(vectors) - blank} {data.unit}s x {layers} layers to {args.out}")
     return 0

@@ -1,11 +1,10 @@
 """`layerwise embedder`: turn any language model into an embedding model without labels: pick, then export."""
 
-import sys
 from argparse import ArgumentParser, Namespace
 
 from layerwise.cli.export import print_certificate
 from layerwise.cli.flags import add_options
-from layerwise.cli.shared import add_model, model_spec
+from layerwise.cli.shared import add_model, model_spec, say
 from layerwise.options.export import ExportOptions
 from layerwise.options.pick import PickOptions
 from layerwise.options.texts import TextOptions
@@ -31,5 +30,5 @@ def run(args: Namespace) -> int:
         on_pick=lambda picked: print(picked.describe()),
     )  # fmt: skip
     print_certificate(args.out, as_json=False)
-    print(f"saved in {args.out}; load it with SentenceTransformer({args.out!r})", file=sys.stderr)
+    say(f"saved in {args.out}; load it with SentenceTransformer({args.out!r})")
     return 0

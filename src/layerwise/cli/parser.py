@@ -137,7 +137,8 @@ def parse(parser: Parser, argv: Sequence[str]) -> Namespace:
         wrong = [word for word in unknown if word.startswith("-")] or unknown
         near = suggestion(wrong[0].partition("=")[0], known)
         what = "option" if wrong[0].startswith("-") else "further argument"
-        named, word = f"layerwise {verb}".strip(), wrong[0] or "''"
+        named, word = f"layerwise {verb}".strip(), wrong[0]
+        word = word if word.strip() and word.isprintable() else repr(word)
         print_error(f"{named} takes no {what} {word}{near}" + ("" if near else f". See `{named} --help`"))
         parser.exit(2)
     return args

@@ -1,12 +1,11 @@
 """`layerwise pick`: which layer or recipe to use, with the evidence for it."""
 
 import shlex
-import sys
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 from layerwise.cli.flags import add_options, option_values
-from layerwise.cli.shared import add_json
+from layerwise.cli.shared import add_json, say
 from layerwise.options.pick import PickOptions
 from layerwise.options.record import flag_arguments
 from layerwise.options.texts import TextOptions
@@ -40,7 +39,7 @@ def run(args: Namespace) -> int:
         options["fit"] = texts(args.fit, column=args.column)
     if not args.rule:
         sentences = 4 * len(proxy_items())  # each has a paraphrase, a decoy and a related sentence
-        print(f"scoring every layer of {args.run_folder} on {sentences} bundled sentences", file=sys.stderr)
+        say(f"scoring every layer of {args.run_folder} on {sentences} bundled sentences")
     result = pick(args.run_folder, **options, progress=True)
     if args.save is not None:
         result.save(args.save)

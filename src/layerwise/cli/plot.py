@@ -1,9 +1,9 @@
 """`layerwise plot`: draw one figure for a paper, as PDF, SVG or PNG."""
 
-import sys
 from argparse import ArgumentParser, Namespace
 
 from layerwise.cli.flags import add_options, option_values
+from layerwise.cli.shared import say
 from layerwise.options.field import option_specs
 from layerwise.options.plot import PlotOptions
 
@@ -23,5 +23,5 @@ def run(args: Namespace) -> int:
     from layerwise.api.plot import plot
 
     plot(*args.runs, **option_values(args, PlotOptions))
-    print(f"wrote {args.out}", file=sys.stderr)
+    say(f"wrote {args.out}")
     return 0

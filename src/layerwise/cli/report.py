@@ -1,9 +1,9 @@
 """`layerwise report`: show runs of scan, stress and eval in one HTML file."""
 
-import sys
 from argparse import ArgumentParser, Namespace
 
 from layerwise.cli.flags import add_options, option_values
+from layerwise.cli.shared import say
 from layerwise.options.report import ReportOptions
 
 HELP = "show runs of scan, stress and eval in one HTML file that works offline"
@@ -20,5 +20,5 @@ def run(args: Namespace) -> int:
     from layerwise.api.report import report
 
     path = report(*args.runs, **option_values(args, ReportOptions))
-    print(f"wrote {path} ({path.stat().st_size / 1000:,.0f} kB); open it in a browser", file=sys.stderr)
+    say(f"wrote {path} ({path.stat().st_size / 1000:,.0f} kB); open it in a browser")
     return 0

@@ -1,11 +1,10 @@
 """`layerwise tradeoff`: what each layer scores and costs, with the layers marked that no other beats at both."""
 
-import sys
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 from layerwise.cli.flags import add_options, option_values
-from layerwise.cli.shared import add_json
+from layerwise.cli.shared import add_json, say
 from layerwise.options.tradeoff import TradeoffOptions
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ def run(args: Namespace) -> int:
         return 0
     if "pareto" not in frame:
         message = f"{args.score} is a metric of a scan; a higher value is not better, so no layer is marked"
-        print(message, file=sys.stderr)
+        say(message)
     print(table_text(frame))
     return 0
 

@@ -8,6 +8,7 @@
     ├── MissingExtra      (also ImportError)   an optional dependency that is not installed
     ├── TooLarge          (also MemoryError)   a plan or a batch that does not fit into memory
     ├── ExportError                            an exported model would not reproduce the measured vectors
+    ├── StoreError        (also OSError)       an object store that does not answer
     └── RunError                               a run folder that is missing, damaged, or belongs to another run
 
 There is a class only if a caller could act on it. Every message says what happened, with the actual values, what was
@@ -50,6 +51,10 @@ class TooLarge(LayerwiseError, MemoryError):
 
 class ExportError(LayerwiseError):
     """The exported model would not reproduce the measured vectors."""
+
+
+class StoreError(LayerwiseError, OSError):
+    """An object store does not answer, or answers with errors; the same call may succeed later."""
 
 
 class RunError(LayerwiseError):

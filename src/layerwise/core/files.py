@@ -202,4 +202,6 @@ def open_folder(location: str | Path, subfolder: str = "") -> Folder:
     if "://" not in str(location):
         return DiskFolder((Path(location) / subfolder).absolute())
     path, separator, options = str(location).partition("?")  # the options of a URL follow its path
+    if not path.partition("://")[2].strip("/"):
+        raise InputError(f"cannot use {str(location)!r} as a folder: it names no bucket or folder")
     return RemoteFolder("/".join(filter(None, [path.rstrip("/"), subfolder])) + separator + options)

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from layerwise.core.errors import InputError
 from layerwise.core.files import write_atomically
+from layerwise.core.outputs import delete_abandoned_files
 
 CACHE_VARIABLE = "LAYERWISE_CACHE"
 SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -63,6 +64,7 @@ def _hash_once(path: Path, identity: str) -> str:
     if identity.startswith(f"{file_identity(path)}\0"):  # otherwise it changed while being read
         with suppress(OSError, InputError):  # without a writable cache this is only slower
             write_atomically(cache_file, digest.encode())
+            delete_abandoned_files(cache_file.parent)
     return digest
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from layerwise.core.display import redact
-from layerwise.core.errors import InputError
+from layerwise.core.errors import InputError, LayerwiseError, StoreError
 
 T = TypeVar("T")
 # Object stores fail now and then. Delays between attempts, in seconds.
@@ -42,6 +42,14 @@ class RemoteFolder:
             raise InputError(f"cannot use {self.url!r} as a folder: {error}") from None
         return filesystem, path.rstrip("/")
 
+    def _retried(self, attempt: Callable[[], T]) -> T:
+        try:
+            return with_retries(attempt, str(self))
+        except LayerwiseError:
+            raise
+        except ValueError as error:
+            raise InputError(f"cannot use {self.url!r} as a folder: {error}") from None
+
     def read(self, name: str) -> bytes | None:
         def attempt() -> bytes | None:
             filesystem, path = self._open()
@@ -51,7 +59,7 @@ class RemoteFolder:
             except FileNotFoundError:
                 return None
 
-        return with_retries(attempt)
+        return self._retried(attempt)
 
     def write(self, name: str, data: bytes) -> None:
         def attempt() -> None:
@@ -59,7 +67,7 @@ class RemoteFolder:
             with filesystem.open_output_stream(f"{path}/{name}") as file:
                 file.write(data)
 
-        with_retries(attempt)
+        self._retried(attempt)
 
     def create(self, name: str, data: bytes) -> bool:
         """Creates a file. pyarrow has no conditional write, so two processes that start together may both get True."""
@@ -70,7 +78,7 @@ class RemoteFolder:
 
     def delete(self, names: Iterable[str]) -> None:
         for name in names:
-            with_retries(partial(self._delete, name))
+            self._retried(partial(self._delete, name))
 
     def _delete(self, name: str) -> None:
         filesystem, path = self._open()
@@ -93,17 +101,24 @@ class RemoteFolder:
             selector = FileSelector(f"{path}/{subfolder}".rstrip("/"), allow_not_found=True)
             return sorted((info.base_name, info.type == FileType.File) for info in filesystem.get_file_info(selector))
 
-        return with_retries(attempt)
+        return self._retried(attempt)
 
     def clear(self, subfolder: str, pattern: re.Pattern[str]) -> None:
         self.delete(f"{subfolder}/{name}" for name in self.names(subfolder) if pattern.fullmatch(name))
 
 
-def with_retries(attempt: Callable[[], T]) -> T:
-    """Calls `attempt`, and retries a few times on errors of the store."""
+def with_retries(attempt: Callable[[], T], where: str = "the object store") -> T:
+    """Calls `attempt`, and retries a few times on errors of the store, of whatever class; then raises StoreError."""
     for delay in RETRY_DELAYS:
         try:
             return attempt()
-        except OSError:
+        except ValueError:  # an address that no try makes right
+            raise
+        except Exception:
             time.sleep(delay)
-    return attempt()
+    try:
+        return attempt()
+    except ValueError:
+        raise
+    except Exception as error:
+        raise StoreError(f"{where} failed on every try ({error}); repeat the command later") from error
