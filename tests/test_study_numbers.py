@@ -435,7 +435,7 @@ CLAIMS = [
     ("scan", lines_of_scan), ("scan", claims_about_decoders), ("scan", claims_about_others),
     ("stress", lines_of_stress), ("stress", claims_about_stress), ("stress", claims_about_random_length),
     ("stress", lines_of_length), ("compare", lines_of_compare), ("compare", claims_about_training),
-    ("training", lines_of_training), ("training", claims_about_small_trainings),
+    ("training", lines_of_training), ("training", claims_about_small_trainings), ("training", lines_of_cost),
     ("numerics", lines_of_numerics), ("inside", lines_of_inside), ("inside", claims_about_points),
     ("recipes", claims_about_pooling), ("speech", claims_about_speech),
 ]  # fmt: skip
