@@ -229,6 +229,32 @@ def claims_about_small_trainings():
     yield f"from {low:.2f} to {high:.2f} radians over all models"
 
 
+def lines_of_regulariser():
+    table = pd.read_csv(STUDIES / "training/regulariser.csv")
+    for row in table.itertuples():
+        ranks = numbers([row.effective_rank_2, row.effective_rank_3, row.effective_rank_4], 1)
+        scores = [row.best_layer, *numbers([row.best_score, row.last_score], 1)]
+        yield line(
+            row.seed, f"{row.weight:g}", f"{row.validation_loss:.2f}", *ranks, f"{row.prompt_entropy_3:.2f}", *scores
+        )
+
+
+def claims_about_the_regulariser():
+    table = pd.read_csv(STUDIES / "training/regulariser.csv").set_index(["weight", "seed"])
+    changes = table.loc[1.0] - table.loc[0.0]
+    assert sorted(changes.index) == [0, 1, 2]
+
+    def said(name, digits):
+        mean, low, high = (f"{f(changes[name]):+.{digits}f}" for f in (pd.Series.mean, pd.Series.min, pd.Series.max))
+        return f"{mean} ({low} to {high})"
+
+    yield f"effective rank of layer 3 {said('effective_rank_3', 1)}"
+    yield f"prompt entropy of layer 3 {said('prompt_entropy_3', 2)} nats"
+    yield f"validation loss {said('validation_loss', 2)}"
+    yield f"score of the best layer {said('best_score', 1)} points"
+    yield f"score of the last layer {said('last_score', 1)} points"
+
+
 def lines_of_cost():
     cost = pd.read_csv(STUDIES / "training/cost.csv")
     for model, ratios in cost.groupby("model").ratio:
@@ -409,7 +435,7 @@ CLAIMS = [
     ("scan", lines_of_scan), ("scan", claims_about_decoders), ("scan", claims_about_others),
     ("stress", lines_of_stress), ("stress", claims_about_stress), ("stress", claims_about_random_length),
     ("stress", lines_of_length), ("compare", lines_of_compare), ("compare", claims_about_training),
-    ("training", lines_of_training), ("training", claims_about_small_trainings),
+    ("training", lines_of_training), ("training", claims_about_small_trainings), ("training", lines_of_cost),
     ("numerics", lines_of_numerics), ("inside", lines_of_inside), ("inside", claims_about_points),
     ("recipes", claims_about_pooling), ("speech", claims_about_speech),
 ]  # fmt: skip

@@ -85,8 +85,11 @@ class LayerWatch:
         """What one scan will take, from a few timed batches. It changes nothing in the training."""
         info = module_info(self.network.module, self.network.preprocessor, self.network.shipped)
         forecast = forecast_scan(self.network, self.plan, self.source, info)
+        start = time.perf_counter()
+        replace(self.network, _cached_hash=None).identity()  # every scan hashes the weights, which have changed
+        hashing = time.perf_counter() - start
         with unchanged_randomness():
-            return predict_seconds(self.network, self.plan, self.source, forecast).total
+            return hashing + predict_seconds(self.network, self.plan, self.source, forecast).total
 
     def scan(self, step: int) -> tuple[dict[str, float], bool]:
         """Measures all layers: the values to log, by name, and whether an alert wants to stop the training.
