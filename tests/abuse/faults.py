@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from abuse import arguments, concurrency, inputs, oracles
+from abuse import arguments, concurrency, forked, inputs, oracles
 from abuse.desk import DATA, FAST, Case, Workshop
+from layerwise.cli.parser import build_parser
 
 SCAN = ["scan", "model", *DATA, *FAST, "--out", "new"]
 URL = oracles.URL.replace("s3:", "nothing:")  # of a store that does not exist, so that the refusal is quick
@@ -123,7 +124,7 @@ def run_faults(workshop: Workshop) -> int:
     missed = 0
     for oracle, fault, case, expected in FAULTS:
         innocent = case(workshop).problems
-        with fault():
+        with fault(), patch.object(forked, "the_parser", build_parser):  # one that knows what was patched
             found = case(workshop).problems
         noticed = any(expected in problem for problem in found) and not innocent
         missed += not noticed
