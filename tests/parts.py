@@ -19,6 +19,7 @@ ABUSE = {
     "wrong_names",
 }
 DOCS = {"ci", "claims", "docs", "paper_numbers", "readme", "serve_numbers", "site", "stories", "study_numbers"}
+DOCS |= {"static_numbers"}
 # Files whose tests run no model, no Ray, no browser and no mteb.
 FAST = {
     "accumulators",
@@ -45,6 +46,7 @@ FAST |= {
     "run_folder",
     "selection",
     "serve_numbers",
+    "static_numbers",
     "study_numbers",
     "transferability",
     "views",

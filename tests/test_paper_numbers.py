@@ -84,7 +84,34 @@ def rule_lines():
     yield line("best layer of each task", *(f"{own.best[('last', model)]:.2f}" for model in [*OWN, "all"]))
 
 
-@pytest.mark.parametrize("expected", [*table_lines(), *own_lines(), *rule_lines()])
+def diversity_lines():
+    curves = pd.read_csv(STUDY / "curves.csv").query("experiment == 'diversity' and norm == 'raw'")
+    curves = curves[curves.rows != "raw"].set_index(["run", "metric"])
+    for run, shown in (("gptneox--step629", "GPT-NeoX"), ("all-minilm-l6-v2", "all-MiniLM-L6-v2")):
+        for intents in (4, 16, 64):
+            names = ("dataset_entropy", "prompt_entropy", "label_text_knn_accuracy")
+            texts, tokens, knn = (curves.loc[(f"{run}-{intents}", name)] for name in names)
+            cells = [f"{texts['last']:.2f}", f"{texts.lowest:.2f} ({texts.lowest_at})", f"{tokens['last']:.2f}"]
+            cells += [f"{knn['first']:.1f}", f"{knn.highest:.1f} ({knn.highest_at})", f"{knn['last']:.1f}"]
+            yield line(shown, intents, *cells)
+
+
+def size_lines():
+    curves = pd.read_csv(STUDY / "curves.csv").query("scale == 'small' and experiment == 'fig12' and norm == 'raw'")
+    curves = curves.set_index(["run", "metric", "rows"])
+    pairs = {"stories260k": "stories260K", "stories15m": "stories15M"}
+    pairs |= {"paraphrase-minilm-l3-v2": "paraphrase-MiniLM-L3-v2", "all-minilm-l6-v2": "all-MiniLM-L6-v2"}
+    for run, shown in pairs.items():
+        tokens, views = curves.loc[(run, "prompt_entropy", "centered_unit")], curves.loc[(run, "lidar", "raw")]
+        cells = [f"{tokens['first']:.2f}", f"{tokens.lowest:.2f} ({tokens.lowest_at})", f"{tokens['last']:.2f}"]
+        cells += [f"{views['first']:.1f}", f"{views.lowest:.1f} ({views.lowest_at})", f"{views['last']:.1f}"]
+        yield line(shown, tokens.last_layer, *cells)
+
+
+LINES = [*table_lines(), *own_lines(), *rule_lines(), *diversity_lines(), *size_lines()]
+
+
+@pytest.mark.parametrize("expected", LINES)
 def test_every_line_of_the_tables_is_in_the_page(expected):
     assert expected in words("studies/paper/README.md")
 
@@ -114,6 +141,13 @@ def sentences():
     )
     lows = [curve("fig13", model, "entropy_prompt").lowest for model in ("Llama3-8B", *tuned)]
     yield study, f"is {lows[0]:.2f}, {lows[1]:.2f}, {lows[2]:.2f} and {lows[3]:.2f}: no common direction"
+    own = pd.read_csv(STUDY / "curves.csv").query("scale == 'small' and experiment == 'fig13'")
+    own = own[(own.rows == "centered_unit") & (own.norm == "raw")].set_index(["run", "metric"])
+    causal, both = (own.loc[(run, "prompt_entropy")] for run in ("smollm2-135m", "smollm2-135m-switched"))
+    yield study, f"{causal.lowest:.2f} nats with causal attention (layer {causal.lowest_at}) and {both.lowest:.2f} with"
+    yield study, f"(layer {both.lowest_at}). Data-set entropy"
+    causal, both = (own.loc[(run, "dataset_entropy")] for run in ("smollm2-135m", "smollm2-135m-switched"))
+    yield study, f"at layer {both.lowest_at} it falls from {causal.lowest:.2f} to {both.lowest:.2f} nats"
     steps = [curve("fig4", f"Pythia-410M--step{step}", "entropy_prompt").lowest for step in (1, 4000, 8000, 143000)]
     yield study, f"{steps[0]:.2f} nats at step 1, {steps[1]:.2f} at step 4,000, {steps[2]:.2f} at step 8,000"
     rules = pd.read_csv(STUDY / "rules.csv").query("scale == 'released'").set_index(["experiment", "rule", "family"])

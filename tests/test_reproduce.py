@@ -74,8 +74,8 @@ def data(tmp_path_factory):
             place / name
         )
 
-    write("wikitext2/test.parquet", 24, text=lambda i: sentence(i, 70))
-    write("gsm8k/test.parquet", 9, question=lambda i: sentence(i, 60))
+    write("wikitext2/test.parquet", 9, text=lambda i: sentence(i, 70))
+    write("gsm8k/test.parquet", 5, question=lambda i: sentence(i, 60))
     for name in ("banking77", "emotion", "tweet_sentiment_extraction"):
         for split in ("train", "test"):
             write(f"{name}/{split}.parquet", 16, text=lambda i: sentence(i, 6), label=lambda i: i % 2)
@@ -196,9 +196,6 @@ FEWER = [
     ("fig6", "repeated", "levels", "0,0.5"),
     ("fig6", "random", "levels", "0,1"),
     ("fig6", "lengths", "levels", "16,128"),
-    ("diversity", "corpora", "texts", 256),
-    ("diversity", "metrics", "models", ["smollm2-135m"]),
-    ("diversity", "probes", "models", ["smollm2-135m"]),
     ("table2", "table2", "rules", "last,min:dime"),
     ("least_entropy", "least_entropy", "rules", "last"),
 ]
