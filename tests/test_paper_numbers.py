@@ -96,7 +96,22 @@ def diversity_lines():
             yield line(shown, intents, *cells)
 
 
-@pytest.mark.parametrize("expected", [*table_lines(), *own_lines(), *rule_lines(), *diversity_lines()])
+def size_lines():
+    curves = pd.read_csv(STUDY / "curves.csv").query("scale == 'small' and experiment == 'fig12' and norm == 'raw'")
+    curves = curves.set_index(["run", "metric", "rows"])
+    pairs = {"stories260k": "stories260K", "stories15m": "stories15M"}
+    pairs |= {"paraphrase-minilm-l3-v2": "paraphrase-MiniLM-L3-v2", "all-minilm-l6-v2": "all-MiniLM-L6-v2"}
+    for run, shown in pairs.items():
+        tokens, views = curves.loc[(run, "prompt_entropy", "centered_unit")], curves.loc[(run, "lidar", "raw")]
+        cells = [f"{tokens['first']:.2f}", f"{tokens.lowest:.2f} ({tokens.lowest_at})", f"{tokens['last']:.2f}"]
+        cells += [f"{views['first']:.1f}", f"{views.lowest:.1f} ({views.lowest_at})", f"{views['last']:.1f}"]
+        yield line(shown, tokens.last_layer, *cells)
+
+
+LINES = [*table_lines(), *own_lines(), *rule_lines(), *diversity_lines(), *size_lines()]
+
+
+@pytest.mark.parametrize("expected", LINES)
 def test_every_line_of_the_tables_is_in_the_page(expected):
     assert expected in words("studies/paper/README.md")
 

@@ -233,7 +233,7 @@ def lines_of_regulariser():
     table = pd.read_csv(STUDIES / "training/regulariser.csv")
     for row in table.itertuples():
         ranks = numbers([row.effective_rank_2, row.effective_rank_3, row.effective_rank_4], 1)
-        scores = [row.best_layer, *numbers([row.best_score, row.last_score], 1)]
+        scores = [row.best_layer, *numbers([row.best_score, row.last_score, row.untrained_score], 1)]
         yield line(
             row.seed, f"{row.weight:g}", f"{row.validation_loss:.2f}", *ranks, f"{row.prompt_entropy_3:.2f}", *scores
         )
@@ -253,6 +253,7 @@ def claims_about_the_regulariser():
     yield f"validation loss {said('validation_loss', 2)}"
     yield f"score of the best layer {said('best_score', 1)} points"
     yield f"score of the last layer {said('last_score', 1)} points"
+    assert (table.best_score < table.untrained_score).all() and (changes.validation_loss > 0).all()
 
 
 def lines_of_cost():
@@ -436,6 +437,7 @@ CLAIMS = [
     ("stress", lines_of_stress), ("stress", claims_about_stress), ("stress", claims_about_random_length),
     ("stress", lines_of_length), ("compare", lines_of_compare), ("compare", claims_about_training),
     ("training", lines_of_training), ("training", claims_about_small_trainings), ("training", lines_of_cost),
+    ("training", lines_of_regulariser), ("training", claims_about_the_regulariser),
     ("numerics", lines_of_numerics), ("inside", lines_of_inside), ("inside", claims_about_points),
     ("recipes", claims_about_pooling), ("speech", claims_about_speech),
 ]  # fmt: skip

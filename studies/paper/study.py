@@ -5,7 +5,7 @@
     python studies/paper/study.py OUT studies/paper
 
 Writes curves.csv (first, lowest, highest and last value of each curve), correlations.csv (means over tasks), rules.csv
-(what rules for choosing a layer score) and times.csv. Experiments that were not made are left out.
+(what rules for choosing a layer score) and times.csv. Finished runs of an unfinished experiment are read as well.
 """
 
 import json
@@ -40,10 +40,11 @@ def curve_rows(scale: str, experiment: Path) -> list[dict[str, object]]:
 
 def main(out: Path, folder: Path) -> None:
     curves, correlations, rules, times = [], [], [], []
-    for record in sorted(out.glob("*/*/reproduction.json")):
-        experiment, scale = record.parent, record.parent.parent.name
-        made = json.loads(record.read_text())
-        times.append({"scale": scale, "experiment": experiment.name, "seconds": made["seconds"]})
+    for experiment in sorted(path for path in out.glob("*/*") if path.is_dir()):
+        scale, record = experiment.parent.name, experiment / "reproduction.json"
+        if record.exists():
+            seconds = json.loads(record.read_text())["seconds"]
+            times.append({"scale": scale, "experiment": experiment.name, "seconds": seconds})
         curves += curve_rows(scale, experiment)
         for file in experiment.glob("correlations.csv"):
             frame = pd.read_csv(file).assign(scale=scale)

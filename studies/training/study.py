@@ -15,6 +15,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import pandas as pd
+
 import layerwise
 
 HERE = Path(__file__).parent
@@ -57,9 +59,20 @@ def train(data: Path, runs: Path) -> None:
 
 def score(tasks: Path, runs: Path) -> None:
     """Scores every layer, with the mean over all tokens, on three STS tasks."""
+    import torch
+    import wikitext
+    from transformers import AutoTokenizer
+
     for one in REGULARISED:
         out = runs / one.name / "scores"
         layerwise.evaluate(str(runs / one.name / "model"), TASKS, data_root=tasks, out=out, pooling="mean")
+    for seed in SEEDS:  # the same models before the first step
+        folder = runs / f"untrained-{seed}"
+        tokenizer = AutoTokenizer.from_pretrained(runs / REGULARISED[0].name / "model")
+        torch.manual_seed(seed)
+        wikitext.make_model("gpt_neox", wikitext.SIZES["small"], tokenizer).base_model.save_pretrained(folder / "model")
+        tokenizer.save_pretrained(folder / "model")
+        layerwise.evaluate(str(folder / "model"), TASKS, data_root=tasks, out=folder / "scores", pooling="mean")
 
 
 def write(name: str, rows: list[dict[str, object]]) -> None:
@@ -103,12 +116,17 @@ def regulariser(runs: Path) -> list[dict[str, object]]:
             for metric in ("effective_rank", "prompt_entropy"):
                 (found,) = last.where(metric=metric, rows="centered", layer=layer, norm="raw")
                 row[f"{metric}_{layer}"] = f"{found.value:.3f}"
-        scores = layerwise.Run.open(runs / one.name / "scores").table.to_pandas()
-        means = scores[scores.norm == "raw"].groupby("layer").value.mean()
-        row |= {"tasks": scores.metric.nunique(), "best_layer": int(means.idxmax())}
-        row |= {"best_score": f"{means.max():.2f}", "last_score": f"{means.iloc[-1]:.2f}"}
+        means, untrained = (mean_scores(runs / name) for name in (one.name, f"untrained-{one.seed}"))
+        row |= {"tasks": len(TASKS.split(",")), "best_layer": int(means.idxmax()), "best_score": f"{means.max():.2f}"}
+        row |= {"last_score": f"{means.iloc[-1]:.2f}", "untrained_score": f"{untrained.max():.2f}"}
         rows.append(row)
     return rows
+
+
+def mean_scores(folder: Path) -> pd.Series:
+    """The mean score over the tasks, by layer."""
+    scores = layerwise.Run.open(folder / "scores").table.to_pandas()
+    return scores[scores.norm == "raw"].groupby("layer").value.mean()
 
 
 def figure(runs: Path) -> None:
