@@ -19,6 +19,10 @@ from layerwise.sweep.worker import PromptValues, ReadingConsumer
 EXAMPLES, LENGTH = 16, 256
 
 
+def storages(tree):
+    return [leaf.untyped_storage() for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+
+
 class LiveBytes(TorchDispatchMode):
     """Counts the bytes of all tensor storages that are alive and were made inside this mode."""
 
@@ -28,9 +32,11 @@ class LiveBytes(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         result = function(*args, **(kwargs or {}))
-        for tensor in tree_leaves(result):
-            if isinstance(tensor, torch.Tensor):
-                self.add(tensor.untyped_storage())
+        # A view shows a storage that was there before: of a transposed weight, say.
+        given = {storage._cdata for storage in storages((args, kwargs))}
+        for storage in storages(result):
+            if storage._cdata not in given:
+                self.add(storage)
         return result
 
     def add(self, storage):
@@ -57,11 +63,11 @@ def test_a_scan_adds_one_layer_its_gram_matrices_and_the_state(real_model):
     state = ScanState({})
     consumer = ReadingConsumer(network, plan, state, PromptValues(), lambda prompts, tokens: None)
 
-    with LiveBytes() as bare, torch.inference_mode():
+    with LiveBytes() as bare, torch.no_grad():
         network.forward(batch.inputs)
     with LiveBytes() as scanned:
         run_batch(network, batch, plan.layers, consumer)
-    with LiveBytes() as retained, torch.inference_mode():
+    with LiveBytes() as retained, torch.no_grad():
         network.module(input_ids=batch.inputs["input_ids"], output_hidden_states=True, use_cache=False)
 
     layer = 4 * EXAMPLES * LENGTH * network.width

@@ -53,6 +53,7 @@ _MODULES = {
     "Run": "layerwise.runs.folder",
     "RunError": "layerwise.core.errors",
     "Source": "layerwise.inputs.source",
+    "StoreError": "layerwise.core.errors",
     "TooLarge": "layerwise.core.errors",
     "audio": "layerwise.api.audio",
     "audit": "layerwise.api.audit",
@@ -134,6 +135,7 @@ if TYPE_CHECKING:  # the same names again, for editors and type checkers
     from layerwise.core.errors import ModelError as ModelError
     from layerwise.core.errors import NotFiniteError as NotFiniteError
     from layerwise.core.errors import RunError as RunError
+    from layerwise.core.errors import StoreError as StoreError
     from layerwise.core.errors import TooLarge as TooLarge
     from layerwise.core.recipe import Readout as Readout
     from layerwise.core.recipe import Recipe as Recipe
