@@ -22,11 +22,13 @@ DOCS = {
     "ci",
     "claims",
     "docs",
+    "notebooks",
     "paper_numbers",
     "readme",
     "release",
     "serve_numbers",
     "site",
+    "snippets",
     "stories",
     "study_numbers",
 }
