@@ -35,6 +35,7 @@ class Item:
     page: str
     kind: str
     text: str
+    language: str = ""
     elsewhere: str = ""  # the test that runs it
     reason: str = ""  # why nothing runs it
 
@@ -55,7 +56,7 @@ def items_of(page: str, text: str) -> Iterator[Item]:
         if block.start() != end + 1 or block["language"] != "text":  # an output right below a block belongs to it
             marks = MARK.findall(block["marks"])
         end = block.end()
-        yield from (marked(Item(page, kind, one), marks) for one in found)
+        yield from (marked(Item(page, kind, one, block["language"]), marks) for one in found)
 
 
 def command_lines(code: str) -> list[str]:
