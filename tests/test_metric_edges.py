@@ -58,6 +58,7 @@ FUNCTIONS = [
     lambda z: F.curvature(z[None], mask(len(z))),
     lambda z: F.mean_norm(z[None], mask(len(z))),
     F.matrix_entropy,
+    lambda z: F.matrix_entropy(z, rows="centered_unit"),
     F.effective_rank,
     F.anisotropy,
     F.intrinsic_dimension,

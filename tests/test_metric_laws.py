@@ -15,7 +15,7 @@ from sklearn.metrics.pairwise import cosine_similarity
 from torch.autograd import gradcheck
 
 from layerwise import functional as F
-from layerwise.ops.geometry import angle
+from layerwise.ops.geometry import turning_angles
 from layerwise.ops.spectrum import renyi_entropy, spectrum
 
 seeds = st.integers(0, 2**31)
@@ -149,10 +149,21 @@ def test_curvature_ignores_rotation_scale_shift_and_padding(seed, scale):
 
 
 def test_the_angle_is_exact_where_arccos_is_not():
-    u = torch.tensor([1.0, 0.0], dtype=torch.float64)
-    v = torch.tensor([1.0, 1e-9], dtype=torch.float64)
-    assert float(angle(u, v)) == close(1e-9, rel=1e-6)
-    assert float(angle(u, -v)) == close(math.pi - 1e-9, abs=1e-15)
+    steps = torch.tensor([[[1.0, 0.0], [1.0, 1e-9], [-1.0, 0.0]]], dtype=torch.float64)
+    small, large = turning_angles(steps, steps.norm(dim=-1))[0].tolist()
+    assert small == close(1e-9, rel=1e-6)
+    assert large == close(math.pi - 1e-9, abs=1e-15)
+
+
+@pytest.mark.parametrize("scale", [1e-16, 1.0, 1e16])
+def test_curvature_of_float32_paths_is_that_of_float64(scale):
+    """Turns of all sizes, nearly straight ones and reversals too; lengths whose products are near float32's limits."""
+    sizes = 10.0 ** torch.linspace(-6, 0.4, 40, dtype=torch.float64)
+    headings = torch.cat([sizes, math.pi - sizes]).cumsum(0)
+    steps = torch.stack([headings.cos(), headings.sin()], dim=-1)[None]
+    found = turning_angles((steps * scale).float(), (steps * scale).float().norm(dim=-1))
+    true = turning_angles(steps, steps.norm(dim=-1))
+    assert (found - true).abs().max() < 3e-6
 
 
 # ---- invariance

@@ -6,7 +6,7 @@ from torch import Tensor
 from layerwise.metrics.base import Metric
 from layerwise.metrics.readings import mean_over_prompts
 from layerwise.metrics.scores import mean_score
-from layerwise.ops.geometry import angle_of_units
+from layerwise.ops.geometry import turning_angles
 from layerwise.ops.precision import at_least_float32, require_finite, zero_masked_rows
 
 
@@ -32,8 +32,7 @@ def curvature(tokens: Tensor, mask: Tensor) -> Tensor:
     steps = tokens[:, 1:] - tokens[:, :-1]  # (B, T-1, D)
     length = steps.norm(dim=-1)  # (B, T-1)
     require_finite(length, "the steps between tokens")
-    directions = steps / torch.where(length > 0, length, 1.0)[..., None]
-    turns = angle_of_units(directions[:, 1:], directions[:, :-1])  # (B, T-2)
+    turns = turning_angles(steps, length)  # (B, T-2)
     is_nonzero = length > 0
     is_valid = mask[:, 2:] & mask[:, 1:-1] & mask[:, :-2] & is_nonzero[:, 1:] & is_nonzero[:, :-1]
     mean: Tensor = torch.where(is_valid, turns, 0.0).sum(dim=-1) / is_valid.sum(dim=-1)

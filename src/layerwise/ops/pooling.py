@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from layerwise.core.checks import POOLINGS, PoolingChoice, require_choice
-from layerwise.ops.precision import at_least_float32
+from layerwise.ops.precision import at_least_float32, zero_masked_rows
 
 
 def pool(hidden: Tensor, mask: Tensor, pooling: PoolingChoice = "mean") -> Tensor:
@@ -27,7 +27,7 @@ def pool(hidden: Tensor, mask: Tensor, pooling: PoolingChoice = "mean") -> Tenso
     hidden, mask = at_least_float32(hidden), mask.bool()
     any_counted = mask.any(dim=-1, keepdim=True)  # (..., 1)
     if pooling == "mean":
-        row = torch.where(mask[..., None], hidden, 0.0).sum(dim=-2) / mask.sum(dim=-1, keepdim=True)
+        row = zero_masked_rows(hidden, mask).sum(dim=-2) / mask.sum(dim=-1, keepdim=True)
     elif pooling == "max":
         row = torch.where(mask[..., None], hidden, -torch.inf).amax(dim=-2)
     else:

@@ -25,9 +25,10 @@ def center_rows(z: Tensor, mask: Tensor) -> Tensor:
     """
     count = mask.sum(dim=-1).clamp(min=1)[..., None, None]  # (..., 1, 1)
     mean = z.sum(dim=-2, keepdim=True) / count  # (..., 1, D)
-    centered = (z - mean) * mask[..., None]  # (..., N, D)
-    noise = ROUNDING_TOLERANCE * torch.finfo(z.dtype).eps * z.norm(dim=-1, keepdim=True)
-    return torch.where(centered.detach().norm(dim=-1, keepdim=True) <= noise.detach(), 0.0, centered)
+    centered = z - mean  # (..., N, D)
+    noise = ROUNDING_TOLERANCE * torch.finfo(z.dtype).eps * z.detach().norm(dim=-1)
+    is_noise = centered.detach().norm(dim=-1) <= noise  # False for NaN, which must stay
+    return zero_masked_rows(centered, mask & ~is_noise)
 
 
 def treat_rows(z: Tensor, rows: RowTreatment = "raw", mask: Tensor | None = None) -> Tensor:
@@ -46,13 +47,19 @@ def treat_rows(z: Tensor, rows: RowTreatment = "raw", mask: Tensor | None = None
         >>> layerwise.functional.treat_rows(torch.tensor([[3.0, 4.0]]), "unit").tolist()
         [[0.6000..., 0.8000...]]
     """
+    z = unchecked_rows(z, "raw", mask)
+    require_finite(z.detach().norm(dim=-1), "the rows")
+    return unchecked_rows(z, rows, mask)
+
+
+def unchecked_rows(z: Tensor, rows: RowTreatment, mask: Tensor | None) -> Tensor:
+    """The same without a look at every entry, for callers that look at the result: one NaN spreads to all of it."""
     require_choice("rows", rows, ROW_TREATMENTS)
     if z.dim() < 2:
         raise InputError(f"expected a matrix (..., N, D), got shape {tuple(z.shape)}; add an axis with z[None]")
     z = at_least_float32(z)
     counted = torch.ones(z.shape[:-1], dtype=torch.bool, device=z.device) if mask is None else mask.bool()
     z = zero_masked_rows(z, counted)
-    require_finite(z.detach().norm(dim=-1), "the rows")
     if rows in ("centered", "centered_unit"):
         z = center_rows(z, counted)
     return unit_rows(z) if rows in ("unit", "centered_unit") else z

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from layerwise.core.errors import InputError
 from layerwise.ops.precision import at_least_float32, to_float64
-from layerwise.ops.rows import RowTreatment, treat_rows
+from layerwise.ops.rows import RowTreatment, treat_rows, unchecked_rows
 
 NotConverged: type[Exception] = torch.linalg.LinAlgError  # type: ignore[attr-defined]  # public, not exported
 
@@ -75,10 +75,11 @@ def spectrum(z: Tensor, rows: RowTreatment = "raw", mask: Tensor | None = None) 
     """
     if z.dim() >= 2 and 0 in z.shape[-2:]:
         raise InputError(f"an empty matrix {tuple(z.shape)} has no spectrum; pass at least one row")
-    width = z.shape[-1]
-    z = treat_rows(z, rows, mask)
+    gram = smaller_gram(unchecked_rows(z, rows, mask))
+    if not bool(torch.isfinite(gram.diagonal(dim1=-2, dim2=-1)).all()):  # fewer numbers than in the rows
+        treat_rows(z, rows, mask)  # raises, and says how many rows
     size = z.shape[-2] if mask is None else mask.sum(dim=-1)
-    return eigenvalues(smaller_gram(z), torch.clamp(torch.as_tensor(size, device=z.device), min=width))
+    return eigenvalues(gram, torch.clamp(torch.as_tensor(size, device=z.device), min=z.shape[-1]))
 
 
 def normalize_to_sum(values: Tensor) -> Tensor:
