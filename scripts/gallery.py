@@ -14,7 +14,6 @@ import json
 import os
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +36,7 @@ def paragraphs(path: Path, count: int) -> list[str]:
 
 def visit(name: str, data: Path) -> dict[str, Any]:
     """One row of the table; writes the page NAME.html into the working folder."""
-    began, run = time.monotonic(), f"run-{name}"
+    run = f"run-{name}"
     if name in SPEECH_MODELS:
         table = layerwise.scan(name, layerwise.audio("clips.parquet", limit=CLIPS), out=run)
         row = facts_of(table)
@@ -45,7 +44,7 @@ def visit(name: str, data: Path) -> dict[str, Any]:
         table = layerwise.scan(name, "texts.txt", max_length=64, out=run)
         row = facts_of(table) | chosen(name, run, data)
     layerwise.report(run, html=f"{name}.html")
-    return {"model": name, **row, "minutes": round((time.monotonic() - began) / 60, 1)}
+    return {"model": name, **row}
 
 
 def facts_of(table: layerwise.LayerTable) -> dict[str, Any]:
@@ -100,7 +99,7 @@ def table_of(frame: pd.DataFrame) -> str:
             cells = ["only for texts", "", "", "", ""]
         else:
             change = f"{row.parameters_before / 1e6:.1f} to {row.parameters_after / 1e6:.1f} million"
-            how = f"{row.made}, {row.blocks_kept:.0f} blocks"
+            how = f"{row.made}: {row.blocks_kept:.0f} of {row.blocks} blocks"
             cells = [advice(row), how, change, f"{row.time:.2f}", f"{100 * row.neighbours_shared:.0f} %"]
         name = f"[{row.model}](gallery/{row.model}.html)"
         lines.append("| " + " | ".join([name, str(row.blocks), f"layer {row.most_alike}", *cells]) + " |")
