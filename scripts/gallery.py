@@ -1,4 +1,4 @@
-"""Scans, picks and exports ten real models, and writes a report of each and one table for docs/gallery.md.
+"""Scans, picks and exports real models, and writes a report of each and one table for docs/gallery.md.
 
     python scripts/gallery.py MODELS DATA OUT [NAME...]
 
