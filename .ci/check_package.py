@@ -1,10 +1,19 @@
-"""What was built is complete, and works where only its own requirements are installed: `files DIST` or `works`."""
+"""What was built is complete, and works where only its own requirements are installed.
 
+check_package.py files DIST        the files and the metadata of sdist and wheel
+check_package.py works             the installed package
+check_package.py version DIST TAG  they have the version of a tag: v0.1.0
+"""
+
+import os
+import re
 import subprocess
 import sys
 import tarfile
 import tempfile
 import zipfile
+from email import message_from_string
+from email.message import Message
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -20,7 +29,38 @@ def check_files(dist: Path) -> None:
     refuse(tracked - in_sdist, sdist)
     package = {name.removeprefix("src/") for name in tracked if name.startswith("src/")}
     refuse(package - set(zipfile.ZipFile(wheel).namelist()), wheel)
+    check_metadata(wheel)
     print(f"{sdist.name} holds {len(tracked)} files of the repository, {wheel.name} {len(package)} of the package")
+
+
+def metadata_of(wheel: Path) -> Message:
+    with zipfile.ZipFile(wheel) as archive:
+        [name] = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        return message_from_string(archive.read(name).decode("utf-8"))
+
+
+def check_metadata(wheel: Path) -> None:
+    """What PyPI shows is complete, and its links lead to the repository."""
+    fields = metadata_of(wheel)
+    needed = ["Summary", "License-Expression", "Keywords", "Classifier", "Project-URL", "Requires-Python"]
+    if absent := [name for name in needed if not fields[name]]:
+        sys.exit(f"the metadata of {wheel.name} lack {', '.join(absent)}")
+    page, address = fields.get_payload(), os.environ["LAYERWISE_REPOSITORY"]
+    if relative := re.findall(r"\]\((?![a-z]+:|#)[^)\s]+\)", page):
+        sys.exit(f"the description of {wheel.name} has relative links, which are broken on PyPI: {relative}")
+    named = f"Homepage, {address}" in fields.get_all("Project-URL", [])
+    if not named or f"]({address}/blob/HEAD/docs/quickstart.md)" not in page:
+        sys.exit(f"{wheel.name} does not name its repository, {address}")
+
+
+def check_version(dist: Path, tag: str) -> None:
+    """A release has the version of its tag; a wrong one could never be replaced on PyPI."""
+    names = [path.name for path in dist.iterdir()]
+    version = tag.removeprefix("v")
+    expected = {f"layerwise-{version}.tar.gz", f"layerwise-{version}-py3-none-any.whl"}
+    if not tag.startswith("v") or set(names) != expected:
+        sys.exit(f"{dist} holds {', '.join(sorted(names))}; a release {tag} is {' and '.join(sorted(expected))}")
+    print(f"{dist} holds version {version}")
 
 
 def refuse(missing: set[str], built: Path) -> None:
@@ -60,4 +100,10 @@ def run(words: str, folder: str) -> None:
 
 
 if __name__ == "__main__":
-    check_files(Path(sys.argv[2])) if sys.argv[1] == "files" else check_works()
+    verb, *words = sys.argv[1:]
+    if verb == "files":
+        check_files(Path(words[0]))
+    elif verb == "version":
+        check_version(Path(words[0]), words[1])
+    else:
+        check_works()

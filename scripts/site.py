@@ -5,10 +5,11 @@
 
 Pages keep their places, so that links work on the site as they do in the repository: README.md is the front page, and
 whatever a page links to is copied. The references of commands and of Python are made from parsers and docstrings. Pages
-that mkdocs.yml does not name (the studies) are reached by links, and listed under "Studies".
+that mkdocs.yml does not name (the studies) are reached by links, and listed under "Studies". Notebooks become pages.
 """
 
 import argparse
+import json
 import logging
 import re
 import shutil
@@ -20,11 +21,36 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from notebooks import NOTEBOOKS, as_page
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md", "docs", "studies",
          "benchmarks", "examples")  # fmt: skip
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)#\s]+)(#[^)\s]*)?\)")
 FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
+# Browsers start no worker for a page from a disk, so the search runs in a hidden frame there.
+WORKER_IN_FRAME = """if (location.protocol === "file:") {
+  window.Worker = class extends EventTarget {
+    constructor(url) {
+      super();
+      const frame = document.createElement("iframe");
+      frame.hidden = true;
+      this.ready = new Promise((resolve) => {
+        document.body.append(frame);
+        const inside = frame.contentWindow;
+        inside.postMessage = (data) => this.dispatchEvent(new MessageEvent("message", { data }));
+        const script = frame.contentDocument.createElement("script");
+        script.src = url;
+        script.onload = () => resolve(inside);
+        frame.contentDocument.head.append(script);
+      });
+    }
+    postMessage(data) {
+      this.ready.then((inside) => inside.dispatchEvent(new inside.MessageEvent("message", { data })));
+    }
+  };
+}
+"""
 # What a user calls, then what it returns, then what extensions are made of.
 FUNCTIONS, CLASSES, EXTENDING = "Functions", "What they return and take", "Metrics and readings of your own"
 
@@ -50,7 +76,12 @@ def gather(target: Path) -> None:
             copy_linked(page, name, target)
         place = target / ("index.md" if page == Path("README.md") else page)
         place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(with_front_page(without_folder_links(page, text)), encoding="utf-8")
+        place.write_text(with_names_of_site(without_folder_links(page, text)), encoding="utf-8")
+    for path in NOTEBOOKS.glob("*.ipynb"):
+        place = target / path.relative_to(ROOT)
+        shutil.copyfile(path, place)
+        text = as_page(json.loads(path.read_text(encoding="utf-8")), path.name)
+        place.with_suffix(".md").write_text(with_names_of_site(text), encoding="utf-8")
 
 
 def copy_linked(page: Path, name: str, target: Path) -> None:
@@ -74,9 +105,10 @@ def without_folder_links(page: Path, text: str) -> str:
     return LINK.sub(shown, text)
 
 
-def with_front_page(text: str) -> str:
-    """Links to the front page by its name on the site."""
-    return re.sub(r"\]\(((?:\.\./)*)README\.md(#[^)]*)?\)", r"](\1index.md\2)", text)
+def with_names_of_site(text: str) -> str:
+    """Links to the front page and to the pages of notebooks by their names on the site."""
+    text = re.sub(r"\]\(((?:\.\./)*)README\.md(#[^)]*)?\)", r"](\1index.md\2)", text)
+    return re.sub(r"(?<!Download this notebook)\]\(([^)\s]+)\.ipynb\)", r"](\1.md)", text)
 
 
 def commands_page() -> str:
@@ -146,6 +178,8 @@ def build(out: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         pages = Path(folder) / "pages"
         gather(pages)
+        (pages / "assets").mkdir()
+        (pages / "assets" / "iframe-worker.js").write_text(WORKER_IN_FRAME, encoding="utf-8")
         (pages / "reference").mkdir()
         (pages / "reference" / "commands.md").write_text(commands_page(), encoding="utf-8")
         (pages / "reference" / "python.md").write_text(python_page(), encoding="utf-8")

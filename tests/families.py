@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, PreTrainedTokenizerFast
 
 DEPTH, WIDTH, VOCABULARY = 3, 32, 97
 
@@ -71,3 +71,20 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
     raw.pre_tokenizer = pre_tokenizers.Whitespace()
     special = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
     return PreTrainedTokenizerFast(tokenizer_object=raw, model_max_length=64, **special)
+
+
+def save_byte_model(folder: Any, depth: int, length: int = 64, family: str = "llama") -> str:
+    """A folder with a random model, a language model or an encoder, that reads bytes, so that any two texts differ."""
+    torch.manual_seed(0)
+    symbols = ["<pad>", "<s>", "</s>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    raw = Tokenizer(models.BPE({symbol: i for i, symbol in enumerate(symbols)}, merges=[]))
+    raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    special = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>"}
+    PreTrainedTokenizerFast(tokenizer_object=raw, model_max_length=length, **special).save_pretrained(folder)
+    config = AutoConfig.for_model(
+        family, vocab_size=len(symbols), hidden_size=16, num_hidden_layers=depth, num_attention_heads=2,
+        intermediate_size=24, max_position_embeddings=length, pad_token_id=0, bos_token_id=1, eos_token_id=2,
+    )  # fmt: skip
+    kind = AutoModelForCausalLM if family == "llama" else AutoModel
+    kind.from_config(config).save_pretrained(folder)
+    return str(folder)

@@ -18,7 +18,20 @@ ABUSE = {
     "words",
     "wrong_names",
 }
-DOCS = {"ci", "claims", "docs", "paper_numbers", "readme", "serve_numbers", "site", "stories", "study_numbers"}
+DOCS = {
+    "ci",
+    "claims",
+    "docs",
+    "notebooks",
+    "paper_numbers",
+    "readme",
+    "release",
+    "serve_numbers",
+    "site",
+    "snippets",
+    "stories",
+    "study_numbers",
+}
 DOCS |= {"static_numbers"}
 # Files whose tests run no model, no Ray, no browser and no mteb.
 FAST = {
@@ -41,6 +54,7 @@ FAST |= {
     "probes",
     "protocol",
     "readme",
+    "release",
     "report",
     "results",
     "run_folder",

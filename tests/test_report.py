@@ -100,7 +100,7 @@ def test_a_folder_shows_the_pick_and_the_front_that_lie_in_it(tmp_path):
     assert "m: use layer 3 of 5." in page
     assert "On 126 bundled test sentences: +3.0 points (95 %: +1.0 to +5.0) over the last layer." in page
     assert "2 of 5 blocks are not needed. A portable export keeps one block more and removes 1" in page
-    assert "layer 3 leads on &lt;b&gt;two&lt;/b&gt; tasks" in page
+    assert "Layer 3 leads on &lt;b&gt;two&lt;/b&gt; tasks." in page
     assert [row["layer"] for row in data_of(page)["tradeoff"][0]["rows"] if row["pareto"]] == [0, 1, 3]
     (tmp_path / "run" / "pick.json").write_text("{")
     with pytest.raises(RunError, match="pick.json is damaged"):

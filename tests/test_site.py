@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import unquote, urldefrag
 
 import pytest
+from test_report_browser import chromium  # noqa: F401
 
 ROOT = Path(__file__).resolve().parents[1]
 # Chosen before the site was built: what users of each kind ask first, and a phrase of the answer.
@@ -106,6 +107,16 @@ def test_nothing_is_loaded_from_elsewhere(site):
         assert not re.findall(
             r'<(?:script|img|iframe)[^>]*src="https?://|<link[^>]*stylesheet[^>]*href="https?://', text
         )
+
+
+def test_search_works_in_a_page_from_a_disk(site, chromium):  # noqa: F811
+    page = chromium.new_page(viewport={"width": 1280, "height": 900})
+    page.goto((site / "index.html").as_uri())
+    page.click("input.md-search__input")
+    page.type("input.md-search__input", "anisotropy")
+    page.wait_for_selector(".md-search-result__link", timeout=20_000)
+    assert "Metrics" in [link.inner_text() for link in page.query_selector_all(".md-search-result__link h1")]
+    page.close()
 
 
 def test_a_folder_that_is_no_site_is_left_alone(tmp_path):

@@ -6,8 +6,6 @@ Names are loaded on first use, so that `import layerwise` is fast and does not l
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0.dev0"
-
 _MODULES = {
     "Backend": "layerwise.exporter.backends.backend",
     "CATALOG": "layerwise.metrics.catalog",
@@ -177,8 +175,12 @@ if TYPE_CHECKING:  # the same names again, for editors and type checkers
     from layerwise.sweep.paired import Difference as Difference
     from layerwise.sweep.paired import difference as difference
 
+    __version__: str
+
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":  # that of the installed package
+        return import_module("importlib.metadata").version(__name__)
     if name not in _MODULES:
         raise AttributeError(f"module 'layerwise' has no attribute {name!r}; public names are {', '.join(__all__)}")
     module = import_module(_MODULES[name])

@@ -29,12 +29,17 @@ def pick_cards(picks: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
 
 def pick_card(label: str, pick: Mapping[str, Any]) -> str:
     """What was chosen, then the evidence, then the layers that were compared."""
-    sentences = [*evidence(pick), *(str(reason) for reason in pick.get("why") or [])]
+    sentences = [*evidence(pick), *(as_sentence(str(reason)) for reason in pick.get("why") or [])]
     items = "".join(f'<li dir="auto">{escape(sentence)}</li>' for sentence in sentences)
     explained = probes_explained(pick)
     note = f'<p class="quiet">{escape(explained)}</p>' if explained else ""
     answer = f'<p class="answer">{escape(label)}: {escape(headline(pick))}.</p>'
     return f'<div class="pick">{answer}<ul class="why">{items}</ul>{layer_table(pick)}{note}</div>'
+
+
+def as_sentence(text: str) -> str:
+    """With a capital letter and a full stop; a name in it stays as it is."""
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", ":")) else ".")
 
 
 def headline(pick: Mapping[str, Any]) -> str:
