@@ -12,7 +12,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 import notebooks  # noqa: E402
 
 NOTEBOOKS = {path.stem: path for path in sorted(notebooks.NOTEBOOKS.glob("*.ipynb"))}
-KILOBYTES = 30
+KILOBYTES = 15
 
 
 def load(name):
@@ -37,6 +37,7 @@ def test_a_notebook_runs(name, tiny_model, tmp_path, monkeypatch):
     notebooks.run(notebook, tiny_model)
     shown = [output for cell in notebook["cells"] for output in cell.get("outputs", [])]
     assert len(shown) >= 3
+    assert not [output for output in shown if "'layers/0" in str(output)], "a trainer prints what it logs"
     made = {"first_look": "report.html", "choose_and_export": "small/modules.json", "watch_training": "layers-broken"}
     assert (tmp_path / made[name]).exists()
 
@@ -45,6 +46,7 @@ def test_a_notebook_runs(name, tiny_model, tmp_path, monkeypatch):
 def test_a_notebook_is_small_and_shows_what_it_prints(name):
     assert NOTEBOOKS[name].stat().st_size < 1000 * KILOBYTES
     code = [cell for cell in load(name)["cells"] if cell["cell_type"] == "code"]
+    assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1)), "run scripts/notebooks.py"
     assert notebooks.MODEL.search("".join(code[0]["source"])), "the first cell names the model"
     assert str(Path.home()) not in NOTEBOOKS[name].read_text(encoding="utf-8")
 
