@@ -92,17 +92,17 @@ def chosen(name: str, run: str, data: Path) -> dict[str, Any]:
 
 def table_of(frame: pd.DataFrame) -> str:
     """The table in Markdown, one row per model."""
-    head = "| model | blocks | vectors most alike at | `pick` says | made of it | parameters | time | neighbours kept |"
-    lines = [head, "|---" * 8 + "|"]
+    head = "| model | most alike | `pick` says | made of it | million parameters | time | neighbours kept |"
+    lines = [head, "|---" * 7 + "|"]
     for row in frame.itertuples():
         if pd.isna(row.made):
             cells = ["only for texts", "", "", "", ""]
         else:
-            change = f"{row.parameters_before / 1e6:.1f} to {row.parameters_after / 1e6:.1f} million"
+            change = f"{row.parameters_before / 1e6:.1f} to {row.parameters_after / 1e6:.1f}"
             how = f"{row.made}: {row.blocks_kept:.0f} of {row.blocks} blocks"
             cells = [advice(row), how, change, f"{row.time:.2f}", f"{100 * row.neighbours_shared:.0f} %"]
         name = f"[{row.model}](gallery/{row.model}.html)"
-        lines.append("| " + " | ".join([name, str(row.blocks), f"layer {row.most_alike}", *cells]) + " |")
+        lines.append("| " + " | ".join([name, f"layer {row.most_alike} of {row.blocks}", *cells]) + " |")
     return "\n".join(lines) + "\n"
 
 

@@ -51,6 +51,7 @@ WORKER_IN_FRAME = """if (location.protocol === "file:") {
   };
 }
 """
+NARROW_COLUMNS = ".md-typeset table:not([class]) th { min-width: 0; }\n"  # the theme makes tables wider than pages
 # What a user calls, then what it returns, then what extensions are made of.
 FUNCTIONS, CLASSES, EXTENDING = "Functions", "What they return and take", "Metrics and readings of your own"
 
@@ -179,6 +180,7 @@ def build(out: Path) -> None:
         pages = Path(folder) / "pages"
         gather(pages)
         (pages / "assets").mkdir()
+        (pages / "assets" / "site.css").write_text(NARROW_COLUMNS, encoding="utf-8")
         (pages / "assets" / "iframe-worker.js").write_text(WORKER_IN_FRAME, encoding="utf-8")
         (pages / "reference").mkdir()
         (pages / "reference" / "commands.md").write_text(commands_page(), encoding="utf-8")
