@@ -1,6 +1,7 @@
 """Measured numbers in the READMEs of studies are those of their tables: the sentences and lines that hold them are made
 again from the CSV and must stand in the page."""
 
+import runpy
 from pathlib import Path
 
 import pandas as pd
@@ -495,3 +496,16 @@ def test_what_the_page_says_of_released_image_models_is_in_values_csv():
     entropy = released["prompt_entropy_normalized_centered_unit"]
     assert f"least at layer {entropy['released aim-huge'].idxmin()} of 23" in page("vision")
     assert f"least at layer {entropy['released beit-large'].idxmin()} of 24" in page("vision")
+
+
+def test_the_study_of_shrink_shows_the_table_of_its_csv_files(capsys):
+    runpy.run_path(str(STUDIES / "shrink/table.py"), run_name="__main__")
+    assert capsys.readouterr().out in (STUDIES / "shrink/README.md").read_text()
+    means = pd.read_csv(STUDIES / "shrink/scores.csv").groupby("cell").score.mean()
+    names = ("linear-3-measured-24000", "whole-6---0", "raw-3-prefix-0")
+    linear, whole, raw = (f"{means[f'all-minilm-l6-v2-{name}']:.1f}" for name in names)
+    other = f"{means['paraphrase-minilm-l3-v2-whole-0---0']:.1f}"
+    docs = " ".join((STUDIES.parent / "docs/shrink.md").read_text().split())
+    assert f"score {linear} on 22 tasks. The whole model scores {whole}, the cut after block 3 {raw}" in docs
+    assert f"others trained, {other}" in docs
+    assert f"scores {linear} on 22 tasks" in page("shrink") and f"scores {other}**" in page("shrink")
