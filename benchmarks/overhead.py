@@ -41,12 +41,12 @@ LENGTHS = (64, 128, 256, 512, 1024)
 VIEWS, VIEW_LENGTH = 16, 64
 
 PARTS = {  # the functions that do most of the work of a scan, where they are looked up
-    "pooling": ("layerwise.sweep.worker.pool",),
-    "gram": ("layerwise.ops.spectrum.smaller_gram",),
-    "eigenvalues": ("layerwise.ops.spectrum.symmetric_eigenvalues",),
-    "curvature": ("layerwise.metrics.curvature.turning_angles",),
-    "accumulators": ("layerwise.sweep.worker.ReadingConsumer.commit",),
-    "all readings": ("layerwise.sweep.worker.ReadingConsumer.on_layer",),
+    "pooling": "layerwise.sweep.worker.pool",
+    "gram": "layerwise.ops.spectrum.smaller_gram",
+    "eigenvalues": "layerwise.ops.spectrum.symmetric_eigenvalues",
+    "curvature": "layerwise.metrics.curvature.turning_angles",
+    "accumulators": "layerwise.sweep.worker.ReadingConsumer.commit",
+    "all readings": "layerwise.sweep.worker.ReadingConsumer.on_layer",
 }
 
 
@@ -188,11 +188,8 @@ def clocks() -> Iterator[dict[str, float]]:
         return timed_function
 
     with ExitStack() as stack:
-        for part, names in PARTS.items():
-            for name in names:
-                owner, _, attribute = name.rpartition(".")
-                function = getattr(resolve_name(owner), attribute)
-                stack.enter_context(patch.object(resolve_name(owner), attribute, around(part, function)))
+        for part, name in PARTS.items():
+            stack.enter_context(patch(name, around(part, resolve_name(name))))
         yield spent
 
 

@@ -1,14 +1,13 @@
 """The gallery: its table is that of its data, and its reports are small and name no place of the machine."""
 
-import sys
 from pathlib import Path
 
 import pandas as pd
 
+from scripts import gallery
+
 ROOT = Path(__file__).resolve().parents[1]
 GALLERY = ROOT / "docs" / "gallery"
-sys.path.insert(0, str(ROOT / "scripts"))
-import gallery  # noqa: E402
 
 FRAME = pd.read_csv(GALLERY / "gallery.csv")
 

@@ -4,23 +4,17 @@ import weakref
 from collections import Counter
 
 import torch
+from new_tensors import new_tensors
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
-from layerwise.inputs.processor import Prepared
-from layerwise.inputs.source import hash_id
+from benchmarks.overhead import batch_of
 from layerwise.models.load import ModelSpec, load_network
-from layerwise.passes.batches import make_batch
 from layerwise.passes.tapped_pass import run_batch
 from layerwise.sweep.plan import ScanPlan, choose_metrics
 from layerwise.sweep.state import ScanState
 from layerwise.sweep.worker import PromptValues, ReadingConsumer
 
 EXAMPLES, LENGTH = 16, 256
-
-
-def storages(tree):
-    return [leaf.untyped_storage() for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
 class LiveBytes(TorchDispatchMode):
@@ -32,11 +26,8 @@ class LiveBytes(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         result = function(*args, **(kwargs or {}))
-        # A view shows a storage that was there before: of a transposed weight, say.
-        given = {storage._cdata for storage in storages((args, kwargs))}
-        for storage in storages(result):
-            if storage._cdata not in given:
-                self.add(storage)
+        for tensor in new_tensors(result, args, kwargs):
+            self.add(tensor.untyped_storage())
         return result
 
     def add(self, storage):
@@ -56,9 +47,7 @@ class LiveBytes(TorchDispatchMode):
 
 def test_a_scan_adds_one_layer_its_gram_matrices_and_the_state(real_model):
     network = load_network(ModelSpec(real_model("smollm2-135m")))
-    ids = torch.randint(5, 40_000, (EXAMPLES, LENGTH), generator=torch.Generator().manual_seed(0)).tolist()
-    examples = [Prepared(str(i), hash_id(str(i)), 0, (tuple(row),), (LENGTH,)) for i, row in enumerate(ids)]
-    batch = make_batch(network, examples)
+    batch = batch_of(network, EXAMPLES, LENGTH)
     plan = ScanPlan(choose_metrics("fast"), tuple(range(network.depth + 1)), network.depth, has_norm=True)
     state = ScanState({})
     consumer = ReadingConsumer(network, plan, state, PromptValues(), lambda prompts, tokens: None)

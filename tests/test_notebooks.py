@@ -1,15 +1,12 @@
 """The notebooks run from top to bottom, with a tiny model in place of the one that they name."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 from families import save_byte_model
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "scripts"))
-import notebooks  # noqa: E402
+from scripts import notebooks
 
 NOTEBOOKS = {path.stem: path for path in sorted(notebooks.NOTEBOOKS.glob("*.ipynb"))}
 KILOBYTES = 15

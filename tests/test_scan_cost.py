@@ -4,16 +4,13 @@ the forward pass."""
 from collections import Counter
 
 import pytest
-import torch
+from new_tensors import new_tensors
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
-from layerwise.inputs.processor import Prepared
-from layerwise.inputs.source import hash_id
+from benchmarks.overhead import Nothing, batch_of
 from layerwise.metrics import readings
 from layerwise.models.load import ModelSpec, load_network
-from layerwise.passes.batches import make_batch
 from layerwise.passes.tapped_pass import run_batch
 from layerwise.sweep.plan import ScanPlan, choose_metrics
 from layerwise.sweep.state import ScanState
@@ -32,22 +29,8 @@ class Counted(TorchDispatchMode):
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         result = function(*args, **(kwargs or {}))
         self.calls[function.overloadpacket.__name__] += 1
-        given = {
-            leaf.untyped_storage()._cdata for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)
-        }
-        made = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
-        self.sizes += [leaf.numel() for leaf in made if leaf.untyped_storage()._cdata not in given]
+        self.sizes += [tensor.numel() for tensor in new_tensors(result, args, kwargs)]
         return result
-
-
-class Nothing:
-    """A consumer that reads nothing."""
-
-    def on_layer(self, number, hidden, batch, point=""):
-        pass
-
-    def commit(self, batch):
-        pass
 
 
 @pytest.fixture
@@ -55,12 +38,9 @@ def scanned(tiny_llama):
     """A function that prepares one batch, and returns what runs it with or without readings of every layer."""
     network = load_network(ModelSpec(tiny_llama))
     layers = tuple(range(network.depth + 1))
-    generator = torch.Generator().manual_seed(0)
 
     def run(with_readings, prompts=PROMPTS, rows=("raw",)):
-        ids = torch.randint(3, len(network.tokenizer), (prompts, LENGTH), generator=generator).tolist()
-        made = [Prepared(str(i), hash_id(str(i)), 0, (tuple(row),), (LENGTH,)) for i, row in enumerate(ids)]
-        batch = make_batch(network, made)
+        batch = batch_of(network, prompts, LENGTH)
         if not with_readings:
             return lambda: run_batch(network, batch, layers, Nothing())
         plan = ScanPlan(choose_metrics("fast"), layers, network.depth, has_norm=False, rows=rows)

@@ -67,8 +67,7 @@ def write_texts():
     Path("texts.txt").write_text("\n".join(TEXTS))
     for name in ("texts.parquet", "WIKITEXT2_TEST.parquet"):
         pd.DataFrame({"text": TEXTS}).to_parquet(name)
-    for name, recipe in {"recipe": {"layer": 9, "transform": "remove_top:3"}}.items():
-        Path(f"{name}.json").write_text(json.dumps(recipe))
+    Path("recipe.json").write_text(json.dumps({"layer": 9, "transform": "remove_top:3"}))
 
 
 def write_tasks():
