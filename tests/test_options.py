@@ -139,8 +139,8 @@ FLAGS = {
     "eval": f"{MODEL} {READING} template {ENGINE} tasks data-root out recipe fit vectors precision dry-run json",
     "probe": f"{MODEL} layers tokens pooling max-length batch-tokens data column id-column split config limit sample "
     "test test-split label probes out test-share epochs seed precision features threads json",
-    "pick": "fit column labels rule prefer templates layer-only no-static servable dims model max-length seed "
-    "save json",
+    "pick": "fit column labels rule prefer templates layer-only no-static servable dims compare-static model "
+    "max-length seed save json",
     "export": f"{MODEL} layer recipe out norm tokens pooling transform dims fit column normalize template scores mode "
     "format servable max-length static weights words int8 why texts json",
     "shrink": f"{MODEL} {TEXTS} out method blocks choose minutes steps lora batch-size learning-rate seed "

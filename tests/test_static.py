@@ -1,15 +1,17 @@
 """export --static: token vectors and their means, how they are fitted, and who reads them."""
 
 import json
+import re
 
 import numpy as np
 import pytest
 import torch
-from families import make_model, make_tokenizer
+from families import make_model, make_tokenizer, save_byte_model
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, StaticEmbedding, Transformer
 from snapshots import write_root
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
 
 import layerwise
 from layerwise.cli.main import main
@@ -20,8 +22,11 @@ from layerwise.distill.static import fit_rows, fit_static
 from layerwise.distill.token_rows import token_rows
 from layerwise.exporter.agreement import neighbour_overlap
 from layerwise.exporter.backends.sentence_transformers.static import quantized_rows, rounded_rows
+from layerwise.inputs.text import demo_sentences
 from layerwise.models.load import network_from_object
 from layerwise.models.static import made_static
+from layerwise.selection.probes import proxy_probes
+from layerwise.selection.run import default_rulebook
 
 TEXTS = [" ".join(f"w{(i * i + 7 * j + i // 90) % 89}" for j in range(6 + i % 9)) for i in range(150)]
 
@@ -271,6 +276,64 @@ def test_eval_embed_and_tradeoff_read_a_static_model(static, teacher, tmp_path):
     costs = layerwise.tradeoff(tmp_path / "whole", data=TEXTS, others=tmp_path / "scores", repeats=1)
     small = costs[costs.model == "small"].iloc[0]
     assert small.parameters == 97 * 32 and small.score == pytest.approx(row.value)
+
+
+def save_word_encoder(folder):
+    """A random encoder whose vocabulary has all words of the sentences that pick scores, so that they differ."""
+    words = sorted(
+        {word for probe in proxy_probes() for text in probe.texts for word in re.findall(r"\w+|[^\w\s]+", text)}
+    )
+    raw = Tokenizer(models.WordLevel({word: i for i, word in enumerate(["<pad>", "<unk>", *words])}, unk_token="<unk>"))
+    raw.pre_tokenizer = pre_tokenizers.Whitespace()
+    PreTrainedTokenizerFast(tokenizer_object=raw, pad_token="<pad>", unk_token="<unk>").save_pretrained(folder)
+    config = AutoConfig.for_model(
+        "bert", vocab_size=len(words) + 2, hidden_size=16, num_hidden_layers=3, num_attention_heads=2,
+        intermediate_size=24, max_position_embeddings=128,
+    )  # fmt: skip
+    AutoModel.from_config(config).save_pretrained(folder)
+    return str(folder)
+
+
+def test_pick_scores_the_static_model_that_export_writes(tmp_path):
+    """Its scores are those of the exported folder, in plain sentence-transformers; the answer stays the same."""
+    teacher, static = save_word_encoder(tmp_path / "teacher"), tmp_path / "static"
+    texts = list(demo_sentences())
+    layerwise.export(teacher, "last", static, static=True, fit=texts)
+    found = layerwise.pick(teacher, texts, compare_static=True)
+    row = found.static_model
+    assert (row.layer, row.transform) == (3, "none")  # the last layer of the teacher; no map but the fit
+    weights = default_rulebook().weights
+    for probe in proxy_probes():
+        if weights.get(probe.name):
+            vectors = encode(static, list(probe.texts)).astype(np.float64)
+            assert row.scores[probe.name] == pytest.approx(100 * probe.score(vectors).mean(), abs=1e-6)
+    plain = layerwise.pick(teacher, texts)
+    assert plain.recipe == found.recipe and plain.layers[0].scores == found.layers[0].scores
+    assert plain.static_model is None and "static" not in plain.describe()
+    last = found.layers[-1]
+    gap = {name: row.scores[name] - last.scores[name] for name in row.scores}
+    assert row.gain.mean == pytest.approx(sum(weights[n] * gap[n] for n in gap) / sum(weights[n] for n in gap))
+    found.save(tmp_path / "picked")
+    assert type(found).load(tmp_path / "picked").static_model == row
+
+
+def test_pick_compares_whitened_embeddings_of_a_language_model_and_prints_how_to_export_them(tmp_path, capsys):
+    model = save_byte_model(tmp_path / "model", depth=2)
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
+    words = ["--fit", str(tmp_path / "texts.txt"), "--max-length", "24"]
+    assert main(["pick", model, *words, "--compare-static"]) == 0
+    printed = capsys.readouterr().out
+    assert "a static model, which runs no block" in printed and "\nstatic " in printed
+    *_, command = printed.strip().splitlines()
+    assert command.split()[:3] == ["layerwise", "export", model] and "--layer 0 --transform whiten" in command
+    out = tmp_path / "made"
+    assert main([*command.split()[1:-1], str(out)]) == 0 and certificate(out)["static"]["map"] == "whiten"
+
+
+def test_a_rule_runs_no_model_and_so_no_static_one(tiny_llama, tmp_path):
+    layerwise.scan(tiny_llama, TEXTS[:8], out=tmp_path / "run")
+    with pytest.raises(InputError, match="compare_static compares by the probes"):
+        layerwise.pick(tmp_path / "run", rule="last", compare_static=True)
 
 
 def test_other_commands_say_that_it_has_no_layers(static, tmp_path):

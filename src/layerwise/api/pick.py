@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from layerwise.api.static import static_model_of
 from layerwise.core.checks import Choices
 from layerwise.core.errors import InputError
 from layerwise.core.preprocessors import require_tokenizer
@@ -41,6 +42,7 @@ def pick(
     static: bool = True,
     servable: bool = False,
     dims: int | None = None,
+    compare_static: bool = False,
     model: ModelLike | None = None,
     max_length: int | None = None,
     seed: int = 0,
@@ -72,6 +74,8 @@ def pick(
             final norm, one pooling, at most one map. What this costs on the probes is reported.
         dims: how many dimensions the vectors have: that many principal directions are kept, and what this costs on the
             probes is reported. By default all.
+        compare_static: also score the static model that `export(..., static=True)` makes of it, which runs no block. It
+            is fitted on the same texts. The answer stays the same.
         model: the model to run, if the run's model was moved or renamed.
         max_length: longest input in tokens; by default 512, or the model's own limit if that is lower.
         seed: seed of everything random.
@@ -94,7 +98,8 @@ def pick(
     """
     options = PickOptions(
         fit=fit, labels=labels, rule=rule, prefer=prefer, templates=templates, layer_only=layer_only, static=static,
-        servable=servable, dims=dims, model=model, max_length=max_length, seed=seed, progress=progress,
+        servable=servable, dims=dims, compare_static=compare_static, model=model, max_length=max_length, seed=seed,
+        progress=progress,
     )  # fmt: skip
     opened = Run.open(run) if is_run(run) else None
     if rule is not None:
@@ -102,6 +107,8 @@ def pick(
             raise InputError("a rule needs a run of scan; without rule= (--rule), the probes choose a layer of a model")
         if servable:
             raise InputError("servable compares recipes by the probes: leave rule= (--rule) out")
+        if compare_static:
+            raise InputError("compare_static compares by the probes: leave rule= (--rule) out")
         if prefer == "fast":
             raise InputError("prefer fast compares layers by the probes: leave rule= (--rule) out")
         return replace(pick_by_rule(opened.table, rule), options=pick_record(options, run=run))
@@ -123,10 +130,12 @@ def pick(
         else:
             network = open_network(run if model is None else model)
     require_tokenizer(network.preprocessor, "pick")
+    with announcements(progress):
+        static_model = static_model_of(network, fitting_texts, progress=progress) if compare_static else None
     result = pick_recipe(
         network, fitting_texts, labels=probe, prefer=prefer,
         templates=None if templates is None else templates_to_try(templates), layer_only=layer_only, static=static,
-        servable=servable, dims=dims,
+        servable=servable, dims=dims, static_model=static_model,
         max_length=resolve_max_length(max_length, network, default_limit=DEFAULT_MAX_LENGTH), name=name,
         seed=seed, progress=progress,
     )  # fmt: skip

@@ -14,7 +14,7 @@ from layerwise.core.errors import InputError
 from layerwise.core.hub import offline
 from layerwise.core.preprocessors import require_tokenizer
 from layerwise.core.progress import announce, progress_bar
-from layerwise.core.recipe import Readout
+from layerwise.core.recipe import Readout, Recipe
 from layerwise.distill.bags import (
     add_words,
     bare_tokenizer,
@@ -41,6 +41,7 @@ from layerwise.models.readouts import last_recipe
 from layerwise.models.static import made_static
 from layerwise.options.export import ExportOptions
 from layerwise.runs.folder import is_run
+from layerwise.selection.candidates import StaticModel
 
 SEED = 0  # of the division of texts
 CHUNK = 512  # texts between two steps of the progress bar
@@ -83,22 +84,11 @@ def export_static(
     network: Network, layer: int | str, out: Path, options: ExportOptions, compared: ComparedTexts
 ) -> Any:
     """Writes a static model made from this layer; returns it, loaded on the CPU."""
-    require_tokenizer(network.preprocessor, "export --static")
-    backend = StaticBackend(options.int8)
-    backend.check_supported(network, last_recipe(network), "portable")
-    tokenizer = bare_tokenizer(network.tokenizer, network.name)
-    readout = rows_readout(network, layer)
     source = open_source(options.fit) if options.fit is not None else None
-    split = None
-    if source is not None:
-        prompt = network.shipped.prompt if network.shipped else ""
-        split = split_texts([example.text for example in source], (prompt,), SEED)
-    if split is not None and options.transform == "none":
+    if source is not None and options.transform == "none":
         require_own_vectors(network)
     with offline():  # sentence-transformers would look the model up on the hub
-        made = make_rows(network, tokenizer, readout, source, split, options)
-        static = made_static(network.name, made.rows, tokenizer, unit=made.unit)
-        record = made.record | {"rows": len(made.rows), "dimensions": made.rows.shape[1]}
+        static, record, split = make_static(network, layer, source, options)
         if record["space"] == TEACHER and split is not None:
             announce(f"searching vectors of both models for {len(split.check):,} held-out texts")
             found = check_compatibility(
@@ -109,13 +99,43 @@ def export_static(
     if split is not None and source is not None and compared.source == "demo":
         compared = ComparedTexts([item.text for item in split.check[:MOST_TEXTS]], source.name)
     return export_fitted(
-        static, FittedRecipe(last_recipe(static), static.identity()), out, backend=backend, compared=compared,
+        static, FittedRecipe(last_recipe(static), static.identity()), out, backend=StaticBackend(options.int8),
+        compared=compared,
         why=options.why, original=network, static=record,
         coordinates="no cosine: " + (
             "the mean of its vectors was subtracted" if record["space"] == TEACHER
             else "its vectors are in other coordinates"
         ),
     )  # fmt: skip
+
+
+def static_model_of(network: Network, texts: Sequence[str], *, progress: bool = False) -> StaticModel:
+    """What `export --static` makes of a model, in memory.
+
+    Of an embedding model, token vectors that are fitted on these texts; of a language model, whitened embeddings.
+    """
+    made_from = Recipe(network.depth) if has_own_vectors(network) else Recipe(0, transform="whiten")
+    options = ExportOptions(static=True, transform=made_from.transform, progress=progress)
+    with offline():
+        static, _, _ = make_static(network, made_from.layer, open_source([*texts]), options)
+    return StaticModel(static, made_from)
+
+
+def make_static(
+    network: Network, layer: int | str, source: Source | None, options: ExportOptions
+) -> tuple[Network, dict[str, Any], TextSplit | None]:
+    """The static model, how it was made, and how the texts were divided."""
+    require_tokenizer(network.preprocessor, "export --static")
+    StaticBackend(options.int8).check_supported(network, last_recipe(network), "portable")
+    tokenizer = bare_tokenizer(network.tokenizer, network.name)
+    readout = rows_readout(network, layer)
+    split = None
+    if source is not None:
+        prompt = network.shipped.prompt if network.shipped else ""
+        split = split_texts([example.text for example in source], (prompt,), SEED)
+    made = make_rows(network, tokenizer, readout, source, split, options)
+    static = made_static(network.name, made.rows, tokenizer, unit=made.unit)
+    return static, made.record | {"rows": len(made.rows), "dimensions": made.rows.shape[1]}, split
 
 
 def rows_readout(network: Network, layer: int | str) -> Readout:
@@ -130,12 +150,17 @@ def rows_readout(network: Network, layer: int | str) -> Readout:
 
 def require_own_vectors(network: Network) -> None:
     """Raises for a model that is no embedding model: its last token is not worth imitating."""
-    if network.shipped is None and network.plain_pooling == "last":
+    if not has_own_vectors(network):
         raise InputError(
             f"{network.name} is a language model without a pooling of its own, so there are no vectors to imitate. Use "
             "its token embeddings: --layer 0 --transform whiten; or make it an embedding model first: layerwise "
             "embedder, then export --static of that folder"
         )
+
+
+def has_own_vectors(network: Network) -> bool:
+    """True for an embedding model: one that ships its pooling, or an encoder, which has a usual one."""
+    return network.shipped is not None or network.plain_pooling != "last"
 
 
 def make_rows(

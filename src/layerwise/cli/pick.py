@@ -2,6 +2,7 @@
 
 import shlex
 from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from layerwise.cli.flags import add_options, option_values
@@ -43,16 +44,25 @@ def run(args: Namespace) -> int:
     result = pick(args.run_folder, **options, progress=True)
     if args.save is not None:
         result.save(args.save)
-    print(result.to_json() if args.json else result.describe(next_step(result, args)))
+    print(result.to_json() if args.json else result.describe("\n".join(next_steps(result, args))))
     return 0
 
 
-def next_step(found: "Pick", args: Namespace) -> str:
+def next_steps(found: "Pick", args: Namespace) -> Iterator[str]:
     """What to type next, ready to be copied."""
     from layerwise.runs.folder import is_run
 
-    typed = option_values(args, PickOptions) | {"column": args.column}
     model = found.model.name if is_run(args.run_folder) and not args.model else args.model or args.run_folder
+    yield next_step(found, model, args)
+    if (static := found.static_model) is not None:
+        rows = ["--layer", "0", "--transform", static.transform] if static.transform != "none" else []
+        words = ["export", model, "--static", *rows, "--fit", args.fit or "texts.txt", "--out", "static"]
+        yield f"or, without any block:\n{shlex.join(['layerwise', *words])}"
+
+
+def next_step(found: "Pick", model: str, args: Namespace) -> str:
+    """How to use what was picked."""
+    typed = option_values(args, PickOptions) | {"column": args.column}
     if found.keep_last:
         data = ["--data", args.fit or "texts.txt", *flag_arguments(TextOptions, {"column": args.column})]
         fewer = f"{shlex.join(['layerwise', 'shrink', model, *data, '--out', 'small'])}"

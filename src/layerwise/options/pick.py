@@ -66,6 +66,12 @@ class PickOptions:
             metavar="N",
         ),
     ] = None
+    compare_static: Annotated[
+        bool,
+        Option(
+            "also score the static model that export --static makes of it, which runs no block; takes a minute more"
+        ),
+    ] = False
     model: Annotated[Any, Option("the model to run, if the run's model was moved or renamed")] = None
     max_length: MaxLength = None
     seed: Seed = 0

@@ -118,6 +118,10 @@ RUN = Schema(
 )
 PLAN = Schema("plan.json", 2, {"settings": dict, "origin": dict}, ("settings", "origin"))
 GAIN = {"mean": NUMBER_TYPES, "error": NUMBER_TYPES, "low": NUMBER_TYPES, "high": NUMBER_TYPES}
+PICKED_LAYER = {
+    "layer": int, "transform": str, "scores": dict, "gain": GAIN, "relative_time": OPTIONAL_NUMBER_TYPES,
+    "same_within_noise": bool,
+}  # fmt: skip
 PICK = Schema(
     "pick.json",
     4,
@@ -125,10 +129,7 @@ PICK = Schema(
         "model": MODEL_SHAPE, "recipe": {"layer": int}, "last": {"layer": int}, "rule": str, "why": [str],
         "layers_alike": [int], "saving": dict, "gain": (dict, NoneType), "expected_gain": GAIN,
         "fitted": (str, NoneType), "prefer": str, "judged_on": str, "options": dict,
-        "layers": [{
-            "layer": int, "transform": str, "scores": dict, "gain": GAIN, "relative_time": OPTIONAL_NUMBER_TYPES,
-            "same_within_noise": bool,
-        }],
+        "layers": [PICKED_LAYER], "static_model": PICKED_LAYER,
     },
     ("model", "recipe", "last", "rule"),
     {1: upgrade_pick_v1, 3: upgrade_pick_v3},

@@ -30,6 +30,14 @@ class ScoredRecipe:
         return float(self.unit_scores[probe].mean())
 
 
+@dataclass(frozen=True)
+class StaticModel:
+    """A static model to compare with, which runs no block; and the layer and map that its token vectors come from."""
+
+    network: Network
+    made_from: Recipe
+
+
 def layer_candidates(
     network: Network, tokens: Sequence[TokenChoice] = ("all",), transforms: Sequence[str] = ("none",)
 ) -> list[Recipe]:
@@ -126,6 +134,15 @@ def compute_probe_vectors(
                 network, examples, list(readouts), max_length=max_length, template=template, on_batch=on_batch
             )
     return ProbeVectors(probes, fit, {text: i for i, text in enumerate(texts)}, vectors)
+
+
+def score_static(static: StaticModel, probes: Sequence[Probe]) -> ScoredRecipe:
+    """The probe scores of a static model."""
+    head, length = static.network.head, static.network.max_length
+    assert head is not None
+    return ScoredRecipe(
+        static.made_from, {p.name: p.score(head.encode(p.texts, length).double().numpy()) for p in probes}
+    )
 
 
 def score_candidates(

@@ -44,6 +44,7 @@ class Pick:
         layers: the table of all layers, with the same linear map; empty where no probe was run.
         fitted: the recipe with the weights of its map; None where it has no map.
         options: how pick was called, as JSON values.
+        static_model: how a static model scores, and the layer and map that it was made from; None where not compared.
 
     Example:
         >>> found = layerwise.pick(model, max_length=32)
@@ -65,6 +66,7 @@ class Pick:
     layers: tuple[PickedLayer, ...] = ()
     fitted: FittedRecipe | None = field(default=None, compare=False)
     options: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    static_model: PickedLayer | None = None
 
     def recipe_for(self, network: Network) -> AnyRecipe:
         """The recipe for that model, with its map if it has one.
@@ -114,7 +116,7 @@ class Pick:
             "layers": [row.to_record() for row in self.layers],
             "fitted": self.fitted.identity if self.fitted else None,
             "options": dict(self.options),
-        }
+        } | ({} if self.static_model is None else {"static_model": self.static_model.to_record()})
 
     def to_json(self) -> str:
         """The same as JSON text."""
@@ -166,7 +168,7 @@ class Pick:
         recipe, last = (Recipe.from_record(record[name], f"{where}: {name}") for name in ("recipe", "last"))
         if (prefer := record.get("prefer", "quality")) not in get_args(Prefer) or not 0 <= recipe.layer <= last.layer:
             raise RunError(f"{where} is damaged (prefer {prefer!r}, layer {recipe.layer} of {last.layer}); {advice}")
-        gain, rows = record.get("gain"), record.get("layers", [])
+        gain, rows, static = record.get("gain"), record.get("layers", []), record.get("static_model")
         return cls(
             ModelRef.from_record(record["model"], f"{where}: model"), recipe, last, record["rule"],
             tuple(record["why"]), tuple(record.get("layers_alike", ())),
@@ -174,6 +176,7 @@ class Pick:
             prefer, record.get("judged_on", ""),
             tuple(PickedLayer.from_record(row, f"{where}: layers[{i}]") for i, row in enumerate(rows)),
             load_fitted(location, record.get("fitted")), record.get("options", {}),
+            None if static is None else PickedLayer.from_record(static, f"{where}: static_model"),
         )  # fmt: skip
 
     def __repr__(self) -> str:
@@ -193,7 +196,7 @@ class Pick:
             lines += textwrap.wrap(fact, WIDTH, initial_indent="  ", subsequent_indent="    ")
         if self.layers:
             shown = rows_to_show(self.layers, self.recipe.layer)
-            lines += ["", *as_lines(cells(shown, self.recipe.layer))]
+            lines += ["", *as_lines(cells(shown, self.recipe.layer, self.static_model))]
             if len(shown) < len(self.layers):
                 lines.append(f"{len(shown)} of {len(self.layers)} rows are shown; --json (to_dict()) has all of them")
             for note in self._notes():
@@ -207,7 +210,7 @@ class Pick:
         facts = "".join(f"<tr><td>{escaped(fact)}</td></tr>" for fact in self._facts())
         page = f"<table><caption><b>{escaped(self._headline())}</b></caption>{facts}</table>"
         if self.layers:
-            head, *rows = cells(self.layers, self.recipe.layer)
+            head, *rows = cells(self.layers, self.recipe.layer, self.static_model)
             top = "".join(f"<th>{escaped(cell)}</th>" for cell in head)
             body = "".join(f"<tr>{''.join(f'<td>{escaped(cell)}</td>' for cell in row)}</tr>" for row in rows)
             page += f"<table><tr>{top}</tr>{body}</table><p>{'<br>'.join(map(escaped, self._notes()))}</p>"

@@ -1,7 +1,7 @@
 """The table of layers behind a pick: what each scores, how it differs from the last layer, and how long it takes."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import count
 from typing import Any, Self
 
@@ -76,17 +76,21 @@ def picked_layers(
     for candidate in compared if has_last else [*compared, decision.last]:
         # What was chosen may be used with token embeddings beside it, which labels judge.
         used = decision.answer if candidate is decision.chosen else candidate
+        time = 1.0 if candidate is decision.last else times[candidate.recipe.layer]  # as it is: the whole pass
+        row = picked_row(used, decision)
         rows.append(
-            PickedLayer(
-                candidate.recipe.layer,
-                candidate.recipe.transform,
-                {name: 100 * used.mean(name) for name in decision.weights},
-                difference(used, decision.last, decision.weights),
-                1.0 if candidate is decision.last else times[candidate.recipe.layer],  # as it is: the whole pass
-                id(candidate) in best,
+            replace(
+                row, transform=candidate.recipe.transform, relative_time=time, same_within_noise=id(candidate) in best
             )
         )
     return tuple(sorted(rows, key=lambda row: row.layer))  # stable: the last layer as it is comes last
+
+
+def picked_row(scored: ScoredRecipe, decision: Decision) -> PickedLayer:
+    """The row of a candidate, without its time."""
+    scores = {name: 100 * scored.mean(name) for name in decision.weights}
+    gain = difference(scored, decision.last, decision.weights)
+    return PickedLayer(scored.recipe.layer, scored.recipe.transform, scores, gain)
 
 
 def rows_to_show(rows: Sequence[PickedLayer], layer: int) -> list[PickedLayer]:
@@ -103,8 +107,8 @@ def rows_to_show(rows: Sequence[PickedLayer], layer: int) -> list[PickedLayer]:
     raise AssertionError("a step larger than the number of rows always returns")
 
 
-def cells(rows: Sequence[PickedLayer], layer: int) -> list[list[str]]:
-    """The table as text, cell by cell, headings first; `layer` is the chosen one."""
+def cells(rows: Sequence[PickedLayer], layer: int, static_model: PickedLayer | None = None) -> list[list[str]]:
+    """The table as text, cell by cell, headings first; `layer` is the chosen one. A static model is the last row."""
     probes = list(rows[0].scores)
     separate_last = len(rows) > 1 and rows[-2].layer == rows[-1].layer  # a row of its own for the layer as it is
     found = [["layer", *probes, "difference (95 %)", "time", ""]]
@@ -114,9 +118,14 @@ def cells(rows: Sequence[PickedLayer], layer: int) -> list[list[str]]:
         note = "chosen" if chosen else "same" if row.same_within_noise else ""
         time = "" if row.relative_time is None else f"{row.relative_time:.2f}"
         gain = "0.0" if is_last else str(row.gain)
-        scores = [f"{score:.1f}" for score in row.scores.values()]
-        found.append(["last" if is_last else str(row.layer), *scores, gain, time, note])
+        found.append(["last" if is_last else str(row.layer), *rounded(row), gain, time, note])
+    if static_model is not None:
+        found.append(["static", *rounded(static_model), str(static_model.gain), "", ""])
     return found
+
+
+def rounded(row: PickedLayer) -> list[str]:
+    return [f"{score:.1f}" for score in row.scores.values()]
 
 
 def as_lines(table: Sequence[Sequence[str]]) -> list[str]:

@@ -24,18 +24,20 @@ from layerwise.runs.table import LayerTable
 from layerwise.selection import cases
 from layerwise.selection.candidates import (
     ProbeVectors,
+    StaticModel,
     compute_probe_vectors,
     layer_candidates,
     score_candidates,
+    score_static,
     servable_candidates,
     template_candidates,
     widened,
     with_second_vector,
 )
 from layerwise.selection.cases import metric_curves, model_depth
-from layerwise.selection.decision import Decision, decide, difference, points, signed
+from layerwise.selection.decision import Decision, Gain, decide, difference, points, signed
 from layerwise.selection.pick import Pick
-from layerwise.selection.picked_layers import picked_layers
+from layerwise.selection.picked_layers import picked_layers, picked_row
 from layerwise.selection.probes import Probe, proxy_items, proxy_probes, user_text_probes
 from layerwise.selection.rules import Rule, parse_rule
 
@@ -75,6 +77,7 @@ def pick_recipe(
     static: bool = True,
     servable: bool = False,
     dims: int | None = None,
+    static_model: StaticModel | None = None,
     max_length: int,
     name: str = "",
     rulebook: Rulebook | None = None,
@@ -87,7 +90,7 @@ def pick_recipe(
     from. `labels` is the probe made from a few labelled ones. `templates` are
     those to try, None for the rulebook's. With `layer_only`, no map is tried; without `static`, token embeddings are
     never put beside the layer; with `servable`, only recipes that plain servers compute are chosen; `dims` is how many
-    dimensions the vectors of the answer have, None for all.
+    dimensions the vectors of the answer have, None for all. `static_model` is scored by the same probes, and reported.
     """
     rulebook = rulebook or default_rulebook()
     fit = [] if layer_only else texts
@@ -121,12 +124,17 @@ def pick_recipe(
         why.append(dims_sentence(probe_vectors, decision.answer.recipe, found, weights))
     if decision.chosen.recipe in templated and decision.chosen is decision.quality:  # the form that was tested
         why += audit_sentences(rulebook.audit)
+    static_row = None
+    if static_model is not None:
+        static_row = picked_row(score_static(static_model, probes), decision)
+        why.append(static_sentence(static_row.gain))
     recipe = replace(found, max_length=max_length)
     return Pick(
         network.identity(), recipe, last, rulebook.name, tuple(why),
         decision.layers_alike, decision.gain, prefer, judged_on(labels),
         picked_layers(decision, scored, times),
         None if recipe.transform == "none" else fitted_recipe(network, recipe, probe_vectors, name),
+        static_model=static_row,
     )  # fmt: skip
 
 
@@ -169,6 +177,15 @@ def servable_sentence(network: Network, decision: Decision, unrestricted: Decisi
     norm = "after the final norm" if other.norm == "normed" else other.norm
     form = ", ".join([f"layer {other.layer}", norm, other.pooling, f"map {other.transform}"])
     return f"servable: {loss} points on the same sentences against the best recipe without this restriction ({form})"
+
+
+def static_sentence(gain: Gain) -> str:
+    """How a model without blocks does on the probes, and what they are worth for it."""
+    return (
+        f"a static model, which runs no block (export --static): {gain} points against the last layer on the same "
+        "sentences. They are hard for it: they have decoys of nearly the same words, and it does not see their order. "
+        "On labelled tasks it lost less (docs/static.md), so score it on yours"
+    )
 
 
 def dims_sentence(trial: ProbeVectors, whole: Recipe, reduced: Recipe, weights: Mapping[str, float]) -> str:

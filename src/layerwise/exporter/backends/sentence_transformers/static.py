@@ -18,11 +18,13 @@ from layerwise.exporter.backends.sentence_transformers.backend import (
     SentenceTransformersBackend,
 )
 from layerwise.exporter.backends.sentence_transformers.old_names import write_old_names
+from layerwise.exporter.certificate import RELATIVE_TOLERANCE
+from layerwise.exporter.checked import checked_inputs
 from layerwise.models.network import Network
 from layerwise.models.shipped import require_sentence_transformers
 from layerwise.models.static import MadeStatic
 
-SUM_TOLERANCE = 2e-5  # torch adds the vectors of a text of thousands of tokens one by one, in float32
+TOLERANCE_PER_TOKEN = 1e-8  # torch adds the rows of a text one by one in float32: the error grows with their number
 WEIGHTS = "model.safetensors"
 INT8_VERSION = "6.2"  # of sentence-transformers: older ones do not multiply rows by their scales, and raise an error
 
@@ -60,12 +62,13 @@ class StaticBackend:
             whole, scales = quantized_rows(head.rows)
             save_file({"embeddings": whole, "weights": scales}, path)
         write_old_names(folder, job.max_length)
+        longest = max(len(encoding.ids) for encoding in head.backend.encode_batch(checked_inputs(job)[0]))
         return SavedExport(
             loading_code=LOADING_CODE,
             requirements=f"sentence-transformers >= {INT8_VERSION if self.int8 else '5.4'}",
             library="sentence-transformers",
             packages=("transformers", "sentence-transformers", "tokenizers"),
-            tolerance=SUM_TOLERANCE,
+            tolerance=max(RELATIVE_TOLERANCE, TOLERANCE_PER_TOKEN * longest),
         )
 
     def load(self, folder: Path, device: torch.device) -> LoadedModel:
