@@ -293,3 +293,72 @@ def test_every_line_of_a_command_goes_through_say():
         path.name for path in folder.glob("*.py") if re.search(r"print\([^\n]*args[^\n]*sys\.stderr", path.read_text())
     ]
     assert raw == [] and len(list(folder.glob("*.py"))) > 15
+
+
+def test_a_device_that_torch_does_not_know_is_refused_by_its_name(tiny_llama, capsys):
+    for verb in (["scan", "--dry-run"], ["scan"], ["doctor"]):
+        assert main([verb[0], tiny_llama, *verb[1:], "--device=mean,Mean"]) == 2
+        assert "torch knows no device 'mean,Mean'" in capsys.readouterr().err
+
+
+def test_two_dashes_are_no_value_of_an_option(capsys):
+    for option in ("--where", "--title"):
+        with suppress(SystemExit):
+            main(["report", "run", "--html", "r.html", f"{option}=--"])
+        assert f"argument {option}: expected a value, not '--'" in capsys.readouterr().err
+
+
+def test_more_views_than_anyone_can_read_are_refused():
+    with pytest.raises(InputError, match="count must be at most 10,?000"):
+        layerwise.views("a text", count=10**40)
+
+
+def test_lengths_of_a_stress_are_called_levels(tiny_llama, tmp_path):
+    with pytest.raises(InputError, match="levels of random_length are lengths in tokens: .* at least 2, not 1"):
+        layerwise.stress(tiny_llama, ["w1 w2 w3"], kind="random_length", levels=[0, 1])
+
+
+def test_compare_says_which_values_of_single_texts_are_gone(tiny_llama, tmp_path, capsys):
+    for name in ("one", "two"):
+        layerwise.scan(tiny_llama, [f"w1 w{i} w3" for i in range(9)], out=tmp_path / name, metrics="curvature")
+    (values,) = (tmp_path / "one" / "prompts").iterdir()
+    values.unlink()
+    for _ in range(2):
+        assert main(["compare", str(tmp_path / "one"), str(tmp_path / "two")]) == 0
+        assert "prompts/*.parquet is missing in" in " ".join(capsys.readouterr().out.split())
+        values.mkdir(exist_ok=True)
+
+
+def probed(model, folder):
+    texts, labels = [f"w{i} w{i % 7} w{i % 3}" for i in range(40)], [i % 2 for i in range(40)]
+    pd.DataFrame({"text": texts, "label": labels}).to_csv(folder / "classes.csv", index=False)
+    return layerwise.probe(model, folder / "classes.csv", label="label", out=folder / "run", probes="linear,knn")
+
+
+def test_a_trained_probe_in_place_of_another_is_not_taken_for_it(tiny_llama, tmp_path):
+    table = probed(tiny_llama, tmp_path)
+    fits = sorted((tmp_path / "run" / "fits").iterdir())
+    contents = [path.read_bytes() for path in fits]
+    for path, content in zip(fits, contents[1:] + contents[:1], strict=True):
+        path.write_bytes(content)
+    assert probed(tiny_llama, tmp_path).to_pandas().equals(table.to_pandas())
+
+
+def test_another_table_in_place_of_values_of_single_examples_is_refused(tiny_llama, tmp_path):
+    probed(tiny_llama, tmp_path)
+    shutil.copyfile(tmp_path / "run" / "table.parquet", tmp_path / "run" / "prompts" / "00000.parquet")
+    with pytest.raises(RunError, match="prompts/00000.parquet does not hold values of single examples"):
+        probed(tiny_llama, tmp_path)
+
+
+@pytest.mark.parametrize("file", ["tokenizer.json", "tokenizer_config.json"])
+def test_a_field_of_a_tokenizer_with_control_characters_is_not_printed(file, tiny_llama, tmp_path, capfd):
+    shutil.copytree(tiny_llama, tmp_path / "model")
+    path = tmp_path / "model" / file
+    record = json.loads(path.read_text())
+    token = {"content": "<x>", "single\x1b[2Jword": True, "id": 0}
+    section, value = ("added_tokens", [token]) if file == "tokenizer.json" else ("added_tokens_decoder", {"0": token})
+    path.write_text(json.dumps(record | {section: value}))
+    assert main(["doctor", str(tmp_path / "model")]) == 2
+    shown = capfd.readouterr()
+    assert "\x1b" not in shown.out + shown.err and "single\\u001b[2Jword" in shown.err.replace("\\\\", "\\")

@@ -491,7 +491,7 @@ def test_classes_with_one_example_are_allowed():
 
 def test_too_few_examples_and_unknown_labels_are_refused():
     few = ([*TRAIN[0][:9]], {"product": TRAIN[1]["product"][:9]})
-    with pytest.raises(InputError, match="9 training examples are too few; pass at least 10"):
+    with pytest.raises(InputError, match="9 training examples of signs are too few; pass at least 10"):
         probe(few)
     with pytest.raises(InputError, match="signs has no label 'topic' .*; it has product, first"):
         probe(label="topic")

@@ -116,6 +116,8 @@ def causes(words: list[str]) -> Iterator[str]:
             yield printable(part.strip())[:20] if len(part.strip()) > 1 else f"/desk/{part.strip()} "
             if part.strip() == ".":
                 yield from ("/desk ", ": . is ")
+            if part == "-":
+                yield " -:"
             if part.startswith("-"):  # taken for an option, so an argument is missing
                 yield "arguments are required"
             yield from (piece for piece in part.split("/") if len(piece) > 2)

@@ -87,6 +87,8 @@ def secrets_below(root: Path, paths: Iterable[str]) -> list[str]:
     for name in paths:
         if not os.path.exists(root / name):  # also False for a name that is too long
             continue
+        if not (root / name).resolve().is_relative_to(root):  # nothing is written there: see changed_outside
+            continue
         for path in [root / name, *(root / name).rglob("*")]:
             if path.is_file() and not path.is_symlink():
                 found.append((str(path.relative_to(root)), path.read_bytes().decode("latin-1")))

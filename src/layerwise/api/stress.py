@@ -137,6 +137,9 @@ def run_stress(model: ModelLike, data: DataLike, options: StressOptions) -> Laye
         )
     settings = options.scan_options()
     if not is_share:
+        if max(levels) < 2:
+            largest = f"the largest must be at least 2, not {max(levels):g}"
+            raise InputError(f"levels of {kind} are lengths in tokens: {largest}")
         settings = replace(settings, max_length=resolve_max_length(int(max(levels)), info))
     record = call_record("stress", options, model=model, data=source.options)
     tables: list[LayerTable] = []

@@ -57,6 +57,12 @@ class Parser(ArgumentParser):
         print_error(message if message.endswith("?") else f"{message}. See `{self.prog} --help`")
         self.exit(2)
 
+    def _get_values(self, action: Action, arg_strings: list[str]) -> Any:
+        """In Python 3.11 and 3.12, `--option=--` has an empty list as its value."""
+        if action.option_strings and arg_strings == ["--"]:
+            raise ArgumentError(action, "expected a value, not '--'")
+        return super()._get_values(action, arg_strings)
+
     def _check_value(self, action: Action, value: Any) -> None:
         """A word that is not one of an option's, or no verb, is answered with the nearest that is."""
         if action.choices is None or value in action.choices:

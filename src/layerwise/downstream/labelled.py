@@ -132,7 +132,8 @@ def read_labelled(
             else f"{where} leaves no example to test on; pass --test, or a larger --test-share"
         )  # fmt: skip
     if counts["train"] < MIN_TRAIN:
-        raise InputError(f"{counted(counts['train'], 'training example')} are too few; pass at least {MIN_TRAIN}")
+        few = counted(counts["train"], "training example")
+        raise InputError(f"{few} of {train.name} are too few; pass at least {MIN_TRAIN}")
     if left_out:
         warnings.warn(
             f"left out {left_out:,} of {left_out + counts['test']:,} test examples that are also in the training data",

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from layerwise.core.errors import RunError
 from layerwise.core.formats import parquet_bytes, read_parquet, require_checksum
 from layerwise.core.recipe import Readout
 from layerwise.downstream.labelled import LabelledSet, LabelTask
@@ -166,6 +167,8 @@ def probe_values(labelled: LabelledSet, scored: Sequence[Scored], before: bytes 
     if before is not None:
         require_checksum(before, where)
         earlier = read_parquet(before, where)
+        if parts and earlier.schema.names != parts[0].schema.names:
+            raise RunError(f"{where} does not hold values of single examples; delete it, and probe again")
         new = pa.array(sorted({one.metric for one in scored}))
         parts.append(earlier.filter(pc.invert(pc.is_in(earlier["metric"], new))))
     return parquet_bytes(pa.concat_tables(parts))

@@ -43,7 +43,7 @@ from layerwise.runs.folder import prompts_file
 from layerwise.runs.records import environment
 from layerwise.runs.table import RUN_FILE, TABLE_FILE, LayerTable
 
-VERSION = 1  # of the probes; stored fits of another version are made anew
+VERSION = 2  # of the probes; stored fits of another version are made anew
 FEATURES, FITS = "features", "fits"  # subfolders of a run folder
 
 
@@ -195,14 +195,17 @@ class Fits:
         if (stored := read_fit(path, len(task.test))) is not None:
             return stored
         fit = train()
-        write_checked_json(path, asdict(fit) | {"predicted": fit.predicted.tolist(), "weights": list(fit.weights)})
+        arrays = {"predicted": fit.predicted.tolist(), "weights": list(fit.weights)}
+        write_checked_json(path, {"name": path.name, **asdict(fit), **arrays})
         return fit
 
 
 def read_fit(path: Path, examples: int) -> ProbeFit | None:
-    """A stored fit; None if it is not there or damaged."""
+    """A stored fit; None if it is not there, damaged, or that of another name."""
     try:
         record = parse_record(path.read_bytes(), str(path))
+        if record.pop("name") != path.name:
+            return None
         fit = ProbeFit(**record | {"predicted": np.array(record["predicted"], dtype=np.int64)})
     except (OSError, ValueError, TypeError, KeyError, RunError):
         return None

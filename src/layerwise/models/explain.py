@@ -7,6 +7,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
+from layerwise.core.display import printable
 from layerwise.core.errors import ModelError
 from layerwise.core.hub import repository_files
 
@@ -14,6 +15,7 @@ TOKENIZER_FILES = (
     "tokenizer.json", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "vocab.txt", "vocab.json",
     "bpe.codes", "tokenizer_config.json", "tekken.json", "merges.txt",
 )  # fmt: skip
+ADDED_TOKENS_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 EXTRACTOR_FILES = ("preprocessor_config.json", "processor_config.json")
 MODEL_HELP = "pass a hub id, or a folder with config.json, model.safetensors and a tokenizer"
 PICKLED = (".bin", ".pt", ".pth", ".ckpt")
@@ -94,6 +96,16 @@ def require_any_file(name: str, subfolder: str, files: Collection[str], problem:
         f"from transformers import {auto_class}\n"
         f'{auto_class}.from_pretrained("ORIGINAL").save_pretrained({json.dumps(str(folder))})'
     )
+
+
+def require_plain_fields(record: Any, where: str) -> None:
+    """Raises if a field of an added token has a control character in its name: tokenizers prints names as they are."""
+    if not isinstance(record, dict):
+        return
+    added = [record.get("added_tokens"), record.get("added_tokens_decoder"), record]
+    tokens = [entry for part in added for entry in (part.values() if isinstance(part, dict) else part or ())]
+    for name in (name for token in tokens if isinstance(token, dict) for name in token if name != printable(name)):
+        raise ModelError(f"{where} has a field {printable(name)!r}, with control characters; it is damaged or hostile")
 
 
 def require_vocabulary(tokenizer: Any, name: str) -> None:

@@ -17,8 +17,10 @@ from layerwise.models.adapters import load_with_adapter
 from layerwise.models.anatomy import find_structure
 from layerwise.models.audio import audio_preprocessor, is_feature_extractor
 from layerwise.models.explain import (
+    ADDED_TOKENS_FILES,
     explain_load_error,
     require_extractor_files,
+    require_plain_fields,
     require_tokenizer_files,
     require_vocabulary,
 )
@@ -39,7 +41,15 @@ from layerwise.models.parts import (
     part_class,
     require_text_class,
 )
-from layerwise.models.shipped import Head, Shipped, default_pooling, head_from_model, load_head, read_shipped
+from layerwise.models.shipped import (
+    Head,
+    Shipped,
+    default_pooling,
+    head_from_model,
+    load_head,
+    read_json,
+    read_shipped,
+)
 from layerwise.models.static import is_static, load_static, static_from_object
 from layerwise.options.model import ModelSpec as ModelSpec
 from layerwise.runs.identity import ModelRef
@@ -198,6 +208,8 @@ def read_tokenizer(spec: ModelSpec, subfolder: str = "") -> Any:
     from transformers import AutoTokenizer
 
     require_tokenizer_files(spec.name, subfolder)
+    for file in ADDED_TOKENS_FILES:
+        require_plain_fields(read_json(spec.name, spec.revision, file, subfolder), f"{file} of {spec.name!r}")
     tokenizer = from_pretrained(AutoTokenizer, spec, subfolder)
     require_vocabulary(tokenizer, spec.name)
     return tokenizer
@@ -240,7 +252,10 @@ def build_without_weights(config: Any, spec: ModelSpec) -> Any:
 def pick_device(device: str) -> torch.device:
     """`auto` is the machine's accelerator, or the CPU if there is none."""
     if device != "auto":
-        return torch.device(device)
+        try:
+            return torch.device(device)
+        except RuntimeError:
+            raise InputError(f"torch knows no device {device!r}; use cpu, cuda, cuda:1, mps or auto") from None
     accelerator = torch.accelerator.current_accelerator()
     return accelerator if accelerator is not None and torch.accelerator.is_available() else torch.device("cpu")
 

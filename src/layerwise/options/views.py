@@ -1,6 +1,7 @@
 """views: the perturbed copies of a text."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
 from layerwise.core.checks import require_count, require_fraction
@@ -8,13 +9,14 @@ from layerwise.options.field import Option, require_valid
 from layerwise.options.reading import Seed
 
 DEFAULT_STRENGTH = 0.3  # of the views in a scan
+MOST_COPIES = 10_000  # more could only be a mistake: they are made to be looked at
 
 
 @dataclass(frozen=True, kw_only=True)
 class ViewOptions:
     """The options of `views`."""
 
-    count: Annotated[int, Option("number of copies", require_count)] = 4
+    count: Annotated[int, Option("number of copies", partial(require_count, maximum=MOST_COPIES))] = 4
     strength: Annotated[float, Option("fraction of words and letters that change", require_fraction)] = DEFAULT_STRENGTH
     seed: Seed = 0
 

@@ -152,6 +152,12 @@ class Run:
         """True if it has per-prompt values with checksums."""
         return self.folder is not None and self.has_marker and bool(self.folder.names(PROMPTS))
 
+    @property
+    def lacks_prompts(self) -> bool:
+        """True for a scan that kept per-prompt values, if they are gone."""
+        kept = dict(self.table.run.get("options", {})).get("keep_prompts", "none") != "none"
+        return self.kind == "scan" and kept and self.has_marker and not self.has_prompts
+
     def prompts(self) -> Mapping[str, bytes]:
         """The files with per-prompt values, by name; raises if one is damaged."""
         names = [] if self.folder is None else self.folder.names(PROMPTS)

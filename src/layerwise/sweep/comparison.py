@@ -21,7 +21,7 @@ from layerwise.core.display import printable, redact
 from layerwise.core.errors import InputError
 from layerwise.core.files import folder_name
 from layerwise.options.compare import Against
-from layerwise.runs.folder import Run
+from layerwise.runs.folder import PROMPTS, Run
 from layerwise.runs.labels import model_labels
 from layerwise.runs.scores import LayerScore
 from layerwise.runs.table import LayerTable
@@ -181,10 +181,11 @@ def differing_settings(first: LayerTable, second: LayerTable) -> tuple[str, ...]
 def with_prompts(pair: Pair, first: Run, second: Run) -> Pair:
     """The pair, with differences paired over the texts that both runs read; a note where there are none."""
     if without_prompts := [run for run in (first, second) if not run.has_prompts]:
-        qualifier = "" if without_prompts[0].has_marker else " with a checksum"
-        note = (
-            f"{without_prompts[0].location} keeps no values of single texts{qualifier} (scan with --keep-prompts all)"
-        )
+        run = without_prompts[0]
+        qualifier = "" if run.has_marker else " with a checksum"
+        note = f"{run.location} keeps no values of single texts{qualifier} (scan with --keep-prompts all)"
+        if run.lacks_prompts:
+            note = f"{PROMPTS}/*.parquet is missing in {run.location}; scan again with --out"
     else:
         opened = Prompts.open(first), Prompts.open(second)  # raises if a file is damaged
         try:
