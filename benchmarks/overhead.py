@@ -18,7 +18,9 @@ least. CPU time counts all threads of the process.
 - naive: `output_hidden_states=True`, then NumPy prompt by prompt (`--peers`).
 - reference: the same, by the formulas of the paper's code: float64, curvature token by token (`--peers`).
 
-Parts of a scan are timed in rounds of their own, by clocks around the functions that do the work.
+Parts of a scan are timed in rounds of their own, by clocks around the functions that do the work. Megabytes are the
+most that tensors take at once beside the weights, in a pass of its own. `predicted` is the ratio by the cost model of
+docs/scale.md, with the speed of matrix products and of eigenvalues as measured here.
 
 On a GPU: `python -m benchmarks.overhead MODELS --device cuda --entropy products --batch-tokens 8192 --out gpu.csv`.
 """
@@ -234,6 +236,33 @@ def measured_views(network: Any, name: str, dtype: str, args: argparse.Namespace
     yield from rows_of(actions, name, network, dtype, VIEW_LENGTH, prompts, args, {})
 
 
+def peak(action: Callable[[], object]) -> int:
+    """The most bytes of tensors that are alive at once while it runs, weights not counted."""
+    from benchmarks.memory import LiveBytes
+
+    with LiveBytes() as counted:
+        action()
+    return counted.peak
+
+
+def predicted_ratio(network: Any, prompts: int, length: int, args: argparse.Namespace, forward: float) -> float:
+    """By the cost model of docs/scale.md, with speeds of this device: the forward pass, and prompt entropy."""
+    import torch
+
+    from layerwise.ops.spectrum import symmetric_eigenvalues
+
+    def seconds(action: Callable[[], object]) -> float:
+        return min(timed(action, args.device).wall for _ in range(5))
+
+    size, width = min(length, network.width), max(length, network.width)
+    rows, square = torch.randn(size, width, device=args.device), torch.randn(1024, 1024, device=args.device)
+    per_operation = seconds(lambda: square @ square) / (2 * 1024**3)
+    spectrum = 30 * size**3 * per_operation if args.entropy == "products" else 0.0
+    if args.entropy != "products":
+        spectrum = seconds(lambda: symmetric_eigenvalues((rows @ rows.mT)[None]))
+    return 1 + prompts * (network.depth + 1) * (spectrum + 2 * size**2 * width * per_operation) / forward
+
+
 def rows_of(
     actions: dict[str, Callable[[], object]],
     name: str,
@@ -256,6 +285,9 @@ def rows_of(
             shortest = [min(getattr(times[name], clock) for times in rounds) for name in (way, "forward")]
             row[f"{clock}_shortest"] = shortest[0] / shortest[1]
         row["forward_seconds"] = median_and_range([times["forward"].wall for times in rounds])[0]
+        row["megabytes"], row["forward_megabytes"] = (peak(actions[name]) / 1e6 for name in (way, "forward"))
+        if way == "scan":
+            row["predicted"] = predicted_ratio(network, prompts, length, args, row["forward_seconds"])
         yield row | (parts if way == "scan" else {})
 
 
@@ -264,7 +296,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path, metavar="MODELS")
     parser.add_argument("--models", nargs="+", default=MODELS)
     parser.add_argument("--dtypes", nargs="+", default=["float32"])
-    parser.add_argument("--lengths", nargs="+", type=int, default=LENGTHS)
+    parser.add_argument("--lengths", nargs="*", type=int, default=LENGTHS)
     parser.add_argument("--blocks", type=int, default=24)
     parser.add_argument("--batch-tokens", type=int, default=1024)
     parser.add_argument("--rounds", type=int, default=9)

@@ -1,5 +1,5 @@
-"""One process, many scans, embeddings, picks, exports and reports with changing models: memory, descriptors and threads
-must stay flat. With --texts, one local scan of so many texts instead, whose memory must not grow with their number.
+"""One process, many scans, evaluations, embeddings, picks, exports and reports with changing models: memory,
+descriptors and threads must stay flat. With --texts, one scan of so many texts, whose memory must not grow with them.
 
 python scripts/soak.py --minutes 60
 python scripts/soak.py --texts 2000000
@@ -41,32 +41,39 @@ def sizes() -> tuple[float, int, int]:
 
 
 def many_calls(minutes: float) -> int:
-    from abuse.desk import DATA, desk_for, make_models
-
-    import layerwise.cli.main as cli
+    from abuse.desk import DATA, EVAL, desk_for, make_models
 
     os.chdir(desk_for(Path("desk"), *make_models(Path("models"))))
+    call(["data", "tasks", "Mine", "--type", "STS", "--test", "pairs.csv"])
     samples, until, number = [], time.monotonic() + 60 * minutes, 0
     while time.monotonic() < until:
         for model in ("model", "other"):
             out = f"run-{number}"
-            for words in (
+            commands = (
                 ["scan", model, *DATA, "--metrics", "fast", "--out", out],
+                ["eval", model, *EVAL, "--out", f"{out}-scores"],
                 ["embed", model, *DATA, "--layers", "1", "--out", f"{out}.parquet"],
                 ["pick", out, "--rule", "depth:50%", "--save", out],
                 ["export", model, "--layer", f"{out}:auto", "--out", f"{out}-model"],
                 ["report", out, "--html", f"{out}.html"],
-            ):
-                with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as said:
-                    code = cli.main(words)
-                if code:
-                    raise SystemExit(f"{words}: {said.getvalue()}")
-            number += 1
+            )
+            for words in commands:
+                call(words)
+            number += len(commands)
         gc.collect()
         samples.append(sizes())
         if len(samples) % 10 == 1:
-            print(f"{5 * number:,} calls: %.0f MB, %d descriptors, %d threads" % samples[-1], flush=True)
-    return verdict(samples, f"{5 * number:,} calls")
+            print(f"{number:,} calls: %.0f MB, %d descriptors, %d threads" % samples[-1], flush=True)
+    return verdict(samples, f"{number:,} calls")
+
+
+def call(words: list[str]) -> None:
+    import layerwise.cli.main as cli
+
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as said:
+        code = cli.main(words)
+    if code:
+        raise SystemExit(f"{words}: {said.getvalue()}")
 
 
 def many_texts(count: int) -> int:

@@ -308,6 +308,11 @@ def test_two_dashes_are_no_value_of_an_option(capsys):
         assert f"argument {option}: expected a value, not '--'" in capsys.readouterr().err
 
 
+def test_half_a_character_is_no_name_of_a_folder(tiny_llama, capsys):
+    assert main(["export", tiny_llama, "--out", "small", "--recipe=\ud83d"]) == 2
+    assert "cannot use '\\ud83d' as a folder: it has half a character" in capsys.readouterr().err
+
+
 def test_more_views_than_anyone_can_read_are_refused():
     with pytest.raises(InputError, match="count must be at most 10,?000"):
         layerwise.views("a text", count=10**40)
@@ -349,6 +354,14 @@ def test_another_table_in_place_of_values_of_single_examples_is_refused(tiny_lla
     shutil.copyfile(tmp_path / "run" / "table.parquet", tmp_path / "run" / "prompts" / "00000.parquet")
     with pytest.raises(RunError, match="prompts/00000.parquet does not hold values of single examples"):
         probed(tiny_llama, tmp_path)
+
+
+@pytest.mark.parametrize("content", ["7", "[]", '"text"'])
+def test_a_config_of_a_pooling_that_is_no_object_is_refused_by_its_name(content, tiny_llama, tmp_path):
+    layerwise.export(tiny_llama, 1, tmp_path / "small")
+    (tmp_path / "small" / "1_Pooling" / "config.json").write_text(content)
+    with pytest.raises(ModelError, match="1_Pooling/config.json of .* holds no JSON object"):
+        layerwise.embed(str(tmp_path / "small"), ["w1 w2"], layers="last")
 
 
 @pytest.mark.parametrize("file", ["tokenizer.json", "tokenizer_config.json"])

@@ -1,12 +1,8 @@
 """Memory: a scan holds one layer at a time, where output_hidden_states would hold all of them."""
 
-import weakref
-from collections import Counter
-
 import torch
-from new_tensors import new_tensors
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from benchmarks.memory import LiveBytes
 from benchmarks.overhead import batch_of
 from layerwise.models.load import ModelSpec, load_network
 from layerwise.passes.tapped_pass import run_batch
@@ -15,34 +11,6 @@ from layerwise.sweep.state import ScanState
 from layerwise.sweep.worker import PromptValues, ReadingConsumer
 
 EXAMPLES, LENGTH = 16, 256
-
-
-class LiveBytes(TorchDispatchMode):
-    """Counts the bytes of all tensor storages that are alive and were made inside this mode."""
-
-    def __init__(self):
-        super().__init__()
-        self.alive, self.peak, self.seen = 0, 0, Counter()
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        result = function(*args, **(kwargs or {}))
-        for tensor in new_tensors(result, args, kwargs):
-            self.add(tensor.untyped_storage())
-        return result
-
-    def add(self, storage):
-        at = storage._cdata
-        if self.seen[at]:
-            return
-        size = storage.nbytes()
-        self.seen[at] += 1
-        self.alive += size
-        self.peak = max(self.peak, self.alive)
-        weakref.finalize(storage, self.gone, at, size)
-
-    def gone(self, at, size):
-        self.seen[at] -= 1
-        self.alive -= size
 
 
 def test_a_scan_adds_one_layer_its_gram_matrices_and_the_state(real_model):

@@ -4,10 +4,10 @@ the forward pass."""
 from collections import Counter
 
 import pytest
-from new_tensors import new_tensors
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
+from benchmarks.memory import new_tensors
 from benchmarks.overhead import Nothing, batch_of
 from layerwise.metrics import readings
 from layerwise.models.load import ModelSpec, load_network

@@ -104,7 +104,7 @@ def is_positional(words: list[str], place: int) -> bool:
 
 def causes(words: list[str]) -> Iterator[str]:
     """What a refusal may name: an option in any spelling, the start of a value, a positional argument."""
-    for word in words[1:]:
+    for word in words:
         flag, _, value = word.partition("=") if word.startswith("--") else ("", "", word)
         if flag:
             name = flag.strip("-").removeprefix("no-")

@@ -200,6 +200,10 @@ def open_folder(location: str | Path, subfolder: str = "") -> Folder:
     if not str(location).strip():
         raise InputError("the folder name is empty (an unset variable?); pass a folder, or . for the current one")
     if "://" not in str(location):
+        try:
+            os.fsencode(location)
+        except UnicodeEncodeError:
+            raise InputError(f"cannot use {ascii(str(location))} as a folder: it has half a character") from None
         return DiskFolder((Path(location) / subfolder).absolute())
     path, separator, options = str(location).partition("?")  # the options of a URL follow its path
     if not path.partition("://")[2].strip("/"):

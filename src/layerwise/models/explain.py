@@ -2,7 +2,7 @@
 
 import errno
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -98,9 +98,9 @@ def require_any_file(name: str, subfolder: str, files: Collection[str], problem:
     )
 
 
-def require_plain_fields(record: Any, where: str) -> None:
+def require_plain_fields(record: Mapping[str, Any] | None, where: str) -> None:
     """Raises if a field of an added token has a control character in its name: tokenizers prints names as they are."""
-    if not isinstance(record, dict):
+    if record is None:
         return
     added = [record.get("added_tokens"), record.get("added_tokens_decoder"), record]
     tokens = [entry for part in added for entry in (part.values() if isinstance(part, dict) else part or ())]

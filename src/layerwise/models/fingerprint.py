@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from layerwise.core.hashes import KnownHashes, file_hash, file_identity
 from layerwise.core.preprocessors import is_tokenizer
 from layerwise.models.adapters import ADAPTER_WEIGHTS as ADAPTER_WEIGHTS
-from layerwise.models.shipped import Shipped, find_file, read_json
+from layerwise.models.shipped import Shipped, find_file, read_object
 
 # Config fields that do not affect hidden states: origin, requested outputs, heads.
 IGNORED_CONFIG_FIELDS = (
@@ -73,8 +73,8 @@ def weight_files(name: str, revision: str | None, shipped: Shipped | None) -> It
 
 def sharded_weight_files(name: str, revision: str | None, folder: str) -> Iterator[tuple[str, Path | None]]:
     """The files listed in the index; without an index, the default name (which does not exist)."""
-    index = read_json(name, revision, WEIGHTS_INDEX, folder)
-    weight_map = index.get("weight_map", {}) if isinstance(index, dict) else {}
+    index = read_object(name, revision, WEIGHTS_INDEX, folder) or {}
+    weight_map = index.get("weight_map", {})
     names = sorted(set(weight_map.values())) or [WEIGHTS]
     yield from ((file, local_file(name, revision, file, folder)) for file in names)
 

@@ -47,7 +47,7 @@ from layerwise.models.shipped import (
     default_pooling,
     head_from_model,
     load_head,
-    read_json,
+    read_object,
     read_shipped,
 )
 from layerwise.models.static import is_static, load_static, static_from_object
@@ -209,7 +209,7 @@ def read_tokenizer(spec: ModelSpec, subfolder: str = "") -> Any:
 
     require_tokenizer_files(spec.name, subfolder)
     for file in ADDED_TOKENS_FILES:
-        require_plain_fields(read_json(spec.name, spec.revision, file, subfolder), f"{file} of {spec.name!r}")
+        require_plain_fields(read_object(spec.name, spec.revision, file, subfolder), f"{file} of {spec.name!r}")
     tokenizer = from_pretrained(AutoTokenizer, spec, subfolder)
     require_vocabulary(tokenizer, spec.name)
     return tokenizer

@@ -123,11 +123,11 @@ def read_shipped(name: str, revision: str | None = None) -> Shipped | None:
             raise ModelError(f"modules.json of {name!r} points outside its folder: {module.path!r}")
     if first.kind not in ("Transformer", STATIC_MODULE):
         raise ModelError(f"the first module of {name!r} is {first.kind}, not a transformer: it has no layers to read")
-    configs = (read_json(name, revision, file, first.path) for file in CONFIG_FILES)
+    configs = (read_object(name, revision, file, first.path) for file in CONFIG_FILES)
     config: dict[str, Any] = next((candidate for candidate in configs if candidate), {})
     prompts, default_prompt = read_prompts(name, revision)
     pooling_module = next((m for m in rest if m.kind == "Pooling"), None)
-    pooling_config = (read_json(name, revision, "config.json", pooling_module.path) or {}) if pooling_module else {}
+    pooling_config = (read_object(name, revision, "config.json", pooling_module.path) if pooling_module else None) or {}
     length = config.get("max_seq_length")
     return Shipped(
         first.path,
@@ -204,6 +204,14 @@ def read_json(name: str, revision: str | None, file: str, subfolder: str = "") -
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ModelError(f"{file} of {name!r} cannot be read ({error})") from None
+
+
+def read_object(name: str, revision: str | None, file: str, subfolder: str = "") -> dict[str, Any] | None:
+    """The same for a file that must hold a JSON object."""
+    record = read_json(name, revision, file, subfolder)
+    if record is not None and not isinstance(record, dict):
+        raise ModelError(f"{Path(subfolder, file)} of {name!r} is damaged: it holds no JSON object")
+    return record
 
 
 @dataclass
