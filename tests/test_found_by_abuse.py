@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from transformers import AutoTokenizer
 
 import layerwise
 from layerwise.cli.main import main
@@ -154,9 +155,13 @@ def test_another_record_in_place_of_run_json_is_refused(tmp_path):
     from layerwise.core.files import write_checked_json
 
     saved(tmp_path)
-    write_checked_json(tmp_path / "run.json", {"predicted": [1, 2], "accuracy": 0.5})
-    with pytest.raises(RunError, match="table.parquet is not the table that run.json beside it belongs to"):
-        layerwise.LayerTable.load(tmp_path)
+    for record, message in (
+        ({"predicted": [1, 2], "accuracy": 0.5}, "run.json was not written by layerwise"),
+        ({"schema_version": 1, "model": {}}, "table.parquet is not the table that run.json beside it belongs to"),
+    ):
+        write_checked_json(tmp_path / "run.json", record)
+        with pytest.raises(RunError, match=message):
+            layerwise.LayerTable.load(tmp_path)
 
 
 @pytest.mark.parametrize("writes", [1, 2, 3])
@@ -308,6 +313,23 @@ def test_two_dashes_are_no_value_of_an_option(capsys):
         assert f"argument {option}: expected a value, not '--'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("content", ["{}", '{"a": 1}'])
+def test_an_object_of_somebody_else_is_no_record_of_a_run(content, tmp_path):
+    saved(tmp_path / "run")
+    (tmp_path / "run" / "run.json").write_text(content)
+    with pytest.raises(RunError, match="run.json was not written by layerwise"):
+        layerwise.report(tmp_path / "run", html=tmp_path / "r.html")
+
+
+def test_a_tokenizer_with_more_tokens_than_the_model_is_named(tiny_llama, tmp_path):
+    shutil.copytree(tiny_llama, tmp_path / "model")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
+    tokenizer.add_tokens(["extra"])
+    tokenizer.save_pretrained(tmp_path / "model")
+    with pytest.raises(ModelError, match="the tokenizer of .* makes token 97, but the model has embeddings of 97"):
+        layerwise.scan(str(tmp_path / "model"), ["w1 w2 extra"])
+
+
 def test_half_a_character_is_no_name_of_a_folder(tiny_llama, capsys):
     assert main(["export", tiny_llama, "--out", "small", "--recipe=\ud83d"]) == 2
     assert "cannot use '\\ud83d' as a folder: it has half a character" in capsys.readouterr().err
@@ -375,3 +397,11 @@ def test_a_field_of_a_tokenizer_with_control_characters_is_not_printed(file, tin
     assert main(["doctor", str(tmp_path / "model")]) == 2
     shown = capfd.readouterr()
     assert "\x1b" not in shown.out + shown.err and "single\\u001b[2Jword" in shown.err.replace("\\\\", "\\")
+
+
+def test_an_adapter_that_cannot_exist_is_named_also_where_a_run_is(tiny_llama, tmp_path, capsys):
+    words = ["scan", tiny_llama, "--data", str(tmp_path / "texts.txt"), "--out", str(tmp_path / "run")]
+    (tmp_path / "texts.txt").write_text("w1 w2 w3\nw4 w5 w6\n")
+    assert main(words) == 0
+    assert main([*words, "--adapter=0,1"]) == 2
+    assert "cannot load the adapter '0,1'" in capsys.readouterr().err

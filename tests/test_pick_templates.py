@@ -269,7 +269,7 @@ def test_the_shipped_rule_has_known_templates_maps_and_gains():
 def test_templates_are_names_texts_or_none():
     assert templates_to_try("none") == templates_to_try(["none"]) == templates_to_try([]) == ()
     assert templates_to_try(["about", "w1 {text}"]) == (TEMPLATES["about"], "w1 {text}")
-    with pytest.raises(InputError, match=r"the template \{text\} adds nothing; leave it out, or pass none"):
+    with pytest.raises(InputError, match=r"templates: an empty one, or \{text\} alone, adds nothing; pass none"):
         PickOptions(templates="{text}")
     with pytest.raises(InputError, match="template 'promteol' is not one of .*did you mean prompteol"):
         PickOptions(templates=["promteol"])

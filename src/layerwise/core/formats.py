@@ -172,7 +172,7 @@ def read_yaml(path: Path) -> Any:
             raise InputError(f"{path} is larger than {MAX_YAML_BYTES:,} bytes; split the campaign into several")
         return yaml.load(path.read_text(encoding="utf-8"), PlainLoader)
     except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from None
+        raise InputError(f"cannot read {str(path)!r}: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8 ({error.reason})") from None
     except yaml.YAMLError as error:

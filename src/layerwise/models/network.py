@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from layerwise.core.checks import PoolingChoice
+from layerwise.core.errors import ModelError
 from layerwise.core.preprocessors import require_tokenizer
 from layerwise.models.anatomy import ModelStructure
 from layerwise.models.families.family import Family
@@ -96,7 +97,22 @@ class Network:
         extra_arguments = {"use_cache": False} if "use_cache" in signature(self.module.forward).parameters else {}
         arguments = {name: x.to(self.dtype) if x.is_floating_point() else x for name, x in inputs.items()}
         with evaluation_mode(self.module), config_values(self.module, self.family.config_while_reading):
-            self.module(**arguments, **extra_arguments)
+            try:
+                self.module(**arguments, **extra_arguments)
+            except IndexError:
+                self.require_known_tokens(inputs.get("input_ids"))
+                raise
+
+    def require_known_tokens(self, ids: Tensor | None) -> None:
+        """Raises if a token has no embedding: then the tokenizer belongs to another model, or is damaged."""
+        if ids is None:
+            return
+        known, largest = self.module.get_input_embeddings().weight.shape[0], int(ids.max())  # type: ignore[operator]
+        if largest >= known:
+            raise ModelError(
+                f"the tokenizer of {self.name!r} makes token {largest:,}, but the model has embeddings of "
+                f"{known:,} tokens; its tokenizer files are damaged, or those of another model"
+            )
 
     def identity(self) -> ModelRef:
         """The identity stored in rows and records; equal identities mean equal numbers."""

@@ -19,7 +19,7 @@ def templates_to_try(templates: Choices) -> tuple[str, ...]:
         return ()
     found = split_templates(templates)
     if "" in found:
-        raise InputError(f"the template {INPUT} adds nothing; leave it out, or pass none to try no template")
+        raise InputError(f"templates: an empty one, or {INPUT} alone, adds nothing; pass none to try no template")
     return found
 
 

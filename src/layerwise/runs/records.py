@@ -47,6 +47,8 @@ class Schema:
     def parse(self, data: bytes, where: str) -> Record:
         """Parses a record and upgrades it to this version; raises RunError with the file name."""
         record = parse_object(data, where)
+        if not {"schema_version", *self.identifying_fields} & record.keys():
+            raise RunError(f"{where} was not written by layerwise, or is damaged; restore it, or make it again")
         self.require_known_version(record, where)  # before the checksum, which a newer version may compute otherwise
         return self.read(verified_record(record, where), where)
 
