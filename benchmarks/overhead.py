@@ -20,7 +20,7 @@ least. CPU time counts all threads of the process.
 
 Parts of a scan are timed in rounds of their own, by clocks around the functions that do the work. Megabytes are the
 most that tensors take at once beside the weights, in a pass of its own. `predicted` is the ratio by the cost model of
-docs/scale.md, with the speed of matrix products and of eigenvalues as measured here.
+docs/scale.md, with the speed of matrix products and of eigenvalues as measured here. Rows are added to the table.
 
 On a GPU: `python -m benchmarks.overhead MODELS --device cuda --entropy products --batch-tokens 8192 --out gpu.csv`.
 """
@@ -41,6 +41,7 @@ VOCABULARY, LONGEST = 50_304, 2048
 MODELS = ("smollm2-135m", "all-minilm-l6-v2", *SHAPES)
 LENGTHS = (64, 128, 256, 512, 1024)
 VIEWS, VIEW_LENGTH = 16, 64
+KEYS = ["run", "model", "blocks", "dtype", "device", "threads", "tokens", "prompts", "way"]  # of a row of the table
 
 PARTS = {  # the functions that do most of the work of a scan, where they are looked up
     "pooling": "layerwise.sweep.worker.pool",
@@ -274,10 +275,12 @@ def rows_of(
     parts: dict[str, float],
 ) -> Iterator[dict[str, Any]]:
     rounds = list(in_turns(actions, args.rounds, args.device))
+    run = "views" if "views" in actions else "peers" if args.peers else "lengths"
     for way in list(actions)[1:]:
         row: dict[str, Any] = {
-            "model": name, "blocks": network.depth, "width": network.width, "dtype": dtype, "device": args.device,
-            "threads": args.threads, "tokens": length, "prompts": prompts, "way": way, "rounds": len(rounds),
+            "run": run, "model": name, "blocks": network.depth, "width": network.width, "dtype": dtype,
+            "device": args.device, "threads": args.threads, "tokens": length, "prompts": prompts,
+            "way": way, "rounds": len(rounds),
         }  # fmt: skip
         for clock in ("cpu", "wall"):
             ratios = [getattr(times[way], clock) / getattr(times["forward"], clock) for times in rounds]
@@ -321,7 +324,16 @@ def main() -> None:
                 rows += printed(measured(network, name, dtype, length, args))
             if args.views:
                 rows += printed(measured_views(network, name, dtype, args))
-            pd.DataFrame(rows).round(4).to_csv(args.out, index=False)
+            write_rows(pd.DataFrame(rows).round(4), args.out)
+
+
+def write_rows(rows: Any, out: Path) -> None:
+    """Adds rows to a table, in place of those of the same cell."""
+    import pandas as pd
+
+    if out.is_file():
+        rows = pd.concat([pd.read_csv(out), rows], ignore_index=True).drop_duplicates(KEYS, keep="last")
+    rows.to_csv(out, index=False)
 
 
 def printed(rows: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """The command `layerwise scan` against a loop in memory over the same batches, and its cost by the number of prompts.
 
     python -m benchmarks.whole_scan MODEL [--prompts 10000] [--rounds 3] [--out whole_scan.csv]
-    python -m benchmarks.whole_scan MODEL --prompts 1000 10000 100000 --rounds 1
+    python -m benchmarks.whole_scan MODEL --prompts 1000 10000 100000 --rounds 1 --ways command
 
 Every prompt has 64 tokens. `command` is the whole command in a process of its own, from its start to the run folder on
 disk. `loop` is a process that has the tokens in memory and passes batch after batch to the same readings; only that
@@ -62,8 +62,8 @@ def peak_megabytes() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
 
 
-def run_command(model: str, texts: Path, folder: Path) -> dict[str, float]:
-    out = folder / f"run-{time.monotonic_ns()}"
+def run_command(model: str, texts: Path, folder: str) -> dict[str, float]:
+    out = Path(folder) / f"run-{time.monotonic_ns()}"
     words = ["scan", model, "--data", str(texts), "--max-length", str(LENGTH), "--threads", "1", "--out", str(out)]
     wall = time.perf_counter()
     process = subprocess.Popen(
@@ -88,6 +88,7 @@ def main() -> None:
     parser.add_argument("--prompts", nargs="+", type=int, default=[10_000])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".csv"))
+    parser.add_argument("--ways", nargs="+", choices=["command", "loop"], default=["command", "loop"])
     parser.add_argument("--loop", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.loop:
@@ -102,8 +103,10 @@ def main() -> None:
             texts = Path(folder) / f"{count}.txt"
             write_texts(texts, count)
             for number in range(args.rounds):
-                found = {"command": run_command(args.model, texts, Path(folder)), "loop": start_loop(args.model, texts)}
-                for way, figures in found.items():
+                for way in args.ways:
+                    figures = (
+                        run_command(args.model, texts, folder) if way == "command" else start_loop(args.model, texts)
+                    )
                     row = {"model": Path(args.model).name, "prompts": count, "round": number, "way": way, **figures}
                     rows.append(row)
                     print(
