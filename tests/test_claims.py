@@ -173,30 +173,47 @@ def test_export_tells_which_certificates_exceed_a_millionth():
 
 
 def test_the_cost_of_a_scan_is_that_of_the_benchmark():
-    """README and benchmarks/README.md against benchmarks/overhead.csv: ratio and range, and the shares of the parts."""
+    """README and benchmarks/README.md against benchmarks/overhead.csv: ratios and ranges, parts, and megabytes."""
     table = pd.read_csv(ROOT / "benchmarks/overhead.csv")
-    scans = table[(table.way == "scan") & (table.dtype == "float32") & (table.rounds == 7)].set_index(
-        ["model", "tokens"]
-    )
-    shown = {key: f"{row.cpu:.2f} ({row.cpu_low:.2f} to {row.cpu_high:.2f})" for key, row in scans.iterrows()}
-    short, long = shown["smollm2-135m", 64], shown["smollm2-135m", 256]
+    table["shown"] = [f"{row.cpu:.2f} ({row.cpu_low:.2f} to {row.cpu_high:.2f})" for row in table.itertuples()]
+    scans = table[(table.run == "lengths") & (table.way == "scan") & (table.dtype == "float32")]
+    scans = scans.set_index(["model", "tokens"])
+    short, long = (scans.loc[("smollm2-135m", tokens), "shown"] for tokens in (64, 256))
     assert f"With 64 tokens per text, a scan takes {short} times as long" in README
     assert f"with 256 tokens, {long} times" in README
 
     page = (ROOT / "benchmarks/README.md").read_text(encoding="utf-8")
-    found = re.findall(
-        r"(?m)^\|([^|]*)\| (\d+) \| ([\d.]+ \([^|]*\)) \| ([^|]+) \| ([^|]+) \| ([^|]+) \| [^|]+ \|$", page
-    )
-    names = {"random GPT-NeoX": "neox-410m", "SmolLM2-135M": "smollm2-135m", "all-MiniLM-L6-v2": "all-minilm-l6-v2"}
+    found = re.findall(r"(?m)^\|([^|]*)\| (\d+) \| ([\d.]+ \([^|]*\))" + r" \| ([\d.]+)" * 5 + r" \|$", page)
+    names = {"1024": "neox-410m", "512": "neox-70m", "576": "smollm2-135m", "384": "all-minilm-l6-v2"}
     model = ""
-    for name, tokens, ratio, *parts in found:
-        model = names[name.split(",")[0].strip()] if name.strip() else model
-        row = scans.loc[model, int(tokens)]
-        assert ratio == shown[model, int(tokens)]
-        assert [float(part) for part in parts] == [
-            round(row[part], 2) for part in ("gram", "eigenvalues", "accumulators")
-        ]
-    assert len(found) == 8
+    for name, tokens, ratio, *numbers in found:
+        model = names[re.search(r"width (\d+)", name)[1]] if name.strip() else model
+        row = scans.loc[(model, int(tokens))]
+        assert ratio == row.shown
+        rest = row.pooling + row.curvature + row["other readings"]
+        expected = (row.predicted, row.gram, row.eigenvalues, row.accumulators, rest)
+        assert numbers == [f"{value:.2f}" for value in expected]
+    assert len(found) == len(scans) == 13
+    words = " ".join(page.split())
+    for others in (table[table.run == "views"], table[table.run == "peers"]):
+        for row in others[others.way != "taps"].itertuples():
+            assert row.shown in words, row
+    assert table[(table.dtype == "bfloat16") & (table.way == "scan")].shown.item() in words
+    peers = table[table.run == "peers"].set_index(["model", "way"]).megabytes.map("{:.0f}".format)
+    for model in ("neox-410m", "smollm2-135m"):
+        assert re.search(rf"{peers[model, 'scan']} (MB )?instead of {peers[model, 'naive']}", words)
+
+
+def test_the_cost_of_the_whole_command_is_that_of_the_benchmark():
+    table = pd.read_csv(ROOT / "benchmarks/whole_scan.csv")
+    words = " ".join((ROOT / "benchmarks/README.md").read_text(encoding="utf-8").split())
+    both = table[table.model == "stories15m"].set_index("way").cpu
+    assert f"takes {both['command']:.0f} s of CPU time" in words
+    assert f"takes {both['loop']:.0f} s: {both['command'] / both['loop']:.2f} times as much" in words
+    by_prompts = table[table.model == "stories260k"].set_index("prompts")
+    for prompts, row in by_prompts.iterrows():
+        assert f"| {prompts:,} | {row.cpu:.1f} | {1000 * row.cpu / prompts:.1f} | {row.megabytes:.0f} |" in words
+    assert list(by_prompts.index) == [1_000, 10_000, 100_000]
 
 
 def test_no_sinks_is_not_no_first_and_the_study_of_eval_says_how_often():
@@ -213,3 +230,19 @@ def test_table_2_of_the_paper_is_what_the_released_results_give(shared):
     pd.testing.assert_frame_equal(again, pd.read_csv(STUDY / "table2.csv"))
     printed = again.set_index(["reading", "tasks", "rule"]).score.round(1)
     assert printed["first entry", 32, "last"] == 45.5 and printed["first entry", 29, "min:dime"] == 48.5
+
+
+def test_the_counts_of_the_campaign_are_those_of_its_results():
+    table = pd.read_csv(ROOT / "tests" / "abuse" / "results.csv")
+    page = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
+    names = {
+        "inputs": "odd texts", "arguments": "argument combinations", "damage": "damages",
+        "kills": "kills and failing disks", "concurrency": "concurrent pairs", "stores": "vanished stores",
+        "hostile": "hostile models, runs, data, campaigns",
+    }  # fmt: skip
+    for kind, name in names.items():
+        rows = table[table.kind == kind]
+        clean = rows[rows.failures == 0]
+        seeds = ", ".join(map(str, sorted(clean.seed.unique())))
+        (line,) = re.findall(rf"(?m)^\| {name} \| ([\d,]*\d).* \| ([\d,]+ \(seeds? [\d, ]+\)) \|$", page)
+        assert line == (f"{rows['count'].sum():,}", f"{clean['count'].sum():,} (seed{'s' * (',' in seeds)} {seeds})")

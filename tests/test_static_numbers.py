@@ -3,6 +3,7 @@
 import importlib.util
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 STATIC = Path(__file__).parent.parent / "studies" / "static"
@@ -31,8 +32,12 @@ def claims():
         f"the static model of all-MiniLM-L6-v2 scores {means[small, 'static']:.2f}, model2vec's "
         f"{means[small, 'model2vec']:.2f}, the whole model {means[small, 'whole']:.2f}"
     )
-    yield f"For gte-small it is {means[other, 'static']:.2f} against {means[other, 'model2vec']:.2f}"
-    for model in (small, other):
+    large = "all-mpnet-base-v2"
+    yield (
+        f"For gte-small it is {means[other, 'static']:.2f} against {means[other, 'model2vec']:.2f}, for {large} "
+        f"{means[large, 'static']:.2f} against {means[large, 'model2vec']:.2f}"
+    )
+    for model in (small, other, large):
         gaps = table.test_scores()[model, "static"] - table.test_scores()[model, "model2vec"]
         assert "(+" in table.difference(gaps), "the interval is above 0, as the page says"
     fast, index = costs.times_as_fast.round().astype(int), table.csv("index.csv").set_index("model").loc[small]
@@ -45,6 +50,14 @@ def claims():
 def test_the_sentences_of_the_pages_are_those_of_the_csv_files(page):
     text = " ".join((STATIC.parent.parent / page).read_text().split())
     assert not [claim for claim in claims() if claim not in text]
+
+
+def test_the_shrunk_model_is_compared_on_the_same_tasks():
+    scores = pd.read_csv(STATIC.parent / "shrink" / "scores.csv")
+    tasks = tables().test_scores().index
+    own = scores[(scores.cell == "all-minilm-l6-v2-linear-3-measured-24000") & scores.task.isin(tasks)]
+    assert len(own) == len(tasks) == 15
+    assert f"with a linear map scores {own.score.mean():.2f} on the same tasks" in (STATIC / "README.md").read_text()
 
 
 def test_the_choices_were_compared_on_development_tasks_only():

@@ -502,10 +502,18 @@ def test_the_study_of_shrink_shows_the_table_of_its_csv_files(capsys):
     runpy.run_path(str(STUDIES / "shrink/table.py"), run_name="__main__")
     assert capsys.readouterr().out in (STUDIES / "shrink/README.md").read_text()
     means = pd.read_csv(STUDIES / "shrink/scores.csv").groupby("cell").score.mean()
-    names = ("linear-3-measured-24000", "whole-6---0", "raw-3-prefix-0")
-    linear, whole, raw = (f"{means[f'all-minilm-l6-v2-{name}']:.1f}" for name in names)
+    names = ("linear-3-measured-24000", "whole-6---0", "raw-3-prefix-0", "distill-3-30min-measured-24000")
+    linear, whole, raw, trained = (f"{means[f'all-minilm-l6-v2-{name}']:.1f}" for name in names)
     other = f"{means['paraphrase-minilm-l3-v2-whole-0---0']:.1f}"
     docs = " ".join((STUDIES.parent / "docs/shrink.md").read_text().split())
     assert f"score {linear} on 22 tasks. The whole model scores {whole}, the cut after block 3 {raw}" in docs
     assert f"others trained, {other}" in docs
-    assert f"scores {linear} on 22 tasks" in page("shrink") and f"scores {other}**" in page("shrink")
+    assert f"Trained for 30 minutes, the three blocks score {trained}" in docs
+    own = page("shrink")
+    assert f"scores {trained} on 22 tasks" in own and f"map score {linear}" in own and f"scores {other}**" in own
+    figures = pd.read_csv(STUDIES / "shrink/models.csv").set_index("cell")
+    losses = [figures.query_loss[f"all-minilm-l6-v2-{name}"] for name in (names[3], names[0])]
+    assert f"queries lose {losses[0]:.3f} of MRR" in own and f"queries lose {losses[1]:.3f};" in own
+    history = pd.read_csv(STUDIES / "shrink/history.csv")
+    for step, agreement in zip(history.step, history.agreement, strict=True):
+        assert f" {step:,} " not in own or f" {agreement:.3f} " in own
