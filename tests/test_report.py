@@ -109,7 +109,7 @@ def test_a_folder_shows_the_pick_and_the_front_that_lie_in_it(tmp_path):
 
 def test_keeping_the_last_layer_is_an_answer(tmp_path):
     scan_table().save(tmp_path)
-    (tmp_path / "pick.json").write_text(json.dumps({"keep_last": True, "why": []}))
+    (tmp_path / "pick.json").write_text(json.dumps({"schema_version": 4, "keep_last": True, "why": []}))
     assert "m: keep the last layer." in layerwise.report(tmp_path, html=tmp_path / "p.html").read_text()
 
 
