@@ -132,27 +132,32 @@ class Nothing:
     def discard(self) -> None: ...
 
 
+def consumer_of(network: Any, metrics: str = "fast", entropy: Any = "exact") -> Any:
+    """What a scan of all layers does with the hidden states of a batch."""
+    from layerwise.sweep.plan import ScanPlan, choose_metrics
+    from layerwise.sweep.state import ScanState
+    from layerwise.sweep.worker import PromptValues, ReadingConsumer
+
+    layers, has_norm = tuple(range(network.depth + 1)), network.structure.final_norm is not None
+    plan = ScanPlan(choose_metrics(metrics), layers, network.depth, has_norm, entropy=entropy)
+    return ReadingConsumer(network, plan, ScanState({}), PromptValues(), lambda prompts, tokens: None)
+
+
 def ways(network: Any, batch: Any, metrics: str, entropy: Any, peers: bool) -> dict[str, Callable[[], object]]:
     """What is timed, by name; `forward` first."""
     import torch
 
     from benchmarks import peers as other
     from layerwise.passes.tapped_pass import run_batch
-    from layerwise.sweep.plan import ScanPlan, choose_metrics
-    from layerwise.sweep.state import ScanState
-    from layerwise.sweep.worker import PromptValues, ReadingConsumer
 
-    has_norm = network.structure.final_norm is not None
     layers = tuple(range(network.depth + 1))
-    plan = ScanPlan(choose_metrics(metrics), layers, network.depth, has_norm, entropy=entropy)
 
     def forward() -> None:
         with torch.no_grad():
             network.forward(batch.inputs)
 
     def scan() -> None:
-        consumer = ReadingConsumer(network, plan, ScanState({}), PromptValues(), lambda prompts, tokens: None)
-        run_batch(network, batch, layers, consumer)
+        run_batch(network, batch, layers, consumer_of(network, metrics, entropy))
 
     def taps() -> None:
         run_batch(network, batch, layers, Nothing())
@@ -258,9 +263,11 @@ def predicted_ratio(network: Any, prompts: int, length: int, args: argparse.Name
     size, width = min(length, network.width), max(length, network.width)
     rows, square = torch.randn(size, width, device=args.device), torch.randn(1024, 1024, device=args.device)
     per_operation = seconds(lambda: square @ square) / (2 * 1024**3)
-    spectrum = 30 * size**3 * per_operation if args.entropy == "products" else 0.0
-    if args.entropy != "products":
-        spectrum = seconds(lambda: symmetric_eigenvalues((rows @ rows.mT)[None]))
+    if args.entropy == "products":
+        spectrum = 30 * size**3 * per_operation
+    else:
+        gram = (rows @ rows.mT)[None]
+        spectrum = seconds(lambda: symmetric_eigenvalues(gram))
     return 1 + prompts * (network.depth + 1) * (spectrum + 2 * size**2 * width * per_operation) / forward
 
 
@@ -276,6 +283,7 @@ def rows_of(
 ) -> Iterator[dict[str, Any]]:
     rounds = list(in_turns(actions, args.rounds, args.device))
     run = "views" if "views" in actions else "peers" if args.peers else "lengths"
+    forward_megabytes = peak(actions["forward"]) / 1e6
     for way in list(actions)[1:]:
         row: dict[str, Any] = {
             "run": run, "model": name, "blocks": network.depth, "width": network.width, "dtype": dtype,
@@ -288,7 +296,7 @@ def rows_of(
             shortest = [min(getattr(times[name], clock) for times in rounds) for name in (way, "forward")]
             row[f"{clock}_shortest"] = shortest[0] / shortest[1]
         row["forward_seconds"] = median_and_range([times["forward"].wall for times in rounds])[0]
-        row["megabytes"], row["forward_megabytes"] = (peak(actions[name]) / 1e6 for name in (way, "forward"))
+        row["megabytes"], row["forward_megabytes"] = peak(actions[way]) / 1e6, forward_megabytes
         if way == "scan":
             row["predicted"] = predicted_ratio(network, prompts, length, args, row["forward_seconds"])
         yield row | (parts if way == "scan" else {})

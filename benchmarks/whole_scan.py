@@ -36,22 +36,19 @@ def run_loop(model: str, texts: Path) -> dict[str, float]:
     """In a process of its own: the readings of all batches, without reading, tokenizing, saving or scoring."""
     import torch
 
+    from benchmarks.overhead import consumer_of
     from layerwise.inputs.source import Example
     from layerwise.models.load import ModelSpec, load_network
     from layerwise.passes.batches import make_batch, make_groups, network_processor
     from layerwise.passes.tapped_pass import run_batch
-    from layerwise.sweep.plan import ScanPlan, choose_metrics
-    from layerwise.sweep.state import ScanState
-    from layerwise.sweep.worker import PromptValues, ReadingConsumer
 
     torch.set_num_threads(1)
     network = load_network(ModelSpec(model))
     layers = tuple(range(network.depth + 1))
-    plan = ScanPlan(choose_metrics("fast"), layers, network.depth, network.structure.final_norm is not None)
     lines = texts.read_text(encoding="utf-8").splitlines()
     prepared = network_processor(network).prepare([Example(str(i), line) for i, line in enumerate(lines)], LENGTH)
     groups = list(make_groups(prepared, BATCH_TOKENS))
-    consumer = ReadingConsumer(network, plan, ScanState({}), PromptValues(), lambda prompts, tokens: None)
+    consumer = consumer_of(network)
     wall, cpu = time.perf_counter(), time.process_time()
     for group in groups:
         run_batch(network, make_batch(network, group), layers, consumer)

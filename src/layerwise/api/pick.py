@@ -129,8 +129,7 @@ def pick(
             network = load_recorded_model(opened.table.require_model(), model)
         else:
             network = open_network(run if model is None else model)
-    require_tokenizer(network.preprocessor, "pick")
-    with announcements(progress):
+        require_tokenizer(network.preprocessor, "pick")
         static_model = static_model_of(network, fitting_texts, progress=progress) if compare_static else None
     result = pick_recipe(
         network, fitting_texts, labels=probe, prefer=prefer,

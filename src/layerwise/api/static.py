@@ -100,8 +100,7 @@ def export_static(
         compared = ComparedTexts([item.text for item in split.check[:MOST_TEXTS]], source.name)
     return export_fitted(
         static, FittedRecipe(last_recipe(static), static.identity()), out, backend=StaticBackend(options.int8),
-        compared=compared,
-        why=options.why, original=network, static=record,
+        compared=compared, why=options.why, original=network, static=record,
         coordinates="no cosine: " + (
             "the mean of its vectors was subtracted" if record["space"] == TEACHER
             else "its vectors are in other coordinates"
@@ -114,7 +113,7 @@ def static_model_of(network: Network, texts: Sequence[str], *, progress: bool = 
 
     Of an embedding model, token vectors that are fitted on these texts; of a language model, whitened embeddings.
     """
-    made_from = Recipe(network.depth) if has_own_vectors(network) else Recipe(0, transform="whiten")
+    made_from = Recipe(network.depth) if network.has_own_vectors else Recipe(0, transform="whiten")
     options = ExportOptions(static=True, transform=made_from.transform, progress=progress)
     with offline():
         static, _, _ = make_static(network, made_from.layer, open_source([*texts]), options)
@@ -150,17 +149,12 @@ def rows_readout(network: Network, layer: int | str) -> Readout:
 
 def require_own_vectors(network: Network) -> None:
     """Raises for a model that is no embedding model: its last token is not worth imitating."""
-    if not has_own_vectors(network):
+    if not network.has_own_vectors:
         raise InputError(
             f"{network.name} is a language model without a pooling of its own, so there are no vectors to imitate. Use "
             "its token embeddings: --layer 0 --transform whiten; or make it an embedding model first: layerwise "
             "embedder, then export --static of that folder"
         )
-
-
-def has_own_vectors(network: Network) -> bool:
-    """True for an embedding model: one that ships its pooling, or an encoder, which has a usual one."""
-    return network.shipped is not None or network.plain_pooling != "last"
 
 
 def make_rows(

@@ -92,6 +92,11 @@ class Network:
         require_tokenizer(self.preprocessor, "this")
         return self.preprocessor
 
+    @property
+    def has_own_vectors(self) -> bool:
+        """True for an embedding model: one that ships its pooling, or an encoder, which has a usual one."""
+        return self.shipped is not None or self.plain_pooling != "last"
+
     def forward(self, inputs: Mapping[str, Tensor]) -> None:
         """Runs the model on named inputs, (B, ...) each, so that taps can read it; without a key-value cache."""
         extra_arguments = {"use_cache": False} if "use_cache" in signature(self.module.forward).parameters else {}

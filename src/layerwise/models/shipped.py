@@ -186,13 +186,12 @@ def find_file(name: str, revision: str | None, file: str, subfolder: str = "", *
     if Path(name).is_dir():
         path = Path(name) / subfolder / file
         return path if path.is_file() else None
-    from huggingface_hub.errors import HFValidationError
-    from huggingface_hub.utils._validators import validate_repo_id
+    from huggingface_hub import errors, hf_hub_url
     from transformers.utils.hub import cached_file
 
     try:
-        validate_repo_id(name)
-    except HFValidationError:  # neither a folder nor an id: nothing of that name exists
+        hf_hub_url(name, file)
+    except errors.HFValidationError:  # neither a folder nor an id: nothing of that name exists
         return None
     cached = cached_file(
         name, file, subfolder=subfolder, revision=revision or "main", local_files_only=not download,
