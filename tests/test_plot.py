@@ -16,7 +16,9 @@ from layerwise.cli.main import main
 from layerwise.core.errors import InputError, MissingExtra
 from layerwise.options.plot import FigureName
 from layerwise.reporter.content import page_data
+from layerwise.reporter.drawing import with_unit
 from layerwise.reporter.figures import FIGURES, LINES, line_colours
+from layerwise.reporter.panels import panel_axes
 from layerwise.runs.folder import Run
 from layerwise.runs.table import LayerTable
 
@@ -38,6 +40,15 @@ def test_depth_draws_a_line_a_model_with_its_band_and_the_normed_ring():
     assert lines[0].get_ydata() == pytest.approx(curve) and lines[0].get_xdata()[-1] == 100
     assert ax.get_ylabel() == "curvature (radians)"
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["a", "b"]
+
+
+def test_a_long_axis_label_has_two_lines_and_stays_inside_the_picture():
+    assert with_unit("score", "points") == "score (points)" and with_unit("score", None) == "score"
+    ax = panel_axes(3)[2]
+    ax.set_ylabel(with_unit("prompt entropy normalized", "fraction of log min(T, D)"))
+    ax.figure.draw_without_rendering()
+    box = ax.yaxis.label.get_window_extent()
+    assert box.y0 >= 0 and box.y1 <= ax.figure.bbox.height
 
 
 def test_an_axes_of_ones_own_is_drawn_on():

@@ -4,11 +4,12 @@ import io
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import torch
 
 from layerwise.api.audit import audit
 from layerwise.api.correlate import correlate
@@ -23,6 +24,7 @@ from layerwise.core.errors import InputError
 from layerwise.core.files import write_atomically
 from layerwise.core.progress import announce
 from layerwise.downstream.tasks import choose_tasks
+from layerwise.engines.shards import torch_threads
 from layerwise.inputs.modalities import open_source
 from layerwise.inputs.source import Source
 from layerwise.inputs.tables import read_table
@@ -34,6 +36,7 @@ from layerwise.paper.inputs import RELEASED, Inputs
 from layerwise.paper.means import mean_over_tasks
 from layerwise.paper.released import released_tables
 from layerwise.paper.spectra import power_law_entropies
+from layerwise.paper.tuning import Tuning, tune_once
 from layerwise.reporter.figures import FIGURES, save
 from layerwise.reporter.panels import draw_orders, panel_axes
 from layerwise.runs.table import LayerTable
@@ -221,6 +224,20 @@ def write_bidirectional(place: Workplace, step: Step) -> list[Path]:
     return []
 
 
+def write_tuned(place: Workplace, step: Step) -> list[Path]:
+    """The models after a short training, and a table of what it did to the loss."""
+    settings = without(without(step.settings, "models"), "data")
+    rows = []
+    with torch_threads(place.threads or torch.get_num_threads()):
+        for entry in step.settings["models"]:
+            spec = place.inputs.model(entry)
+            texts = [example.text for example in place.source(spec, step.settings["data"], None)]
+            announce(f"{place.experiment.name}: tune {run_name(entry)}, {settings['steps']:,} steps")
+            made = tune_once(spec, texts, Tuning(**settings), place.folder / step.name / run_name(entry))
+            rows.append({"model": run_name(entry), **settings, **asdict(made)})
+    return [write_csv(pd.DataFrame(rows), place.folder / f"{step.name}.csv")]
+
+
 def write_correlations(place: Workplace, step: Step) -> list[Path]:
     """The correlations of a scan's metrics with an eval's scores; of a task's own metrics, where the scan has them."""
     scans, evaluations = (place.runs(reference) for reference in step.settings["of"])
@@ -313,6 +330,7 @@ STEPS: Mapping[str, Callable[[Workplace, Step], list[Path]]] = {
     "released": write_released,
     "corpora": write_corpora,
     "bidirectional": write_bidirectional,
+    "tune": write_tuned,
     "mean": write_means,
     "correlate": write_correlations,
     "audit": write_audit,

@@ -45,6 +45,7 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "released": ("kind", "models", "where"),
     "corpora": ("table", "label", "classes", "texts"),
     "bidirectional": ("models",),
+    "tune": ("models", "data", "objective", "steps", "batch_size", "tokens", "learning_rate"),
     "mean": ("of",),
     "correlate": ("of", "across_norms"),
     "audit": ("of", "rules", "across_norms"),

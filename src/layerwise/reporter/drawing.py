@@ -11,6 +11,7 @@ from layerwise.runs.scores import LayerScore
 from layerwise.runs.table import LayerTable
 
 Curve = Sequence[LayerScore]
+LONGEST_AXIS_LABEL = 36  # characters: at the size of our text, what the height of a panel holds
 
 
 def line_colours(labels: Sequence[str]) -> list[str]:
@@ -137,7 +138,11 @@ def axis_label(table: LayerTable, metric: str) -> str:
 
 
 def with_unit(name: str, unit: Any) -> str:
-    return f"{name} ({shorten(str(unit))})" if unit else name
+    """The name with its unit; on two lines if one would be longer than a panel is high."""
+    if not unit:
+        return name
+    unit = f"({shorten(str(unit))})"
+    return "\n".join([name, unit]) if len(name) + len(unit) > LONGEST_AXIS_LABEL else f"{name} {unit}"
 
 
 def display_name(name: str) -> str:
