@@ -1,6 +1,7 @@
 """The command line: data on standard output, words on standard error, exit codes that a script can use."""
 
 import json
+import shutil
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -28,6 +29,23 @@ def test_json_is_the_only_thing_on_standard_output(tiny_llama, capsys):
     assert main(["scan", tiny_llama, "--limit", "5", "--json", "--layers", "1"]) == 0
     record = json.loads(capsys.readouterr().out)
     assert {row["layer"] for row in record["scores"]} == {1}
+
+
+def test_what_other_libraries_print_does_not_get_into_the_output(tiny_llama, tmp_path):
+    """tokenizers, which is written in Rust, prints unknown fields of added tokens to standard output."""
+    folder = tmp_path / "model"
+    shutil.copytree(tiny_llama, folder)
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    config["added_tokens_decoder"] = {"0": {"content": "<pad>", "special": True, "odd_field": True}}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    command = [sys.executable, "-m", "layerwise", "doctor", str(folder), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert json.loads(done.stdout)[0]["verdict"] == "ok"
+    assert "odd_field" in done.stderr, "nothing is hidden"
+    closed = subprocess.run(
+        ["bash", "-c", f"{sys.executable} -m layerwise metrics 2>&-"], capture_output=True, text=True
+    )
+    assert closed.returncode == 0 and "curvature" in closed.stdout
 
 
 def test_dry_run_says_what_it_would_take_before_anything_is_loaded_and_then_how_long(tiny_llama, capsys, monkeypatch):

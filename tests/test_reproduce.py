@@ -314,7 +314,7 @@ def test_the_bidirectional_switch_lets_tokens_see_later_ones(models, data, tmp_p
     experiment = load_experiment("fig13")
     place = Workplace(experiment, tmp_path, Inputs.open("small", models, data))
     run_step(place, next(step for step in experiment.scales["small"].steps if step.verb == "bidirectional"))
-    for folder, seen in ((models / "smollm2-135m", False), (tmp_path / "fig13/switched/smollm2-135m", True)):
+    for folder, seen in ((models / "smollm2-135m", False), (tmp_path / "fig13/switched/smollm2-135m-switched", True)):
         model = AutoModel.from_pretrained(folder).eval()
         with torch.no_grad():
             first = [model(torch.tensor([[5, 6, last]])).last_hidden_state[0, 0] for last in (7, 8)]

@@ -5,7 +5,8 @@
     python studies/paper/study.py OUT studies/paper
 
 Writes curves.csv (first, lowest, highest and last value of each curve), correlations.csv (means over tasks), rules.csv
-(what rules for choosing a layer score) and times.csv. Finished runs of an unfinished experiment are read as well.
+(what rules for choosing a layer score), tuned.csv (what the short trainings did to the loss), times.csv, and copies of
+the pictures with fewer colours. Finished runs of an unfinished experiment are read as well.
 """
 
 import json
@@ -13,8 +14,17 @@ import sys
 from pathlib import Path
 
 import pandas as pd
+from PIL import Image
 
-RUN_FOLDERS = ("metrics", "mean_scores", "probes", "speech", "lengths", "repeated", "random")
+RUN_FOLDERS = ("metrics", "fine_tune", "mean_scores", "probes", "speech", "lengths", "repeated", "random")
+COLOURS = 64  # of a picture: a third of its size, and no difference to see
+SHOWN = {  # in README.md
+    "released": ("fig1", "fig2", "fig4", "fig8"),
+    "small": (
+        "fig1", "fig2", "fig4", "fig5", "fig6", "fig7", "fig8", "fig10", "fig12", "fig13", "fig14", "fig15", "speech",
+        "diversity",
+    ),
+}  # fmt: skip
 
 
 def curve_rows(scale: str, experiment: Path) -> list[dict[str, object]]:
@@ -38,14 +48,23 @@ def curve_rows(scale: str, experiment: Path) -> list[dict[str, object]]:
     return rows
 
 
+def copy_picture(picture: Path, target: Path) -> None:
+    colours = Image.open(picture).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
+    colours.save(target, optimize=True)
+
+
 def main(out: Path, folder: Path) -> None:
-    curves, correlations, rules, times = [], [], [], []
+    curves, correlations, rules, tuned, times = [], [], [], [], []
     for experiment in sorted(path for path in out.glob("*/*") if path.is_dir()):
         scale, record = experiment.parent.name, experiment / "reproduction.json"
         if record.exists():
             seconds = json.loads(record.read_text())["seconds"]
             times.append({"scale": scale, "experiment": experiment.name, "seconds": seconds})
         curves += curve_rows(scale, experiment)
+        if (picture := experiment / f"{experiment.name}.png").exists() and experiment.name in SHOWN[scale]:
+            copy_picture(picture, folder / f"{experiment.name}{'_small' if scale == 'small' else ''}.png")
+        if (table := experiment / "tuned.csv").exists():
+            tuned.append(pd.read_csv(table).assign(experiment=experiment.name))
         for file in experiment.glob("correlations.csv"):
             frame = pd.read_csv(file).assign(scale=scale)
             grouped = frame.groupby(["scale", "model", "metric", "rows"])
@@ -63,6 +82,7 @@ def main(out: Path, folder: Path) -> None:
     pd.DataFrame(curves).round(4).to_csv(folder / "curves.csv", index=False)
     pd.concat(correlations).round(4).to_csv(folder / "correlations.csv", index=False)
     pd.concat(rules).round(4).to_csv(folder / "rules.csv", index=False)
+    pd.concat(tuned).round(4).to_csv(folder / "tuned.csv", index=False)
     pd.DataFrame(times).to_csv(folder / "times.csv", index=False)
 
 

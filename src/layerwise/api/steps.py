@@ -106,7 +106,7 @@ class Workplace:
         """A model of the user, or one that an earlier step made."""
         if isinstance(entry, Mapping) and "of" in entry:
             place, _ = self.find(entry["of"])
-            return ModelSpec(**{**without(entry, "of"), "name": str(place / run_name(entry["name"]))})
+            return ModelSpec(**{**without(entry, "of"), "name": str(place / run_name(entry))})
         return self.inputs.model(entry)
 
     def source(self, spec: ModelSpec, settings: Mapping[str, Any], file: Path | None) -> Source:
@@ -122,6 +122,11 @@ def run_name(entry: Any) -> str:
     extras = [str(entry[key]) for key in ("revision", "part") if entry.get(key)]
     made = "-" + entry["of"].rpartition(".")[2] if "of" in entry else ""
     return "@".join([entry["name"].replace("/", "--") + made, *extras])
+
+
+def made_model(place: Workplace, step: Step, entry: str) -> Path:
+    """The folder of a model that a step makes of another; its name, the label in figures, says what was done."""
+    return place.folder / step.name / run_name({"of": step.name, "name": entry})
 
 
 def run_step(place: Workplace, step: Step) -> list[Path]:
@@ -214,7 +219,7 @@ def write_bidirectional(place: Workplace, step: Step) -> list[Path]:
     """The model with attention in both directions, without training: the same files, and one changed line of config."""
     for entry in step.settings["models"]:
         source = Path(place.inputs.model(entry).name)
-        target = place.folder / step.name / run_name(entry)
+        target = made_model(place, step, entry)
         target.mkdir(parents=True, exist_ok=True)
         for file in sorted(source.iterdir()):
             if file.name != MODEL_FILES_CHANGED and not os.path.lexists(target / file.name):
@@ -233,7 +238,7 @@ def write_tuned(place: Workplace, step: Step) -> list[Path]:
             spec = place.inputs.model(entry)
             texts = [example.text for example in place.source(spec, step.settings["data"], None)]
             announce(f"{place.experiment.name}: tune {run_name(entry)}, {settings['steps']:,} steps")
-            made = tune_once(spec, texts, Tuning(**settings), place.folder / step.name / run_name(entry))
+            made = tune_once(spec, texts, Tuning(**settings), made_model(place, step, entry))
             rows.append({"model": run_name(entry), **settings, **asdict(made)})
     return [write_csv(pd.DataFrame(rows), place.folder / f"{step.name}.csv")]
 

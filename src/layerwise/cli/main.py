@@ -24,6 +24,8 @@ from layerwise.core.progress import announcements
 from layerwise.core.quiet import VERBOSE_VARIABLE, quiet_libraries
 from layerwise.models.location import located
 
+STDOUT, STDERR = 1, 2  # file descriptors
+
 
 class Terminated(KeyboardInterrupt):
     """SIGTERM: another process asked this one to end."""
@@ -78,6 +80,28 @@ class SafeOutput(io.TextIOBase):
         return int(self.out.fileno())
 
 
+@contextmanager
+def output_of_our_own() -> Iterator[Any]:
+    """Yields standard output for what layerwise prints; inside, all else that is written there goes to standard error.
+
+    Libraries in other languages write past sys.stdout, and would end up in the middle of a table or of JSON. Where
+    sys.stdout is not the standard output of the process, as in tests and notebooks, it is left as it is.
+    """
+    real = sys.stdout
+    if not isinstance(real, io.TextIOWrapper) or real is not sys.__stdout__ or sys.stderr is None:  # None after `2>&-`
+        yield real
+        return
+    real.flush()
+    copy = os.fdopen(os.dup(STDOUT), "wb")
+    ours = io.TextIOWrapper(copy, real.encoding, errors="replace", line_buffering=real.line_buffering)
+    os.dup2(STDERR, STDOUT)
+    try:
+        yield ours
+    finally:
+        os.dup2(ours.fileno(), STDOUT)
+        ours.close()
+
+
 def system_error(error: Exception) -> str:
     """What the operating system said about a file: its name is too long, the disk fails, no permission; else ""."""
     if not isinstance(error, OSError) or not error.strerror or not error.filename:
@@ -102,17 +126,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.verb is None:
         print(first_screen())
         return 0
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a terminal without Unicode still gets its table
     try:
         with (
+            output_of_our_own() as out,
             handle_sigterm(),
             verbose_libraries(args.verbose),
             quiet_libraries(),
             short_warnings(),
             asked_once(),
             announcements(True),
-            redirect_stdout(SafeOutput(sys.stdout)),
+            redirect_stdout(SafeOutput(out)),
         ):
             require_model(args)
             return int(args.run(args))
