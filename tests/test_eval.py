@@ -444,6 +444,20 @@ def test_a_cap_keeps_a_fair_sample_and_says_so(tmp_path):
     assert shuffled.examples == 50
 
 
+def test_labels_that_cannot_tell_layers_apart_are_refused(tmp_path):
+    """A cap of one text per set made a clustering task with 100 points at every layer."""
+    texts = [f"text {i}" for i in range(40)]
+    table = pd.DataFrame({"sentences": [texts, texts], "labels": [[i % 4 for i in range(40)]] * 2})
+    assert write_task(tmp_path, "Own", "Clustering", table, cap=20).examples == 40
+    for cap, found in ((1, "1 texts in 1 classes"), (2, "2 texts in 2 classes")):
+        with pytest.raises(InputError, match=f"Own: set 1 has {found}, so the task cannot tell layers apart"):
+            write_task(tmp_path, "Own", "Clustering", table, cap=cap)
+    pairs = {"sentence1": texts, "sentence2": texts}
+    for kind, column in (("STS", "score"), ("PairClassification", "labels")):
+        with pytest.raises(InputError, match=f"{column} is 1 in all 40 rows, so the task cannot"):
+            write_task(tmp_path, "Own", kind, pd.DataFrame({**pairs, column: 1}))
+
+
 def test_tables_that_do_not_fit_are_refused_with_what_they_need(tmp_path):
     with pytest.raises(
         InputError, match="a STS table needs sentence1, sentence2, score; missing sentence2, score, found sentence1"

@@ -108,7 +108,94 @@ def size_lines():
         yield line(shown, tokens.last_layer, *cells)
 
 
-LINES = [*table_lines(), *own_lines(), *rule_lines(), *diversity_lines(), *size_lines()]
+def small(experiment, run, metric, **setting):
+    """One curve of a small run, before the final norm."""
+    curves = pd.read_csv(STUDY / "curves.csv", keep_default_na=False)
+    wanted = {"scale": "small", "experiment": experiment, "run": run, "metric": metric, "norm": "raw"} | setting
+    for name, value in wanted.items():
+        curves = curves[curves[name].astype(str) == str(value)]
+    (row,) = curves.to_dict("records")
+    return row
+
+
+def low(curve, digits=2):
+    """First value, lowest with its layer, last."""
+    first, least, last = (f"{curve[name]:.{digits}f}" for name in ("first", "lowest", "last"))
+    return [first, f"{least} ({curve['lowest_at']})", last]
+
+
+SMALL = {
+    "smollm2-135m": "SmolLM2-135M", "gptneox--step629": "GPT-NeoX", "mamba--step524": "Mamba",
+    "all-minilm-l6-v2": "all-MiniLM-L6-v2",
+}  # fmt: skip
+
+
+def small_lines():
+    normed = pd.read_csv(STUDY / "rules.csv").query("scale == 'small' and experiment == 'table2' and rule == 'last'")
+    normed = normed.set_index("family").chosen
+    for run in ("smollm2-135m", "gptneox--step629", "all-minilm-l6-v2"):
+        found = small("fig1", run, "mean_score")
+        best = f"{found['highest_at']} of {found['last_layer']}"
+        after = normed[run.removeprefix("gptneox--")]
+        yield line(SMALL[run], best, f"{found['highest']:.2f}", f"{found['last']:.2f}", f"{after:.2f}")
+    for run, shown in SMALL.items():
+        tokens = small("fig2", run, "prompt_entropy", rows="centered_unit")
+        yield line(shown, tokens["last_layer"], *low(tokens), *low(small("fig2", run, "lidar", rows="raw"), 1))
+    for step in (8, 64, 629):
+        run = f"gptneox--step{step}"
+        tokens = small("fig4", run, "prompt_entropy", rows="centered_unit")
+        yield line(step, *low(tokens), *low(small("fig4", run, "lidar", rows="raw"), 1))
+    curves = {"smollm2-135m": "SmolLM2-135M", "smollm2-135m-tuned": "tuned", "gemma3-270m": "Gemma3-270M"}
+    for run, shown in curves.items():
+        for length in (16, 32, 48):
+            found = small("fig5", run, "prompt_entropy", level=float(length))
+            names = ("first", "middle", "lowest", "last")
+            yield line(shown, length, *(f"{found[name]:.2f}" for name in names))
+    for condition, shown in (("repeat_one", "one token repeated"), ("random", "random tokens")):
+        for level in (0.0, 0.25, 0.5, 0.75 if condition == "repeat_one" else 1.0):
+            found = small("fig6", "smollm2-135m", "prompt_entropy", condition=condition, level=level)
+            yield line(shown, f"{level:g}", *(f"{found[name]:.2f}" for name in ("first", "middle", "last")))
+    for run, shown in (("gptneox--step629", "before"), ("gptneox--step629-tuned", "after")):
+        scores = small("fig13", run, "mean_score")
+        cells = [f"{scores['highest']:.2f} ({scores['highest_at']})", f"{scores['last']:.2f}"]
+        for metric, rows in (("infonce", "raw"), ("anisotropy", "raw"), ("prompt_entropy", "centered_unit")):
+            cells.append(f"{small('fig13', run, metric, rows=rows)['last']:.2f}")
+        yield line(shown, *cells)
+    for run, shown in (("autoregressive-0", "autoregressive"), ("supervised-0", "supervised")):
+        probe, tokens = small("fig14", run, "label_attention_accuracy"), small("fig14", run, "prompt_entropy")
+        cells = [f"{probe['first']:.1f}", f"{probe['highest']:.1f} ({probe['highest_at']})", f"{probe['last']:.1f}"]
+        yield line(shown, *cells, *low(tokens))
+    for run in ("whisper-tiny.en", "whisper-base"):
+        for label, shown in (("label", "digit"), ("speaker", "speaker")):
+            found = small("speech", run, f"{label}_linear_accuracy")
+            cells = [f"{found['first']:.0f}", f"{found['highest']:.0f} ({found['highest_at']})", f"{found['last']:.0f}"]
+            yield line(run, shown, *cells)
+
+
+def small_correlation_lines():
+    found = pd.read_csv(STUDY / "correlations.csv").query("scale == 'small' and model == 'smollm2-135m'")
+    found = found.set_index(["metric", "rows"])
+    for metric, shown in METRICS.items():
+        name = {"entropy_prompt": "prompt_entropy", "entropy_dataset": "dataset_entropy"}.get(metric, metric)
+        r = found.loc[(name, "centered_unit" if "entropy" in name else "raw")]
+        yield line(shown, f"{r.distance:.2f}", f"{r.spearman:.2f}", f"{r.kendall:.2f}", f"{100 * r.positive:.0f} %")
+
+
+def small_rule_lines():
+    rules = pd.read_csv(STUDY / "rules.csv").query("scale == 'small'").set_index(["experiment", "rule", "family"])
+    models = ["smollm2-135m", "step629", "all-minilm-l6-v2", "all"]
+    names = RULES | {"min:dataset_entropy": RULES["min:entropy_dataset"]}
+    for rule in ("last", "depth:80%", "min:dime", "min:infonce", "min:dataset_entropy"):
+        yield line(names[rule], *(f"{rules.chosen[('table2', rule, model)]:.2f}" for model in models))
+    least = (rules.chosen[("least_entropy", "min:prompt_entropy", model)] for model in models)
+    yield line("least prompt entropy (the talk)", *(f"{value:.2f}" for value in least))
+    yield line("best layer of each task", *(f"{rules.best[('table2', 'last', model)]:.2f}" for model in models))
+
+
+LINES = [
+    *table_lines(), *own_lines(), *rule_lines(), *diversity_lines(), *size_lines(), *small_lines(),
+    *small_correlation_lines(), *small_rule_lines(),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("expected", LINES)
@@ -147,6 +234,16 @@ def sentences():
     yield study, f"{causal.lowest:.2f} nats with causal attention (layer {causal.lowest_at}) and {both.lowest:.2f} with"
     yield study, f"(layer {both.lowest_at}). Data-set entropy"
     causal, both = (own.loc[(run, "dataset_entropy")] for run in ("smollm2-135m", "smollm2-135m-switched"))
+    tuned = pd.read_csv(STUDY / "tuned.csv").set_index("experiment")
+    yield study, f"from {tuned.before.fig5:.2f} to {tuned.after.fig5:.2f} nats per token"
+
+    def mean(run, length):
+        return small("fig5", run, "prompt_entropy", level=length)["mean"]
+
+    pairs = [(mean("smollm2-135m", length), mean("smollm2-135m-tuned", length)) for length in (16.0, 32.0, 48.0)]
+    changes = [before - after for before, after in pairs]
+    yield study, f"the tuned model is {min(changes):.2f} to {max(changes):.2f} nats lower"
+    yield study, f"from {tuned.before.fig13:.2f} to {tuned.after.fig13:.2f} nats"
     yield study, f"at layer {both.lowest_at} it falls from {causal.lowest:.2f} to {both.lowest:.2f} nats"
     steps = [curve("fig4", f"Pythia-410M--step{step}", "entropy_prompt").lowest for step in (1, 4000, 8000, 143000)]
     yield study, f"{steps[0]:.2f} nats at step 1, {steps[1]:.2f} at step 4,000, {steps[2]:.2f} at step 8,000"

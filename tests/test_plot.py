@@ -42,6 +42,16 @@ def test_depth_draws_a_line_a_model_with_its_band_and_the_normed_ring():
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["a", "b"]
 
 
+def test_a_logarithmic_axis_has_plain_numbers():
+    table = scan_table("a", depth=5)
+    wide = LayerTable(tuple(replace(s, value=10.0 ** -(s.layer % 4)) for s in table), table.run)
+    ax = layerwise.plot(wide, metric="curvature", rows="raw")
+    ax.figure.draw_without_rendering()
+    assert ax.get_yscale() == "log"
+    shown = [text.get_text() for text in ax.get_yticklabels() if text.get_text()]
+    assert {"0.001", "0.01", "0.1", "1"} <= set(shown) and not any("$" in text for text in shown)
+
+
 def test_a_long_axis_label_has_two_lines_and_stays_inside_the_picture():
     assert with_unit("score", "points") == "score (points)" and with_unit("score", None) == "score"
     ax = panel_axes(3)[2]

@@ -4,12 +4,11 @@
     layerwise reproduce all --scale small --models MODELS --data DATA --out OUT
     python studies/paper/study.py OUT studies/paper
 
-Writes curves.csv (first, lowest, highest and last value of each curve), correlations.csv (means over tasks), rules.csv
-(what rules for choosing a layer score), tuned.csv (what the short trainings did to the loss), times.csv, and copies of
-the pictures with fewer colours. Finished runs of an unfinished experiment are read as well.
+Writes curves.csv (first, middle, lowest, highest, last and mean value of each curve), correlations.csv (means over
+tasks), rules.csv (what rules for choosing a layer score), tuned.csv (what the short trainings did to the loss), and
+copies of the pictures with fewer colours. Finished runs of an unfinished experiment are read as well.
 """
 
-import json
 import sys
 from pathlib import Path
 
@@ -41,9 +40,10 @@ def curve_rows(scale: str, experiment: Path) -> list[dict[str, object]]:
             values = part.value
             rows.append(
                 {"scale": scale, "experiment": experiment.name, "run": table.parent.name, **setting, "n": part.n.max(),
-                 "layers": len(values), "first": values.iloc[0], "lowest": values.min(), "lowest_at": values.idxmin(),
-                 "highest": values.max(), "highest_at": values.idxmax(), "last": values.iloc[-1],
-                 "last_layer": values.index[-1]}
+                 "layers": len(values), "first": values.iloc[0], "middle": values.iloc[len(values) // 2],
+                 "lowest": values.min(), "lowest_at": values.idxmin(), "highest": values.max(),
+                 "highest_at": values.idxmax(), "last": values.iloc[-1], "last_layer": values.index[-1],
+                 "mean": values.mean()}
             )  # fmt: skip
     return rows
 
@@ -54,12 +54,9 @@ def copy_picture(picture: Path, target: Path) -> None:
 
 
 def main(out: Path, folder: Path) -> None:
-    curves, correlations, rules, tuned, times = [], [], [], [], []
+    curves, correlations, rules, tuned = [], [], [], []
     for experiment in sorted(path for path in out.glob("*/*") if path.is_dir()):
-        scale, record = experiment.parent.name, experiment / "reproduction.json"
-        if record.exists():
-            seconds = json.loads(record.read_text())["seconds"]
-            times.append({"scale": scale, "experiment": experiment.name, "seconds": seconds})
+        scale = experiment.parent.name
         curves += curve_rows(scale, experiment)
         if (picture := experiment / f"{experiment.name}.png").exists() and experiment.name in SHOWN[scale]:
             copy_picture(picture, folder / f"{experiment.name}{'_small' if scale == 'small' else ''}.png")
@@ -82,8 +79,7 @@ def main(out: Path, folder: Path) -> None:
     pd.DataFrame(curves).round(4).to_csv(folder / "curves.csv", index=False)
     pd.concat(correlations).round(4).to_csv(folder / "correlations.csv", index=False)
     pd.concat(rules).round(4).to_csv(folder / "rules.csv", index=False)
-    pd.concat(tuned).round(4).to_csv(folder / "tuned.csv", index=False)
-    pd.DataFrame(times).to_csv(folder / "times.csv", index=False)
+    pd.concat(tuned).round({"before": 4, "after": 4}).to_csv(folder / "tuned.csv", index=False)
 
 
 if __name__ == "__main__":

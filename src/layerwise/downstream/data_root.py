@@ -120,6 +120,7 @@ def write_task(
         test = pd.DataFrame({"sentences": [list(test.text)], "labels": [list(test.label)]})
     total = count_examples(kind, test)
     test = apply_cap(kind, test, cap)
+    require_telling_labels(name, kind, test)
     tables = {(subset, "test"): test[list(COLUMNS[kind])]}
     if kind in ("Reranking", "Retrieval"):
         tables = retrieval_tables(test, top_ranked=kind == "Reranking")
@@ -269,6 +270,18 @@ def apply_cap(kind: str, test: pd.DataFrame, cap: int | None) -> pd.DataFrame:
         return sample_by_hash(test, cap)
     sets = [sample_by_hash(pd.DataFrame({"s": list(r.sentences), "l": list(r.labels)}), cap) for r in test.itertuples()]
     return pd.DataFrame({"sentences": [list(s.s) for s in sets], "labels": [list(s.l) for s in sets]})
+
+
+def require_telling_labels(name: str, kind: str, test: pd.DataFrame) -> None:
+    """Raises if the labels cannot tell a good layer from a bad one: every layer would have the same score, or none."""
+    advice = "so the task cannot tell layers apart; use more examples (a larger cap), or leave it out"
+    for row, labels in enumerate(test.labels if kind == "Clustering" else (), start=1):
+        if not 1 < len(set(labels)) < len(labels):
+            found = f"{len(labels)} texts in {len(set(labels))} classes"
+            raise InputError(f"{name}: set {row} has {found}, {advice}")
+    column = {"STS": "score", "PairClassification": "labels"}.get(kind)
+    if column is not None and test[column].nunique() == 1:
+        raise InputError(f"{name}: {column} is {test[column].iloc[0]:g} in all {len(test)} rows, {advice}")
 
 
 def sample_by_hash(table: pd.DataFrame, cap: int) -> pd.DataFrame:

@@ -32,6 +32,9 @@ def use_scale(ax: Any, chosen: Sequence[tuple[str, Curve, LayerScore | None]]) -
     first = chosen[0][1][0]
     log = first.rows != "-" and is_log(s.value for _, curve, _ in chosen for s in curve)  # scores of tasks: linear
     ax.set_yscale("log" if log else "linear")
+    if log:
+        ax.yaxis.set_major_formatter("{x:g}")  # the usual one writes math, which is switched off
+        ax.yaxis.set_minor_formatter("")
     return log
 
 
