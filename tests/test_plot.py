@@ -7,6 +7,7 @@ from typing import get_args
 
 import matplotlib
 import numpy as np
+import pandas as pd
 import pytest
 from runs import eval_table, scan_table, stress_table
 from test_report import TRADEOFF, with_ring
@@ -17,7 +18,7 @@ from layerwise.core.errors import InputError, MissingExtra
 from layerwise.options.plot import FigureName
 from layerwise.reporter.content import page_data
 from layerwise.reporter.drawing import with_unit
-from layerwise.reporter.figures import FIGURES, LINES, line_colours
+from layerwise.reporter.figures import FIGURES, LINES, line_colours, select_scores
 from layerwise.reporter.panels import panel_axes
 from layerwise.runs.folder import Run
 from layerwise.runs.table import LayerTable
@@ -93,6 +94,16 @@ def test_correlation_has_a_cell_a_task_and_metric():
         ax = layerwise.plot(scan_table(), eval_table(), figure="correlation", rows="centered_unit")
     assert np.asarray(ax.images[0].get_array()).shape == (2, 3)
     assert [text.get_text() for text in ax.get_xticklabels()] == ["prompt entropy", "dataset entropy", "curvature"]
+    assert ax.images[0].get_clim() == (-1, 1)
+    with pytest.warns(UserWarning, match="only 6 layers"):
+        ax = layerwise.plot(scan_table(), eval_table(), figure="correlation", rows="centered_unit", measure="distance")
+    assert ax.images[0].get_clim() == (0, 1), "it has no sign"
+
+
+def test_what_a_correlation_does_not_show_is_said():
+    frame = pd.DataFrame({"task_pooling": ["mean", "last"], "transform": ["", ""]})
+    with pytest.warns(UserWarning, match="^only pooling mean is shown, not last; choose with pooling=...$"):
+        assert list(select_scores(frame, None, None).task_pooling) == ["mean"]
 
 
 def test_tradeoff_and_cka_are_read_from_folders(tmp_path, tiny_llama, word_texts):

@@ -177,14 +177,15 @@ def correlation(frame: pd.DataFrame, *, measure: str = "spearman", ax: Any = Non
     grid = frame.pivot(index="task", columns="metric", values=measure)
     catalog_order = [m.name for m in CATALOG if m.name in grid]
     grid = grid[[*catalog_order, *(m for m in grid if m not in catalog_order)]]
+    has_sign = measure != "distance"  # that correlation is from 0 to 1
     with figure_axes(ax, 1.6 + 0.13 * len(grid)) as ax:
         image = draw_grid(
             ax,
             grid.to_numpy().tolist(),
-            DIVERGING,
+            DIVERGING if has_sign else RAMP,
             xs=[display_name(m) for m in grid],
             ys=list(grid.index),
-            low=-1,
+            low=-1 if has_sign else 0,
             high=1,
             slanted=True,
         )
@@ -200,10 +201,10 @@ def select_scores(frame: pd.DataFrame, pooling: str | None, transform: str | Non
         if value is not None and value not in available:
             raise InputError(f"no score with {option} {value!r}; choose from {', '.join(available)}")
         if value is None and len(available) > 1:
-            hint = (
-                f"only only {option} {available[0]} is shown, not {', '.join(available[1:])}; choose with {option}=..."
+            others = ", ".join(available[1:])
+            warnings.warn(
+                f"only {option} {available[0]} is shown, not {others}; choose with {option}=...", stacklevel=3
             )
-            warnings.warn(hint, stacklevel=3)
         frame = frame[frame[name] == (value or available[0])]
     return frame
 
