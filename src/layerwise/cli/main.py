@@ -93,6 +93,7 @@ def output_of_our_own() -> Iterator[Any]:
         return
     real.flush()
     copy = os.fdopen(os.dup(STDOUT), "wb")
+    # "replace": a terminal without Unicode still gets its table
     ours = io.TextIOWrapper(copy, real.encoding, errors="replace", line_buffering=real.line_buffering)
     os.dup2(STDERR, STDOUT)
     try:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -25,7 +25,6 @@ from layerwise.ops.pooling import pool
 from layerwise.options.model import ModelSpec
 
 Objective = Literal["next_token", "contrastive"]
-OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
 HELD_OUT_BATCHES = 8
 WARMUP_SHARE = 0.1
 TEMPERATURE = 0.05  # of the cosines, as in SimCSE
