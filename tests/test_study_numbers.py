@@ -515,9 +515,22 @@ def test_the_study_of_shrink_shows_the_table_of_its_csv_files(capsys):
     figures = pd.read_csv(STUDIES / "shrink/models.csv").set_index("cell")
     losses = [figures.query_loss[f"all-minilm-l6-v2-{name}"] for name in (names[3], names[0])]
     assert f"queries lose {losses[0]:.3f} of MRR" in own and f"queries lose {losses[1]:.3f};" in own
+    gte = {name: f"gte-small-{name}" for name in ("whole-12---0", "distill-6-30min-measured-24000")}
+    whole, trained = (means[cell] for cell in gte.values())
+    share, loss = f"{100 * trained / whole:.1f} %", figures.query_loss[gte["distill-6-30min-measured-24000"]]
+    assert f"scores {trained:.1f}, {share} of the whole model's {whole:.1f}" in own
+    assert f"queries lose {loss:.3f} of MRR in the original's documents (-0.007" in own
+    by_task = pd.read_csv(STUDIES / "shrink/scores.csv").pivot(index="task", columns="cell", values="score")
+    lost = by_task[gte["whole-12---0"]] - by_task[gte["distill-6-30min-measured-24000"]]
+    commands = ["Banking77Classification", "MassiveIntentClassification", "MassiveScenarioClassification"]
+    assert 0.45 < lost[commands].sum() / lost.sum() < 0.55, "half of the loss comes from three tasks"
+
+
+def test_the_study_of_shrink_shows_how_agreement_grows_with_steps():
     text = (STUDIES / "shrink/README.md").read_text()
-    steps, cosines = (
-        re.search(rf"(?m)^\| {name} \| (.*) \|$", text)[1].split(" | ") for name in ("step", "mean cosine")
-    )
-    agreement = pd.read_csv(STUDIES / "shrink/history.csv").set_index("step").agreement
-    assert cosines == [f"{agreement[int(step.replace(',', ''))]:.3f}" for step in steps] and len(steps) == 7
+    history = pd.read_csv(STUDIES / "shrink/history.csv").set_index(["cell", "step"]).agreement
+    tables = [re.findall(rf"(?m)^\| {name} \| (.*) \|$", text) for name in ("step", "mean cosine")]
+    cells = ("all-minilm-l6-v2-distill-3-30min-measured-24000", "gte-small-distill-6-30min-measured-24000")
+    for cell, steps, cosines in zip(cells, *tables, strict=True):
+        shown = [f"{history[cell, int(step.replace(',', ''))]:.3f}" for step in steps.split(" | ")]
+        assert cosines.split(" | ") == shown and len(shown) == 7

@@ -12,8 +12,9 @@ minutes at half of the blocks). A minute is one of an idle machine with two core
 that take so long there, by the CPU time of a step, which is measured once and kept in KEPT/seconds_per_step.json.
 
 Shrunk models, their scores, the originals' vectors and checkpoints are kept in KEPT; a cell that is there is not
-computed again, and a training that was stopped continues. After each cell, scores.csv (one row per task) and models.csv
-(one row per model) are written next to this file.
+computed again, and a training that was stopped continues. After each cell, scores.csv (one row per task), history.csv
+(the agreement with the original while a model trained) and models.csv (one row per model) are written next to this
+file.
 """
 
 import argparse
@@ -210,11 +211,20 @@ def figures(cell: Cell, folder: Path) -> dict[str, object]:
     }  # fmt: skip
 
 
+def history(cell: Cell, folder: Path) -> pd.DataFrame:
+    """The mean cosine with the original on held-out texts by step; no rows for a model that was not trained."""
+    shrunk = json.loads((folder / "layerwise.json").read_text(encoding="utf-8"))["shrunk"] if cell.minutes else {}
+    steps = shrunk["training"]["result"]["history"] if shrunk else []
+    return pd.DataFrame(
+        [(cell.name, step, round(value, 6)) for step, value in steps], columns=["cell", "step", "agreement"]
+    )
+
+
 def add_rows(name: str, rows: pd.DataFrame) -> None:
     """Replaces the rows of a cell in a table, and keeps the others."""
     path = HERE / name
     if path.is_file():
-        keys = ["cell", "task"] if "task" in rows else ["cell"]
+        keys = [key for key in ("cell", "task", "step") if key in rows]
         rows = pd.concat([pd.read_csv(path), rows], ignore_index=True).drop_duplicates(keys, keep="last")
     rows.to_csv(path, index=False)
 
@@ -250,6 +260,7 @@ def main() -> None:
             texts = task_texts(args.data, cell.texts) if cell.source == "tasks" else general[: cell.texts or None]
             folder = make(cell, args.models, texts, args.kept)
             add_rows("scores.csv", scores(cell, folder, args.root, tasks, args.kept))
+            add_rows("history.csv", history(cell, folder))
             add_rows("models.csv", pd.DataFrame([figures(cell, folder)]))
 
 
