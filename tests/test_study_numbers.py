@@ -520,6 +520,8 @@ def test_the_study_of_shrink_shows_the_table_of_its_csv_files(capsys):
     share, loss = f"{100 * trained / whole:.1f} %", figures.query_loss[gte["distill-6-30min-measured-24000"]]
     assert f"scores {trained:.1f}, {share} of the whole model's {whole:.1f}" in own
     assert f"queries lose {loss:.3f} of MRR in the original's documents (-0.007" in own
+    linear, loss = means["gte-small-linear-6-measured-24000"], figures.query_loss["gte-small-linear-6-measured-24000"]
+    assert f"the same blocks score {linear:.1f}, and their queries lose {loss:.3f}; the cut after block 6 scores" in own
     by_task = pd.read_csv(STUDIES / "shrink/scores.csv").pivot(index="task", columns="cell", values="score")
     lost = by_task[gte["whole-12---0"]] - by_task[gte["distill-6-30min-measured-24000"]]
     commands = ["Banking77Classification", "MassiveIntentClassification", "MassiveScenarioClassification"]
