@@ -515,15 +515,15 @@ def test_the_study_of_shrink_shows_the_table_of_its_csv_files(capsys):
     figures = pd.read_csv(STUDIES / "shrink/models.csv").set_index("cell")
     losses = [figures.query_loss[f"all-minilm-l6-v2-{name}"] for name in (names[3], names[0])]
     assert f"queries lose {losses[0]:.3f} of MRR" in own and f"queries lose {losses[1]:.3f};" in own
-    gte = {name: f"gte-small-{name}" for name in ("whole-12---0", "distill-6-30min-measured-24000")}
-    whole, trained = (means[cell] for cell in gte.values())
-    share, loss = f"{100 * trained / whole:.1f} %", figures.query_loss[gte["distill-6-30min-measured-24000"]]
+    whole_gte, trained_gte = "gte-small-whole-12---0", "gte-small-distill-6-30min-measured-24000"
+    whole, trained = means[whole_gte], means[trained_gte]
+    share, loss = f"{100 * trained / whole:.1f} %", figures.query_loss[trained_gte]
     assert f"scores {trained:.1f}, {share} of the whole model's {whole:.1f}" in own
     assert f"queries lose {loss:.3f} of MRR in the original's documents (-0.007" in own
     linear, loss = means["gte-small-linear-6-measured-24000"], figures.query_loss["gte-small-linear-6-measured-24000"]
     assert f"the same blocks score {linear:.1f}, and their queries lose {loss:.3f}; the cut after block 6 scores" in own
     by_task = pd.read_csv(STUDIES / "shrink/scores.csv").pivot(index="task", columns="cell", values="score")
-    lost = by_task[gte["whole-12---0"]] - by_task[gte["distill-6-30min-measured-24000"]]
+    lost = by_task[whole_gte] - by_task[trained_gte]
     commands = ["Banking77Classification", "MassiveIntentClassification", "MassiveScenarioClassification"]
     assert 0.45 < lost[commands].sum() / lost.sum() < 0.55, "half of the loss comes from three tasks"
 

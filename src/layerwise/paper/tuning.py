@@ -4,7 +4,6 @@ By next tokens: the model reads more texts, as in its own training. Contrastive:
 are to be nearer to each other than to those of other texts, which is how models are trained to embed without labels.
 """
 
-import hashlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -20,6 +19,7 @@ from layerwise.core.files import write_checked_json
 from layerwise.core.formats import parse_record
 from layerwise.core.progress import announce
 from layerwise.core.quiet import quiet_libraries
+from layerwise.maps.fitted import texts_fingerprint
 from layerwise.models.load import from_pretrained, identity_from_files, load_tokenizer
 from layerwise.ops.pooling import pool
 from layerwise.options.model import ModelSpec
@@ -57,12 +57,11 @@ class Tuned:
 def tune_once(spec: ModelSpec, texts: Sequence[str], how: Tuning, folder: Path) -> Tuned:
     """Trains the model, or reads what an earlier call made of the same model and texts in the same way."""
     identity = identity_from_files(spec)
-    text_hash = hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).hexdigest()
-    made_from = asdict(how) | {"model": identity.fingerprint if identity else "", "texts": text_hash}
+    made_from = asdict(how) | {"model": identity and identity.fingerprint, "texts": texts_fingerprint(texts)}
     file = folder / RECORD_FILE
     if file.is_file():
         record = parse_record(file.read_bytes(), str(file))
-        if made_from == record["made_from"]:
+        if identity is not None and made_from == record["made_from"]:
             return Tuned(**record["result"])
         file.unlink()  # so that half-written weights of this call never pass for those of the record
     result = tune(spec, texts, how, folder)
@@ -103,7 +102,7 @@ def tune(spec: ModelSpec, texts: Sequence[str], how: Tuning, folder: Path) -> Tu
 
 
 def rate_share(step: int, steps: int) -> float:
-    """The share of the learning rate at a step: it rises during the warm-up, and then falls to zero."""
+    """The share of the learning rate at a step: it rises during the warm-up, and then falls towards zero."""
     warmup = max(1, round(WARMUP_SHARE * steps))
     return min((step + 1) / warmup, (steps - step) / max(1, steps - warmup))
 

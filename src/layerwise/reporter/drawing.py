@@ -145,7 +145,7 @@ def with_unit(name: str, unit: Any) -> str:
     if not unit:
         return name
     unit = f"({shorten(str(unit))})"
-    return "\n".join([name, unit]) if len(name) + len(unit) > LONGEST_AXIS_LABEL else f"{name} {unit}"
+    return f"{name}\n{unit}" if len(name) + len(unit) > LONGEST_AXIS_LABEL else f"{name} {unit}"
 
 
 def display_name(name: str) -> str:
