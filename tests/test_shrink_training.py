@@ -118,9 +118,9 @@ def test_training_ends_when_held_out_texts_get_worse(teacher, tmp_path, monkeypa
 
     falling = iter([0.9, *(0.8 - 0.01 * i for i in range(20))])
     monkeypatch.setattr(training.AgreementEvaluator, "__call__", lambda *args, **options: {"agreement": next(falling)})
-    layerwise.shrink(teacher, TEXTS, tmp_path / "small", **SETTINGS, steps=24)
+    layerwise.shrink(teacher, TEXTS, tmp_path / "small", **SETTINGS, steps=72)
     result = certificate(tmp_path / "small")["shrunk"]["training"]["result"]
-    assert (result["steps"], result["kept_step"]) == (8, 0) and len(result["history"]) == 4
+    assert (result["steps"], result["kept_step"]) == (24, 0) and len(result["history"]) == 4
 
 
 SCRIPT = """
@@ -181,7 +181,7 @@ def test_minutes_become_steps_once_and_stay_so_on_resume(teacher, tmp_path, monk
     assert stopped.value.__notes__ == ["run the same command again to go on"]
     (plan,) = (tmp_path / "small.work").glob("training-*/plan.json")
     recorded = json.loads(plan.read_text())
-    assert recorded["steps"] >= 12 and recorded["seconds_per_step"] > 0
+    assert recorded["steps"] >= 3 and recorded["seconds_per_step"] > 0
     del recorded["checksum"]
     plan.write_text(json.dumps(recorded | {"steps": 13}))
     monkeypatch.setattr(training, "steps_in", lambda *args, **options: pytest.fail("timed again"))
@@ -190,7 +190,7 @@ def test_minutes_become_steps_once_and_stay_so_on_resume(teacher, tmp_path, monk
 
 
 def test_steps_follow_from_the_time_of_a_step(teacher, monkeypatch):
-    """With a clock on which every look takes one second, a step takes 1 s and an evaluation 1 s."""
+    """With a clock on which every look takes one second, a step takes 1 s and each of seven evaluations 1 s."""
     from types import SimpleNamespace
 
     from sentence_transformers import SentenceTransformer
@@ -205,8 +205,16 @@ def test_steps_follow_from_the_time_of_a_step(teacher, monkeypatch):
     texts = [PromptedText(text) for text in TEXTS[:20]]
     settings = training.TrainingSettings(0, 4, 1e-3, 0)
     found = training.steps_in(2, model, texts, torch.randn(20, 32), texts, torch.randn(20, 32), settings, unit=True)
-    assert found == {"steps": 120 - 12, "seconds_per_step": 1.0, "seconds_per_evaluation": 1.0}
+    assert found == {"steps": 120 - 7, "seconds_per_step": 1.0, "seconds_per_evaluation": 1.0}
     assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
+
+
+def test_evaluations_take_no_more_than_a_tenth_of_the_time_unless_there_are_few_steps():
+    from layerwise.distill.training import evaluation_count
+
+    assert evaluation_count(10_000, 32, 500) == 12
+    assert evaluation_count(325, 32, 500) == 6  # 500 texts of an evaluation cost as much as 5.2 steps
+    assert evaluation_count(60, 32, 500) == 3
 
 
 def test_batches_hold_every_text_once_and_similar_lengths():

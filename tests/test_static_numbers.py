@@ -62,6 +62,7 @@ def test_the_shrunk_model_is_compared_on_the_same_tasks():
     means = scores[scores.task.isin(tasks)].groupby("cell").score.mean()
     whole, half = (means[f"gte-small-{name}"] for name in ("whole-12---0", "distill-6-30min-measured-24000"))
     assert f"whole gte-small scores {whole:.2f} on the same tasks, and {half:.2f} with half of its blocks" in page
+    assert f"the whole all-mpnet-base-v2 scores {means['all-mpnet-base-v2-whole-12---0']:.2f}" in page
 
 
 def test_the_choices_were_compared_on_development_tasks_only():

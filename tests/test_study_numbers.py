@@ -520,6 +520,13 @@ def test_the_study_of_shrink_shows_the_table_of_its_csv_files(capsys):
     share, loss = f"{100 * trained / whole:.1f} %", figures.query_loss[trained_gte]
     assert f"scores {trained:.1f}, {share} of the whole model's {whole:.1f}" in own
     assert f"queries lose {loss:.3f} of MRR in the original's documents (-0.007" in own
+    whole, trained = means["all-mpnet-base-v2-whole-12---0"], means["all-mpnet-base-v2-distill-6-30min-measured-12000"]
+    assert f"scores {trained:.1f}, {100 * trained / whole:.1f} % of the whole model's {whole:.1f}" in own
+    mpnet = figures.loc["all-mpnet-base-v2-distill-6-30min-measured-12000"]
+    assert f"trained for {mpnet.steps:.0f} steps on 11,000" in own and f"took {mpnet.seconds / 60:.0f};" in own
+    lost = mpnet.whole_mrr - mpnet.document_mrr
+    assert f"queries lose {mpnet.query_loss:.3f} of MRR" in own and f"with the original ({lost:.3f})" in own
+    assert f"score {trained:.1f} of {whole:.1f} (-0.7" in docs
     linear, loss = means["gte-small-linear-6-measured-24000"], figures.query_loss["gte-small-linear-6-measured-24000"]
     assert f"the same blocks score {linear:.1f}, and their queries lose {loss:.3f}; the cut after block 6 scores" in own
     by_task = pd.read_csv(STUDIES / "shrink/scores.csv").pivot(index="task", columns="cell", values="score")
@@ -528,11 +535,33 @@ def test_the_study_of_shrink_shows_the_table_of_its_csv_files(capsys):
     assert 0.45 < lost[commands].sum() / lost.sum() < 0.55, "half of the loss comes from three tasks"
 
 
+def test_the_study_of_shrink_says_which_blocks_scored_what():
+    scores, own = pd.read_csv(STUDIES / "shrink/scores.csv"), page("shrink")
+    means = scores.groupby("cell").score.mean().rename(lambda cell: cell.removeprefix("all-minilm-l6-v2-"))
+    chosen = {name: means[f"distill-3-5min-{name}-24000"] for name in ("measured", "prefix", "even", "1_5_6")}
+    more = chosen["measured"] - chosen["prefix"]
+    assert f"measured to be best score {chosen['measured']:.1f}, and {more:.1f} points more than the first three" in own
+    assert f"the usual choice, score {chosen['even']:.1f}; that difference is within chance" in own
+    assert chosen["1_5_6"] == chosen["measured"], "the third random set"
+    five, four, two = (means[f"linear-{size}-measured-24000"] for size in (5, 4, 2))
+    assert f"with a linear map score {five:.1f}, as much as" in own and f"four score {four:.1f}, two {two:.1f}" in own
+    docs = " ".join((STUDIES.parent / "docs/shrink.md").read_text().split())
+    even, measured, first = (f"{chosen[name]:.1f}" for name in ("even", "measured", "prefix"))
+    assert f"({even} and {measured}), and both more than the first three ({first})" in docs
+    assert f"blocks with a linear map score {five:.1f}." in docs
+    grown = [f"{means[f'linear-3-measured-{texts}']:.1f}" for texts in (1000, 4000, 24000)]
+    assert "1,000 sentences give {}, 4,000 {} and 24,000 {}.".format(*grown) in own
+    assert f"after block 5 scores {means['raw-5-prefix-0']:.1f}" in own
+
+
 def test_the_study_of_shrink_shows_how_agreement_grows_with_steps():
     text = (STUDIES / "shrink/README.md").read_text()
     history = pd.read_csv(STUDIES / "shrink/history.csv").set_index(["cell", "step"]).agreement
     tables = [re.findall(rf"(?m)^\| {name} \| (.*) \|$", text) for name in ("step", "mean cosine")]
-    cells = ("all-minilm-l6-v2-distill-3-30min-measured-24000", "gte-small-distill-6-30min-measured-24000")
+    cells = (
+        "all-minilm-l6-v2-distill-3-30min-measured-24000", "gte-small-distill-6-30min-measured-24000",
+        "all-mpnet-base-v2-distill-6-30min-measured-12000",
+    )  # fmt: skip
     for cell, steps, cosines in zip(cells, *tables, strict=True):
         shown = [f"{history[cell, int(step.replace(',', ''))]:.3f}" for step in steps.split(" | ")]
         assert cosines.split(" | ") == shown and len(shown) == 7

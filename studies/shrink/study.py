@@ -1,15 +1,16 @@
 """How much of an embedding model is left with fewer blocks: cut, with a linear map, and trained.
 
     python studies/eval/prepare.py SHARED_DATA ROOT --cap 300 --cap-all
+    python studies/shrink/timing.py MODELS SHARED_DATA KEPT
     python studies/shrink/study.py MODELS SHARED_DATA ROOT KEPT [--stage STAGE] [--only MODEL] [--texts N] \
-        [--blocks N] [--tasks TASK ...]
+        [--match PATTERN] [--tasks TASK ...]
 
 SHARED_DATA holds a folder per data set, wikitext2/train.parquet among them. Stages: `linear` (raw cuts and linear maps
 of all sizes), `short` (five minutes of training at each size), `choice` (five minutes at half of the blocks: measured,
 first, evenly spaced and random blocks), `own` (five minutes at half of the blocks, on the pooled training texts of the
 tasks that have some), `recipe` (a language model with the recipe that `pick` chooses as the original) and `long` (30
-minutes at half of the blocks). A minute is one of an idle machine with two cores: a training gets the number of steps
-that take so long there, by the CPU time of a step, which is measured once and kept in KEPT/seconds_per_step.json.
+minutes at half of the blocks). A minute is one of an idle machine: a training gets the number of steps that take so
+long there, by the times that timing.py has measured.
 
 Shrunk models, their scores, the originals' vectors and checkpoints are kept in KEPT; a cell that is there is not
 computed again, and a training that was stopped continues. After each cell, scores.csv (one row per task), history.csv
@@ -21,8 +22,6 @@ import argparse
 import json
 import random
 import re
-import tempfile
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +31,8 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
 
 import layerwise
+from layerwise.distill.texts import MOST_HELD_OUT
+from layerwise.distill.training import steps_within
 
 HERE = Path(__file__).parent
 SIZES = {"all-minilm-l6-v2": (5, 4, 3, 2), "gte-small": (9, 6, 4, 3), "all-mpnet-base-v2": (9, 6, 4, 3)}
@@ -45,8 +46,7 @@ WITH_TRAINING_TEXTS = {  # of the 22 tasks: data set, and its columns with texts
     "mrpc": ("sentence1", "sentence2"), "stsbenchmark": ("sentence1", "sentence2"),
     "tweet_sentiment_extraction": ("text",),
 }  # fmt: skip
-TWO_CORES = 1.3  # how much faster a training is with two threads than with one, on the machine of the study
-TIMED_STEPS = (4, 24)
+BATCH_SIZE = 32  # the default of `shrink`
 FEWEST_WORDS, MOST_WORDS = 5, 60  # of a sentence
 SENTENCE_END = re.compile(r'(?<=[.!?]) (?=[A-Z"])')
 SEEDS = (0, 1, 2)
@@ -141,24 +141,12 @@ def original(name: str, models: Path, kept: Path) -> Path:
     return folder
 
 
-def steps_for(cell: Cell, source: Path, texts: list[str], kept: Path) -> int:
-    """The steps that take the minutes of the cell on two idle cores, by CPU time of one thread."""
-    path, key = kept / "seconds_per_step.json", f"{cell.model}-{cell.blocks}-{cell.source}"
-    known: dict[str, float] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    if key not in known:
-        used = {}
-        for steps in TIMED_STEPS:
-            with tempfile.TemporaryDirectory() as folder:
-                began = time.process_time()
-                options = {"choose": "prefix", "compatible": False, "work": Path(folder) / "work", "steps": steps}
-                layerwise.shrink(
-                    str(source), texts[:400], Path(folder) / "out", method="distill", blocks=cell.blocks, **options
-                )
-                used[steps] = time.process_time() - began
-        few, many = TIMED_STEPS
-        known[key] = (used[many] - used[few]) / (many - few)
-        path.write_text(json.dumps(known, indent=1), encoding="utf-8")
-    return max(1, int(60 * TWO_CORES * cell.minutes / known[key]))
+def steps_for(cell: Cell, kept: Path) -> int:
+    """The steps that take the minutes of the cell on an idle machine, as `--minutes` would count them."""
+    took = json.loads((kept / "timing.json").read_text(encoding="utf-8"))[f"{cell.model}-{cell.blocks}"]
+    return steps_within(
+        cell.minutes, took["seconds_per_step"], took["seconds_per_evaluation"], BATCH_SIZE, MOST_HELD_OUT
+    )
 
 
 def make(cell: Cell, models: Path, texts: list[str], kept: Path) -> Path:
@@ -171,7 +159,7 @@ def make(cell: Cell, models: Path, texts: list[str], kept: Path) -> Path:
         layerwise.shrink(
             str(source), texts, folder, method="distill" if cell.method == "distill" else "linear",
             blocks=None if "," in cell.choose else cell.blocks, choose=cell.choose,
-            steps=steps_for(cell, source, texts, kept) if cell.minutes else None,
+            steps=steps_for(cell, kept) if cell.minutes else None,
             work=kept / "work" / f"{cell.model}-{cell.texts}-{cell.source}", progress=True,
         )  # fmt: skip
     return folder
@@ -245,7 +233,7 @@ def main() -> None:
     parser.add_argument("--stage", choices=STAGES, action="append")
     parser.add_argument("--only", help="one model")
     parser.add_argument("--texts", type=int, default=24000)
-    parser.add_argument("--blocks", type=int, help="one size")
+    parser.add_argument("--match", default="", help="cells whose name contains this regular expression")
     parser.add_argument("--tasks", nargs="+", help="some of the tasks")
     args = parser.parse_args()
     tasks = args.tasks or sorted(path.name for path in args.root.iterdir() if path.is_dir())
@@ -254,7 +242,7 @@ def main() -> None:
         for cell in recipe_cells() if stage == "recipe" else cells(stage, args.texts):
             if args.only and cell.model not in (args.only, *SMALLER.get(args.only, ())):
                 continue
-            if is_done(cell, tasks) or (args.blocks and cell.method != "whole" and cell.blocks != args.blocks):
+            if is_done(cell, tasks) or not re.search(args.match, cell.name):
                 continue
             print(cell.name, flush=True)
             texts = task_texts(args.data, cell.texts) if cell.source == "tasks" else general[: cell.texts or None]

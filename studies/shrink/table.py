@@ -1,4 +1,4 @@
-"""The table of README.md, from scores.csv and models.csv.
+"""The tables of README.md, from scores.csv and models.csv: one row per model, means by type of task, choices of blocks.
 
 python studies/shrink/table.py
 """
@@ -10,40 +10,96 @@ import pandas as pd
 from scipy.stats import t
 
 HERE = Path(__file__).parent
+MODELS = ["all-minilm-l6-v2", "paraphrase-minilm-l3-v2", "gte-small", "all-mpnet-base-v2", "smollm2-135m"]
+CHOICE_MINUTES = 5  # of training, for every set of blocks
+METHODS = ["whole", "raw", "linear", "distill"]
+TYPES = ["STS", "PairClassification", "Classification", "Clustering", "Reranking", "Retrieval"]
 
 
 def main() -> None:
     scores, models = pd.read_csv(HERE / "scores.csv"), pd.read_csv(HERE / "models.csv")
     by_task = scores.pivot(index="task", columns="cell", values="score")
-    print(
-        "| model | method | blocks | kept | texts | mean | against the whole (95 %) | cosine | MRR of queries | time |"
+    models["model_rank"], models["method_rank"] = models.model.map(MODELS.index), models.method.map(METHODS.index)
+    models = models.sort_values(
+        ["model_rank", "method_rank", "blocks", "minutes", "source"], ascending=[True, True, False, True, False],
+        kind="stable",
+    )  # fmt: skip
+    identity = ["model", "method", "blocks", "kept", "texts"]
+    rows = [
+        [*cells_of(row), f"{by_task[row.cell].mean():.1f}", against_whole(row, models, by_task),
+         number(row, "mean_cosine", 2), queries(row), number(row, "latency", 2)]
+        for row in models.itertuples()
+    ]  # fmt: skip
+    print_table([*identity, "mean", "against the whole (95 %)", "cosine", "MRR of queries", "time"], rows)
+    kinds = pd.read_csv(HERE.parent / "eval" / "scores.csv").groupby("task").type.first()
+    by_type = by_task.groupby(kinds).mean().loc[TYPES]
+    print()
+    print_table(
+        [*identity, *(f"{kind} ({(kinds[by_task.index] == kind).sum()})" for kind in TYPES)],
+        [[*cells_of(row), *(f"{value:.1f}" for value in by_type[row.cell])] for row in models.itertuples()],
     )
-    print("|---|---|---|---|---|---|---|---|---|---|")
-    for row in models.itertuples():
-        whole = models[(models.model == row.model) & (models.method == "whole")]
-        difference = "-"
-        if len(whole) and row.method != "whole":
-            gaps = (by_task[row.cell] - by_task[whole.cell.iloc[0]]).dropna()
-            error = t.ppf(0.975, len(gaps) - 1) * gaps.std() / math.sqrt(len(gaps))
-            difference = f"{gaps.mean():+.1f} ({gaps.mean() - error:+.1f} to {gaps.mean() + error:+.1f})"
-        method = f"{row.method} {row.minutes:g} min" if row.minutes else row.method
-        kept = getattr(row, "kept", None)
-        cells = [
-            row.model, method, row.blocks or "-", kept if isinstance(kept, str) else "-", row.texts or "-",
-            f"{by_task[row.cell].mean():.1f}", difference, number(row, "mean_cosine", 2), queries(row),
-            number(row, "latency", 2),
-        ]  # fmt: skip
-        print("| " + " | ".join(map(str, cells)) + " |")
+
+    print()
+    print_table(
+        ["model", "kept", "mean", "measured minus this (95 %)", "cosine", "MRR of queries"], choices(models, by_task)
+    )
+
+
+def cells_of(row: object) -> list[object]:
+    """What a model is: the first cells of its lines."""
+    method = f"{row.method} {row.minutes:g} min" if row.minutes else row.method
+    texts = "-" if not row.texts else "of the tasks" if row.source == "tasks" else f"{row.texts:,}"
+    return [row.model, method, row.blocks or "-", kept_blocks(row), texts]
+
+
+def kept_blocks(row: object) -> str:
+    """The blocks of a shrunk model, and how they were chosen."""
+    if row.method not in ("linear", "distill"):
+        return "-"
+    return f"{row.kept} ({'random' if ',' in row.choose else row.choose})"
+
+
+def against_whole(row: object, models: pd.DataFrame, by_task: pd.DataFrame) -> str:
+    """The mean difference from the whole model, with its interval over tasks."""
+    whole = models[(models.model == row.model) & (models.method == "whole")]
+    if not len(whole) or row.method == "whole":
+        return "-"
+    return difference(by_task[row.cell] - by_task[whole.cell.iloc[0]])
+
+
+def difference(gaps: pd.Series) -> str:
+    """The mean over tasks, with its 95 % interval."""
+    error = t.ppf(0.975, len(gaps) - 1) * gaps.std() / math.sqrt(len(gaps))
+    return f"{gaps.mean():+.1f} ({gaps.mean() - error:+.1f} to {gaps.mean() + error:+.1f})"
+
+
+def choices(models: pd.DataFrame, by_task: pd.DataFrame) -> list[list[object]]:
+    """The sets of blocks that were trained for equally long, each against the measured one."""
+    rows: list[list[object]] = []
+    equal = models[(models.method == "distill") & (models.minutes == CHOICE_MINUTES) & (models.source != "tasks")]
+    for (model, _), group in equal.groupby(["model", "blocks"], sort=False):
+        measured = group[group.choose == "measured"]
+        for row in group.itertuples() if len(group) > 1 and len(measured) else ():
+            gaps = by_task[measured.cell.iloc[0]] - by_task[row.cell]
+            shown = "-" if row.choose == "measured" else difference(gaps)
+            mean = f"{by_task[row.cell].mean():.1f}"
+            rows.append([model, kept_blocks(row), mean, shown, number(row, "mean_cosine", 2), queries(row)])
+    return rows
 
 
 def number(row: object, name: str, digits: int) -> str:
-    value = getattr(row, name, float("nan"))
+    value = getattr(row, name)
     return "-" if value != value else f"{value:.{digits}f}"
 
 
 def queries(row: object) -> str:
     found = number(row, "query_mrr", 3)
     return found if found == "-" else f"{found} of {number(row, 'whole_mrr', 3)}"
+
+
+def print_table(head: list[str], rows: list[list[object]]) -> None:
+    lines = ["| " + " | ".join(map(str, cells)) + " |" for cells in (head, *rows)]
+    print(lines[0], "|" + "---|" * len(head), *lines[1:], sep="\n")
 
 
 if __name__ == "__main__":

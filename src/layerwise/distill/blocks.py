@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from layerwise.core.errors import InputError
 
-MOST_TRIED = 40  # sets of blocks, of which each costs a pass of the student over the texts
+MOST_TRIED = 24  # sets of blocks, of which each costs a pass of the student over the texts
 Blocks = tuple[int, ...]  # counted from 0, ascending
 
 

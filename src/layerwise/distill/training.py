@@ -28,7 +28,9 @@ from layerwise.distill.texts import PromptedText
 
 SIMILARITY_WEIGHT = 10.0  # of the similarity matrices' squared error, against 1 - cosine
 WARMUP_SHARE = 0.1
-EVALUATIONS = 12  # during the training, each with a checkpoint
+FEWEST_EVALUATIONS, MOST_EVALUATIONS = 3, 12  # during the training, each with a checkpoint
+EVALUATED_SHARE = 0.1  # of the time of the steps, at most, unless those are very few
+BACKWARD_COST = 3  # a step of training costs as much as so many passes over its texts
 PATIENCE = 3  # evaluations in a row, each no better than the one before it, after which training ends
 TIMED_STEPS = 6
 CHECKPOINT = re.compile(r"checkpoint-\d+")
@@ -209,12 +211,13 @@ def make_trainer(
     from datasets import Dataset
 
     data = Dataset.from_dict({"text": texts, "label": targets.numpy()})
-    interval = max(1, settings.steps // EVALUATIONS)
+    interval = max(1, settings.steps // evaluation_count(settings.steps, settings.batch_size, len(evaluator.texts)))
     arguments = SentenceTransformerTrainingArguments(
         output_dir=str(folder),
         max_steps=settings.steps,
         per_device_train_batch_size=settings.batch_size,
         batch_sampler=SimilarLengthSampler,
+        optim="adamw_torch_fused",
         learning_rate=settings.learning_rate,
         warmup_steps=int(WARMUP_SHARE * settings.steps),
         lr_scheduler_type="linear",
@@ -238,6 +241,18 @@ def make_trainer(
     return ImitationTrainer(
         model=model, args=arguments, train_dataset=data, loss=ImitationLoss(model, unit), evaluator=evaluator
     )
+
+
+def evaluation_count(steps: int, batch_size: int, held_out: int) -> int:
+    """How often a training of so many steps is evaluated; by the steps alone, so that a repeated call does the same."""
+    affordable = int(EVALUATED_SHARE * steps * BACKWARD_COST * batch_size / held_out)
+    return min(MOST_EVALUATIONS, max(FEWEST_EVALUATIONS, affordable))
+
+
+def steps_within(minutes: float, step_seconds: float, evaluation_seconds: float, batch_size: int, held_out: int) -> int:
+    """How many steps fit into the minutes, together with their evaluations."""
+    evaluations = evaluation_count(int(60 * minutes / step_seconds), batch_size, held_out)
+    return max(evaluations, int((60 * minutes - evaluations * evaluation_seconds) / step_seconds))
 
 
 def latest_checkpoint(folder: Path) -> str | None:
@@ -290,7 +305,7 @@ def steps_in(
             add_adapters(model, settings.lora)
         loss = ImitationLoss(model, unit)
         weights = [weight for weight in model.parameters() if weight.requires_grad]
-        optimizer = torch.optim.AdamW(weights, lr=0.0)
+        optimizer = torch.optim.AdamW(weights, lr=0.0, fused=True)  # as in make_trainer
         inputs, seconds = inputs_of(texts, settings), []
         batches = typical_batches([len(text) for text in inputs], settings.batch_size, TIMED_STEPS)
         for places in [batches[-1], *batches]:  # the first warms up
@@ -305,5 +320,5 @@ def steps_in(
         AgreementEvaluator(inputs_of(held_out, settings), held_targets, settings.prompt, settings.batch_size)(model)
         evaluation = time.perf_counter() - began
     step_seconds = sum(seconds[1:]) / TIMED_STEPS
-    steps = int((60 * minutes - EVALUATIONS * evaluation) / step_seconds)
-    return {"steps": max(EVALUATIONS, steps), "seconds_per_step": step_seconds, "seconds_per_evaluation": evaluation}
+    steps = steps_within(minutes, step_seconds, evaluation, settings.batch_size, len(held_out))
+    return {"steps": steps, "seconds_per_step": step_seconds, "seconds_per_evaluation": evaluation}
