@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 import torch
 from families import FAMILIES, make_model, make_tokenizer
-from test_training import make_causal, make_trainer
+from test_training import CHECKPOINTING, make_causal, make_trainer
+from torch.utils.checkpoint import checkpoint
+from transformers.models.llama.modeling_llama import LlamaDecoderLayer
 
 import layerwise
 from layerwise.core.errors import InputError
@@ -97,14 +99,15 @@ def test_it_reads_the_layers_that_scan_reads(family):
         assert found == pytest.approx(score.value, rel=1e-4), layer
 
 
-@pytest.mark.parametrize("checkpointing", [False, True])
-def test_a_step_adds_exactly_the_gradient_of_the_loss_on_that_layer(checkpointing):
+@pytest.mark.parametrize("reentrant", [None, False, *([True] if CHECKPOINTING == "activation_checkpointing" else [])])
+def test_a_step_adds_exactly_the_gradient_of_the_loss_on_that_layer(reentrant):
+    """Without checkpointing, and with both kinds, as far as the installed transformers allows."""
     tokens = torch.randint(4, 90, (3, 6), generator=torch.Generator().manual_seed(1))
 
     def gradients(added):
         model = make_causal().train()
-        if checkpointing:
-            model.gradient_checkpointing_enable({"use_reentrant": False})
+        if reentrant is not None:
+            getattr(model, f"{CHECKPOINTING}_enable")({"use_reentrant": reentrant})
         with LayerLoss(model, layers=[2], weight=0.7) as layer_loss:
             output = model(input_ids=tokens, labels=tokens)
             added_loss = layer_loss.value()
@@ -118,9 +121,12 @@ def test_a_step_adds_exactly_the_gradient_of_the_loss_on_that_layer(checkpointin
         assert torch.allclose(total, plain + (weight.grad if weight.grad is not None else 0.0), atol=1e-6)
 
 
-def test_reentrant_checkpointing_is_refused_with_the_fix():
+def test_hooks_inside_of_reentrant_checkpointing_are_refused_with_the_fix(monkeypatch):
+    def call(block, *args, **kwargs):  # as before transformers 5.23
+        return checkpoint(partial(torch.nn.Module.__call__, block, **kwargs), *args, use_reentrant=True)
+
+    monkeypatch.setattr(LlamaDecoderLayer, "__call__", call)
     model = make_causal().train()
-    model.gradient_checkpointing_enable({"use_reentrant": True})
     model.enable_input_require_grads()
     with LayerLoss(model, layers=[2]), pytest.raises(InputError, match="use_reentrant': False"):
         model(input_ids=torch.tensor([[5, 6, 7]]))

@@ -23,6 +23,10 @@ from layerwise.training.watch import open_watch
 
 STEPS, EVERY = 7, 3
 
+# Since transformers 5.23 the second name warns.
+NAMES = ("activation_checkpointing", "gradient_checkpointing")
+CHECKPOINTING = next(name for name in NAMES if hasattr(TrainingArguments, name))
+
 
 def make_causal(family="llama", dropout=0.0):
     torch.manual_seed(3)
@@ -74,7 +78,7 @@ def test_losses_weights_and_random_numbers_are_the_same_bits_with_and_without_th
     found = []
     for watched in (False, True):
         model, draws = make_causal("gpt_neox", dropout=0.1), DrawsRandomNumbers()
-        trainer = make_trainer(tmp_path, word_texts, model, gradient_checkpointing=checkpointing)
+        trainer = make_trainer(tmp_path, word_texts, model, **{CHECKPOINTING: checkpointing})
         trainer.add_callback(draws)
         if watched:
             watch = add_watch(trainer, word_texts, out=tmp_path / "layers")

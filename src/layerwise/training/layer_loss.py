@@ -28,7 +28,8 @@ class LayerLoss:
     is what to add to your loss; `add_to` does so in a Trainer. Passes in evaluation mode are left alone.
 
     The hooks keep no copies: the hidden states are those that the backward pass needs anyway. What a loss adds is said
-    in its own documentation. It works with gradient checkpointing, except with `use_reentrant=True`.
+    in its own documentation. It works with gradient checkpointing; before transformers 5.23 `use_reentrant=True` is
+    refused.
 
     Args:
         model: a transformers model, or a SentenceTransformer.
@@ -170,7 +171,8 @@ class LayerLoss:
                 return
             if not torch.is_grad_enabled():
                 raise InputError(
-                    "gradient checkpointing with use_reentrant=True hides the layers from a loss; pass "
+                    "checkpointing with use_reentrant=True hides the layers from a loss; pass "
+                    "activation_checkpointing_kwargs={'use_reentrant': False}, before transformers 5.23 "
                     "gradient_checkpointing_kwargs={'use_reentrant': False}"
                 )
             self._calls += 1
