@@ -529,6 +529,10 @@ def test_the_study_of_shrink_shows_the_table_of_its_csv_files(capsys):
     assert f"score {trained:.1f} of {whole:.1f} (-0.7" in docs
     linear, loss = means["gte-small-linear-6-measured-24000"], figures.query_loss["gte-small-linear-6-measured-24000"]
     assert f"the same blocks score {linear:.1f}, and their queries lose {loss:.3f}; the cut after block 6 scores" in own
+    nine, loss = means["gte-small-linear-9-measured-24000"], figures.query_loss["gte-small-linear-9-measured-24000"]
+    cut = means["gte-small-raw-9-prefix-0"]
+    assert f"with a linear map score {nine:.1f}, {means[whole_gte] - nine:.1f} less than the whole model" in own
+    assert f"their queries lose {loss:.3f}; the cut after block 9 scores {cut:.1f}" in own
     by_task = pd.read_csv(STUDIES / "shrink/scores.csv").pivot(index="task", columns="cell", values="score")
     lost = by_task[whole_gte] - by_task[trained_gte]
     commands = ["Banking77Classification", "MassiveIntentClassification", "MassiveScenarioClassification"]
@@ -545,6 +549,7 @@ def test_the_study_of_shrink_says_which_blocks_scored_what():
     assert chosen["1_5_6"] == chosen["measured"], "the third random set"
     five, four, two = (means[f"linear-{size}-measured-24000"] for size in (5, 4, 2))
     assert f"with a linear map score {five:.1f}, as much as" in own and f"four score {four:.1f}, two {two:.1f}" in own
+    assert f"training take the five blocks to {means['distill-5-5min-measured-24000']:.1f} (+0.6" in own
     docs = " ".join((STUDIES.parent / "docs/shrink.md").read_text().split())
     even, measured, first = (f"{chosen[name]:.1f}" for name in ("even", "measured", "prefix"))
     assert f"({even} and {measured}), and both more than the first three ({first})" in docs

@@ -34,8 +34,6 @@ def main() -> None:
     path = kept / "timing.json"
     found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     for name, sizes in {**SIZES, RECIPE_MODEL: RECIPE_SIZES}.items():
-        if name == RECIPE_MODEL and not (kept / "originals" / name).is_dir():
-            continue  # it is made by the stage `recipe`
         network = open_network(str(original(name, models, kept)))
         targets = torch.randn(TEXTS, network.width)
         teacher = Teacher(network, pooling_modules(network), ("",), network.default_length, no_vectors, unit=True)
