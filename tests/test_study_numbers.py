@@ -558,8 +558,8 @@ def test_the_study_of_shrink_says_which_blocks_scored_what():
     even, measured, first = (f"{chosen[name]:.1f}" for name in ("even", "measured", "prefix"))
     assert f"({even} and {measured}), and both more than the first three ({first})" in docs
     assert f"blocks with a linear map score {five:.1f}." in docs
-    chosen_gte = f"({shown['measured']}) than evenly spaced ones ({shown['even']}) and the first six ({shown['prefix']})"
-    assert f"of gte-small, the chosen ones score more {chosen_gte}" in docs
+    others = f"than evenly spaced ones ({shown['even']}) and the first six ({shown['prefix']})"
+    assert f"of gte-small, the chosen ones score more ({shown['measured']}) {others}" in docs
     grown = [f"{means[f'linear-3-measured-{texts}']:.1f}" for texts in (1000, 4000, 24000)]
     assert "1,000 sentences give {}, 4,000 {} and 24,000 {}.".format(*grown) in own
     assert f"after block 5 scores {means['raw-5-prefix-0']:.1f}" in own
