@@ -550,16 +550,21 @@ def test_the_study_of_shrink_says_which_blocks_scored_what():
     gte = {name: means[f"gte-small-distill-6-5min-{name}-24000"] for name in ("measured", "prefix", "even")}
     shown = {name: f"{mean:.1f}" for name, mean in gte.items()}
     assert f"its blocks score {shown['measured']}, evenly spaced ones {shown['even']} (" in own
+    names = ("1_4_5_7_8_12", "2_3_4_5_10_11", "1_2_3_6_9_11")
+    random_sets = [f"{means[f'gte-small-distill-6-5min-{name}-24000']:.1f}" for name in names]
+    assert "random sets score {} (2.5 less, 1.4 to 3.6), {} and {};".format(*random_sets) in own
     assert f"the first six {shown['prefix']} ({gte['measured'] - gte['prefix']:.1f} less" in own
     five, four, two = (means[f"linear-{size}-measured-24000"] for size in (5, 4, 2))
     assert f"with a linear map score {five:.1f}, as much as" in own and f"four score {four:.1f}, two {two:.1f}" in own
     assert f"training take the five blocks to {means['distill-5-5min-measured-24000']:.1f} (+0.6" in own
+    assert f"and the four to {means['distill-4-5min-measured-24000']:.1f}," in own
     docs = " ".join((STUDIES.parent / "docs/shrink.md").read_text().split())
     even, measured, first = (f"{chosen[name]:.1f}" for name in ("even", "measured", "prefix"))
     assert f"({even} and {measured}), and both more than the first three ({first})" in docs
     assert f"blocks with a linear map score {five:.1f}." in docs
     others = f"than evenly spaced ones ({shown['even']}) and the first six ({shown['prefix']})"
     assert f"of gte-small, the chosen ones score more ({shown['measured']}) {others}" in docs
+    assert "one is worse ({}), and two are within chance ({} and {})".format(*random_sets) in docs
     grown = [f"{means[f'linear-3-measured-{texts}']:.1f}" for texts in (1000, 4000, 24000)]
     assert "1,000 sentences give {}, 4,000 {} and 24,000 {}.".format(*grown) in own
     assert f"after block 5 scores {means['raw-5-prefix-0']:.1f}" in own
