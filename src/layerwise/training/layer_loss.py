@@ -171,8 +171,7 @@ class LayerLoss:
                 return
             if not torch.is_grad_enabled():
                 raise InputError(
-                    "checkpointing with use_reentrant=True hides the layers from a loss; pass "
-                    "activation_checkpointing_kwargs={'use_reentrant': False}, before transformers 5.23 "
+                    "gradient checkpointing with use_reentrant=True hides the layers from a loss; pass "
                     "gradient_checkpointing_kwargs={'use_reentrant': False}"
                 )
             self._calls += 1
