@@ -30,9 +30,11 @@ def steady_torch() -> None:
 
 @pytest.fixture
 def real_model():
-    """A function from a name to the folder of a real pretrained model."""
+    """A function from a name to the folder of a real pretrained model, one of those that CI prepares."""
 
     def find(name: str) -> str:
+        known = (ROOT / ".ci" / "models").read_text(encoding="utf-8").splitlines()
+        assert name in known, f"CI does not prepare {name}: add it to .ci/models"
         if not (MODELS / name / "config.json").is_file():
             pytest.skip(f"no model {name} in LAYERWISE_MODELS ({MODELS})")
         return str(MODELS / name)
