@@ -1,6 +1,7 @@
 """shrink: which blocks are kept, the map to the whole model's vectors, and whether an index can be kept."""
 
 import json
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -18,7 +19,12 @@ from layerwise.distill.blocks import candidates, evenly_spaced, named_blocks, ne
 from layerwise.distill.compatibility import check_compatibility, reciprocal_ranks
 from layerwise.distill.linear import block_words
 from layerwise.distill.texts import PromptedText, split_texts
+from layerwise.exporter.backends.backend import ExportJob
+from layerwise.exporter.certificate import expected_vectors
+from layerwise.maps.linear import LinearMap
 from layerwise.maps.ridge import PENALTIES, fit_ridge
+from layerwise.models.opening import open_network
+from layerwise.models.readouts import last_recipe
 from layerwise.models.truncate import keep_blocks
 
 TEXTS = [" ".join(f"w{(i * i + 7 * j + i // 90) % 89}" for j in range(6 + i % 9)) for i in range(150)]
@@ -219,6 +225,24 @@ def test_an_exported_recipe_can_be_shrunk(tmp_path, tiny_llama):
     layerwise.export(tiny_llama, 2, tmp_path / "recipe", transform="whiten", fit=TEXTS)
     small = layerwise.shrink(tmp_path / "recipe", TEXTS, tmp_path / "small", blocks=1)
     assert small.encode(TEXTS[:2]).shape == (2, 32) and certificate(tmp_path / "small")["blocks"]["after"] == 1
+
+
+def test_a_map_in_the_model_is_allowed_the_noise_of_the_same_map_in_a_recipe(tmp_path):
+    """A map that removes most of a vector leaves little but rounding noise of what it removed."""
+    network = open_network(ship(tmp_path / "plain", make_model("llama"), normalize=False))
+    job = ExportJob(network, last_recipe(network), None, 24)
+    rows = expected_vectors(job).vectors
+    weight = torch.eye(32) - torch.outer(rows[0], rows[0]) / rows[0].square().sum() * (1 - 1e-3)
+    inside = open_network(ship(tmp_path / "inside", make_model("llama"), dense=32, normalize=False))
+    linear = inside.head.modules[-1].linear
+    with torch.no_grad():
+        linear.weight.copy_(weight), linear.bias.zero_()
+    inside.head.modules[-1].activation_function = torch.nn.Identity()
+    same = replace(job, linear=LinearMap(linear.weight.detach().double(), linear.bias.detach().double()))
+    expected, other = expected_vectors(same), expected_vectors(replace(job, network=inside))
+    torch.testing.assert_close(expected.vectors, other.vectors, rtol=0, atol=0.01 * expected.largest)
+    assert other.tolerance == pytest.approx(expected.tolerance, rel=1e-3) and other.tolerance > 1e-5 * other.largest
+    assert not linear._forward_hooks, "the model is left as it was"
 
 
 def test_texts_are_divided_by_seed_and_not_by_their_order():

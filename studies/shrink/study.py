@@ -40,7 +40,7 @@ DEPTH = {"all-minilm-l6-v2": 6, "gte-small": 12, "all-mpnet-base-v2": 12}
 LENGTHS = {"all-minilm-l6-v2": 256, "gte-small": 512, "all-mpnet-base-v2": 384, "paraphrase-minilm-l3-v2": 128}
 SMALLER = {"all-minilm-l6-v2": ("paraphrase-minilm-l3-v2",)}  # models of that size that others have trained
 CHOICE_MODELS = ("all-minilm-l6-v2", "gte-small")
-RECIPE_MODEL, RECIPE_SIZES, RECIPE_TEXTS = "smollm2-135m", (20, 14), 4000
+RECIPE_MODEL, RECIPE_SIZES, RECIPE_TEXTS = "smollm2-135m", (14,), 4000
 WITH_TRAINING_TEXTS = {  # of the 22 tasks: data set, and its columns with texts
     "amazon_counterfactual_en": ("text",), "banking77": ("text",), "emotion": ("text",), "massive_intent_en": ("text",),
     "mrpc": ("sentence1", "sentence2"), "stsbenchmark": ("sentence1", "sentence2"),

@@ -35,11 +35,13 @@ def main() -> None:
     found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     for name, sizes in {**SIZES, RECIPE_MODEL: RECIPE_SIZES}.items():
         network = open_network(str(original(name, models, kept)))
-        targets = torch.randn(TEXTS, network.width)
-        teacher = Teacher(network, pooling_modules(network), ("",), network.default_length, no_vectors, unit=True)
+        pooling = pooling_modules(network)
+        width = pooling[-1].get_embedding_dimension()  # a recipe may pool twice and put both side by side
+        targets = torch.randn(TEXTS, width)
+        teacher = Teacher(network, pooling, ("",), network.default_length, no_vectors, unit=True)
         for size in sizes:
             student = pooled_student(teacher, prefix(network.depth, size))
-            model = assemble(teacher, student, LinearMap(torch.eye(network.width), torch.zeros(network.width)))
+            model = assemble(teacher, student, LinearMap(torch.eye(width), torch.zeros(width)))
             found[f"{name}-{size}"] = steps_in(
                 1, model, texts, targets, texts[:MOST_HELD_OUT], targets[:MOST_HELD_OUT],
                 TrainingSettings(0, BATCH_SIZE, 0.0, 0), unit=True,

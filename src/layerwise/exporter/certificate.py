@@ -1,6 +1,7 @@
 """The certificate: vectors of an exported model against those that scan measures, the original's, and what it costs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.metadata import version
@@ -8,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from layerwise.core.errors import ExportError
 from layerwise.core.progress import announce
@@ -123,14 +124,15 @@ def expected_vectors(job: ExportJob, relative_tolerance: float | None = None) ->
     the noise that is allowed is relative to the largest entry that went into the vectors.
     """
     texts, truncated = checked_inputs(job)
-    parts = part_rows(job.network, job.recipe, texts, job.max_length)
+    with head_amplification(job.network) as head_gain:
+        parts = part_rows(job.network, job.recipe, texts, job.max_length)
     rows, linear = torch.cat(parts, dim=1), job.linear
     expected = rows if linear is None else linear(rows)
     if job.recipe.normalize:
         expected = torch.nn.functional.normalize(expected, dim=-1)
     largest = float(expected.abs().max())
     noise = 1.0 if job.network.dtype in (torch.float32, torch.float64) else HALF_PRECISION_NOISE
-    gain = 1.0 if linear is None else amplification(linear, parts, expected)
+    gain = head_gain() if linear is None else amplification(linear, parts, expected)
     # For normalised vectors, use the norm: their entries shrink as the width grows.
     size = max(largest, float(expected.norm(dim=1).max())) if is_normalized(expected) else largest
     allowed = RELATIVE_TOLERANCE if relative_tolerance is None else relative_tolerance
@@ -210,6 +212,26 @@ def amplification(linear: LinearMap, parts: Sequence[Tensor], expected: Tensor) 
     columns = torch.split(linear.weight, [rows.shape[1] for rows in parts], dim=1)
     before = max(float(w.norm(2)) * float(rows.abs().max()) for w, rows in zip(columns, parts, strict=True))
     return max(1.0, before / float(expected.abs().max()))
+
+
+@contextmanager
+def head_amplification(network: Network) -> Iterator[Callable[[], float]]:
+    """The same for the linear maps that an embedding model has after its pooling; asked for after they were used."""
+    largest: dict[nn.Linear, tuple[float, float]] = {}  # of what went in, and of what came out
+
+    def note(linear: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        assert isinstance(linear, nn.Linear)
+        before, after = largest.get(linear, (0.0, 0.0))
+        largest[linear] = max(before, float(inputs[0].abs().max())), max(after, float(output.abs().max()))
+
+    modules = network.head.modules if network.head else ()
+    linears = [linear for module in modules for linear in module.modules() if isinstance(linear, nn.Linear)]
+    handles = [linear.register_forward_hook(note) for linear in linears]
+    try:
+        yield lambda: max([1.0, *(float(m.weight.detach().norm(2)) * b / a for m, (b, a) in largest.items() if a)])
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 def relative_latency(job: ExportJob, encoder: Encoder, texts: Sequence[Any]) -> float:
