@@ -102,9 +102,10 @@ def cells(stage: str, texts: int) -> Iterator[Cell]:
 
 
 def recipe_cells() -> Iterator[Cell]:
-    """The language model with its recipe, whole and with fewer blocks."""
+    """The language model with its recipe, whole, at an earlier layer, and with fewer blocks."""
     yield Cell(RECIPE_MODEL, "whole", 0, choose="-")
     for size in RECIPE_SIZES:
+        yield Cell(RECIPE_MODEL, "raw", size, choose="prefix", texts=RECIPE_TEXTS)
         yield Cell(RECIPE_MODEL, "linear", size, texts=RECIPE_TEXTS)
         yield Cell(RECIPE_MODEL, "distill", size, 5, texts=RECIPE_TEXTS)
 
@@ -152,10 +153,15 @@ def steps_for(cell: Cell, kept: Path) -> int:
 def make(cell: Cell, models: Path, texts: list[str], kept: Path) -> Path:
     """The folder of the cell's model, shrunk now if it is not there."""
     source = original(cell.model, models, kept)
-    if cell.method in ("whole", "raw"):
-        return source
     folder = kept / "models" / cell.name
-    if not folder.exists():
+    if cell.method == "raw" and cell.model == RECIPE_MODEL:  # the recipe at another layer needs its own map
+        if not folder.exists():
+            recipe = json.loads((source / "layerwise.json").read_text(encoding="utf-8"))["recipe"]
+            earlier = layerwise.Recipe(**recipe | {"layer": cell.blocks})
+            layerwise.export(str(models / cell.model), earlier, folder, fit=texts, progress=True)
+    elif cell.method in ("whole", "raw"):
+        return source
+    elif not folder.exists():
         layerwise.shrink(
             str(source), texts, folder, method="distill" if cell.method == "distill" else "linear",
             blocks=None if "," in cell.choose else cell.blocks, choose=cell.choose,

@@ -20,13 +20,14 @@ def main() -> None:
     scores, models = pd.read_csv(HERE / "scores.csv"), pd.read_csv(HERE / "models.csv")
     by_task = scores.pivot(index="task", columns="cell", values="score")
     models["model_rank"], models["method_rank"] = models.model.map(MODELS.index), models.method.map(METHODS.index)
+    models["choice_rank"] = models.choose != "measured"
     models = models.sort_values(
-        ["model_rank", "method_rank", "blocks", "minutes", "source"], ascending=[True, True, False, True, False],
-        kind="stable",
+        ["model_rank", "method_rank", "blocks", "minutes", "source", "choice_rank"],
+        ascending=[True, True, False, True, False, True], kind="stable",
     )  # fmt: skip
     identity = ["model", "method", "blocks", "kept", "texts"]
     rows = [
-        [*cells_of(row), f"{by_task[row.cell].mean():.1f}", against_whole(row, models, by_task),
+        [*cells_of(row), mean_score(by_task[row.cell]), against_whole(row, models, by_task),
          number(row, "mean_cosine", 2), queries(row), number(row, "latency", 2)]
         for row in models.itertuples()
     ]  # fmt: skip
@@ -59,6 +60,11 @@ def kept_blocks(row: object) -> str:
     return f"{row.kept} ({'random' if ',' in row.choose else row.choose})"
 
 
+def mean_score(scores: pd.Series) -> str:
+    """The mean over tasks, and their number if some were left out."""
+    return f"{scores.mean():.1f}" + (f" ({scores.count()} tasks)" if scores.hasnans else "")
+
+
 def against_whole(row: object, models: pd.DataFrame, by_task: pd.DataFrame) -> str:
     """The mean difference from the whole model, with its interval over tasks."""
     whole = models[(models.model == row.model) & (models.method == "whole")]
@@ -69,6 +75,7 @@ def against_whole(row: object, models: pd.DataFrame, by_task: pd.DataFrame) -> s
 
 def difference(gaps: pd.Series) -> str:
     """The mean over tasks, with its 95 % interval."""
+    gaps = gaps.dropna()
     error = t.ppf(0.975, len(gaps) - 1) * gaps.std() / math.sqrt(len(gaps))
     return f"{gaps.mean():+.1f} ({gaps.mean() - error:+.1f} to {gaps.mean() + error:+.1f})"
 
