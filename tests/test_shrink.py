@@ -227,6 +227,16 @@ def test_an_exported_recipe_can_be_shrunk(tmp_path, tiny_llama):
     assert small.encode(TEXTS[:2]).shape == (2, 32) and certificate(tmp_path / "small")["blocks"]["after"] == 1
 
 
+def test_blocks_that_a_recipe_does_not_read_are_not_chosen_from(tmp_path, tiny_llama):
+    layerwise.export(tiny_llama, 2, tmp_path / "recipe", transform="center", fit=TEXTS)  # portable: one block more
+    assert certificate(tmp_path / "recipe")["blocks"]["after"] == 3
+    with pytest.raises(InputError, match="need 2 blocks; keep fewer: --blocks 1 to 1"):
+        layerwise.shrink(tmp_path / "recipe", TEXTS, tmp_path / "small", blocks=2)
+    layerwise.shrink(tmp_path / "recipe", TEXTS, tmp_path / "small")
+    tried = certificate(tmp_path / "small")["shrunk"]["choice"]["unexplained"]
+    assert set(tried) == {"1", "2"}
+
+
 def test_a_map_in_the_model_is_allowed_the_noise_of_the_same_map_in_a_recipe(tmp_path):
     """A map that removes most of a vector leaves little but rounding noise of what it removed."""
     network = open_network(ship(tmp_path / "plain", make_model("llama"), normalize=False))
@@ -285,7 +295,7 @@ def test_an_index_is_kept_by_the_same_model_and_not_by_a_turned_one():
 
 def test_what_cannot_be_done_is_refused_before_anything_is_computed(tmp_path, tiny_bert):
     for given, message in (
-        ({"blocks": 3}, "has 3 blocks; keep fewer"),
+        ({"blocks": 3}, "need 3 blocks; keep fewer"),
         ({"method": "distill"}, "either minutes"),
         ({"method": "distill", "minutes": 1, "steps": 1}, "either minutes"),
         ({"steps": 3}, "add --method distill"),

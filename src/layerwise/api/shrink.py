@@ -26,7 +26,15 @@ from layerwise.core.templates import template_of_prompt
 from layerwise.distill.blocks import BlockChoice, named_blocks
 from layerwise.distill.compatibility import check_compatibility
 from layerwise.distill.linear import LinearStudent, block_words, choice_record, choose_blocks, fit_student
-from layerwise.distill.student import Teacher, assemble, is_unit, own_vectors, pooling_modules, teacher_prompts
+from layerwise.distill.student import (
+    Teacher,
+    assemble,
+    blocks_read,
+    is_unit,
+    own_vectors,
+    pooling_modules,
+    teacher_prompts,
+)
 from layerwise.distill.texts import PromptedText, TextSplit, split_texts
 from layerwise.downstream.encoding import Encoding, with_engine
 from layerwise.downstream.vectors import VectorKind, VectorStore
@@ -193,11 +201,12 @@ def require_packages(options: ShrinkOptions) -> None:
 
 def block_count(network: Network, options: ShrinkOptions) -> int:
     """How many blocks are kept; raises unless it is fewer than there are."""
+    depth = blocks_read(network)
     if options.choose not in ("measured", "prefix", "even"):
-        return len(named_blocks(options.choose, network.depth, options.blocks))
-    count = options.blocks or max(1, network.depth // 2)
-    if count >= network.depth:
-        raise InputError(f"{network.name} has {network.depth} blocks; keep fewer: --blocks 1 to {network.depth - 1}")
+        return len(named_blocks(options.choose, depth, options.blocks))
+    count = options.blocks or max(1, depth // 2)
+    if count >= depth:
+        raise InputError(f"the vectors of {network.name} need {depth} blocks; keep fewer: --blocks 1 to {depth - 1}")
     return count
 
 
@@ -229,7 +238,7 @@ def chosen_blocks(
     network = teacher.network
     if options.choose != "measured":
         named = options.choose in ("prefix", "even")
-        return BlockChoice(named_blocks(options.choose, network.depth, count), options.choose if named else "named", {})
+        return BlockChoice(named_blocks(options.choose, teacher.depth, count), options.choose if named else "named", {})
     key = hash_of(network.fingerprint(), texts_fingerprint([t.text for t in split.fit]), count)
     path = folder / f"blocks-{key}.json"
     if path.is_file():

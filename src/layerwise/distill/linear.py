@@ -26,7 +26,7 @@ def choose_blocks(teacher: Teacher, texts: TextSplit, count: int) -> BlockChoice
     chosen = texts.fit[:CHOOSING_TEXTS]
     held = len(chosen) // 5
     targets = teacher.vectors(chosen)
-    depth = teacher.network.depth
+    depth = teacher.depth
 
     def error_of(blocks: Blocks) -> float:
         rows = own_vectors(pooled_student(teacher, blocks), chosen, teacher.max_length)

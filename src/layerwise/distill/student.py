@@ -44,6 +44,22 @@ class Teacher:
     def shipped(self) -> Shipped | None:
         return self.network.shipped
 
+    @property
+    def depth(self) -> int:
+        """How many blocks there are to choose from."""
+        return blocks_read(self.network)
+
+
+def blocks_read(network: Network) -> int:
+    """How many blocks the vectors of a model need: an exported recipe may read a hidden state before its last block."""
+    head = network.head
+    if head is None or not head.shipped.own_encode_reason:
+        return network.depth
+    first: Any = next(head.sentence_transformer().children())
+    outputs = [method.get("method_output_name", "") for method in getattr(first, "modality_config", {}).values()]
+    states = [output[1] for output in outputs if tuple(output)[:1] == ("hidden_states",)]
+    return range(network.depth + 1)[max(states)] if states else network.depth
+
 
 def teacher_prompts(network: Network) -> tuple[str, ...]:
     """The different prompts of a model, the default one first; only that one if pooling leaves the prompt out."""
