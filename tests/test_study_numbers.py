@@ -533,6 +533,19 @@ def test_the_study_of_shrink_shows_the_table_of_its_csv_files(capsys):
     cut = means["gte-small-raw-9-prefix-0"]
     assert f"with a linear map score {nine:.1f}, {means[whole_gte] - nine:.1f} less than the whole model" in own
     assert f"their queries lose {loss:.3f}; the cut after block 9 scores {cut:.1f}" in own
+    nine, cut = means["all-mpnet-base-v2-linear-9-measured-12000"], means["all-mpnet-base-v2-raw-9-prefix-0"]
+    assert f"score {nine:.1f}, as much as the whole model (+{nine - whole:.1f}, -0.7" in own
+    assert figures.query_loss["all-mpnet-base-v2-linear-9-measured-12000"] < 0.001
+    assert f"lose less than 0.001; the cut after block 9 scores {cut:.1f}" in own
+    recovered = [
+        100 * (means[f"{model}-linear-{size}-measured-{texts}"] - cut) / (means[f"{model}-whole-{depth}---0"] - cut)
+        for model, size, depth, texts in (
+            ("all-minilm-l6-v2", 5, 6, 24000), ("gte-small", 9, 12, 24000), ("all-mpnet-base-v2", 9, 12, 12000),
+        )
+        if (cut := means[f"{model}-raw-{size}-prefix-0"])
+    ]  # fmt: skip
+    shares = "{:.0f} % for five of six blocks of MiniLM, {:.0f} % for nine of twelve of gte-small and {:.0f} % for nine"
+    assert shares.format(*recovered) in own
     by_task = pd.read_csv(STUDIES / "shrink/scores.csv").pivot(index="task", columns="cell", values="score")
     lost = by_task[whole_gte] - by_task[trained_gte]
     commands = ["Banking77Classification", "MassiveIntentClassification", "MassiveScenarioClassification"]
