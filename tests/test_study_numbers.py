@@ -584,6 +584,28 @@ def test_the_study_of_shrink_says_which_blocks_scored_what():
     assert f"after block 5 scores {means['raw-5-prefix-0']:.1f}" in own
 
 
+def test_the_study_of_shrink_says_what_texts_of_the_tasks_add():
+    by_task, own = (
+        pd.read_csv(STUDIES / "shrink/scores.csv").pivot(index="task", columns="cell", values="score"),
+        page("shrink"),
+    )
+    study, tables = (runpy.run_path(str(STUDIES / f"shrink/{name}.py")) for name in ("study", "table"))
+    assert len(study["WITH_TRAINING_TEXTS"]) == 7
+    kinds = ("AmazonCounterfactual", "Banking77", "Emotion", "Massive", "MRPC", "STSBenchmark", "TweetSentiment")
+    same = by_task.index.str.startswith(kinds)
+    searched, docs = [], " ".join((STUDIES.parent / "docs/shrink.md").read_text().split())
+    for name, size in (("all-minilm-l6-v2", 3), ("gte-small", 6)):
+        cell = f"{name}-distill-{size}-5min-measured-24000"
+        gained = by_task[f"{cell}-tasks"] - by_task[cell]
+        assert len(gained) == 22 and same.sum() == 8
+        shown = " | ".join(tables["difference"](part) for part in (gained, gained[same], gained[~same]))
+        assert f"| {name} | {shown} |" in own and f"{gained[same].mean():.1f} " in docs.partition("are from gained")[2]
+        searched.append(-gained[gained.index.str.contains("QA")].mean())
+    assert "lose most, {:.1f} and {:.1f} points in the mean".format(*searched) in own
+    bank = by_task.loc["Banking77Classification"]
+    assert f"({bank[f'{cell}-tasks']:.1f} of {bank['gte-small-whole-12---0']:.1f} for gte-small)" in own
+
+
 def test_the_study_of_shrink_shows_how_agreement_grows_with_steps():
     text = (STUDIES / "shrink/README.md").read_text()
     history = pd.read_csv(STUDIES / "shrink/history.csv").set_index(["cell", "step"]).agreement
