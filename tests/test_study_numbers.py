@@ -584,6 +584,28 @@ def test_the_study_of_shrink_says_which_blocks_scored_what():
     assert f"after block 5 scores {means['raw-5-prefix-0']:.1f}" in own
 
 
+def test_the_study_of_shrink_says_what_is_left_of_a_recipe():
+    scores, own = pd.read_csv(STUDIES / "shrink/scores.csv"), page("shrink")
+    found = scores[scores.model == "smollm2-135m"].pivot(index="task", columns="cell", values="score")
+    assert len(found) == 19 and not found.isna().any(axis=None)
+    means = found.mean().rename(lambda cell: cell.removeprefix("smollm2-135m-"))
+    whole, raw, linear = (
+        f"{means[name]:.1f}" for name in ("whole-0---0", "raw-14-prefix-4000", "linear-14-measured-4000")
+    )
+    assert f"scores {whole} on 19 tasks" in own and f"score {linear} (-7.9," in own and f"which scores {raw}," in own
+    static = pd.read_csv(STUDIES / "static/scores.csv")
+    embeddings = static[(static.model == "smollm2-135m") & static.task.isin(found.index)].score.mean()
+    assert f"which score {embeddings:.1f} on these tasks" in own
+    docs = " ".join((STUDIES.parent / "docs/shrink.md").read_text().split())
+    assert f"score {linear} of {whole} on 19 tasks, less than whitened token embeddings ({embeddings:.1f})" in docs
+    loss = (
+        pd.read_csv(STUDIES / "shrink/models.csv").set_index("cell").query_loss["smollm2-135m-linear-14-measured-4000"]
+    )
+    assert f"queries lose {loss:.3f})" in own
+    all_means = scores.groupby("cell").score.mean()
+    assert f"take them to {all_means['gte-small-distill-9-5min-measured-24000']:.1f} (-0.8," in own
+
+
 def test_the_study_of_shrink_says_what_texts_of_the_tasks_add():
     by_task, own = (
         pd.read_csv(STUDIES / "shrink/scores.csv").pivot(index="task", columns="cell", values="score"),
