@@ -639,3 +639,6 @@ def test_the_study_of_shrink_shows_how_agreement_grows_with_steps():
     for cell, steps, cosines in zip(cells, *tables, strict=True):
         shown = [f"{history[cell, int(step.replace(',', ''))]:.3f}" for step in steps.split(" | ")]
         assert cosines.split(" | ") == shown and len(shown) == 7
+    nine = "gte-small-distill-9-5min-measured-24000"
+    for rate, cell in (("3e-4", nine), ("1e-4", f"{nine}-rate-1e-4")):
+        assert f"| {rate} | " + " | ".join(f"{history[cell, step]:.4f}" for step in (62, 124, 186)) + " |" in text
