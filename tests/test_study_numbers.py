@@ -589,19 +589,19 @@ def test_the_study_of_shrink_says_what_is_left_of_a_recipe():
     found = scores[scores.model == "smollm2-135m"].pivot(index="task", columns="cell", values="score")
     assert len(found) == 19 and not found.isna().any(axis=None)
     means = found.mean().rename(lambda cell: cell.removeprefix("smollm2-135m-"))
-    whole, raw, linear = (
-        f"{means[name]:.1f}" for name in ("whole-0---0", "raw-14-prefix-4000", "linear-14-measured-4000")
-    )
-    assert f"scores {whole} on 19 tasks" in own and f"score {linear} (-7.9," in own and f"which scores {raw}," in own
+    names = ("whole-0---0", "raw-14-prefix-4000", "linear-14-measured-4000", "distill-14-5min-measured-4000")
+    whole, raw, linear, trained = (f"{means[name]:.1f}" for name in names)
+    assert f"scores {whole} on 19 tasks" in own and f"score {linear} (-7.9," in own and f"which scores {raw}." in own
     static = pd.read_csv(STUDIES / "static/scores.csv")
     embeddings = static[(static.model == "smollm2-135m") & static.task.isin(found.index)].score.mean()
-    assert f"which score {embeddings:.1f} on these tasks" in own
+    assert f"without any block, score {embeddings:.1f} on these tasks" in own
+    assert f"within chance of that (+{means[names[3]] - embeddings:.1f}, -2.4" in own
+    figures = pd.read_csv(STUDIES / "shrink/models.csv").set_index("cell").loc[f"smollm2-135m-{names[3]}"]
+    assert f"only {figures.steps:.0f} steps, take them to {trained} (-5.5, -7.8 to -3.2), 2.4 more" in own
+    assert f"queries lose {figures.query_loss:.3f})" in own
     docs = " ".join((STUDIES.parent / "docs/shrink.md").read_text().split())
-    assert f"score {linear} of {whole} on 19 tasks, less than whitened token embeddings ({embeddings:.1f})" in docs
-    loss = (
-        pd.read_csv(STUDIES / "shrink/models.csv").set_index("cell").query_loss["smollm2-135m-linear-14-measured-4000"]
-    )
-    assert f"queries lose {loss:.3f})" in own
+    assert f"score {linear} of {whole} on 19 tasks with a linear map, and {trained} after five minutes" in docs
+    assert f"Whitened token embeddings score {embeddings:.1f}" in docs
     all_means = scores.groupby("cell").score.mean()
     assert f"take them to {all_means['gte-small-distill-9-5min-measured-24000']:.1f} (-0.8," in own
 
