@@ -537,13 +537,12 @@ def test_the_study_of_shrink_shows_the_table_of_its_csv_files(capsys):
     assert f"score {nine:.1f}, as much as the whole model (+{nine - whole:.1f}, -0.7" in own
     assert figures.query_loss["all-mpnet-base-v2-linear-9-measured-12000"] < 0.001
     assert f"lose less than 0.001; the cut after block 9 scores {cut:.1f}" in own
-    recovered = [
-        100 * (means[f"{model}-linear-{size}-measured-{texts}"] - cut) / (means[f"{model}-whole-{depth}---0"] - cut)
-        for model, size, depth, texts in (
-            ("all-minilm-l6-v2", 5, 6, 24000), ("gte-small", 9, 12, 24000), ("all-mpnet-base-v2", 9, 12, 12000),
-        )
-        if (cut := means[f"{model}-raw-{size}-prefix-0"])
-    ]  # fmt: skip
+    recovered = []
+    for model, size, depth, texts in (
+        ("all-minilm-l6-v2", 5, 6, 24000), ("gte-small", 9, 12, 24000), ("all-mpnet-base-v2", 9, 12, 12000),
+    ):  # fmt: skip
+        cut, all_blocks = means[f"{model}-raw-{size}-prefix-0"], means[f"{model}-whole-{depth}---0"]
+        recovered.append(100 * (means[f"{model}-linear-{size}-measured-{texts}"] - cut) / (all_blocks - cut))
     shares = "{:.0f} % for five of six blocks of MiniLM, {:.0f} % for nine of twelve of gte-small and {:.0f} % for nine"
     assert shares.format(*recovered) in own
     by_task = pd.read_csv(STUDIES / "shrink/scores.csv").pivot(index="task", columns="cell", values="score")
@@ -607,10 +606,8 @@ def test_the_study_of_shrink_says_what_is_left_of_a_recipe():
 
 
 def test_the_study_of_shrink_says_what_texts_of_the_tasks_add():
-    by_task, own = (
-        pd.read_csv(STUDIES / "shrink/scores.csv").pivot(index="task", columns="cell", values="score"),
-        page("shrink"),
-    )
+    by_task = pd.read_csv(STUDIES / "shrink/scores.csv").pivot(index="task", columns="cell", values="score")
+    own = page("shrink")
     study, tables = (runpy.run_path(str(STUDIES / f"shrink/{name}.py")) for name in ("study", "table"))
     assert len(study["WITH_TRAINING_TEXTS"]) == 7
     kinds = ("AmazonCounterfactual", "Banking77", "Emotion", "Massive", "MRPC", "STSBenchmark", "TweetSentiment")

@@ -139,10 +139,10 @@ def shrink(
         texts = [example.text for example in source]
         network = open_network(model)
         require_tokenizer(network.preprocessor, "shrink")
-        count = block_count(network, options)
         backend = find_backend("sentence_transformers")
         backend.check_supported(network, last_recipe(network), "portable")
         pooling, prompts = pooling_modules(network), teacher_prompts(network)
+        count = block_count(network, options)  # after the refusals: it may load the model's own encode
         split = split_texts(texts, prompts, seed)
         claim(DiskFolder(folder), "shrink")
         with sole_writer(DiskFolder(folder)), offline():  # sentence-transformers would look the model up on the hub
