@@ -14,18 +14,19 @@ from layerwise.core.templates import template_of_prompt
 from layerwise.distill.texts import PromptedText
 from layerwise.inputs.source import Example
 from layerwise.maps.linear import LinearMap
+from layerwise.models.head import Head
 from layerwise.models.load import build_network
 from layerwise.models.modules import linear_module, transformer_module
 from layerwise.models.network import Network
 from layerwise.models.readouts import last_recipe
-from layerwise.models.shipped import POOLING_NAMES, Head, Shipped, ShippedModule
+from layerwise.models.shipped import POOLING_NAMES, Shipped, ShippedModule
 from layerwise.models.truncate import keep_blocks
 from layerwise.passes.vectors import pooled_vectors, require_finite_vectors
 
 Vectors = Callable[[Sequence[PromptedText]], Tensor]  # the teacher's vectors (N, E), from the store
 POOLED_BEFORE = ("WordWeights", "Pooling")  # the modules that turn hidden states into one vector
 # Reasons for a model's own encode that a student would have to copy, and cannot.
-NOT_COPIED = ("it lowercases", "it wraps", "its transformer task")
+NOT_COPIED = ("it lowercases", "it wraps", "its transformer task", "it has settings of its own")
 UNIT_TOLERANCE = 1e-3
 
 
@@ -52,13 +53,12 @@ class Teacher:
 
 def blocks_read(network: Network) -> int:
     """How many blocks the vectors of a model need: an exported recipe may read a hidden state before its last block."""
-    head = network.head
-    if head is None or not head.shipped.own_encode_reason:
+    if network.shipped is None or (state := network.shipped.hidden_state) is None:
         return network.depth
-    first: Any = next(head.sentence_transformer().children())
-    outputs = [method.get("method_output_name", "") for method in getattr(first, "modality_config", {}).values()]
-    states = [output[1] for output in outputs if tuple(output)[:1] == ("hidden_states",)]
-    return range(network.depth + 1)[max(states)] if states else network.depth
+    try:
+        return range(network.depth + 1)[state]
+    except (IndexError, TypeError):
+        raise ModelError(f"{network.name} pools hidden state {state!r}, but has 0 to {network.depth}") from None
 
 
 def teacher_prompts(network: Network) -> tuple[str, ...]:

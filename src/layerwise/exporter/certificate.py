@@ -210,8 +210,13 @@ def amplification(linear: LinearMap, parts: Sequence[Tensor], expected: Tensor) 
     in small token embeddings that are mapped with large weights.
     """
     columns = torch.split(linear.weight, [rows.shape[1] for rows in parts], dim=1)
-    before = max(float(w.norm(2)) * float(rows.abs().max()) for w, rows in zip(columns, parts, strict=True))
-    return max(1.0, before / float(expected.abs().max()))
+    largest = float(expected.abs().max())
+    return max(1.0, *(gain_of(w, float(rows.abs().max()), largest) for w, rows in zip(columns, parts, strict=True)))
+
+
+def gain_of(weight: Tensor, before: float, after: float) -> float:
+    """How much relative noise can grow in this map, from the largest entry before it to the largest one after it."""
+    return float(weight.detach().norm(2)) * before / after
 
 
 @contextmanager
@@ -228,7 +233,7 @@ def head_amplification(network: Network) -> Iterator[Callable[[], float]]:
     linears = [linear for module in modules for linear in module.modules() if isinstance(linear, nn.Linear)]
     handles = [linear.register_forward_hook(note) for linear in linears]
     try:
-        yield lambda: max([1.0, *(float(m.weight.detach().norm(2)) * b / a for m, (b, a) in largest.items() if a)])
+        yield lambda: max([1.0, *(gain_of(m.weight, before, after) for m, (before, after) in largest.items() if after)])
     finally:
         for handle in handles:
             handle.remove()

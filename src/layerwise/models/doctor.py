@@ -9,8 +9,8 @@ from torch import Tensor
 
 from layerwise.core.errors import LayerwiseError
 from layerwise.core.preprocessors import require_tokenizer
+from layerwise.models.head import Head
 from layerwise.models.network import Network
-from layerwise.models.shipped import Head
 from layerwise.models.taps import model_output, tapped
 
 TEXTS = ("A short line.", "A second line, a good deal longer than the first one, so that the first must be padded.")

@@ -66,6 +66,8 @@ def weight_files(name: str, revision: str | None, shipped: Shipped | None) -> It
     else:
         yield from sharded_weight_files(name, revision, folder)
     for module in shipped.modules if shipped else ():
+        if module.kind == "Router":  # it holds modules in folders of their own
+            yield module.path, None
         for file in MODULE_FILES:
             if (path := local_file(name, revision, file, module.path)) is not None:
                 yield f"{module.path}/{file}", path

@@ -26,6 +26,7 @@ from layerwise.models.explain import (
 )
 from layerwise.models.families.configs import max_positions
 from layerwise.models.fingerprint import weight_files_hash
+from layerwise.models.head import Head, head_from_model, load_head
 from layerwise.models.images import image_preprocessor, is_image_processor, require_pillow
 from layerwise.models.info import ModelInfo as ModelInfo
 from layerwise.models.info import network_info
@@ -41,15 +42,7 @@ from layerwise.models.parts import (
     part_class,
     require_text_class,
 )
-from layerwise.models.shipped import (
-    Head,
-    Shipped,
-    default_pooling,
-    head_from_model,
-    load_head,
-    read_object,
-    read_shipped,
-)
+from layerwise.models.shipped import Shipped, default_pooling, read_object, read_shipped
 from layerwise.models.static import is_static, load_static, static_from_object
 from layerwise.options.model import ModelSpec as ModelSpec
 from layerwise.runs.identity import ModelRef

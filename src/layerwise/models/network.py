@@ -15,7 +15,8 @@ from layerwise.core.preprocessors import require_tokenizer
 from layerwise.models.anatomy import ModelStructure
 from layerwise.models.families.family import Family
 from layerwise.models.fingerprint import code_text, config_text, hash_lines, preprocessor_text, weights_hash
-from layerwise.models.shipped import Head, Shipped, default_pooling
+from layerwise.models.head import Head, settings_of, weights_of
+from layerwise.models.shipped import Shipped, default_pooling
 from layerwise.runs.identity import ModelRef
 
 
@@ -145,24 +146,30 @@ class Network:
 
     def fingerprint_in_memory(self) -> str:
         """The same from the weights in memory, wherever they came from."""
-        versions = self._versions()
+        own_modules = self.head.own_modules() if self.head is not None else ()
+        weights = self._weights() | weights_of(own_modules)
+        versions = versions_of(weights)
         if self._cached_hash is None or self._cached_hash[0] != versions:
-            self._cached_hash = versions, weights_hash(self._weights())
-        return f"memory-{hash_lines([self._cached_hash[1], *self._identity_lines()])}"
+            self._cached_hash = versions, weights_hash(weights)
+        return f"memory-{hash_lines([self._cached_hash[1], *self._identity_lines(), *settings_of(own_modules)])}"
 
     def _weights(self) -> dict[str, Tensor]:
         """All weights and buffers, including non-persistent ones and those of the shipped modules."""
         weights = dict(self.module.state_dict()) | dict(self.module.named_buffers())
-        return weights | (self.head.weights() if self.head is not None else {})
+        return weights | weights_of(self.head.modules if self.head is not None else ())
 
     def _versions(self) -> list[Any]:
-        """A list that changes when a weight is modified in place or replaced."""
-        return [(name, w.data_ptr(), 0 if w.is_inference() else w._version) for name, w in self._weights().items()]
+        return versions_of(self._weights())
 
     def _identity_lines(self) -> list[str]:
-        shipped = [repr(self.head.shipped.identity), *self.head.settings()] if self.head is not None else []
+        shipped = [repr(self.head.shipped.identity), *settings_of(self.head.modules)] if self.head is not None else []
         lines = [config_text(self.module.config), preprocessor_text(self.preprocessor), code_text(self.module)]
         return [*lines, *shipped]
+
+
+def versions_of(weights: Mapping[str, Tensor]) -> list[Any]:
+    """A list that changes when a weight is modified in place or replaced."""
+    return [(name, w.data_ptr(), 0 if w.is_inference() else w._version) for name, w in weights.items()]
 
 
 @contextmanager

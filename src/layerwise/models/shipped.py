@@ -1,24 +1,18 @@
 """The model as shipped: the pooling, linear map, normalisation, prompt and length of an embedding model.
 
-A SentenceTransformer folder lists its modules in modules.json. Only JSON is read until the modules are needed, so that
-planning needs no weights. A folder without modules.json ships none of this; `plain_pooling` returns how
+A SentenceTransformer folder lists its modules in modules.json. Only JSON is read here, so that planning needs no
+weights; head.py loads the modules. A folder without modules.json ships none of this; `plain_pooling` returns how
 `SentenceTransformer(folder)` would pool it.
 """
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor, nn
-
 from layerwise.core.checks import PoolingChoice
-from layerwise.core.errors import InputError, MissingExtra, ModelError
-from layerwise.core.quiet import quiet_libraries
-from layerwise.core.templates import INPUT, parse_template
+from layerwise.core.errors import InputError, ModelError
 
 # sentence-transformers' names for poolings, and ours.
 POOLING_NAMES: dict[str, PoolingChoice] = {"mean": "mean", "max": "max", "cls": "first", "lasttoken": "last"}
@@ -34,6 +28,7 @@ OLD_POOLING_KEYS = {
 SUPPORTED_MODULES = ("Pooling", "Dense", "Normalize", "LayerNorm", "Dropout", "WordWeights")
 MODULES_WITHOUT_WEIGHTS = ("Pooling", "Normalize", "Dropout", "WordWeights")
 STATIC_MODULE = "StaticEmbedding"  # the first module of a model without a transformer
+METHODS, TOKENIZER_ARGUMENTS = "modality_config", "processing_kwargs"  # settings of the transformer module
 NO_LAYERS = "it is a static model: a mean of token vectors, without layers"
 CONFIG_FILES = (  # names of sentence-transformers' settings file in past versions
     "sentence_bert_config.json", "sentence_roberta_config.json", "sentence_distilbert_config.json",
@@ -64,6 +59,7 @@ class Shipped:
     prompts: Mapping[str, str] = field(default_factory=dict, compare=False)  # all named prompts
     default_prompt: str | None = None  # name of the default prompt
     own_encode_reason: str = ""  # why our forward pass cannot be used; the model then encodes texts itself
+    settings: Mapping[str, Any] = field(default_factory=dict, compare=False)  # unusual ones of its transformer
 
     @property
     def identity(self) -> tuple[Any, ...]:
@@ -74,7 +70,15 @@ class Shipped:
             self.include_prompt,
             self.prompt,
             self.own_encode_reason,
+            *([json.dumps(self.settings, sort_keys=True)] if self.settings else []),
         )
+
+    @property
+    def hidden_state(self) -> int | None:
+        """The hidden state that is pooled, as transformers counts them; None for the last one."""
+        outputs = [method["method_output_name"] for method in self.settings.get(METHODS, {}).values()]
+        states = [output[1] for output in outputs if len(output) == 2 and output[0] == "hidden_states"]
+        return states[0] if states else None
 
     @property
     def static(self) -> bool:
@@ -139,6 +143,7 @@ def read_shipped(name: str, revision: str | None = None) -> Shipped | None:
         prompts,
         default_prompt,
         NO_LAYERS if first.kind == STATIC_MODULE else own_encode_reason(rest, config),
+        unusual_settings(config),
     )
 
 
@@ -173,12 +178,32 @@ def own_encode_reason(modules: Sequence[ShippedModule], config: dict[str, Any]) 
         return "it lowercases texts"
     if config.get("transformer_task", "feature-extraction") != "feature-extraction":
         return f"its transformer task is {config['transformer_task']}"
-    modalities = config.get("modality_config") or {}
-    if "message" in modalities:
+    unusual = unusual_settings(config)
+    if "message" in unusual.get(METHODS, {}):
         return "it wraps texts in a chat template"
-    outputs = [(method or {}).get("method_output_name", "last_hidden_state") for method in modalities.values()]
-    usual = all(output in ("last_hidden_state", ["last_hidden_state"]) for output in outputs)
-    return "" if usual else "it uses an output other than the last hidden state"
+    if METHODS in unusual:
+        return "it uses an output other than the last hidden state"
+    return "it has settings of its own for its tokenizer" if unusual else ""
+
+
+def unusual_settings(config: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a transformer module that change its vectors and are not the usual ones, as JSON has them."""
+    methods, arguments = config.get(METHODS) or {}, config.get(TOKENIZER_ARGUMENTS) or {}
+    if not isinstance(methods, dict) or not all(isinstance(method, dict) for method in methods.values()):
+        raise ModelError(f"the {METHODS} of the transformer module is damaged: it needs an object per modality")
+    if not isinstance(arguments, dict):
+        raise ModelError(f"the {TOKENIZER_ARGUMENTS} of the transformer module are damaged: they need an object")
+    unusual = {
+        METHODS: {str(kind): method for kind, method in methods.items() if kind == "message" or not is_usual(method)},
+        TOKENIZER_ARGUMENTS: {name: value for name, value in arguments.items() if value},
+    }
+    found: dict[str, Any] = json.loads(json.dumps({name: value for name, value in unusual.items() if value}))
+    return found
+
+
+def is_usual(method: dict[str, Any]) -> bool:
+    output = method.get("method_output_name", "last_hidden_state")
+    return method.get("method", "forward") == "forward" and output in ("last_hidden_state", ["last_hidden_state"])
 
 
 def find_file(name: str, revision: str | None, file: str, subfolder: str = "", *, download: bool = True) -> Path | None:
@@ -217,158 +242,3 @@ def read_object(name: str, revision: str | None, file: str, subfolder: str = "")
     if record is not None and not isinstance(record, dict):
         raise ModelError(f"{Path(subfolder, file)} of {name!r} is damaged: it holds no JSON object")
     return record
-
-
-@dataclass
-class Head:
-    """The modules after the transformer, ready to use, and the model's own `encode` for models that need it."""
-
-    shipped: Shipped
-    modules: tuple[nn.Module, ...] = ()
-    prompt_length: int = 0  # number of prompt tokens, if pooling excludes them
-    model: Any = None  # the full SentenceTransformer; loaded on first use
-    source: tuple[str, str | None] = field(default=("", None))  # its name and revision
-    difference: str = ""  # how this network differs from the model on disk, which then cannot be used in its place
-
-    def __call__(self, states: Tensor, inputs: Mapping[str, Tensor]) -> Tensor:
-        """states (B, T, D), the output of the transformer, and its inputs (B, T) -> (B, E)."""
-        features: dict[str, Any] = {"token_embeddings": states, **inputs}
-        if self.prompt_length:
-            features["prompt_length"] = self.prompt_length
-        for module in self.modules:
-            features = module.to(states.device)(features)
-        vectors: Tensor = features["sentence_embedding"]
-        return vectors
-
-    def settings(self) -> list[str]:
-        """The settings of the modules besides their weights, such as an activation."""
-        modules: list[Any] = [m for m in self.modules if hasattr(m, "get_config_dict")]
-        return [repr(m.get_config_dict()) for m in modules]
-
-    def weights(self) -> dict[str, Tensor]:
-        return {f"head.{i}.{name}": w for i, m in enumerate(self.modules) for name, w in m.state_dict().items()}
-
-    def require_template(self, template: str) -> None:
-        """Raises if the model as shipped cannot be read with this template."""
-        reason = self.shipped.own_encode_reason or (
-            "it leaves out the tokens of its prompt" if self.prompt_length else ""
-        )
-        if reason and parse_template(template).after:
-            raise InputError(
-                f"the model as shipped cannot be read with a template that has text after {INPUT} ({reason}); choose "
-                f"its last layer by number, or a template that ends with {INPUT}"
-            )
-
-    def encode(self, examples: Sequence[object], max_length: int, template: str = "") -> Tensor:
-        """Encodes texts with the full model; the template, or else the texts, include the prompt."""
-        before = parse_template(template).before
-        texts = [before + text for text in examples if isinstance(text, str)]
-        if len(texts) != len(examples):
-            reason = self.shipped.own_encode_reason or "for the comparison"
-            raise InputError(
-                f"the model as shipped must encode its inputs itself ({reason}), which layerwise does with texts only; "
-                "choose layers by number instead of last"
-            )
-        model = self.sentence_transformer()
-        prompt = self.shipped.prompt if all(text.startswith(self.shipped.prompt) for text in texts) else ""
-        previous_length = model.max_seq_length
-        if not self.shipped.static:  # which reads every text whole
-            model.max_seq_length = max_length
-        try:
-            vectors: Tensor = model.encode(
-                [text.removeprefix(prompt) for text in texts], prompt=prompt, convert_to_tensor=True,
-                show_progress_bar=False,
-            )  # fmt: skip
-        except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:  # its files may be damaged
-            raise ModelError(f"the model's own encode failed ({type(error).__name__}: {error})") from error
-        finally:
-            if not self.shipped.static:
-                model.max_seq_length = previous_length  # it may be the user's object
-        return vectors.float().cpu()
-
-    def sentence_transformer(self) -> Any:
-        """The full SentenceTransformer, loaded on first use."""
-        if self.difference:
-            raise InputError(
-                f"this model must encode texts itself ({self.shipped.own_encode_reason or 'for the comparison'}), but "
-                f"would do so without {self.difference}; save the merged adapter to a folder, use float32, or choose a "
-                "layer by number"
-            )
-        if self.model is None:
-            self.model = load_sentence_transformer(*self.source)
-        return self.model
-
-
-def load_head(shipped: Shipped, name: str, revision: str | None, tokenizer: Any) -> Head:
-    """Loads the modules of a folder or hub id with the classes of sentence-transformers."""
-    head = Head(shipped, source=(name, revision))
-    if shipped.own_encode_reason:
-        return head
-    head.modules = tuple(load_module(module, name, revision) for module in shipped.modules)
-    if shipped.prompt and not shipped.include_prompt:
-        head.prompt_length = prompt_token_count(tokenizer, shipped.prompt)
-    return head
-
-
-def head_from_model(model: Any, tokenizer: Any) -> Head:
-    """The head of a SentenceTransformer in memory."""
-    first, *rest = model.children()
-    modules = tuple(ShippedModule(type(m).__name__, f"{type(m).__module__}.{type(m).__name__}", "") for m in rest)
-    pooling_module = next((m for m in rest if type(m).__name__ == "Pooling"), None)
-    modes: Any = getattr(pooling_module, "pooling_mode", ())
-    config = first.get_config_dict() if hasattr(first, "get_config_dict") else {}
-    static = type(first).__name__ == STATIC_MODULE
-    prompt = (model.prompts or {}).get(model.default_prompt_name or "", "") or ""
-    length = model.max_seq_length
-    shipped = Shipped(
-        "", modules, (modes,) if isinstance(modes, str) else tuple(modes),
-        bool(getattr(pooling_module, "include_prompt", True)), prompt, int(length) if length and not static else None,
-        dict(model.prompts or {}), model.default_prompt_name,
-        NO_LAYERS if static else own_encode_reason(modules, config),
-    )  # fmt: skip
-    head = Head(shipped, () if shipped.own_encode_reason else tuple(rest), model=model)
-    if prompt and not shipped.include_prompt:
-        head.prompt_length = prompt_token_count(tokenizer, prompt)
-    return head
-
-
-def load_module(module: ShippedModule, name: str, revision: str | None) -> nn.Module:
-    require_sentence_transformers()
-    if not module.type.startswith("sentence_transformers."):
-        raise ModelError(f"{name!r} contains custom code ({module.type}), which layerwise does not run")
-    if module.kind not in MODULES_WITHOUT_WEIGHTS and not has_safetensors(name, revision, module.path):
-        raise ModelError(f"{module.path} of {name!r} has no model.safetensors; convert its weights first")
-    classes = import_module("sentence_transformers.sentence_transformer.modules")
-    loaded: nn.Module = getattr(classes, module.kind).load(name, subfolder=module.path, revision=revision)
-    return loaded.eval().requires_grad_(False)
-
-
-def has_safetensors(name: str, revision: str | None, path: str) -> bool:
-    if Path(name).is_dir():
-        return (Path(name) / path / "model.safetensors").is_file()
-    from transformers.utils.hub import has_file
-
-    return bool(has_file(name, f"{path}/model.safetensors", revision=revision or "main"))
-
-
-def prompt_token_count(tokenizer: Any, prompt: str) -> int:
-    """The number of prompt tokens as sentence-transformers counts them: without a trailing special token."""
-    ids = list(tokenizer(prompt)["input_ids"])
-    return len(ids) - (1 if ids and ids[-1] in tokenizer.all_special_ids else 0)
-
-
-def load_sentence_transformer(name: str, revision: str | None = None, device: str = "cpu") -> Any:
-    """Loads a SentenceTransformer from a folder or hub id, from safetensors only."""
-    require_sentence_transformers()
-    from sentence_transformers import SentenceTransformer
-
-    try:
-        with quiet_libraries():
-            return SentenceTransformer(name, revision=revision, device=device, model_kwargs={"use_safetensors": True})
-    except Exception as error:  # of any kind: it parses files of strangers
-        raise ModelError(f"sentence-transformers cannot load {name!r} ({type(error).__name__}: {error})") from error
-
-
-def require_sentence_transformers() -> None:
-    if find_spec("sentence_transformers") is None:
-        raise MissingExtra("reading the model as shipped needs sentence-transformers: pip install 'layerwise[export]'")

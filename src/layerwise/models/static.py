@@ -17,17 +17,9 @@ from layerwise.core.preprocessors import NO_LIMIT
 from layerwise.core.templates import parse_template
 from layerwise.models.anatomy import ModelStructure
 from layerwise.models.fingerprint import weight_files_hash
+from layerwise.models.head import Head, has_safetensors, head_from_model, load_sentence_transformer
 from layerwise.models.network import Network
-from layerwise.models.shipped import (
-    NO_LAYERS,
-    STATIC_MODULE,
-    Head,
-    Shipped,
-    ShippedModule,
-    has_safetensors,
-    head_from_model,
-    load_sentence_transformer,
-)
+from layerwise.models.shipped import NO_LAYERS, STATIC_MODULE, Shipped, ShippedModule
 from layerwise.options.model import ModelSpec
 
 

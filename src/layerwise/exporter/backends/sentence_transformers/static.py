@@ -20,8 +20,8 @@ from layerwise.exporter.backends.sentence_transformers.backend import (
 from layerwise.exporter.backends.sentence_transformers.old_names import write_old_names
 from layerwise.exporter.certificate import RELATIVE_TOLERANCE
 from layerwise.exporter.checked import checked_inputs
+from layerwise.models.head import require_sentence_transformers
 from layerwise.models.network import Network
-from layerwise.models.shipped import require_sentence_transformers
 from layerwise.models.static import MadeStatic
 
 TOLERANCE_PER_TOKEN = 1e-8  # torch adds the rows of a text one by one in float32: the error grows with their number
