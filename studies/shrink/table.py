@@ -1,4 +1,5 @@
-"""The tables of README.md, from scores.csv and models.csv: one row per model, means by type of task, choices of blocks.
+"""The tables of README.md, from scores.csv and models.csv: means by size and method, then one row per model, means by
+type of task, choices of blocks.
 
 python studies/shrink/table.py
 """
@@ -12,11 +13,39 @@ from scipy.stats import t
 HERE = Path(__file__).parent
 MODELS = ["all-minilm-l6-v2", "paraphrase-minilm-l3-v2", "gte-small", "all-mpnet-base-v2", "smollm2-135m"]
 CHOICE_MINUTES = 5  # of training, for every set of blocks
+OVERVIEW = {"cut": ("raw", 0), "linear map": ("linear", 0), "5 minutes": ("distill", 5), "30 minutes": ("distill", 30)}
 METHODS = ["whole", "raw", "linear", "distill"]
 TYPES = ["STS", "PairClassification", "Classification", "Clustering", "Reranking", "Retrieval"]
 
 
 def main() -> None:
+    overview()
+    print()
+    rows_by_model()
+
+
+def overview() -> None:
+    """The mean of every size and method, for blocks that were chosen by measurement."""
+    scores, models = pd.read_csv(HERE / "scores.csv"), pd.read_csv(HERE / "models.csv")
+    means, most = scores.groupby("cell").score.mean(), models.groupby("model").texts.transform("max")
+    measured = (models.choose == "measured") & (models.source == "wikitext2") & (models.texts == most)
+    rows = []
+    for model, group in models[measured | (models.method == "raw")].groupby("model"):
+        whole = means[models.cell[(models.model == model) & (models.method == "whole")].iloc[0]]
+        for blocks, size in group.groupby("blocks"):
+            found = {(row.method, row.minutes): f"{means[row.cell]:.1f}" for row in size.itertuples()}
+            last = max(size.itertuples(), key=lambda row: (METHODS.index(row.method), row.minutes))
+            kept = f"{100 * means[last.cell] / whole:.0f} %"
+            rows.append([
+                model, blocks, *(found.get(column, "-") for column in OVERVIEW.values()), f"{whole:.1f}", kept,
+                number(last, "query_loss", 3), number(last, "latency", 2),
+            ])  # fmt: skip
+    rows.sort(key=lambda row: (MODELS.index(row[0]), -row[1]))
+    print_table(["model", "blocks", *OVERVIEW, "whole model", "kept of it", "queries lose", "time"], rows)
+
+
+def rows_by_model() -> None:
+    """One row per model, means by type of task, and choices of blocks."""
     scores, models = pd.read_csv(HERE / "scores.csv"), pd.read_csv(HERE / "models.csv")
     by_task = scores.pivot(index="task", columns="cell", values="score")
     models["model_rank"], models["method_rank"] = models.model.map(MODELS.index), models.method.map(METHODS.index)

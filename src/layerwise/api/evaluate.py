@@ -169,6 +169,7 @@ def evaluate(
                 prompts=dict(prompts or {}),
                 precision=precision,
                 vectors=vectors,
+                similarity=info.shipped.similarity if info.shipped else "",
                 options=call_record("eval", options, model=model),
                 on_score=lambda score: while_held(require_lease, on_batch)(1, 0),
             )

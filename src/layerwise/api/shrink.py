@@ -160,7 +160,7 @@ def shrink(
                 record = shrunk_record(options, student, choice, fitted_on)
                 small = assemble(teacher, student.network, student.fit.linear)
                 if method == "distill":
-                    record["training"] = train(teacher, small, split, choice, fitted_on, options, folder)
+                    record["training"] = train(teacher, small, split, choice, options, folder)
             except KeyboardInterrupt as stopped:
                 stopped.add_note(GO_ON)
                 raise
@@ -168,7 +168,10 @@ def shrink(
         made.name = network.name
         if compatible:
             announce(f"searching vectors of both models for {len(split.check):,} held-out texts")
-            found = check_compatibility(vectors, partial(own_vectors, made, max_length=teacher.max_length), split.check)
+            found = check_compatibility(
+                vectors, partial(own_vectors, made, max_length=teacher.max_length), split.check,
+                network.shipped.similarity if network.shipped else "",
+            )  # fmt: skip
             record["compatibility"] = found.to_record() if found else None
         exported = export_fitted(
             made, FittedRecipe(last_recipe(made), made.identity()), Path(out), backend=backend,
@@ -239,7 +242,7 @@ def chosen_blocks(
     if options.choose != "measured":
         named = options.choose in ("prefix", "even")
         return BlockChoice(named_blocks(options.choose, teacher.depth, count), options.choose if named else "named", {})
-    key = hash_of(network.fingerprint(), texts_fingerprint([t.text for t in split.fit]), count)
+    key = hash_of(network.fingerprint(), fingerprint_with_prompts(split.fit), count)
     path = folder / f"blocks-{key}.json"
     if path.is_file():
         record = parse_record(path.read_bytes(), str(path))
@@ -249,9 +252,13 @@ def chosen_blocks(
     return choice
 
 
+def fingerprint_with_prompts(texts: Sequence[PromptedText]) -> str:
+    """The identity of texts that are read with prompts."""
+    return texts_fingerprint([item.prompt + item.text for item in texts])
+
+
 def train(
-    teacher: Teacher, small: Any, split: TextSplit, choice: BlockChoice, fitted_on: FittedOn, options: ShrinkOptions,
-    folder: Path,
+    teacher: Teacher, small: Any, split: TextSplit, choice: BlockChoice, options: ShrinkOptions, folder: Path
 ) -> dict[str, Any]:  # fmt: skip
     """Trains the student in place; returns what is recorded. The number of steps is that of the first call."""
     from layerwise.distill.training import TrainingSettings, steps_in, train_student
@@ -259,9 +266,8 @@ def train(
     asked = {
         name: getattr(options, name) for name in ("minutes", "steps", "lora", "batch_size", "learning_rate", "seed")
     }
-    checkpoints = (
-        folder / f"training-{hash_of(teacher.network.fingerprint(), fitted_on.fingerprint, choice.kept, asked)}"
-    )
+    key = hash_of(teacher.network.fingerprint(), fingerprint_with_prompts(split.fit), choice.kept, asked)
+    checkpoints = folder / f"training-{key}"
     excluded = teacher.shipped is not None and not teacher.shipped.include_prompt
     settings = TrainingSettings(
         options.steps or 0, options.batch_size, options.learning_rate, options.seed, options.lora,

@@ -7,6 +7,7 @@ all other texts. What counts is the loss against the teacher, which searches its
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -59,13 +60,18 @@ def halves(texts: Sequence[PromptedText]) -> tuple[list[PromptedText], list[Prom
     return queries, documents
 
 
-def reciprocal_ranks(queries: Tensor, documents: Tensor) -> Tensor:
-    """1 over the rank of each query's own document among all documents, by cosine; equal cosines count as before it."""
-    unit_queries, unit_documents = (
-        torch.nn.functional.normalize(rows.double(), dim=1) for rows in (queries, documents)
-    )
-    cosines = unit_queries @ unit_documents.mT
-    return 1 / (cosines >= cosines.diagonal().unsqueeze(1)).sum(dim=1).double()
+def reciprocal_ranks(queries: Tensor, documents: Tensor, similarity: str = "") -> Tensor:
+    """1 over the rank of each query's own document among all documents; those as close as it count as before it.
+
+    They are compared as the model's vectors are: by cosine, unless it ships another `similarity`.
+    """
+    queries, documents = queries.double(), documents.double()
+    if not similarity:
+        queries, documents = (torch.nn.functional.normalize(rows, dim=1) for rows in (queries, documents))
+    closeness = queries @ documents.mT
+    if similarity in ("euclidean", "manhattan"):
+        closeness = -torch.cdist(queries, documents, p=2 if similarity == "euclidean" else 1)
+    return 1 / (closeness >= closeness.diagonal().unsqueeze(1)).sum(dim=1).double()
 
 
 def compare_ranks(found: Tensor, baseline: Tensor) -> Search:
@@ -75,7 +81,9 @@ def compare_ranks(found: Tensor, baseline: Tensor) -> Search:
     return Search(float(found.mean()), mean, (mean - error, mean + error))
 
 
-def check_compatibility(teacher: Vectors, student: Vectors, texts: Sequence[PromptedText]) -> Compatibility | None:
+def check_compatibility(
+    teacher: Vectors, student: Vectors, texts: Sequence[PromptedText], similarity: str = ""
+) -> Compatibility | None:
     """Compares both models' vectors on texts that neither was fitted on; None if fewer than 10 can be divided."""
     queries, documents = halves(texts)
     if len(queries) < 10:
@@ -83,10 +91,11 @@ def check_compatibility(teacher: Vectors, student: Vectors, texts: Sequence[Prom
     cosine = torch.nn.functional.cosine_similarity(teacher(texts).double(), student(texts).double(), dim=1)
     teacher_queries, teacher_documents = teacher(queries), teacher(documents)
     student_queries, student_documents = student(queries), student(documents)
-    baseline = reciprocal_ranks(teacher_queries, teacher_documents)
-    by_queries = compare_ranks(reciprocal_ranks(student_queries, teacher_documents), baseline)
-    by_documents = compare_ranks(reciprocal_ranks(teacher_queries, student_documents), baseline)
-    alone = compare_ranks(reciprocal_ranks(student_queries, student_documents), baseline)
+    ranks = partial(reciprocal_ranks, similarity=similarity)
+    baseline = ranks(teacher_queries, teacher_documents)
+    by_queries = compare_ranks(ranks(student_queries, teacher_documents), baseline)
+    by_documents = compare_ranks(ranks(teacher_queries, student_documents), baseline)
+    alone = compare_ranks(ranks(student_queries, student_documents), baseline)
     keep = by_queries.loss <= LARGEST_LOSS
     return Compatibility(
         len(texts), float(cosine.mean()), len(queries), float(baseline.mean()), by_queries, by_documents, alone, keep,

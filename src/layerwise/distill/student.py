@@ -26,7 +26,7 @@ from layerwise.passes.vectors import pooled_vectors, require_finite_vectors
 Vectors = Callable[[Sequence[PromptedText]], Tensor]  # the teacher's vectors (N, E), from the store
 POOLED_BEFORE = ("WordWeights", "Pooling")  # the modules that turn hidden states into one vector
 # Reasons for a model's own encode that a student would have to copy, and cannot.
-NOT_COPIED = ("it lowercases", "it wraps", "its transformer task", "it has settings of its own")
+NOT_COPIED = ("it lowercases", "it wraps", "its transformer task", "it sets")
 UNIT_TOLERANCE = 1e-3
 
 
@@ -106,8 +106,7 @@ def pooled_student(teacher: Teacher, kept: Sequence[int]) -> Network:
             shipped, include_prompt=own.include_prompt, prompt=own.prompt, prompts=own.prompts,
             default_prompt=own.default_prompt,
         )  # fmt: skip
-    prompt_length = network.head.prompt_length if network.head is not None else 0
-    head = Head(shipped, modules, prompt_length, difference="the student's map")
+    head = Head(shipped, modules, difference="the student's map")
     return build_network(keep_blocks(network.module, kept), network.tokenizer, network.name, head=head)
 
 
@@ -148,8 +147,9 @@ def assemble(teacher: Teacher, student: Network, linear: LinearMap) -> Any:
             linear_module(linear.weight, linear.bias, student.dtype),
             *([Normalize()] if teacher.unit else []),
         ]
-        prompts: dict[str, Any] = {}
-        if teacher.shipped is not None:
-            prompts = {"prompts": dict(teacher.shipped.prompts), "default_prompt_name": teacher.shipped.default_prompt}
-        model = SentenceTransformer(modules=modules, device=str(teacher.network.device), **prompts)
+        settings: dict[str, Any] = {}
+        if own := teacher.shipped:
+            settings = {"prompts": dict(own.prompts), "default_prompt_name": own.default_prompt}
+            settings["similarity_fn_name"] = own.similarity or None
+        model = SentenceTransformer(modules=modules, device=str(teacher.network.device), **settings)
     return model.eval().requires_grad_(True)

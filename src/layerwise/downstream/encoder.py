@@ -52,8 +52,13 @@ class RecipeVectors:
         return combine_maps(fit_parts(rows, self.recipe.dims), self.recipe.dims)
 
 
-def make_encoder(vectors: RecipeVectors, *, name: str, revision: str, prompts: dict[str, str]) -> Any:
-    """An mteb encoder for one recipe. Prompts are prepended according to mteb's rules."""
+def make_encoder(
+    vectors: RecipeVectors, *, name: str, revision: str, prompts: dict[str, str], similarity: str = ""
+) -> Any:
+    """An mteb encoder for one recipe. Prompts are prepended according to mteb's rules.
+
+    `similarity`: how vectors are compared, by the name that sentence-transformers has for it; by default by cosine.
+    """
     from mteb.models import ModelMeta
     from mteb.models.abs_encoder import AbsEncoder
 
@@ -77,7 +82,13 @@ def make_encoder(vectors: RecipeVectors, *, name: str, revision: str, prompts: d
             role = getattr(prompt_type, "value", prompt_type) or ""
             return vectors(texts, template, role if prompts else "")
 
-    return LayerEncoder()
+    encoder: Any = LayerEncoder()
+    if similarity:
+        from sentence_transformers.util import SimilarityFunction
+
+        encoder.similarity = SimilarityFunction.to_similarity_fn(similarity)
+        encoder.similarity_pairwise = SimilarityFunction.to_similarity_pairwise_fn(similarity)
+    return encoder
 
 
 def model_name(name: str) -> str:

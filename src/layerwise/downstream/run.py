@@ -42,12 +42,14 @@ def run_evaluation(
     precision: str = "float32",
     vectors: str = "keep",
     threads: int,
+    similarity: str = "",
     options: Mapping[str, Any] | None = None,
     on_score: Callable[[dict[str, Any]], None] = lambda record: None,
 ) -> LayerTable:
     """Scores every recipe on every task; each unique text goes through the model once.
 
-    `options` are the user's options as JSON, for the record.
+    `similarity` is how the vectors of the model as shipped are compared, if not by cosine; it is part of the model's
+    identity. `options` are the user's options as JSON, for the record.
     """
     start_time, model = time.monotonic(), engine.identity
     claim(DiskFolder(out), "eval")
@@ -68,7 +70,9 @@ def run_evaluation(
     candidates = dict.fromkeys(replace(candidate, template="", role="") for candidate in earlier)
     kind = next((c for c in candidates if c.includes(kind) and store_folder(c).exists()), kind)
     by_template = template_readouts(recipes, kind, stored)
-    scorer = Scorer(store_folder(kind), kind, precision, model.name, model.revision, prompt_items, fit, by_template)
+    scorer = Scorer(
+        store_folder(kind), kind, precision, model.name, model.revision, prompt_items, fit, by_template, similarity
+    )
     write_checked_json(scorer.out / KIND_FILE, kind.to_record())
     stores: list[VectorStore] = []
 

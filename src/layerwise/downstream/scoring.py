@@ -11,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
+from layerwise.core.checks import SHIPPED
 from layerwise.core.errors import LayerwiseError, RunError
 from layerwise.core.files import safe_name, write_checked_json
 from layerwise.core.formats import parse_record
@@ -36,6 +37,7 @@ class Scorer:
     fit: tuple[str, ...] | Literal["task"] = ()  # texts to fit maps on; "task": the task's own texts, without labels
     # readouts under each template; all readouts of `kind` under any other
     template_readouts: Mapping[str, tuple[Readout, ...]] = field(default_factory=dict)
+    similarity: str = ""  # how the vectors of the model as shipped are compared, if not by cosine
 
     def path(self, task: TaskChoice, given_recipe: AnyRecipe) -> Path:
         data, recipe = task.local.revision if task.local else "hub", plain_recipe(given_recipe)
@@ -87,7 +89,10 @@ class Scorer:
         )
         fit = task_texts(task) if self.fit == "task" and recipe.transform != "none" and fitted_on is None else self.fit
         vectors = RecipeVectors(stores, given_recipe, fit)
-        encoder = make_encoder(vectors, name=self.name, revision=self.revision, prompts=dict(self.prompts))
+        similarity = self.similarity if recipe.norm == SHIPPED and recipe.transform == "none" else ""
+        encoder = make_encoder(
+            vectors, name=self.name, revision=self.revision, prompts=dict(self.prompts), similarity=similarity
+        )
         results = ResultCache(self.out / "mteb")
         with quiet_libraries(), content_cache(task, self.out / "datasets"):
             mteb_task = load_task(task)

@@ -1,5 +1,6 @@
 """The doctor: checks that layerwise's assumptions hold for a model."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -8,10 +9,10 @@ import torch
 from torch import Tensor
 
 from layerwise.core.errors import LayerwiseError
-from layerwise.core.preprocessors import require_tokenizer
+from layerwise.core.preprocessors import is_tokenizer, require_tokenizer
 from layerwise.models.head import Head
 from layerwise.models.network import Network
-from layerwise.models.taps import model_output, tapped
+from layerwise.models.taps import hidden_from_output, model_lock, model_output, tapped
 
 TEXTS = ("A short line.", "A second line, a good deal longer than the first one, so that the first must be padded.")
 RELATIVE_TOLERANCE = 1e-4  # relative difference that reordered sums can cause in float32
@@ -47,7 +48,7 @@ def run_checks(network: Network) -> Iterator[Finding]:
         return
     yield check_layer_count(network, unbatched[1])
     yield check_finite(network, unbatched)
-    yield check_final_norm(network, ids[1], unbatched[1])
+    yield check_final_norm(network, ids[1])
     yield check_padding(network, ids, unbatched)
     yield check_batch_size(network, ids[1], unbatched[1])
     if network.head is not None:
@@ -81,15 +82,45 @@ def check_finite(network: Network, unbatched: list[list[Tensor]]) -> Finding:
     return Finding("ok", "numbers", f"finite in {network.dtype}")
 
 
-def check_final_norm(network: Network, ids: Tensor, layers: list[Tensor]) -> Finding:
-    with torch.inference_mode():
-        expected = network.module(input_ids=ids[None].to(network.device)).last_hidden_state.float().cpu()
-        last = model_output(network.structure, layers[-1].to(network.device, network.dtype)).float().cpu()
-    gap = relative_difference(last, expected)
+def check_final_norm(network: Network, ids: Tensor) -> Finding:
+    gap = output_gap(network, ids)
     name = "none" if network.structure.final_norm is None else type(network.structure.final_norm).__name__
     if gap > tolerance(network):
         return Finding("wrong", "final norm", f"{name}: last layer and model output differ by {gap:.1e} (relative)")
     return Finding("ok", "final norm", f"{name}: the last layer equals the model's output")
+
+
+def output_gap(network: Network, ids: Tensor) -> float:
+    """How much the output of the last block, after the final norm, differs from the model's output (relative).
+
+    Infinite if they differ in shape, as they do where a projection follows; 0 if the model returns no such output.
+    """
+    states: list[Tensor] = []
+    block, ids = network.structure.blocks[-1], ids[None].to(network.device)
+    with torch.no_grad(), model_lock(network.structure.blocks[0]):
+        handle = block.register_forward_hook(lambda module, args, output: states.append(hidden_from_output(output)))
+        try:
+            output = network.forward(make_inputs(ids, torch.ones_like(ids)))
+        finally:
+            handle.remove()
+        last = model_output(network.structure, states[-1])
+    expected = getattr(output, "last_hidden_state", None)
+    if expected is None:
+        return 0.0
+    return relative_difference(last.float().cpu(), expected.float().cpu()) if last.shape == expected.shape else math.inf
+
+
+def output_problem(network: Network) -> str:
+    """Why the state after the last block is not the model's output; "" if it is, or if its inputs are not texts."""
+    if not is_tokenizer(network.preprocessor):
+        return ""
+    ids = torch.tensor(network.tokenizer(TEXTS[0], truncation=True, max_length=network.max_length)["input_ids"])
+    if not len(ids) or output_gap(network, ids) <= tolerance(network):
+        return ""
+    return (
+        f"{network.name} changes its hidden states after its last block and final norm, in a way that layerwise does "
+        "not know; `layerwise doctor` shows how much. Please report this model"
+    )
 
 
 def check_padding(network: Network, ids: list[Tensor], unbatched: list[list[Tensor]]) -> Finding:
@@ -122,18 +153,19 @@ def check_shipped_head(network: Network, head: Head) -> Finding:
             "shipped modules",
             f"{modules}: {head.shipped.own_encode_reason}, so `last` needs its own forward pass",
         )
-    prompt = head.shipped.prompt
+    prompt, tokenizer = head.shipped.prompt, network.tokenizer
     texts = [prompt + text for text in TEXTS]
     expected = head.encode(texts, network.default_length)
     rows = []
     with torch.inference_mode():
         for text in texts:
-            encoding = network.tokenizer(text, truncation=True, max_length=network.default_length)
+            encoding = tokenizer(text, truncation=True, max_length=network.default_length)
             token_ids = torch.tensor(encoding["input_ids"])[None]
             last = hidden_states(network, token_ids, torch.ones_like(token_ids, dtype=torch.bool))[-1]
             states = model_output(network.structure, last.to(network.device, network.dtype))
             device_ids = token_ids.to(network.device)
-            rows.append(head(states, make_inputs(device_ids, torch.ones_like(device_ids))).float().cpu())
+            inputs, left_out = make_inputs(device_ids, torch.ones_like(device_ids)), head.left_out(tokenizer, texts, "")
+            rows.append(head(states, inputs, left_out).float().cpu())
     gap = relative_difference(torch.cat(rows), expected)
     verdict: Literal["ok", "wrong"] = "ok" if gap <= tolerance(network) else "wrong"
     return Finding(verdict, "shipped modules", f"{modules}: differs from encode() by {gap:.1e}")

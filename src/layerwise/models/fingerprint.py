@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from layerwise.core.hashes import KnownHashes, file_hash, file_identity
 from layerwise.core.preprocessors import is_tokenizer
 from layerwise.models.adapters import ADAPTER_WEIGHTS as ADAPTER_WEIGHTS
-from layerwise.models.shipped import Shipped, find_file, read_object
+from layerwise.models.shipped import SUPPORTED_MODULES, Shipped, find_file, read_object
 
 # Config fields that do not affect hidden states: origin, requested outputs, heads.
 IGNORED_CONFIG_FIELDS = (
@@ -61,12 +61,14 @@ def weight_files_hash(
 def weight_files(name: str, revision: str | None, shipped: Shipped | None) -> Iterator[tuple[str, Path | None]]:
     """All weight files: of the transformer (single or sharded), and of the modules after it."""
     folder = shipped.transformer if shipped else ""
+    if local_file(name, revision, ADAPTER_CONFIG, folder) is not None:  # transformers loads the adapter as well
+        yield ADAPTER_CONFIG, None
     if (single_file := local_file(name, revision, WEIGHTS, folder)) is not None:  # transformers prefers it over shards
         yield WEIGHTS, single_file
     else:
         yield from sharded_weight_files(name, revision, folder)
     for module in shipped.modules if shipped else ():
-        if module.kind == "Router":  # it holds modules in folders of their own
+        if module.kind not in SUPPORTED_MODULES:  # it may have other files
             yield module.path, None
         for file in MODULE_FILES:
             if (path := local_file(name, revision, file, module.path)) is not None:
@@ -141,7 +143,8 @@ def tokenizer_text(tokenizer: Any) -> str:
         for setting in ("truncation", "padding"):
             content.pop(setting, None)
     side = getattr(tokenizer, "truncation_side", "right")  # which end of a long text is truncated
-    return f"{json.dumps(content, sort_keys=True, default=str)} {tokenizer.special_tokens_map} {side}"
+    split = " split" if getattr(tokenizer, "split_special_tokens", False) else ""  # special tokens as plain text
+    return f"{json.dumps(content, sort_keys=True, default=str)} {tokenizer.special_tokens_map} {side}{split}"
 
 
 def code_text(module: nn.Module) -> str:

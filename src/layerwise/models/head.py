@@ -8,17 +8,20 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from layerwise.core.errors import InputError, MissingExtra, ModelError
 from layerwise.core.quiet import quiet_libraries
 from layerwise.core.templates import INPUT, parse_template
+from layerwise.models.modes import evaluation_mode
 from layerwise.models.shipped import (
     MODULES_WITHOUT_WEIGHTS,
     NO_LAYERS,
     STATIC_MODULE,
     Shipped,
     ShippedModule,
+    other_similarity,
     own_encode_reason,
     unusual_settings,
 )
@@ -30,20 +33,36 @@ class Head:
 
     shipped: Shipped
     modules: tuple[nn.Module, ...] = ()
-    prompt_length: int = 0  # number of prompt tokens, if pooling excludes them
     model: Any = None  # the full SentenceTransformer; loaded on first use
     source: tuple[str, str | None] = field(default=("", None))  # its name and revision
     difference: str = ""  # how this network differs from the model on disk, which then cannot be used in its place
 
-    def __call__(self, states: Tensor, inputs: Mapping[str, Tensor]) -> Tensor:
-        """states (B, T, D), the output of the transformer, and its inputs (B, T) -> (B, E)."""
+    def __call__(self, states: Tensor, inputs: Mapping[str, Tensor], left_out: int = 0) -> Tensor:
+        """states (B, T, D), the output of the transformer, and its inputs (B, T) -> (B, E).
+
+        `left_out`: how many tokens at the start of each text are not pooled.
+        """
         features: dict[str, Any] = {"token_embeddings": states, **inputs}
-        if self.prompt_length:
-            features["prompt_length"] = self.prompt_length
+        if left_out:
+            features["prompt_length"] = left_out
         for module in self.modules:
-            features = module.to(states.device)(features)
+            with evaluation_mode(module):
+                features = module.to(states.device)(features)
         vectors: Tensor = features["sentence_embedding"]
         return vectors
+
+    def prompt_of(self, texts: Sequence[object], template: str) -> str:
+        """What precedes each text: the template's prompt, or the default one if all texts already begin with it."""
+        default = self.shipped.prompt
+        if before := parse_template(template).before:
+            return before
+        return default if all(isinstance(text, str) and text.startswith(default) for text in texts) else ""
+
+    def left_out(self, tokenizer: Any, texts: Sequence[object], template: str) -> int:
+        """How many tokens at the start of each text are not pooled: those of its prompt, if the model excludes it."""
+        if self.shipped.include_prompt or not (prompt := self.prompt_of(texts, template)):
+            return 0
+        return prompt_token_count(tokenizer, prompt)
 
     def own_modules(self) -> tuple[nn.Module, ...]:
         """The modules of a model that encodes texts itself, after its transformer; loaded if it is on disk."""
@@ -54,7 +73,7 @@ class Head:
     def require_template(self, template: str) -> None:
         """Raises if the model as shipped cannot be read with this template."""
         reason = self.shipped.own_encode_reason or (
-            "it leaves out the tokens of its prompt" if self.prompt_length else ""
+            "" if self.shipped.include_prompt else "it leaves out the tokens of its prompt"
         )
         if reason and parse_template(template).after:
             raise InputError(
@@ -73,15 +92,16 @@ class Head:
                 "choose layers by number instead of last"
             )
         model = self.sentence_transformer()
-        prompt = self.shipped.prompt if all(text.startswith(self.shipped.prompt) for text in texts) else ""
+        prompt = self.prompt_of(examples, template)
         previous_length = model.max_seq_length
         if not self.shipped.static:  # which reads every text whole
             model.max_seq_length = max_length
         try:
-            vectors: Tensor = model.encode(
-                [text.removeprefix(prompt) for text in texts], prompt=prompt, convert_to_tensor=True,
-                show_progress_bar=False,
-            )  # fmt: skip
+            with evaluation_mode(model):
+                vectors: Tensor = model.encode(
+                    [text.removeprefix(prompt) for text in texts], prompt=prompt, convert_to_tensor=True,
+                    show_progress_bar=False,
+                )  # fmt: skip
         except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:  # its files may be damaged
             raise ModelError(f"the model's own encode failed ({type(error).__name__}: {error})") from error
         finally:
@@ -98,7 +118,7 @@ class Head:
                 "layer by number"
             )
         if self.model is None:
-            self.model = load_sentence_transformer(*self.source)
+            self.model = load_sentence_transformer(*self.source, dtype=torch.float32)
         return self.model
 
 
@@ -111,24 +131,23 @@ def weights_of(modules: Sequence[nn.Module]) -> dict[str, Tensor]:
     return {f"head.{i}.{name}": w for i, m in enumerate(modules) for name, w in m.state_dict().items()}
 
 
-def load_head(shipped: Shipped, name: str, revision: str | None, tokenizer: Any) -> Head:
+def load_head(shipped: Shipped, name: str, revision: str | None) -> Head:
     """Loads the modules of a folder or hub id with the classes of sentence-transformers."""
     head = Head(shipped, source=(name, revision))
     if shipped.own_encode_reason:
         return head
     head.modules = tuple(load_module(module, name, revision) for module in shipped.modules)
-    if shipped.prompt and not shipped.include_prompt:
-        head.prompt_length = prompt_token_count(tokenizer, shipped.prompt)
     return head
 
 
-def head_from_model(model: Any, tokenizer: Any) -> Head:
+def head_from_model(model: Any) -> Head:
     """The head of a SentenceTransformer in memory."""
     first, *rest = model.children()
     modules = tuple(ShippedModule(type(m).__name__, f"{type(m).__module__}.{type(m).__name__}", "") for m in rest)
     pooling_module = next((m for m in rest if type(m).__name__ == "Pooling"), None)
     modes: Any = getattr(pooling_module, "pooling_mode", ())
     config = first.get_config_dict() if hasattr(first, "get_config_dict") else {}
+    settings = unusual_settings(config, getattr(model, "truncate_dim", None))
     static = type(first).__name__ == STATIC_MODULE
     prompt = (model.prompts or {}).get(model.default_prompt_name or "", "") or ""
     length = model.max_seq_length
@@ -136,12 +155,10 @@ def head_from_model(model: Any, tokenizer: Any) -> Head:
         "", modules, (modes,) if isinstance(modes, str) else tuple(modes),
         bool(getattr(pooling_module, "include_prompt", True)), prompt, int(length) if length and not static else None,
         dict(model.prompts or {}), model.default_prompt_name,
-        NO_LAYERS if static else own_encode_reason(modules, config), unusual_settings(config),
+        NO_LAYERS if static else own_encode_reason(modules, config, settings), settings,
+        other_similarity(getattr(model, "similarity_fn_name", None)),
     )  # fmt: skip
-    head = Head(shipped, () if shipped.own_encode_reason else tuple(rest), model=model)
-    if prompt and not shipped.include_prompt:
-        head.prompt_length = prompt_token_count(tokenizer, prompt)
-    return head
+    return Head(shipped, () if shipped.own_encode_reason else tuple(rest), model=model)
 
 
 def load_module(module: ShippedModule, name: str, revision: str | None) -> nn.Module:
@@ -169,14 +186,15 @@ def prompt_token_count(tokenizer: Any, prompt: str) -> int:
     return len(ids) - (1 if ids and ids[-1] in tokenizer.all_special_ids else 0)
 
 
-def load_sentence_transformer(name: str, revision: str | None = None, device: str = "cpu") -> Any:
-    """Loads a SentenceTransformer from a folder or hub id, from safetensors only."""
+def load_sentence_transformer(name: str, revision: str | None = None, *, dtype: torch.dtype | None = None) -> Any:
+    """Loads a SentenceTransformer from a folder or hub id, from safetensors only; by default with the saved dtype."""
     require_sentence_transformers()
     from sentence_transformers import SentenceTransformer
 
+    options = {"use_safetensors": True} | ({} if dtype is None else {"dtype": dtype})
     try:
         with quiet_libraries():
-            return SentenceTransformer(name, revision=revision, device=device, model_kwargs={"use_safetensors": True})
+            return SentenceTransformer(name, revision=revision, device="cpu", model_kwargs=options)
     except Exception as error:  # of any kind: it parses files of strangers
         raise ModelError(f"sentence-transformers cannot load {name!r} ({type(error).__name__}: {error})") from error
 

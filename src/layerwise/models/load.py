@@ -97,7 +97,7 @@ def load_located(spec: ModelSpec, known: KnownHashes | None) -> Network:
             module = module.to(pick_device(spec.device))
         except (RuntimeError, AssertionError) as error:
             raise InputError(f"cannot use device {spec.device!r}: {error}") from None
-    head = load_head(shipped, spec.name, spec.revision, preprocessor) if shipped else None
+    head = load_head(shipped, spec.name, spec.revision) if shipped else None
     if head is not None:
         head.difference = "its adapter" if spec.adapter else "" if spec.dtype == "float32" else f"dtype {spec.dtype}"
     files = weight_files_hash(spec.name, spec.revision, shipped, spec.adapter, known) or ""
@@ -128,7 +128,7 @@ def identity_from_files(spec: ModelSpec) -> ModelRef | None:
     config = load_config(spec, subfolder)
     preprocessor = read_preprocessor(spec, config, subfolder)
     module = build_without_weights(config, spec).to(DTYPES[spec.dtype])
-    head = load_head(shipped, spec.name, spec.revision, preprocessor) if shipped else None
+    head = load_head(shipped, spec.name, spec.revision) if shipped else None
     revision = loaded_revision(module, spec)
     network = build_network(module.eval(), preprocessor, spec.name, spec.part, revision, head, files)
     return network.identity()
@@ -272,10 +272,12 @@ def build_network(
     module = backbone(module, part)
     if is_tokenizer(preprocessor):
         require_text_class(type(module), name)
-    structure, max_length = find_structure(module, module.config), max_input_length(preprocessor, module.config)
+    shipped = head.shipped if head else None
+    structure = find_structure(module, module.config)
+    max_length = max_input_length(preprocessor, module.config, shipped)
     if is_tokenizer(preprocessor):
         preprocessor = with_right_padding(preprocessor)
-    default = default_length(head.shipped if head else None, max_length)
+    default = default_length(shipped, max_length)
     return Network(
         name,
         revision,
@@ -304,10 +306,13 @@ def default_length(shipped: Shipped | None, max_length: int) -> int:
     return min(shipped.max_length or max_length, max_length) if shipped else max_length
 
 
-def max_input_length(preprocessor: Any, config: Any) -> int:
-    """The maximum input length in tokens that both preprocessor and positions allow."""
-    positions = max_positions(config)
-    tokenizer_limit = getattr(preprocessor, "model_max_length", NO_LIMIT)
+def max_input_length(preprocessor: Any, config: Any, shipped: Shipped | None) -> int:
+    """The maximum input length in tokens that both preprocessor and positions allow.
+
+    A length that the model ships may be above that of its tokenizer; sentence-transformers then uses the former.
+    """
+    positions, own_length = max_positions(config), (shipped.max_length if shipped else None) or 0
+    tokenizer_limit = max(getattr(preprocessor, "model_max_length", NO_LIMIT), own_length)
     return int(min(tokenizer_limit, NO_LIMIT if positions is None else positions, NO_LIMIT))
 
 
@@ -322,7 +327,7 @@ def network_from_object(model: Any, part: str | None = None) -> Network:
         module, preprocessor = model
     elif is_sentence_transformer(model):
         module, preprocessor = inner_module(model), model.tokenizer
-        head = head_from_model(model, preprocessor)
+        head = head_from_model(model)
     elif isinstance(model, nn.Module) and (name := getattr(model, "name_or_path", "")):
         module, preprocessor = model, preprocessor_by_name(input_kind(type(backbone(model, part)), name), name)
     else:
@@ -380,7 +385,7 @@ def read_model_info(spec: ModelSpec) -> ModelInfo:
 def module_info(module: Any, preprocessor: Any, shipped: Shipped | None = None) -> ModelInfo:
     structure = find_structure(module, module.config)
     parameters = sum(p.numel() for p in module.parameters())
-    max_length = max_input_length(preprocessor, module.config)
+    max_length = max_input_length(preprocessor, module.config, shipped)
     default = default_length(shipped, max_length)
     pooling = default_pooling(module.config)
     return ModelInfo(structure, parameters, max_length, default, preprocessor, shipped, pooling)

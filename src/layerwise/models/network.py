@@ -1,7 +1,6 @@
 """Network: a pretrained model whose layers can be read, with its preprocessor and identity."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from inspect import signature
 from typing import Any
@@ -16,6 +15,7 @@ from layerwise.models.anatomy import ModelStructure
 from layerwise.models.families.family import Family
 from layerwise.models.fingerprint import code_text, config_text, hash_lines, preprocessor_text, weights_hash
 from layerwise.models.head import Head, settings_of, weights_of
+from layerwise.models.modes import config_values, evaluation_mode
 from layerwise.models.shipped import Shipped, default_pooling
 from layerwise.runs.identity import ModelRef
 
@@ -42,6 +42,7 @@ class Network:
     files_hash: str = ""  # hash of the weight files; used while the weights are unchanged
     _loaded_versions: Any = field(default=None, repr=False, compare=False)  # versions of the weights at load time
     # versions when hashed, and the hash
+    output_is_checked: bool = field(default=False, repr=False, compare=False)  # that it follows the last block
     _cached_hash: tuple[Any, str] | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -98,13 +99,13 @@ class Network:
         """True for an embedding model: one that ships its pooling, or an encoder, which has a usual one."""
         return self.shipped is not None or self.plain_pooling != "last"
 
-    def forward(self, inputs: Mapping[str, Tensor]) -> None:
+    def forward(self, inputs: Mapping[str, Tensor]) -> Any:
         """Runs the model on named inputs, (B, ...) each, so that taps can read it; without a key-value cache."""
         extra_arguments = {"use_cache": False} if "use_cache" in signature(self.module.forward).parameters else {}
         arguments = {name: x.to(self.dtype) if x.is_floating_point() else x for name, x in inputs.items()}
         with evaluation_mode(self.module), config_values(self.module, self.family.config_while_reading):
             try:
-                self.module(**arguments, **extra_arguments)
+                return self.module(**arguments, **extra_arguments)
             except IndexError:
                 self.require_known_tokens(inputs.get("input_ids"))
                 raise
@@ -170,30 +171,3 @@ class Network:
 def versions_of(weights: Mapping[str, Tensor]) -> list[Any]:
     """A list that changes when a weight is modified in place or replaced."""
     return [(name, w.data_ptr(), 0 if w.is_inference() else w._version) for name, w in weights.items()]
-
-
-@contextmanager
-def evaluation_mode(module: nn.Module) -> Iterator[None]:
-    """Switches off training mode (dropout) inside the context, and restores it for every submodule afterwards."""
-    training = [part for part in module.modules() if part.training]
-    for part in training:
-        part.training = False
-    try:
-        yield
-    finally:
-        for part in training:
-            part.training = True
-
-
-@contextmanager
-def config_values(module: nn.Module, values: Mapping[str, object]) -> Iterator[None]:
-    """Sets values of a model's config inside the context."""
-    config: Any = module.config
-    usual = {name: getattr(config, name) for name in values}
-    for name, value in values.items():
-        setattr(config, name, value)
-    try:
-        yield
-    finally:
-        for name, value in usual.items():
-            setattr(config, name, value)

@@ -28,7 +28,16 @@ OLD_POOLING_KEYS = {
 SUPPORTED_MODULES = ("Pooling", "Dense", "Normalize", "LayerNorm", "Dropout", "WordWeights")
 MODULES_WITHOUT_WEIGHTS = ("Pooling", "Normalize", "Dropout", "WordWeights")
 STATIC_MODULE = "StaticEmbedding"  # the first module of a model without a transformer
-METHODS, TOKENIZER_ARGUMENTS = "modality_config", "processing_kwargs"  # settings of the transformer module
+METHODS = "modality_config"  # of the transformer module: what it calls, and which output it takes
+DIMENSIONS = "truncate_dim"
+# Settings of the transformer module that do not change vectors, that are read above, or that other kinds of model use.
+KNOWN_SETTINGS = (
+    "max_seq_length", "do_lower_case", "transformer_task", "module_output_name", "unpad_inputs", "query_length",
+    "document_length", "query_expansion",
+)  # fmt: skip
+OWN_CHOICES = ("trust_remote_code", "attn_implementation", "dtype", "torch_dtype", "use_safetensors")  # layerwise's
+SIMILARITIES = ("dot", "euclidean", "manhattan")  # besides the cosine; the names of sentence-transformers
+SETTINGS_FILE = "config_sentence_transformers.json"
 NO_LAYERS = "it is a static model: a mean of token vectors, without layers"
 CONFIG_FILES = (  # names of sentence-transformers' settings file in past versions
     "sentence_bert_config.json", "sentence_roberta_config.json", "sentence_distilbert_config.json",
@@ -59,7 +68,8 @@ class Shipped:
     prompts: Mapping[str, str] = field(default_factory=dict, compare=False)  # all named prompts
     default_prompt: str | None = None  # name of the default prompt
     own_encode_reason: str = ""  # why our forward pass cannot be used; the model then encodes texts itself
-    settings: Mapping[str, Any] = field(default_factory=dict, compare=False)  # unusual ones of its transformer
+    settings: Mapping[str, Any] = field(default_factory=dict, compare=False)  # unusual ones that change its vectors
+    similarity: str = ""  # how its vectors are compared, if not by their cosine
 
     @property
     def identity(self) -> tuple[Any, ...]:
@@ -71,6 +81,7 @@ class Shipped:
             self.prompt,
             self.own_encode_reason,
             *([json.dumps(self.settings, sort_keys=True)] if self.settings else []),
+            *([self.similarity] if self.similarity else []),
         )
 
     @property
@@ -79,6 +90,12 @@ class Shipped:
         outputs = [method["method_output_name"] for method in self.settings.get(METHODS, {}).values()]
         states = [output[1] for output in outputs if len(output) == 2 and output[0] == "hidden_states"]
         return states[0] if states else None
+
+    @property
+    def dimensions(self) -> int | None:
+        """How many dimensions of its vectors are kept; None for all."""
+        kept: int | None = self.settings.get(DIMENSIONS)
+        return kept
 
     @property
     def static(self) -> bool:
@@ -130,6 +147,8 @@ def read_shipped(name: str, revision: str | None = None) -> Shipped | None:
     configs = (read_object(name, revision, file, first.path) for file in CONFIG_FILES)
     config: dict[str, Any] = next((candidate for candidate in configs if candidate), {})
     prompts, default_prompt = read_prompts(name, revision)
+    own_settings = read_object(name, revision, SETTINGS_FILE) or {}
+    settings = unusual_settings(config, own_settings.get("truncate_dim"))
     pooling_module = next((m for m in rest if m.kind == "Pooling"), None)
     pooling_config = (read_object(name, revision, "config.json", pooling_module.path) if pooling_module else None) or {}
     length = config.get("max_seq_length")
@@ -142,14 +161,15 @@ def read_shipped(name: str, revision: str | None = None) -> Shipped | None:
         int(length) if isinstance(length, int) and length > 0 else None,
         prompts,
         default_prompt,
-        NO_LAYERS if first.kind == STATIC_MODULE else own_encode_reason(rest, config),
-        unusual_settings(config),
+        NO_LAYERS if first.kind == STATIC_MODULE else own_encode_reason(rest, config, settings),
+        settings,
+        other_similarity(own_settings.get("similarity_fn_name")),
     )
 
 
 def read_prompts(name: str, revision: str | None) -> tuple[dict[str, str], str | None]:
     """The prompts of a model by name, and the name of the default one."""
-    file = "config_sentence_transformers.json"
+    file = SETTINGS_FILE
     if find_file(name, revision, file) is None:
         return {}, None
     config = read_json(name, revision, file)
@@ -170,7 +190,7 @@ def pooling_modes(config: dict[str, Any]) -> tuple[str, ...]:
     return tuple(pooling for key, pooling in OLD_POOLING_KEYS.items() if config.get(key)) or ("mean",)
 
 
-def own_encode_reason(modules: Sequence[ShippedModule], config: dict[str, Any]) -> str:
+def own_encode_reason(modules: Sequence[ShippedModule], config: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
     """Why vectors must come from the model's own `encode`; "" if our forward pass can be used."""
     if unsupported := [m.kind for m in modules if m.kind not in SUPPORTED_MODULES]:
         return f"it has a {unsupported[0]} module"
@@ -178,27 +198,43 @@ def own_encode_reason(modules: Sequence[ShippedModule], config: dict[str, Any]) 
         return "it lowercases texts"
     if config.get("transformer_task", "feature-extraction") != "feature-extraction":
         return f"its transformer task is {config['transformer_task']}"
-    unusual = unusual_settings(config)
-    if "message" in unusual.get(METHODS, {}):
+    if "message" in settings.get(METHODS, {}):
         return "it wraps texts in a chat template"
-    if METHODS in unusual:
+    if METHODS in settings:
         return "it uses an output other than the last hidden state"
-    return "it has settings of its own for its tokenizer" if unusual else ""
+    if others := [name for name in settings if name != DIMENSIONS]:
+        return f"it sets {others[0]}"
+    return f"it keeps {settings[DIMENSIONS]} dimensions of its vectors" if settings else ""
 
 
-def unusual_settings(config: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a transformer module that change its vectors and are not the usual ones, as JSON has them."""
-    methods, arguments = config.get(METHODS) or {}, config.get(TOKENIZER_ARGUMENTS) or {}
+def unusual_settings(config: Mapping[str, Any], dimensions: object) -> dict[str, Any]:
+    """The settings that change a model's vectors and are not the usual ones, as JSON has them.
+
+    config: of its transformer module. dimensions: how many of its vectors are kept; None for all.
+    """
+    methods = config.get(METHODS) or {}
     if not isinstance(methods, dict) or not all(isinstance(method, dict) for method in methods.values()):
         raise ModelError(f"the {METHODS} of the transformer module is damaged: it needs an object per modality")
-    if not isinstance(arguments, dict):
-        raise ModelError(f"the {TOKENIZER_ARGUMENTS} of the transformer module are damaged: they need an object")
-    unusual = {
-        METHODS: {str(kind): method for kind, method in methods.items() if kind == "message" or not is_usual(method)},
-        TOKENIZER_ARGUMENTS: {name: value for name, value in arguments.items() if value},
+    unusual: dict[str, Any] = {
+        METHODS: {str(k): method for k, method in methods.items() if k == "message" or not is_usual(method)}
     }
+    for name, value in config.items():
+        if name not in (METHODS, *KNOWN_SETTINGS):
+            kept = value if not isinstance(value, dict) else {k: v for k, v in value.items() if k not in OWN_CHOICES}
+            unusual[str(name)] = kept
+    if dimensions is not None and not isinstance(dimensions, int):
+        raise ModelError(f"{DIMENSIONS} is damaged: it needs a number, not {dimensions!r}")
+    unusual[DIMENSIONS] = dimensions
     found: dict[str, Any] = json.loads(json.dumps({name: value for name, value in unusual.items() if value}))
     return found
+
+
+def other_similarity(name: object) -> str:
+    """The name of a similarity, if it is not the cosine."""
+    found = str(getattr(name, "value", name) or "cosine")
+    if found not in ("cosine", *SIMILARITIES):
+        raise ModelError(f"its vectors are compared by {found!r}, which is none of cosine, {', '.join(SIMILARITIES)}")
+    return "" if found == "cosine" else found
 
 
 def is_usual(method: dict[str, Any]) -> bool:

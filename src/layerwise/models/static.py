@@ -98,7 +98,7 @@ def static_from_object(
     """The network of a SentenceTransformer in memory whose first module is a StaticEmbedding."""
     first = next(iter(model.children()))
     tokenizer = transformers_tokenizer(first.tokenizer)
-    rows, head = first.embedding.weight.detach().float(), head_from_model(model, tokenizer)
+    rows, head = first.embedding.weight.detach().float(), head_from_model(model)
     return static_network(name, rows, tokenizer, head, revision, files_hash)
 
 

@@ -1,5 +1,6 @@
 """Pooled vectors of any layers, one row per example, from the same pass as scan."""
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
@@ -8,9 +9,10 @@ import torch
 from torch import Tensor
 
 from layerwise.core.checks import SHIPPED, PoolingChoice
-from layerwise.core.errors import NotFiniteError
+from layerwise.core.errors import ModelError, NotFiniteError
 from layerwise.core.recipe import Readout
 from layerwise.inputs.source import Example
+from layerwise.models.doctor import output_problem
 from layerwise.models.network import Network
 from layerwise.models.taps import apply_final_norm, model_output
 from layerwise.ops.pooling import pool
@@ -26,6 +28,7 @@ class PoolingConsumer:
     network: Network
     readouts: Sequence[Readout]
     on_batch: Callable[[int], None]
+    left_out: int = 0  # how many tokens at the start of each example the model as shipped does not pool
     rows: dict[Readout, GrowingRows] = field(default_factory=dict)
     places: dict[int, int] = field(default_factory=dict)
     pending: dict[Readout, Tensor] = field(default_factory=dict)
@@ -46,7 +49,7 @@ class PoolingConsumer:
         """The model's own vectors (B, E), computed from the output of its last block."""
         states = model_output(self.network.structure, hidden)
         assert self.network.head is not None, "only a model that ships a head has this readout"
-        rows = self.network.head(states[:, 0], batch.inputs)  # there are no views here
+        rows = self.network.head(states[:, 0], batch.inputs, self.left_out)  # there are no views here
         return rows.to(torch.promote_types(rows.dtype, torch.float32))
 
     def commit(self, batch: Batch) -> None:
@@ -80,12 +83,16 @@ def pooled_vectors(
         r for r in readouts if r.norm == SHIPPED and network.head is not None and network.head.shipped.own_encode_reason
     ]
     from_taps = [r for r in readouts if r not in encoded_by_model]
+    left_out = 0
     if network.head is not None and any(readout.norm == SHIPPED for readout in readouts):
         network.head.require_template(template)
+        if not encoded_by_model:
+            left_out = network.head.left_out(network.preprocessor, [e.payload for e in examples], template)
     vectors: dict[Readout, Tensor] = {}
     if from_taps:
+        require_known_output(network, from_taps)
         prepared = network_processor(network, template).prepare(examples, max_length)
-        consumer = PoolingConsumer(network, from_taps, on_batch)
+        consumer = PoolingConsumer(network, from_taps, on_batch, left_out)
         run_pass(network, prepared, {readout.layer for readout in from_taps}, batch_tokens, consumer)
         places = [consumer.places[example.key] for example in examples]
         vectors = {readout: consumer.rows[readout].take(places) for readout in from_taps}
@@ -93,6 +100,20 @@ def pooled_vectors(
         assert network.head is not None
         vectors[readout] = network.head.encode([e.payload for e in examples], max_length, template)
     return vectors
+
+
+def require_known_output(network: Network, readouts: Sequence[Readout]) -> None:
+    """Raises if these are vectors of the model as shipped and its output is not what follows its last block; warns if
+    they are of its last layer. Checked once per model, on one short text."""
+    last = [r for r in readouts if r.layer == network.depth and (r.norm != "raw" or not network.has_norm)]
+    if not last or network.output_is_checked:
+        return
+    problem = output_problem(network)
+    if problem and any(readout.norm == SHIPPED for readout in last):
+        raise ModelError(f"the model as shipped cannot be read: {problem}. Layers can be chosen by number")
+    network.output_is_checked = True
+    if problem:
+        warnings.warn(f"the last layer is not the model's output: {problem}", stacklevel=3)
 
 
 def require_finite_vectors(vectors: Mapping[Readout, Tensor], examples: Sequence[Example], dtype: torch.dtype) -> None:

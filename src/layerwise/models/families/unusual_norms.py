@@ -7,7 +7,6 @@ BIOGPT = Family(types=("biogpt",), final_norms=("layer_norm",))
 CLIP_TEXT = Family(types=("clip_text_model",), final_norm="final_layer_norm")
 CTRL = Family(types=("ctrl",), final_norms=("layernorm",))
 ESM = Family(types=("esm",), final_norms=("emb_layer_norm_after",), unused_positions="padding")
-LFM2 = Family(
-    types=("lfm2", "lfm2_moe"), final_norms=("embedding_norm",)
-)  # despite its name, it follows the last block
+# Despite its name, it follows the last block.
+LFM2 = Family(types=("lfm2", "lfm2_moe", "lfm3"), final_norms=("embedding_norm",))
 MEGATRON_BERT = Family(types=("megatron-bert",), final_norms=("ln",))

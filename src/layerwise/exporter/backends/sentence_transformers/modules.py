@@ -49,13 +49,15 @@ def save_modules(job: ExportJob, route: Route, excluded: ExcludedTokens, folder:
         modules.append(dense_module(linear, network.dtype))
     if recipe.normalize:
         modules.append(Normalize())
-    prompts: dict[str, Any] = {}
-    prompt = text_before(recipe.template)
-    if recipe.shipped and network.shipped is not None and recipe.template == last_recipe(network).template:
-        prompts = {"prompts": dict(network.shipped.prompts), "default_prompt_name": network.shipped.default_prompt}
+    settings: dict[str, Any] = {}
+    prompt, shipped = text_before(recipe.template), network.shipped if recipe.shipped else None
+    if shipped is not None:
+        settings = {"similarity_fn_name": shipped.similarity or None, "truncate_dim": shipped.dimensions}
+    if shipped is not None and recipe.template == last_recipe(network).template:
+        settings |= {"prompts": dict(shipped.prompts), "default_prompt_name": shipped.default_prompt}
     elif prompt:
-        prompts = {"prompts": {"default": prompt}, "default_prompt_name": "default"}
-    SentenceTransformer(modules=modules, device="cpu", **prompts).save(str(folder), create_model_card=False)
+        settings |= {"prompts": {"default": prompt}, "default_prompt_name": "default"}
+    SentenceTransformer(modules=modules, device="cpu", **settings).save(str(folder), create_model_card=False)
     if kind_of(network.preprocessor) == "text":  # older readers know texts only
         write_old_names(folder, job.max_length)
 
