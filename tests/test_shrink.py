@@ -16,13 +16,15 @@ import layerwise
 from layerwise.cli.main import main
 from layerwise.core.errors import InputError, RunError
 from layerwise.distill.blocks import candidates, evenly_spaced, named_blocks, neighbours, search_blocks
-from layerwise.distill.compatibility import check_compatibility, reciprocal_ranks
+from layerwise.distill.compatibility import Search, answer_words, check_compatibility, halves, reciprocal_ranks
 from layerwise.distill.linear import block_words
+from layerwise.distill.student import search_prompts
 from layerwise.distill.texts import PromptedText, split_texts
 from layerwise.exporter.backends.backend import ExportJob
 from layerwise.exporter.certificate import expected_vectors
 from layerwise.maps.linear import LinearMap
 from layerwise.maps.ridge import PENALTIES, fit_ridge
+from layerwise.models.load import ModelSpec
 from layerwise.models.opening import open_network
 from layerwise.models.readouts import last_recipe
 from layerwise.models.truncate import keep_blocks
@@ -170,12 +172,14 @@ def test_a_block_that_adds_nothing_is_left_out_and_nothing_is_lost(tmp_path, idl
     cosine = (vectors(tmp_path / "small") * vectors(teacher)).sum(axis=1)
     assert cosine.min() > 0.98
     index = record["shrunk"]["compatibility"]
-    assert index["keep_index"] and abs(index["student_queries"]["loss"]) < 0.02 and index["mean_cosine"] > 0.99
+    assert abs(index["student_queries"]["loss"]) < 0.02 and index["mean_cosine"] > 0.99
     assert record["blocks"] == {"before": 3, "after": 2} and not record["whole_model"]
     printed = " ".join(capsys.readouterr().out.split())
-    assert "you can keep your index for queries" in printed and "2 of 3 blocks" in printed
+    assert (
+        f"your index: not known: only {index['searched']} texts were searched" in printed and "2 of 3 blocks" in printed
+    )
     card = (tmp_path / "small" / "README.md").read_text()
-    assert "teacher with 2 of 3 blocks" in card and "keep your index" in card and "Against" not in card
+    assert "teacher with 2 of 3 blocks" in card and "Your index: not known" in card and "Against" not in card
     assert not (tmp_path / "small.work").exists()
 
 
@@ -262,6 +266,15 @@ def test_texts_are_divided_by_seed_and_not_by_their_order():
     assert sorted(parts) == sorted(set(TEXTS)) and len(one.held_out) == len(one.check) == len(set(TEXTS)) // 10
 
 
+def test_texts_that_differ_in_case_or_space_alone_are_one():
+    twins = [twin for text in TEXTS for twin in (text, f"{text} ", text.upper(), text.replace(" ", "  "))]
+    found, expected = split_texts(twins, [""], 0), split_texts(TEXTS, [""], 0)
+    assert [len(part) for part in (found.fit, found.held_out, found.check)] == [
+        len(part) for part in (expected.fit, expected.held_out, expected.check)
+    ]
+    assert split_texts(twins[::-1], [""], 0) == found
+
+
 # The index
 
 
@@ -288,6 +301,58 @@ def test_an_index_is_kept_by_the_same_model_and_not_by_a_turned_one():
     assert not turned.keep_index and turned.answer.startswith("re-embed")
     assert turned.student_queries.interval[0] < turned.student_queries.loss < turned.student_queries.interval[1]
     assert check_compatibility(teacher, teacher, texts[:5]) is None
+    few = check_compatibility(teacher, teacher, texts[:20])
+    assert few.answer.startswith("not known: only 20 texts were searched") and not few.keep_index
+
+
+def test_random_vectors_do_not_keep_an_index():
+    texts = [PromptedText(f"a b c d e f {i}") for i in range(300)]
+
+    def random_rows(seed):
+        generator = torch.Generator().manual_seed(seed)
+        return lambda items: torch.randn(len(items), 16, generator=generator)
+
+    found = check_compatibility(random_rows(0), random_rows(100), texts)
+    assert found.student_queries.loss < 0.02, "hardly anything can be lost"
+    assert found.answer.startswith("not known: the original itself") and not found.keep_index
+
+
+@pytest.mark.parametrize(
+    ("interval", "doubtful"), [((-0.01, 0.01), False), ((0.0, 0.03), True), ((0.03, 0.05), False)], ids=str
+)
+def test_an_answer_that_more_texts_may_change_says_so(interval, doubtful):
+    search = Search(0.5, sum(interval) / 2, interval)
+    assert ("use more texts to be sure" in answer_words(search, search)) == doubtful
+
+
+def test_the_index_is_searched_with_the_prompts_of_queries_and_documents(tmp_path):
+    texts = [PromptedText("a b c d e f", prompt) for prompt in ("", "query: ", "passage: ")]
+    queries, documents = halves(texts, ("query: ", "passage: "))
+    assert {item.prompt for item in queries} == {"query: "} and {item.prompt for item in documents} == {"passage: "}
+    assert [item.prompt for item in halves(texts)[0]] == ["", "query: ", "passage: "]
+    prompts = {"query": "query: ", "passage": "passage: "}
+    folder = ship(tmp_path / "teacher", make_model("bert"), prompts=prompts)
+    assert search_prompts(open_network(folder)) == ("query: ", "passage: ")
+    assert search_prompts(open_network(ship(tmp_path / "plain", make_model("bert")))) is None
+
+
+def test_a_model_in_half_precision_keeps_its_length(tmp_path):
+    folder = ship(tmp_path / "teacher", make_model("bert"))
+    made = layerwise.shrink(ModelSpec(str(folder), dtype="bfloat16"), TEXTS, tmp_path / "small", blocks=1)
+    assert np.linalg.norm(made.encode(TEXTS[:5]).astype(float), axis=1) == pytest.approx(1, abs=0.02)
+    assert "Normalize" in (tmp_path / "small/modules.json").read_text()
+
+
+def test_a_slash_after_the_folder_changes_nothing(tmp_path, tiny_bert):
+    layerwise.shrink(tiny_bert, TEXTS, f"{tmp_path}/small/", blocks=1)
+    assert (tmp_path / "small/layerwise.json").is_file() and not (tmp_path / "small.work").exists()
+
+
+def test_blocks_are_named_as_they_are_printed():
+    assert named_blocks("1-2,9-12", 16, None) == named_blocks("1,2,9,10,11,12", 16, None) == (0, 1, 8, 9, 10, 11)
+    for words in ("2-", "2-1-3", "a-b", "2-1"):
+        with pytest.raises(InputError, match="choose"):
+            named_blocks(words, 16, None)
 
 
 # What is refused

@@ -17,6 +17,7 @@ from test_shrink import TEXTS, certificate, ship, vectors
 
 import layerwise
 from layerwise.core.errors import MissingExtra
+from layerwise.exporter.summary import summary_lines
 from layerwise.maps.ridge import fit_ridge
 
 SETTINGS = {"method": "distill", "blocks": 1, "choose": "prefix", "batch_size": 8}
@@ -96,13 +97,39 @@ def test_training_brings_the_student_closer_and_is_recorded(teacher, tmp_path, c
     assert "trained for 60 steps" in (tmp_path / "trained" / "README.md").read_text()
 
 
-def test_the_linear_student_is_kept_if_training_only_makes_it_worse(teacher, tmp_path):
+@pytest.mark.parametrize("learning_rate", [30.0, 1e30])  # the second gives no numbers at all
+def test_the_linear_student_is_kept_if_training_only_makes_it_worse(teacher, tmp_path, learning_rate):
     layerwise.shrink(teacher, TEXTS, tmp_path / "linear", blocks=1, choose="prefix")
-    layerwise.shrink(teacher, TEXTS, tmp_path / "wild", **SETTINGS | {"learning_rate": 30.0}, steps=14)
-    result = certificate(tmp_path / "wild")["shrunk"]["training"]["result"]
+    layerwise.shrink(teacher, TEXTS, tmp_path / "wild", **SETTINGS | {"learning_rate": learning_rate}, steps=14)
+    record = certificate(tmp_path / "wild")
+    result = record["shrunk"]["training"]["result"]
     assert result["kept_step"] == 0 and result["agreement"] == result["agreement_before"]
+    assert "with a linear map" in summary_lines(record, "wild")[0]
+    assert "made it no better and was undone" in " ".join((tmp_path / "wild" / "README.md").read_text().split())
     one, two = weights(tmp_path / "linear"), weights(tmp_path / "wild")
     assert one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_a_training_that_has_ended_is_not_continued(teacher, tmp_path, poor_map, capsys):
+    settings = SETTINGS | {"learning_rate": 3e-3, "steps": 20, "work": tmp_path / "work"}
+    for name in ("one", "two"):
+        layerwise.shrink(teacher, TEXTS, tmp_path / name, **settings, progress=True)
+    assert capsys.readouterr().err.count("step 20 of 20") == 1
+    one, two = (certificate(tmp_path / name)["shrunk"]["training"] for name in ("one", "two"))
+    assert one == two and one["result"]["steps"] == 20 and one["result"]["kept_step"] > 0
+    one, two = weights(tmp_path / "one"), weights(tmp_path / "two")
+    assert one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
+    layerwise.shrink(teacher, TEXTS, tmp_path / "other", **settings | {"seed": 1}, progress=True)
+    assert "holds a training with other settings or texts" in capsys.readouterr().err
+
+
+def test_adapters_start_from_the_seed(teacher, tmp_path, poor_map):
+    found = []
+    for number in (1, 2):
+        torch.manual_seed(number)  # of the caller; it must not matter
+        layerwise.shrink(teacher, TEXTS, tmp_path / f"{number}", **SETTINGS, steps=4, lora=2)
+        found.append(certificate(tmp_path / f"{number}")["shrunk"]["training"]["result"]["history"])
+    assert found[0] == found[1]
 
 
 def test_training_goes_on_while_it_improves_although_the_start_is_still_better():

@@ -33,6 +33,7 @@ from layerwise.distill.student import (
     is_unit,
     own_vectors,
     pooling_modules,
+    search_prompts,
     teacher_prompts,
 )
 from layerwise.distill.texts import PromptedText, TextSplit, split_texts
@@ -132,7 +133,8 @@ def shrink(
     )
     require_new_folder(out)
     require_packages(options)
-    folder = require_path(work) if work is not None else Path(f"{out}.work")
+    target = require_path(out)
+    folder = require_path(work) if work is not None else target.with_name(f"{target.name}.work")
     require_usable(DiskFolder(folder), "shrink")
     source = open_source(data)
     with announcements(progress):
@@ -149,7 +151,7 @@ def shrink(
             try:
                 vectors = partial(stored_vectors, network, folder)
                 announce(f"vectors of {Path(network.name).name} for {len(split.fit) + len(split.held_out):,} texts")
-                unit = is_unit(vectors(split.held_out))
+                unit = is_unit(vectors(split.held_out), network.dtype)
                 teacher = Teacher(network, pooling, prompts, network.default_length, vectors, unit)
                 vectors(split.fit)
                 choice = chosen_blocks(teacher, split, count, options, folder)
@@ -161,18 +163,19 @@ def shrink(
                 small = assemble(teacher, student.network, student.fit.linear)
                 if method == "distill":
                     record["training"] = train(teacher, small, split, choice, options, folder)
+                made = network_from_object(small)
+                made.name = network.name
+                if compatible:
+                    announce(f"searching vectors of both models for {len(split.check):,} held-out texts")
+                    of_student = partial(own_vectors, made, max_length=teacher.max_length)
+                    similarity = network.shipped.similarity if network.shipped else ""
+                    found = check_compatibility(vectors, of_student, split.check, similarity, search_prompts(network))
+                    record["compatibility"] = found.to_record() if found else None
+                    if found is None:
+                        announce("the index question needs more held-out texts of six words or more")
             except KeyboardInterrupt as stopped:
                 stopped.add_note(GO_ON)
                 raise
-        made = network_from_object(small)
-        made.name = network.name
-        if compatible:
-            announce(f"searching vectors of both models for {len(split.check):,} held-out texts")
-            found = check_compatibility(
-                vectors, partial(own_vectors, made, max_length=teacher.max_length), split.check,
-                network.shipped.similarity if network.shipped else "",
-            )  # fmt: skip
-            record["compatibility"] = found.to_record() if found else None
         exported = export_fitted(
             made, FittedRecipe(last_recipe(made), made.identity()), Path(out), backend=backend,
             compared=ComparedTexts([t.text for t in split.check[:MOST_TEXTS]], source.name), original=network,
@@ -266,8 +269,11 @@ def train(
     asked = {
         name: getattr(options, name) for name in ("minutes", "steps", "lora", "batch_size", "learning_rate", "seed")
     }
-    key = hash_of(teacher.network.fingerprint(), fingerprint_with_prompts(split.fit), choice.kept, asked)
+    texts = [fingerprint_with_prompts(part) for part in (split.fit, split.held_out)]
+    key = hash_of(teacher.network.fingerprint(), texts, choice.kept, asked)
     checkpoints = folder / f"training-{key}"
+    if not checkpoints.exists() and any(folder.glob("training-*")):
+        announce(f"{folder} holds a training with other settings or texts, so this one starts at its first step")
     excluded = teacher.shipped is not None and not teacher.shipped.include_prompt
     settings = TrainingSettings(
         options.steps or 0, options.batch_size, options.learning_rate, options.seed, options.lora,

@@ -25,7 +25,7 @@ from layerwise.distill.bags import (
 )
 from layerwise.distill.compatibility import check_compatibility
 from layerwise.distill.static import StaticFit, centered_rows, fit_static, principal_directions
-from layerwise.distill.student import is_unit, own_vectors
+from layerwise.distill.student import is_unit, own_vectors, search_prompts
 from layerwise.distill.texts import PromptedText, TextSplit, split_texts
 from layerwise.distill.token_rows import token_rows
 from layerwise.exporter.agreement import MOST_TEXTS, ComparedTexts
@@ -93,7 +93,7 @@ def export_static(
             announce(f"searching vectors of both models for {len(split.check):,} held-out texts")
             found = check_compatibility(
                 partial(own_vectors, network, max_length=network.default_length), partial(bag_vectors, static),
-                split.check, network.shipped.similarity if network.shipped else "",
+                split.check, network.shipped.similarity if network.shipped else "", search_prompts(network),
             )  # fmt: skip
             record["compatibility"] = found.to_record() if found else None
     if split is not None and source is not None and compared.source == "demo":
@@ -186,7 +186,7 @@ def make_rows(
         record["fitted_on"] = asdict(FittedOn("texts", source.name, texts_fingerprint(texts), len(texts)))
         if options.transform == "none":
             found, targets = fit_to_teacher(network, tokenizer, rows, split, progress=options.progress)
-            unit, rows = unit or is_unit(targets), centered_rows(found.rows, bags)
+            unit, rows = unit or is_unit(targets, network.dtype), centered_rows(found.rows, bags)
             record |= {"map": TEACHER, "space": TEACHER} | fit_record(found)
             if options.dims is not None:
                 require_fewer(options.dims, rows.shape[1])

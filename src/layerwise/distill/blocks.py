@@ -66,12 +66,12 @@ def search_blocks(
 
 
 def named_blocks(words: str, depth: int, count: int | None) -> Blocks:
-    """The blocks that `prefix`, `even` or numbers counted from 1, such as `1,2,6`, name; raises if it is none."""
+    """The blocks that `prefix`, `even` or numbers counted from 1, such as `1,2,6` or `1-2,6`, name; raises if none."""
     if words in ("prefix", "even"):
         assert count is not None
         return {"prefix": prefix, "even": evenly_spaced}[words](depth, count)
     try:
-        kept = tuple(sorted(int(word) - 1 for word in words.split(",")))
+        kept = tuple(sorted(block for word in words.split(",") for block in block_range(word)))
     except ValueError:
         raise InputError(f"choose {words!r} is not measured, prefix, even or numbers such as 1,2,{depth}") from None
     if len({*kept}) < len(kept) or not {*kept} < {*range(depth)}:
@@ -79,3 +79,11 @@ def named_blocks(words: str, depth: int, count: int | None) -> Blocks:
     if count is not None and count != len(kept):
         raise InputError(f"choose names {len(kept)} blocks, and blocks asks for {count}; leave one of them out")
     return kept
+
+
+def block_range(word: str) -> range:
+    """The blocks, counted from 0, that a number or a range such as `9-12` names; raises ValueError if it is neither."""
+    ends = [int(number) for number in word.split("-")]
+    if len(ends) > 2 or ends[0] > ends[-1]:
+        raise ValueError(word)
+    return range(ends[0] - 1, ends[-1])

@@ -18,6 +18,8 @@ from layerwise.distill.texts import PromptedText
 
 FEWEST_WORDS = 6  # of a text that is divided
 LARGEST_LOSS = 0.02  # of the mean reciprocal rank, at which an index can still be used
+FEWEST_SEARCHED = 50  # texts, for an answer
+FEWEST_TIMES_CHANCE = 5  # the original's own MRR, relative to that of random ranks: below, ranks say nothing
 
 
 @dataclass(frozen=True)
@@ -48,15 +50,21 @@ class Compatibility:
         return asdict(self)
 
 
-def halves(texts: Sequence[PromptedText]) -> tuple[list[PromptedText], list[PromptedText]]:
-    """Queries and documents: the first and the second half of each text that has enough words."""
+def halves(
+    texts: Sequence[PromptedText], prompts: tuple[str, str] | None = None
+) -> tuple[list[PromptedText], list[PromptedText]]:
+    """Queries and documents: the first and the second half of each text that has enough words.
+
+    `prompts` are those of queries and of documents; without them, both halves have the prompt of their text.
+    """
     queries, documents = [], []
     for item in texts:
         words = item.text.split()
         if len(words) >= FEWEST_WORDS:
             middle = len(words) // 2
-            queries.append(item._replace(text=" ".join(words[:middle])))
-            documents.append(item._replace(text=" ".join(words[middle:])))
+            of_query, of_document = prompts or (item.prompt, item.prompt)
+            queries.append(PromptedText(" ".join(words[:middle]), of_query))
+            documents.append(PromptedText(" ".join(words[middle:]), of_document))
     return queries, documents
 
 
@@ -82,10 +90,14 @@ def compare_ranks(found: Tensor, baseline: Tensor) -> Search:
 
 
 def check_compatibility(
-    teacher: Vectors, student: Vectors, texts: Sequence[PromptedText], similarity: str = ""
+    teacher: Vectors,
+    student: Vectors,
+    texts: Sequence[PromptedText],
+    similarity: str = "",
+    prompts: tuple[str, str] | None = None,
 ) -> Compatibility | None:
     """Compares both models' vectors on texts that neither was fitted on; None if fewer than 10 can be divided."""
-    queries, documents = halves(texts)
+    queries, documents = halves(texts, prompts)
     if len(queries) < 10:
         return None
     cosine = torch.nn.functional.cosine_similarity(teacher(texts).double(), student(texts).double(), dim=1)
@@ -96,17 +108,31 @@ def check_compatibility(
     by_queries = compare_ranks(ranks(student_queries, teacher_documents), baseline)
     by_documents = compare_ranks(ranks(teacher_queries, student_documents), baseline)
     alone = compare_ranks(ranks(student_queries, student_documents), baseline)
-    keep = by_queries.loss <= LARGEST_LOSS
+    unknown = why_unknown(len(queries), float(baseline.mean()))
+    keep = not unknown and by_queries.loss <= LARGEST_LOSS
     return Compatibility(
         len(texts), float(cosine.mean()), len(queries), float(baseline.mean()), by_queries, by_documents, alone, keep,
-        answer_words(by_queries, by_documents),
+        unknown or answer_words(by_queries, by_documents),
     )  # fmt: skip
+
+
+def why_unknown(searched: int, teacher_mrr: float) -> str:
+    """Why these texts cannot answer the question; "" if they can."""
+    if searched < FEWEST_SEARCHED:
+        return f"not known: only {searched} texts were searched, and {FEWEST_SEARCHED} are needed; use more texts"
+    chance = sum(1 / rank for rank in range(1, searched + 1)) / searched
+    if teacher_mrr < FEWEST_TIMES_CHANCE * chance:
+        return "not known: the original itself hardly finds the second half of these texts; use longer ones"
+    return ""
 
 
 def answer_words(by_queries: Search, by_documents: Search) -> str:
     """What to do with an index of the original's vectors."""
+    low, high = by_queries.interval
+    decided = high <= LARGEST_LOSS or low > LARGEST_LOSS
+    doubt = "" if decided else f" (the interval includes {LARGEST_LOSS}: use more texts to be sure)"
     if by_queries.loss > LARGEST_LOSS:
-        return "re-embed your documents with the small model before you search them with it"
+        return f"re-embed your documents with the small model before you search them with it{doubt}"
     if by_documents.loss > LARGEST_LOSS:
-        return "you can keep your index for queries; embed new documents with the original"
-    return "you can keep your index for queries, and add documents of the small model to it"
+        return f"you can keep your index for queries; embed new documents with the original{doubt}"
+    return f"you can keep your index for queries, and add documents of the small model to it{doubt}"

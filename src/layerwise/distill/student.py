@@ -27,7 +27,7 @@ Vectors = Callable[[Sequence[PromptedText]], Tensor]  # the teacher's vectors (N
 POOLED_BEFORE = ("WordWeights", "Pooling")  # the modules that turn hidden states into one vector
 # Reasons for a model's own encode that a student would have to copy, and cannot.
 NOT_COPIED = ("it lowercases", "it wraps", "its transformer task", "it sets")
-UNIT_TOLERANCE = 1e-3
+UNIT_TOLERANCE, HALF_UNIT_TOLERANCE = 1e-3, 2e-2  # of the length 1; the second for vectors in half precision
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,16 @@ def teacher_prompts(network: Network) -> tuple[str, ...]:
         [prompt for prompt in shipped.prompts.values() if isinstance(prompt, str)] if shipped.include_prompt else []
     )
     return tuple(dict.fromkeys([shipped.prompt, *others]))
+
+
+def search_prompts(network: Network) -> tuple[str, str] | None:
+    """The prompts of queries and of documents, if the model has them; None otherwise."""
+    shipped = network.shipped
+    if shipped is None or not shipped.include_prompt:
+        return None
+    of_queries = shipped.prompts.get("query") or ""
+    of_documents = shipped.prompts.get("document") or shipped.prompts.get("passage") or ""
+    return (of_queries, of_documents) if of_queries or of_documents else None
 
 
 def pooling_modules(network: Network) -> tuple[nn.Module, ...]:
@@ -130,9 +140,10 @@ def own_vectors(network: Network, texts: Sequence[PromptedText], max_length: int
     return rows
 
 
-def is_unit(rows: Tensor) -> bool:
-    """True if every vector has length 1."""
-    return bool((rows.double().norm(dim=1) - 1).abs().max() < UNIT_TOLERANCE)
+def is_unit(rows: Tensor, dtype: torch.dtype) -> bool:
+    """True if every vector of a model with this dtype has length 1."""
+    tolerance = UNIT_TOLERANCE if dtype in (torch.float32, torch.float64) else HALF_UNIT_TOLERANCE
+    return bool((rows.double().norm(dim=1) - 1).abs().max() < tolerance)
 
 
 def assemble(teacher: Teacher, student: Network, linear: LinearMap) -> Any:

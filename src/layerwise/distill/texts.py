@@ -30,9 +30,14 @@ class TextSplit:
 def split_texts(texts: Iterable[str], prompts: Sequence[str], seed: int) -> TextSplit:
     """Divides the distinct texts in an order that depends on the seed and on the texts alone.
 
-    With several prompts, such as one for queries and one for documents, they take turns.
+    Of texts that differ only in case or white space one is kept, so that none is both fitted on and checked with. With
+    several prompts, such as one for queries and one for documents, they take turns.
     """
-    distinct = [text for text in dict.fromkeys(texts) if text.strip()]
+    by_words: dict[str, str] = {}
+    for text in texts:
+        words = " ".join(text.split()).casefold()
+        by_words[words] = min(text, by_words.get(words, text))  # whatever their order
+    distinct = [text for words, text in by_words.items() if words]
     if len(distinct) < FEWEST_TEXTS:
         raise InputError(
             f"this needs at least {FEWEST_TEXTS} different texts to fit and check, got {len(distinct)}; pass a "

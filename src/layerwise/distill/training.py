@@ -10,7 +10,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ from sentence_transformers.sentence_transformer.evaluation import SentenceEvalua
 from torch import Tensor, nn
 from transformers import PrinterCallback, TrainerCallback
 
+from layerwise.core.files import write_checked_json
+from layerwise.core.formats import parse_record
 from layerwise.core.progress import announce
 from layerwise.core.quiet import quiet_libraries
 from layerwise.distill.batches import SimilarLengthSampler, typical_batches
@@ -35,6 +37,7 @@ PATIENCE = 3  # evaluations in a row, each no better than the one before it, aft
 TIMED_STEPS = 6
 CHECKPOINT = re.compile(r"checkpoint-\d+")
 WEIGHTS_FILE, STATE_FILE = "model.safetensors", "trainer_state.json"
+RESULT_FILE, FINAL_FILE = "result.json", "final.safetensors"  # of a training that has ended
 
 
 @dataclass(frozen=True)
@@ -102,8 +105,9 @@ class AgreementEvaluator(SentenceEvaluator):
         found = model.encode(
             self.texts, prompt=self.prompt, batch_size=self.batch_size, convert_to_tensor=True, show_progress_bar=False
         )
-        cosine = nn.functional.cosine_similarity(found.cpu().double(), self.targets.double(), dim=1)
-        return {"agreement": float(cosine.mean())}
+        cosine = nn.functional.cosine_similarity(found.cpu().double(), self.targets.double(), dim=1).mean()
+        # Weights that give no numbers agree less than any others.
+        return {"agreement": float(cosine) if torch.isfinite(cosine) else -1.0}
 
 
 class ImitationTrainer(SentenceTransformerTrainer):
@@ -115,8 +119,7 @@ class ImitationTrainer(SentenceTransformerTrainer):
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         folder = Path(str(output_dir or self.args.output_dir))
         folder.mkdir(parents=True, exist_ok=True)
-        weights = {name: weight.detach().cpu().clone().contiguous() for name, weight in self.model.state_dict().items()}
-        save_file(weights, folder / WEIGHTS_FILE)
+        save_weights(self.model, folder / WEIGHTS_FILE)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         self.model.load_state_dict(load_file(Path(resume_from_checkpoint) / WEIGHTS_FILE))
@@ -169,13 +172,21 @@ def train_student(
     unit: bool,
     folder: Path,
 ) -> Trained:
-    """Trains the SentenceTransformer in place, and continues from the last checkpoint in `folder` if there is one."""
+    """Trains the SentenceTransformer in place, and continues from the last checkpoint in `folder` if there is one.
+
+    A training that has ended there is not continued: its weights are loaded.
+    """
+    if (folder / RESULT_FILE).is_file():
+        record = parse_record((folder / RESULT_FILE).read_bytes(), str(folder / RESULT_FILE))
+        model.load_state_dict(load_file(folder / FINAL_FILE))
+        return Trained(**record | {"history": tuple((step, value) for step, value in record["history"])})
     started = time.perf_counter()
     evaluator = AgreementEvaluator(inputs_of(held_out, settings), held_targets, settings.prompt, settings.batch_size)
     before = evaluator(model)["agreement"]
     start = {name: weight.detach().cpu().clone() for name, weight in model.state_dict().items()}
     with quiet_libraries():
         if settings.lora:
+            torch.manual_seed(settings.seed)  # the adapters start at random
             add_adapters(model, settings.lora)
         trainer = make_trainer(model, inputs_of(texts, settings), targets, settings, evaluator, unit, folder)
         trainer.remove_callback(PrinterCallback)
@@ -191,7 +202,15 @@ def train_student(
         model.load_state_dict(start)
         kept, agreement = 0, before
     model.eval()
-    return Trained(trainer.state.global_step, kept, before, agreement, time.perf_counter() - started, history)
+    trained = Trained(trainer.state.global_step, kept, before, agreement, time.perf_counter() - started, history)
+    save_weights(model, folder / FINAL_FILE)
+    write_checked_json(folder / RESULT_FILE, asdict(trained))
+    return trained
+
+
+def save_weights(model: Any, path: Path) -> None:
+    weights = {name: weight.detach().cpu().clone().contiguous() for name, weight in model.state_dict().items()}
+    save_file(weights, path)
 
 
 def inputs_of(texts: Sequence[PromptedText], settings: TrainingSettings) -> list[str]:

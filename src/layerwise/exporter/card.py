@@ -20,6 +20,7 @@ from layerwise.exporter.summary import (
     score_words,
     size_words,
     variant_lines,
+    was_trained,
 )
 from layerwise.models.network import Network
 from layerwise.runs.table import LayerTable
@@ -73,7 +74,12 @@ def shrunk_lines(shrunk: Mapping[str, Any], name: str) -> list[str]:
         f"after pooling was fitted without labels on {describe_fit(shrunk['fitted_on'])}.",
     ]  # fmt: skip
     if training := shrunk.get("training"):
-        lines += ["", f"It was then trained for {training['steps']:,} steps on the same texts, without labels."]
+        steps = f"{training['steps']:,} steps on the same texts, without labels"
+        better, worse = (
+            f"It was then trained for {steps}.",
+            f"Training it for {steps}, made it no better and was undone.",
+        )
+        lines += ["", better if was_trained(shrunk) else worse]
     return lines
 
 

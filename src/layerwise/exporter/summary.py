@@ -72,8 +72,14 @@ def model_words(record: Mapping[str, Any], recipe: Recipe, name: str) -> str:
     shrunk = record.get("shrunk")
     if not shrunk:
         return recipe_words(recipe, name)
-    made = "with a linear map" if shrunk["method"] == "linear" else "trained to give its vectors"
+    made = "trained to give its vectors" if was_trained(shrunk) else "with a linear map"
     return f"blocks {shrunk['blocks']} of {name}, {made}"
+
+
+def was_trained(shrunk: Mapping[str, Any]) -> bool:
+    """True if trained weights were kept; False for a linear map, which is also kept if training did not improve it."""
+    training = shrunk["training"]
+    return bool(training) and bool(training["result"]["kept_step"])
 
 
 def compatibility_lines(found: Mapping[str, Any], name: str) -> list[str]:
