@@ -499,9 +499,17 @@ def test_what_the_page_says_of_released_image_models_is_in_values_csv():
     assert f"least at layer {entropy['released beit-large'].idxmin()} of 24" in page("vision")
 
 
+def in_brackets(difference):
+    """`+0.5 (-1.9 to +2.9)` as it stands in a sentence: `(+0.5, -1.9 to +2.9)`."""
+    mean, interval = difference.split(" (")
+    return f"({mean}, {interval}"
+
+
 def test_the_study_of_shrink_shows_the_table_of_its_csv_files(capsys):
-    runpy.run_path(str(STUDIES / "shrink/table.py"), run_name="__main__")
-    assert capsys.readouterr().out in (STUDIES / "shrink/README.md").read_text()
+    tables = runpy.run_path(str(STUDIES / "shrink/table.py"), run_name="__main__")
+    overview, rows = capsys.readouterr().out.split("\n\n", 1)
+    text = (STUDIES / "shrink/README.md").read_text()
+    assert overview in text and rows in text and overview.count("\n") == 14, "13 sizes of four models"
     means = pd.read_csv(STUDIES / "shrink/scores.csv").groupby("cell").score.mean()
     names = ("linear-3-measured-24000", "whole-6---0", "raw-3-prefix-0", "distill-3-30min-measured-24000")
     linear, whole, raw, trained = (f"{means[f'all-minilm-l6-v2-{name}']:.1f}" for name in names)
@@ -546,6 +554,21 @@ def test_the_study_of_shrink_shows_the_table_of_its_csv_files(capsys):
     shares = "{:.0f} % for five of six blocks of MiniLM, {:.0f} % for nine of twelve of gte-small and {:.0f} % for nine"
     assert shares.format(*recovered) in own
     by_task = pd.read_csv(STUDIES / "shrink/scores.csv").pivot(index="task", columns="cell", values="score")
+    four, three = (f"gte-small-distill-{size}-5min-measured-24000" for size in (4, 3))
+    other = by_task["paraphrase-minilm-l3-v2-whole-0---0"]
+    as_good, better = (tables["difference"](other - by_task[cell]) for cell in (four, three))
+    assert f"as four of gte-small {in_brackets(as_good)} and more than three {in_brackets(better)}." in own
+    assert (
+        f"Four blocks (1 and 9 to 11) score {means['gte-small-linear-4-measured-24000']:.1f} with a linear map" in own
+    )
+    assert f"after five minutes {in_brackets(tables['difference'](by_task[four] - by_task[whole_gte]))}" in own
+    assert f"score {means['gte-small-linear-3-measured-24000']:.1f} and {means[three]:.1f} (-6.8" in own
+    assert f"(queries of four blocks lose {figures.query_loss[four]:.3f})" in own
+    more = by_task[trained_gte] - by_task["all-minilm-l6-v2-whole-6---0"]
+    assert f"scores {more.mean():.1f} more than all-MiniLM-L6-v2 (-0.4" in own
+    short = "all-mpnet-base-v2-distill-6-5min-measured-12000"
+    gap = in_brackets(tables["difference"](by_task[short] - by_task["all-mpnet-base-v2-whole-12---0"]))
+    assert f"({figures.steps[short]:.0f} steps) give {means[short]:.1f} already {gap}" in own
     lost = by_task[whole_gte] - by_task[trained_gte]
     commands = ["Banking77Classification", "MassiveIntentClassification", "MassiveScenarioClassification"]
     assert 0.45 < lost[commands].sum() / lost.sum() < 0.55, "half of the loss comes from three tasks"
