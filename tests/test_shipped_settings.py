@@ -13,6 +13,7 @@ from peft import LoraConfig, get_peft_model
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import CNN, Dropout, Pooling, Transformer
 from test_as_shipped import TEXTS, close, ship
+from tokenizers.normalizers import NFC, NFD, BertNormalizer, Lowercase, Sequence
 from transformers import AutoModel, OPTConfig, OPTModel
 
 import layerwise
@@ -26,6 +27,7 @@ from layerwise.models.fingerprint import weight_files_hash
 from layerwise.models.opening import is_recorded_model, open_network
 from layerwise.models.readouts import last_recipe
 from layerwise.models.shipped import ShippedModule, read_shipped
+from layerwise.models.tokenizers import lowercasing
 from layerwise.passes.vectors import pooled_vectors
 
 
@@ -96,6 +98,32 @@ def test_settings_of_the_transformer_module_are_honoured(tmp_path, settings):
         close(layerwise.embed(model, TEXTS)["last"], expected)
     if set(settings) != {"max_seq_length"}:  # the length is part of a run's settings
         assert open_network(other).fingerprint() != open_network(folder).fingerprint()
+
+
+def test_every_layer_of_a_model_that_lowercases_reads_lowercased_texts(tmp_path):
+    folder = ship(tmp_path / "model", "bert", "mean")
+    other = with_transformer_settings(folder, tmp_path / "other", lambda s: s.update(do_lower_case=True))
+    upper, own = [text.upper() for text in TEXTS], SentenceTransformer(str(other), device="cpu")
+    usual = layerwise.embed(folder, TEXTS, layers="1,last")
+    for model in (str(other), own):
+        found = layerwise.embed(model, upper, layers="1,last")
+        for column in found.columns[2:]:
+            close(found[column], np.stack(list(usual[column])))
+    close(layerwise.embed(other, upper)["last"], own.encode(upper))
+    assert open_network(other).fingerprint() != open_network(folder).fingerprint()
+    close(layerwise.export(other, "last", tmp_path / "out").encode(upper), own.encode(upper))
+
+
+def test_a_tokenizer_that_lowercases_is_left_as_it_is():
+    for own in (BertNormalizer(lowercase=True), Lowercase(), Sequence([NFD(), Sequence([Lowercase(), NFC()])])):
+        tokenizer = make_tokenizer()
+        tokenizer.backend_tokenizer.normalizer = own
+        before = tokenizer.backend_tokenizer.to_str()
+        assert lowercasing(tokenizer).backend_tokenizer.to_str() == before
+    for own in (None, BertNormalizer(lowercase=False), Sequence([NFD()])):
+        tokenizer = make_tokenizer()
+        tokenizer.backend_tokenizer.normalizer = own
+        assert lowercasing(tokenizer).backend_tokenizer.normalizer.normalize_str("W1") == "w1"
 
 
 def test_a_model_with_settings_for_its_tokenizer_is_not_shrunk(tmp_path):

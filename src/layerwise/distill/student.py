@@ -26,7 +26,7 @@ from layerwise.passes.vectors import pooled_vectors, require_finite_vectors
 Vectors = Callable[[Sequence[PromptedText]], Tensor]  # the teacher's vectors (N, E), from the store
 POOLED_BEFORE = ("WordWeights", "Pooling")  # the modules that turn hidden states into one vector
 # Reasons for a model's own encode that a student would have to copy, and cannot.
-NOT_COPIED = ("it lowercases", "it wraps", "its transformer task", "it sets")
+NOT_COPIED = ("it wraps", "its transformer task", "it sets")
 UNIT_TOLERANCE, HALF_UNIT_TOLERANCE = 1e-3, 2e-2  # of the length 1; the second for vectors in half precision
 
 

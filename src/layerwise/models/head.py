@@ -156,7 +156,7 @@ def head_from_model(model: Any) -> Head:
         bool(getattr(pooling_module, "include_prompt", True)), prompt, int(length) if length and not static else None,
         dict(model.prompts or {}), model.default_prompt_name,
         NO_LAYERS if static else own_encode_reason(modules, config, settings), settings,
-        other_similarity(getattr(model, "similarity_fn_name", None)),
+        similarity=other_similarity(getattr(model, "similarity_fn_name", None)),
     )  # fmt: skip
     return Head(shipped, () if shipped.own_encode_reason else tuple(rest), model=model)
 

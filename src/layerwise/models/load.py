@@ -1,6 +1,5 @@
 """Loads a Network from a hub id, a folder or objects in memory. safetensors only; no remote code unless allowed."""
 
-import copy
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -44,6 +43,7 @@ from layerwise.models.parts import (
 )
 from layerwise.models.shipped import Shipped, default_pooling, read_object, read_shipped
 from layerwise.models.static import is_static, load_static, static_from_object
+from layerwise.models.tokenizers import lowercasing, with_right_padding
 from layerwise.options.model import ModelSpec as ModelSpec
 from layerwise.runs.identity import ModelRef
 
@@ -77,7 +77,7 @@ def load_located(spec: ModelSpec, known: KnownHashes | None) -> Network:
         return load_static(spec, shipped, known)
     subfolder = shipped.transformer if shipped else ""
     config = load_config(spec, subfolder)  # refuses configs that cannot be built
-    preprocessor = read_preprocessor(spec, config, subfolder)
+    preprocessor = read_preprocessor(spec, config, shipped)
     options: dict[str, Any] = {"dtype": DTYPES[spec.dtype], "use_safetensors": True}
     if spec.device_map:
         options["device_map"] = spec.device_map
@@ -126,7 +126,7 @@ def identity_from_files(spec: ModelSpec) -> ModelRef | None:
         return None
     subfolder = shipped.transformer if shipped else ""
     config = load_config(spec, subfolder)
-    preprocessor = read_preprocessor(spec, config, subfolder)
+    preprocessor = read_preprocessor(spec, config, shipped)
     module = build_without_weights(config, spec).to(DTYPES[spec.dtype])
     head = load_head(shipped, spec.name, spec.revision) if shipped else None
     revision = loaded_revision(module, spec)
@@ -164,16 +164,17 @@ def load_tokenizer(spec: ModelSpec) -> Any:
     """The tokenizer of a model that is not loaded otherwise."""
     with located(spec.name, spec.revision):
         shipped = read_shipped(spec.name, spec.revision)
-        return read_tokenizer(spec, shipped.transformer if shipped else "")
+        return read_tokenizer(spec, shipped)
 
 
-def read_preprocessor(spec: ModelSpec, config: Any, subfolder: str = "") -> Any:
+def read_preprocessor(spec: ModelSpec, config: Any, shipped: Shipped | None) -> Any:
     """Loads what makes the inputs of the model or part: a tokenizer, a feature extractor or an image processor."""
     from transformers import AutoFeatureExtractor, AutoImageProcessor
 
+    subfolder = shipped.transformer if shipped else ""
     model_class, config = part_class(config, spec.part, trust_remote_code=spec.trust_remote_code)
     if model_class is None or (kind := input_kind(model_class, spec.name)) == "text":
-        return read_tokenizer(spec, subfolder)
+        return read_tokenizer(spec, shipped)
     if kind == "image":
         require_pillow(spec.name)
         require_extractor_files(spec.name, "images", "AutoImageProcessor", subfolder)
@@ -196,16 +197,17 @@ def input_kind_of(spec: ModelSpec) -> InputKind:
     return "text" if model_class is None else input_kind(model_class, spec.name)
 
 
-def read_tokenizer(spec: ModelSpec, subfolder: str = "") -> Any:
+def read_tokenizer(spec: ModelSpec, shipped: Shipped | None) -> Any:
     """Loads the tokenizer; raises if there is none, since transformers would create one without a vocabulary."""
     from transformers import AutoTokenizer
 
+    subfolder = shipped.transformer if shipped else ""
     require_tokenizer_files(spec.name, subfolder)
     for file in ADDED_TOKENS_FILES:
         require_plain_fields(read_object(spec.name, spec.revision, file, subfolder), f"{file} of {spec.name!r}")
     tokenizer = from_pretrained(AutoTokenizer, spec, subfolder)
     require_vocabulary(tokenizer, spec.name)
-    return tokenizer
+    return lowercasing(tokenizer) if shipped and shipped.lowercase else tokenizer
 
 
 def load_config(spec: ModelSpec, subfolder: str = "") -> Any:
@@ -292,15 +294,6 @@ def build_network(
     )
 
 
-def with_right_padding(tokenizer: Any) -> Any:
-    """A copy of the tokenizer that pads on the right; the original is unchanged."""
-    tokenizer = copy.deepcopy(tokenizer)
-    if tokenizer.pad_token is None:  # padding is masked, so any token works
-        tokenizer.pad_token = tokenizer.eos_token or tokenizer.convert_ids_to_tokens(0)
-    tokenizer.padding_side = "right"  # left padding is wrong with absolute positions
-    return tokenizer
-
-
 def default_length(shipped: Shipped | None, max_length: int) -> int:
     """The default maximum length in tokens: the model's shipped setting, or its limit."""
     return min(shipped.max_length or max_length, max_length) if shipped else max_length
@@ -374,7 +367,7 @@ def read_model_info(spec: ModelSpec) -> ModelInfo:
             return network_info(load_static(spec, shipped))
         subfolder = shipped.transformer if shipped else ""
         config = load_config(spec, subfolder)
-        preprocessor = read_preprocessor(spec, config, subfolder)
+        preprocessor = read_preprocessor(spec, config, shipped)
     part = spec.part or default_part(config, preprocessor)
     module = backbone(build_without_weights(config, spec), part)
     if is_tokenizer(preprocessor):

@@ -69,6 +69,7 @@ class Shipped:
     default_prompt: str | None = None  # name of the default prompt
     own_encode_reason: str = ""  # why our forward pass cannot be used; the model then encodes texts itself
     settings: Mapping[str, Any] = field(default_factory=dict, compare=False)  # unusual ones that change its vectors
+    lowercase: bool = False  # whether the tokenizer must be changed to lowercase texts
     similarity: str = ""  # how its vectors are compared, if not by their cosine
 
     @property
@@ -163,6 +164,7 @@ def read_shipped(name: str, revision: str | None = None) -> Shipped | None:
         default_prompt,
         NO_LAYERS if first.kind == STATIC_MODULE else own_encode_reason(rest, config, settings),
         settings,
+        bool(config.get("do_lower_case")),
         other_similarity(own_settings.get("similarity_fn_name")),
     )
 
@@ -194,8 +196,6 @@ def own_encode_reason(modules: Sequence[ShippedModule], config: Mapping[str, Any
     """Why vectors must come from the model's own `encode`; "" if our forward pass can be used."""
     if unsupported := [m.kind for m in modules if m.kind not in SUPPORTED_MODULES]:
         return f"it has a {unsupported[0]} module"
-    if config.get("do_lower_case"):
-        return "it lowercases texts"
     if config.get("transformer_task", "feature-extraction") != "feature-extraction":
         return f"its transformer task is {config['transformer_task']}"
     if "message" in settings.get(METHODS, {}):
