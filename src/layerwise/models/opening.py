@@ -72,6 +72,12 @@ def open_network(model: Any, *, static: bool = False) -> Network:
         network = load_network(spec)
     if not static:
         require_layers(network.shipped, network.name)
+    if network.shipped and (ignored := network.shipped.not_followed):
+        warnings.warn(
+            f"{network.name} sets {', '.join(ignored)}: the model as shipped (last) follows that, layers by number do "
+            "not",
+            stacklevel=2,
+        )
     return network
 
 

@@ -99,6 +99,11 @@ class Shipped:
         return kept
 
     @property
+    def not_followed(self) -> tuple[str, ...]:
+        """Settings that only its own `encode` follows: its layers are read without them."""
+        return tuple(name for name in self.settings if name not in (METHODS, DIMENSIONS))
+
+    @property
     def static(self) -> bool:
         """True for a model without a transformer."""
         return self.own_encode_reason == NO_LAYERS
@@ -202,7 +207,7 @@ def own_encode_reason(modules: Sequence[ShippedModule], config: Mapping[str, Any
         return "it wraps texts in a chat template"
     if METHODS in settings:
         return "it uses an output other than the last hidden state"
-    if others := [name for name in settings if name != DIMENSIONS]:
+    if others := [name for name in settings if name not in (METHODS, DIMENSIONS)]:
         return f"it sets {others[0]}"
     return f"it keeps {settings[DIMENSIONS]} dimensions of its vectors" if settings else ""
 
