@@ -564,11 +564,26 @@ def test_the_study_of_shrink_shows_the_table_of_its_csv_files(capsys):
     assert f"after five minutes {in_brackets(tables['difference'](by_task[four] - by_task[whole_gte]))}" in own
     assert f"score {means['gte-small-linear-3-measured-24000']:.1f} and {means[three]:.1f} (-6.8" in own
     assert f"(queries of four blocks lose {figures.query_loss[four]:.3f})" in own
+    assert f"four blocks of gte-small score {means[four]:.1f} and three {means[three]:.1f}, and paraphrase-" in docs
     more = by_task[trained_gte] - by_task["all-minilm-l6-v2-whole-6---0"]
     assert f"scores {more.mean():.1f} more than all-MiniLM-L6-v2 (-0.4" in own
-    short = "all-mpnet-base-v2-distill-6-5min-measured-12000"
-    gap = in_brackets(tables["difference"](by_task[short] - by_task["all-mpnet-base-v2-whole-12---0"]))
-    assert f"({figures.steps[short]:.0f} steps) give {means[short]:.1f} already {gap}" in own
+    mpnet = "all-mpnet-base-v2"
+    for sentence, cell in (
+        (
+            "Five minutes ({steps:.0f} steps) give {mean:.1f} already {gap}, with a loss of {loss:.3f};",
+            "distill-6-5min",
+        ),
+        ("the linear map alone {mean:.1f} {gap}, with a loss of {loss:.3f}.", "linear-6"),
+        (
+            "Four blocks (1 to 3 and 12) score {mean:.1f} after five minutes {gap}, in a third of the time, and their "
+            "queries lose {loss:.3f}.",
+            "distill-4-5min",
+        ),
+    ):
+        cell = f"{mpnet}-{cell}-measured-12000"
+        gap = in_brackets(tables["difference"](by_task[cell] - by_task[f"{mpnet}-whole-12---0"]))
+        shown = {"mean": means[cell], "gap": gap, "loss": figures.query_loss[cell], "steps": figures.steps[cell]}
+        assert sentence.format(**shown) in own
     lost = by_task[whole_gte] - by_task[trained_gte]
     commands = ["Banking77Classification", "MassiveIntentClassification", "MassiveScenarioClassification"]
     assert 0.45 < lost[commands].sum() / lost.sum() < 0.55, "half of the loss comes from three tasks"
