@@ -202,12 +202,14 @@ def test_eval_compares_vectors_as_the_model_ships(tmp_path):
     assert dot["raw"] == cosine["raw"], "layers by number are compared by cosine"
 
 
-def test_a_similarity_that_nobody_knows_is_refused(tmp_path):
+def test_layers_of_a_model_with_an_unknown_similarity_can_be_read_but_it_is_not_searched(tmp_path, word_texts):
+    """As a model with a vector per token has."""
     folder = ship(tmp_path / "model", "bert", "mean")
     path = tmp_path / "model/config_sentence_transformers.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"similarity_fn_name": "guess"}))
-    with pytest.raises(ModelError, match="compared by 'guess', which is none of cosine, dot"):
-        open_network(folder)
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"similarity_fn_name": "MaxSim"}))
+    assert len(layerwise.embed(folder, TEXTS, layers="1")) == len(TEXTS)
+    with pytest.raises(ModelError, match="vectors are compared by 'MaxSim', and layerwise knows cosine, dot"):
+        layerwise.shrink(folder, word_texts, tmp_path / "small")
 
 
 def test_tokens_of_any_prompt_are_left_out_if_the_model_says_so(tmp_path):

@@ -139,6 +139,8 @@ def evaluate(
         require_one_length(plain_recipes, max_length)
         if len(lengths := {recipe.max_length for recipe in plain_recipes}) == 1:
             max_length = lengths.pop() or max_length
+    as_shipped = any(plain_recipe(recipe).shipped for recipe in recipes_to_score)
+    similarity = info.shipped.require_similarity() if info.shipped and as_shipped else ""
     require_templates_or_prompts([plain_recipe(recipe) for recipe in recipes_to_score], prompts)
     fitting_texts = texts_to_fit(fit, [recipe for recipe in recipes_to_score if isinstance(recipe, Recipe)])
     if "://" in str(out):
@@ -169,7 +171,7 @@ def evaluate(
                 prompts=dict(prompts or {}),
                 precision=precision,
                 vectors=vectors,
-                similarity=info.shipped.similarity if info.shipped else "",
+                similarity=similarity,
                 options=call_record("eval", options, model=model),
                 on_score=lambda score: while_held(require_lease, on_batch)(1, 0),
             )

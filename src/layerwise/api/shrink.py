@@ -144,6 +144,7 @@ def shrink(
         backend = find_backend("sentence_transformers")
         backend.check_supported(network, last_recipe(network), "portable")
         pooling, prompts = pooling_modules(network), teacher_prompts(network)
+        similarity = network.shipped.require_similarity() if network.shipped else ""
         count = block_count(network, options)  # after the refusals: it may load the model's own encode
         split = split_texts(texts, prompts, seed)
         claim(DiskFolder(folder), "shrink")
@@ -168,7 +169,6 @@ def shrink(
                 if compatible:
                     announce(f"searching vectors of both models for {len(split.check):,} held-out texts")
                     of_student = partial(own_vectors, made, max_length=teacher.max_length)
-                    similarity = network.shipped.similarity if network.shipped else ""
                     found = check_compatibility(vectors, of_student, split.check, similarity, search_prompts(network))
                     record["compatibility"] = found.to_record() if found else None
                     if found is None:

@@ -93,7 +93,7 @@ def export_static(
             announce(f"searching vectors of both models for {len(split.check):,} held-out texts")
             found = check_compatibility(
                 partial(own_vectors, network, max_length=network.default_length), partial(bag_vectors, static),
-                split.check, network.shipped.similarity if network.shipped else "", search_prompts(network),
+                split.check, network.shipped.require_similarity() if network.shipped else "", search_prompts(network),
             )  # fmt: skip
             record["compatibility"] = found.to_record() if found else None
     if split is not None and source is not None and compared.source == "demo":

@@ -88,8 +88,8 @@ class Shipped:
     @property
     def hidden_state(self) -> int | None:
         """The hidden state that is pooled, as transformers counts them; None for the last one."""
-        outputs = [method["method_output_name"] for method in self.settings.get(METHODS, {}).values()]
-        states = [output[1] for output in outputs if len(output) == 2 and output[0] == "hidden_states"]
+        outputs = [method.get("method_output_name") for method in self.settings.get(METHODS, {}).values()]
+        states = [output[1] for output in outputs if isinstance(output, list) and output[:1] == ["hidden_states"]]
         return states[0] if states else None
 
     @property
@@ -114,6 +114,15 @@ class Shipped:
         if len(self.pooling) != 1 or (self.prompt and not self.include_prompt):
             return None
         return POOLING_NAMES.get(self.pooling[0])
+
+    def require_similarity(self) -> str:
+        """How vectors are compared, "" for cosine; raises if layerwise does not know it."""
+        if self.similarity not in ("", *SIMILARITIES):
+            raise ModelError(
+                f"this model's vectors are compared by {self.similarity!r}, and layerwise knows cosine, "
+                f"{' and '.join(SIMILARITIES)}; choose layers by number instead of last"
+            )
+        return self.similarity
 
     def require_pooling_choice(self) -> PoolingChoice:
         if (pooling := self.pooling_choice) is None:
@@ -236,9 +245,7 @@ def unusual_settings(config: Mapping[str, Any], dimensions: object) -> dict[str,
 
 def other_similarity(name: object) -> str:
     """The name of a similarity, if it is not the cosine."""
-    found = str(getattr(name, "value", name) or "cosine")
-    if found not in ("cosine", *SIMILARITIES):
-        raise ModelError(f"its vectors are compared by {found!r}, which is none of cosine, {', '.join(SIMILARITIES)}")
+    found = str(getattr(name, "value", name) or "")
     return "" if found == "cosine" else found
 
 

@@ -52,7 +52,7 @@ def save_modules(job: ExportJob, route: Route, excluded: ExcludedTokens, folder:
     settings: dict[str, Any] = {}
     prompt, shipped = text_before(recipe.template), network.shipped if recipe.shipped else None
     if shipped is not None:
-        settings = {"similarity_fn_name": shipped.similarity or None, "truncate_dim": shipped.dimensions}
+        settings = {"similarity_fn_name": shipped.require_similarity() or None, "truncate_dim": shipped.dimensions}
     if shipped is not None and recipe.template == last_recipe(network).template:
         settings |= {"prompts": dict(shipped.prompts), "default_prompt_name": shipped.default_prompt}
     elif prompt:
