@@ -574,9 +574,9 @@ def test_the_study_of_shrink_shows_the_table_of_its_csv_files(capsys):
             "distill-6-5min",
         ),
         ("the linear map alone {mean:.1f} {gap}, with a loss of {loss:.3f}.", "linear-6"),
+        ("Four blocks (1 to 3 and 12) score {mean:.1f} with a linear map {gap}", "linear-4"),
         (
-            "Four blocks (1 to 3 and 12) score {mean:.1f} after five minutes {gap}, in a third of the time, and their "
-            "queries lose {loss:.3f}.",
+            "{mean:.1f} after five minutes {gap}, in a third of the time; their queries lose {loss:.3f}.",
             "distill-4-5min",
         ),
     ):
