@@ -579,6 +579,10 @@ def test_the_study_of_shrink_shows_the_table_of_its_csv_files(capsys):
             "{mean:.1f} after five minutes {gap}, in a third of the time; their queries lose {loss:.3f}.",
             "distill-4-5min",
         ),
+        (
+            "score {mean:.1f} after five minutes {gap} in a quarter of the time, and their queries lose",
+            "distill-3-5min",
+        ),
     ):
         cell = f"{mpnet}-{cell}-measured-12000"
         gap = in_brackets(tables["difference"](by_task[cell] - by_task[f"{mpnet}-whole-12---0"]))
