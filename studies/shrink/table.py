@@ -19,14 +19,14 @@ TYPES = ["STS", "PairClassification", "Classification", "Clustering", "Reranking
 
 
 def main() -> None:
-    overview()
-    print()
-    rows_by_model()
-
-
-def overview() -> None:
-    """The mean of every size and method, for blocks that were chosen by measurement."""
     scores, models = pd.read_csv(HERE / "scores.csv"), pd.read_csv(HERE / "models.csv")
+    overview(scores, models)
+    print()
+    rows_by_model(scores, models)
+
+
+def overview(scores: pd.DataFrame, models: pd.DataFrame) -> None:
+    """The mean of every size and method, for blocks that were chosen by measurement."""
     means, most = scores.groupby("cell").score.mean(), models.groupby("model").texts.transform("max")
     measured = (models.choose == "measured") & (models.source == "wikitext2") & (models.texts == most)
     rows = []
@@ -44,9 +44,8 @@ def overview() -> None:
     print_table(["model", "blocks", *OVERVIEW, "whole model", "kept of it", "queries lose", "time"], rows)
 
 
-def rows_by_model() -> None:
+def rows_by_model(scores: pd.DataFrame, models: pd.DataFrame) -> None:
     """One row per model, means by type of task, and choices of blocks."""
-    scores, models = pd.read_csv(HERE / "scores.csv"), pd.read_csv(HERE / "models.csv")
     by_task = scores.pivot(index="task", columns="cell", values="score")
     models["model_rank"], models["method_rank"] = models.model.map(MODELS.index), models.method.map(METHODS.index)
     models["choice_rank"] = models.choose != "measured"

@@ -24,6 +24,7 @@ from layerwise.models.layers import LayerChoice
 from layerwise.models.load import read_model_info
 from layerwise.models.opening import model_info_and_dtype, resolve_max_length, to_model_spec
 from layerwise.models.readouts import expand_layers
+from layerwise.models.shipped import similarity_of
 from layerwise.options.engine import Cluster, EngineChoice
 from layerwise.options.evaluate import EvaluateOptions, StoredVectors
 from layerwise.options.field import require_values
@@ -140,7 +141,7 @@ def evaluate(
         if len(lengths := {recipe.max_length for recipe in plain_recipes}) == 1:
             max_length = lengths.pop() or max_length
     as_shipped = any(plain_recipe(recipe).shipped for recipe in recipes_to_score)
-    similarity = info.shipped.require_similarity() if info.shipped and as_shipped else ""
+    similarity = similarity_of(info.shipped) if as_shipped else ""
     require_templates_or_prompts([plain_recipe(recipe) for recipe in recipes_to_score], prompts)
     fitting_texts = texts_to_fit(fit, [recipe for recipe in recipes_to_score if isinstance(recipe, Recipe)])
     if "://" in str(out):

@@ -51,6 +51,7 @@ from layerwise.models.load import network_from_object
 from layerwise.models.network import Network
 from layerwise.models.opening import open_network
 from layerwise.models.readouts import last_recipe
+from layerwise.models.shipped import similarity_of
 from layerwise.options.model import ModelLike
 from layerwise.options.shrink import ShrinkMethod, ShrinkOptions
 from layerwise.runs.claims import MARKER, claim, require_usable
@@ -144,8 +145,8 @@ def shrink(
         backend = find_backend("sentence_transformers")
         backend.check_supported(network, last_recipe(network), "portable")
         pooling, prompts = pooling_modules(network), teacher_prompts(network)
-        similarity = network.shipped.require_similarity() if network.shipped else ""
-        count = block_count(network, options)  # after the refusals: it may load the model's own encode
+        similarity = similarity_of(network.shipped)
+        count = block_count(network, options)
         split = split_texts(texts, prompts, seed)
         claim(DiskFolder(folder), "shrink")
         with sole_writer(DiskFolder(folder)), offline():  # sentence-transformers would look the model up on the hub

@@ -38,6 +38,7 @@ from layerwise.maps.linear import fit_parts
 from layerwise.models.layers import choose_layers
 from layerwise.models.network import Network
 from layerwise.models.readouts import last_recipe
+from layerwise.models.shipped import similarity_of
 from layerwise.models.static import made_static
 from layerwise.options.export import ExportOptions
 from layerwise.runs.folder import is_run
@@ -93,7 +94,7 @@ def export_static(
             announce(f"searching vectors of both models for {len(split.check):,} held-out texts")
             found = check_compatibility(
                 partial(own_vectors, network, max_length=network.default_length), partial(bag_vectors, static),
-                split.check, network.shipped.require_similarity() if network.shipped else "", search_prompts(network),
+                split.check, similarity_of(network.shipped), search_prompts(network),
             )  # fmt: skip
             record["compatibility"] = found.to_record() if found else None
     if split is not None and source is not None and compared.source == "demo":

@@ -115,15 +115,6 @@ class Shipped:
             return None
         return POOLING_NAMES.get(self.pooling[0])
 
-    def require_similarity(self) -> str:
-        """How vectors are compared, "" for cosine; raises if layerwise does not know it."""
-        if self.similarity not in ("", *SIMILARITIES):
-            raise ModelError(
-                f"this model's vectors are compared by {self.similarity!r}, and layerwise knows cosine, "
-                f"{' and '.join(SIMILARITIES)}; choose layers by number instead of last"
-            )
-        return self.similarity
-
     def require_pooling_choice(self) -> PoolingChoice:
         if (pooling := self.pooling_choice) is None:
             method = " and ".join(self.pooling) or "something other than a Pooling module"
@@ -161,8 +152,9 @@ def read_shipped(name: str, revision: str | None = None) -> Shipped | None:
         raise ModelError(f"the first module of {name!r} is {first.kind}, not a transformer: it has no layers to read")
     configs = (read_object(name, revision, file, first.path) for file in CONFIG_FILES)
     config: dict[str, Any] = next((candidate for candidate in configs if candidate), {})
-    prompts, default_prompt = read_prompts(name, revision)
-    own_settings = read_object(name, revision, SETTINGS_FILE) or {}
+    found = find_file(name, revision, SETTINGS_FILE) is not None
+    own_settings = read_json(name, revision, SETTINGS_FILE) if found else {}
+    prompts, default_prompt = prompts_in(own_settings, name)
     settings = unusual_settings(config, own_settings.get("truncate_dim"))
     pooling_module = next((m for m in rest if m.kind == "Pooling"), None)
     pooling_config = (read_object(name, revision, "config.json", pooling_module.path) if pooling_module else None) or {}
@@ -183,19 +175,28 @@ def read_shipped(name: str, revision: str | None = None) -> Shipped | None:
     )
 
 
-def read_prompts(name: str, revision: str | None) -> tuple[dict[str, str], str | None]:
+def prompts_in(settings: object, name: str) -> tuple[dict[str, str], str | None]:
     """The prompts of a model by name, and the name of the default one."""
-    file = SETTINGS_FILE
-    if find_file(name, revision, file) is None:
-        return {}, None
-    config = read_json(name, revision, file)
-    prompts = config.get("prompts") or {} if isinstance(config, dict) else None
+    prompts = settings.get("prompts") or {} if isinstance(settings, dict) else None
     if not isinstance(prompts, dict) or not all(isinstance(text, str | None) for text in prompts.values()):
-        raise ModelError(f"{file} of {name!r} is damaged: it needs an object, with prompts as texts by name")
-    default = config.get("default_prompt_name")
+        raise ModelError(f"{SETTINGS_FILE} of {name!r} is damaged: it needs an object, with prompts as texts by name")
+    assert isinstance(settings, dict), "it has prompts"
+    default = settings.get("default_prompt_name")
     if default is not None and default not in prompts:
-        raise ModelError(f"{file} of {name!r} is damaged: its default prompt {default!r} is not one of its prompts")
+        raise ModelError(
+            f"{SETTINGS_FILE} of {name!r} is damaged: its default prompt {default!r} is not one of its prompts"
+        )
     return prompts, default
+
+
+def similarity_of(shipped: Shipped | None) -> str:
+    """How the vectors of a model are compared, "" for cosine; raises if layerwise does not know it."""
+    if shipped is None or shipped.similarity in ("", *SIMILARITIES):
+        return shipped.similarity if shipped else ""
+    raise ModelError(
+        f"this model's vectors are compared by {shipped.similarity!r}, and layerwise knows cosine, "
+        f"{' and '.join(SIMILARITIES)}; choose layers by number instead of last"
+    )
 
 
 def pooling_modes(config: dict[str, Any]) -> tuple[str, ...]:

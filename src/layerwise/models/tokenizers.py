@@ -31,9 +31,10 @@ def normalizer_parts(normalizer: Any) -> list[Any]:
     """The normalizers that a sequence of them consists of, in order; none for None."""
     from tokenizers import normalizers
 
-    is_sequence = isinstance(normalizer, normalizers.Sequence)
-    parts = list(normalizer) if is_sequence else [] if normalizer is None else [normalizer]
-    return [part for one in parts for part in (normalizer_parts(one) if is_sequence else [one])]
+    if normalizer is None:
+        return []
+    is_sequence = isinstance(normalizer, normalizers.Sequence)  # which mypy takes for one without items
+    return [part for item in normalizer for part in normalizer_parts(item)] if is_sequence else [normalizer]
 
 
 def lowercases(normalizer: Any) -> bool:

@@ -16,6 +16,7 @@ from layerwise.inputs.templating import text_before, with_template
 from layerwise.maps.linear import LinearMap, identity_map
 from layerwise.models.modules import linear_module, transformer_module
 from layerwise.models.readouts import last_recipe
+from layerwise.models.shipped import similarity_of
 from layerwise.models.truncate import truncate_blocks
 
 POOLING_NAMES = {"mean": "mean", "max": "max", "first": "cls", "last": "lasttoken"}
@@ -52,7 +53,7 @@ def save_modules(job: ExportJob, route: Route, excluded: ExcludedTokens, folder:
     settings: dict[str, Any] = {}
     prompt, shipped = text_before(recipe.template), network.shipped if recipe.shipped else None
     if shipped is not None:
-        settings = {"similarity_fn_name": shipped.require_similarity() or None, "truncate_dim": shipped.dimensions}
+        settings = {"similarity_fn_name": similarity_of(shipped) or None, "truncate_dim": shipped.dimensions}
     if shipped is not None and recipe.template == last_recipe(network).template:
         settings |= {"prompts": dict(shipped.prompts), "default_prompt_name": shipped.default_prompt}
     elif prompt:
