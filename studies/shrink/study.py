@@ -8,9 +8,10 @@
 SHARED_DATA holds a folder per data set, wikitext2/train.parquet among them. Stages: `linear` (raw cuts and linear maps
 of all sizes), `short` (five minutes of training at each size), `choice` (five minutes at half of the blocks: measured,
 first, evenly spaced and random blocks), `own` (five minutes at half of the blocks, on the pooled training texts of the
-tasks that have some), `recipe` (a language model with the recipe that `pick` chooses as the original) and `long` (30
-minutes at half of the blocks). A minute is one of an idle machine: a training gets the number of steps that take so
-long there, by the times that timing.py has measured.
+tasks that have some), `rate` (half of the blocks at a lower learning rate, for as many steps as at the default),
+`recipe` (a language model with the recipe that `pick` chooses as the original) and `long` (30 minutes at half of the
+blocks). A minute is one of an idle machine: a training gets the number of steps that take so long there, by the times
+that timing.py has measured.
 
 Shrunk models, their scores, the originals' vectors and checkpoints are kept in KEPT; a cell that is there is not
 computed again, and a training that was stopped continues. After each cell, scores.csv (one row per task), history.csv
@@ -23,7 +24,7 @@ import json
 import random
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
@@ -46,11 +47,12 @@ WITH_TRAINING_TEXTS = {  # of the 22 tasks: data set, and its columns with texts
     "mrpc": ("sentence1", "sentence2"), "stsbenchmark": ("sentence1", "sentence2"),
     "tweet_sentiment_extraction": ("text",),
 }  # fmt: skip
-BATCH_SIZE = 32  # the default of `shrink`
+BATCH_SIZE, LEARNING_RATE = 32, 3e-4  # the defaults of `shrink`
+LOWER_RATE = 1e-4
 FEWEST_WORDS, MOST_WORDS = 5, 60  # of a sentence
 SENTENCE_END = re.compile(r'(?<=[.!?]) (?=[A-Z"])')
 SEEDS = (0, 1, 2)
-STAGES = ["linear", "short", "choice", "own", "recipe", "long"]
+STAGES = ["linear", "short", "choice", "own", "rate", "recipe", "long"]
 
 
 @dataclass(frozen=True)
@@ -64,13 +66,20 @@ class Cell:
     choose: str = "measured"
     texts: int = 0
     source: str = "wikitext2"  # where the texts are from: this, or `tasks`
+    rate: float = LEARNING_RATE
 
     @property
     def name(self) -> str:
         minutes = f"-{self.minutes:g}min" if self.minutes else ""
-        return f"{self.model}-{self.method}-{self.blocks}{minutes}-{self.choose.replace(',', '_')}-{self.texts}" + (
-            "-tasks" if self.source == "tasks" else ""
-        )
+        source = "-tasks" if self.source == "tasks" else ""
+        rate = "" if self.rate == LEARNING_RATE else f"-rate-{self.rate:.0e}".replace("e-0", "e-")
+        choose = self.choose.replace(",", "_")
+        return f"{self.model}-{self.method}-{self.blocks}{minutes}-{choose}-{self.texts}{source}{rate}"
+
+    @property
+    def identity(self) -> dict[str, object]:
+        """The first columns of its rows."""
+        return {"cell": self.name, **{name: value for name, value in vars(self).items() if name != "rate"}}
 
 
 def cells(stage: str, texts: int) -> Iterator[Cell]:
@@ -92,6 +101,8 @@ def cells(stage: str, texts: int) -> Iterator[Cell]:
             yield Cell(model, "distill", half, 5, texts=texts, source="tasks")
             if model not in CHOICE_MODELS:  # to compare with; part of `choice` for the others
                 yield Cell(model, "distill", half, 5, texts=texts)
+        elif stage == "rate":
+            yield Cell(model, "distill", half, 5, texts=texts, rate=LOWER_RATE)
         elif stage == "recipe":
             continue
         elif model in CHOICE_MODELS:
@@ -143,7 +154,13 @@ def original(name: str, models: Path, kept: Path) -> Path:
 
 
 def steps_for(cell: Cell, kept: Path) -> int:
-    """The steps that take the minutes of the cell on an idle machine, as `--minutes` would count them."""
+    """The steps that take the minutes of the cell on an idle machine, as `--minutes` would count them.
+
+    At another learning rate they are those of the training that it is compared with.
+    """
+    if cell.rate != LEARNING_RATE:
+        same = replace(cell, rate=LEARNING_RATE)
+        return int(pd.read_csv(HERE / "models.csv").set_index("cell").steps[same.name])
     took = json.loads((kept / "timing.json").read_text(encoding="utf-8"))[f"{cell.model}-{cell.blocks}"]
     return steps_within(
         cell.minutes, took["seconds_per_step"], took["seconds_per_evaluation"], BATCH_SIZE, MOST_HELD_OUT
@@ -165,7 +182,7 @@ def make(cell: Cell, models: Path, texts: list[str], kept: Path) -> Path:
         layerwise.shrink(
             str(source), texts, folder, method="distill" if cell.method == "distill" else "linear",
             blocks=None if "," in cell.choose else cell.blocks, choose=cell.choose,
-            steps=steps_for(cell, kept) if cell.minutes else None,
+            steps=steps_for(cell, kept) if cell.minutes else None, learning_rate=cell.rate,
             work=kept / "work" / f"{cell.model}-{cell.texts}-{cell.source}", progress=True,
         )  # fmt: skip
     return folder
@@ -178,7 +195,7 @@ def scores(cell: Cell, folder: Path, root: Path, tasks: list[str], kept: Path) -
     layers = [*sizes, DEPTH[cell.model]] if sizes else "last"
     table = layerwise.evaluate(str(folder), tasks, data_root=root, layers=layers, out=out, workers=0, vectors="evict")
     rows = [
-        {"cell": cell.name, **vars(cell), "task": row.metric, "score": round(row.value, 3)}
+        {**cell.identity, "task": row.metric, "score": round(row.value, 3)}
         for row in table
         if not sizes or row.layer == cell.blocks
     ]
@@ -187,7 +204,7 @@ def scores(cell: Cell, folder: Path, root: Path, tasks: list[str], kept: Path) -
 
 def figures(cell: Cell, folder: Path) -> dict[str, object]:
     """What the certificate says about a shrunk model."""
-    row: dict[str, object] = {"cell": cell.name, **vars(cell)}
+    row = cell.identity
     if cell.method in ("whole", "raw"):
         return row
     record = json.loads((folder / "layerwise.json").read_text(encoding="utf-8"))
@@ -202,6 +219,7 @@ def figures(cell: Cell, folder: Path) -> dict[str, object]:
         "parameters": record["parameters"]["after"], "steps": training.get("steps"),
         "kept_step": training.get("result", {}).get("kept_step"),
         "seconds": round(training["result"]["seconds"]) if training else None,
+        "learning_rate": training.get("learning_rate"),
     }  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from scipy.stats import t
 
 HERE = Path(__file__).parent
 MODELS = ["all-minilm-l6-v2", "paraphrase-minilm-l3-v2", "gte-small", "all-mpnet-base-v2", "smollm2-135m"]
+LEARNING_RATE = 3e-4  # the default
 CHOICE_MINUTES = 5  # of training, for every set of blocks
 OVERVIEW = {"cut": ("raw", 0), "linear map": ("linear", 0), "5 minutes": ("distill", 5), "30 minutes": ("distill", 30)}
 METHODS = ["whole", "raw", "linear", "distill"]
@@ -28,7 +29,9 @@ def main() -> None:
 def overview(scores: pd.DataFrame, models: pd.DataFrame) -> None:
     """The mean of every size and method, for blocks that were chosen by measurement."""
     means, most = scores.groupby("cell").score.mean(), models.groupby("model").texts.transform("max")
-    measured = (models.choose == "measured") & (models.source == "wikitext2") & (models.texts == most)
+    measured = (
+        (models.choose == "measured") & (models.source == "wikitext2") & (models.texts == most) & at_default(models)
+    )
     rows = []
     for model, group in models[measured | (models.method == "raw")].groupby("model"):
         whole = means[models.cell[(models.model == model) & (models.method == "whole")].iloc[0]]
@@ -77,8 +80,15 @@ def rows_by_model(scores: pd.DataFrame, models: pd.DataFrame) -> None:
 def cells_of(row: object) -> list[object]:
     """What a model is: the first cells of its lines."""
     method = f"{row.method} {row.minutes:g} min" if row.minutes else row.method
+    if row.minutes and row.learning_rate != LEARNING_RATE:
+        method += f", rate {row.learning_rate:.0e}".replace("e-0", "e-")
     texts = "-" if not row.texts else "of the tasks" if row.source == "tasks" else f"{row.texts:,}"
     return [row.model, method, row.blocks or "-", kept_blocks(row), texts]
+
+
+def at_default(models: pd.DataFrame) -> pd.Series:
+    """True for rows at the default learning rate, and for those without training."""
+    return models.learning_rate.isna() | (models.learning_rate == LEARNING_RATE)
 
 
 def kept_blocks(row: object) -> str:
@@ -111,7 +121,8 @@ def difference(gaps: pd.Series) -> str:
 def choices(models: pd.DataFrame, by_task: pd.DataFrame) -> list[list[object]]:
     """The sets of blocks that were trained for equally long, each against the measured one."""
     rows: list[list[object]] = []
-    equal = models[(models.method == "distill") & (models.minutes == CHOICE_MINUTES) & (models.source != "tasks")]
+    trained = (models.method == "distill") & (models.minutes == CHOICE_MINUTES) & (models.source != "tasks")
+    equal = models[trained & at_default(models)]
     for (model, _), group in equal.groupby(["model", "blocks"], sort=False):
         measured = group[group.choose == "measured"]
         for row in group.itertuples() if len(group) > 1 and len(measured) else ():
