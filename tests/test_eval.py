@@ -449,7 +449,7 @@ def test_labels_that_cannot_tell_layers_apart_are_refused(tmp_path):
     texts = [f"text {i}" for i in range(40)]
     table = pd.DataFrame({"sentences": [texts, texts], "labels": [[i % 4 for i in range(40)]] * 2})
     assert write_task(tmp_path, "Own", "Clustering", table, cap=20).examples == 40
-    for cap, found in ((1, "1 texts in 1 classes"), (2, "2 texts in 2 classes")):
+    for cap, found in ((1, "1 label for 1 text"), (2, "2 labels for 2 texts")):
         with pytest.raises(InputError, match=f"Own: set 1 has {found}, so the task cannot tell layers apart"):
             write_task(tmp_path, "Own", "Clustering", table, cap=cap)
     pairs = {"sentence1": texts, "sentence2": texts}

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from test_shrink import TEXTS, certificate, ship, vectors
 
 import layerwise
-from layerwise.core.errors import MissingExtra
+from layerwise.core.errors import MissingExtra, RunError
 from layerwise.exporter.summary import summary_lines
 from layerwise.maps.ridge import fit_ridge
 
@@ -121,6 +121,21 @@ def test_a_training_that_has_ended_is_not_continued(teacher, tmp_path, poor_map,
     assert one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
     layerwise.shrink(teacher, TEXTS, tmp_path / "other", **settings | {"seed": 1}, progress=True)
     assert "holds a training with other settings or texts" in capsys.readouterr().err
+
+
+def test_damaged_weights_of_a_training_that_has_ended_are_refused(teacher, tmp_path, poor_map):
+    settings = SETTINGS | {"steps": 4, "work": tmp_path / "work"}
+    layerwise.shrink(teacher, TEXTS, tmp_path / "one", **settings)
+    (final,) = tmp_path.glob("work/training-*/final.safetensors")
+    damaged = bytearray(final.read_bytes())
+    damaged[-5] ^= 1
+    for content in (damaged, damaged[:100]):
+        final.write_bytes(content)
+        with pytest.raises(RunError, match=f"{final.name} cannot be read: .*; delete {final.parent} and run the same"):
+            layerwise.shrink(teacher, TEXTS, tmp_path / "two", **settings)
+    final.unlink()
+    with pytest.raises(RunError, match=f"{final.name} cannot be read"):
+        layerwise.shrink(teacher, TEXTS, tmp_path / "two", **settings)
 
 
 def test_adapters_start_from_the_seed(teacher, tmp_path, poor_map):

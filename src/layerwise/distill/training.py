@@ -21,10 +21,12 @@ from sentence_transformers.sentence_transformer.evaluation import SentenceEvalua
 from torch import Tensor, nn
 from transformers import PrinterCallback, TrainerCallback
 
-from layerwise.core.files import write_checked_json
+from layerwise.core.errors import RunError
+from layerwise.core.files import write_atomically, write_checked_json
 from layerwise.core.formats import parse_record
 from layerwise.core.progress import announce
 from layerwise.core.quiet import quiet_libraries
+from layerwise.core.tensors import dump_tensors, parse_tensors
 from layerwise.distill.batches import SimilarLengthSampler, typical_batches
 from layerwise.distill.texts import PromptedText
 
@@ -38,6 +40,7 @@ TIMED_STEPS = 6
 CHECKPOINT = re.compile(r"checkpoint-\d+")
 WEIGHTS_FILE, STATE_FILE = "model.safetensors", "trainer_state.json"
 RESULT_FILE, FINAL_FILE = "result.json", "final.safetensors"  # of a training that has ended
+FINAL_KEY = "layerwise_trained"  # of the final weights' checksum
 
 
 @dataclass(frozen=True)
@@ -119,7 +122,7 @@ class ImitationTrainer(SentenceTransformerTrainer):
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         folder = Path(str(output_dir or self.args.output_dir))
         folder.mkdir(parents=True, exist_ok=True)
-        save_weights(self.model, folder / WEIGHTS_FILE)
+        save_file(weights_of(self.model), folder / WEIGHTS_FILE)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         self.model.load_state_dict(load_file(Path(resume_from_checkpoint) / WEIGHTS_FILE))
@@ -178,7 +181,7 @@ def train_student(
     """
     if (folder / RESULT_FILE).is_file():
         record = parse_record((folder / RESULT_FILE).read_bytes(), str(folder / RESULT_FILE))
-        model.load_state_dict(load_file(folder / FINAL_FILE))
+        model.load_state_dict(final_weights(folder))
         return Trained(**record | {"history": tuple((step, value) for step, value in record["history"])})
     started = time.perf_counter()
     evaluator = AgreementEvaluator(inputs_of(held_out, settings), held_targets, settings.prompt, settings.batch_size)
@@ -203,14 +206,22 @@ def train_student(
         kept, agreement = 0, before
     model.eval()
     trained = Trained(trainer.state.global_step, kept, before, agreement, time.perf_counter() - started, history)
-    save_weights(model, folder / FINAL_FILE)
+    write_atomically(folder / FINAL_FILE, dump_tensors(FINAL_KEY, "", weights_of(model)))
     write_checked_json(folder / RESULT_FILE, asdict(trained))
     return trained
 
 
-def save_weights(model: Any, path: Path) -> None:
-    weights = {name: weight.detach().cpu().clone().contiguous() for name, weight in model.state_dict().items()}
-    save_file(weights, path)
+def final_weights(folder: Path) -> dict[str, Tensor]:
+    """The weights of a training that has ended; raises RunError if they are not what was written."""
+    try:
+        return parse_tensors(FINAL_KEY, (folder / FINAL_FILE).read_bytes())[1]
+    except (OSError, ValueError) as error:
+        advice = f"delete {folder} and run the same command again to train anew"
+        raise RunError(f"the trained weights in {folder / FINAL_FILE} cannot be read: {error}; {advice}") from error
+
+
+def weights_of(model: Any) -> dict[str, Tensor]:
+    return {name: weight.detach().cpu().clone().contiguous() for name, weight in model.state_dict().items()}
 
 
 def inputs_of(texts: Sequence[PromptedText], settings: TrainingSettings) -> list[str]:

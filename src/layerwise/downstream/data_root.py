@@ -30,6 +30,7 @@ from layerwise.inputs.tables import (
     text_column,
 )
 from layerwise.runs.claims import MARKER, claim
+from layerwise.runs.summary import counted
 from layerwise.runs.tasks import format_size
 
 # The columns that each type needs in a plain table.
@@ -277,7 +278,7 @@ def require_telling_labels(name: str, kind: str, test: pd.DataFrame) -> None:
     advice = "so the task cannot tell layers apart; use more examples (a larger cap), or leave it out"
     for row, labels in enumerate(test.labels if kind == "Clustering" else (), start=1):
         if not 1 < len(set(labels)) < len(labels):
-            found = f"{len(labels)} texts in {len(set(labels))} classes"
+            found = f"{counted(len(set(labels)), 'label')} for {counted(len(labels), 'text')}"
             raise InputError(f"{name}: set {row} has {found}, {advice}")
     column = {"STS": "score", "PairClassification": "labels"}.get(kind)
     if column is not None and test[column].nunique() == 1:
