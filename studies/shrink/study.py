@@ -8,10 +8,10 @@
 SHARED_DATA holds a folder per data set, wikitext2/train.parquet among them. Stages: `linear` (raw cuts and linear maps
 of all sizes), `short` (five minutes of training at each size), `choice` (five minutes at half of the blocks: measured,
 first, evenly spaced and random blocks), `own` (five minutes at half of the blocks, on the pooled training texts of the
-tasks that have some), `rate` (half of the blocks at a lower learning rate, for as many steps as at the default),
-`recipe` (a language model with the recipe that `pick` chooses as the original) and `long` (30 minutes at half of the
-blocks). A minute is one of an idle machine: a training gets the number of steps that take so long there, by the times
-that timing.py has measured.
+tasks that have some), `rate` (some sizes at a lower learning rate, for as many steps as at the default), `recipe` (a
+language model with the recipe that `pick` chooses as the original) and `long` (30 minutes at half of the blocks). A
+minute is one of an idle machine: a training gets the number of steps that take so long there, by the times that
+timing.py has measured.
 
 Shrunk models, their scores, the originals' vectors and checkpoints are kept in KEPT; a cell that is there is not
 computed again, and a training that was stopped continues. After each cell, scores.csv (one row per task), history.csv
@@ -49,6 +49,7 @@ WITH_TRAINING_TEXTS = {  # of the 22 tasks: data set, and its columns with texts
 }  # fmt: skip
 BATCH_SIZE, LEARNING_RATE = 32, 3e-4  # the defaults of `shrink`
 LOWER_RATE = 1e-4
+RATE_SIZES = {"all-minilm-l6-v2": (3,), "gte-small": (9, 6), "all-mpnet-base-v2": (9, 6)}
 FEWEST_WORDS, MOST_WORDS = 5, 60  # of a sentence
 SENTENCE_END = re.compile(r'(?<=[.!?]) (?=[A-Z"])')
 SEEDS = (0, 1, 2)
@@ -102,7 +103,7 @@ def cells(stage: str, texts: int) -> Iterator[Cell]:
             if model not in CHOICE_MODELS:  # to compare with; part of `choice` for the others
                 yield Cell(model, "distill", half, 5, texts=texts)
         elif stage == "rate":
-            yield Cell(model, "distill", half, 5, texts=texts, rate=LOWER_RATE)
+            yield from (Cell(model, "distill", size, 5, texts=texts, rate=LOWER_RATE) for size in RATE_SIZES[model])
         elif stage == "recipe":
             continue
         elif model in CHOICE_MODELS:

@@ -10,6 +10,7 @@ from typing import Any
 
 from layerwise.core.recipe import Recipe
 
+NO_NUMBERS = -1.0  # recorded as the agreement of vectors that are not numbers
 EXAMPLE_TASK = "STSBenchmark"  # of mteb: small, and about similarity
 
 
@@ -25,6 +26,7 @@ def summary_lines(record: Mapping[str, Any], out: str | Path) -> list[str]:
     faithful = f"faithful to {what}: {faithful_words(record)} on {record['texts']} {noun}"
     lines = [
         f"{out}: {what}, {size_words(record)}",
+        *undone_lines(record.get("shrunk") or {}),
         faithful,
         f"agreement with {name} as shipped on {agreement_words(record['agreement'], noun)}",
         f"encoding time: {record['relative_latency']:.2f} times that of the whole model",
@@ -80,6 +82,20 @@ def was_trained(shrunk: Mapping[str, Any]) -> bool:
     """True if trained weights were kept; False for a linear map, which is also kept if training did not improve it."""
     training = shrunk["training"]
     return bool(training) and bool(training["result"]["kept_step"])
+
+
+def undone_lines(shrunk: Mapping[str, Any]) -> list[str]:
+    """What became of a training that did not improve the linear map, and what to try."""
+    training = shrunk.get("training")
+    if not training or was_trained(shrunk):
+        return []
+    result, rate = training["result"], training["learning_rate"]
+    found = result["history"][-1][1] if result["history"] else NO_NUMBERS
+    last = f"mean cosine {found:.4f}, " if found > NO_NUMBERS else ""
+    return [
+        f"training was undone: after {result['steps']:,} steps it was no better than the linear map ({last}the map's "
+        f"{result['agreement_before']:.4f}); train longer, or with a lower --learning-rate than {rate:g}"
+    ]
 
 
 def compatibility_lines(found: Mapping[str, Any], name: str) -> list[str]:
