@@ -202,7 +202,9 @@ def test_eval_compares_vectors_as_the_model_ships(tmp_path):
     assert dot["raw"] == cosine["raw"], "layers by number are compared by cosine"
 
 
-def test_layers_of_a_model_with_an_unknown_similarity_can_be_read_but_it_is_not_searched(tmp_path, word_texts):
+def test_layers_of_a_model_with_an_unknown_similarity_can_be_read_but_it_is_not_searched(
+    tmp_path, word_texts, monkeypatch
+):
     """As a model with a vector per token has."""
     folder = ship(tmp_path / "model", "bert", "mean")
     path = tmp_path / "model/config_sentence_transformers.json"
@@ -210,6 +212,10 @@ def test_layers_of_a_model_with_an_unknown_similarity_can_be_read_but_it_is_not_
     assert len(layerwise.embed(folder, TEXTS, layers="1")) == len(TEXTS)
     with pytest.raises(ModelError, match="vectors are compared by 'MaxSim', and layerwise knows cosine, dot"):
         layerwise.shrink(folder, word_texts, tmp_path / "small")
+    layerwise.export(folder, 0, tmp_path / "embeddings", static=True)
+    monkeypatch.setattr("layerwise.api.static.make_static", lambda *_: pytest.fail("fitted first"))
+    with pytest.raises(ModelError, match="vectors are compared by 'MaxSim'"):
+        layerwise.export(folder, "last", tmp_path / "static", static=True, fit=word_texts)
 
 
 def test_tokens_of_any_prompt_are_left_out_if_the_model_says_so(tmp_path):

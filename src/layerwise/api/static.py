@@ -88,14 +88,14 @@ def export_static(
     source = open_source(options.fit) if options.fit is not None else None
     if source is not None and options.transform == "none":
         require_own_vectors(network)
-    similarity = similarity_of(network.shipped)
+        similarity_of(network.shipped)  # raises before the fit if it is not known
     with offline():  # sentence-transformers would look the model up on the hub
         static, record, split = make_static(network, layer, source, options)
         if record["space"] == TEACHER and split is not None:
             announce(f"searching vectors of both models for {len(split.check):,} held-out texts")
             found = check_compatibility(
                 partial(own_vectors, network, max_length=network.default_length), partial(bag_vectors, static),
-                split.check, similarity, search_prompts(network),
+                split.check, similarity_of(network.shipped), search_prompts(network),
             )  # fmt: skip
             record["compatibility"] = found.to_record() if found else None
     if split is not None and source is not None and compared.source == "demo":
