@@ -1,5 +1,5 @@
-"""The tables of README.md, from scores.csv and models.csv: means by size and method, then one row per model, means by
-type of task, choices of blocks.
+"""The tables of README.md, from scores.csv, models.csv and history.csv: means by size and method, learning rates, then
+one row per model, means by type of task, choices of blocks.
 
 python studies/shrink/table.py
 """
@@ -23,6 +23,8 @@ def main() -> None:
     scores, models = pd.read_csv(HERE / "scores.csv"), pd.read_csv(HERE / "models.csv")
     overview(scores, models)
     print()
+    learning_rates(scores, models, pd.read_csv(HERE / "history.csv"))
+    print()
     rows_by_model(scores, models)
 
 
@@ -45,6 +47,26 @@ def overview(scores: pd.DataFrame, models: pd.DataFrame) -> None:
             ])  # fmt: skip
     rows.sort(key=lambda row: (MODELS.index(row[0]), -row[1]))
     print_table(["model", "blocks", *OVERVIEW, "whole model", "kept of it", "queries lose", "time"], rows)
+
+
+def learning_rates(scores: pd.DataFrame, models: pd.DataFrame, history: pd.DataFrame) -> None:
+    """Trainings of as many steps at two learning rates: the agreement on the way and at the end, and the scores."""
+    by_task = scores.pivot(index="task", columns="cell", values="score")
+    agreement = history.pivot(index="step", columns="cell", values="agreement")
+    rows = []
+    for row in models[~at_default(models)].itertuples():
+        cells = [row.cell.partition("-rate-")[0], row.cell]
+        steps = agreement[cells].dropna().index
+        third = min(steps, key=lambda step: abs(step - row.steps / 3))
+        shown = [f"{agreement[cell][step]:.4f}" for step in (third, steps.max()) for cell in cells]
+        means = [f"{by_task[cell].mean():.1f}" for cell in cells]
+        gaps = difference(by_task[cells[1]] - by_task[cells[0]])
+        rows.append([row.model, row.blocks, f"{third} of {row.steps:.0f}", *shown, *means, gaps])
+    rows.sort(key=lambda row: (MODELS.index(row[0]), -row[1]))
+    print_table(
+        ["model", "blocks", "steps", *(f"{when}, {rate}" for when in ("cosine on the way", "at the end", "score")
+                                       for rate in ("3e-4", "1e-4")), "difference (95 %)"], rows
+    )  # fmt: skip
 
 
 def rows_by_model(scores: pd.DataFrame, models: pd.DataFrame) -> None:
