@@ -600,7 +600,7 @@ def test_the_page_of_shrink_has_half_and_three_quarters_of_the_table_of_its_stud
     docs = (STUDIES.parent / "docs/shrink.md").read_text()
     by_task = pd.read_csv(STUDIES / "shrink/scores.csv").pivot(index="task", columns="cell", values="score")
     losses = pd.read_csv(STUDIES / "shrink/models.csv").set_index("cell").query_loss
-    found, gaps, lost = [], [], []
+    found, gaps, lost, shares, times = [], [], [], [], []
     for model, depth, texts in (
         ("all-minilm-l6-v2", 6, 24000),
         ("gte-small", 12, 24000),
@@ -612,10 +612,16 @@ def test_the_page_of_shrink_has_half_and_three_quarters_of_the_table_of_its_stud
         trained = f"{model}-distill-{size}-30min-measured-{texts}"
         gaps.append(tables["difference"](by_task[trained] - by_task[f"{model}-whole-{depth}---0"]))
         lost.append(losses[trained])
+        shares.append(100 * by_task[trained].mean() / by_task[f"{model}-whole-{depth}---0"].mean())
+        times.append(float(row[-1]))
     assert "\n".join(found) in docs, "\n".join(found)
     words = " ".join(docs.split())
     assert f"are {gaps[0].replace('(', '(95 %: ')}, {gaps[1]} and {gaps[2]}, and their queries lose" in words
     assert f"lose at most {max(lost):.3f} of MRR" in words
+    front = " ".join((STUDIES.parent / "README.md").read_text().split())
+    low, *_, high = sorted(shares)
+    assert f"kept {low:.0f} to {high:.0f} % of their mean score on 22 tasks in about half" in front
+    assert f"their queries lost at most {max(lost):.3f} of MRR" in front and all(0.5 <= each <= 0.61 for each in times)
 
 
 def test_the_study_of_shrink_says_which_blocks_scored_what():
