@@ -717,3 +717,18 @@ def test_the_study_of_shrink_shows_how_agreement_grows_with_steps():
     assert models.kept_step[nine] == 0, "the map was kept"
     by_task = pd.read_csv(STUDIES / "shrink/scores.csv").pivot(index="task", columns="cell", values="score")
     assert (by_task[nine] == by_task["all-mpnet-base-v2-linear-9-measured-12000"]).all()
+
+
+def test_the_study_of_shrink_says_what_a_lower_learning_rate_gives(capsys):
+    tables = runpy.run_path(str(STUDIES / "shrink/table.py"), run_name="__main__")
+    _, *rows = (row.strip("| ").split(" | ") for row in capsys.readouterr().out.split("\n\n")[1].splitlines()[1:])
+    cosines = [[float(cell) for cell in row[3:7]] for row in rows]
+    assert len(rows) == 5 and all(row[1] > row[0] for row in cosines) and sum(row[3] > row[2] for row in cosines) == 3
+    bounds = {(row[0], row[1]): [float(cell) for cell in re.findall(r"[-+][.\d]+", row[-1])] for row in rows}
+    more = [cell for cell, (_, low, _) in bounds.items() if low > 0]
+    less = [cell for cell, (mean, _, high) in bounds.items() if mean < 0 and high <= 0]
+    assert more == [("all-mpnet-base-v2", "9")] and less == [("gte-small", "6")]
+    by_task = pd.read_csv(STUDIES / "shrink/scores.csv").pivot(index="task", columns="cell", values="score")
+    nine = by_task["all-mpnet-base-v2-distill-9-5min-measured-12000-rate-1e-4"]
+    gap = tables["difference"](nine - by_task["all-mpnet-base-v2-whole-12---0"])
+    assert f"these are {gap} against the whole model" in page("shrink")
