@@ -10,7 +10,6 @@ from typing import Any
 
 from layerwise.core.recipe import Recipe
 
-NO_NUMBERS = -1.0  # recorded as the agreement of vectors that are not numbers
 EXAMPLE_TASK = "STSBenchmark"  # of mteb: small, and about similarity
 
 
@@ -26,7 +25,7 @@ def summary_lines(record: Mapping[str, Any], out: str | Path) -> list[str]:
     faithful = f"faithful to {what}: {faithful_words(record)} on {record['texts']} {noun}"
     lines = [
         f"{out}: {what}, {size_words(record)}",
-        *undone_lines(record.get("shrunk") or {}),
+        *undone_lines(record.get("shrunk") or {}, name),
         faithful,
         f"agreement with {name} as shipped on {agreement_words(record['agreement'], noun)}",
         f"encoding time: {record['relative_latency']:.2f} times that of the whole model",
@@ -84,17 +83,16 @@ def was_trained(shrunk: Mapping[str, Any]) -> bool:
     return bool(training) and bool(training["result"]["kept_step"])
 
 
-def undone_lines(shrunk: Mapping[str, Any]) -> list[str]:
+def undone_lines(shrunk: Mapping[str, Any], name: str) -> list[str]:
     """What became of a training that did not improve the linear map, and what to try."""
     training = shrunk.get("training")
     if not training or was_trained(shrunk):
         return []
-    result, rate = training["result"], training["learning_rate"]
-    found = result["history"][-1][1] if result["history"] else NO_NUMBERS
-    last = f"mean cosine {found:.4f}, " if found > NO_NUMBERS else ""
+    result = training["result"]
     return [
-        f"training was undone: after {result['steps']:,} steps it was no better than the linear map ({last}the map's "
-        f"{result['agreement_before']:.4f}); train longer, or with a lower --learning-rate than {rate:g}"
+        f"training was undone: after {result['steps']:,} steps it was no better than the linear map (mean cosine "
+        f"{result['agreement_before']:.4f} with {name}); train longer, or with a lower --learning-rate than "
+        f"{training['learning_rate']:g}"
     ]
 
 
