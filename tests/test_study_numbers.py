@@ -13,8 +13,12 @@ RAW, UNIT = ("raw", "all"), ("centered_unit", "no_first")
 
 
 def page(study):
-    """The README as one line: where it is wrapped does not matter."""
-    return " ".join((STUDIES / study / "README.md").read_text().split())
+    return words("studies", study, "README.md")
+
+
+def words(*path):
+    """A page as one line: where it is wrapped does not matter."""
+    return " ".join(STUDIES.parent.joinpath(*path).read_text().split())
 
 
 def line(*cells):
@@ -505,6 +509,14 @@ def in_brackets(difference):
     return f"({mean}, {interval}"
 
 
+SHRUNK = (("all-minilm-l6-v2", 6, 24000), ("gte-small", 12, 24000), ("all-mpnet-base-v2", 12, 12000))
+
+
+def shrink_by_task():
+    """The scores of studies/shrink: one row per task, one column per model."""
+    return pd.read_csv(STUDIES / "shrink/scores.csv").pivot(index="task", columns="cell", values="score")
+
+
 def test_the_study_of_shrink_shows_the_table_of_its_csv_files(capsys):
     tables = runpy.run_path(str(STUDIES / "shrink/table.py"), run_name="__main__")
     overview, rates, rows = capsys.readouterr().out.split("\n\n", 2)
@@ -514,10 +526,12 @@ def test_the_study_of_shrink_shows_the_table_of_its_csv_files(capsys):
     names = ("linear-3-measured-24000", "whole-6---0", "raw-3-prefix-0", "distill-3-30min-measured-24000")
     linear, whole, raw, trained = (f"{means[f'all-minilm-l6-v2-{name}']:.1f}" for name in names)
     other = f"{means['paraphrase-minilm-l3-v2-whole-0---0']:.1f}"
-    docs = " ".join((STUDIES.parent / "docs/shrink.md").read_text().split())
+    docs = words("docs/shrink.md")
     assert f"three blocks that others trained, scores {other}." in docs
     own = page("shrink")
-    assert f"scores {trained} on 22 tasks" in own and f"map score {linear}" in own and f"scores {other}**" in own
+    assert f"scores {trained} on 22 tasks, 99 % of the whole model's {whole}" in own
+    assert f"map score {linear}" in own and f"the cut after block 3 scores {raw}." in own
+    assert f"scores {other}**" in own
     figures = pd.read_csv(STUDIES / "shrink/models.csv").set_index("cell")
     losses = [figures.query_loss[f"all-minilm-l6-v2-{name}"] for name in (names[3], names[0])]
     assert f"queries lose {losses[0]:.3f} of MRR" in own and f"queries lose {losses[1]:.3f};" in own
@@ -545,14 +559,13 @@ def test_the_study_of_shrink_shows_the_table_of_its_csv_files(capsys):
     assert figures.query_loss["all-mpnet-base-v2-linear-9-measured-12000"] < 0.001
     assert f"lose less than 0.001; the cut after block 9 scores {cut:.1f}" in own
     recovered = []
-    for model, size, depth, texts in (
-        ("all-minilm-l6-v2", 5, 6, 24000), ("gte-small", 9, 12, 24000), ("all-mpnet-base-v2", 9, 12, 12000),
-    ):  # fmt: skip
+    for model, depth, texts in SHRUNK:
+        size = 5 if depth == 6 else 9
         cut, all_blocks = means[f"{model}-raw-{size}-prefix-0"], means[f"{model}-whole-{depth}---0"]
         recovered.append(100 * (means[f"{model}-linear-{size}-measured-{texts}"] - cut) / (all_blocks - cut))
     shares = "{:.0f} % for five of six blocks of MiniLM, {:.0f} % for nine of twelve of gte-small and {:.0f} % for nine"
     assert shares.format(*recovered) in own
-    by_task = pd.read_csv(STUDIES / "shrink/scores.csv").pivot(index="task", columns="cell", values="score")
+    by_task = shrink_by_task()
     four, three = (f"gte-small-distill-{size}-5min-measured-24000" for size in (4, 3))
     other = by_task["paraphrase-minilm-l3-v2-whole-0---0"]
     as_good, better = (tables["difference"](other - by_task[cell]) for cell in (four, three))
@@ -598,14 +611,10 @@ def test_the_page_of_shrink_has_half_and_three_quarters_of_the_table_of_its_stud
     rows = [row.strip("| ").split(" | ") for row in capsys.readouterr().out.split("\n\n", 1)[0].splitlines()]
     columns = [rows[0].index(name) for name in ("cut", "linear map", "5 minutes", "30 minutes", "whole model", "time")]
     docs = (STUDIES.parent / "docs/shrink.md").read_text()
-    by_task = pd.read_csv(STUDIES / "shrink/scores.csv").pivot(index="task", columns="cell", values="score")
+    by_task = shrink_by_task()
     losses = pd.read_csv(STUDIES / "shrink/models.csv").set_index("cell").query_loss
     found, gaps, lost, shares, times = [], [], [], [], []
-    for model, depth, texts in (
-        ("all-minilm-l6-v2", 6, 24000),
-        ("gte-small", 12, 24000),
-        ("all-mpnet-base-v2", 12, 12000),
-    ):
+    for model, depth, texts in SHRUNK:
         for size in (5 if depth == 6 else 9, depth // 2):
             (row,) = (row for row in rows if row[:2] == [model, str(size)])
             found.append(line(model, f"{size} of {depth}", *(row[column] for column in columns)))
@@ -615,10 +624,10 @@ def test_the_page_of_shrink_has_half_and_three_quarters_of_the_table_of_its_stud
         shares.append(100 * by_task[trained].mean() / by_task[f"{model}-whole-{depth}---0"].mean())
         times.append(float(row[-1]))
     assert "\n".join(found) in docs, "\n".join(found)
-    words = " ".join(docs.split())
-    assert f"are {gaps[0].replace('(', '(95 %: ')}, {gaps[1]} and {gaps[2]}, and their queries lose" in words
-    assert f"lose at most {max(lost):.3f} of MRR" in words
-    front = " ".join((STUDIES.parent / "README.md").read_text().split())
+    said = words("docs/shrink.md")
+    assert f"are {gaps[0].replace('(', '(95 %: ')}, {gaps[1]} and {gaps[2]}, and their queries lose" in said
+    assert f"lose at most {max(lost):.3f} of MRR" in said
+    front = words("README.md")
     low, *_, high = sorted(shares)
     assert f"kept {low:.0f} to {high:.0f} % of their mean score on 22 tasks in about half" in front
     assert f"their queries lost at most {max(lost):.3f} of MRR" in front and all(0.5 <= each <= 0.61 for each in times)
@@ -644,7 +653,7 @@ def test_the_study_of_shrink_says_which_blocks_scored_what():
     assert f"training take them to {means['distill-5-5min-measured-24000']:.1f} (+0.6" in own
     four_trained, two_trained = (means[f"distill-{size}-5min-measured-24000"] for size in (4, 2))
     assert f"the four to {four_trained:.1f} (0.65 of the time) and the two to {two_trained:.1f}." in own
-    docs = " ".join((STUDIES.parent / "docs/shrink.md").read_text().split())
+    docs = words("docs/shrink.md")
     even, measured, first = (f"{chosen[name]:.1f}" for name in ("even", "measured", "prefix"))
     assert f"({even} and {measured}), and both more than the first three ({first})" in docs
     others = f"than evenly spaced ones ({shown['even']}) and the first six ({shown['prefix']})"
@@ -670,7 +679,7 @@ def test_the_study_of_shrink_says_what_is_left_of_a_recipe():
     figures = pd.read_csv(STUDIES / "shrink/models.csv").set_index("cell").loc[f"smollm2-135m-{names[3]}"]
     assert f"only {figures.steps:.0f} steps, take them to {trained} (-5.5, -7.8 to -3.2), 2.4 more" in own
     assert f"queries lose {figures.query_loss:.3f})" in own
-    docs = " ".join((STUDIES.parent / "docs/shrink.md").read_text().split())
+    docs = words("docs/shrink.md")
     assert f"score {linear} of {whole} on 19 tasks with a linear map, and {trained} after five minutes" in docs
     assert f"Whitened token embeddings score {embeddings:.1f}" in docs
     all_means = scores.groupby("cell").score.mean()
@@ -678,15 +687,15 @@ def test_the_study_of_shrink_says_what_is_left_of_a_recipe():
 
 
 def test_the_study_of_shrink_says_what_texts_of_the_tasks_add():
-    by_task = pd.read_csv(STUDIES / "shrink/scores.csv").pivot(index="task", columns="cell", values="score")
+    by_task = shrink_by_task()
     own = page("shrink")
     study, tables = (runpy.run_path(str(STUDIES / f"shrink/{name}.py")) for name in ("study", "table"))
     assert len(study["WITH_TRAINING_TEXTS"]) == 7
     kinds = ("AmazonCounterfactual", "Banking77", "Emotion", "Massive", "MRPC", "STSBenchmark", "TweetSentiment")
     same = by_task.index.str.startswith(kinds)
-    searched, docs = [], " ".join((STUDIES.parent / "docs/shrink.md").read_text().split())
-    for name, size, texts in (("all-minilm-l6-v2", 3, 24000), ("gte-small", 6, 24000), ("all-mpnet-base-v2", 6, 12000)):
-        cell = f"{name}-distill-{size}-5min-measured-{texts}"
+    searched, docs = [], words("docs/shrink.md")
+    for name, depth, texts in SHRUNK:
+        cell = f"{name}-distill-{depth // 2}-5min-measured-{texts}"
         gained = by_task[f"{cell}-tasks"] - by_task[cell]
         assert len(gained) == 22 and same.sum() == 8
         shown = " | ".join(tables["difference"](part) for part in (gained, gained[same], gained[~same]))
@@ -715,7 +724,7 @@ def test_the_study_of_shrink_shows_how_agreement_grows_with_steps():
     assert f"from the map's {last} to {first} after 35 steps and is back at {last} at the end" in page("shrink")
     models = pd.read_csv(STUDIES / "shrink/models.csv").set_index("cell")
     assert models.kept_step[nine] == 0, "the map was kept"
-    by_task = pd.read_csv(STUDIES / "shrink/scores.csv").pivot(index="task", columns="cell", values="score")
+    by_task = shrink_by_task()
     assert (by_task[nine] == by_task["all-mpnet-base-v2-linear-9-measured-12000"]).all()
 
 
@@ -728,7 +737,7 @@ def test_the_study_of_shrink_says_what_a_lower_learning_rate_gives(capsys):
     more = [cell for cell, (_, low, _) in bounds.items() if low > 0]
     less = [cell for cell, (mean, _, high) in bounds.items() if mean < 0 and high <= 0]
     assert more == [("all-mpnet-base-v2", "9")] and less == [("gte-small", "6")]
-    by_task = pd.read_csv(STUDIES / "shrink/scores.csv").pivot(index="task", columns="cell", values="score")
+    by_task = shrink_by_task()
     nine = by_task["all-mpnet-base-v2-distill-9-5min-measured-12000-rate-1e-4"]
     gap = tables["difference"](nine - by_task["all-mpnet-base-v2-whole-12---0"])
     assert f"these are {gap} against the whole model" in page("shrink")

@@ -21,16 +21,17 @@ TYPES = ["STS", "PairClassification", "Classification", "Clustering", "Reranking
 
 def main() -> None:
     scores, models = pd.read_csv(HERE / "scores.csv"), pd.read_csv(HERE / "models.csv")
-    overview(scores, models)
+    by_task = scores.pivot(index="task", columns="cell", values="score")
+    overview(by_task, models)
     print()
-    learning_rates(scores, models, pd.read_csv(HERE / "history.csv"))
+    learning_rates(by_task, models, pd.read_csv(HERE / "history.csv"))
     print()
-    rows_by_model(scores, models)
+    rows_by_model(by_task, models)
 
 
-def overview(scores: pd.DataFrame, models: pd.DataFrame) -> None:
+def overview(by_task: pd.DataFrame, models: pd.DataFrame) -> None:
     """The mean of every size and method, for blocks that were chosen by measurement."""
-    means, most = scores.groupby("cell").score.mean(), models.groupby("model").texts.transform("max")
+    means, most = by_task.mean(), models.groupby("model").texts.transform("max")
     measured = (
         (models.choose == "measured") & (models.source == "wikitext2") & (models.texts == most) & at_default(models)
     )
@@ -49,9 +50,8 @@ def overview(scores: pd.DataFrame, models: pd.DataFrame) -> None:
     print_table(["model", "blocks", *OVERVIEW, "whole model", "kept of it", "queries lose", "time"], rows)
 
 
-def learning_rates(scores: pd.DataFrame, models: pd.DataFrame, history: pd.DataFrame) -> None:
+def learning_rates(by_task: pd.DataFrame, models: pd.DataFrame, history: pd.DataFrame) -> None:
     """Trainings of as many steps at two learning rates: the agreement on the way and at the end, and the scores."""
-    by_task = scores.pivot(index="task", columns="cell", values="score")
     agreement = history.pivot(index="step", columns="cell", values="agreement")
     rows = []
     for row in models[~at_default(models)].itertuples():
@@ -69,9 +69,8 @@ def learning_rates(scores: pd.DataFrame, models: pd.DataFrame, history: pd.DataF
     )  # fmt: skip
 
 
-def rows_by_model(scores: pd.DataFrame, models: pd.DataFrame) -> None:
+def rows_by_model(by_task: pd.DataFrame, models: pd.DataFrame) -> None:
     """One row per model, means by type of task, and choices of blocks."""
-    by_task = scores.pivot(index="task", columns="cell", values="score")
     models["model_rank"], models["method_rank"] = models.model.map(MODELS.index), models.method.map(METHODS.index)
     models["choice_rank"] = models.choose != "measured"
     models = models.sort_values(
