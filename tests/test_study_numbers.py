@@ -740,5 +740,5 @@ def test_the_study_of_shrink_says_what_a_lower_learning_rate_gives(capsys):
     by_task = shrink_by_task()
     nine = by_task["all-mpnet-base-v2-distill-9-5min-measured-12000-rate-1e-4"]
     gap = tables["difference"](nine - by_task["all-mpnet-base-v2-whole-12---0"])
-    assert f"these are {gap} against the whole model" in page("shrink")
+    assert f"the difference from the whole model becomes {gap}." in page("shrink")
     assert f"At a learning rate of 1e-4 they score {nine.mean():.1f} (below)." in page("shrink")
