@@ -1,4 +1,4 @@
-"""Do two versions of layerwise give the same numbers? Records scan, eval, pick and export of real models, bit by bit.
+"""Do two versions of layerwise give the same numbers? Records what each verb computes for real models, bit by bit.
 
     PYTHONPATH=OLD/src python scripts/same_numbers.py record old.json MODEL_FOLDER ...
     PYTHONPATH=NEW/src python scripts/same_numbers.py record new.json MODEL_FOLDER ...
@@ -17,6 +17,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from safetensors import safe_open
 
 import layerwise
@@ -58,6 +59,28 @@ def record(model: Path, root: Path, work: Path) -> dict[str, object]:
     frame = layerwise.embed(str(model), LINES, layers="all", max_length=LENGTH)
     for name in (column for column in frame if column.startswith(("layer_", "last"))):
         found[f"embed {name}"] = hashed(np.stack(frame[name].tolist()))
+    probed = layerwise.probe(
+        str(model),
+        work.parent / "Classes-train.csv",
+        label="label",
+        out=work / "probe",
+        max_length=LENGTH,
+        epochs=3,
+        threads=1,
+    )
+    found |= rows(probed, "probe")
+    shorter = layerwise.scan(str(model), texts, out=work / "shorter", max_length=LENGTH // 2, threads=1)
+    compared = layerwise.compare(scanned, shorter)
+    found["compare"] = frame_hash(compared.pairs[0].changes)
+    found["correlate"] = frame_hash(layerwise.correlate(work / "scan", work / "eval"))
+    # Shrunk and static models are made of an embedding model, which a language model becomes by an export.
+    layerwise.export(str(model), 4, work / "embedder", max_length=LENGTH)
+    small = layerwise.shrink(
+        work / "embedder", texts, work / "small", blocks=2, choose="prefix", method="distill", steps=3
+    )
+    found["shrink"] = hashed(small.encode(LINES))
+    static = layerwise.export(work / "embedder", "last", work / "static", static=True, fit=texts)
+    found["static"] = hashed(static.encode(LINES))
     return found
 
 
@@ -85,6 +108,11 @@ def tensors_of(path: Path) -> str:
         names = list(file.keys())
         each = sorted(hashed(file.get_tensor(name)) for name in names)
     return hashlib.sha256("".join(each).encode()).hexdigest()
+
+
+def frame_hash(frame: pd.DataFrame) -> str:
+    """A hash of a data frame's numbers, bit by bit, whatever its columns are called."""
+    return hashed(frame.select_dtypes("number").to_numpy(dtype=np.float64))
 
 
 def hashed(array: np.ndarray) -> str:
