@@ -51,7 +51,13 @@ WORKER_IN_FRAME = """if (location.protocol === "file:") {
   };
 }
 """
-NARROW_COLUMNS = ".md-typeset table:not([class]) th { min-width: 0; }\n"  # the theme makes tables wider than pages
+# The theme makes tables and code wider than pages, and hides the scroll bars of those that are still too wide.
+STYLE = """.md-typeset table:not([class]) th { min-width: 0; }
+.md-typeset pre > code { font-size: 0.78em; }
+.md-typeset pre > code, .md-typeset__scrollwrap {
+  overflow-x: auto; scrollbar-color: var(--md-default-fg-color--lighter) transparent;
+}
+"""
 # What a user calls, then what it returns, then what extensions are made of.
 FUNCTIONS, CLASSES, EXTENDING = "Functions", "What they return and take", "Metrics and readings of your own"
 
@@ -180,7 +186,7 @@ def build(out: Path) -> None:
         pages = Path(folder) / "pages"
         gather(pages)
         (pages / "assets").mkdir()
-        (pages / "assets" / "site.css").write_text(NARROW_COLUMNS, encoding="utf-8")
+        (pages / "assets" / "site.css").write_text(STYLE, encoding="utf-8")
         (pages / "assets" / "iframe-worker.js").write_text(WORKER_IN_FRAME, encoding="utf-8")
         (pages / "reference").mkdir()
         (pages / "reference" / "commands.md").write_text(commands_page(), encoding="utf-8")

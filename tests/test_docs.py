@@ -167,6 +167,12 @@ def test_every_relative_link_leads_to_a_file_and_a_heading(name):
     assert not broken_links(ROOT / name, read(name))
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_list_within_a_list_is_indented_by_four(name):
+    """The site shows an item that is indented less as one of the outer list."""
+    assert re.findall(r"^ {1,3}(?:[-*+]|\d+\.) .*", FENCE.sub("", read(name)), re.MULTILINE) == []
+
+
 def test_a_broken_link_or_anchor_is_noticed(tmp_path):
     text = "# One `head`, *two*\n[a](page.md) [b](#one-head-two) [c](none.md) [d](page.md#no) [e](https://x.org/y)"
     page = tmp_path / "page.md"

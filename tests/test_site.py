@@ -42,6 +42,37 @@ class Links(HTMLParser):
         self.words.append(data)
 
 
+class Prose(HTMLParser):
+    """The text of every paragraph and list item of a page, without that of the navigation and of code."""
+
+    def __init__(self):
+        super().__init__()
+        self.texts, self.inside = [], []
+
+    def handle_starttag(self, tag, attributes):
+        if tag in ("p", "li", "nav", "pre"):
+            self.inside.append(tag)
+            self.texts.append("")
+
+    def handle_endtag(self, tag):
+        if tag in self.inside:
+            self.inside.pop()
+            self.texts.append("")
+
+    def handle_data(self, data):
+        if self.inside and not {"nav", "pre"} & set(self.inside):
+            self.texts[-1] += data
+
+
+def lost_items(html):
+    """The lines of paragraphs and list items that were written as items of a list, and are not shown as such."""
+    prose = Prose()
+    prose.feed(html)
+    return [
+        line for text in prose.texts for line in text.strip().splitlines() if re.match(r" *([-*+]|\d+\.) +\S", line)
+    ]
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     pytest.importorskip("mkdocs")
@@ -87,6 +118,41 @@ def test_every_page_is_reached_and_no_link_is_broken(site):
             path = unquote(urldefrag(link).url)
             if path and "://" not in path and not path.startswith("mailto:"):
                 assert (page.parent / path).resolve().exists(), f"{page.relative_to(site)} links to {link}"
+
+
+def test_every_list_is_shown_as_a_list(site):
+    """Unlike GitHub, the site shows a list without an empty line before it as part of the paragraph above."""
+    lost = {str(page.relative_to(site)): lost_items(page.read_text(encoding="utf-8")) for page in site.rglob("*.html")}
+    assert {page: lines for page, lines in lost.items() if lines} == {}
+
+
+def test_a_list_inside_a_paragraph_is_noticed():
+    assert lost_items("<nav><li>\n1. a\n</li></nav><p>Two:\n- <b>b</b>\n1. c</p><pre>- d</pre>") == ["- b", "1. c"]
+    assert lost_items("<ul>\n<li>\n<p>e - f,\n2 g, 1.5 h</p>\n</li>\n<li>i</li>\n</ul>") == []
+
+
+def test_no_two_entries_of_the_navigation_have_one_name(site):
+    page = (site / "index.html").read_text(encoding="utf-8")
+    (navigation,) = re.findall(r'<nav class="md-nav md-nav--primary.*?<div class="md-content"', page, re.DOTALL)
+    titles = [re.sub(r"<.*?>", "", title).strip() for title in re.findall(r"<a .*?</a>", navigation, re.DOTALL)]
+    assert len(titles) > 40 and sorted(titles) == sorted(set(titles))
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_nothing_is_cut_off(site, chromium, width):  # noqa: F811
+    """On a laptop, the pages that are read first need no scrolling sideways; on a phone, only code and tables do."""
+    page = chromium.new_page(viewport={"width": width, "height": 900})
+    inside = "article pre > code, article .md-typeset__scrollwrap" if width > 1000 else "html"
+    for name in ("index", "docs/quickstart", "docs/pick", "docs/shrink", "docs/architecture"):
+        page.goto((site / f"{name}.html").as_uri())
+        cut = page.evaluate(
+            """(inside) => [...document.querySelectorAll(inside)]
+                .filter((box) => box.scrollWidth > box.clientWidth + 1)
+                .map((box) => box.textContent.trim().slice(0, 60))""",
+            inside,
+        )
+        assert cut == [], name
+    page.close()
 
 
 def test_references_cover_every_command_and_name(site):
