@@ -8,12 +8,13 @@ from families import DEPTH, FAMILIES, VOCABULARY, WIDTH, make_model, make_tokeni
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+import layerwise
 from layerwise.core.errors import ModelError
 from layerwise.core.recipe import Readout
 from layerwise.inputs.source import Example
 from layerwise.models.anatomy import find_structure
 from layerwise.models.doctor import run_checks
-from layerwise.models.load import ModelSpec, build_network, load_network
+from layerwise.models.load import ModelSpec, build_network, load_network, read_model_info
 from layerwise.models.taps import apply_final_norm, tapped
 from layerwise.passes.vectors import pooled_vectors
 
@@ -120,8 +121,25 @@ def test_hooks_are_gone_after_a_pass_and_after_a_failure(family):
 
 
 def test_two_stacks_are_refused_with_the_candidates_named():
-    with pytest.raises(ModelError, match=r"encoder\.block, decoder\.block.*--part decoder"):
-        build_network(make_model("t5"), make_tokenizer(), "t5")
+    model = make_model("t5")
+    with pytest.raises(
+        ModelError, match=r"encoder\.block, decoder\.block\. Choose one: --part encoder or --part decoder"
+    ):
+        find_structure(model, model.config)
+
+
+def test_of_a_text_model_with_encoder_and_decoder_the_encoder_is_read(tmp_path):
+    model, tokenizer, texts = make_model("t5"), make_tokenizer(), [f"w{i} w{i + 1} w{90 - i}" for i in range(40)]
+    model.save_pretrained(tmp_path / "t5")
+    tokenizer.save_pretrained(tmp_path / "t5")
+    assert build_network(model, tokenizer, "t5").part == "encoder"
+    with torch.no_grad():
+        ids = tokenizer(texts[:1], return_tensors="pt").input_ids
+        states = model.encoder(ids, output_hidden_states=True).hidden_states
+    found = layerwise.embed(str(tmp_path / "t5"), texts, layers="1").layer_1[0]
+    assert found == pytest.approx(states[1][0].mean(dim=0).numpy(), abs=1e-5)
+    assert layerwise.pick(str(tmp_path / "t5"), texts).recipe is not None
+    assert read_model_info(ModelSpec(str(tmp_path / "t5"))).depth == DEPTH
 
 
 def test_a_model_without_such_a_list_is_refused_with_the_lists_named():

@@ -91,8 +91,8 @@ def find_blocks(module: nn.Module, depth: int, model_type: str) -> str:
             f"found no ModuleList of {depth} blocks in this {model_type or 'model'}; lists found: {listing}. "
             "Pass the submodule that contains the blocks, or open an issue with this message"
         )
-    parts = sorted(name.split(".")[0] for name in outermost)
+    parts = [f"--part {name.split('.')[0]}" for name in outermost]
     raise ModelError(
         f"this {model_type or 'model'} has {len(outermost)} stacks of {depth} blocks: {', '.join(outermost)}. "
-        f"Choose one with part={parts[0]!r} (--part {parts[0]})"
+        f"Choose one: {' or '.join(parts)}"
     )

@@ -270,7 +270,7 @@ def build_network(
     files_hash: str = "",
 ) -> Network:
     """Builds a Network from a model object and its preprocessor, without a language model head."""
-    part = part or default_part(getattr(module, "config", None), preprocessor)
+    part = part or default_part(module, preprocessor)
     module = backbone(module, part)
     if is_tokenizer(preprocessor):
         require_text_class(type(module), name)
@@ -368,8 +368,8 @@ def read_model_info(spec: ModelSpec) -> ModelInfo:
         subfolder = shipped.transformer if shipped else ""
         config = load_config(spec, subfolder)
         preprocessor = read_preprocessor(spec, config, shipped)
-    part = spec.part or default_part(config, preprocessor)
-    module = backbone(build_without_weights(config, spec), part)
+    module = build_without_weights(config, spec)
+    module = backbone(module, spec.part or default_part(module, preprocessor))
     if is_tokenizer(preprocessor):
         require_text_class(type(module), spec.name)
     return module_info(module, preprocessor, shipped)

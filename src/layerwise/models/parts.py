@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from layerwise.core.errors import InputError, ModelError
-from layerwise.core.preprocessors import InputKind, is_audio
+from layerwise.core.preprocessors import InputKind, is_audio, is_tokenizer
 from layerwise.models.explain import INPUT_KINDS, modalities_of
 
 AUDIO_INPUTS = ("input_features", "input_values")
@@ -55,9 +55,14 @@ def part_names(base: nn.Module) -> list[str]:
     return list(dict.fromkeys([*nested, *(str(name) for name, _ in base.named_children())]))
 
 
-def default_part(config: Any, preprocessor: object) -> str | None:
-    """The part that is read unless one is chosen: the encoder of a model that turns audio into text."""
-    return "encoder" if is_audio(preprocessor) and getattr(config, "is_encoder_decoder", False) else None
+def default_part(module: Any, preprocessor: object) -> str | None:
+    """The part that is read unless one is chosen: of a model with encoder and decoder the encoder, if it takes these
+    inputs. That of a speech model takes no texts."""
+    if not getattr(getattr(module, "config", None), "is_encoder_decoder", False):
+        return None
+    encoder = getattr(backbone(module, None), "encoder", None)
+    reads_texts = isinstance(encoder, nn.Module) and "input_ids" in signature(encoder.forward).parameters
+    return "encoder" if is_audio(preprocessor) or (reads_texts and is_tokenizer(preprocessor)) else None
 
 
 def part_class(config: Any, part: str | None, *, trust_remote_code: bool = False) -> tuple[type | None, Any]:

@@ -24,7 +24,7 @@ class ModelSpec:
         trust_remote_code: whether to run code shipped with the model.
         adapter: folder of a PEFT adapter to merge into the weights (needs peft).
         part: which stack to read of a model that has several: encoder, decoder, text, vision or audio. By default
-            the encoder of a model that turns audio into text.
+            the encoder of a model with encoder and decoder.
     """
 
     name: Annotated[str, Option("hub id or folder with config.json and model.safetensors")]

@@ -28,7 +28,7 @@ def require_loadable(network: Network) -> None:
     if default_class is not None and not isinstance(network.module, default_class):
         raise ExportError(
             f"{type(network.module).__name__} is part of {default_class.__name__}, and its folder would be loaded as "
-            "the full model: a single stack of such a model cannot be exported"
+            "the full model: a single stack of such a model cannot be exported. layerwise embed writes its vectors"
         )
 
 
