@@ -466,6 +466,39 @@ def test_special_tokens_are_left_out_exactly(real_model, tmp_path):
     assert np.abs(plain(tmp_path / "m", texts) - expected).max() <= 1e-6 * np.abs(expected).max()
 
 
+@pytest.mark.parametrize("tokens", ["all", "no_first", "no_special"])
+def test_texts_that_contain_special_tokens_get_the_vectors_of_embed(tmp_path, tokens):
+    """Also texts of excluded tokens alone, whose vector is zero."""
+    from test_scan import adding_tokenizer
+
+    model, tokenizer = make_model("llama"), adding_tokenizer()
+    tokenizer.pad_token = "</s>"
+    texts = ["w1 </s> w2 <pad>", "<s> w3", "</s> w1 <unk>", "</s> <s>", "x", "w1 w2 w3 w4"]
+    layerwise.export((model, tokenizer), 1, tmp_path / "m", tokens=tokens)
+    expected = np.stack(layerwise.embed((model, tokenizer), texts, layers="1", tokens=tokens).layer_1)
+    assert plain(tmp_path / "m", texts) == pytest.approx(expected, abs=1e-6)
+    zero = {"all": [], "no_first": [], "no_special": [3, 4]}[tokens]
+    assert np.flatnonzero(~expected.any(axis=1)).tolist() == zero
+
+
+@pytest.mark.parametrize("pooling", ["mean", "last"])
+def test_with_an_excluded_prompt_an_empty_text_has_the_vector_of_embed(tmp_path, tiny_llama, pooling):
+    layerwise.export(tiny_llama, 1, tmp_path / "m", tokens="no_first", template="w1 {text}", pooling=pooling)
+    options = {"layers": "1", "tokens": "no_first", "pooling": pooling}
+    expected = np.stack(layerwise.embed(tiny_llama, ["w1", "w1 w2 w3"], **options).layer_1)
+    assert plain(tmp_path / "m", ["", "w2 w3"]) == pytest.approx(expected, abs=1e-6) and not expected[0].any()
+
+
+def test_words_that_differ_from_a_left_out_token_in_case_only_keep_their_weight():
+    """The module of sentence-transformers looks words up in lower case too."""
+    from layerwise.exporter.backends.sentence_transformers.excluded_tokens import weighting_module
+
+    tokenizer = make_tokenizer()
+    tokenizer.add_tokens(["<S>", "other"])
+    weights = weighting_module(tokenizer, [1]).emb_layer.weight[:, 0]
+    assert (weights == 0).nonzero().flatten().tolist() == [1]
+
+
 def test_without_an_opening_token_a_prompt_of_one_token_takes_its_place(real_model, tmp_path):
     """SmolLM2's tokenizer adds nothing; a line break takes the sink's place and is left out."""
     folder = real_model("smollm2-135m")
@@ -477,11 +510,13 @@ def test_without_an_opening_token_a_prompt_of_one_token_takes_its_place(real_mod
     assert np.abs(plain(tmp_path / "m", STORIES) - expected).max() <= 1e-6 * np.abs(expected).max()
 
 
-def test_tokens_that_cannot_be_left_out_are_refused_by_name(real_model, tmp_path):
+def test_tokens_that_cannot_be_left_out_are_refused_by_name(real_model, tiny_llama, tmp_path):
     with pytest.raises(InputError, match="cannot decide by norms"):
         layerwise.export(real_model("stories260k"), 3, tmp_path / "m", tokens="no_sinks")
     with pytest.raises(InputError, match="pooling mean only"):
         layerwise.export(real_model("stories260k"), 3, tmp_path / "m", tokens="no_first", pooling="max")
+    with pytest.raises(InputError, match="pooling mean or last only"):  # an empty text would be -inf
+        layerwise.export(tiny_llama, 1, tmp_path / "m", tokens="no_first", template="w1 {text}", pooling="max")
     assert not list(tmp_path.iterdir())
 
 

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 import torch
 from families import DEPTH, WIDTH, make_model, make_tokenizer
+from tokenizers.normalizers import Replace
 from tokenizers.processors import TemplateProcessing
 
 import layerwise
@@ -206,6 +207,67 @@ def test_no_special_leaves_out_what_the_tokenizer_adds_and_keeps_unknown_words()
         state = model(ids, output_hidden_states=True).hidden_states[2][0]
     found = layerwise.embed((model, tokenizer), ["w1 never-seen w3"], layers="2", tokens="no_special").layer_2[0]
     torch.testing.assert_close(torch.from_numpy(found), state[1:-1].mean(dim=0))
+
+
+def adding_tokenizer():
+    """It puts <s> before and </s> after every text; a text of x alone has no tokens of its own."""
+    tokenizer = make_tokenizer()
+    tokenizer.backend_tokenizer.normalizer = Replace("x", "")
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", 1), ("</s>", 2)]
+    )
+    return tokenizer
+
+
+def states_of(model, tokenizer, text, layer=2):
+    with torch.no_grad():
+        return model(tokenizer(text, return_tensors="pt").input_ids, output_hidden_states=True).hidden_states[layer][0]
+
+
+@pytest.mark.parametrize("given", [{"pad_token": "</s>"}, {"pad_token": None, "eos_token": None}])
+def test_the_padding_token_inside_a_text_is_a_token_of_the_text(given):
+    """Chat texts of SmolLM2 contain its padding token; a tokenizer without one is padded with token 0."""
+    tokenizer, model = make_tokenizer(), make_model("llama")
+    for name, token in given.items():
+        setattr(tokenizer, name, token)
+    text = "w1 </s> w2 <pad> w3"
+    table = layerwise.scan((model, tokenizer), [text, "w7"], metrics="mean_norm", layers=2, tokens="no_special")
+    states = states_of(model, tokenizer, text)
+    assert len(states) == 5
+    vectors = layerwise.embed((model, tokenizer), [text, "w7"], layers="2", tokens="no_special").layer_2
+    torch.testing.assert_close(torch.from_numpy(vectors[0]), states.mean(dim=0))
+    norms = [states.norm(dim=-1).mean(), states_of(model, tokenizer, "w7").norm(dim=-1).mean()]
+    assert table.scores[0].value == pytest.approx(float(sum(norms) / 2), rel=1e-5)
+
+
+def test_added_tokens_are_left_out_wherever_they_stand_in_a_text():
+    """By id, as an exported model does it, which cannot know which of them the tokenizer has added."""
+    tokenizer, model, text = adding_tokenizer(), make_model("llama"), "<s> w1 </s> w2"
+    assert tokenizer(text).input_ids == [1, 1, 5, 2, 6, 2]
+    states = states_of(model, tokenizer, text)
+    for tokens, kept in (("no_special", [2, 4]), ("no_first", [2, 3, 4, 5])):
+        found = layerwise.embed((model, tokenizer), [text], layers="2", tokens=tokens).layer_2[0]
+        torch.testing.assert_close(torch.from_numpy(found), states[kept].mean(dim=0))
+
+
+@pytest.mark.parametrize("pooling", ["mean", "last", "first", "max"])
+def test_the_vector_of_a_text_in_which_no_token_counts_is_zero(pooling):
+    tokenizer, model = adding_tokenizer(), make_model("llama")
+    found = layerwise.embed((model, tokenizer), ["x", "w1"], layers="2", tokens="no_special", pooling=pooling).layer_2
+    assert not found[0].any() and found[1].any()
+    tokenizer.backend_tokenizer.post_processor = None
+    assert tokenizer("x").input_ids == []
+    found = layerwise.embed((model, tokenizer), ["x", "w1 w2"], layers="2", pooling=pooling).layer_2
+    assert not found[0].any() and found[1].any()
+    row = layerwise.scan((model, tokenizer), ["x", "w1 w2"], metrics="mean_norm", layers=2).scores[0]
+    assert (row.n, row.skipped) == (1, 1)
+
+
+def test_the_median_of_an_even_number_of_norms_is_the_mean_of_the_two_in_the_middle():
+    from layerwise.ops.tokens import counted_tokens
+
+    hidden, real = torch.tensor([[[1.0], [2.0], [25.0], [26.0], [999.0]]]), torch.tensor([[True] * 4 + [False]])
+    assert counted_tokens(hidden, real, torch.zeros_like(real), "no_sinks").tolist() == [[True] * 4 + [False]]
 
 
 def test_a_sink_is_a_token_ten_times_longer_than_the_median():

@@ -48,6 +48,7 @@ class Masks(NamedTuple):
     real: Tensor  # not padding
     special: Tensor  # class tokens, separators, registers
     padding: Tensor | None = None  # padding that every input of the model has, whatever its batch; None if it has none
+    opening: Tensor | None = None  # special tokens that the processor puts first; None if it puts none there
 
 
 @runtime_checkable

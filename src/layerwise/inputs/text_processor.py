@@ -3,7 +3,6 @@
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -16,7 +15,7 @@ from layerwise.inputs.processor import Masks, Prepared, make_prepared
 from layerwise.inputs.source import Example, Payload
 from layerwise.inputs.tables import require_no_surrogates
 from layerwise.inputs.templating import text_before, with_template
-from layerwise.inputs.tokenizing import count_tokens, encode_texts, ids_added_by
+from layerwise.inputs.tokenizing import added_ids, count_tokens, encode_texts
 
 
 @dataclass(frozen=True)
@@ -29,11 +28,6 @@ class TextProcessor:
     @property
     def stress_kinds(self) -> Collection[str]:
         return TOKEN_STRESS
-
-    @cached_property
-    def special_ids(self) -> frozenset[int]:
-        """The ids that are left out by tokens no_special: those that the tokenizer adds, and padding."""
-        return frozenset(ids_added_by(self.tokenizer)) | {self.tokenizer.pad_token_id}
 
     def prepare(
         self, examples: Sequence[Example], max_length: int, view_plan: ViewPlan = NO_VIEWS
@@ -49,11 +43,14 @@ class TextProcessor:
             views = (original, *(ids for ids, _ in others))
             if view_plan.stress is not None:
                 views = (self.apply_stress(original, view_plan, example.id),)
-            results.append(make_prepared(example, views, [len(ids) for ids in views], truncated=truncated))
+            sizes = [max(1, len(ids)) for ids in views]  # the model needs a position even if a text has no tokens
+            results.append(make_prepared(example, views, sizes, truncated=truncated))
         return results
 
     def apply_stress(self, ids: Tokens, view_plan: ViewPlan, example_id: str) -> Tokens:
         assert view_plan.stress is not None
+        if not ids:
+            return ids
         vocabulary = Vocabulary(len(self.tokenizer), frozenset(self.tokenizer.all_special_ids))
         return apply_stress(ids, view_plan.stress.kind, view_plan.stress.level, vocabulary, view_plan.seed, example_id)
 
@@ -62,15 +59,18 @@ class TextProcessor:
         padded = torch.full((len(rows), max_size), self.tokenizer.pad_token_id)
         real = torch.zeros(padded.shape, dtype=torch.int64)
         for i, ids in enumerate(rows):
-            padded[i, : len(ids)] = torch.tensor(ids)
-            real[i, : len(ids)] = 1
+            padded[i, : len(ids)] = torch.tensor(ids, dtype=padded.dtype)
+            real[i, : max(1, len(ids))] = 1  # attention to no position at all would be undefined
         return {"input_ids": padded, "attention_mask": real}
 
     def masks(self, group: Sequence[Prepared[Tokens]], inputs: Mapping[str, Tensor], positions: int) -> Masks:
-        ids, real = inputs["input_ids"], inputs["attention_mask"].bool()  # (B * V, T)
-        special = torch.tensor(sorted(self.special_ids), dtype=ids.dtype, device=ids.device)
+        ids, added = inputs["input_ids"], added_ids(self.tokenizer)  # (B * V, T)
+        lengths = torch.tensor([len(view) for example in group for view in example.views], device=ids.device)
+        real = torch.arange(ids.shape[-1], device=ids.device) < lengths[:, None]
+        special = torch.isin(ids, torch.tensor(sorted(added.special), dtype=ids.dtype, device=ids.device))
+        opening = ids == (-1 if added.opening is None else added.opening)
         shape = (len(group), -1, ids.shape[-1])
-        return Masks(real.view(shape), (torch.isin(ids, special) & real).view(shape))
+        return Masks(real.view(shape), (special & real).view(shape), opening=(opening & real).view(shape))
 
     def size(self, payload: Payload) -> float:
         return count_tokens(self.tokenizer, payload) if isinstance(payload, str) else math.inf

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from layerwise.core.errors import InputError
 from layerwise.inputs.perturbations.tokens import Tokens
@@ -13,10 +13,7 @@ MIN_DISTINCT_TEXTS = 8  # distinct texts; a few may get the same tokens by chanc
 
 
 def encode_texts(tokenizer: Any, texts: Sequence[str], max_length: int) -> list[tuple[Tokens, bool]]:
-    """Token ids of each text with special tokens, and whether the text was truncated.
-
-    A text without tokens becomes one padding token, since the model needs at least one.
-    """
+    """Token ids of each text with special tokens, and whether the text was truncated."""
     if not texts:
         return []
     special_count = getattr(tokenizer, "num_special_tokens_to_add", lambda: 0)()
@@ -30,17 +27,30 @@ def encode_texts(tokenizer: Any, texts: Sequence[str], max_length: int) -> list[
     fast_encodings = getattr(encoded, "encodings", None)
     return [
         (
-            tuple(ids) or (tokenizer.pad_token_id,),
+            tuple(ids),
             bool(fast_encodings[i].overflowing) if fast_encodings else len(ids) == max_length,
         )
         for i, ids in enumerate(encoded["input_ids"])
     ]
 
 
-def ids_added_by(tokenizer: Any) -> list[int]:
-    """The ids that the tokenizer puts around a text by itself. `[UNK]` is not one: it stands for a word of the text."""
+class AddedIds(NamedTuple):
+    """The ids that a tokenizer adds to a text by itself: what is left out by tokens no_special and no_first.
+
+    They are left out wherever they occur, also where a text itself contains `[SEP]` or `<s>`, because an exported model
+    can tell tokens apart by their ids only. Padding is not one of them: the attention mask says where it is. Neither is
+    `[UNK]`, which stands for a word of the text.
+    """
+
+    special: frozenset[int]
+    opening: int | None  # the one that it puts before every text, if it does
+
+
+def added_ids(tokenizer: Any) -> AddedIds:
+    """Asks the tokenizer each time: its settings may have changed."""
     with_added, without = (tokenizer(SAMPLE_TEXT, add_special_tokens=added)["input_ids"] for added in (True, False))
-    return sorted(set(with_added) - set(without))
+    special = frozenset(with_added) - frozenset(without)
+    return AddedIds(special, with_added[0] if with_added and with_added[0] in special else None)
 
 
 def require_distinct_tokens(texts: Sequence[str], ids: Sequence[Sequence[int]]) -> None:

@@ -14,12 +14,18 @@ SINK_RATIO = 10.0
 
 
 def counted_tokens(
-    hidden: Tensor, real: Tensor, special: Tensor, tokens: str, *, padding: Tensor | None = None
+    hidden: Tensor,
+    real: Tensor,
+    special: Tensor,
+    tokens: str,
+    *,
+    opening: Tensor | None = None,
+    padding: Tensor | None = None,
 ) -> Tensor:
     """The mask of tokens that count.
 
-    hidden (..., T, D), real (..., T) tokens that are not padding, special (..., T) tokens added by the tokenizer,
-    padding (..., T) that every input of the model has -> (..., T).
+    hidden (..., T, D), real (..., T) tokens that are not padding, special (..., T) tokens that the tokenizer adds,
+    opening (..., T) those of them that it puts first, padding (..., T) that every input of the model has -> (..., T).
     """
     require_choice("tokens", tokens, TOKEN_CHOICES)
     if tokens == "with_padding":
@@ -32,9 +38,10 @@ def counted_tokens(
     if tokens == "all":
         return real
     if tokens == "no_first":
-        return real & (real.long().cumsum(dim=-1) > 1)
+        after_first = real & (real.long().cumsum(dim=-1) > 1)
+        return after_first if opening is None else after_first & ~opening
     if tokens == "no_special":
         return real & ~special
     norms = hidden.norm(dim=-1).float().masked_fill(~real, torch.nan)
-    sink: Tensor = norms > SINK_RATIO * norms.nanmedian(dim=-1, keepdim=True).values
+    sink: Tensor = norms > SINK_RATIO * norms.nanquantile(0.5, dim=-1, keepdim=True)  # nanmedian takes the lower middle
     return real & ~sink

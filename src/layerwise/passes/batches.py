@@ -49,12 +49,16 @@ class Batch:
     def counted(self, states: Tensor, tokens: TokenChoice) -> Tensor:
         """The mask (B, V, T) of the positions of hidden states (B, V, T, D) that count."""
         masks = self.masks(states.shape[-2])
-        return counted_tokens(states, masks.real, masks.special, tokens, padding=masks.padding)
+        return counted_tokens(states, masks.real, masks.special, tokens, opening=masks.opening, padding=masks.padding)
 
-    def counted_or_all(self, states: Tensor, tokens: TokenChoice) -> Tensor:
-        """The same, or all real positions of an example of which none counts, since it needs a vector."""
+    def counted_states(self, states: Tensor, tokens: TokenChoice) -> tuple[Tensor, Tensor]:
+        """The states and that mask; an example in which no position counts gets one of zeros, so its vector is zero."""
         counted = self.counted(states, tokens)
-        return torch.where(counted.any(dim=-1, keepdim=True), counted, self.masks(states.shape[-2]).real)
+        none = ~counted.any(dim=-1, keepdim=True)  # (B, V, 1)
+        if not bool(none.any()):
+            return states, counted
+        first = torch.arange(counted.shape[-1], device=counted.device) == 0
+        return states.masked_fill(none[..., None], 0.0), counted | (none & first)
 
 
 def make_groups(examples: Sequence[Prepared[object]], budget: int) -> Iterator[tuple[Prepared[object], ...]]:

@@ -70,7 +70,7 @@ class PositionsConsumer:
         for readout in self.readouts:
             if readout.layer == number:
                 states = hidden if readout.norm == "raw" else apply_final_norm(self.network.structure, hidden)
-                mask = batch.counted_or_all(states, readout.tokens)
+                states, mask = batch.counted_states(states, readout.tokens)
                 self.pending[readout] = self.read(states[:, 0], mask[:, 0], cast(PoolingChoice, readout.pooling))
 
     def read(self, states: Tensor, mask: Tensor, pooling: PoolingChoice) -> Features:

@@ -41,8 +41,7 @@ class PoolingConsumer:
             elif readout.layer == number:
                 if readout.norm not in states_by_norm:
                     states_by_norm[readout.norm] = apply_final_norm(self.network.structure, hidden)
-                states = states_by_norm[readout.norm]
-                mask = batch.counted_or_all(states, readout.tokens)
+                states, mask = batch.counted_states(states_by_norm[readout.norm], readout.tokens)
                 self.pending[readout] = pool(states, mask, cast(PoolingChoice, readout.pooling))[:, 0]  # (B, D)
 
     def shipped_rows(self, hidden: Tensor, batch: Batch) -> Tensor:
@@ -77,7 +76,7 @@ def pooled_vectors(
 
     The template is put around each example.
 
-    If no token of an example counts, such as a single first token, all its tokens are used.
+    An example in which no token counts, such as a single first token, has a vector of zeros, as in an exported model.
     """
     encoded_by_model = [
         r for r in readouts if r.norm == SHIPPED and network.head is not None and network.head.shipped.own_encode_reason

@@ -1,7 +1,7 @@
 """Tokens left out of pooling, said in modules that plain sentence-transformers has.
 
-It can leave out tokens by their identity (a weight of 0 for a token that the tokenizer always adds) or a prompt of
-known length. It cannot leave out the first token as such, nor those with a large norm: what neither way expresses is
+It can leave out tokens by their ids (a weight of 0 for those that the tokenizer adds, wherever they occur) or a prompt
+of known length. It cannot leave out the first token as such, nor those with a large norm: what neither way expresses is
 refused here, with what to type instead.
 """
 
@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from layerwise.core.checks import POOLINGS
 from layerwise.core.errors import InputError
 from layerwise.core.recipe import Recipe
-from layerwise.inputs.templating import text_before, with_template
-from layerwise.inputs.tokenizing import ids_added_by
+from layerwise.inputs.templating import text_before
+from layerwise.inputs.tokenizing import added_ids
 
 SAMPLE_TEXTS = ("Some words.", "7 of them", "'quoted' text", " a space before")
 
@@ -34,13 +35,13 @@ def choose_excluded_tokens(tokenizer: Any, recipe: Recipe) -> ExcludedTokens:
             f"plain sentence-transformers cannot decide by norms, so tokens {recipe.tokens} cannot be exported; "
             "use no_first (most sinks are first tokens), or all with --transform remove_top:3, which takes them out too"
         )
-    opening, prompt = fixed_first_token(tokenizer, recipe.template), text_before(recipe.template)
+    special, opening = added_ids(tokenizer)
     if recipe.tokens == "no_special" or opening is not None:
-        ids = ids_added_by(tokenizer) if recipe.tokens == "no_special" else [opening]
-        if ids and recipe.pooling != "mean":
-            raise InputError(f"tokens {recipe.tokens} can be exported with pooling mean only, not {recipe.pooling}")
-        return ExcludedTokens(tuple(i for i in ids if i is not None))
-    if is_one_token_prompt(tokenizer, prompt):
+        ids = tuple(sorted(special)) if recipe.tokens == "no_special" or opening is None else (opening,)
+        require_pooling(recipe, ("mean",) if ids else POOLINGS)
+        return ExcludedTokens(ids)
+    if is_one_token_prompt(tokenizer, text_before(recipe.template)):
+        require_pooling(recipe, ("mean", "last"))
         return ExcludedTokens(prompt=True)
     raise InputError(
         "this tokenizer puts no token of its own first, and plain sentence-transformers cannot leave out the first "
@@ -49,12 +50,12 @@ def choose_excluded_tokens(tokenizer: Any, recipe: Recipe) -> ExcludedTokens:
     )
 
 
-def fixed_first_token(tokenizer: Any, template: str) -> int | None:
-    """The id of the special token that opens every text, if there is one."""
-    templated, prompt = with_template(tokenizer, template), text_before(template)
-    first = {token_ids(templated, prompt + text)[0] for text in SAMPLE_TEXTS}
-    (opening, *others) = first
-    return opening if not others and opening in ids_added_by(tokenizer) else None
+def require_pooling(recipe: Recipe, exact: Sequence[str]) -> None:
+    """Raises for a pooling that would count a token of weight 0, or is not zero for a text in which no token counts."""
+    if recipe.pooling not in exact:
+        raise InputError(
+            f"tokens {recipe.tokens} can be exported with pooling {' or '.join(exact)} only, not {recipe.pooling}"
+        )
 
 
 def is_one_token_prompt(tokenizer: Any, prompt: str) -> bool:
@@ -72,8 +73,11 @@ def weighting_module(tokenizer: Any, ids: Sequence[int]) -> Any:
     """Weight 0 for these tokens, 1 for all others, as the WordWeights module of sentence-transformers."""
     from sentence_transformers.sentence_transformer.modules import WordWeights
 
-    vocabulary = [""] * len(tokenizer)
-    for word, at in tokenizer.get_vocab().items():
+    words = tokenizer.get_vocab()
+    vocabulary = [""] * (1 + max(words.values()))
+    for word, at in words.items():
         vocabulary[at] = word
-    silent = {vocabulary[at]: 0.0 for at in ids}
-    return WordWeights(vocabulary, silent, unknown_word_weight=1.0)
+    weights = dict.fromkeys((vocabulary[at] for at in ids), 0.0)
+    # WordWeights also looks a word up in lower case: <S> would get the weight of <s>.
+    others = {word: 1.0 for word in words if word not in weights and word.lower() in weights}
+    return WordWeights(vocabulary, weights | others, unknown_word_weight=1.0)
