@@ -9,7 +9,7 @@ from pathlib import Path
 
 from abuse import arguments, oracles
 from abuse.campaign import KINDS, UNITS
-from abuse.desk import GOOD, READ_ONLY, WRITERS
+from abuse.desk import GOOD, READ_ONLY, WRITERS, comparable
 from abuse.forked import Outcome
 
 from layerwise.cli.parser import VERBS
@@ -37,6 +37,16 @@ def test_the_short_form_finds_nothing():
     done = subprocess.run(words, cwd=root, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert [line.partition(":")[0] for line in done.stdout.splitlines()] == list(KINDS)
+
+
+def test_a_page_is_the_same_result_after_the_same_command_with_json(tmp_path):
+    """A report beside a command may show the run before or after it."""
+    pages = []
+    for number, words in enumerate(("probe model --out probes", "probe model --out probes --json")):
+        path = tmp_path / f"{number}.html"
+        path.write_text(f"<dt>seconds</dt><dd>{number}.5</dd><pre>layerwise {words}\nlayerwise report probes</pre>")
+        pages.append(comparable(path))
+    assert pages[0] == pages[1]
 
 
 def outcome(code=0, out="", err="", left=()):

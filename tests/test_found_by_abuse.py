@@ -374,7 +374,7 @@ def test_a_trained_probe_in_place_of_another_is_not_taken_for_it(tiny_llama, tmp
 def test_another_table_in_place_of_values_of_single_examples_is_refused(tiny_llama, tmp_path):
     probed(tiny_llama, tmp_path)
     shutil.copyfile(tmp_path / "run" / "table.parquet", tmp_path / "run" / "prompts" / "00000.parquet")
-    with pytest.raises(RunError, match="prompts/00000.parquet does not hold values of single examples"):
+    with pytest.raises(RunError, match="prompts/00000.parquet belongs to another run"):
         probed(tiny_llama, tmp_path)
 
 

@@ -23,6 +23,7 @@ from layerwise.downstream.vectors import VectorKind
 from layerwise.exporter.tradeoff import mean_scores
 from layerwise.inputs.source import Example
 from layerwise.runs.table import LayerTable
+from layerwise.sweep import run as run_module
 from layerwise.sweep.alignment import alignment
 
 METRICS = {"metrics": "prompt_entropy,intrinsic_dimension", "shard_size": 9, "threads": 1}
@@ -121,6 +122,107 @@ def test_a_flipped_bit_in_a_state_or_prompts_file_is_noticed(finished, tmp_path)
             except LayerwiseError:
                 pass
     assert not wrong
+
+
+@pytest.fixture(scope="module")
+def similar_runs(finished, tiny_bert, tmp_path_factory):
+    """Runs that differ from the finished one in one thing each."""
+    _, model, texts, _ = finished
+    base = tmp_path_factory.mktemp("similar")
+    given = {
+        "texts": (model, turned(texts), {}),
+        "model": (tiny_bert, texts, {}),
+        "max_length": (model, texts, {"max_length": 9}),
+    }
+    for name, (other_model, other_texts, options) in given.items():
+        layerwise.scan(other_model, other_texts, out=base / name, **METRICS, **options)
+    return base
+
+
+def readers(run: Path, other: Path, model: str, scratch: Path):
+    """Every way to read the state or the values of single texts of a run."""
+    return {
+        "state": [
+            lambda: layerwise.compare(run, other),
+            lambda: alignment(other, run),
+            lambda: layerwise.plot(run, other, figure="cka", out=scratch / "cka.png"),
+            lambda: layerwise.export(model, 1, transform="center", fit=run, out=scratch / "small"),
+        ],
+        "prompts": [
+            lambda: layerwise.compare(other, run),
+            lambda: layerwise.difference(run, "prompt_entropy", 0, 1),
+            lambda: layerwise.difference(other, "prompt_entropy", 1, 1, other_run=run),
+        ],
+    }
+
+
+@pytest.mark.parametrize("differs", ["texts", "model", "max_length"])
+@pytest.mark.parametrize("kind", ["state", "prompts"])
+def test_a_state_or_prompts_file_of_another_run_is_refused(kind, differs, finished, similar_runs, tmp_path):
+    folder, model, _, _ = finished
+    run = tmp_path / "run"
+    shutil.copytree(folder, run)
+    pattern = {"state": "state-*", "prompts": "prompts/00001.parquet"}[kind]
+    (foreign,) = (similar_runs / differs).glob(pattern)
+    shutil.copy(foreign, run / foreign.relative_to(similar_runs / differs))
+    for read in readers(run, folder, model, tmp_path)[kind]:
+        with pytest.raises(RunError, match=rf"run/.*{foreign.name} belongs to another run.*repeat the run in another"):
+            read()
+
+
+def test_values_of_single_texts_are_those_of_every_shard_once(finished, tmp_path):
+    folder = finished[0]
+    right = layerwise.difference(folder, "prompt_entropy", 0, 1)
+    for change, message in (
+        (
+            lambda run: shutil.copy(run / "prompts/00000.parquet", run / "prompts/00001.parquet"),
+            "00001.* belongs to another",
+        ),
+        (lambda run: (run / "prompts/00002.parquet").unlink(), "prompts/00002.parquet is missing; restore the file"),
+        (lambda run: shutil.copy(run / "prompts/00000.parquet", run / "prompts/00099.parquet"), None),
+    ):
+        run = tmp_path / "run"
+        shutil.copytree(folder, run)
+        change(run)
+        if message is None:  # a file that is not the run's is not read
+            assert layerwise.difference(run, "prompt_entropy", 0, 1) == right
+        else:
+            with pytest.raises(RunError, match=message):
+                layerwise.difference(run, "prompt_entropy", 0, 1)
+        shutil.rmtree(run)
+
+
+def test_a_run_without_values_of_single_texts_takes_none_from_elsewhere(finished, tmp_path):
+    folder, model, texts, _ = finished
+    layerwise.scan(model, texts, out=tmp_path, keep_prompts="none", **METRICS)
+    shutil.copytree(folder / "prompts", tmp_path / "prompts")
+    with pytest.raises(RunError, match="has no per-prompt values"):
+        layerwise.difference(tmp_path, "prompt_entropy", 0, 1)
+    (pair,) = layerwise.compare(tmp_path, folder).pairs
+    assert not pair.changes.paired.any() and "keeps no values of single texts" in pair.notes[0]
+
+
+def test_a_resumed_run_knows_the_files_of_all_its_shards(finished, tmp_path, monkeypatch):
+    folder, model, texts, _ = finished
+    usual, calls = run_module.scan_shard, []
+
+    def stopping(*args):
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        calls.append(1)
+        return usual(*args)
+
+    monkeypatch.setattr(run_module, "scan_shard", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        layerwise.scan(model, texts, out=tmp_path, **METRICS)
+    monkeypatch.setattr(run_module, "scan_shard", usual)
+    shutil.copy(tmp_path / "prompts/00000.parquet", tmp_path / "prompts/00001.parquet")  # while it is interrupted
+    table = layerwise.scan(model, texts, out=tmp_path, **METRICS)
+    assert (
+        table.run["prompt_files"] == LayerTable.load(folder).run["prompt_files"] and len(table.run["prompt_files"]) == 5
+    )
+    with pytest.raises(RunError, match="prompts/00001.parquet belongs to another run"):
+        layerwise.difference(tmp_path, "prompt_entropy", 0, 1)
 
 
 def test_a_flipped_bit_in_a_table_is_noticed(tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import math
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -346,7 +347,7 @@ def test_without_out_nothing_is_left(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_further_labels_and_probes_are_added_to_a_folder(tmp_path):
+def test_further_labels_and_probes_are_added_to_a_folder(tmp_path, monkeypatch):
     out = tmp_path / "run"
     probe(out=out, probes="knn")
     both = probe(out=out, probes="linear", label="first")
@@ -356,6 +357,12 @@ def test_further_labels_and_probes_are_added_to_a_folder(tmp_path):
     found = layerwise.difference(out, "product_knn_accuracy", 0, 1, rows="-")
     rows = values_of(both, "product_knn_accuracy")
     assert found.mean == pytest.approx(rows[1] - rows[0]) and found.n == 61
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):  # before its table is written
+        patched.setattr(layerwise.LayerTable, "save", Mock(side_effect=KeyboardInterrupt))
+        probe(out=out, probes="linear", label="product")
+    assert layerwise.difference(out, "product_knn_accuracy", 0, 1, rows="-") == found
+    probe(out=out, probes="linear", label="product")
+    assert layerwise.difference(out, "product_knn_accuracy", 0, 1, rows="-") == found
     with pytest.raises(RunError, match="different probes .seed: 0 there, 1 asked for"):
         probe(out=out, probes="knn", seed=1)
     with pytest.raises(RunError, match="with other settings"):

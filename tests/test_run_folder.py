@@ -8,6 +8,7 @@ import pytest
 from runs import eval_table, scan_table
 
 from layerwise.core.errors import InputError, RunError
+from layerwise.core.files import DiskFolder
 from layerwise.exporter.tradeoff import mean_scores
 from layerwise.reporter.content import run_labels
 from layerwise.runs.folder import Run, is_run, prompts_file, shard_count, state_file
@@ -72,6 +73,44 @@ def test_a_run_is_opened_from_a_folder_a_table_or_a_run(tmp_path):
     with pytest.raises(RunError, match="has no per-prompt values"):
         Run.open(table).prompts()
     assert Run.open(table).newest_state() is None
+
+
+def replaced(folder, monkeypatch, after):
+    """What a reader gets if another process replaces a run of depth 3 by one of depth 5 while it reads: the table that
+    it finds first is the old one, and every write of the other process up to `after` is done before it reads run.json.
+    """
+    scan_table(depth=3).save(folder)
+    old = (folder / "table.parquet").read_bytes()
+    with monkeypatch.context() as patched:
+        usual, writes = DiskFolder.write, []
+
+        def write(self, name, data):
+            if len(writes) < after:
+                writes.append(name)
+                usual(self, name, data)
+
+        patched.setattr(DiskFolder, "write", write)
+        scan_table(depth=5).save(folder)
+    assert writes == ["run.json", "table.parquet", "run.json"][:after]
+    usual_read, reads = DiskFolder.read, []
+
+    def read(self, name):
+        reads.append(name)
+        return old if reads == ["table.parquet"] else usual_read(self, name)
+
+    monkeypatch.setattr(DiskFolder, "read", read)
+    return LayerTable.load(folder)
+
+
+@pytest.mark.parametrize("after", [0, 1, 2, 3])
+def test_a_table_that_is_replaced_meanwhile_is_read_with_its_own_record(after, tmp_path, monkeypatch):
+    table = replaced(tmp_path, monkeypatch, after)
+    assert max(row.layer for row in table) == table.run["model"]["depth"] == (5 if after == 3 else 3)
+    monkeypatch.undo()
+    table = LayerTable.load(tmp_path)
+    assert max(row.layer for row in table) == table.run["model"]["depth"] == (5 if after > 1 else 3)
+    scan_table(depth=7).save(tmp_path)
+    assert LayerTable.load(tmp_path).run == {**scan_table(depth=7).run}
 
 
 def test_a_table_of_several_models_or_revisions_is_taken_apart():

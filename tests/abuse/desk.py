@@ -246,7 +246,8 @@ class Workshop:
 # Numbers that a repetition may change: durations, times of day, and names of files for which they are part.
 COUNTS = rb"finished|seconds|seconds_reading|created|time|forwarded|forwarded_texts"
 TIMES = re.compile(rb"\d[\d:.-]*(T[\d:.+]+)?( ?(ms|s|seconds|%|x|times))\b" + rb'|"(' + COUNTS + rb')": [^,}\n]+')
-# The same on a page; and that a command was given with --json, which belongs to the moment as well.
+# The same on a page; and that a command was given with --json. The page that it is compared with may show the moment
+# before, so nothing is put in its place.
 SHOWN = re.compile(rb"<dt>(finished|seconds)</dt><dd>[^<]*</dd>| --json\b")
 
 
@@ -295,7 +296,7 @@ def comparable_content(path: Path) -> bytes | None:
     if name == "tradeoff.json":
         return json.dumps([(one["layer"], one["score"]) for one in json.loads(path.read_bytes())["layers"]]).encode()
     if path.suffix == ".html" and name != "status.html":  # which shows one moment
-        return SHOWN.sub(b"-", without_times(path.read_bytes()))
+        return SHOWN.sub(b"", without_times(path.read_bytes()))
     return b"there" if path.suffix in (".svg", ".png") else None
 
 

@@ -21,7 +21,8 @@ from layerwise.options.scan import EntropyChoice, KeepPrompts, ScanOptions
 from layerwise.options.views import DEFAULT_STRENGTH
 from layerwise.runs.claims import claim, require_usable
 from layerwise.runs.leases import sole_writer, while_held
-from layerwise.runs.table import RUN_FILE, LayerTable
+from layerwise.runs.result import RUN_FILE
+from layerwise.runs.table import LayerTable
 from layerwise.sweep.forecast import Forecast
 from layerwise.sweep.plan import ScanPlan
 from layerwise.sweep.prepare import COUNTED_FOR_BAR, forecast_scan, how_many, prepare

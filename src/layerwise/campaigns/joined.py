@@ -16,15 +16,9 @@ from layerwise.campaigns.status import READERS
 from layerwise.core.errors import RunError
 from layerwise.core.files import Folder, open_folder
 from layerwise.core.formats import parquet_bytes, read_parquet, require_checksum, with_checksum
-from layerwise.runs.records import RUN, parse_run
-from layerwise.runs.table import (
-    RUN_FILE,
-    TABLE_FILE,
-    arrow_columns,
-    require_no_other_table,
-    require_own_table,
-    write_table,
-)
+from layerwise.runs.records import RUN
+from layerwise.runs.result import OWN_TABLE, RUN_FILE, TABLE_FILE, read_result, write_result
+from layerwise.runs.table import arrow_columns, require_no_other_table
 
 
 @dataclass(frozen=True, eq=False)  # a part that was read before is the same object
@@ -47,9 +41,9 @@ def join_scans(plan: Campaign, done: Sequence[Cell]) -> None:
 
     def part(cell: Cell) -> Part:
         folder = plan.folder(cell)
-        data = folder.read(RUN_FILE) or b""
         found = earlier.get(cell.name)
-        return found if found is not None and found.record_hash == hash_of(data) else read_part(cell.name, folder, data)
+        is_same = found is not None and found.record_hash == hash_of(folder.read(RUN_FILE) or b"")
+        return found if found is not None and is_same else read_part(cell.name, folder)
 
     with ThreadPoolExecutor(READERS) as pool:
         parts = list(pool.map(part, done))
@@ -64,26 +58,23 @@ def join_scans(plan: Campaign, done: Sequence[Cell]) -> None:
         made = with_checksum({"schema_version": RUN.version, **content, **tables})
         return json.dumps(made, ensure_ascii=False).encode()
 
-    write_table(root, parquet_bytes(table), record)
+    write_result(root, parquet_bytes(table), record)
 
 
-def read_part(name: str, folder: Folder, data: bytes) -> Part:
-    table, where = folder.read(TABLE_FILE) or b"", f"{folder}/{TABLE_FILE}"
+def read_part(name: str, folder: Folder) -> Part:
+    table, record, data = read_result(folder)
+    record.pop(OWN_TABLE, None)
+    where = f"{folder}/{TABLE_FILE}"
     require_checksum(table, where)
-    record = RUN.parse(data, f"{folder}/{RUN_FILE}")
-    require_own_table(record, table, where, data)
     return Part(name, record, hash_of(data), arrow_columns(read_parquet(table, where), where))
 
 
 def earlier_parts(root: Folder) -> dict[str, Part]:
     """The scans that the table already has; none if there is no table, or if it is damaged or of an earlier version."""
-    table, data = root.read(TABLE_FILE), root.read(RUN_FILE)
-    if table is None or data is None:
-        return {}
     try:
+        table, record, _ = read_result(root)
         require_checksum(table, TABLE_FILE)
-        rows, record = read_parquet(table, TABLE_FILE), parse_run(data, RUN_FILE)
-        require_own_table(record, table, TABLE_FILE, data)
+        rows = read_parquet(table, TABLE_FILE)
     except RunError:
         return {}
     cells, parts, first = record.get("cells", []), {}, 0

@@ -19,7 +19,7 @@ from layerwise.models.fingerprint import hash_lines, weight_files_hash
 from layerwise.models.shipped import read_shipped
 from layerwise.runs.leases import is_of_dead_process, lease_files
 from layerwise.runs.records import CELL, FAILED
-from layerwise.runs.table import RUN_FILE
+from layerwise.runs.result import RUN_FILE
 
 Status = Literal["done", "running", "failed", "waiting"]
 STATUSES: tuple[Status, ...] = ("done", "running", "failed", "waiting")

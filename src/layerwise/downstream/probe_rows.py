@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from layerwise.core.errors import RunError
-from layerwise.core.formats import parquet_bytes, read_parquet, require_checksum
+from layerwise.core.formats import parquet_bytes, read_parquet
 from layerwise.core.recipe import Readout
 from layerwise.downstream.labelled import LabelledSet, LabelTask
 from layerwise.downstream.probes import ProbeFit
@@ -149,10 +148,10 @@ def difference_record(one: Scored, last: Scored) -> dict[str, Any]:
     return points | {"gained": gained, "lost": lost, "n": n}
 
 
-def probe_values(labelled: LabelledSet, scored: Sequence[Scored], before: bytes | None, where: str) -> bytes:
+def probe_values(labelled: LabelledSet, scored: Sequence[Scored], before: Mapping[str, bytes]) -> bytes:
     """For each test example and probe, 100 points or none, in the form in which a scan keeps values of single examples.
 
-    `before` is the file of an earlier call in the same folder, whose other metrics are kept.
+    `before` are the files of an earlier call in the same folder, whose other metrics are kept.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -164,11 +163,8 @@ def probe_values(labelled: LabelledSet, scored: Sequence[Scored], before: bytes 
         constants = {k: v for k, v in one.columns.items() if k != "pooling"} | {"rows": NO_ROWS, "metric": one.metric}
         columns = {name: pa.array([value] * len(ids)) for name, value in constants.items()}
         parts.append(pa.table({"id": ids, "digest": digests, **columns, "value": 100.0 * one.correct}))
-    if before is not None:
-        require_checksum(before, where)
-        earlier = read_parquet(before, where)
-        if parts and earlier.schema.names != parts[0].schema.names:
-            raise RunError(f"{where} does not hold values of single examples; delete it, and probe again")
+    for where, data in before.items():
+        earlier = read_parquet(data, where)
         new = pa.array(sorted({one.metric for one in scored}))
         parts.append(earlier.filter(pc.invert(pc.is_in(earlier["metric"], new))))
     return parquet_bytes(pa.concat_tables(parts))

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from layerwise.core.errors import RunError
 from layerwise.core.files import DiskFolder, write_checked_json
-from layerwise.core.formats import parse_record
+from layerwise.core.formats import parse_record, stored_checksum
 from layerwise.core.outputs import scratch_folder
 from layerwise.core.progress import OnBatch, announce
 from layerwise.core.recipe import Readout
@@ -39,9 +39,10 @@ from layerwise.inputs.source import Example, shards
 from layerwise.models.network import Network
 from layerwise.passes.batches import network_processor
 from layerwise.runs.claims import claim
-from layerwise.runs.folder import prompts_file
+from layerwise.runs.folder import PROMPT_FILES, Run, prompts_file
 from layerwise.runs.records import environment
-from layerwise.runs.table import RUN_FILE, TABLE_FILE, LayerTable
+from layerwise.runs.result import RUN_FILE, TABLE_FILE
+from layerwise.runs.table import LayerTable
 
 VERSION = 2  # of the probes; stored fits of another version are made anew
 FEATURES, FITS = "features", "fits"  # subfolders of a run folder
@@ -130,10 +131,26 @@ def run_probes(
     table = merged(LayerTable(probe_scores(model, plan.max_length, labelled, shared, scored), run), earlier)
     if out is not None:
         folder_out = DiskFolder(out)
-        name = prompts_file(0)
-        folder_out.write(name, probe_values(labelled, scored, folder_out.read(name), f"{out}/{name}"))
+        table = replace(table, run={**table.run, PROMPT_FILES: write_values(folder_out, labelled, scored, earlier)})
         table.save(folder_out)
     return table
+
+
+def write_values(
+    folder: DiskFolder, labelled: LabelledSet, scored: Sequence[Scored], earlier: LayerTable | None
+) -> dict[str, str]:
+    """Writes the values of single examples, with those of an earlier call; returns the file and its checksum.
+
+    It is not the file of the earlier call, which is valid until the record is replaced, unless they are the same.
+    """
+    kept = Run(earlier or LayerTable((), {PROMPT_FILES: {}}), folder, str(folder))
+    values = probe_values(labelled, scored, kept.prompts() if kept.has_prompts else {})
+    own, checksum = kept.table.run.get(PROMPT_FILES, {}), stored_checksum(values)
+    name = prompts_file(0)
+    if own.get(name, checksum) != checksum:
+        name = prompts_file(1)
+    folder.write(name, values)
+    return {name: checksum}
 
 
 def load_earlier(out: Path, shared: Mapping[str, Any]) -> LayerTable | None:

@@ -21,8 +21,9 @@ from layerwise.maps.fitted import AnyRecipe, plain_recipe, texts_fingerprint
 from layerwise.runs.claims import claim
 from layerwise.runs.identity import ModelRef
 from layerwise.runs.records import environment
+from layerwise.runs.result import RUN_FILE, TABLE_FILE
 from layerwise.runs.scores import LayerScore
-from layerwise.runs.table import RUN_FILE, TABLE_FILE, LayerTable
+from layerwise.runs.table import LayerTable
 from layerwise.runs.tasks import TaskRecord
 
 KIND_FILE = "kind.json"  # in the folder of a kind: all readouts that are scored there

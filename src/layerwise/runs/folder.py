@@ -10,16 +10,19 @@ from typing import Any, TypeGuard
 from layerwise.core.display import redact
 from layerwise.core.errors import RunError
 from layerwise.core.files import Folder, has_file, open_folder
-from layerwise.core.formats import require_checksum
+from layerwise.core.formats import require_checksum, stored_checksum
 from layerwise.core.outputs import require_record
 from layerwise.runs.claims import MARKER
 from layerwise.runs.records import PICK, TRADEOFF, Schema
+from layerwise.runs.result import TABLE_FILE
 from layerwise.runs.scores import LayerScore
-from layerwise.runs.table import TABLE_FILE, LayerTable
+from layerwise.runs.table import LayerTable
 
 PROMPTS, SHARDS = "prompts", "shards"  # subfolders of a run folder
+PROMPT_FILES = "prompt_files"  # the field of run.json with the checksums of the files of per-prompt values
 STATE_FILE = re.compile(r"state-\d{5,}\.safetensors")  # the merged state of all shards
 SHARD_FILE = re.compile(r"\d{5,}(-\d{5,})?\.safetensors")  # merged states of some shards, in the subfolder shards
+RESTORE = "restore the file that this run wrote, or repeat the run in another folder"
 
 
 def state_file(shards: int) -> str:
@@ -150,7 +153,13 @@ class Run:
     @property
     def has_prompts(self) -> bool:
         """True if it has per-prompt values with checksums."""
-        return self.folder is not None and self.has_marker and bool(self.folder.names(PROMPTS))
+        return self.has_marker and bool(self._prompt_names())
+
+    def _prompt_names(self) -> list[str]:
+        """The files with per-prompt values that the run wrote. Other files beside them are not its own."""
+        names = [] if self.folder is None else [f"{PROMPTS}/{name}" for name in self.folder.names(PROMPTS)]
+        own = self.table.run.get(PROMPT_FILES)  # None: an earlier version did not record them
+        return names if own is None else [name for name in names if name in own]
 
     @property
     def lacks_prompts(self) -> bool:
@@ -159,18 +168,23 @@ class Run:
         return self.kind == "scan" and kept and self.has_marker and not self.has_prompts
 
     def prompts(self) -> Mapping[str, bytes]:
-        """The files with per-prompt values, by name; raises if one is damaged."""
-        names = [] if self.folder is None else self.folder.names(PROMPTS)
+        """The files with per-prompt values, by name; raises if one is damaged, missing, or that of another run."""
+        names = self._prompt_names()
         if self.folder is None or not names:
             raise RunError(f"{self.location} has no per-prompt values; repeat the scan with --keep-prompts all")
         if not self.has_marker:
             raise RunError(
                 f"{self.location} was made by the first version of layerwise, without checksums; repeat the scan"
             )
-        files = {f"{self.folder}/{PROMPTS}/{name}": self.folder.read(f"{PROMPTS}/{name}") or b"" for name in names}
-        for where, data in files.items():
-            require_checksum(data, where)
-        return files
+        files = {name: self.folder.read(name) or b"" for name in names}
+        own = self.table.run.get(PROMPT_FILES, {})
+        for name, data in files.items():
+            require_checksum(data, f"{self.folder}/{name}")
+            if stored_checksum(data) != own.get(name, stored_checksum(data)):
+                raise RunError(f"{self.folder}/{name} belongs to another run; {RESTORE}")
+        if missing := sorted(set(own) - set(files)):
+            raise RunError(f"{self.folder}/{missing[0]} is missing; {RESTORE}")
+        return {f"{self.folder}/{name}": data for name, data in files.items()}
 
 
 def require_record_folder(location: str | Path, schema: Schema) -> Folder:

@@ -106,6 +106,8 @@ RUN = Schema(
         "data": DATA_SHAPE,
         "plan": {"max_length": int, "metrics": list, "stress": {"kind": str, "level": NUMBER_TYPES}},
         "options": {"verb": str, "model": (dict, NoneType), "data": (dict, NoneType), "campaign": str},
+        "prompt_files": dict,  # checksums of the files of per-prompt values, by name
+        "next": dict,  # the record that replaces this one
         "metrics": dict,
         "environment": dict,
         "tasks": dict,
@@ -171,7 +173,15 @@ FAILED = Schema("failed.json", 1, {"reason": str, "time": str}, ("reason", "time
 
 def parse_run(data: bytes, where: str) -> Record:
     """The record in run.json: of one run, or of all the runs that a table joins."""
-    run = RUN.parse(data, where)
+    return with_runs(RUN.parse(data, where), where)
+
+
+def read_run(record: Record, where: str) -> Record:
+    """The same for JSON that is already parsed."""
+    return with_runs(RUN.read(record, where), where)
+
+
+def with_runs(run: Record, where: str) -> Record:
     require_shape(run, {"runs": [dict]}, where)
     if "runs" in run:
         run["runs"] = [RUN.read(part, f"{where}: runs[{number}]") for number, part in enumerate(run["runs"])]

@@ -3,36 +3,25 @@
 import html
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, get_type_hints
 
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.files import Folder, open_folder
-from layerwise.core.formats import (
-    RECORD_CHECKSUM,
-    json_bytes,
-    parquet_bytes,
-    parse_record,
-    read_parquet,
-    require_checksum,
-    stored_checksum,
-    with_checksum,
-)
+from layerwise.core.formats import parquet_bytes, read_parquet
 from layerwise.core.templates import INPUT
 from layerwise.runs.claims import MARKER
 from layerwise.runs.identity import DataRef, ModelRef
-from layerwise.runs.records import RUN, parse_run
+from layerwise.runs.records import RUN
+from layerwise.runs.result import OWN_TABLE, RUN_FILE, TABLE_FILE, read_result, write_result
 from layerwise.runs.scores import COLUMNS, REQUIRED_COLUMNS, LayerScore, curves
 from layerwise.runs.summary import shown, summary
 
 if TYPE_CHECKING:
     import pandas as pd
 
-TABLE_FILE, RUN_FILE = "table.parquet", RUN.file
-OWN_TABLES = "tables"  # the field of run.json with the checksums of the tables that it belongs to
 MAX_VALUES_SHOWN = 5
 MAX_LAYERS = 100_000  # no model has more layers; a larger number means damage, and memory grows with it
 
@@ -137,7 +126,7 @@ class LayerTable:
         """
         target = open_folder(folder) if isinstance(folder, str | Path) else folder
         require_no_other_table(target)
-        write_table(target, parquet_bytes(arrow_table(self.scores)), lambda tables: RUN.dump({**self.run, **tables}))
+        write_result(target, parquet_bytes(arrow_table(self.scores)), lambda own: RUN.dump({**self.run, **own}))
 
     @classmethod
     def load(cls, folder: str | Path | Folder, where: Mapping[str, Any] | None = None) -> Self:
@@ -222,35 +211,6 @@ def is_table(data: bytes) -> bool:
         return False
 
 
-def write_table(folder: Folder, table: bytes, record: Callable[[dict[str, Any]], bytes]) -> None:
-    """Writes table.parquet, then run.json with the checksum of the table, so that neither is read with another's.
-
-    An earlier run.json first accepts both tables: a process that is killed in between leaves a run that can be read.
-    """
-    checksum = stored_checksum(table)
-    earlier = folder.read(RUN_FILE)
-    with suppress(RunError):  # a damaged record is replaced below
-        if earlier is not None:
-            old = parse_record(earlier, RUN_FILE)
-            if OWN_TABLES in old:
-                folder.write(RUN_FILE, json_bytes(with_checksum({**old, OWN_TABLES: [*old[OWN_TABLES], checksum]})))
-    folder.write(TABLE_FILE, table)
-    folder.write(RUN_FILE, record({OWN_TABLES: [checksum]}))
-
-
-def require_own_table(run: dict[str, Any], table: bytes, where: str, record: bytes) -> None:
-    """Raises if the table beside a record is that of another run. Removes the field from the record.
-
-    `record` are the bytes of run.json. With a checksum but without tables, they were written as another file.
-
-    A table without a checksum was rewritten by other software, which is the user's choice.
-    """
-    own, found = run.pop(OWN_TABLES, None), stored_checksum(table)
-    is_other_record = own is None and f'"{RECORD_CHECKSUM}"'.encode() in record
-    if is_other_record or (isinstance(own, list) and found and found not in own):
-        raise RunError(f"{where} is not the table that {RUN_FILE} beside it belongs to; repeat the run, or restore it")
-
-
 def arrow_types() -> dict[str, Any]:
     """The type of each column on disk."""
     import pyarrow as pa
@@ -292,15 +252,9 @@ def arrow_table(scores: Iterable[LayerScore]) -> Any:
 def read_rows(folder: str | Path | Folder, where: Mapping[str, Any] | None) -> tuple[Any, dict[str, Any], str]:
     """The rows of a saved table as an Arrow table, the record of the run, and the file name for messages."""
     opened = open_folder(folder) if isinstance(folder, str | Path) else folder
-    table, record = (opened.read(name) for name in (TABLE_FILE, RUN_FILE))
-    if table is None:
-        raise RunError(f"{folder} contains no finished run (no {TABLE_FILE}); run `layerwise scan ... --out {folder}`")
+    table, run, _ = read_result(opened)
+    run.pop(OWN_TABLE, None)
     path = f"{opened}/{TABLE_FILE}"
-    if record is None:
-        raise RunError(f"{opened} contains no finished run (no {RUN_FILE}); repeat the command that made it")
-    require_checksum(table, path, allow_missing=True)
-    run = parse_run(record, f"{opened}/{RUN_FILE}")
-    require_own_table(run, table, path, record)
     rows = read_parquet(table, path)
     return (matching_rows(arrow_columns(rows, path), where) if where else rows), run, path
 

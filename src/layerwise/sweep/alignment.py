@@ -7,13 +7,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from layerwise.accumulators.base import parse_states
 from layerwise.accumulators.row_sample import RowSample
-from layerwise.core.errors import InputError, RunError
+from layerwise.core.errors import RunError
 from layerwise.metrics.linear_cka import cka_matrix
 from layerwise.metrics.readings import row_sample
 from layerwise.runs.folder import Run
 from layerwise.runs.keys import CONTENT_DIGESTS, StateKey
+from layerwise.sweep.state import load_state
 
 Samples = dict[str, RowSample]  # row samples in a run's state, by name
 MAX_EXAMPLES = 1024  # each layer needs an N x N matrix; examples with the smallest hashed ids are a random sample
@@ -92,16 +92,7 @@ def content_digests(state: Samples) -> dict[int, int]:
 
 
 def load_samples(run: Run) -> Samples:
-    """The samples in the newest state of a run; raises RunError with the file name if it is damaged."""
-    if (newest := run.newest_state()) is None:
-        return {}
-    where, data = newest
-    try:
-        states = parse_states(data)
-    except InputError as error:
-        raise RunError(f"{where}: {error}") from None
-    return {
-        name: RowSample.from_state(state)
-        for name, state in states.items()
-        if state.settings.get("kind") == "row_sample"
-    }
+    """The samples in the newest state of a run; raises RunError with the file name if it is damaged or another's."""
+    state = load_state(run)
+    accumulators = {} if state is None else state.accumulators
+    return {name: part for name, part in accumulators.items() if isinstance(part, RowSample)}

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -171,7 +171,12 @@ class ScanPlan:
 
     def fingerprint(self) -> str:
         """A hash that changes whenever the numbers would change."""
-        return hashlib.blake2b(json.dumps(self.settings(), sort_keys=True).encode(), digest_size=8).hexdigest()
+        return settings_fingerprint(self.settings())
+
+
+def settings_fingerprint(settings: Mapping[str, Any]) -> str:
+    """The fingerprint of a plan, from its settings or from the record of them."""
+    return hashlib.blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
 def with_state(plan: ScanPlan, state: str, width: int, count: Callable[[], int]) -> ScanPlan:

@@ -11,6 +11,7 @@ from typing import Any
 from layerwise.accumulators.base import require_same_settings
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.files import Folder
+from layerwise.core.formats import stored_checksum
 from layerwise.core.progress import GO_ON
 from layerwise.engines.checkpoints import Checkpoint
 from layerwise.engines.shards import Engine, torch_threads
@@ -19,7 +20,7 @@ from layerwise.metrics.catalog import CATALOG
 from layerwise.models.network import Network
 from layerwise.options.scan import KeepPrompts
 from layerwise.runs.claims import claim
-from layerwise.runs.folder import SHARDS, prompts_file, state_files
+from layerwise.runs.folder import PROMPT_FILES, SHARDS, prompts_file, state_files
 from layerwise.runs.identity import DataRef, ModelRef
 from layerwise.runs.records import PLAN, environment
 from layerwise.runs.table import LayerTable
@@ -48,7 +49,9 @@ class ScanShardFunction:
         is_within_limit = (number + 1) * self.plan.shard_size <= max(self.max_prompts, self.plan.shard_size)
         if not (self.max_prompts and is_within_limit):
             return state, {}
-        return state, {prompts_file(number): prompt_table(self.plan, prompts)}
+        name, table = prompts_file(number), prompt_table(self.plan, prompts)
+        state.facts.prompt_files[name] = stored_checksum(table)
+        return state, {name: table}
 
 
 def run_scan(
@@ -187,6 +190,7 @@ def provenance(
         "plan": plan.settings(),
         **({"metrics": own} if own else {}),  # what a report says about metrics that it cannot look up
         "model": model.to_record(),
+        PROMPT_FILES: facts.prompt_files,  # so that those of another run are not taken for this one's
         "data": {
             **data.to_record(),
             "prompts": facts.prompts,

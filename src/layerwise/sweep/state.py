@@ -8,8 +8,9 @@ from layerwise.accumulators.base import Accumulator, State, dump_states, parse_s
 from layerwise.accumulators.kinds import accumulator_from_state
 from layerwise.core.errors import InputError, RunError
 from layerwise.engines.shards import Item
-from layerwise.runs.folder import Run
+from layerwise.runs.folder import RESTORE, Run
 from layerwise.runs.identity import data_fingerprint
+from layerwise.sweep.plan import settings_fingerprint
 
 
 @dataclass
@@ -21,6 +22,7 @@ class Facts:
     cut: int = 0
     digests: int = 0  # sum over all examples of the hash of id and content, modulo 2^64
     missing: list[str] = field(default_factory=list)  # ids of examples that could not be computed
+    prompt_files: dict[str, str] = field(default_factory=dict)  # checksums of the files of per-prompt values
 
     def merge(self, other: Self) -> None:
         self.prompts += other.prompts
@@ -28,6 +30,7 @@ class Facts:
         self.cut += other.cut
         self.digests = (self.digests + other.digests) % 2**64
         self.missing = self.missing + other.missing
+        self.prompt_files = self.prompt_files | other.prompt_files
 
     @property
     def examples(self) -> int:
@@ -92,11 +95,35 @@ class ScanState:
 
 
 def load_state(run: Run) -> ScanState | None:
-    """The newest state of a finished run; None if there is none. Raises RunError if it is damaged."""
+    """The newest state of a finished run; None if there is none. Raises RunError if it is damaged, or of another run.
+
+    Every state of a finished run is read here.
+    """
     if (newest := run.newest_state()) is None:
         return None
     where, data = newest
     try:
-        return ScanState.parse(data)
+        state = ScanState.parse(data)
     except InputError as error:
         raise RunError(f"{where} is damaged ({error}); repeat the scan in another folder") from None
+    if differing := differing_facts(state, run.table.run):
+        raise RunError(f"{where} belongs to another run ({', '.join(differing)} differ); {RESTORE}")
+    return state
+
+
+def differing_facts(state: ScanState, record: Mapping[str, Any]) -> list[str]:
+    """What a state and the record of a run do not agree in."""
+    model, data = record.get("model", {}), record.get("data", {})
+    expected = {
+        "model": model.get("fingerprint"),
+        "dtype": model.get("dtype"),
+        "settings": settings_fingerprint(record.get("plan", {})),
+        "data": (data.get("fingerprint"), data.get("missing")),
+    }
+    found = {
+        "model": state.origin.get("model"),
+        "dtype": state.origin.get("dtype"),
+        "settings": state.origin.get("plan"),
+        "data": (state.facts.data_fingerprint, state.facts.missing),
+    }
+    return [name for name in expected if expected[name] != found[name]]
