@@ -199,18 +199,100 @@ def test_a_killed_training_ends_with_the_weights_of_an_uninterrupted_one(teacher
     assert np.allclose(results[0]["history"], results[1]["history"], rtol=0, atol=1e-6)
 
 
-def test_a_half_written_checkpoint_is_passed_over(tmp_path):
+def checkpoint(folder, step, best=None):
+    from layerwise.distill.training import write_checksums
+
+    path = folder / f"checkpoint-{step}"
+    path.mkdir()
+    for name in ("model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth"):
+        (path / name).write_bytes(f"{name} of step {step}".encode())
+    best_path = None if best is None else str(folder / f"checkpoint-{best}")
+    (path / "trainer_state.json").write_text(json.dumps({"global_step": step, "best_model_checkpoint": best_path}))
+    write_checksums(path)
+    return path
+
+
+def test_a_half_written_checkpoint_is_passed_over(tmp_path, capsys):
+    from layerwise.core.progress import announcements
     from layerwise.distill.training import latest_checkpoint
 
-    for step, state in ((5, '{"global_step": 5}'), (10, '{"global_step": 10}'), (15, '{"glob'), (20, None)):
-        folder = tmp_path / f"checkpoint-{step}"
-        folder.mkdir()
-        if state is not None:
-            (folder / "trainer_state.json").write_text(state)
+    for step in (5, 10, 15):
+        checkpoint(tmp_path, step)
+    (tmp_path / "checkpoint-15" / "checksums.json").unlink()
+    (tmp_path / "checkpoint-20").mkdir()
     (tmp_path / "checkpoint-notes").mkdir()
-    assert latest_checkpoint(tmp_path) == str(tmp_path / "checkpoint-10")
+    with announcements(True):
+        assert latest_checkpoint(tmp_path) == str(tmp_path / "checkpoint-10")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-10", "checkpoint-5", "checkpoint-notes"]
     assert latest_checkpoint(tmp_path / "none") is None
+    assert capsys.readouterr().err == ""
+
+
+FILES = ("model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json", "checksums.json")
+
+
+def flip(path):
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 4
+    path.write_bytes(data)
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+@pytest.mark.parametrize("damage", [flip, truncate, os.remove])
+@pytest.mark.parametrize("file", FILES)
+def test_a_damaged_checkpoint_is_not_used(file, damage, tmp_path, capsys):
+    from layerwise.core.progress import announcements
+    from layerwise.distill.training import latest_checkpoint
+
+    for step in (5, 10):
+        damaged = checkpoint(tmp_path, step)
+    damage(damaged / file)
+    with announcements(True):
+        assert latest_checkpoint(tmp_path) == str(tmp_path / "checkpoint-5") and not damaged.exists()
+    said = capsys.readouterr().err
+    if (file, damage) != ("checksums.json", os.remove):
+        assert said.count("\n") == 1 and "checkpoint-10 is not used: " in said
+    damage(tmp_path / "checkpoint-5" / file)
+    assert latest_checkpoint(tmp_path) is None and not list(tmp_path.iterdir())
+
+
+def test_a_checkpoint_whose_best_weights_are_damaged_is_not_used(tmp_path, capsys):
+    from layerwise.core.progress import announcements
+    from layerwise.distill.training import latest_checkpoint
+
+    checkpoint(tmp_path, 5, best=5)
+    checkpoint(tmp_path, 10, best=5)
+    flip(tmp_path / "checkpoint-5" / "model.safetensors")
+    with announcements(True):
+        assert latest_checkpoint(tmp_path) is None
+    assert "checkpoint-10 is not used: checkpoint-5, which has the best weights, is damaged" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("file", ["optimizer.pt", "model.safetensors"])
+def test_a_training_goes_on_from_the_last_whole_checkpoint(file, teacher, tmp_path, monkeypatch, poor_map):
+    from layerwise.distill import training
+
+    layerwise.shrink(teacher, TEXTS, tmp_path / "whole", **SETTINGS, steps=12)
+    usual, evaluations = training.Reporter.on_evaluate, []
+
+    def stopping(self, *args, **options):
+        usual(self, *args, **options)
+        evaluations.append(1)
+        if len(evaluations) == 3:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(training.Reporter, "on_evaluate", stopping)
+        layerwise.shrink(teacher, TEXTS, tmp_path / "stopped", **SETTINGS, steps=12)
+    paths = sorted((tmp_path / "stopped.work").glob("training-*/checkpoint-*"))
+    assert [path.name for path in paths] == ["checkpoint-4", "checkpoint-8"]
+    {"optimizer.pt": truncate, "model.safetensors": flip}[file](paths[-1] / file)
+    layerwise.shrink(teacher, TEXTS, tmp_path / "stopped", **SETTINGS, steps=12)
+    whole, resumed = weights(tmp_path / "whole"), weights(tmp_path / "stopped")
+    assert whole.keys() == resumed.keys() and all(torch.equal(whole[name], resumed[name]) for name in whole)
 
 
 def test_minutes_become_steps_once_and_stay_so_on_resume(teacher, tmp_path, monkeypatch):

@@ -24,6 +24,7 @@ from transformers import PrinterCallback, TrainerCallback
 from layerwise.core.errors import RunError
 from layerwise.core.files import write_atomically, write_checked_json
 from layerwise.core.formats import parse_record
+from layerwise.core.hashes import file_sha256
 from layerwise.core.progress import announce
 from layerwise.core.quiet import quiet_libraries
 from layerwise.core.tensors import dump_tensors, parse_tensors
@@ -39,6 +40,7 @@ PATIENCE = 3  # evaluations in a row, each no better than the one before it, aft
 TIMED_STEPS = 6
 CHECKPOINT = re.compile(r"checkpoint-\d+")
 WEIGHTS_FILE, STATE_FILE = "model.safetensors", "trainer_state.json"
+CHECKSUMS_FILE = "checksums.json"  # of a checkpoint: the hash of every other file
 RESULT_FILE, FINAL_FILE = "result.json", "final.safetensors"  # of a training that has ended
 FINAL_KEY = "layerwise_trained"  # of the final weights' checksum
 
@@ -127,9 +129,15 @@ class ImitationTrainer(SentenceTransformerTrainer):
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         self.model.load_state_dict(load_file(Path(resume_from_checkpoint) / WEIGHTS_FILE))
 
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        super()._save_checkpoint(model, trial)
+        write_checksums(Path(str(self.args.output_dir)) / f"checkpoint-{self.state.global_step}")
+
     def _load_best_model(self) -> None:
-        if self.state.best_model_checkpoint is not None:
-            self._load_from_checkpoint(self.state.best_model_checkpoint)
+        if (best := self.state.best_model_checkpoint) is not None:
+            if problem := checkpoint_problem(Path(best)):
+                raise RunError(f"{best} cannot be read: {problem}; run the same command again to go on without it")
+            self._load_from_checkpoint(best)
 
 
 class Reporter(TrainerCallback):
@@ -285,17 +293,41 @@ def steps_within(minutes: float, step_seconds: float, evaluation_seconds: float,
     return max(evaluations, int((60 * minutes - evaluations * evaluation_seconds) / step_seconds))
 
 
+def write_checksums(checkpoint: Path) -> None:
+    """Records the hash of every file of a checkpoint. It comes last: without it, a checkpoint is half-written."""
+    hashes = {path.name: file_sha256(path) for path in sorted(checkpoint.iterdir()) if path.name != CHECKSUMS_FILE}
+    write_checked_json(checkpoint / CHECKSUMS_FILE, {"files": hashes})
+
+
+def checkpoint_problem(checkpoint: Path) -> str:
+    """What is wrong with a checkpoint; "" if every file is as it was written."""
+    try:
+        path = checkpoint / CHECKSUMS_FILE
+        hashes = parse_record(path.read_bytes(), str(path))["files"]
+        changed = [name for name in hashes if file_sha256(checkpoint / name) != hashes[name]]
+    except (OSError, KeyError, TypeError, RunError) as error:
+        return f"a file is missing or damaged ({error})"
+    return f"{', '.join(changed)} changed after it was written" if changed else ""
+
+
 def latest_checkpoint(folder: Path) -> str | None:
-    """The last whole checkpoint; half-written ones, whose state is missing or cannot be read, are deleted."""
-    whole: dict[int, Path] = {}
-    for path in folder.glob("checkpoint-*"):
-        if not CHECKPOINT.fullmatch(path.name):
-            continue
-        try:
-            whole[int(json.loads((path / STATE_FILE).read_bytes())["global_step"])] = path
-        except (OSError, ValueError, KeyError, TypeError):
-            shutil.rmtree(path)
-    return str(whole[max(whole)]) if whole else None
+    """The last checkpoint that can be gone on from: it is whole, and so is the one with the best weights so far.
+
+    The others are deleted. This is announced, unless a checkpoint is half-written.
+    """
+    paths = {int(path.name[len("checkpoint-"):]): path for path in folder.glob("checkpoint-*")
+             if CHECKPOINT.fullmatch(path.name)}  # fmt: skip
+    problems = {path.name: checkpoint_problem(path) for path in paths.values()}
+    for _, path in sorted(paths.items(), reverse=True):
+        best = ""
+        if not problems[path.name]:
+            best = Path(json.loads((path / STATE_FILE).read_bytes())["best_model_checkpoint"] or path).name
+        if not problems[path.name] and not problems.get(best, "it is missing"):
+            return str(path)
+        if (path / CHECKSUMS_FILE).exists():
+            announce(f"{path} is not used: {problems[path.name] or f'{best}, which has the best weights, is damaged'}")
+        shutil.rmtree(path)
+    return None
 
 
 def add_adapters(model: Any, rank: int) -> None:
