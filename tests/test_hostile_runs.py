@@ -1,6 +1,9 @@
 """Runs and data from a stranger, damaged ones, and urls with secrets: refused by name, nothing leaks or aborts."""
 
+import ast
+import html
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -10,13 +13,16 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from runs import eval_table, scan_table
 from test_remote import Store
 
 import layerwise
 from layerwise.campaigns import Campaign
 from layerwise.cli.main import main
-from layerwise.core.display import printable, redact
+from layerwise.cli.shared import wrapped
+from layerwise.core.display import command_line, printable, redact, redact_record, redact_value
 from layerwise.core.errors import InputError, LayerwiseError, RunError
 from layerwise.core.files import open_folder, safe_name
 from layerwise.downstream.data_root import read_root, write_task
@@ -120,7 +126,10 @@ def test_names_in_a_campaign_stay_one_folder():
         ("s3://AKIAKEY:s3cr3t@runs/a", "s3://***@runs/a"),
         ("s3://AKIAKEY:p/w@runs/a", "s3://***@runs/a"),  # a key with a slash that should have been %2F
         ("https://t0ken@host/a@b", "https://***@host/a@b"),
-        ("s3://runs/a?secret_key=s3cr3t&region=x&aToken=t0ken", "s3://runs/a?secret_key=***&region=x&aToken=***"),
+        ("s3://runs/a?region=x&secret_key=s3cr3t&b=c", "s3://runs/a?region=x&secret_key=***"),  # & may be in the secret
+        ("see (s3://runs/a?sas=s3cr3t), then b", "see (s3://runs/a?sas=***), then b"),
+        ("zip://a/b.zip::s3://AKIAKEY:s3cr3t@runs/b.zip", "zip://a/b.zip::s3://***@runs/b.zip"),
+        ("http://host:8000/x has no model gpt@main", "http://host:8000/x has no model gpt@main"),
         ("cannot open 's3://AKIAKEY:s3cr3t@runs/a' and b://AKIAKEY@c", "cannot open 's3://***@runs/a' and b://***@c"),
         ("'s3:/AKIAKEY:s3cr3t@runs/a' as a path", "'s3:/***@runs/a' as a path"),
         ("C:/users/me@home", "C:/users/me@home"),
@@ -131,6 +140,109 @@ def test_names_in_a_campaign_stay_one_folder():
 def test_secrets_of_a_url_are_not_shown(url, shown):
     assert redact(url) == shown == redact(shown)
     assert str(InputError(f"no {url}")) == f"no {shown}" == str(layerwise.LayerwiseError(f"no {url}"))
+
+
+PRINTABLE = st.text(st.characters(min_codepoint=32, max_codepoint=126, exclude_characters="\x7f"), max_size=6)
+MARK = "S3CR3T"
+
+
+@st.composite
+def urls_with_a_secret(draw):
+    """A URL whose secret has any characters between three marks, in each place of a URL."""
+    secret = f"{MARK}{draw(PRINTABLE)}{MARK}{draw(PRINTABLE)}{MARK}"
+    names = ("token", "access_token", "session", "sas", "passphrase", "X-Amz-Signature", "api_key", "password", "pwd")
+    name = draw(st.sampled_from([*names, "SAS", "sessionId", "AccountKey", "X-Amz-Credential", "auth"]))
+    forms = [f"https://me:{secret}@host/a", f"s3://:{secret}@host/a?b=c", f"s3:/me@home.org:{secret}@host/a@b"]
+    forms += [f"https://host/a?{name}={secret}", f"https://host/a?b=c&{name}={secret}&d=e", f"s3://h/a#{name}={secret}"]
+    forms += [
+        f"https://host/a;{name}={secret}",
+        f"https://host/a;b=c;{name}={secret};d=e?f=g",
+        f"s3://h?{name}={secret}#d",
+    ]
+    return draw(st.sampled_from(forms))
+
+
+@given(urls_with_a_secret())
+def test_a_secret_of_any_characters_is_not_shown(url):
+    assert MARK not in redact_value(url) and MARK not in redact_value(f"--out={url}")
+    assert MARK not in json.dumps(redact_record({"a": [url], url: 1}))
+    assert MARK not in redact(f"cannot open {url!r}: no such file") and MARK not in redact(f"no {json.dumps(url)}, b@c")
+    assert json.loads(redact(json.dumps({"a": url, "b": "c@d"})))["b"] == "c@d", "JSON that is printed stays JSON"
+    if " " not in url:
+        assert MARK not in redact(url) and MARK not in redact(f"no {url}, mail b@c") and MARK not in redact(f"'{url}'")
+    assert redact_value(redact_value(url)) == redact_value(url)
+
+
+HOSTILE = [
+    "x\ntouch MARKER\n",
+    "x\r\ntouch MARKER",
+    "x\u2028touch MARKER",
+    "x\x85touch MARKER",
+    "'; touch MARKER; '",
+    "'\n; touch MARKER; '\n",
+    '"; touch MARKER; "',
+    "$(touch MARKER)",
+    "`touch MARKER`\n`touch MARKER`",
+    "x; touch MARKER #",
+    "# x\n touch MARKER",
+    "\\\n'\\'; touch MARKER",
+    "x\u202e && touch MARKER",
+    "--out=/tmp/x",
+    "-",
+    "x: layerwise scan y; touch MARKER #",
+    "~/*.txt{a,b}!x",
+]
+
+
+def words_read_by_a_shell(line, folder, shell="bash"):
+    """The words with which a shell calls `layerwise`, from a folder where nothing else may appear."""
+    folder.mkdir(exist_ok=True)
+    program = folder / "layerwise"
+    program.write_text(f"#!{sys.executable}\nimport sys, os\nos.write(1, repr(sys.argv[1:]).encode() + b'\\n')\n")
+    program.chmod(0o755)
+    env = {"PATH": f"{folder}:/usr/bin:/bin", "LC_ALL": "C.UTF-8"}
+    ran = subprocess.run([shell], input=line.encode(), capture_output=True, cwd=folder, env=env, check=False)
+    assert not (folder / "MARKER").exists() and [path.name for path in folder.iterdir()] == ["layerwise"]
+    return [ast.literal_eval(words) for words in ran.stdout.decode().splitlines()], ran.stderr
+
+
+@pytest.mark.parametrize("name", [*HOSTILE, "bytes that are not UTF-8: \udcff"])
+def test_a_shell_reads_a_copied_command_as_the_words_it_was_made_of(name, tmp_path):
+    line = command_line(["layerwise", "scan", name, "--x", name], ["called", "with", name])
+    assert line.isprintable() and len(line.splitlines()) == 1
+    called, problems = words_read_by_a_shell(line, tmp_path / "bash")
+    assert not problems and called == [["scan", name, "--x", name]]
+    called, _ = words_read_by_a_shell(line, tmp_path / "sh", "sh")  # where $'...' may be unknown: nothing else runs
+    assert len(called) == 1
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_the_commands_of_a_strangers_run_are_calls_of_layerwise_and_nothing_else(name, tmp_path):
+    table = scan_table(name)
+    opened = {"data": name, "id_column": name, "column": name, "limit": 5}
+    run = {**table.run, "options": {"verb": "scan", "model": {"name": name, "revision": name}, "data": opened}}
+    layerwise.LayerTable(table.scores, run).save(tmp_path / "run")
+    options = {"verb": "pick", "run": name, "fit": opened, "rule": name, "labels": name}
+    pick = {"model": {"name": name}, "recipe": {"layer": 3}, "last": {"layer": 5}, "rule": name, "why": [name]}
+    (tmp_path / "run" / "pick.json").write_text(json.dumps({**pick, "schema_version": 2, "options": options}))
+    (tmp_path / "run" / "tradeoff.json").write_text(json.dumps({"schema_version": 1, "options": {"score": name}}))
+    page = layerwise.report(tmp_path / "run", html=tmp_path / "p.html").read_text()
+    listed = html.unescape(re.search(r'<pre id="commands" tabindex="0">(.*?)</pre>', page, re.DOTALL).group(1))
+    called, _ = words_read_by_a_shell(listed, tmp_path / "shell")
+    assert [words[0] for words in called] == ["scan", "pick", "tradeoff", "report"]
+    assert not [words for words in called if words[1].startswith("-")], "a name is no option"
+    assert len(listed.splitlines()) == 4
+
+
+def test_half_a_character_in_a_record_does_not_stop_a_command():
+    assert command_line(["layerwise", "\ud800"]) == "layerwise $'\\xed\\xa0\\x80'"
+
+
+def test_a_message_shows_a_command_on_its_own_line_only_if_it_is_one():
+    assert wrapped("no x: layerwise scan 'a b'", 40).splitlines() == ["no x:", "  layerwise scan 'a b'"]
+    name = "x: layerwise scan y; touch MARKER #"
+    shown = wrapped(f"no {name!r}; run: {command_line(['layerwise', 'scan', name])}", 400)
+    assert len(shown.splitlines()) == 1
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 """The house: what is public, who may import whom, and that importing layerwise costs nothing."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -50,6 +51,20 @@ def test_imports_run_downhill():
         if here != there and not (there in FLOOR and here in FLOOR and FLOOR[there] < FLOOR[here])
     ]
     assert not wrong, "\n".join(wrong)
+
+
+def test_commands_to_copy_are_made_in_one_place():
+    """A name inside a command must be quoted, and `command_line` quotes it: no command is put together from text."""
+    verbs = "|".join(path.stem for path in (SRC / "cli").glob("*.py"))
+    for path in SRC.rglob("*.py"):
+        text, place = path.read_text(), str(path.relative_to(SRC))
+        # records.py writes the typed command and provenance.py splits it again
+        assert "shlex" not in text or place in ("core/display.py", "runs/records.py", "reporter/provenance.py"), place
+        for node in ast.walk(ast.parse(text)):
+            parts = node.values if isinstance(node, ast.JoinedStr) else []
+            for before, after in zip(parts, parts[1:], strict=False):
+                if isinstance(before, ast.Constant) and isinstance(after, ast.FormattedValue):
+                    assert not re.search(rf"\blayerwise ({verbs}) [^`;:]*$", before.value), f"{place}:{node.lineno}"
 
 
 def test_no_relative_and_no_star_imports():

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from layerwise.api.report import write_page
 from layerwise.core.checks import RowTreatment, TokenChoice
+from layerwise.core.display import operand
 from layerwise.core.outputs import require_new_file
 from layerwise.options.compare import Against, CompareOptions
 from layerwise.options.record import flag_arguments, options_record
@@ -54,8 +55,13 @@ def compare(
     opened = [Run.open(run) for run in runs]
     comparison = compare_runs(opened, against=against, rows=rows, tokens=tokens)
     if html is not None:
-        folders = [run.name or NO_PLACE for run in opened]
-        command = ["layerwise", "compare", *folders, *flag_arguments(CompareOptions, options_record(options))]
+        folders = [operand(run.name or NO_PLACE) for run in opened]
+        command = [
+            "layerwise",
+            "compare",
+            *map(operand, folders),
+            *flag_arguments(CompareOptions, options_record(options)),
+        ]
         text = page(opened, comparison=comparison.to_dict(), comparison_text=str(comparison), command_line=command)
         write_page(html, text)
     return comparison

@@ -11,6 +11,7 @@ from layerwise.api.fitting import fit_recipe
 from layerwise.api.reading import readout_choices
 from layerwise.api.static import export_static, require_static_options
 from layerwise.core.checks import ExportMode, NormChoice, PoolingChoice, TokenChoice, with_dims
+from layerwise.core.display import command_line
 from layerwise.core.errors import InputError
 from layerwise.core.preprocessors import InputKind, require_tokenizer
 from layerwise.core.progress import announce, announcements
@@ -196,9 +197,10 @@ def require_lower_layer(pick: Pick, model: ModelLike) -> None:
     """Raises where pick recommends the last layer: the export would be a full copy under another name."""
     if pick.keep_last:
         name = name_of(model)
+        faster = command_line(["layerwise", "pick", name, "--prefer", "fast"])
         raise InputError(
             f"pick recommends keeping the last layer: an export would be a full copy of {name}. Use {name} itself; "
-            f"--layer last (layer='last') makes a copy anyway; `layerwise pick {name} --prefer fast` looks "
+            f"--layer last (layer='last') makes a copy anyway; `{faster}` looks "
             "for a faster layer"
         )
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from layerwise.core.display import operand
 from layerwise.core.errors import InputError
 from layerwise.core.files import write_atomically
 from layerwise.core.outputs import require_new_file
@@ -61,7 +62,7 @@ def report(
     conditions = parse_conditions(where or ())
     opened = [part for run in runs for part in runs_by_model(run, conditions)]
     places = dict.fromkeys(run.name or NO_PLACE for run in opened)  # a campaign is one place with several models
-    words = ["layerwise", "report", *places, *flag_arguments(ReportOptions, options_record(options))]
+    words = ["layerwise", "report", *map(operand, places), *flag_arguments(ReportOptions, options_record(options))]
     return write_page(
         html, page(opened, title=title, correlations=list(scan_eval_correlations(opened)), command_line=words)
     )

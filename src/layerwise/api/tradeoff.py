@@ -1,12 +1,12 @@
 """tradeoff: score and cost of each layer."""
 
-import shlex
 from itertools import islice
 from pathlib import Path
 
 import pandas as pd
 
 from layerwise.core.checks import Choices, ExportMode
+from layerwise.core.display import command_line
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.preprocessors import require_tokenizer
 from layerwise.core.progress import announcements
@@ -103,10 +103,8 @@ def require_no_model(run: object) -> None:
     is_model, is_missing = (Path(run) / "config.json").is_file(), not Path(run).exists() and "://" not in str(run)
     if (is_model or is_missing) and not is_run(run):
         what = f"{run} is a model, not an eval run;" if is_model else f"there is no run {run}; if it is a model,"
-        raise InputError(
-            f"{what} first run: layerwise eval {shlex.quote(str(run))} --tasks {EXAMPLE_TASK} --out scores, "
-            "then: layerwise tradeoff scores"
-        )
+        scoring = command_line(["layerwise", "eval", str(run), "--tasks", EXAMPLE_TASK, "--out", "scores"])
+        raise InputError(f"{what} first run: {scoring}, then: layerwise tradeoff scores")
 
 
 def open_other(run: str | Path | Run | LayerTable) -> Run:

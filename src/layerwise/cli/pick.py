@@ -1,12 +1,12 @@
 """`layerwise pick`: which layer or recipe to use, with the evidence for it."""
 
-import shlex
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from layerwise.cli.flags import add_options, option_values
 from layerwise.cli.shared import add_json, say
+from layerwise.core.display import command_line, operand
 from layerwise.options.pick import PickOptions
 from layerwise.options.record import flag_arguments
 from layerwise.options.texts import TextOptions
@@ -53,11 +53,12 @@ def next_steps(found: "Pick", args: Namespace) -> Iterator[str]:
     from layerwise.runs.folder import is_run
 
     model = found.model.name if is_run(args.run_folder) and not args.model else args.model or args.run_folder
+    model = operand(model)
     yield next_step(found, model, args)
     if (static := found.static_model) is not None:
         rows = ["--layer", "0", "--transform", static.transform] if static.transform != "none" else []
         words = ["export", model, "--static", *rows, "--fit", args.fit or "texts.txt", "--out", "static"]
-        yield f"or, without any block:\n{shlex.join(['layerwise', *words])}"
+        yield f"or, without any block:\n{command_line(['layerwise', *words])}"
 
 
 def next_step(found: "Pick", model: str, args: Namespace) -> str:
@@ -65,15 +66,15 @@ def next_step(found: "Pick", model: str, args: Namespace) -> str:
     typed = option_values(args, PickOptions) | {"column": args.column}
     if found.keep_last:
         data = ["--data", args.fit or "texts.txt", *flag_arguments(TextOptions, {"column": args.column})]
-        fewer = f"{shlex.join(['layerwise', 'shrink', model, *data, '--out', 'small'])}"
+        fewer = command_line(["layerwise", "shrink", model, *data, "--out", "small"])
         if args.prefer == "fast" or not found.layers:
             return f"next: keep using {model} as it is; for similar vectors with fewer blocks:\n{fewer}"
         words = [*flag_arguments(PickOptions, typed), *flag_arguments(TextOptions, typed), "--prefer", "fast"]
-        again = shlex.join(["layerwise", "pick", args.run_folder, *words])
+        again = command_line(["layerwise", "pick", args.run_folder, *words])
         faster = f"{again}\nor, for similar vectors with fewer blocks:\n{fewer}"
         return f"next: keep using {model} as it is; if speed matters more:\n{faster}"
     more = ["--fit", "TEXTS"] if found.recipe.transform != "none" and found.fitted is None else []
     more += ["--servable"] if args.servable else []
     words = ["export", model, "--layer", f"{args.save or 'run'}:auto", *more, "--out", "small"]
-    export = shlex.join(["layerwise", *words])
+    export = command_line(["layerwise", *words])
     return f"next:\n{export}" if args.save else f"next: add --save run to this command, then:\n{export}"

@@ -1,6 +1,5 @@
 """Shared by several verbs on the command line: model, texts, engine, and how warnings are printed."""
 
-import shlex
 import sys
 import warnings
 from argparse import ArgumentParser, Namespace
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from layerwise.cli.flags import add_options, option_values
 from layerwise.core.columns import fill_words
-from layerwise.core.display import printable, redact
+from layerwise.core.display import command_line, is_command_line, printable, redact
 from layerwise.core.errors import InputError
 from layerwise.core.quiet import is_verbose
 from layerwise.options.engine import Cluster
@@ -84,7 +83,7 @@ def scanned_data(table: "LayerTable") -> list[dict[str, Any]]:
 def next_steps(*commands: Sequence[str]) -> None:
     """Says on standard error what to type next."""
     for place, words in enumerate(commands):
-        say(("      " if place else "next: ") + shlex.join(words))
+        say(("      " if place else "next: ") + command_line(words))
 
 
 def say(message: str) -> None:
@@ -104,7 +103,7 @@ def print_error(message: str) -> None:
 def wrapped(message: str, width: int) -> str:
     """The message within a width; a command at its end has a line of its own, so that it can be copied whole."""
     text, colon, command = message.rpartition(": layerwise ")
-    if colon and "\n" not in command:
+    if colon and is_command_line(f"layerwise {command}"):
         return f"{wrapped(text + ':', width)}\n  layerwise {command}"
     return "\n".join(line if line.startswith(PYTHON) else fill_words(line, width) for line in message.splitlines())
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from layerwise.core.display import redact
+from layerwise.core.display import redact_value
 from layerwise.core.errors import InputError, LayerwiseError, StoreError
 
 T = TypeVar("T")
@@ -26,10 +26,10 @@ class RemoteFolder:
     url: str
 
     def __str__(self) -> str:
-        return redact(self.url)
+        return redact_value(self.url)
 
     def __repr__(self) -> str:
-        return f"RemoteFolder({redact(self.url)!r})"
+        return f"RemoteFolder({redact_value(self.url)!r})"
 
     def _open(self) -> tuple[Any, str]:
         import pyarrow as pa

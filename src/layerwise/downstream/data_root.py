@@ -16,6 +16,7 @@ from typing import Any
 import pandas as pd
 
 from layerwise.core.checks import require_choice, require_count
+from layerwise.core.display import command_line
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.files import DiskFolder, safe_name, write_atomically, write_checked_json
 from layerwise.core.formats import parse_record, read_parquet, require_shape
@@ -180,7 +181,8 @@ def read_root(root: Path) -> dict[str, LocalTask]:
     tasks = [read_task(path.parent) for path in sorted(root.glob("*/task.json"))]
     by_name = {task.name: task for task in tasks}
     if not by_name:
-        raise InputError(f"{root} contains no prepared task; create one with `layerwise data {root} NAME --type ...`")
+        advice = command_line(["layerwise", "data", str(root), "NAME", "--type", "..."])
+        raise InputError(f"{root} contains no prepared task; create one with `{advice}`")
     return by_name
 
 

@@ -3,11 +3,11 @@
 Every line says what is compared with what: an export is faithful to its layer, which says nothing about its quality.
 """
 
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from layerwise.core.display import command_line
 from layerwise.core.recipe import Recipe
 
 EXAMPLE_TASK = "STSBenchmark"  # of mteb: small, and about similarity
@@ -157,5 +157,5 @@ def eval_command(record: Mapping[str, Any], out: str | Path) -> str:
     """The command that scores the exported folder on a task; "" where eval cannot read the folder."""
     if record["backend"] != "sentence_transformers" or inputs_noun(record) != "texts":
         return ""
-    folder, scores = shlex.quote(str(out)), shlex.quote(f"{out}-scores")
-    return f"layerwise eval {folder} --tasks {EXAMPLE_TASK} --layers last --out {scores}"
+    words = ["layerwise", "eval", str(out), "--tasks", EXAMPLE_TASK, "--layers", "last", "--out", f"{out}-scores"]
+    return command_line(words)

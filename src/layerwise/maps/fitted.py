@@ -15,7 +15,7 @@ from typing import Any, Literal, Self, get_args
 import torch
 from torch import Tensor
 
-from layerwise.core.display import redact
+from layerwise.core.display import command_line, redact_value
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.files import Folder, open_folder
 from layerwise.core.formats import require_shape
@@ -154,9 +154,8 @@ class FittedRecipe:
         """
         folder, name = locate_recipe(location)
         if (data := folder.read(name)) is None:
-            raise InputError(
-                f"{location} contains no fitted recipe (no {name}); run: layerwise pick ... --save {folder}"
-            )
+            advice = command_line(["layerwise", "pick", "...", "--save", str(folder)])
+            raise InputError(f"{location} contains no fitted recipe (no {name}); run: {advice}")
         return cls.from_bytes(data, f"{folder}/{name}")
 
     def to_bytes(self) -> bytes:
@@ -211,8 +210,8 @@ class FittedRecipe:
             "recipe": asdict(self.recipe),
             "template": asdict(parse_template(self.recipe.template)),
             "parts": parts,
-            "model": self.model.to_record() | {"name": redact(self.model.name)},
-            "fitted_on": None if fitted_on is None else asdict(fitted_on) | {"name": redact(fitted_on.name)},
+            "model": self.model.to_record() | {"name": redact_value(self.model.name)},
+            "fitted_on": None if fitted_on is None else asdict(fitted_on) | {"name": redact_value(fitted_on.name)},
         }
 
     def _tensors(self) -> dict[str, Tensor]:

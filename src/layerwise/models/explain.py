@@ -4,10 +4,9 @@ import errno
 import json
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
-from layerwise.core.display import printable
+from layerwise.core.display import command_line, operand, printable
 from layerwise.core.errors import ModelError
 from layerwise.core.hub import repository_files
 
@@ -29,7 +28,8 @@ def problem_of_file(path: Path) -> str:
     if path.suffix in CONVERTED:
         return converted_problem(f"{str(path)!r} is {CONVERTED[path.suffix]}")
     if (path.parent / "config.json").is_file():
-        return f"{str(path)!r} is one file of a model. Pass its folder: layerwise scan {quote(str(path.parent))}"
+        scan = command_line(["layerwise", "scan", str(path.parent)])
+        return f"{str(path)!r} is one file of a model. Pass its folder: {scan}"
     return f"{str(path)!r} is a file, not a model: there is no config.json beside it; {MODEL_HELP}"
 
 
@@ -39,7 +39,7 @@ def problem_of_folder(name: str, files: Collection[str]) -> str:
         return ""
     if "adapter_config.json" in files:
         base = base_model_hint(Path(name)) or "BASE"
-        command = f"layerwise scan {quote(base)} --adapter {quote(name)}"
+        command = command_line(["layerwise", "scan", operand(base), "--adapter", name])
         return f"{name!r} is a PEFT adapter, not a whole model. Load it with its base model: {command}"
     for suffix, kind in CONVERTED.items():
         if found := first_with(files, (suffix,)):
@@ -47,7 +47,7 @@ def problem_of_folder(name: str, files: Collection[str]) -> str:
     if found := first_with(files, (".safetensors", *PICKLED)):
         return (
             f"{name!r} has weights ({found}) but no config.json. Copy the config and the tokenizer of the original "
-            f"model:\nhf download ORIGINAL --include '*.json' --local-dir {quote(name)}"
+            f"model:\n{command_line(['hf', 'download', 'ORIGINAL', '--include', '*.json', '--local-dir', name])}"
         )
     return f"{name!r} has no config.json; {MODEL_HELP}"
 
@@ -168,7 +168,11 @@ def no_safetensors(name: str, subfolder: str, files: Collection[str]) -> str:
         )
     if found := first_with(files, tuple(CONVERTED)):
         return converted_problem(f"{name!r} contains {CONVERTED[Path(found).suffix]} ({found})")
-    return f"{name!r} has no weights (no .safetensors file). Type: hf download ORIGINAL --local-dir {quote(name)}"
+    return f"{name!r} has no weights (no .safetensors file). Type: {download_command(name)}"
+
+
+def download_command(folder: str) -> str:
+    return command_line(["hf", "download", "ORIGINAL", "--local-dir", folder])
 
 
 def conversion(name: str, *, whole: bool) -> str:
@@ -189,11 +193,12 @@ def damage_of(path: Path) -> str:
     if path.suffix != ".safetensors" or not path.is_file():
         return ""
     there = path.stat().st_size
-    again = f"Download it again: hf download ORIGINAL --local-dir {quote(str(path.parent))}"
+    again = f"Download it again: {download_command(str(path.parent))}"
     with path.open("rb") as file:
         start = file.read(len(LFS_POINTER))
         if start == LFS_POINTER:
-            return f"{path.name} is a Git LFS pointer, not the weights. Type: git -C {quote(str(path.parent))} lfs pull"
+            words = ["git", "-C", str(path.parent), "lfs", "pull"]
+            return f"{path.name} is a Git LFS pointer, not the weights. Type: {command_line(words)}"
         header = int.from_bytes(start[:8], "little")
         if there < 8 + header:
             return f"{path.name} is cut off or damaged: {there:,} bytes, without a whole header. {again}"

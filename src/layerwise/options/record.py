@@ -5,7 +5,7 @@ from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from layerwise.core.display import redact_record
+from layerwise.core.display import operand, redact_record
 from layerwise.options.engine import Cluster
 from layerwise.options.evaluate import EvaluateOptions
 from layerwise.options.field import OptionSpec, option_specs
@@ -92,7 +92,7 @@ def command_arguments(record: Mapping[str, Any], *, model: str) -> list[str]:
     arguments = [
         "layerwise",
         verb,
-        str(model_record.get("name", model)),
+        operand(str(model_record.get("name", model))),
         *flag_arguments(ModelSpec, model_record, exclude=["name"]),
     ]
     if "data" in record:
@@ -106,8 +106,8 @@ def pick_words(record: Mapping[str, Any], folder: str) -> list[str]:
     """The words of the command that makes the pick in this folder again."""
     fit = fit_of_pick(record)
     column = flag_arguments(TextOptions, fit, only=["column"]) if isinstance(fit, Mapping) else []
-    words = ["layerwise", "pick", str(record.get("run") or folder)]
-    return [*words, *flag_arguments(PickOptions, {**record, "fit": fit}), *column, "--save", folder]
+    words = ["layerwise", "pick", operand(str(record.get("run") or folder))]
+    return [*words, *flag_arguments(PickOptions, {**record, "fit": fit}), *column, "--save", operand(folder)]
 
 
 def fit_of_pick(record: Mapping[str, Any]) -> Any:
@@ -117,7 +117,7 @@ def fit_of_pick(record: Mapping[str, Any]) -> Any:
 
 def tradeoff_words(record: Mapping[str, Any], folder: str) -> list[str]:
     """The words of the command that makes the trade-off in this folder again."""
-    return ["layerwise", "tradeoff", folder, *flag_arguments(TradeoffOptions, record)]
+    return ["layerwise", "tradeoff", operand(folder), *flag_arguments(TradeoffOptions, record)]
 
 
 def flag_arguments(

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from layerwise.core.checks import SHIPPED
+from layerwise.core.display import command_line, operand
 from layerwise.options.record import (
     OPTIONS_BY_VERB,
     command_arguments,
@@ -84,23 +85,23 @@ def commands(runs: Sequence[Run], page_words: Sequence[str] = ()) -> list[str]:
     lines += [pick_command(run.pick, place) for run, place in zip(runs, places, strict=True) if run.pick]
     for run, place in zip(runs, places, strict=True):
         if run.tradeoff:
-            lines.append(shlex.join(tradeoff_words(options_of(run.tradeoff), place)))
-    this_page = ["layerwise", "report", *dict.fromkeys(places), "--html", "report.html"]
-    return list(dict.fromkeys([*lines, shlex.join(page_words or this_page)]))
+            lines.append(command_line(tradeoff_words(options_of(run.tradeoff), place)))
+    this_page = ["layerwise", "report", *map(operand, dict.fromkeys(places)), "--html", "report.html"]
+    return list(dict.fromkeys([*lines, command_line(page_words or this_page)]))
 
 
 def command(table: LayerTable, out: str) -> str:
     """The command that reproduces the run: as typed, or reconstructed from the record."""
     first = first_run(table)
     if arguments := typed_words(first.get("environment", {}).get("command")):
-        return shlex.join(arguments)
+        return command_line(arguments)
     record = first.get("options", {})
     if record.get("campaign"):
-        return shlex.join(["layerwise", "campaign", record["campaign"]])
+        return command_line(["layerwise", "campaign", operand(str(record["campaign"]))])
     if record.get("verb") not in OPTIONS_BY_VERB:
         record = record_from_plan(table, first)
     arguments = command_arguments(record, model=str(first.get("model", {}).get("name", "MODEL")))
-    return shlex.join([*arguments, "--out", out])
+    return command_line([*arguments, "--out", operand(out)])
 
 
 def typed_words(typed: Any) -> list[str]:
@@ -115,10 +116,10 @@ def typed_words(typed: Any) -> list[str]:
 def pick_command(pick: Mapping[str, Any], folder: str) -> str:
     """The command that makes a saved pick again, with a comment where it lacks an option of the library."""
     record = options_of(pick)
-    words = shlex.join(pick_words(record or rule_record(pick), folder))
     fit = fit_of_pick(record)
     extra = flag_arguments(TextOptions, fit, exclude=["data", "column"]) if isinstance(fit, Mapping) else []
-    return f"{words}  # called from Python with texts opened with {shlex.join(extra)}" if extra else words
+    comment = [*"called from Python with texts opened with".split(), *extra] if extra else []
+    return command_line(pick_words(record or rule_record(pick), folder), comment)
 
 
 def rule_record(pick: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """The certificate of an exported folder, layerwise.json: its name, its version, and folders of earlier versions."""
 
 import json
-import shlex
 from pathlib import Path
+
+from layerwise.core.display import command_line, operand
 
 RECORD_FILE = "layerwise.json"
 # 1 had no agreement, blocks, scores and whole_model; 2 had prompts, no templates; 3 had modules.json with names of
@@ -24,10 +25,10 @@ def outdated_export(folder: str | Path) -> str:
         return ""
     model = record.get("model", record.get("base_model"))  # the first version called it base_model
     name = model.get("name") if isinstance(model, dict) else model
-    words = ["layerwise", "export", str(name or "MODEL"), "--recipe", str(folder)]
+    words = ["layerwise", "export", operand(str(name or "MODEL")), "--recipe", str(folder)]
     words += ["--fit", "FILE"] if record["recipe"].get("transform", "none") != "none" else []
     return (
         f"{folder} was exported by an earlier version of layerwise. It gives the right vectors in "
         "sentence-transformers, but other servers skip its linear map or pool it differently. Export it again: "
-        f"{shlex.join([*words, '--out', 'NEW'])}"
+        f"{command_line([*words, '--out', 'NEW'])}"
     )

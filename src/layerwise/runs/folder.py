@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from layerwise.core.display import redact
+from layerwise.core.display import redact_value
 from layerwise.core.errors import RunError
 from layerwise.core.files import Folder, has_file, open_folder
 from layerwise.core.formats import require_checksum, stored_checksum
@@ -79,7 +79,7 @@ class Run:
         if isinstance(source, LayerTable):
             return cls(source.where(**where) if where else source)
         folder = open_folder(source)
-        return cls(LayerTable.load(folder, where), folder, redact(str(source)))
+        return cls(LayerTable.load(folder, where), folder, redact_value(str(source)))
 
     @property
     def location(self) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from layerwise.core.display import redact
+from layerwise.core.display import redact_value
 from layerwise.runs.folder import Run
 from layerwise.runs.scores import COLUMNS, LayerScore
 from layerwise.runs.table import LayerTable, arrow_columns, arrow_table, read_rows
@@ -34,7 +34,7 @@ def runs_by_model(source: Run | LayerTable | str | Path, where: Mapping[str, Any
         rows, record, name = arrow_table(run.table), run.table.run, run.name
     else:
         rows, record, path = read_rows(source, where)
-        rows, name = arrow_columns(rows, path), redact(str(source))
+        rows, name = arrow_columns(rows, path), redact_value(str(source))
         if rows.select(MODEL).group_by(list(MODEL)).aggregate([]).num_rows <= MAX_MODELS:
             return Run.open(source, where).split_by_model()
     return [Run(table, name=name) for table in quantile_tables(rows, record)]

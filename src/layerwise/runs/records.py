@@ -14,7 +14,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
-from layerwise.core.display import redact, redact_record
+from layerwise.core.display import redact_record, redact_value
 from layerwise.core.errors import RunError
 from layerwise.core.formats import json_bytes, parse_object, require_shape, verified_record, with_checksum
 from layerwise.core.recipe import upgrade_recipe
@@ -194,5 +194,5 @@ def environment() -> dict[str, str]:
     versions = {name: version(name) for name in names}
     script = Path(sys.argv[0])
     if (script.parent.name if script.stem == "__main__" else script.stem) == "layerwise":  # also python -m layerwise
-        versions["command"] = shlex.join(["layerwise", *map(redact, sys.argv[1:])])
+        versions["command"] = shlex.join(["layerwise", *map(redact_value, sys.argv[1:])])
     return {**versions, "python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}"}

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
+from layerwise.core.display import command_line
 from layerwise.core.errors import RunError
 from layerwise.core.files import Folder
 from layerwise.core.formats import (
@@ -47,9 +48,8 @@ def read_result(folder: Folder) -> tuple[bytes, dict[str, Any], bytes]:
     for _ in range(MAX_READS):
         table, data = (folder.read(name) for name in (TABLE_FILE, RUN_FILE))
         if table is None:
-            raise RunError(
-                f"{folder} contains no finished run (no {TABLE_FILE}); run `layerwise scan ... --out {folder}`"
-            )
+            advice = command_line(["layerwise", "scan", "...", "--out", str(folder)])
+            raise RunError(f"{folder} contains no finished run (no {TABLE_FILE}); run `{advice}`")
         if data is None:
             raise RunError(f"{folder} contains no finished run (no {RUN_FILE}); repeat the command that made it")
         require_checksum(table, path, allow_missing=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self, get_args
 
 from layerwise.core.columns import WIDTH
-from layerwise.core.display import printable
+from layerwise.core.display import command_line, printable
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.files import Folder, open_folder
 from layerwise.core.recipe import Recipe
@@ -158,7 +158,7 @@ class Pick:
         """
         location = open_folder(folder)
         data, where = location.read(PICK.file), f"{location}/{PICK.file}"
-        advice = f"run: layerwise pick MODEL --save {folder}"
+        advice = f"run: {command_line(['layerwise', 'pick', 'MODEL', '--save', str(folder)])}"
         if data is None:
             raise InputError(f"{str(folder)!r} contains no saved pick; {advice}")
         record = PICK.parse(data, where)

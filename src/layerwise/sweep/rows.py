@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
-from layerwise.core.display import redact
+from layerwise.core.display import redact_value
 from layerwise.core.formats import parquet_bytes
 from layerwise.metrics.base import Estimate
 from layerwise.metrics.intervals import interval
@@ -37,7 +37,7 @@ def layer_scores(
             pooling=m.pooling,
             rows=m.rows,
             metric=m.metric.name,
-            data=redact(data.name),
+            data=redact_value(data.name),
             dtype=plan.dtype,
             max_length=plan.max_length,
             model_hash=model.fingerprint,

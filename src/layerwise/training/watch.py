@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from layerwise.core.display import command_line
 from layerwise.core.errors import LayerwiseError, NotFiniteError, RunError
 from layerwise.core.files import Folder, open_folder
 from layerwise.core.progress import announce, announcements
@@ -178,7 +179,7 @@ class LayerWatch:
             announce(f"{len(self.tables)} scans took {self.seconds:.1f} s, {100 * self.share:.1f} % of the training")
             if self.options.out is not None and len(self.tables) > 1:
                 first, last = (f"{self.options.out}/{step_name(step)}" for step in (min(self.tables), max(self.tables)))
-                announce(f"compare them: layerwise compare {first} {last}")
+                announce(f"compare them: {command_line(['layerwise', 'compare', first, last])}")
 
 
 def open_watch(model: Any, data: DataLike | TokenizedBatches | Iterable[Any], options: WatchOptions) -> LayerWatch:
