@@ -81,7 +81,7 @@ NOT_KNOWN_BELOW = {
     "labels",
     "model",
 }
-NOT_KNOWN_BELOW |= {"tokenizer", "test", "train"}
+NOT_KNOWN_BELOW |= {"tokenizer", "test", "train", "queries", "documents", "pairs"}
 
 
 @pytest.mark.parametrize(("verb", "options", "arguments"), LIBRARY, ids=[verb.__name__ for verb, *_ in LIBRARY])
@@ -142,9 +142,9 @@ FLAGS = {
     "pick": "fit column labels rule prefer templates layer-only no-static servable dims compare-static model "
     "max-length seed save json",
     "export": f"{MODEL} layer recipe out norm tokens pooling transform dims fit column normalize template scores mode "
-    "format servable max-length static weights words int8 why texts json",
-    "shrink": f"{MODEL} {TEXTS} out method blocks choose minutes steps lora batch-size learning-rate seed "
-    "no-compatible work json",
+    "format servable max-length static weights words int8 queries documents pairs why texts json",
+    "shrink": f"{MODEL} {TEXTS} out queries documents pairs method blocks choose minutes steps lora batch-size "
+    "learning-rate seed no-compatible work json",
     "embedder": f"{MODEL} fit texts column labels templates no-static dims out mode max-length",
     "report": "html overwrite title where",
     "compare": "against rows tokens html overwrite json",

@@ -19,7 +19,7 @@ from transformers import AutoModel, OPTConfig, OPTModel
 import layerwise
 from layerwise.core.errors import ModelError
 from layerwise.core.templates import template_of_prompt
-from layerwise.distill.compatibility import reciprocal_ranks
+from layerwise.distill.compatibility import closeness, reciprocal_ranks
 from layerwise.distill.student import blocks_read, pooling_modules
 from layerwise.downstream.data_root import write_task
 from layerwise.inputs.source import Example
@@ -173,10 +173,10 @@ def test_vectors_are_compared_as_the_model_ships(name, tmp_path):
     exported = layerwise.export(tmp_path / name, "last", tmp_path / "out")
     assert exported.similarity_fn_name == name
     rows = [torch.randn(20, 4, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1)]
-    closeness = exported.similarity(*rows)
-    expected = [1 / (1 + (row > row[i]).sum().item()) for i, row in enumerate(closeness)]
-    assert reciprocal_ranks(*rows, name).tolist() == pytest.approx(expected)
-    assert reciprocal_ranks(*rows).tolist() != pytest.approx(expected)
+    expected = [1 / (1 + (row > row[i]).sum().item()) for i, row in enumerate(exported.similarity(*rows))]
+    own = torch.eye(20, dtype=torch.bool)
+    assert reciprocal_ranks(closeness(*rows, name), own).tolist() == pytest.approx(expected)
+    assert reciprocal_ranks(closeness(*rows), own).tolist() != pytest.approx(expected)
 
 
 def test_eval_compares_vectors_as_the_model_ships(tmp_path):

@@ -16,10 +16,21 @@ import layerwise
 from layerwise.cli.main import main
 from layerwise.core.errors import InputError, RunError
 from layerwise.distill.blocks import candidates, evenly_spaced, named_blocks, neighbours, search_blocks
-from layerwise.distill.compatibility import Search, answer_words, check_compatibility, halves, reciprocal_ranks
+from layerwise.distill.compatibility import (
+    Case,
+    Cases,
+    Mean,
+    advise,
+    check_compatibility,
+    choose_test,
+    closeness,
+    halves,
+    reciprocal_ranks,
+)
+from layerwise.distill.groups import grouped_agreement, one_kind_hint
 from layerwise.distill.linear import block_words
 from layerwise.distill.student import search_prompts
-from layerwise.distill.texts import PromptedText, split_texts
+from layerwise.distill.texts import GivenTexts, PromptedText, TextSplit, read_pairs, split_texts
 from layerwise.exporter.backends.backend import ExportJob
 from layerwise.exporter.certificate import expected_vectors
 from layerwise.maps.linear import LinearMap
@@ -171,13 +182,10 @@ def test_a_block_that_adds_nothing_is_left_out_and_nothing_is_lost(tmp_path, idl
     assert record["shrunk"]["blocks"] == block_words(tuple(b for b in range(3) if b != idle))
     cosine = (vectors(tmp_path / "small") * vectors(teacher)).sum(axis=1)
     assert cosine.min() > 0.98
-    index = record["shrunk"]["compatibility"]
-    assert abs(index["student_queries"]["loss"]) < 0.02 and index["mean_cosine"] > 0.99
+    assert record["shrunk"]["agreement"]["groups"][0]["mean_cosine"] > 0.99
     assert record["blocks"] == {"before": 3, "after": 2} and not record["whole_model"]
     printed = " ".join(capsys.readouterr().out.split())
-    assert (
-        f"your index: not known: only {index['searched']} texts were searched" in printed and "2 of 3 blocks" in printed
-    )
+    assert "your index: not known: the texts are short" in printed and "2 of 3 blocks" in printed
     card = (tmp_path / "small" / "README.md").read_text()
     assert "teacher with 2 of 3 blocks" in card and "Your index: not known" in card and "Against" not in card
     assert not (tmp_path / "small.work").exists()
@@ -279,50 +287,201 @@ def test_texts_that_differ_in_case_or_space_alone_are_one():
 
 
 def test_ranks_by_hand():
-    documents = torch.eye(3)
     queries = torch.tensor([[1.0, 0.2, 0.1], [0.9, 0.5, 0.1], [1.0, 1.0, 1.0]])
+    close = closeness(queries, torch.eye(3))
     # the second document is second for its query; equal cosines count as before it
-    assert reciprocal_ranks(queries, documents).tolist() == [1.0, 0.5, 1 / 3]
+    assert reciprocal_ranks(close, torch.eye(3).bool()).tolist() == [1.0, 0.5, 1 / 3]
+    several = torch.tensor([[False, True, True], [True, True, False], [True, True, False]])
+    assert reciprocal_ranks(close, several).tolist() == [0.5, 1.0, 0.5], "the first of several documents counts"
+
+
+def numbered(count, words=24):
+    """Long texts, both halves of which begin with the number of the text."""
+    half = " ".join("abcdefghijklmnopqrstuvwxyz"[: words // 2 - 1])
+    return tuple(PromptedText(f"{i} {half} {i} {half}") for i in range(count))
+
+
+def by_number(items):
+    return torch.from_numpy(
+        np.stack([np.random.default_rng(int(item.text.split()[0])).normal(size=16) for item in items])
+    )
+
+
+def turned(items):
+    return by_number(items).roll(1, dims=1)
 
 
 def test_an_index_is_kept_by_the_same_model_and_not_by_a_turned_one():
-    texts = [PromptedText(f"{i} a b c {i} d e {i % 7}") for i in range(60)]
-
-    def teacher(items):  # both halves of a text begin with its number
-        numbers = [[int(word) for word in item.text.split() if word.isdigit()] for item in items]
-        rows = [np.random.default_rng(n[0]).normal(size=16) + 0.2 * len(n) for n in numbers]
-        return torch.from_numpy(np.stack(rows))
-
-    same = check_compatibility(teacher, teacher, texts)
-    assert same.mean_cosine == pytest.approx(1) and same.student_queries.loss == 0 and same.keep_index
-    assert "add documents" in same.answer
-    turned = check_compatibility(teacher, lambda items: teacher(items).roll(1, dims=1), texts)
-    assert turned.student_alone.loss == pytest.approx(0) and turned.student_queries.loss > 0.5
-    assert not turned.keep_index and turned.answer.startswith("re-embed")
-    assert turned.student_queries.interval[0] < turned.student_queries.loss < turned.student_queries.interval[1]
-    assert check_compatibility(teacher, teacher, texts[:5]) is None
-    few = check_compatibility(teacher, teacher, texts[:20])
-    assert few.answer.startswith("not known: only 20 texts were searched") and not few.keep_index
+    split = TextSplit((), (), numbered(60))
+    same = check_compatibility(by_number, by_number, split)
+    assert (same.test, same.searched, same.advice) == ("halves", 60, "keep") and same.cases.new_old.loss.mean == 0
+    assert "new documents may be embedded with either model" in same.answer
+    other = check_compatibility(by_number, turned, split)
+    assert other.cases.new_new.loss.mean == pytest.approx(0) and other.cases.new_old.loss.mean > 0.5
+    assert other.advice == "re-embed" and other.answer.startswith("re-embed")
+    few = check_compatibility(by_number, by_number, TextSplit((), (), numbered(20)))
+    assert few.advice == "unknown" and few.answer.startswith("not known: only 20 texts of 20 words or more")
 
 
 def test_random_vectors_do_not_keep_an_index():
-    texts = [PromptedText(f"a b c d e f {i}") for i in range(300)]
-
     def random_rows(seed):
         generator = torch.Generator().manual_seed(seed)
         return lambda items: torch.randn(len(items), 16, generator=generator)
 
-    found = check_compatibility(random_rows(0), random_rows(100), texts)
-    assert found.student_queries.loss < 0.02, "hardly anything can be lost"
-    assert found.answer.startswith("not known: the original itself") and not found.keep_index
+    found = check_compatibility(random_rows(0), random_rows(100), TextSplit((), (), numbered(300)))
+    assert found.cases.new_old.loss.mean < 0.02, "hardly anything can be lost"
+    assert found.advice == "unknown" and found.answer.startswith("not known: the original itself hardly finds")
+
+
+def test_a_mixed_index_prefers_documents_of_the_model_that_asks():
+    """Turned vectors are near to one another only: in a mixed index a query finds its document where both are new."""
+    found = check_compatibility(by_number, turned, TextSplit((), (), numbered(60))).cases
+    assert found.mixed.mrr.mean == pytest.approx((found.new_new.mrr.mean + found.new_old.mrr.mean) / 2, abs=0.1)
+
+
+def loses(mean, error=0.005):
+    return Case(Mean(0.7 - mean, (0.65 - mean, 0.75 - mean)), Mean(mean, (mean - error, mean + error)))
+
+
+KEEP, ORIGINAL = "you can keep your index and search it with the small model", "keep the original model"
 
 
 @pytest.mark.parametrize(
-    ("interval", "doubtful"), [((-0.01, 0.01), False), ((0.0, 0.03), True), ((0.03, 0.05), False)], ids=str
+    ("new_old", "new_new", "mixed", "gain", "action", "says"),
+    [
+        (loses(0.009), loses(0.134), loses(0.07), (-0.125, 0.03), "keep", [KEEP, "do not re-embed", "lose 0.125 more"]),
+        (loses(0.009), loses(0.134), loses(0.07), (-0.125, 0.03), "keep", ["embed new documents with the original"]),
+        (loses(0.001), loses(0.001), loses(0.001), (0.0, 0.01), "keep", [KEEP, "with either model"]),
+        (loses(0.001), loses(0.001), loses(0.017), (0.0, 0.01), "keep", ["embed new documents with the original"]),
+        (loses(0.01), loses(-0.05), loses(0.01), (0.06, 0.01), "keep", [KEEP, "would gain 0.060"]),
+        (loses(0.015, 0.02), loses(0.1), loses(0.1), (-0.1, 0.2), "keep", ["you can probably keep", "use more texts"]),
+        (loses(0.08), loses(0.01), loses(0.2), (0.07, 0.01), "re-embed", ["re-embed your documents", "loss is 0.010"]),
+        (loses(0.08), loses(0.01, 0.03), loses(0.2), (0.07, 0.01), "re-embed", ["use more texts to be sure"]),
+        (loses(0.08), loses(0.01), loses(0.2), (0.07, 0.08), "original", [ORIGINAL, "is not better", "more blocks"]),
+        (loses(0.08), loses(0.08), loses(0.08), (0.0, 0.01), "original", [ORIGINAL, "is not better"]),
+        (loses(0.08), loses(0.13), loses(0.08), (-0.05, 0.01), "original", [ORIGINAL, "loses 0.050 more"]),
+        (loses(0.08), loses(0.05), loses(0.08), (0.03, 0.01), "original", [ORIGINAL, "0.050 would still be lost"]),
+        (loses(0.03, 0.02), loses(0.05), loses(0.08), (-0.02, 0.01), "original", ["probably loses too much"]),
+    ],
+)  # fmt: skip
+def test_the_advice_follows_from_the_losses_and_their_intervals(new_old, new_new, mixed, gain, action, says):
+    mean, error = gain
+    cases = Cases(loses(0, 0), new_old, new_old, new_new, mixed, Mean(mean, (mean - error, mean + error)))
+    found = advise(cases, 0.02, "keep more blocks")
+    assert found.action == action
+    for words in says:
+        assert words in found.answer
+    if mean - error <= 0:
+        assert not found.answer.startswith("re-embed"), "only where new/new is better beyond its interval"
+
+
+def test_what_is_searched_depends_on_what_is_known_about_the_texts():
+    """Pairs first, then queries and documents, then halves of long texts; halves of queries are never searched."""
+    queries, documents = [f"what is {i}" for i in range(200)], [f"{i} " + "word " * 30 for i in range(300)]
+    pairs = [(f"who is {i}", f"person {i}") for i in range(120)]
+    found = choose_test(split_texts(GivenTexts("", documents, queries, documents[:50], pairs), [""], 0))
+    assert found.kind == "pairs" and len(found.queries) == 60
+    for query, (place, *others) in zip(found.queries, found.targets, strict=True):
+        assert not others and found.documents[place].text.split()[-1] == query.text.split()[-1]
+    assert {text.text for text in found.documents} >= set(documents), "other documents and long texts are in the way"
+    found = choose_test(split_texts(GivenTexts("", [], queries, documents), [""], 0))
+    assert found.kind == "first" and len(found.queries) == 20 and len(found.documents) == 300 and not found.targets
+    found = choose_test(split_texts(documents, [""], 0))
+    assert found.kind == "halves" and len(found.queries) == 30
+    for texts in (GivenTexts("", queries), GivenTexts("", [], [f"{text} {documents[0]}" for text in queries])):
+        assert "queries say nothing about documents; pass --queries" in choose_test(split_texts(texts, [""], 0))
+    mostly_short = choose_test(split_texts([*queries, *queries[:1], *documents[:30]], [""], 0))
+    assert isinstance(mostly_short, str), "a few long requests do not make documents"
+
+
+def test_queries_search_for_the_document_that_the_original_finds_first():
+    given = GivenTexts("", [], [f"{i} query" for i in range(600)], [f"{i} document" for i in range(600)])
+    split = split_texts(given, [""], 0)
+    found = check_compatibility(by_number, by_number, split)
+    assert found.test == "first" and found.searched == 60 and found.cases.old_old.mrr == Mean(1.0, (1.0, 1.0))
+    assert found.advice == "keep"
+    found = check_compatibility(by_number, turned, split)
+    assert found.cases.new_old.loss.mean > 0.5 and found.advice != "keep"
+
+
+def test_texts_of_a_kind_have_its_prompt_and_none_is_both_fitted_on_and_checked():
+    pairs = [(f"Question {i // 2}", f"answer {i}") for i in range(400)]  # two answers each
+    given = GivenTexts(
+        "", ["question 3", *(f"text {i}" for i in range(100))], ["QUESTION  4", *(f"query {i}" for i in range(100))],
+        [f"document {i}" for i in range(100)], pairs,
+    )  # fmt: skip
+    split = split_texts(given, ["default "], 0, ("query: ", "passage: "))
+    parts = [{item.text.casefold() for item in part} for part in (split.fit, split.held_out, split.check)]
+    assert not parts[0] & parts[1] and not parts[0] & parts[2] and not parts[1] & parts[2]
+    prompts = {"query": "query: ", "document": "passage: ", "other": "default "}
+    assert all(item.prompt == prompts[item.kind] for part in (split.fit, split.held_out, split.check) for item in part)
+    assert {item.kind for item in split.held_out} == {item.kind for item in split.check} == set(prompts)
+    assert len(split.pairs) == 100 and all(len(pair.documents) == 2 for pair in split.pairs)
+    assert {item.text.casefold() for pair in split.pairs for item in (pair.query, *pair.documents)} <= parts[2]
+
+
+def test_pairs_are_read_from_tables_and_lists(tmp_path):
+    import pandas as pd
+
+    table = pd.DataFrame({"query": ["a", "b"], "document": ["c", "d"], "more": [1, 2]})
+    table.to_csv(tmp_path / "pairs.csv", index=False)
+    for given in (tmp_path / "pairs.csv", table, [("a", "c"), ["b", "d"]]):
+        assert read_pairs(given)[1] == [("a", "c"), ("b", "d")]
+    for given, message in (
+        (
+            table.rename(columns={"document": "documents"}),
+            "no column 'document'; it has query, documents, more; rename",
+        ),
+        (table.rename(columns={"query": "question"}), "rename question to query"),
+        (table.drop(columns="query"), "pairs need the columns query and document"),
+        (table.assign(document=["c", None]), "row 2: document must be text, but is missing"),
+        ([("a",)], "row 1: expected two texts"),
+        (["ab"], "row 1: expected two texts"),
+    ):
+        with pytest.raises(InputError, match=message):
+            read_pairs(given)
+
+
+def test_agreement_is_reported_by_kind_and_length():
+    """A student that does not know documents: a mean over all texts would hide that."""
+    queries, documents = [f"{i} query" for i in range(300)], [f"{i} " + "word " * 45 for i in range(200)]
+    split = split_texts(GivenTexts("", [], queries, documents), [""], 0)
+
+    def student(items):
+        rows = by_number(items)
+        return torch.where(
+            torch.tensor([item.kind == "query" for item in items]).unsqueeze(1), rows, rows.roll(1, dims=1)
+        )
+
+    found = grouped_agreement(by_number, student, split)
+    groups = {group.name: group for group in found.groups}
+    assert list(groups) == [
+        "all", "queries", "documents", "texts of up to 8 words", "texts of more than 40 words",
+    ]  # fmt: skip
+    assert groups["queries"].mean_cosine == pytest.approx(1) and groups["documents"].mean_cosine < 0.5
+    assert (groups["queries"].texts, groups["documents"].texts, groups["all"].texts) == (30, 20, 50)
+    assert groups["documents"].worst_cosine < groups["documents"].mean_cosine
+    (warning,) = found.warnings
+    assert warning.startswith("documents agree much less with the original")
+
+
+@pytest.mark.parametrize(
+    ("texts", "hint"),
+    [
+        ([PromptedText("a b c")] * 9 + [PromptedText("a " * 30)], "90 % of the texts have fewer than 20 words"),
+        ([PromptedText("a " * 30, kind="query")] * 9, "all texts are queries: if the model will also read documents"),
+        ([PromptedText("a " * 30)] * 9, "100 % of the texts have 20 words or more"),
+        (
+            [PromptedText("a", kind="document")] * 9,
+            "all texts are documents: if the model will also read short queries",
+        ),
+        ([PromptedText("a b c")] * 5 + [PromptedText("a " * 30)] * 5, ""),
+        ([PromptedText("a", kind="query"), PromptedText("a", kind="document")], ""),
+    ],
 )
-def test_an_answer_that_more_texts_may_change_says_so(interval, doubtful):
-    search = Search(0.5, sum(interval) / 2, interval)
-    assert ("use more texts to be sure" in answer_words(search, search)) == doubtful
+def test_texts_of_one_kind_give_a_hint(texts, hint):
+    found = one_kind_hint(texts)
+    assert hint in found if hint else not found
 
 
 def test_the_index_is_searched_with_the_prompts_of_queries_and_documents(tmp_path):
@@ -372,6 +531,8 @@ def test_what_cannot_be_done_is_refused_before_anything_is_computed(tmp_path, ti
             layerwise.shrink(tiny_bert, TEXTS, tmp_path / "small", **given)
     with pytest.raises(InputError, match="at least 50 different texts .* got 2"):
         layerwise.shrink(tiny_bert, ["w1", "w2", "w1"] * 40, tmp_path / "small")
+    with pytest.raises(InputError, match="shrink needs texts: pass --data, --queries, --documents or --pairs"):
+        layerwise.shrink(tiny_bert, None, tmp_path / "small")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "file").write_text("mine")
     with pytest.raises(RunError, match="is not empty"):
@@ -384,6 +545,47 @@ def test_shared_blocks_are_refused(tmp_path):
     make_tokenizer().save_pretrained(tmp_path / "albert")
     with pytest.raises(InputError, match="share their weights"):
         layerwise.shrink(tmp_path / "albert", TEXTS, tmp_path / "small")
+
+
+def test_a_language_model_without_a_pooling_is_refused_as_for_a_static_model(tmp_path):
+    model = make_model("llama")
+    model.config.architectures = ["LlamaForCausalLM"]
+    for call in (
+        lambda: layerwise.shrink((model, make_tokenizer()), TEXTS, tmp_path / "small"),
+        lambda: layerwise.export((model, make_tokenizer()), 0, tmp_path / "small", static=True, fit=TEXTS),
+    ):
+        with pytest.raises(
+            InputError, match="no vectors to imitate. Make it an embedding model first .layerwise embedder"
+        ):
+            call()
+    assert not list(tmp_path.iterdir())
+
+
+def test_queries_documents_and_pairs_on_the_command_line(tmp_path, tiny_bert, capsys, monkeypatch):
+    """A search with pairs is printed as five rows, and everything is in the record and in the card."""
+    monkeypatch.chdir(tmp_path)
+    lines = {"queries": TEXTS[:40], "documents": [f"{text} w5 w6 w7" for text in TEXTS[:60]]}
+    for name, texts in lines.items():
+        (tmp_path / f"{name}.txt").write_text("\n".join(texts))
+    rows = [{"query": f"w{i % 80} w{i // 2}", "document": f"w{i} w{i + 3} w{i % 80} w{i // 2}"} for i in range(110)]
+    (tmp_path / "pairs.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    words = [word for name in ("queries.txt", "documents.txt", "pairs.jsonl")
+             for word in (f"--{name.partition('.')[0]}", name)]  # fmt: skip
+    assert main(["shrink", tiny_bert, *words, "--choose", "1,3", "--out", "small"]) == 0
+    shrunk = certificate(tmp_path / "small")["shrunk"]
+    found, name = shrunk["compatibility"], shrunk["fitted_on"]["name"]
+    assert all(part in name for part in ("queries.txt", "documents.txt", "pairs.jsonl"))
+    assert found["test"] == "pairs" and found["searched"] == 55 and found["documents"] == 168
+    printed = capsys.readouterr().out
+    loss = found["cases"]["new_new"]["loss"]
+    assert f"{loss['mean']:.3f} ({loss['interval'][0]:.3f} to {loss['interval'][1]:.3f})" in printed
+    assert len([line for line in printed.splitlines() if line.startswith(("  old ", "  new "))]) == 5
+    flat = " ".join(printed.split())
+    assert "search with 55 held-out pairs among 168 documents" in flat and f"your index: {found['answer']}" in flat
+    assert "worst 5 % of the texts: below" in flat and "lowest for" in flat
+    assert all(len(line) <= 80 for line in printed.splitlines() if "layerwise eval" not in line)
+    card = (tmp_path / "small" / "README.md").read_text()
+    assert "  - new queries, new documents: " in card and f"- Your index: {found['answer']}." in card
 
 
 def test_without_the_check_of_the_index_there_is_no_answer(tmp_path, tiny_bert):

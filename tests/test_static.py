@@ -165,7 +165,7 @@ def test_the_certificate_says_how_it_was_made(static):
     assert record["checksum"] and record["max_difference"] < 2e-5 and record["texts"] == 26
     assert (made["layer"], made["rows"], made["dimensions"], made["words"]) == (3, 97, 32, 0)
     assert (made["map"], made["space"], made["weights"], made["dtype"]) == ("teacher", "teacher", "zipf", "float32")
-    assert made["fitted_on"]["count"] == 112 and made["compatibility"]["texts"] == 13
+    assert made["fitted_on"]["count"] == 112 and made["agreement"]["groups"][0]["texts"] == 13
     assert made["unexplained"] <= made["map_unexplained"] + 1e-6
     card = (static / "README.md").read_text()
     assert (
@@ -368,5 +368,5 @@ def test_two_static_models_are_two_models(static, teacher):
 def test_a_static_model_of_a_real_encoder_is_like_it_on_texts_that_it_was_not_fitted_on(real_model, tmp_path):
     layerwise.export(real_model("all-minilm-l6-v2"), 0, tmp_path / "small", static=True, fit="demo")
     record = certificate(tmp_path / "small")
-    assert record["static"]["unexplained"] < 0.9 and record["static"]["compatibility"]["mean_cosine"] > 0.3
+    assert record["static"]["unexplained"] < 0.9 and record["static"]["agreement"]["groups"][0]["mean_cosine"] > 0.3
     assert record["relative_latency"] < 0.1 and record["max_difference"] < 2e-5

@@ -210,13 +210,13 @@ def figures(cell: Cell, folder: Path) -> dict[str, object]:
         return row
     record = json.loads((folder / "layerwise.json").read_text(encoding="utf-8"))
     shrunk = record["shrunk"]
-    index, training = shrunk["compatibility"], shrunk["training"] or {}
+    index, training = shrunk["compatibility"]["cases"], shrunk["training"] or {}
     return row | {
         "kept": shrunk["blocks"], "unexplained": round(shrunk["unexplained"], 4),
-        "mean_cosine": round(index["mean_cosine"], 4), "whole_mrr": round(index["teacher_mrr"], 4),
-        "query_mrr": round(index["student_queries"]["mrr"], 4),
-        "query_loss": round(index["student_queries"]["loss"], 4),
-        "document_mrr": round(index["student_documents"]["mrr"], 4), "latency": record["relative_latency"],
+        "mean_cosine": round(shrunk["agreement"]["groups"][0]["mean_cosine"], 4),
+        "whole_mrr": round(index["old_old"]["mrr"]["mean"], 4), "query_mrr": round(index["new_old"]["mrr"]["mean"], 4),
+        "query_loss": round(index["new_old"]["loss"]["mean"], 4),
+        "document_mrr": round(index["old_new"]["mrr"]["mean"], 4), "latency": record["relative_latency"],
         "parameters": record["parameters"]["after"], "steps": training.get("steps"),
         "kept_step": training.get("result", {}).get("kept_step"),
         "seconds": round(training["result"]["seconds"]) if training else None,

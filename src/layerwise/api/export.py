@@ -58,6 +58,9 @@ def export(
     weights: TokenWeights = "zipf",
     words: int = 0,
     int8: bool = False,
+    queries: DataLike | None = None,
+    documents: DataLike | None = None,
+    pairs: Any = None,
     why: str = "",
     scores: Run | LayerTable | str | Path | None = None,
     texts: DataLike = "demo",
@@ -99,11 +102,15 @@ def export(
         max_length: longest input in tokens; by default the model's usual length.
         static: write a model without a transformer: one vector per token, from this layer, and their mean as the vector
             of a text; see docs/static.md. With `fit`, they are fitted to give the vectors of the model itself, or get
-            the map of `transform`. Of the other options, only `dims`, `normalize`, `texts` and the next three apply.
+            the map of `transform`. Of the other options, only `dims`, `normalize`, `texts` and the next six apply.
         weights: for a static model, how much a token counts: "zipf" (by its place in the vocabulary: most are ordered
             by frequency), "sif" or "idf" (by its frequency in the texts of `fit`), or "none".
         words: for a static model, add so many of the most frequent words of `fit` to the vocabulary.
         int8: write the vectors of a static model as 8-bit integers, a quarter of the size.
+        queries: for a static model, texts that are known to be queries; they are used like `fit`, and search documents.
+        documents: for a static model, texts that are known to be documents.
+        pairs: for a static model, queries with a document that answers them: a table with the columns query and
+            document, or a list of (query, document). Held-out ones test search, as in `shrink`.
         why: why this layer was chosen, for the model card.
         scores: a run of `evaluate`; its scores of this recipe go into the model card.
         texts: texts to compare with the original model on, in any form that `layerwise.texts` takes; at most 500 are
@@ -140,6 +147,9 @@ def export(
         weights=weights,
         words=words,
         int8=int8,
+        queries=queries,
+        documents=documents,
+        pairs=pairs,
         why=why,
         scores=scores,
         texts=texts,

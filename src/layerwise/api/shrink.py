@@ -25,6 +25,7 @@ from layerwise.core.progress import GO_ON, announce, announcements
 from layerwise.core.templates import template_of_prompt
 from layerwise.distill.blocks import BlockChoice, named_blocks
 from layerwise.distill.compatibility import check_compatibility
+from layerwise.distill.groups import grouped_agreement
 from layerwise.distill.linear import LinearStudent, block_words, choice_record, choose_blocks, fit_student
 from layerwise.distill.student import (
     Teacher,
@@ -33,10 +34,11 @@ from layerwise.distill.student import (
     is_unit,
     own_vectors,
     pooling_modules,
+    require_own_vectors,
     search_prompts,
     teacher_prompts,
 )
-from layerwise.distill.texts import PromptedText, TextSplit, split_texts
+from layerwise.distill.texts import PromptedText, TextSplit, open_given, split_texts
 from layerwise.downstream.encoding import Encoding, with_engine
 from layerwise.downstream.vectors import VectorKind, VectorStore
 from layerwise.engines.local import LocalEngine
@@ -44,7 +46,6 @@ from layerwise.exporter.agreement import MOST_TEXTS, ComparedTexts
 from layerwise.exporter.backends.catalog import find_backend
 from layerwise.exporter.folder import require_new_folder
 from layerwise.exporter.run import export_fitted
-from layerwise.inputs.modalities import open_source
 from layerwise.inputs.source import DataLike
 from layerwise.maps.fitted import FittedOn, FittedRecipe, texts_fingerprint
 from layerwise.models.load import network_from_object
@@ -58,15 +59,19 @@ from layerwise.runs.claims import MARKER, claim, require_usable
 from layerwise.runs.leases import sole_writer
 
 BATCH_TOKENS = 4096
+REMEDY = "keep more blocks (--blocks), train (--method distill), or add texts like your queries and documents"
 OWN_FILE, OWN_FOLDER = re.compile(r"blocks-[0-9a-f]{16}\.json"), re.compile(r"training-[0-9a-f]{16}")
 TRAINING_PACKAGES = ("accelerate", "datasets")
 
 
 def shrink(
     model: ModelLike,
-    data: DataLike,
+    data: DataLike | None,
     out: str | Path,
     *,
+    queries: DataLike | None = None,
+    documents: DataLike | None = None,
+    pairs: Any = None,
     method: ShrinkMethod = "linear",
     blocks: int | None = None,
     choose: str = "measured",
@@ -88,8 +93,15 @@ def shrink(
     Args:
         model: the embedding model: a hub id, a folder, a ModelSpec or a SentenceTransformer.
         data: texts like those that the model will read, in any form that `layerwise.texts` takes; some thousands. A
-            tenth, at most 500, is held out for choosing, and as many for the figures that are reported.
+            tenth, at most 500, is held out for choosing, and as many for the figures that are reported. None if there
+            are `queries`, `documents` or `pairs`.
         out: the folder to write; it must not exist.
+        queries: texts that are known to be queries; they are used like `data`, with the model's prompt of queries, and
+            search the documents.
+        documents: texts that are known to be documents, in the same way.
+        pairs: queries with a document that answers them: a file or data frame with the columns query and document, or a
+            list of (query, document). Half of the queries, at most 200 (of more than 2,000 a tenth, at most 500), are
+            held out with their documents: they test search. The others are used like `queries` and `documents`.
         method: "linear" fits a linear map in closed form; "distill" then also trains blocks and map.
         blocks: how many blocks to keep; by default half of them.
         choose: which blocks: "measured" compares sets of blocks on up to 1,000 of the texts; "prefix" takes the first,
@@ -100,7 +112,7 @@ def shrink(
         batch_size: texts per training step.
         learning_rate: the highest learning rate; it rises to it during the first tenth of the steps, then falls to 0.
         seed: seed of the division of texts and of their order.
-        compatible: whether to check how well the result searches vectors of the original, and the other way round.
+        compatible: whether to check if an index of the original's vectors can be kept.
         work: folder for the original's vectors and for checkpoints, kept for further calls. By default a folder next to
             `out`, deleted at the end. After an interruption, the same call continues from it.
         progress: print lines on standard error while it works.
@@ -119,6 +131,9 @@ def shrink(
         (1, 32)
     """
     options = ShrinkOptions(
+        queries=queries,
+        documents=documents,
+        pairs=pairs,
         method=method,
         blocks=blocks,
         choose=choose,
@@ -137,17 +152,19 @@ def shrink(
     target = require_path(out)
     folder = require_path(work) if work is not None else target.with_name(f"{target.name}.work")
     require_usable(DiskFolder(folder), "shrink")
-    source = open_source(data)
+    given = open_given(data, queries, documents, pairs)
+    if given is None:
+        raise InputError("shrink needs texts: pass --data, --queries, --documents or --pairs (data=, queries=, ...)")
     with announcements(progress):
-        texts = [example.text for example in source]
         network = open_network(model)
         require_tokenizer(network.preprocessor, "shrink")
+        require_own_vectors(network)
         backend = find_backend("sentence_transformers")
         backend.check_supported(network, last_recipe(network), "portable")
         pooling, prompts = pooling_modules(network), teacher_prompts(network)
         similarity = similarity_of(network.shipped)
         count = block_count(network, options)
-        split = split_texts(texts, prompts, seed)
+        split = split_texts(given, prompts, seed, search_prompts(network))
         claim(DiskFolder(folder), "shrink")
         with sole_writer(DiskFolder(folder)), offline():  # sentence-transformers would look the model up on the hub
             try:
@@ -159,7 +176,7 @@ def shrink(
                 choice = chosen_blocks(teacher, split, count, options, folder)
                 student = fit_student(teacher, split, choice.kept)
                 fitted_on = FittedOn(
-                    "texts", source.name, texts_fingerprint([t.text for t in split.fit]), len(split.fit)
+                    "texts", given.name, texts_fingerprint([t.text for t in split.fit]), len(split.fit)
                 )
                 record = shrunk_record(options, student, choice, fitted_on)
                 small = assemble(teacher, student.network, student.fit.linear)
@@ -167,19 +184,21 @@ def shrink(
                     record["training"] = train(teacher, small, split, choice, options, folder)
                 made = network_from_object(small)
                 made.name = network.name
+                announce(f"comparing vectors of both models for {len(split.check):,} held-out texts")
+                of_student = partial(own_vectors, made, max_length=teacher.max_length)
+                of_search = search_prompts(network)
+                record["agreement"] = grouped_agreement(
+                    vectors, of_student, split, of_search[1] if of_search else prompts[0]
+                ).to_record()
                 if compatible:
-                    announce(f"searching vectors of both models for {len(split.check):,} held-out texts")
-                    of_student = partial(own_vectors, made, max_length=teacher.max_length)
-                    found = check_compatibility(vectors, of_student, split.check, similarity, search_prompts(network))
-                    record["compatibility"] = found.to_record() if found else None
-                    if found is None:
-                        announce("the index question needs more held-out texts of six words or more")
+                    found = check_compatibility(vectors, of_student, split, similarity, of_search, REMEDY)
+                    record["compatibility"] = found.to_record()
             except KeyboardInterrupt as stopped:
                 stopped.add_note(GO_ON)
                 raise
         exported = export_fitted(
             made, FittedRecipe(last_recipe(made), made.identity()), Path(out), backend=backend,
-            compared=ComparedTexts([t.text for t in split.check[:MOST_TEXTS]], source.name), original=network,
+            compared=ComparedTexts([t.text for t in split.check[:MOST_TEXTS]], given.name), original=network,
             shrunk=record,
         )  # fmt: skip
         if work is None:
@@ -311,6 +330,7 @@ def shrunk_record(
         "unexplained": student.fit.unexplained,
         "seed": options.seed,
         "training": None,
+        "agreement": None,
         "compatibility": None,
     }
 

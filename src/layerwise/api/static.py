@@ -24,15 +24,14 @@ from layerwise.distill.bags import (
     vocabulary_size,
 )
 from layerwise.distill.compatibility import check_compatibility
+from layerwise.distill.groups import grouped_agreement
 from layerwise.distill.static import StaticFit, centered_rows, fit_static, principal_directions
-from layerwise.distill.student import is_unit, own_vectors, search_prompts
-from layerwise.distill.texts import PromptedText, TextSplit, split_texts
+from layerwise.distill.student import default_prompt, is_unit, own_vectors, require_own_vectors, search_prompts
+from layerwise.distill.texts import GivenTexts, PromptedText, TextSplit, open_given, split_texts
 from layerwise.distill.token_rows import token_rows
 from layerwise.exporter.agreement import MOST_TEXTS, ComparedTexts
 from layerwise.exporter.backends.sentence_transformers.static import StaticBackend, rounded_rows
 from layerwise.exporter.run import export_fitted
-from layerwise.inputs.modalities import open_source
-from layerwise.inputs.source import Source
 from layerwise.maps.fitted import FittedOn, FittedRecipe, texts_fingerprint
 from layerwise.maps.linear import fit_parts
 from layerwise.models.layers import choose_layers
@@ -47,7 +46,11 @@ from layerwise.selection.candidates import StaticModel
 SEED = 0  # of the division of texts
 CHUNK = 512  # texts between two steps of the progress bar
 # The options that a static model has; of the others, only the default is accepted.
-USED = ("static", "weights", "words", "int8", "transform", "dims", "fit", "normalize", "why", "texts", "progress")
+USED = (
+    "static", "weights", "words", "int8", "queries", "documents", "pairs", "transform", "dims", "fit", "normalize",
+    "why", "texts", "progress",
+)  # fmt: skip
+REMEDY = "use shrink, which keeps some blocks, or add texts like your queries and documents"
 TEACHER = "teacher"  # as a map: to the vectors of the model itself
 
 
@@ -70,7 +73,7 @@ def require_static_options(layer: object, options: ExportOptions) -> int | str:
         raise InputError("a static model is made from a layer, not from a recipe: pass --layer 0, a number or last")
     if is_run(options.fit):
         raise InputError("a static model is fitted on texts, not on a scan: pass a file of texts to --fit (fit=)")
-    if options.fit is None:
+    if all(given is None for given in (options.fit, options.queries, options.documents, options.pairs)):
         needing = [name for name in ("dims", "words") if getattr(options, name)]
         needing += ["transform"] if options.transform != "none" else []
         needing += ["weights"] if options.weights in ("sif", "idf") else []
@@ -85,21 +88,24 @@ def export_static(
     network: Network, layer: int | str, out: Path, options: ExportOptions, compared: ComparedTexts
 ) -> Any:
     """Writes a static model made from this layer; returns it, loaded on the CPU."""
-    source = open_source(options.fit) if options.fit is not None else None
-    if source is not None and options.transform == "none":
+    given = open_given(options.fit, options.queries, options.documents, options.pairs)
+    if given is not None and options.transform == "none":
         require_own_vectors(network)
         similarity_of(network.shipped)  # raises before the fit if it is not known
     with offline():  # sentence-transformers would look the model up on the hub
-        static, record, split = make_static(network, layer, source, options)
+        static, record, split = make_static(network, layer, given, options)
         if record["space"] == TEACHER and split is not None:
-            announce(f"searching vectors of both models for {len(split.check):,} held-out texts")
-            found = check_compatibility(
-                partial(own_vectors, network, max_length=network.default_length), partial(bag_vectors, static),
-                split.check, similarity_of(network.shipped), search_prompts(network),
-            )  # fmt: skip
-            record["compatibility"] = found.to_record() if found else None
-    if split is not None and source is not None and compared.source == "demo":
-        compared = ComparedTexts([item.text for item in split.check[:MOST_TEXTS]], source.name)
+            announce(f"comparing vectors of both models for {len(split.check):,} held-out texts")
+            teacher = partial(own_vectors, network, max_length=network.default_length)
+            student, of_search = partial(bag_vectors, static), search_prompts(network)
+            record["agreement"] = grouped_agreement(
+                teacher, student, split, of_search[1] if of_search else default_prompt(network), centered=True
+            ).to_record()
+            record["compatibility"] = check_compatibility(
+                teacher, student, split, similarity_of(network.shipped), of_search, REMEDY
+            ).to_record()
+    if split is not None and given is not None and compared.source == "demo":
+        compared = ComparedTexts([item.text for item in split.check[:MOST_TEXTS]], given.name)
     return export_fitted(
         static, FittedRecipe(last_recipe(static), static.identity()), out, backend=StaticBackend(options.int8),
         compared=compared, why=options.why, original=network, static=record,
@@ -118,12 +124,12 @@ def static_model_of(network: Network, texts: Sequence[str], *, progress: bool = 
     made_from = Recipe(network.depth) if network.has_own_vectors else Recipe(0, transform="whiten")
     options = ExportOptions(static=True, transform=made_from.transform, progress=progress)
     with offline():
-        static, _, _ = make_static(network, made_from.layer, open_source([*texts]), options)
+        static, _, _ = make_static(network, made_from.layer, open_given([*texts]), options)
     return StaticModel(static, made_from)
 
 
 def make_static(
-    network: Network, layer: int | str, source: Source | None, options: ExportOptions
+    network: Network, layer: int | str, given: GivenTexts | None, options: ExportOptions
 ) -> tuple[Network, dict[str, Any], TextSplit | None]:
     """The static model, how it was made, and how the texts were divided."""
     require_tokenizer(network.preprocessor, "export --static")
@@ -131,10 +137,9 @@ def make_static(
     tokenizer = bare_tokenizer(network.tokenizer, network.name)
     readout = rows_readout(network, layer)
     split = None
-    if source is not None:
-        prompt = network.shipped.prompt if network.shipped else ""
-        split = split_texts([example.text for example in source], (prompt,), SEED)
-    made = make_rows(network, tokenizer, readout, source, split, options)
+    if given is not None:
+        split = split_texts(given, (default_prompt(network),), SEED, search_prompts(network))
+    made = make_rows(network, tokenizer, readout, given, split, options)
     static = made_static(network.name, made.rows, tokenizer, unit=made.unit)
     return static, made.record | {"rows": len(made.rows), "dimensions": made.rows.shape[1]}, split
 
@@ -149,18 +154,8 @@ def rows_readout(network: Network, layer: int | str) -> Readout:
     return Readout(number, "normed" if last else "raw", "all", pooling or "mean")
 
 
-def require_own_vectors(network: Network) -> None:
-    """Raises for a model that is no embedding model: its last token is not worth imitating."""
-    if not network.has_own_vectors:
-        raise InputError(
-            f"{network.name} is a language model without a pooling of its own, so there are no vectors to imitate. Use "
-            "its token embeddings: --layer 0 --transform whiten; or make it an embedding model first: layerwise "
-            "embedder, then export --static of that folder"
-        )
-
-
 def make_rows(
-    network: Network, tokenizer: Any, readout: Readout, source: Source | None, split: TextSplit | None,
+    network: Network, tokenizer: Any, readout: Readout, given: GivenTexts | None, split: TextSplit | None,
     options: ExportOptions,
 ) -> MadeRows:  # fmt: skip
     """The rows: those of the layer, weighted, then mapped or fitted. Adds words to the tokenizer."""
@@ -180,12 +175,12 @@ def make_rows(
     rows = own * token_weights(options.weights, len(entries), bags).unsqueeze(1)
     record: dict[str, Any] = {
         "layer": readout.layer, "words": len(entries) - size, "weights": options.weights, "map": "none", "space": "own",
-        "fitted_on": None, "compatibility": None, "dtype": "int8" if options.int8 else "float32",
+        "fitted_on": None, "agreement": None, "compatibility": None, "dtype": "int8" if options.int8 else "float32",
     }  # fmt: skip
     unit = options.normalize
-    if split is not None and source is not None:
+    if split is not None and given is not None:
         assert bags is not None
-        record["fitted_on"] = asdict(FittedOn("texts", source.name, texts_fingerprint(texts), len(texts)))
+        record["fitted_on"] = asdict(FittedOn("texts", given.name, texts_fingerprint(texts), len(texts)))
         if options.transform == "none":
             found, targets = fit_to_teacher(network, tokenizer, rows, split, progress=options.progress)
             unit, rows = unit or is_unit(targets, network.dtype), centered_rows(found.rows, bags)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from layerwise.cli.flags import add_options, option_values
-from layerwise.cli.shared import add_json, add_model, model_spec
+from layerwise.cli.shared import add_json, add_model, model_spec, open_kinds
 from layerwise.core.columns import fill_words
 from layerwise.core.errors import InputError
 from layerwise.options.export import ExportOptions
@@ -25,7 +25,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     group.add_argument("--recipe", help="recipe file, recipe.safetensors from pick, or an exported folder")
     parser.add_argument("--out", required=True, help="folder to write; must not exist")
     add_options(parser, ExportOptions)
-    add_options(parser, TextOptions, only=["column"], helps={"column": "column of --fit and --texts with the text"})
+    add_options(
+        parser,
+        TextOptions,
+        only=["column"],
+        helps={"column": "column with the text in the files above"},
+    )
     add_json(parser, "the whole certificate, layerwise.json,")
 
 
@@ -37,7 +42,7 @@ def run(args: Namespace) -> int:
     from layerwise.models.opening import input_kind_of_model
     from layerwise.selection.pick import Pick
 
-    options = option_values(args, ExportOptions)
+    options = option_values(args, ExportOptions) | open_kinds(args)
     if images := input_kind_of_model(spec := model_spec(args)) == "image":
         if args.texts != "demo":
             options["texts"] = open_source(args.texts, "image", column=args.column)

@@ -44,6 +44,14 @@ def open_data(args: Namespace) -> Any:
     return open_source(**source_options(model_spec(args), **option_values(args, TextOptions)))
 
 
+def open_kinds(args: Namespace) -> dict[str, Any]:
+    """The queries and documents of a command, opened with its --column."""
+    from layerwise.inputs.text import open_texts
+
+    given = {name: getattr(args, name) for name in ("queries", "documents")}
+    return {name: open_texts(file, column=args.column) for name, file in given.items() if file is not None}
+
+
 def engine_from_args(args: Namespace, *, local_workers: bool = False) -> str | Cluster:
     """The requested engine; with `local_workers`, --workers is also allowed without Ray."""
     if args.engine == "ray":

@@ -4,7 +4,7 @@ from argparse import ArgumentParser, Namespace
 
 from layerwise.cli.export import print_certificate
 from layerwise.cli.flags import add_options, option_values
-from layerwise.cli.shared import add_json, add_model, model_spec, open_data
+from layerwise.cli.shared import add_json, add_model, model_spec, open_data, open_kinds
 from layerwise.options.shrink import ShrinkOptions
 from layerwise.options.texts import TextOptions
 
@@ -16,13 +16,15 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument("--out", required=True, help="folder to write; must not exist")
     add_options(parser, ShrinkOptions)
-    add_options(parser, TextOptions)
+    add_options(parser, TextOptions, defaults={"data": None})
     add_json(parser, "the whole certificate, layerwise.json,")
 
 
 def run(args: Namespace) -> int:
     from layerwise.api.shrink import shrink
 
-    shrink(model_spec(args), open_data(args), args.out, **option_values(args, ShrinkOptions), progress=True)
+    options = option_values(args, ShrinkOptions) | open_kinds(args)
+    data = open_data(args) if args.data is not None else None
+    shrink(model_spec(args), data, args.out, **options, progress=True)
     print_certificate(args.out, as_json=args.json)
     return 0

@@ -82,6 +82,22 @@ def search_prompts(network: Network) -> tuple[str, str] | None:
     return (of_queries, of_documents) if of_queries or of_documents else None
 
 
+def require_own_vectors(network: Network) -> None:
+    """Raises for a language model: its vectors are not worth imitating."""
+    if not network.has_own_vectors:
+        raise InputError(
+            f"{network.name} is a language model without a pooling of its own, so there are no vectors to imitate. "
+            f"Make it an embedding model first (layerwise embedder {network.name} --fit FILE --out FOLDER, or pick and "
+            "export), and use that folder; a static model can also be made of its token embeddings: export --static "
+            "--layer 0 --transform whiten --fit FILE"
+        )
+
+
+def default_prompt(network: Network) -> str:
+    """The prompt that a model reads before a text of no particular kind."""
+    return network.shipped.prompt if network.shipped else ""
+
+
 def pooling_modules(network: Network) -> tuple[nn.Module, ...]:
     """The modules of the model that pool its hidden states; raises where a student could not have them."""
     if network.structure.shares_blocks:

@@ -1,52 +1,174 @@
-"""The texts for shrinking a model: each with a prompt of the model, divided into those to fit, choose and check."""
+"""The texts for shrinking a model: of which kind they are, with which prompt, and which are fitted on and checked."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 from layerwise.core.errors import InputError
+from layerwise.inputs.modalities import open_source
+from layerwise.inputs.source import DataLike
+from layerwise.inputs.tables import read_table, text_column
 
+Kind = Literal["query", "document", "other"]
+KINDS: tuple[Kind, ...] = ("query", "document", "other")  # a text that is given as several counts as the first
 FEWEST_TEXTS = 50
-HELD_OUT_SHARE, MOST_HELD_OUT = 0.1, 500  # of the texts, for choosing; the same number for checking
+HELD_OUT_SHARE, MOST_HELD_OUT = 0.1, 500  # of the texts of a kind, for choosing; the same number for checking
+TESTED_PAIRS = 200  # queries with their documents: half of them up to this number, then as for other texts
+PAIR_COLUMNS = ("query", "document")
+USUAL_NAMES = {
+    "query": ("question", "queries", "anchor", "title"),
+    "document": ("answer", "passage", "positive", "doc", "context", "documents", "text"),
+}
 
 
 class PromptedText(NamedTuple):
-    """A text, and the prompt that the model reads before it."""
+    """A text, the prompt that the model reads before it, and what it is used for."""
 
     text: str
     prompt: str = ""
+    kind: Kind = "other"
+
+
+class Pair(NamedTuple):
+    """A query, and the documents that answer it."""
+
+    query: PromptedText
+    documents: tuple[PromptedText, ...]
+
+
+@dataclass(frozen=True)
+class GivenTexts:
+    """The texts of a call: of any kind, queries, documents, and queries with a document that answers them."""
+
+    name: str
+    texts: Sequence[str] = ()
+    queries: Sequence[str] = ()
+    documents: Sequence[str] = ()
+    pairs: Sequence[tuple[str, str]] = ()
+
+    @property
+    def by_kind(self) -> dict[Kind, list[str]]:
+        """The texts of each kind; both sides of the pairs belong to theirs."""
+        return {
+            "query": [*self.queries, *(query for query, _ in self.pairs)],
+            "document": [*self.documents, *(document for _, document in self.pairs)],
+            "other": list(self.texts),
+        }
 
 
 @dataclass(frozen=True)
 class TextSplit:
-    """Disjoint texts: `fit` for fitting and training, `held_out` for choosing, `check` for the reported figures."""
+    """Disjoint texts: `fit` for fitting and training, `held_out` for choosing, `check` for the reported figures.
+
+    The texts of `pairs` are among those of `check`.
+    """
 
     fit: tuple[PromptedText, ...]
     held_out: tuple[PromptedText, ...]
     check: tuple[PromptedText, ...]
+    pairs: tuple[Pair, ...] = field(default=())
 
 
-def split_texts(texts: Iterable[str], prompts: Sequence[str], seed: int) -> TextSplit:
+def open_given(
+    data: DataLike | None, queries: DataLike | None = None, documents: DataLike | None = None, pairs: Any = None
+) -> GivenTexts | None:
+    """Reads the texts of a call; None if there are none."""
+    sources = [open_source(given) if given is not None else None for given in (data, queries, documents)]
+    name, rows = read_pairs(pairs) if pairs is not None else ("", [])
+    names = [*(source.name for source in sources if source is not None), *([name] if name else [])]
+    texts, known_queries, known_documents = ([x.text for x in source] if source else [] for source in sources)
+    return GivenTexts(", ".join(names), texts, known_queries, known_documents, rows) if names else None
+
+
+def read_pairs(pairs: Any) -> tuple[str, list[tuple[str, str]]]:
+    """The name of a table of pairs and its rows: a file, a data frame, or a list of (query, document)."""
+    if not isinstance(pairs, str | Path) and not hasattr(pairs, "columns"):
+        rows = list(pairs)
+        for row, pair in enumerate(rows, start=1):
+            if not isinstance(pair, tuple | list) or len(pair) != 2 or not all(isinstance(text, str) for text in pair):
+                raise InputError(f"pairs, row {row}: expected two texts, a query and its document, not {pair!r}")
+        return f"a list of {len(rows)} pairs", [(query, document) for query, document in rows]
+    table = read_table(pairs) if isinstance(pairs, str | Path) else pairs
+    name = str(pairs) if isinstance(pairs, str | Path) else f"a table of {len(table)} pairs"
+    columns = [str(column) for column in table.columns]
+    for column in PAIR_COLUMNS:
+        if column not in columns:
+            near = get_close_matches(column, columns, 1) or [name for name in USUAL_NAMES[column] if name in columns]
+            advice = f"rename {near[0]} to {column}" if near else "pairs need the columns query and document"
+            raise InputError(f"{name} has no column {column!r}; it has {', '.join(columns)}; {advice}")
+    return name, list(zip(*(text_column(table, column, name) for column in PAIR_COLUMNS), strict=True))
+
+
+def split_texts(
+    given: GivenTexts | Iterable[str],
+    prompts: Sequence[str],
+    seed: int,
+    search_prompts: tuple[str, str] | None = None,
+) -> TextSplit:
     """Divides the distinct texts in an order that depends on the seed and on the texts alone.
 
-    Of texts that differ only in case or white space one is kept, so that none is both fitted on and checked with. With
-    several prompts, such as one for queries and one for documents, they take turns.
+    Of texts that differ only in case or white space one is kept, so that none is both fitted on and checked with. Of
+    each kind, the same share is held out. Queries and documents are read with `search_prompts`, if the model has them,
+    else with the first of `prompts`; other texts with one of `prompts` in turn.
     """
-    by_words: dict[str, str] = {}
-    for text in texts:
-        words = " ".join(text.split()).casefold()
-        by_words[words] = min(text, by_words.get(words, text))  # whatever their order
-    distinct = [text for words, text in by_words.items() if words]
-    if len(distinct) < FEWEST_TEXTS:
+    given = given if isinstance(given, GivenTexts) else GivenTexts("", list(given))
+    by_words: dict[str, tuple[str, Kind]] = {}
+    for kind, texts in given.by_kind.items():
+        for text in texts:
+            words = words_of(text)
+            same, first_kind = by_words.get(words, (text, kind))
+            by_words[words] = min(text, same), first_kind  # whatever their order
+    by_words.pop("", None)
+    if len(by_words) < FEWEST_TEXTS:
         raise InputError(
-            f"this needs at least {FEWEST_TEXTS} different texts to fit and check, got {len(distinct)}; pass a "
+            f"this needs at least {FEWEST_TEXTS} different texts to fit and check, got {len(by_words)}; pass a "
             "file with more (some thousands give a better model)"
         )
-    ordered = sorted(distinct, key=lambda text: shuffle_key(text, seed))
-    prompted = [PromptedText(text, prompts[i % len(prompts)]) for i, text in enumerate(ordered)]
-    held = min(MOST_HELD_OUT, int(HELD_OUT_SHARE * len(prompted)))
-    return TextSplit(tuple(prompted[2 * held :]), tuple(prompted[:held]), tuple(prompted[held : 2 * held]))
+    ordered = sorted(by_words, key=lambda words: shuffle_key(by_words[words][0], seed))
+    of_kind = dict(zip(KINDS, search_prompts or (prompts[0], prompts[0]), strict=False))
+    turn = {words: i for i, words in enumerate(w for w in ordered if by_words[w][1] == "other")}
+
+    def prompted(words: str, kind: Kind | None = None) -> PromptedText:
+        text, own_kind = by_words[words]
+        kind = kind or own_kind
+        return PromptedText(text, of_kind[kind] if kind in of_kind else prompts[turn[words] % len(prompts)], kind)
+
+    tested = tested_pairs(given.pairs, ordered)
+    checked = {words for query, documents in tested.items() for words in (query, *documents)}
+    held_out: set[str] = set()
+    for kind in KINDS:
+        left = [words for words in ordered if by_words[words][1] == kind and words not in checked]
+        held = min(MOST_HELD_OUT, int(HELD_OUT_SHARE * len(left)))
+        held_out.update(left[:held])
+        checked.update(left[held : 2 * held])
+    return TextSplit(
+        tuple(prompted(words) for words in ordered if words not in held_out | checked),
+        tuple(prompted(words) for words in ordered if words in held_out),
+        tuple(prompted(words) for words in ordered if words in checked),
+        tuple(
+            Pair(prompted(query, "query"), tuple(prompted(words, "document") for words in documents))
+            for query, documents in tested.items()
+        ),
+    )
+
+
+def tested_pairs(pairs: Sequence[tuple[str, str]], ordered: Sequence[str]) -> dict[str, list[str]]:
+    """The queries to test with, each with all its documents, as their words."""
+    documents: dict[str, dict[str, None]] = {}
+    for query, document in pairs:
+        first, second = words_of(query), words_of(document)
+        if first and second and first != second:
+            documents.setdefault(first, {})[second] = None
+    tested = min(MOST_HELD_OUT, max(int(HELD_OUT_SHARE * len(documents)), min(TESTED_PAIRS, len(documents) // 2)))
+    return {query: sorted(documents[query]) for query in [words for words in ordered if words in documents][:tested]}
+
+
+def words_of(text: str) -> str:
+    """What two texts have in common that differ only in case or white space."""
+    return " ".join(text.split()).casefold()
 
 
 def shuffle_key(text: str, seed: int) -> bytes:

@@ -11,13 +11,17 @@ from layerwise.exporter.backends.backend import ExportJob, SavedExport
 from layerwise.exporter.serving import table_lines
 from layerwise.exporter.summary import (
     agreement_words,
-    compatibility_lines,
+    case_rows,
     eval_command,
     faithful_words,
+    group_warnings,
+    group_words,
     how_made,
     inputs_noun,
+    mean_words,
     model_words,
     score_words,
+    search_words,
     size_words,
     variant_lines,
     was_trained,
@@ -137,17 +141,33 @@ def what_was_checked(job: ExportJob, record: Mapping[str, Any], name: str) -> li
         f"- Faithful to {one_line(model_words(record, job.recipe, name))}: on {record['texts']} {noun}, the vectors "
         f"differ from the measured ones by at most {differs}{cosine}.",
         *([f"- Against `{name}` itself they differ by at most {original:.1e}."] if original is not None else []),
-        f"- Agreement with {name} as shipped on {one_line(agreement_words(record['agreement'], noun))}.",
+        f"- Agreement with {name} as shipped on {one_line(agreement_words(record['agreement'], noun))}"
+        f"{group_words(record)}.",
+        *(f"- {line[0].upper()}{line[1:]}." for line in group_warnings(record)),
         *(f"- {line}." for line in variant_lines(record)),
-        *(f"- {one_line(line)}." for line in index_lines(record, name)),
+        *index_lines(record, name),
         f"- Time to encode: {record['relative_latency']:.2f} of the whole model, measured on one machine.",
         *([f"- Scores on tasks: {one_line(score_words(record['scores']))}."] if record["scores"] else []),
     ]
 
 
 def index_lines(record: Mapping[str, Any], name: str) -> list[str]:
+    """The searches and the advice, as items of a list."""
     found = (how_made(record) or {}).get("compatibility")
-    return [line[0].upper() + line[1:] for line in compatibility_lines(found, name)] if found else []
+    if not found:
+        return []
+    lines = [f"- Your index: {found['answer']}."]
+    if cases := found["cases"]:
+        what = one_line(search_words(found, name))
+        lines += [
+            f"- {what[0].upper()}{what[1:]}:",
+            *(
+                f"  - {queries} queries, {documents} documents: {mrr}{f', lost {lost}' if lost else ''}"
+                for queries, documents, mrr, lost in case_rows(cases)
+            ),
+            f"  - re-embedding the documents: {mean_words(cases['gain'], '+')} for new queries",
+        ]
+    return lines
 
 
 def what_was_not_measured(job: ExportJob, record: Mapping[str, Any], name: str) -> list[str]:

@@ -14,9 +14,9 @@ EXAMPLE_TASK = "STSBenchmark"  # of mteb: small, and about similarity
 
 
 def summary_lines(record: Mapping[str, Any], out: str | Path) -> list[str]:
-    """The certificate of the export in `out`, in about five lines that are still to be wrapped.
+    """The certificate of the export in `out`, in some lines that are still to be wrapped.
 
-    A line that begins with a space is a command, which must stay on one line.
+    A line that begins with a space, such as a command, must stay on one line.
     """
     recipe = Recipe.from_record(record["recipe"], "the certificate")
     name = Path(record["model"]["name"]).name
@@ -27,7 +27,8 @@ def summary_lines(record: Mapping[str, Any], out: str | Path) -> list[str]:
         f"{out}: {what}, {size_words(record)}",
         *undone_lines(record.get("shrunk") or {}, name),
         faithful,
-        f"agreement with {name} as shipped on {agreement_words(record['agreement'], noun)}",
+        f"agreement with {name} as shipped on {agreement_words(record['agreement'], noun)}{group_words(record)}",
+        *group_warnings(record),
         f"encoding time: {record['relative_latency']:.2f} times that of the whole model",
     ]
     lines += variant_lines(record)
@@ -96,21 +97,73 @@ def undone_lines(shrunk: Mapping[str, Any], name: str) -> list[str]:
     ]
 
 
+def group_words(record: Mapping[str, Any]) -> str:
+    """The lowest agreement behind the mean of a shrunk or static model: of its worst texts, and of its worst group."""
+    found = (how_made(record) or {}).get("agreement")
+    if not found:
+        return ""
+    everything, *groups = found["groups"]
+    words = f"; worst 5 % of the texts: below {everything['worst_cosine']:.2f}"
+    if record["agreement"]["mean_cosine"] is None:  # a static model, whose mean was subtracted
+        words = (
+            f"; mean cosine after both means are subtracted {everything['mean_cosine']:.2f}, worst 5 % of the texts: "
+            f"below {everything['worst_cosine']:.2f}"
+        )
+    if groups:
+        worst = min(groups, key=lambda group: group["mean_cosine"])
+        words += (
+            f"; lowest for {worst['name']} ({worst['texts']}): mean cosine {worst['mean_cosine']:.2f}, worst 5 % below "
+            f"{worst['worst_cosine']:.2f}"
+        )
+    return words
+
+
+def group_warnings(record: Mapping[str, Any]) -> list[str]:
+    """What the agreement by kind and length of texts warns of."""
+    found = (how_made(record) or {}).get("agreement")
+    return [f"note: {warning}" for warning in found["warnings"]] if found else []
+
+
+SEARCHES = {
+    "pairs": "search with {searched} held-out pairs among {documents:,} documents",
+    "first": "search with {searched} held-out queries among {documents:,} documents for what {name} finds first",
+    "halves": "search with {searched} held-out long texts, whose first half is to find the second half",
+}
+CASES = {"old_old": ("old", "old"), "new_old": ("new", "old"), "old_new": ("old", "new"), "new_new": ("new", "new"),
+         "mixed": ("new", "half new")}  # fmt: skip
+
+
 def compatibility_lines(found: Mapping[str, Any], name: str) -> list[str]:
-    """How the vectors of a shrunk model fit an index of the original's, and the answer."""
-    queries, documents = found["student_queries"], found["student_documents"]
+    """What a search finds with vectors of the original and of this model, and what to do with an index."""
+    lines, cases = [], found["cases"]
+    if cases:
+        lines = [
+            search_words(found, name),
+            f"  {'queries':9}{'documents':11}{'MRR':24}lost",
+            *(f"  {q:9}{d:11}{mrr:24}{lost}".rstrip() for q, d, mrr, lost in case_rows(cases)),
+            f"  re-embedding: {mean_words(cases['gain'], '+')} for new queries",
+        ]
+    return [*lines, f"your index: {found['answer']}"]
+
+
+def search_words(found: Mapping[str, Any], name: str) -> str:
+    """What was searched for, and what the columns of the table are."""
+    what = SEARCHES[found["test"]].format(**{**found, "name": name})
+    return f"{what}: mean reciprocal rank (MRR) and what is lost, with 95 % intervals; old: {name}, new: this model"
+
+
+def case_rows(cases: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
+    """Whose queries, whose documents, the MRR, and its loss; the original itself loses nothing."""
     return [
-        f"search in vectors of {name} ({found['searched']} held-out texts, first half finds second half): MRR "
-        f"{queries['mrr']:.3f} with queries of this model, {found['teacher_mrr']:.3f} with its own (loss "
-        f"{loss_words(queries)}); its queries in documents of this model: {documents['mrr']:.3f}",
-        f"your index: {found['answer']}",
+        (*models, mean_words(cases[key]["mrr"]), "" if key == "old_old" else mean_words(cases[key]["loss"]))
+        for key, models in CASES.items()
     ]
 
 
-def loss_words(search: Mapping[str, Any]) -> str:
-    """`0.012, 95 % interval 0.004 to 0.020`."""
-    low, high = search["interval"]
-    return f"{search['loss']:.3f}, 95 % interval {low:.3f} to {high:.3f}"
+def mean_words(found: Mapping[str, Any], sign: str = "") -> str:
+    """`0.012 (0.004 to 0.020)`."""
+    mean, low, high = (f"{round(number, 3) + 0.0:{sign}.3f}" for number in (found["mean"], *found["interval"]))
+    return f"{mean} ({low} to {high})"
 
 
 def recipe_words(recipe: Recipe, name: str) -> str:

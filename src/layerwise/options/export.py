@@ -10,6 +10,7 @@ from layerwise.options.engine import Progress
 from layerwise.options.field import Option, require_valid
 from layerwise.options.reading import GROUP as READING
 from layerwise.options.reading import MaxLength, SingleNorm, SinglePoolingOrDefault, SingleTemplate
+from layerwise.options.texts import Documents, Pairs, Queries
 
 STATIC = "a model without a transformer (--static)"
 TokenWeights = Literal["sif", "idf", "zipf", "none"]
@@ -75,6 +76,9 @@ class ExportOptions:
         ),
     ] = 0
     int8: Annotated[bool, Option("write 8-bit vectors, a quarter of the size", group=STATIC)] = False
+    queries: Queries = None
+    documents: Documents = None
+    pairs: Pairs = None
     why: Annotated[str, Option("why this layer was chosen; shown in the model card")] = ""
     scores: Annotated[Any, Option("folder of an eval run; its scores for this recipe go into the model card")] = None
     texts: Annotated[
@@ -85,7 +89,9 @@ class ExportOptions:
 
     def __post_init__(self) -> None:
         require_valid(self)
-        if not self.static and (self.weights != "zipf" or self.words or self.int8):
+        of_a_kind = [given for given in (self.queries, self.documents, self.pairs) if given is not None]
+        if not self.static and (self.weights != "zipf" or self.words or self.int8 or of_a_kind):
             raise InputError(
-                "weights, words and int8 are for a model without a transformer; add --static (static=True)"
+                "weights, words, int8, queries, documents and pairs are for a model without a transformer; add "
+                "--static (static=True)"
             )

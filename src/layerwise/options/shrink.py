@@ -10,6 +10,7 @@ from layerwise.core.errors import InputError
 from layerwise.options.engine import Progress
 from layerwise.options.field import Option, require_valid
 from layerwise.options.reading import HOW_IT_RUNS
+from layerwise.options.texts import Documents, Pairs, Queries
 
 ShrinkMethod = Literal["linear", "distill"]
 TRAINING = "training (--method distill)"
@@ -24,6 +25,9 @@ def require_positive(name: str, number: Any) -> None:
 class ShrinkOptions:
     """The options of `shrink`."""
 
+    queries: Queries = None
+    documents: Documents = None
+    pairs: Pairs = None
     method: Annotated[
         ShrinkMethod,
         Option("linear: fit a map, no training; distill: then train blocks and map to give the original's vectors"),
@@ -45,9 +49,7 @@ class ShrinkOptions:
     batch_size: Annotated[int, Option("texts per step", partial(require_count, minimum=2), TRAINING)] = 32
     learning_rate: Annotated[float, Option("highest learning rate", require_positive, TRAINING)] = 3e-4
     seed: Annotated[int, Option("seed of the order of texts", partial(require_count, minimum=0))] = 0
-    compatible: Annotated[
-        bool, Option("do not check whether the result can search vectors of the original, and the other way round")
-    ] = True
+    compatible: Annotated[bool, Option("do not check whether an index of the original's vectors can be kept")] = True
     work: Annotated[
         str | Path | None,
         Option(

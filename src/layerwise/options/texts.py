@@ -9,6 +9,22 @@ from layerwise.options.field import Option, require_valid
 
 TextFilter = Literal["wikitext"]
 GROUP = "the texts"
+KINDS = "texts of a known kind"
+Queries = Annotated[
+    Any,
+    Option("queries: a file like that of the other texts", group=KINDS, metavar="FILE", is_text_source=True),
+]
+Documents = Annotated[Any, Option("documents, in the same way", group=KINDS, metavar="FILE", is_text_source=True)]
+Pairs = Annotated[
+    Any,
+    Option(
+        "a .csv, .jsonl or .parquet table with the columns query and document; half of the pairs, at most 200 (of more "
+        "than 2,000 pairs a tenth), are held out to test search",
+        group=KINDS,
+        metavar="FILE",
+        is_text_source=True,
+    ),
+]
 require_nonnegative = partial(require_count, minimum=0)
 
 
