@@ -8,6 +8,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from layerwise.core.recipe import Recipe
+from layerwise.selection.candidates import widened
+from layerwise.selection.labels import MIN_LABELS
+from layerwise.selection.run import LABELS_FOR_EQUAL_WEIGHT
+
 ROOT = Path(__file__).parents[1]
 STUDY = ROOT / "studies" / "selection"
 README, PICK, EXPORT, VIEWS, EVAL = (
@@ -246,3 +251,43 @@ def test_the_counts_of_the_campaign_are_those_of_its_results():
         seeds = ", ".join(map(str, sorted(clean.seed.unique())))
         (line,) = re.findall(rf"(?m)^\| {name} \| ([\d,]*\d).* \| ([\d,]+ \(seeds? [\d, ]+\)) \|$", page)
         assert line == (f"{rows['count'].sum():,}", f"{clean['count'].sum():,} (seed{'s' * (',' in seeds)} {seeds})")
+
+
+def page(name):
+    return " ".join((ROOT / name).read_text(encoding="utf-8").split())
+
+
+def test_pages_agree_on_what_labels_count_and_on_what_doubles_the_width():
+    assert (MIN_LABELS, LABELS_FOR_EQUAL_WEIGHT) == (16, 32)
+    assert "32 labels count as much as all other tests together, 16 half as much" in PICK
+    assert "32 of them weigh as much as the bundled sentences" in page("docs/howto-choose-and-export.md")
+    for name in ("docs/faq.md", "docs/howto-choose-and-export.md"):
+        assert "16 to 256" in page(name) and "did not improve" in page(name)
+    recipe = widened(Recipe(layer=3, pooling="last", transform="remove_top:8"), static=False)
+    assert recipe.transform == "remove_top:8+mean", "twice the width, also with --no-static"
+    assert "In a template, the mean over all tokens doubles it in any case" in PICK
+
+
+def test_pages_agree_on_which_commands_read_texts_only():
+    (listed,) = re.findall(r"Commands that work on texts only \((.*?)\)", page("docs/architecture.md"))
+    names = set(re.findall(r"`(\w+)`", listed))
+    for kind, more in (("image", set()), ("audio", {"export"})):
+        text = page("docs/images.md" if kind == "image" else "docs/audio.md")
+        (refused,) = re.findall(rf"((?:`\w+`[\w ,]*)+) raise an error for {kind} models", text)
+        assert set(re.findall(r"`(\w+)`", refused)) == names | more
+
+
+def test_pages_give_the_sizes_of_shrunk_and_static_models():
+    sizes = pd.read_csv(ROOT / "docs/gallery/gallery.csv").query("made == 'shrink'").set_index("model")
+    trained = pd.read_csv(ROOT / "studies/shrink/models.csv").query("minutes == 30").set_index("model")
+    for model, row in trained.iterrows():
+        before, after = sizes.parameters_before[model] / 1e6, row.parameters / 1e6
+        assert f"{after:.1f} of {before:.1f}" in page("docs/shrink.md"), model
+    order = ["all-minilm-l6-v2", "gte-small", "all-mpnet-base-v2"]
+    minutes = [f"{seconds / 60:.0f}" for seconds in trained.seconds[order]]
+    assert f"took {minutes[0]}, {minutes[1]} and {minutes[2]} minutes" in page("studies/shrink/README.md")
+    assert f"that took {minutes[2]} to {minutes[0]} minutes" in README
+    costs = pd.read_csv(ROOT / "studies/static/costs.csv").set_index(["model", "method"]).megabytes["all-minilm-l6-v2"]
+    assert f"takes {costs['static']:.0f} MB for all-MiniLM-L6-v2 ({costs['whole']:.0f} MB whole)" in page(
+        "docs/static.md"
+    )

@@ -1,4 +1,4 @@
-"""`layerwise export`: save a layer as a smaller model for sentence-transformers."""
+"""`layerwise export`: save a layer as a model for sentence-transformers."""
 
 import json
 from argparse import ArgumentParser, Namespace
@@ -12,7 +12,7 @@ from layerwise.core.errors import InputError
 from layerwise.options.export import ExportOptions
 from layerwise.options.texts import TextOptions
 
-HELP = "write a layer as a smaller model that plain SentenceTransformer(path) loads, and check its vectors"
+HELP = "write a layer as a model that plain SentenceTransformer(path) loads, and check its vectors"
 
 
 def add_arguments(parser: ArgumentParser) -> None:

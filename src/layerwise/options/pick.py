@@ -53,7 +53,7 @@ class PickOptions:
     layer_only: Annotated[bool, Option("choose a layer without a linear map")] = False
     static: Annotated[
         bool,
-        Option("leave whitened token embeddings out of the recipe: half the width, lower scores on most tasks"),
+        Option("leave out the whitened token embeddings, which double the width of a map without a template"),
     ] = True
     servable: Annotated[
         bool, Option("choose among recipes that plain embedding servers can compute, and report what that costs")
