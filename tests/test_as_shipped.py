@@ -175,6 +175,21 @@ def test_the_doctor_compares_with_the_model_itself(tmp_path):
     assert found.verdict == "ok"
 
 
+@pytest.mark.parametrize("activation", ["os.system", "my_package.Gelu", None, 7])
+@pytest.mark.parametrize("verb", [layerwise.embed, layerwise.scan])
+def test_an_activation_that_sentence_transformers_replaces_is_refused(verb, activation, tmp_path):
+    folder = Path(ship(tmp_path / "model", "bert", "mean", dense=8))
+    (config,) = folder.glob("*_Dense/config.json")
+    record = json.loads(config.read_text())
+    config.write_text(json.dumps(record | {"activation_function": activation}))
+    with pytest.raises(
+        ModelError, match=rf"2_Dense/config.json of .* names the activation {activation!r}.* Tanh in its"
+    ):
+        verb(folder, TEXTS)
+    config.write_text(json.dumps(record | {"activation_function": "torch.nn.modules.activation.GELU"}))
+    close(layerwise.embed(folder, TEXTS)["last"], SentenceTransformer(str(folder), device="cpu").encode(TEXTS))
+
+
 def test_modules_with_code_of_their_own_are_refused(tmp_path):
     folder = Path(ship(tmp_path / "model", "bert", "mean", dense=8))
     listed = json.loads((folder / "modules.json").read_text())

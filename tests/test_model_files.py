@@ -112,17 +112,18 @@ def test_hashes_that_were_handed_over_do_not_count_for_a_file_that_changed(model
     assert len(reads) == 2
 
 
-def test_the_hubs_own_checksum_is_taken_without_reading_the_file(tmp_path, reads):
-    blob = tmp_path / "blobs" / hashlib.sha256(b"weights").hexdigest()
-    blob.parent.mkdir()
+@pytest.mark.parametrize("cache", ["anywhere", "hub/models--org--name"])
+def test_a_file_that_is_named_after_a_hash_is_known_by_its_content(cache, tmp_path, reads):
+    blob = tmp_path / cache / "blobs" / hashlib.sha256(b"weights").hexdigest()
+    link = tmp_path / cache / "snapshots" / "abc" / "model.safetensors"
+    for path in (blob, link):
+        path.parent.mkdir(parents=True)
     blob.write_bytes(b"weights")
-    link = tmp_path / "snapshots" / "abc" / "model.safetensors"
-    link.parent.mkdir(parents=True)
+    os.utime(blob, (LONG_AGO, LONG_AGO))
     link.symlink_to(blob)
-    assert file_hash(link) == blob.name and not reads
-    copy = tmp_path / "model.safetensors"
-    copy.write_bytes(b"weights")
-    assert file_hash(copy) == blob.name, "a copy of the file has the same hash"
+    assert file_hash(link) == blob.name == file_hash(link) and len(reads) == 1
+    blob.write_bytes(b"changed")
+    assert file_hash(link) == hashlib.sha256(b"changed").hexdigest()
 
 
 def test_every_piece_of_a_sharded_model_counts(model, tmp_path, reads):

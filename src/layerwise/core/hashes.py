@@ -1,9 +1,9 @@
-"""Hashes of large files: computed once and cached by path, size and time; for hub files, taken from the blob name.
+"""Hashes of large files: computed once and cached by path, size and time.
 
-A file in the hub's cache links to a blob named after its SHA-256, so it need not be read. Any other file is
-read once; its hash is stored in its own small file in the cache folder, so that processes started together
-need no lock. The cache key is path, size, inode, mtime and ctime. A file changed within the last
-seconds is hashed but not cached: a second change could leave the key unchanged.
+A file is read once; its hash is stored in its own small file in the cache folder, so that processes started together
+need no lock. The cache key is path, size, inode, mtime and ctime. A file changed within the last seconds is hashed but
+not cached: a second change could leave the key unchanged. The hub's cache names large files after their SHA-256, but a
+name does not say that the content is still the same, so those are read as well.
 """
 
 import hashlib
@@ -35,8 +35,6 @@ def cache_folder() -> Path:
 def file_hash(path: Path, known_hashes: KnownHashes | None = None) -> str:
     """The SHA-256 of a file. `known_hashes` holds hashes passed on by another process, used if size and time match."""
     blob = path.resolve()
-    if blob.parent.name == "blobs" and SHA256.fullmatch(blob.name):
-        return blob.name  # how the hub's cache names large files
     if known_hashes and (known_hash := known_hashes.get(file_identity(blob))):
         return known_hash
     stat = blob.stat()

@@ -1,7 +1,7 @@
 """The fingerprint of a model: a hash of everything that affects its numbers.
 
-A model loaded from files is identified by the hashes of those files, which are cached (core/hashes.py) or known to
-the hub, so that a hundred workers need not read 140 GB each. A model object is identified by the bytes of its weights
+A model loaded from files is identified by the hashes of those files, which are cached (core/hashes.py), so that a
+hundred workers need not read 140 GB each. A model object is identified by the bytes of its weights
 in memory. Both include config, tokenizer and shipped modules.
 """
 

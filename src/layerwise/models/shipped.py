@@ -148,6 +148,7 @@ def read_shipped(name: str, revision: str | None = None) -> Shipped | None:
     for module in (first, *rest):
         if module.path.startswith("/") or ".." in Path(module.path).parts:
             raise ModelError(f"modules.json of {name!r} points outside its folder: {module.path!r}")
+        require_known_activation(module, name, revision)
     if first.kind not in ("Transformer", STATIC_MODULE):
         raise ModelError(f"the first module of {name!r} is {first.kind}, not a transformer: it has no layers to read")
     configs = (read_object(name, revision, file, first.path) for file in CONFIG_FILES)
@@ -173,6 +174,18 @@ def read_shipped(name: str, revision: str | None = None) -> Shipped | None:
         bool(config.get("do_lower_case")),
         other_similarity(own_settings.get("similarity_fn_name")),
     )
+
+
+def require_known_activation(module: ShippedModule, name: str, revision: str | None) -> None:
+    """Raises for a Dense whose activation is not torch's: sentence-transformers would use Tanh in its place."""
+    config = (read_object(name, revision, "config.json", module.path) if module.kind == "Dense" else None) or {}
+    activation = config.get("activation_function", "torch.")
+    if not (isinstance(activation, str) and activation.startswith("torch.")):
+        raise ModelError(
+            f"{module.path}/config.json of {name!r} names the activation {activation!r}, which is not one of torch: "
+            "without running its code, sentence-transformers computes Tanh in its place. Load the model with "
+            "sentence-transformers and trust_remote_code=True, and pass the loaded model"
+        )
 
 
 def prompts_in(settings: object, name: str) -> tuple[dict[str, str], str | None]:
