@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,9 +14,12 @@ import layerwise
 from layerwise.cli.main import main
 from layerwise.core.columns import in_columns, short_number
 from layerwise.core.errors import InputError, RunError
+from layerwise.metrics.catalog import DEPENDS_ON_COUNT
 from layerwise.metrics.linear_cka import cka_matrix, linear_cka
+from layerwise.reporter.content import pair_data
 from layerwise.runs.folder import Run
 from layerwise.runs.labels import training_step
+from layerwise.runs.table import LayerTable
 from layerwise.sweep.alignment import alignment, load_samples, row_samples
 
 
@@ -90,7 +94,50 @@ def test_differences_are_paired_over_the_prompts_that_both_saw(two_runs):
     assert (row.difference, row.ci_low, row.ci_high, row.p, row.n) == pytest.approx(
         (same.mean, same.ci_low, same.ci_high, same.p, 28)
     )
+    assert (row.before, row.after) != pytest.approx((0, 0)) and row.after - row.before == pytest.approx(row.difference)
+    paired = pair.changes[pair.changes.paired & pair.changes.difference.notna()]
+    assert len(paired) > 2 and (paired.after - paired.before).to_numpy() == pytest.approx(paired.difference.to_numpy())
     assert row.paired and not pair.changes.query("metric == 'intrinsic_dimension'").paired.any()
+
+
+def changed_rows(table, **changes):
+    return LayerTable(tuple(replace(s, **changes) for s in table), table.run)
+
+
+def with_other_curves(table, **columns):
+    """The table, with a second curve of other values for each of its own, before or behind it."""
+    others = [replace(s, value=50 - 9 * s.layer, **columns) for s in table if s.norm == "raw"]
+    return LayerTable((*others, *table), table.run), LayerTable((*table, *others), table.run)
+
+
+@pytest.mark.parametrize("columns", [{"point": "mlp_output"}, {"transform": "whiten"}, {"template": "a {text}"}])
+def test_the_summary_is_of_one_curve_per_metric(columns):
+    plain = layerwise.compare(scan_table("a", rows=("raw",)), scan_table("b", rows=("raw",), shift=0.5))
+    for first in with_other_curves(scan_table("a", rows=("raw",)), **columns)[not columns.get("point") :]:
+        second = with_other_curves(scan_table("b", rows=("raw",), shift=0.5), **columns)[1]
+        both = layerwise.compare(first, changed_rows(second))
+        assert both.pairs[0].change_by_layer().to_dict() == plain.pairs[0].change_by_layer().to_dict()
+        assert str(both) == str(plain)
+        drawn = pair_data(both.to_dict()["pairs"][0])["changes"]
+        assert not [line for line in drawn if len(set(line["layers"])) < len(line["layers"])], "one line per curve"
+
+
+def test_a_difference_that_may_come_from_the_number_of_texts_is_left_out():
+    many = scan_table("a", metrics=("curvature", "effective_rank"), rows=("raw",))
+    few = changed_rows(scan_table("b", metrics=("curvature", "effective_rank"), rows=("raw",), shift=3), n=60)
+    (pair,) = layerwise.compare(changed_rows(many, n=120, data_hash="x"), changed_rows(few, data_hash="y")).pairs
+    assert pair.changes.query("metric == 'effective_rank'").difference.isna().all()
+    assert set(pair.largest_changes().metric) == {"curvature"}
+    assert "effective_rank; scan the same number of texts" in pair.notes[1] and "120 and 60" in pair.notes[1]
+    assert "different texts (120 and 60)" in pair.notes[0]
+    (pair,) = layerwise.compare(changed_rows(many, n=60, data_hash="x"), changed_rows(few, data_hash="x")).pairs
+    assert pair.notes == () and set(pair.largest_changes().metric) == {"curvature", "effective_rank"}
+    assert layerwise.compare(changed_rows(many, n=60), changed_rows(many, n=61)).pairs[0].notes != ()
+
+
+def test_which_metrics_depend_on_the_number_of_texts():
+    means = {"prompt_entropy", "prompt_entropy_normalized", "curvature", "mean_norm", "anisotropy"}
+    assert {m.name for m in layerwise.CATALOG} - DEPENDS_ON_COUNT == means
 
 
 def test_unpaired_intervals_add_up_as_squares():

@@ -2,6 +2,7 @@
 
 import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,8 @@ import pandas as pd
 import pytest
 import torch
 
-from layerwise.core.errors import InputError
+import layerwise
+from layerwise.core.errors import InputError, RunError
 from layerwise.metrics.block_influence import block_influence, block_influence_curve
 from layerwise.runs.scores import LayerScore
 from layerwise.runs.table import LayerTable
@@ -117,6 +119,27 @@ def test_curves_of_a_table_end_with_the_normed_layer():
     scores = LayerTable(tuple(rows("STS", [5.0, 9.0, 7.0], 8.0)))
     (case,) = cases_from_runs([("f", scores, [scan])])
     assert case == Case("f", "m", "STS", (5.0, 9.0, 8.0), {"dime": (1.0, 2.0, 9.0)})
+
+
+def test_a_rule_reads_the_rows_of_a_scan_after_the_final_norm():
+    rows = [
+        LayerScore("m", k, k / 4, "normed", "all", "mean", "raw", "dime", v, 1) for k, v in enumerate([5, 1, 2, 3, 4])
+    ]
+    found = layerwise.pick(LayerTable(tuple(rows)), rule="min:dime")
+    assert (found.recipe.layer, found.recipe.norm, found.last.layer, found.last.norm) == (1, "normed", 4, "normed")
+    inside = [replace(row, point="mlp_output", value=-row.layer) for row in rows]
+    stressed = [replace(row, condition="repeat_one", level=1.0, value=-row.layer) for row in rows]
+    more = LayerTable((*inside, *stressed, *rows))
+    assert metric_curves(more) == {"dime": (5, 1, 2, 3, 4)} == metric_curves(LayerTable((*rows, *inside)))
+
+
+def test_a_row_at_depth_zero_is_refused_by_its_layer(tmp_path):
+    rows = [LayerScore("m", k, 0.0, "raw", "all", "mean", "raw", "dime", 1.0, 1) for k in range(3)]
+    with pytest.raises(InputError, match="layer 1 has depth 0"):
+        layerwise.pick(LayerTable(tuple(rows)), rule="min:dime")
+    LayerTable(tuple(rows)).save(tmp_path)
+    with pytest.raises(RunError, match="row 1 is of layer 1 at depth 0"):
+        LayerTable.load(tmp_path)
 
 
 def test_the_lowest_intrinsic_dimension_is_a_rule_on_the_table_of_a_scan():

@@ -1,6 +1,7 @@
 """Training: scans change nothing in a training, reach every logger, agree with scan, and are merged over processes."""
 
 import json
+import math
 import random
 import subprocess
 import sys
@@ -18,7 +19,9 @@ import layerwise
 from layerwise.core.errors import InputError, LayerwiseError, RunError
 from layerwise.options.field import option_specs
 from layerwise.options.watch import WatchOptions
+from layerwise.runs.scores import LayerScore
 from layerwise.training import Alert, LayerwiseCallback
+from layerwise.training.alerts import AlertState
 from layerwise.training.watch import open_watch
 
 STEPS, EVERY = 7, 3
@@ -210,6 +213,16 @@ def test_an_alert_on_a_fall_compares_with_the_largest_value_so_far(word_texts):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         watch.scan(20)  # it is still firing
+
+
+def test_an_undefined_value_does_not_switch_an_alert_off():
+    state = AlertState(Alert(fall=0.5, layers="last"), 3)
+    scores = [
+        LayerScore("m", 3, 1.0, "raw", "all", "mean", "raw", "effective_rank", value, 9)
+        for value in (math.nan, 10.0, math.nan, 2.0)
+    ]
+    found = [state.messages(step, [score]) for step, score in enumerate(scores)]
+    assert found[:3] == [[], [], []] and "80 % less than at step 1" in found[3][0]
 
 
 def test_layers_that_are_not_finite_warn_and_do_not_end_the_training(word_texts):

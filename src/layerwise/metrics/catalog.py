@@ -30,3 +30,5 @@ CATALOG: tuple[Metric, ...] = (
     dime.METRIC,
     lidar.METRIC,
 )
+# Not a mean over prompts, so the value depends on how many there are; anisotropy is a mean over pairs of them.
+DEPENDS_ON_COUNT = frozenset(m.name for m in CATALOG if not m.reading(m.rows[0]).columns) - {anisotropy.METRIC.name}

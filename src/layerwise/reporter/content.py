@@ -196,11 +196,14 @@ def pair_data(pair: Mapping[str, Any]) -> dict[str, Any]:
     lines: dict[tuple[str, ...], dict[str, Any]] = {}
     for row in (row for row in pair["changes"] if not row["point"]):
         setting = {name: row[name] for name in names}
+        if row["transform"]:  # as in the other pictures: each map has a curve of its own
+            setting["tokens"] = f"{row['tokens']} + {row['transform']}"
         line = lines.setdefault(tuple(setting.values()), setting | {"paired": row["paired"], "depth": 1, "layers": []})
         line["layers"].append(row["layer"])
         line["depth"] = round(row["layer"] / row["depth"]) if row["depth"] else line["depth"]
         for name, column in (("value", "difference"), ("low", "ci_low"), ("high", "ci_high")):
             line.setdefault(name, []).append(None if row[column] is None else rounded_or_none(row[column]))
     curves = [line for line in lines.values() if len(line["layers"]) > 1 and not line["condition"]]
+    curves = [line for line in curves if any(value is not None for value in line["value"])]
     name = f"{pair['first']} → {pair['second']}"
     return {"name": name, "first": pair["first"], "second": pair["second"], "changes": curves, "cka": pair["cka"]}

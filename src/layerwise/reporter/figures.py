@@ -315,7 +315,7 @@ def chosen_curves(
     scores = [s for s in table if bool(s.condition) == stressed]
     metric = metric or next((s.metric for s in scores), None)
     selected = [s for s in scores if s.metric == metric]
-    for name in ("rows", "tokens", "pooling", "point"):
+    for name in ("rows", "tokens", "pooling", "transform", "point"):
         available = list(dict.fromkeys(getattr(s, name) for s in selected))
         value = setting.get(name, next(iter(available), ""))
         if available and value not in available and "-" not in available:

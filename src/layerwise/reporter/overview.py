@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from layerwise.core.checks import SHIPPED
 from layerwise.reporter.markup import table
 from layerwise.reporter.provenance import first_run, format_counts
 from layerwise.runs.folder import Run
@@ -80,25 +79,16 @@ def overview(label: str, runs: Sequence[Run], labels: Sequence[str]) -> dict[str
 
 def best_and_last(scored: LayerTable) -> tuple[tuple[int, Mean] | None, Mean | None]:
     """The layer with the best mean score, and the mean score of the model's usual output."""
-    first = next(iter(scored.scores), None)
-    if first is None:
+    curves, ends = scored.main_curves(), list(scored.outputs().values())
+    points: dict[int, list[LayerScore]] = {}
+    for s in (s for curve in curves.values() for s in curve if s.value == s.value):
+        points.setdefault(s.layer, []).append(s)
+    means = {layer: Mean.of(rows) for layer, rows in points.items() if len(rows) == len(curves)}
+    if not means:
         return None, None
-    tasks = {s.metric for s in scored}
-    points: dict[tuple[int, str], list[LayerScore]] = {}
-    for s in scored:
-        if (
-            s.recipe[1:] == first.recipe[1:] and s.value == s.value
-        ):  # the same recipe as the first row, with either norm
-            points.setdefault((s.layer, s.norm), []).append(s)
-    means = {key: Mean.of(rows) for key, rows in points.items() if len(rows) == len(tasks)}
-    raw = {layer: mean for (layer, norm), mean in means.items() if norm == first.norm}
-    if not raw:
-        return None, None
-    deepest = max(raw)
-    best = max(raw, key=lambda layer: raw[layer].value)
-    shipped = [s for s in scored.where(norm=SHIPPED, transform="none") if s.value == s.value]
-    last = Mean.of(shipped) if len(shipped) == len(tasks) else means.get((deepest, "normed"), raw[deepest])
-    return (best, raw[best]), last
+    best = max(means, key=lambda layer: means[layer].value)
+    is_known = all(s.value == s.value for s in ends) and len({s.norm for s in ends}) == 1
+    return (best, means[best]), Mean.of(ends) if is_known else means[max(means)]
 
 
 def numbers(runs: Sequence[Run], labels: Sequence[str]) -> str:

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
+from layerwise.core.checks import SHIPPED
+
 
 @dataclass(frozen=True)
 class LayerScore:
@@ -80,10 +82,15 @@ class LayerScore:
     @property
     def identity(self) -> tuple[Any, ...]:
         """What identifies a measurement: every column except the measured values."""
+        return (self.metric, self.layer, self.norm, *self.setting)
+
+    @property
+    def setting(self) -> tuple[Any, ...]:
+        """Everything in which two curves of one metric can differ, except the norm."""
         level = None if math.isnan(self.level) else self.level  # NaN is not equal to itself
         model_columns = (self.model, self.revision, self.model_hash, self.dtype)
-        metric_columns = (self.metric, self.rows, self.condition, level, self.data, self.data_hash, self.settings_hash)
-        return (*model_columns, *metric_columns, self.layer, *self.recipe)
+        metric_columns = (self.rows, self.condition, level, self.data, self.data_hash, self.settings_hash)
+        return (*model_columns, *metric_columns, *self.recipe[1:])
 
 
 COLUMNS = tuple(f.name for f in fields(LayerScore))
@@ -104,6 +111,36 @@ def curves(scores: Iterable[LayerScore]) -> dict[tuple[str, ...], list[LayerScor
         setting = (s.model, name, s.metric, s.rows, s.tokens, s.pooling, label, s.point, s.norm)
         lines.setdefault(setting, []).append(s)
     return lines
+
+
+def main_curves(scores: Sequence[LayerScore]) -> dict[str, list[LayerScore]]:
+    """One curve per metric, ordered by layer: the one that stands for the metric where only one can be used.
+
+    It is the curve of the metric's first row. Outputs of blocks come before points inside them, rows without stress
+    before stressed ones, and curves over layers before the model's own output, which is a single layer.
+    """
+    firsts: dict[str, LayerScore] = {}
+    for s in sorted(scores, key=lambda s: (bool(s.point), bool(s.condition), s.norm == SHIPPED)):
+        firsts.setdefault(s.metric, s)
+    settings = {metric: first.setting for metric, first in firsts.items()}
+    found: dict[str, list[LayerScore]] = {metric: [] for metric in dict.fromkeys(s.metric for s in scores)}
+    for s in sorted(scores, key=lambda s: s.layer):
+        if s.norm == firsts[s.metric].norm and s.setting == settings[s.metric]:
+            found[s.metric].append(s)
+    return found
+
+
+def outputs(scores: Sequence[LayerScore]) -> dict[str, LayerScore]:
+    """The row of the model's usual output, for each metric: as shipped, else the last layer of the main curve, after
+    the final norm if there is such a row.
+    """
+    found = {metric: curve[-1] for metric, curve in main_curves(scores).items()}
+    ends = {metric: (s.layer, s.setting) for metric, s in found.items()}
+    for s in scores:
+        is_normed = s.norm == "normed" and found[s.metric].norm != SHIPPED and (s.layer, s.setting) == ends[s.metric]
+        if is_normed or (s.norm == SHIPPED and s.transform == "none" and not s.condition):
+            found[s.metric] = s
+    return found
 
 
 def distinguishing_columns(rows: Sequence[LayerScore]) -> list[str]:

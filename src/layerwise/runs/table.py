@@ -16,7 +16,7 @@ from layerwise.runs.claims import MARKER
 from layerwise.runs.identity import DataRef, ModelRef
 from layerwise.runs.records import RUN
 from layerwise.runs.result import OWN_TABLE, RUN_FILE, TABLE_FILE, read_result, write_result
-from layerwise.runs.scores import COLUMNS, REQUIRED_COLUMNS, LayerScore, curves
+from layerwise.runs.scores import COLUMNS, REQUIRED_COLUMNS, LayerScore, curves, main_curves, outputs
 from layerwise.runs.summary import shown, summary
 
 if TYPE_CHECKING:
@@ -68,6 +68,14 @@ class LayerTable:
     def curves(self) -> dict[tuple[str, ...], list[LayerScore]]:
         """Rows grouped by everything except the layer, ordered by depth: one line of a plot each."""
         return curves(self.scores)
+
+    def main_curves(self) -> dict[str, list[LayerScore]]:
+        """One curve per metric, ordered by layer: of several, that of the first row without stress and inner points."""
+        return main_curves(self.scores)
+
+    def outputs(self) -> dict[str, LayerScore]:
+        """The row of the model's usual output for each metric: as shipped, else after the final norm, else the last."""
+        return outputs(self.scores)
 
     @property
     def kind(self) -> str:
@@ -325,7 +333,7 @@ def parse_scores(table: Any, where: str) -> tuple[LayerScore, ...]:
     columns = [python_values(column) for column in arrow_columns(table, where).columns]
     scores = tuple(map(LayerScore, *columns))
     for row, s in enumerate(scores):
-        if not (0 <= s.layer <= MAX_LAYERS and 0 <= s.depth <= 1):
+        if not (0 <= s.layer <= MAX_LAYERS and 0 <= s.depth <= 1 and (s.layer > 0) == (s.depth > 0)):
             raise RunError(
                 f"{where}: row {row} is of layer {s.layer} at depth {s.depth}, which no model has; "
                 "repeat the run in another folder"

@@ -5,10 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from layerwise.core.checks import SHIPPED, require_count
+from layerwise.core.checks import require_count
 from layerwise.core.errors import InputError
 from layerwise.inputs.tables import is_missing, number_column
-from layerwise.runs.scores import LayerScore
 from layerwise.runs.table import MAX_LAYERS, LayerTable
 
 SCORE_COLUMNS = ("family", "model", "task", "layer", "score")
@@ -86,33 +85,15 @@ def fill_layers(values: Mapping[int, float], depth: int) -> tuple[float, ...]:
 
 
 def metric_curves(table: LayerTable) -> dict[str, tuple[float, ...]]:
-    """One curve per metric: raw hidden states; for the last layer as shipped, else normed if the model has a norm.
+    """The main curve of each metric; its last layer as shipped, else normed if the model has a norm.
 
-    Of several settings of one metric, the first in the table is used. A layer that was not measured is nan.
+    A layer that was not measured is nan.
     """
-    depth = model_depth(table)
-    by_metric: dict[str, dict[int, float]] = {}
-    setting: dict[str, tuple[object, ...]] = {}
-    for row in sorted(table, key=lambda row: row.norm):  # "normed" sorts before "raw"
-        if row.norm == SHIPPED or row.point:
-            continue
-        setting_key = curve_setting(row)
-        if setting.setdefault(row.metric, setting_key) == setting_key and row.layer not in by_metric.get(
-            row.metric, {}
-        ):
-            if row.norm == "normed" and row.layer < depth:
-                continue
-            by_metric.setdefault(row.metric, {})[row.layer] = row.value
-    for row in table:
-        if row.norm == SHIPPED and row.transform == "none":
-            by_metric.setdefault(row.metric, {})[row.layer] = row.value
-    return {metric: fill_layers(values, depth) for metric, values in by_metric.items()}
-
-
-def curve_setting(row: LayerScore) -> tuple[object, ...]:
-    """Everything but layer and norm in which two curves of one metric can differ."""
-    _, *recipe = row.recipe
-    return (row.rows, row.condition, row.data, row.data_hash, row.settings_hash, *recipe)
+    depth, ends = model_depth(table), table.outputs()
+    return {
+        metric: fill_layers({row.layer: row.value for row in (*curve, ends[metric])}, depth)
+        for metric, curve in table.main_curves().items()
+    }
 
 
 def model_depth(table: LayerTable) -> int:
@@ -123,6 +104,8 @@ def model_depth(table: LayerTable) -> int:
     if len(models := {(row.model, row.revision, row.model_hash) for row in table}) != 1:
         names = ", ".join(sorted(f"{model}@{revision}" for model, revision, _ in models)) or "none"
         raise InputError(f"expected the table of one model, got {len(models)} ({names})")
+    if wrong := next((row for row in table if row.layer > 0 and not row.depth > 0), None):
+        raise InputError(f"layer {wrong.layer} has depth {wrong.depth:g} in this table, which no model has; scan again")
     depths = {round(row.layer / row.depth) for row in table if row.layer > 0}
     depths |= {table.model.depth} if table.model and table.model.depth else set()
     if len(depths) != 1:

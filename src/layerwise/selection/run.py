@@ -21,7 +21,6 @@ from layerwise.options.pick import Prefer
 from layerwise.passes.layer_times import relative_layer_times
 from layerwise.runs.identity import ModelRef
 from layerwise.runs.table import LayerTable
-from layerwise.selection import cases
 from layerwise.selection.candidates import (
     ProbeVectors,
     StaticModel,
@@ -276,7 +275,7 @@ def weighted_probes(
 def pick_by_rule(table: LayerTable, given_rule: str | Rule) -> Pick:
     """The choice of a rule on a scan's table; runs no model.
 
-    The recipe has the tokens, the pooling and the map of the rows that the rule reads.
+    The recipe has the norm, the tokens, the pooling and the map of the rows that the rule reads.
     """
     rule = parse_rule(given_rule)
     rule.require_metrics({row.metric for row in table}, "this table")
@@ -304,15 +303,15 @@ def pick_by_rule(table: LayerTable, given_rule: str | Rule) -> Pick:
 
 def metrics_with_several_settings(table: LayerTable, rule: Rule) -> list[tuple[str, int]]:
     """The metrics that the rule reads and of which the table has several curves, with their number."""
-    found = {name: {cases.curve_setting(row) for row in table if row.metric == name} for name in sorted(rule.metrics)}
+    found = {name: {row.setting for row in table if row.metric == name} for name in sorted(rule.metrics)}
     return [(name, len(settings)) for name, settings in found.items() if len(settings) > 1]
 
 
 def rule_setting(table: LayerTable, rule: Rule) -> Recipe:
-    """Layer 0 with the tokens, pooling and map of the first row that the rule reads."""
-    rows = [row for row in table if row.metric in rule.metrics] or list(table)
+    """Layer 0 with the norm, tokens, pooling and map of the first curve that the rule reads."""
+    rows = [curve[0] for metric, curve in table.main_curves().items() if metric in rule.metrics or not rule.metrics]
     alike = [row for row in table if (row.tokens, row.transform) == (rows[0].tokens, rows[0].transform)]
     # A metric of tokens has no pooling of its own: use that of similar rows, and mean where they have none either.
     pooling = next((row.pooling for row in (rows[0], *alike) if row.pooling != "-"), "mean")
     words: Any = {"tokens": rows[0].tokens, "pooling": pooling, "transform": rows[0].transform}  # checked by Recipe
-    return Recipe(0, "raw", **words)
+    return Recipe(0, "normed" if rows[0].norm == "normed" else "raw", **words)

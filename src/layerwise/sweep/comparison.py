@@ -20,6 +20,7 @@ from layerwise.core.columns import WIDTH, in_columns, short_number
 from layerwise.core.display import printable, redact
 from layerwise.core.errors import InputError
 from layerwise.core.files import folder_name
+from layerwise.metrics.catalog import DEPENDS_ON_COUNT
 from layerwise.options.compare import Against
 from layerwise.runs.folder import PROMPTS, Run
 from layerwise.runs.labels import model_labels
@@ -39,7 +40,8 @@ class Pair:
     Attributes:
         first: the label of the first run.
         second: the label of the second run.
-        changes: one row per metric, setting and layer: before, after, difference with its 95 % interval, p and n.
+        changes: one row per metric, setting and layer: before, after, difference with its 95 % interval, p and n;
+            `paired` if these are over the texts that both runs read, `main` if it is the curve that summaries show.
         cka: the similarity of all pairs of layers; None where the runs keep no vectors of the same texts.
         notes: what could not be compared, and why.
     """
@@ -55,21 +57,21 @@ class Pair:
         return f"{self.first} → {self.second}"
 
     def change_by_layer(self) -> "pd.Series[float]":
-        """How much each layer changed: the mean over metrics of |difference| / range, in each metric's first setting.
+        """How much each layer changed: the mean over metrics of |difference| / range, on the main curve of each metric.
 
         Returns:
             A series of shares by layer.
         """
-        changes: pd.Series[float] = first_setting(self.changes).groupby("layer")["share"].mean()
+        changes: pd.Series[float] = self.changes[self.changes.main].groupby("layer")["share"].mean()
         return changes
 
     def largest_changes(self) -> pd.DataFrame:
-        """The layer that changed most, for each metric in its first setting.
+        """The layer that changed most, for the main curve of each metric.
 
         Returns:
             The rows of `changes` for these layers.
         """
-        defined = first_setting(self.changes).dropna(subset=["share"])
+        defined = self.changes[self.changes.main].dropna(subset=["share"])
         return defined.loc[defined.groupby("metric", sort=False)["share"].idxmax()]
 
 
@@ -147,12 +149,13 @@ def compare_runs(
     for second in range(1, len(tables)):
         first = 0 if against == "first" else second - 1
         changes = changes_between(tables[first], tables[second])
-        notes = differing_settings(tables[first], tables[second])
+        notes = (*differing_settings(tables[first], tables[second]), *differing_texts(tables[first], tables[second]))
         pair = Pair(labels[first], labels[second], changes, notes=notes)
         first_run, second_run = opened[first], opened[second]
         on_disk = first_run.folder is not None and second_run.folder is not None
         if on_disk and kinds in ({"scan"}, {"probe"}):
             pair = with_prompts(pair, first_run, second_run)
+        pair = replace(pair, changes=with_shares(pair.changes))
         if on_disk and kinds == {"scan"}:
             pair = with_cka(pair, first_run, second_run, next((s.tokens for s in tables[first]), "all"))
         pairs.append(pair)
@@ -176,6 +179,29 @@ def differing_settings(first: LayerTable, second: LayerTable) -> tuple[str, ...]
             listed = [", ".join(map(str, sorted(values, key=str))) for values in (first_values, second_values)]
             notes.append(f"{name} differs: {listed[0]} in the first run, {listed[1]} in the second")
     return tuple(notes)
+
+
+def differing_texts(first: LayerTable, second: LayerTable) -> list[str]:
+    """What to know if the runs read other texts, or another number of them."""
+    hashes = [{s.metric: s.data_hash for s in table if s.data_hash and not s.condition} for table in (first, second)]
+    counts = [max((s.n for s in table), default=0) for table in (first, second)]
+    numbers = " and ".join(f"{count:,}" for count in counts)
+    notes = []
+    if any(hashes[1].get(metric, value) != value for metric, value in hashes[0].items()):
+        notes.append(f"the runs read different texts ({numbers}): differences that are not paired may come from them")
+    curves, others = first.main_curves(), second.main_curves()
+    left_out = [m for m in curves if m in others and is_artefact(curves[m][-1], others[m][-1])]
+    if left_out:
+        notes.append(
+            f"left out, since they depend on the number of texts ({numbers}): {', '.join(left_out)}; scan the same "
+            "number of texts to compare them"
+        )
+    return notes
+
+
+def is_artefact(s: LayerScore, other: LayerScore) -> bool:
+    """True if a difference of the two would also be one of the number of texts; 1 % more of them changes little."""
+    return s.metric in DEPENDS_ON_COUNT and abs(s.n - other.n) > 0.01 * max(s.n, other.n)
 
 
 def with_prompts(pair: Pair, first: Run, second: Run) -> Pair:
@@ -216,10 +242,11 @@ def make_unique(labels: list[str], runs: Sequence[Run]) -> list[str]:
 def changes_between(first: LayerTable, second: LayerTable) -> pd.DataFrame:
     """One row per metric, setting and layer that both have: before, after, difference with its interval."""
     first_curves, second_curves = by_setting(first), by_setting(second)
+    shared = [setting for setting in first_curves if setting in second_curves]
+    mains = LayerTable(tuple(s for setting in shared for s in first_curves[setting])).main_curves()
     rows = [
-        row
-        for setting in first_curves
-        if setting in second_curves
+        row | {"main": first_curves[setting][0] is mains[first_curves[setting][0].metric][0]}
+        for setting in shared
         for row in curve_changes(setting, first_curves[setting], second_curves[setting])
     ]
     if not rows:
@@ -236,12 +263,10 @@ def by_setting(table: LayerTable) -> dict[tuple[str, ...], list[LayerScore]]:
 def curve_changes(
     setting: tuple[str, ...], first_curve: list[LayerScore], second_curve: list[LayerScore]
 ) -> list[dict[str, Any]]:
-    values = [s.value for s in (*first_curve, *second_curve) if math.isfinite(s.value)]
-    span = max(values, default=0.0) - min(values, default=0.0)
     rows = []
     for s in first_curve:
         other = min(second_curve, key=lambda t: (round(abs(t.depth - s.depth), 9), t.layer))
-        difference = other.value - s.value
+        difference = math.nan if is_artefact(s, other) else other.value - s.value
         # Independent samples: half-widths add in quadrature. Too wide if the examples are the same.
         half = math.hypot(s.ci_high - s.ci_low, other.ci_high - other.ci_low) / 2
         rows.append(
@@ -258,7 +283,6 @@ def curve_changes(
                 "p": math.nan,
                 "n": min(s.n, other.n),
                 "paired": False,
-                "share": abs(difference) / span if span else math.nan,
             }
         )
     return rows
@@ -270,13 +294,15 @@ def with_pairs(changes: pd.DataFrame, first: Prompts, second: Prompts) -> pd.Dat
     for (layer, other), part in changes.groupby(["layer", "other_layer"]):
         both = merge_common_examples(first.rows(layer=layer), second.rows(layer=other), PROMPT_COLUMNS)
         both = both.dropna(subset=["value", "value_after"])
-        differences = (both.value_after - both.value).groupby([both[name] for name in PROMPT_COLUMNS])
-        pairs_by_setting = {setting: values for setting, values in differences if len(values) > 1}
+        groups = both.groupby(PROMPT_COLUMNS)[["value", "value_after"]]
+        pairs_by_setting = {setting: values for setting, values in groups if len(values) > 1}
         for index, row in part.iterrows():
             values = pairs_by_setting.get(tuple(row[name] for name in PROMPT_COLUMNS))
             if values is not None and not row["condition"]:
-                difference = paired_difference(values.to_numpy())
+                difference = paired_difference((values.value_after - values.value).to_numpy())
                 paired = {
+                    "before": values.value.mean(),
+                    "after": values.value_after.mean(),
                     "difference": difference.mean,
                     "ci_low": difference.ci_low,
                     "ci_high": difference.ci_high,
@@ -287,19 +313,20 @@ def with_pairs(changes: pd.DataFrame, first: Prompts, second: Prompts) -> pd.Dat
     return changes
 
 
-def first_setting(changes: pd.DataFrame) -> pd.DataFrame:
-    """The curves of each metric with its first norm, row treatment, token choice and pooling."""
-    raw = changes[changes.norm == changes.norm.iloc[0]]
-    names = ["condition", "rows", "tokens", "pooling"]
-    firsts = raw.groupby("metric", sort=False)[names].transform("first")
-    return raw[(raw[names] == firsts).all(axis=1)]
+def with_shares(changes: pd.DataFrame) -> pd.DataFrame:
+    """The changes with `share`: the size of the difference, as a share of the range of both curves."""
+    values = changes[["before", "after"]].replace([math.inf, -math.inf], math.nan)
+    curves = [changes[name] for name in SETTING_COLUMNS]
+    highest, lowest = values.max(axis=1).groupby(curves), values.min(axis=1).groupby(curves)
+    span = highest.transform("max") - lowest.transform("min")
+    return changes.assign(share=changes.difference.abs() / span.where(span > 0))
 
 
 def describe_changes(pair: Pair) -> str:
     """Which layers changed most and least."""
     moved = pair.change_by_layer().dropna().sort_values(ascending=False)
     if moved.empty:
-        return "no value is defined in both runs"
+        return "no difference is defined"
     most = ", ".join(f"{layer} ({share:.0%})" for layer, share in moved.head(3).items())
     least = f"least: {moved.index[-1]} ({moved.iloc[-1]:.0%})"
     return f"layers that changed most: {most}; {least} (mean over metrics, in % of each metric's range)"
@@ -339,14 +366,14 @@ def describe_cka(cka: Alignment) -> str:
 
 
 def describe_ranges(table: LayerTable) -> str:
-    """The minimum and maximum of each metric in each run, with the layer, in its first setting."""
+    """The minimum and maximum of the main curve of each metric in each run, with the layer."""
     found: dict[tuple[str, str], tuple[str, ...]] = {}
-    for (model, condition, metric, *_), curve in table.curves().items():
-        known = [s for s in curve if math.isfinite(s.value)]
-        if condition or len(known) < 2:
-            continue
-        ends = [f(known, key=lambda s: s.value) for f in (min, max)]
-        found.setdefault((metric, model), tuple(f"{short_number(s.value)} at {s.layer}" for s in ends))
+    for model in dict.fromkeys(s.model for s in table):
+        for metric, curve in table.where(model=model).main_curves().items():
+            known = [s for s in curve if math.isfinite(s.value) and not s.condition]
+            if len(known) > 1:
+                ends = [f(known, key=lambda s: s.value) for f in (min, max)]
+                found[metric, model] = tuple(f"{short_number(s.value)} at {s.layer}" for s in ends)
     metrics = list(dict.fromkeys(metric for metric, _ in found))
     rows: list[tuple[str, ...]] = [("metric", "run", "minimum", "maximum")]
     rows += [(metric, *key[1:], *found[key]) for metric in metrics for key in found if key[0] == metric]

@@ -23,8 +23,8 @@ class AlertState:
         layers = choose_layers(self.alert.layers, self.depth)
         found = []
         for score in scores:
-            if score.metric != self.alert.metric or score.layer not in layers:
-                continue
+            if score.metric != self.alert.metric or score.layer not in layers or score.value != score.value:
+                continue  # an undefined value is neither a fall nor the largest so far
             problem = self.problem(score)
             if problem and score.layer not in self.firing:
                 found.append(f"step {step}: {score.metric} of layer {score.layer} is {score.value:.4g}, {problem}")

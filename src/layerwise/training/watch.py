@@ -108,8 +108,9 @@ class LayerWatch:
                 table = self.table_of(step)
             self.tables[step] = table
             values = {self.value_name(score): score.value for score in table if math.isfinite(score.value)}
+            watched = [score for curve in table.main_curves().values() for score in curve]
             for state in self.alert_states:
-                found = state.messages(step, self.first_settings(table))
+                found = state.messages(step, watched)
                 messages, stop = messages + found, stop or bool(found and state.alert.stop)
         except NotFiniteError as error:
             messages, stop = [f"step {step}: {error}"], any(alert.stop for alert in self.options.alerts)
@@ -154,14 +155,6 @@ class LayerWatch:
         if problem:
             raise RunError(problem)
         return open_folder(location) if is_usable and is_first_process() else None
-
-    def first_settings(self, table: LayerTable) -> list[LayerScore]:
-        """One score per layer and metric, of the first of several settings: what alerts look at."""
-        found: dict[tuple[int, str], LayerScore] = {}
-        for score in table:
-            if score.norm == self.plan.norm[0]:
-                found.setdefault((score.layer, score.metric), score)
-        return [*found.values()]
 
     def value_name(self, score: LayerScore) -> str:
         """`layers/3/effective_rank`; a setting of which there are several is added, and the norm of the last layer."""
