@@ -33,6 +33,7 @@ from layerwise.distill.student import search_prompts
 from layerwise.distill.texts import GivenTexts, PromptedText, TextSplit, read_pairs, split_texts
 from layerwise.exporter.backends.backend import ExportJob
 from layerwise.exporter.certificate import expected_vectors
+from layerwise.exporter.summary import mean_words
 from layerwise.maps.linear import LinearMap
 from layerwise.maps.ridge import PENALTIES, fit_ridge
 from layerwise.models.load import ModelSpec
@@ -578,7 +579,7 @@ def test_queries_documents_and_pairs_on_the_command_line(tmp_path, tiny_bert, ca
     assert found["test"] == "pairs" and found["searched"] == 55 and found["documents"] == 168
     printed = capsys.readouterr().out
     loss = found["cases"]["new_new"]["loss"]
-    assert f"{loss['mean']:.3f} ({loss['interval'][0]:.3f} to {loss['interval'][1]:.3f})" in printed
+    assert mean_words(loss) in printed
     assert len([line for line in printed.splitlines() if line.startswith(("  old ", "  new "))]) == 5
     flat = " ".join(printed.split())
     assert "search with 55 held-out pairs among 168 documents" in flat and f"your index: {found['answer']}" in flat
@@ -622,6 +623,62 @@ def test_late_blocks_of_a_real_model_are_worth_more_than_its_middle(real_model, 
         rows = own_vectors(pooled_student(teacher, blocks), texts, 64)
         left[blocks] = fit_ridge(rows[60:], whole[60:], rows[:60], whole[:60]).unexplained
     assert left[0, 4, 5] < left[0, 1, 2] - 0.1
+
+
+def test_the_advice_on_an_index_is_what_plain_vectors_and_a_search_show(real_model, shared, tmp_path):
+    """Two blocks of all-MiniLM-L6-v2: their queries lose in the old index, and in re-embedded documents as well.
+
+    Against sentence-transformers and NumPy, on questions and documents that shrink has not seen.
+    """
+    import pandas as pd
+
+    model = real_model("all-minilm-l6-v2")
+    requests = pd.read_parquet(shared("data/banking77/train.parquet")).text[::10].tolist()
+    given, others = (
+        pd.read_parquet(shared(f"data/wikiqa_reranking/{part}.parquet")) for part in ("test", "validation")
+    )
+    layerwise.shrink(
+        model, requests, tmp_path / "small", choose="1,6",
+        pairs=[(row.query, text) for row in given.itertuples() for text in row.positive],
+        documents=[text for row in given.itertuples() for text in row.negative[:2]],
+    )  # fmt: skip
+    found = certificate(tmp_path / "small")["shrunk"]["compatibility"]
+    assert found["test"] == "pairs" and found["searched"] == 118
+    rows = list(others.itertuples())
+    documents = list(dict.fromkeys(text for row in rows for text in (*row.positive, *row.negative[:2])))
+    right = [[documents.index(text) for text in row.positive] for row in rows]
+    old, new = (
+        [vectors(folder, texts) for texts in ([row.query for row in rows], documents)]
+        for folder in (model, tmp_path / "small")
+    )
+
+    def ranks(queries, documents):
+        scores = queries @ documents.T
+        return np.array([1 / (1 + (row > row[places].max()).sum()) for row, places in zip(scores, right, strict=True)])
+
+    whole = ranks(*old)
+    by_hand = {"new_old": ranks(new[0], old[1]), "old_new": ranks(old[0], new[1]), "new_new": ranks(*new)}
+    assert by_hand["new_old"].mean() < whole.mean() - 0.02, "the index cannot be kept"
+    assert by_hand["new_new"].mean() < whole.mean() - 0.02, "and re-embedding is no way out"
+    assert found["advice"] == "original" and found["answer"].startswith("keep the original model")
+    for name, values in by_hand.items():
+        low, high = found["cases"][name]["loss"]["interval"]
+        assert low - 0.05 <= (whole - values).mean() <= high + 0.05, name
+
+
+def test_short_requests_of_a_real_model_do_not_answer_for_documents(real_model, shared, tmp_path):
+    """The mean cosine on short requests hides that documents agree less; their halves say nothing about an index."""
+    import pandas as pd
+
+    requests = pd.read_parquet(shared("data/banking77/train.parquet")).text[::20].tolist()
+    model = real_model("all-minilm-l6-v2")
+    layerwise.shrink(model, requests, tmp_path / "small", choose="1,5,6")
+    found = certificate(tmp_path / "small")["shrunk"]
+    assert found["compatibility"]["answer"].startswith("not known: the texts are short")
+    everything, *_, demo = found["agreement"]["groups"]
+    assert demo["name"] == "English demo texts of 20 words or more"
+    assert demo["mean_cosine"] < everything["mean_cosine"] - 0.1
+    assert "--documents FILE" in found["agreement"]["warnings"][-1]
 
 
 def test_tradeoff_sets_a_shrunk_model_beside_the_layers(tmp_path, tiny_bert, capsys):

@@ -65,6 +65,8 @@ def desk(tmp_path_factory):
 
 def write_texts():
     Path("texts.txt").write_text("\n".join(TEXTS))
+    Path("queries.txt").write_text("\n".join(TEXTS[::2]))
+    Path("documents.txt").write_text("\n".join(TEXTS[1::2]))
     for name in ("texts.parquet", "WIKITEXT2_TEST.parquet"):
         pd.DataFrame({"text": TEXTS}).to_parquet(name)
     Path("recipe.json").write_text(json.dumps({"layer": 9, "transform": "remove_top:3"}))
