@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from layerwise.core.display import command_line
 from layerwise.core.errors import InputError, ModelError
 from layerwise.core.quiet import quiet_libraries
 from layerwise.core.templates import template_of_prompt
@@ -85,10 +86,10 @@ def search_prompts(network: Network) -> tuple[str, str] | None:
 def require_own_vectors(network: Network) -> None:
     """Raises for a language model: its vectors are not worth imitating."""
     if not network.has_own_vectors:
+        command = command_line(["layerwise", "embedder", network.name, "--fit", "FILE", "--out", "FOLDER"])
         raise InputError(
             f"{network.name} is a language model without a pooling of its own, so there are no vectors to imitate. "
-            f"Make it an embedding model first (layerwise embedder {network.name} --fit FILE --out FOLDER, or pick and "
-            "export), and use that folder; a static model can also be made of its token embeddings: export --static "
+            f"Make it an embedding model first ({command}, or pick and export), and use that folder; a static model can also be made of its token embeddings: export --static "
             "--layer 0 --transform whiten --fit FILE"
         )
 
