@@ -21,7 +21,7 @@ from typing import Any
 
 NOTEBOOKS = Path(__file__).resolve().parents[1] / "examples" / "notebooks"
 MODEL = re.compile(r'^MODEL = "(?:[^"/]+/)?([^"/]+)"', re.MULTILINE)  # the last part of a hub id
-DPI = 60  # small pictures: notebooks are kept in git
+DPI = 160  # as wide as a page, and a few kB: notebooks are kept in git
 
 
 def run(notebook: dict[str, Any], model: str) -> None:

@@ -1,5 +1,6 @@
 """The documentation site: it builds without a warning, and answers are within three clicks of its front page."""
 
+import base64
 import re
 import subprocess
 import sys
@@ -201,3 +202,9 @@ def test_the_errors_page_quotes_real_messages():
     source = re.sub(r'"\s*f?"', "", source)  # messages that go on in the next line
     assert len(quoted) >= 10
     assert [words for words in quoted if words not in source] == []
+
+
+def test_figures_of_notebooks_can_be_read():
+    notebooks = [path.read_text(encoding="utf-8") for path in (ROOT / "examples" / "notebooks").glob("*.ipynb")]
+    figures = [base64.b64decode(found) for text in notebooks for found in re.findall(r'"image/png": "([^"]+)"', text)]
+    assert figures and all(int.from_bytes(figure[16:20], "big") >= 500 for figure in figures)  # pixels wide
