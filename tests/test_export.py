@@ -245,7 +245,10 @@ def test_a_chat_template_does_not_travel(tmp_path):
     network = fresh("llama")
     network.tokenizer.chat_template = "{{ 'w1 ' + messages[0]['content'] }}"
     layerwise.export(network, 1, tmp_path / "m")
+    record = json.loads((tmp_path / "m" / "layerwise.json").read_text(encoding="utf-8"))
     assert network.tokenizer.chat_template, "the original keeps its own"
+    said = "read without its chat template; SentenceTransformer(MODEL) wraps texts in it"
+    assert said in record["agreement"]["note"] and said in (tmp_path / "m" / "README.md").read_text(encoding="utf-8")
     assert plain(tmp_path / "m") == pytest.approx(measured(network, 1), abs=1e-6)
 
 

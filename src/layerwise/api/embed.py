@@ -41,7 +41,8 @@ def embed(
     """The vectors of layers: one per text and layer.
 
     `last` is the model as shipped: what `SentenceTransformer(model).encode` gives, with its own pooling, map,
-    normalisation and prompt. A layer number is that layer, pooled as the model pools unless `pooling` says otherwise.
+    normalisation and prompt. Only a chat template is never applied, and sentence-transformers would wrap the texts of a
+    plain language model in it. A layer number is that layer, pooled as the model pools unless `pooling` says otherwise.
 
     Args:
         model: a hub id, a folder, a ModelSpec, a transformers model or SentenceTransformer, or (module, tokenizer).

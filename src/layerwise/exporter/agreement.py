@@ -41,7 +41,7 @@ class Agreement:
     mean_cosine: float | None  # between the two vectors of a text; None where that would say nothing, see `note`
     neighbour_overlap: float | None  # mean share of a text's nearest neighbours that are the same in both models
     neighbours: int  # how many nearest neighbours are compared
-    note: str = ""  # why a number is missing
+    note: str = ""  # why a number is missing, or how the original was read
 
 
 def agreement(job: ExportJob, encoder: Encoder, compared: ComparedTexts) -> Agreement:
@@ -65,7 +65,15 @@ def agreement(job: ExportJob, encoder: Encoder, compared: ComparedTexts) -> Agre
     cosine = None if reason else mean_cosine(before, after)
     overlap = neighbour_overlap(before, after, count) if count else None
     few = "" if count else f"{len(texts)} texts are too few to compare neighbours"
-    return Agreement(len(texts), compared.source, cosine, overlap, count, "; ".join(filter(None, (reason, few))))
+    notes = (reason, few, chat_template_note(network))
+    return Agreement(len(texts), compared.source, cosine, overlap, count, "; ".join(filter(None, notes)))
+
+
+def chat_template_note(network: Network) -> str:
+    """How the original is read, where sentence-transformers would read it otherwise; "" for most models."""
+    if network.shipped is not None or not getattr(network.preprocessor, "chat_template", None):
+        return ""
+    return "the original was read without its chat template; SentenceTransformer(MODEL) wraps texts in it"
 
 
 def neighbour_count(texts: int) -> int:
