@@ -40,6 +40,15 @@ def ship(folder: Path, family: str, pooling, *, dense=0, normalize=False, prompt
     return str(folder)
 
 
+def test_a_module_that_cannot_be_loaded_is_named(tmp_path):
+    folder = ship(tmp_path / "m", "bert", "mean", dense=8)
+    (config,) = Path(folder).glob("*_Dense/config.json")
+    words = json.loads(config.read_text()) | {"activation_function": "torch.os.system"}
+    config.write_text(json.dumps(words))
+    with pytest.raises(ModelError, match="cannot load 2_Dense of .*ModuleNotFoundError"):
+        layerwise.embed(folder, ["w1 w2"])
+
+
 SHIPPED = {
     "cls and normalize": ("bert", "cls", {"normalize": True}),
     "last token with a prompt": ("llama", "lasttoken", {"prompt": "w90 w91 "}),

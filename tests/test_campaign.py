@@ -115,6 +115,8 @@ def test_everything_that_is_wrong_with_a_file_is_told_at_once(file, tmp_path):
         "did you mean metrics?",
     ):
         assert part in str(refused.value)
+    with pytest.raises(InputError, match="no campaign file was given"):
+        Campaign.load("")
     with pytest.raises(InputError, match="cannot read"):
         Campaign.load(tmp_path / "nothing.yaml")
     file.write_text("models: [")

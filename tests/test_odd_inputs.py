@@ -20,6 +20,7 @@ from layerwise.core.recipe import Recipe
 from layerwise.downstream.data_root import read_root, write_task
 from layerwise.inputs.tables import read_table
 from layerwise.inputs.text import open_texts
+from layerwise.ops.precision import not_finite_advice
 from layerwise.selection.labels import label_probe
 
 TEXTS = ["w1 w2 w3", "w4 w5 w6 w7", "w8 w9"]
@@ -264,6 +265,13 @@ def test_scan_tells_how_many_blank_rows_it_passed_over(tiny_llama, tmp_path, cap
         assert "2 blank rows" in capsys.readouterr().err
     assert layerwise.LayerTable.load(tmp_path / "r").run["data"]["blank_rows"] == 2
     assert layerwise.scan(tiny_llama, TEXTS, metrics="curvature").run["data"]["blank_rows"] == 0
+
+
+def test_advice_on_numbers_that_are_not_finite_fits_the_number_type():
+    assert "--dtype float32 or bfloat16" in not_finite_advice(torch.float16)
+    assert not_finite_advice(torch.bfloat16).endswith("--dtype float32")
+    for dtype in (torch.float32, torch.float64):
+        assert "--dtype" not in not_finite_advice(dtype) and "check the weights" in not_finite_advice(dtype)
 
 
 def test_embed_refuses_vectors_that_are_not_finite_as_scan_does(broken_llama, tmp_path, capsys):

@@ -18,6 +18,8 @@ from layerwise.cli.main import main
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.recipe import Recipe
 from layerwise.models.opening import open_network
+from layerwise.options.field import option_specs
+from layerwise.options.pick import PickOptions
 from layerwise.passes import layer_times
 from layerwise.passes.layer_times import relative_layer_times
 from layerwise.runs.identity import ModelRef
@@ -273,9 +275,26 @@ def test_fast_can_be_exported_and_explains_what_it_risks(tiny_llama, texts, tmp_
     assert json.loads((tmp_path / "small" / "layerwise.json").read_text())["recipe"]["layer"] == fast.recipe.layer
 
 
-def test_fast_needs_probes():
-    with pytest.raises(InputError, match="prefer fast compares layers by the probes"):
-        layerwise.pick(scan_table(), rule="depth:50%", prefer="fast")
+UNUSED_BY_A_RULE = {
+    "fit": "texts.txt", "labels": "does-not-exist.csv", "prefer": "fast", "templates": "prompteol", "layer_only": True,
+    "static": False, "servable": True, "dims": 8, "compare_static": True, "model": "other", "max_length": 9, "seed": 3,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNUSED_BY_A_RULE)
+def test_a_rule_refuses_options_that_it_does_not_use(name):
+    with pytest.raises(InputError, match=f"makes no use of {name}: leave that out, or leave rule="):
+        layerwise.pick(scan_table(), rule="depth:50%", **{name: UNUSED_BY_A_RULE[name]})
+
+
+def test_every_option_of_pick_is_used_by_a_rule_or_refused(tmp_path, capsys):
+    assert {spec.name for spec in option_specs(PickOptions)} == {"rule", "progress", *UNUSED_BY_A_RULE}
+    labels = pd.DataFrame({"text": ["a"], "label": ["b"]})
+    with pytest.raises(InputError, match="makes no use of fit, labels: "):
+        layerwise.pick(scan_table(), ["a text"], labels=labels, rule="last")
+    scan_table().save(tmp_path)
+    assert main(["pick", str(tmp_path), "--rule", "last", "--column", "body"]) == 2
+    assert "--column names a column of --fit" in capsys.readouterr().err
 
 
 def test_a_layer_alone_is_chosen_without_running_over_the_own_texts(tiny_llama, texts, monkeypatch):

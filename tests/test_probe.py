@@ -18,6 +18,7 @@ from transformers import AutoModel, AutoTokenizer, PretrainedConfig
 
 import layerwise
 from layerwise.cli.main import main
+from layerwise.cli.probe import closing_lines
 from layerwise.core.errors import InputError, NotFiniteError, RunError
 from layerwise.downstream import features, probe_run
 from layerwise.downstream.features import FeatureStore
@@ -27,6 +28,8 @@ from layerwise.downstream.trained_probes import AttentionProbe, WeightedSumProbe
 from layerwise.inputs.labels import read_columns
 from layerwise.inputs.source import Source
 from layerwise.metrics.intervals import paired_share_interval, wilson_interval
+from layerwise.runs.scores import LayerScore
+from layerwise.runs.table import LayerTable
 
 DEPTH, WIDTH = 3, 16
 
@@ -553,6 +556,19 @@ def test_the_command_line_trains_probes_and_says_how_the_best_layer_compares(tin
     assert main(["compare", str(tmp_path / "run"), str(tmp_path / "run"), "--json"]) == 0
     changes = json.loads(capsys.readouterr().out)["pairs"][0]["changes"]
     assert all(row["paired"] for row in changes if row["metric"].endswith("linear_accuracy"))
+
+
+def test_the_sentence_on_the_best_layer_names_what_it_compares_with():
+    rows = {(0, "raw"): 58.18, (2, "raw"): 27.0, (2, "normed"): 38.18}
+    scores = [
+        LayerScore("m", k, k / 2, norm, "all", "mean", "-", "y_linear_accuracy", value, 55)
+        for (k, norm), value in rows.items()
+    ]
+    gap = {"points": 20.0, "ci_low": 5.0, "ci_high": 33.0}
+    probes = [{"metric": "y_linear_accuracy", "layer": k, "norm": norm, "minus_last": gap} for k, norm in rows]
+    (line,) = closing_lines(LayerTable(tuple(scores), {"labels": {}, "probes": probes[:2]}))
+    found = "layer 0 scores 58.2, +20.0 [+5.0, +33.0] points above the last after the final norm, 38.2"
+    assert line == f"y_linear_accuracy: {found}"
 
 
 def test_readouts_include_the_normed_last_layer(tiny_llama):

@@ -169,7 +169,7 @@ def test_the_cost_of_servable_is_the_difference_of_the_scores(tiny_llama, word_t
 
 
 def test_a_rule_cannot_be_restricted_to_servable_recipes(runs):
-    with pytest.raises(InputError, match="servable compares recipes by the probes"):
+    with pytest.raises(InputError, match="makes no use of servable"):
         layerwise.pick(str(runs[1] / "scan"), rule="depth:50%", servable=True)
 
 

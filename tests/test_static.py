@@ -332,7 +332,7 @@ def test_pick_compares_whitened_embeddings_of_a_language_model_and_prints_how_to
 
 def test_a_rule_runs_no_model_and_so_no_static_one(tiny_llama, tmp_path):
     layerwise.scan(tiny_llama, TEXTS[:8], out=tmp_path / "run")
-    with pytest.raises(InputError, match="compare_static compares by the probes"):
+    with pytest.raises(InputError, match="makes no use of compare_static"):
         layerwise.pick(tmp_path / "run", rule="last", compare_static=True)
 
 

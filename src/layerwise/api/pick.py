@@ -17,6 +17,7 @@ from layerwise.inputs.tables import read_table
 from layerwise.inputs.text import demo_sentences
 from layerwise.models.load import DEFAULT_MAX_LENGTH
 from layerwise.models.opening import input_kind_of_model, load_recorded_model, open_network, resolve_max_length
+from layerwise.options.field import changed_options
 from layerwise.options.model import ModelLike
 from layerwise.options.pick import PickOptions, Prefer, templates_to_try
 from layerwise.options.record import pick_record
@@ -105,12 +106,12 @@ def pick(
     if rule is not None:
         if opened is None:
             raise InputError("a rule needs a run of scan; without rule= (--rule), the probes choose a layer of a model")
-        if servable:
-            raise InputError("servable compares recipes by the probes: leave rule= (--rule) out")
-        if compare_static:
-            raise InputError("compare_static compares by the probes: leave rule= (--rule) out")
-        if prefer == "fast":
-            raise InputError("prefer fast compares layers by the probes: leave rule= (--rule) out")
+        if unused := changed_options(options, exclude=("rule", "progress")):
+            names = ", ".join(unused)
+            raise InputError(
+                f"a rule reads the table of a run and nothing else, so it makes no use of {names}: leave that out, or "
+                "leave rule= (--rule) out"
+            )
         return replace(pick_by_rule(opened.table, rule), options=pick_record(options, run=run))
     if opened is None and (kind := input_kind_of_model(run if model is None else model)) != "text":
         noun = "audio" if kind == "audio" else "images"

@@ -77,6 +77,8 @@ class Campaign:
         Args:
             path: the file.
         """
+        if not str(path):
+            raise InputError("no campaign file was given: its name is empty")
         return replace(cls.parse(read_yaml(Path(path)), str(path)), file=str(path))
 
     @classmethod

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from layerwise.cli.flags import add_options, option_values
 from layerwise.cli.shared import add_json, say
 from layerwise.core.display import command_line, operand
+from layerwise.core.errors import InputError
 from layerwise.options.pick import PickOptions
 from layerwise.options.record import flag_arguments
 from layerwise.options.texts import TextOptions
@@ -36,6 +37,8 @@ def run(args: Namespace) -> int:
     if args.save is not None:
         require_pick_folder(args.save)  # before the model runs
     options = option_values(args, PickOptions)
+    if args.column != TextOptions.column and not args.fit:
+        raise InputError("--column names a column of --fit: pass --fit as well, or leave --column out")
     if args.fit:
         options["fit"] = texts(args.fit, column=args.column)
     if not args.rule:

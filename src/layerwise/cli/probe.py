@@ -56,6 +56,7 @@ def closing_lines(table: "LayerTable") -> list[str]:
         sizes = f"{facts['classes']} classes, {facts['train']:,} examples to train and {facts['test']:,} to test on"
         lines.append(f"{column}: {sizes}; the most frequent class alone scores {facts['most_frequent']:.1f}")
     points = {(row.metric, row.layer, row.norm): row.value for row in table}
+    lasts = {row.metric: row for row in sorted(table, key=lambda row: (row.layer, row.norm == "normed"))}
     for metric in dict.fromkeys(one["metric"] for one in table.run["probes"]):
         compared = [one for one in table.run["probes"] if one["metric"] == metric and "minus_last" in one]
         if not compared:
@@ -64,7 +65,10 @@ def closing_lines(table: "LayerTable") -> list[str]:
         gap = best["minus_last"]
         if gap["points"] > 0:
             interval = f"[{gap['ci_low']:+.1f}, {gap['ci_high']:+.1f}]"
-            lines.append(f"{metric}: layer {best['layer']} is {gap['points']:+.1f} {interval} points above the last")
+            score, last = points[metric, best["layer"], best["norm"]], lasts[metric]
+            end = "the last" + (" after the final norm" if last.norm == "normed" else "")
+            found = f"layer {best['layer']} scores {score:.1f}, {gap['points']:+.1f} {interval} points above {end}"
+            lines.append(f"{metric}: {found}, {last.value:.1f}")
         else:
             lines.append(f"{metric}: no layer is above the last")
     return lines

@@ -11,12 +11,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from layerwise.core.recipe import Recipe
+from layerwise.core.recipe import Readout, Recipe
 from layerwise.core.templates import template_of_prompt
 from layerwise.downstream.vectors import VectorStore
 from layerwise.maps.fitted import AnyRecipe, FittedRecipe, plain_recipe
 from layerwise.maps.linear import LinearMap, combine_maps, fit_parts
+from layerwise.passes.vectors import not_finite, not_finite_rows
 
+SHOWN_TEXT = 40  # characters of a text in a message
 StoreFactory = Callable[[str, str, int | None], VectorStore]  # template, role, max_length (None: default)
 
 
@@ -34,7 +36,7 @@ class RecipeVectors:
 
     def __call__(self, texts: Sequence[str], template: str = "", role: str = "") -> NDArray[np.float32]:
         store = self.stores(template, role, self.recipe.max_length)
-        rows = np.concatenate([store.vectors(texts, readout) for readout, _ in self.recipe.parts], axis=1)
+        rows = np.concatenate([finite_vectors(store, texts, readout) for readout, _ in self.recipe.parts], axis=1)
         if self.recipe.transform != "none":
             rows = self.linear_map(torch.from_numpy(rows)).numpy()
         if self.recipe.normalize:
@@ -47,9 +49,18 @@ class RecipeVectors:
             return self.given_recipe.combined_map
         store = self.stores(self.recipe.template, "", self.recipe.max_length)
         rows = [
-            (map_name, torch.from_numpy(store.vectors(self.fit, readout))) for readout, map_name in self.recipe.parts
+            (map_name, torch.from_numpy(finite_vectors(store, self.fit, readout)))
+            for readout, map_name in self.recipe.parts
         ]
         return combine_maps(fit_parts(rows, self.recipe.dims), self.recipe.dims)
+
+
+def finite_vectors(store: VectorStore, texts: Sequence[str], readout: Readout) -> NDArray[np.float32]:
+    """The vectors of these texts; raises NotFiniteError with the layer and a text where they are not finite."""
+    rows = store.vectors(texts, readout)
+    if len(bad := not_finite_rows(torch.from_numpy(rows))):
+        raise not_finite(readout.layer, getattr(torch, store.kind.dtype), repr(texts[int(bad[0])][:SHOWN_TEXT]))
+    return rows
 
 
 def make_encoder(

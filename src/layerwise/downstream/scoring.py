@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from layerwise.core.checks import SHIPPED
-from layerwise.core.errors import LayerwiseError, RunError
+from layerwise.core.errors import LayerwiseError, NotFiniteError, RunError
 from layerwise.core.files import safe_name, write_checked_json
 from layerwise.core.formats import parse_record
 from layerwise.core.quiet import quiet_libraries
@@ -215,6 +215,8 @@ def score_task(scorer: Scorer, task: TaskChoice, recipes: Sequence[AnyRecipe], s
             outcome.scored[recipe] = scorer.score(task, recipe, stores)
         except VectorsMissingError:
             outcome.missing_vectors.append(recipe)
+        except NotFiniteError as error:  # lower layers may be finite
+            outcome.error = outcome.error or str(error)
         except LayerwiseError:  # our own errors affect every recipe
             raise
         except Exception as error:  # errors of the data or of mteb

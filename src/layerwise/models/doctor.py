@@ -13,6 +13,7 @@ from layerwise.core.preprocessors import is_tokenizer, require_tokenizer
 from layerwise.models.head import Head
 from layerwise.models.network import Network
 from layerwise.models.taps import hidden_from_output, model_lock, model_output, tapped
+from layerwise.ops.precision import not_finite_advice
 
 TEXTS = ("A short line.", "A second line, a good deal longer than the first one, so that the first must be padded.")
 RELATIVE_TOLERANCE = 1e-4  # relative difference that reordered sums can cause in float32
@@ -77,7 +78,9 @@ def check_finite(network: Network, unbatched: list[list[Tensor]]) -> Finding:
     bad = [k for k, layer in enumerate(unbatched[1]) if not bool(torch.isfinite(layer).all())]
     if bad:
         return Finding(
-            "wrong", "numbers", f"layer {bad[0]} contains NaN or infinity in {network.dtype}; try --dtype float32"
+            "wrong",
+            "numbers",
+            f"layer {bad[0]} contains NaN or infinity in {network.dtype}; {not_finite_advice(network.dtype)}",
         )
     return Finding("ok", "numbers", f"finite in {network.dtype}")
 

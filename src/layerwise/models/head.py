@@ -168,7 +168,11 @@ def load_module(module: ShippedModule, name: str, revision: str | None) -> nn.Mo
     if module.kind not in MODULES_WITHOUT_WEIGHTS and not has_safetensors(name, revision, module.path):
         raise ModelError(f"{module.path} of {name!r} has no model.safetensors; convert its weights first")
     classes = import_module("sentence_transformers.sentence_transformer.modules")
-    loaded: nn.Module = getattr(classes, module.kind).load(name, subfolder=module.path, revision=revision)
+    try:
+        loaded: nn.Module = getattr(classes, module.kind).load(name, subfolder=module.path, revision=revision)
+    except Exception as error:  # of any kind: it parses files of strangers
+        problem = f"{type(error).__name__}: {error}"
+        raise ModelError(f"sentence-transformers cannot load {module.path} of {name!r} ({problem})") from error
     return loaded.eval().requires_grad_(False)
 
 

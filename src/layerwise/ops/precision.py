@@ -29,6 +29,13 @@ def zero_masked_rows(rows: Tensor, mask: Tensor) -> Tensor:
     return rows if bool(mask.all()) else torch.where(mask[..., None], rows, 0.0)
 
 
+def not_finite_advice(dtype: torch.dtype) -> str:
+    """What to do about NaN or infinity in the states of a model."""
+    if dtype in (torch.float16, torch.bfloat16):
+        return "run again with --dtype float32" + (" or bfloat16" if dtype == torch.float16 else "")
+    return "a wider number type will not help: check the weights of the model, and this input"
+
+
 def require_finite(norms: Tensor, subject: str) -> None:
     """Raises NotFiniteError if a norm is NaN or infinite. Checking norms is cheaper than checking every entry."""
     if not bool(torch.isfinite(norms).all()):

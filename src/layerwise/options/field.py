@@ -12,7 +12,7 @@
 Unlike a dataclasses.field, an annotation can be shared by several verbs, while name and default stay visible in each.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from types import NoneType, UnionType
@@ -84,6 +84,18 @@ def option_specs(options: type) -> tuple[OptionSpec, ...]:
             raise TypeError(f"{options.__name__}.{field.name} needs Annotated[..., Option(help)]")
         specs.append(OptionSpec(field.name, hint.__origin__, field.default, hint.__metadata__[0]))
     return tuple(specs)
+
+
+def changed_options(options: object, exclude: Sequence[str] = ()) -> list[str]:
+    """The names of the options whose value is not their default. A table or another object is never a default."""
+    options_type: type = type(options)
+    values = {spec.name: (getattr(options, spec.name), spec.default) for spec in option_specs(options_type)}
+    plain = (str, int, float, bool)
+    return [
+        name
+        for name, (value, default) in values.items()
+        if name not in exclude and value is not default and not (isinstance(value, plain) and value == default)
+    ]
 
 
 def flag_names(options: type) -> tuple[str, ...]:

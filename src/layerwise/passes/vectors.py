@@ -16,6 +16,7 @@ from layerwise.models.doctor import output_problem
 from layerwise.models.network import Network
 from layerwise.models.taps import apply_final_norm, model_output
 from layerwise.ops.pooling import pool
+from layerwise.ops.precision import not_finite_advice
 from layerwise.passes.batches import Batch, network_processor
 from layerwise.passes.growing_rows import GrowingRows
 from layerwise.passes.tapped_pass import place_name, run_pass
@@ -130,5 +131,5 @@ def not_finite_rows(rows: Tensor) -> Tensor:
 def not_finite(layer: int, dtype: torch.dtype, example_id: str, point: str = "") -> NotFiniteError:
     return NotFiniteError(
         f"{place_name(layer, point)} contains NaN or infinity in {dtype} for example {example_id}; "
-        "run again with --dtype float32 (or bfloat16, which rarely overflows)"
+        f"{not_finite_advice(dtype)}"
     )
