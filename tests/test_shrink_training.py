@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -119,6 +120,8 @@ def test_a_training_that_has_ended_is_not_continued(teacher, tmp_path, poor_map,
         layerwise.shrink(teacher, TEXTS, tmp_path / name, **settings, progress=True)
     assert capsys.readouterr().err.count("step 20 of 20") == 1
     one, two = (certificate(tmp_path / name)["shrunk"]["training"] for name in ("one", "two"))
+    kept = {path.name for path in tmp_path.glob("work/training-*/**/*") if path.is_file()}
+    assert kept == {"final.safetensors", "result.json"}, "a checkpoint is three times as large as the weights"
     assert one == two and one["result"]["steps"] == 20 and one["result"]["kept_step"] > 0
     one, two = weights(tmp_path / "one"), weights(tmp_path / "two")
     assert one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
@@ -295,45 +298,75 @@ def test_a_training_goes_on_from_the_last_whole_checkpoint(file, teacher, tmp_pa
     assert whole.keys() == resumed.keys() and all(torch.equal(whole[name], resumed[name]) for name in whole)
 
 
-def test_minutes_become_steps_once_and_stay_so_on_resume(teacher, tmp_path, monkeypatch):
-    from layerwise.distill import training
+class Clock:
+    """A clock that only steps and evaluations move: by 1 second for a step, unless told otherwise, and by 2."""
 
-    def interrupted(*args, **options):
-        raise KeyboardInterrupt
+    def __init__(self, monkeypatch, step_seconds=lambda now: 1.0, stop_at=float("inf")):
+        from layerwise.distill import deadline, training
 
+        self.now, self.rates = 0.0, []
+        evaluate, forward, rate = (
+            training.AgreementEvaluator.__call__,
+            training.ImitationLoss.forward,
+            training.Deadline.rate,
+        )
+
+        def slow_evaluation(*args, **options):
+            self.now += 2.0
+            return evaluate(*args, **options)
+
+        def slow_step(*args):
+            self.now += step_seconds(self.now)
+            if self.now >= stop_at:
+                raise KeyboardInterrupt
+            return forward(*args)
+
+        def noted_rate(its_deadline):
+            self.rates.append(rate(its_deadline))
+            return self.rates[-1]
+
+        for module in (training, deadline):
+            monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: self.now))
+        monkeypatch.setattr(training.AgreementEvaluator, "__call__", slow_evaluation)
+        monkeypatch.setattr(training.ImitationLoss, "forward", slow_step)
+        monkeypatch.setattr(training.Deadline, "rate", noted_rate)
+        monkeypatch.setattr(training, "PATIENCE", 100)
+
+
+@pytest.mark.parametrize(
+    ("step_seconds", "steps"),
+    [(lambda now: 1.0, 107), (lambda now: 1.0 if now < 40 else 4.0, 54), (lambda now: 4.0 if now < 40 else 1.0, 77)],
+    ids=["steady", "slower", "faster"],
+)
+def test_minutes_are_a_deadline_by_the_clock(teacher, tmp_path, monkeypatch, capsys, step_seconds, steps):
+    clock = Clock(monkeypatch, step_seconds)
+    layerwise.shrink(teacher, TEXTS, tmp_path / "small", **SETTINGS, minutes=2, progress=True)
+    record = certificate(tmp_path / "small")["shrunk"]["training"]
+    result = record["result"]
+    assert result["seconds"] == clock.now == pytest.approx(120, abs=4)  # the longest step
+    assert record["minutes"] == 2 and record["steps"] == result["steps"] == pytest.approx(steps, abs=3)
+    assert len(result["history"]) == pytest.approx(6, abs=1) and result["history"][-1][0] == result["steps"]
+    assert clock.rates[0] < 0.2 and max(clock.rates) > 0.9 and clock.rates[-1] < 0.05, "it rises and falls by the clock"
+    printed = capsys.readouterr().err
+    assert "training for 1.97 minutes, until " in printed and "of about " in printed and ", ends at " in printed
+
+
+def test_a_stopped_training_has_the_minutes_that_were_left(teacher, tmp_path, monkeypatch):
     with monkeypatch.context() as patched:
-        patched.setattr(training, "train_student", interrupted)
+        Clock(patched, stop_at=70)
         with pytest.raises(KeyboardInterrupt) as stopped:
-            layerwise.shrink(teacher, TEXTS, tmp_path / "small", **SETTINGS, minutes=0.01)
+            layerwise.shrink(teacher, TEXTS, tmp_path / "small", **SETTINGS, minutes=2)
     assert stopped.value.__notes__ == ["run the same command again to go on"]
-    (plan,) = (tmp_path / "small.work").glob("training-*/plan.json")
-    recorded = json.loads(plan.read_text())
-    assert recorded["steps"] >= 3 and recorded["seconds_per_step"] > 0
-    del recorded["checksum"]
-    plan.write_text(json.dumps(recorded | {"steps": 13}))
-    monkeypatch.setattr(training, "steps_in", lambda *args, **options: pytest.fail("timed again"))
-    layerwise.shrink(teacher, TEXTS, tmp_path / "small", **SETTINGS, minutes=0.01)
-    assert certificate(tmp_path / "small")["shrunk"]["training"]["steps"] == 13
-
-
-def test_steps_follow_from_the_time_of_a_step(teacher, monkeypatch):
-    """With a clock on which every look takes one second, a step takes 1 s and each of seven evaluations 1 s."""
-    from types import SimpleNamespace
-
-    from sentence_transformers import SentenceTransformer
-
-    from layerwise.distill import training
-    from layerwise.distill.texts import PromptedText
-
-    ticks = iter(range(1000))
-    monkeypatch.setattr(training, "time", SimpleNamespace(perf_counter=lambda: float(next(ticks))))
-    model = SentenceTransformer(teacher, device="cpu")
-    before = {name: weight.clone() for name, weight in model.state_dict().items()}
-    texts = [PromptedText(text) for text in TEXTS[:20]]
-    settings = training.TrainingSettings(0, 4, 1e-3, 0)
-    found = training.steps_in(2, model, texts, torch.randn(20, 32), texts, torch.randn(20, 32), settings, unit=True)
-    assert found == {"steps": 120 - 7, "seconds_per_step": 1.0, "seconds_per_evaluation": 1.0}
-    assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
+    states = [json.loads(path.read_text()) for path in tmp_path.glob("small.work/training-*/*/trainer_state.json")]
+    spent = max(entry["elapsed"] for state in states for entry in state["log_history"] if "elapsed" in entry)
+    assert 40 < spent < 70
+    clock = Clock(monkeypatch)
+    layerwise.shrink(teacher, TEXTS, tmp_path / "small", **SETTINGS, minutes=2)
+    assert clock.now == pytest.approx(120 - spent, abs=3) and clock.rates[0] == pytest.approx(
+        (118 - spent) / 106, abs=0.05
+    )
+    result = certificate(tmp_path / "small")["shrunk"]["training"]["result"]
+    assert result["seconds"] == pytest.approx(120, abs=2) and result["steps"] == pytest.approx(105, abs=3)
 
 
 def test_evaluations_take_no_more_than_a_tenth_of_the_time_unless_there_are_few_steps():
@@ -345,7 +378,7 @@ def test_evaluations_take_no_more_than_a_tenth_of_the_time_unless_there_are_few_
 
 
 def test_batches_hold_every_text_once_and_similar_lengths():
-    from layerwise.distill.batches import similar_length_batches, typical_batches
+    from layerwise.distill.batches import similar_length_batches
 
     lengths = torch.randint(5, 300, (1003,), generator=torch.Generator().manual_seed(0)).tolist()
     batches = similar_length_batches(lengths, 8, seed=3)
@@ -354,9 +387,6 @@ def test_batches_hold_every_text_once_and_similar_lengths():
     padded = sum(len(batch) * max(lengths[place] for place in batch) for batch in batches)
     assert padded < 1.1 * sum(lengths)  # 1.8 in random batches
     assert [max(lengths[i] for i in batch) for batch in batches] != sorted(max(lengths[i] for i in b) for b in batches)
-    typical = [lengths[place] for batch in typical_batches(lengths, 8, 6) for place in batch]
-    assert sum(typical) / len(typical) == pytest.approx(sum(lengths) / 1003, rel=0.03)
-    assert typical_batches([3, 1, 2], 2, 4) == [[1, 2], [1, 2], [0], [0]]
 
 
 def test_adapters_are_merged_into_a_plain_folder(teacher, tmp_path, poor_map):

@@ -33,7 +33,7 @@ from sentence_transformers.sentence_transformer.modules import Normalize, Poolin
 
 import layerwise
 from layerwise.distill.texts import MOST_HELD_OUT
-from layerwise.distill.training import steps_within
+from layerwise.distill.training import evaluation_count
 
 HERE = Path(__file__).parent
 SIZES = {"all-minilm-l6-v2": (5, 4, 3, 2), "gte-small": (9, 6, 4, 3), "all-mpnet-base-v2": (9, 6, 4, 3)}
@@ -155,7 +155,7 @@ def original(name: str, models: Path, kept: Path) -> Path:
 
 
 def steps_for(cell: Cell, kept: Path) -> int:
-    """The steps that take the minutes of the cell on an idle machine, as `--minutes` would count them.
+    """The steps that take the minutes of the cell on an idle machine, with their evaluations.
 
     At another learning rate they are those of the training that it is compared with.
     """
@@ -163,9 +163,9 @@ def steps_for(cell: Cell, kept: Path) -> int:
         same = replace(cell, rate=LEARNING_RATE)
         return int(pd.read_csv(HERE / "models.csv").set_index("cell").steps[same.name])
     took = json.loads((kept / "timing.json").read_text(encoding="utf-8"))[f"{cell.model}-{cell.blocks}"]
-    return steps_within(
-        cell.minutes, took["seconds_per_step"], took["seconds_per_evaluation"], BATCH_SIZE, MOST_HELD_OUT
-    )
+    seconds, step = 60 * cell.minutes, took["seconds_per_step"]
+    evaluations = evaluation_count(int(seconds / step), BATCH_SIZE, MOST_HELD_OUT)
+    return max(evaluations, int((seconds - evaluations * took["seconds_per_evaluation"]) / step))
 
 
 def make(cell: Cell, models: Path, texts: list[str], kept: Path) -> Path:
@@ -216,7 +216,7 @@ def figures(cell: Cell, folder: Path) -> dict[str, object]:
         "mean_cosine": round(shrunk["agreement"]["groups"][0]["mean_cosine"], 4),
         "whole_mrr": round(index["old_old"]["mrr"]["mean"], 4), "query_mrr": round(index["new_old"]["mrr"]["mean"], 4),
         "query_loss": round(index["new_old"]["loss"]["mean"], 4),
-        "document_mrr": round(index["old_new"]["mrr"]["mean"], 4), "latency": record["relative_latency"],
+        "document_mrr": round(index["old_new"]["mrr"]["mean"], 4), "latency": record["encoding_times"][1]["ratio"],
         "parameters": record["parameters"]["after"], "steps": training.get("steps"),
         "kept_step": training.get("result", {}).get("kept_step"),
         "seconds": round(training["result"]["seconds"]) if training else None,

@@ -2,13 +2,16 @@
 
     python studies/shrink/timing.py MODELS SHARED_DATA KEPT
 
-Run this first, alone, with all cores: study.py turns minutes into steps by it, as `--minutes` does, and may then share
-the machine with other work. Writes KEPT/timing.json.
+Run this first, alone, with all cores: study.py turns minutes into steps by it, and may then share the machine with
+other work. Writes KEPT/timing.json.
 """
 
 import json
 import sys
+import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from study import BATCH_SIZE, RECIPE_MODEL, RECIPE_SIZES, SIZES, original, sentences
@@ -16,16 +19,41 @@ from study import BATCH_SIZE, RECIPE_MODEL, RECIPE_SIZES, SIZES, original, sente
 from layerwise.distill.blocks import prefix
 from layerwise.distill.student import Teacher, assemble, pooled_student, pooling_modules
 from layerwise.distill.texts import MOST_HELD_OUT, PromptedText
-from layerwise.distill.training import TrainingSettings, steps_in
+from layerwise.distill.training import AgreementEvaluator, ImitationLoss
 from layerwise.maps.linear import LinearMap
 from layerwise.models.opening import open_network
 
 TEXTS = 24000
+TIMED_STEPS = 6
 
 
 def no_vectors(texts: object) -> torch.Tensor:
     """The original's vectors are not asked for: the time does not depend on what is imitated."""
     raise NotImplementedError
+
+
+def typical_batches(texts: Sequence[str], count: int) -> list[list[int]]:
+    """A few batches whose mean cost is that of all: evenly spaced from the shortest to the longest texts."""
+    order = sorted(range(len(texts)), key=lambda place: len(texts[place]))
+    batches = [order[i : i + BATCH_SIZE] for i in range(0, len(order), BATCH_SIZE)]
+    return [batches[(2 * i + 1) * len(batches) // (2 * count)] for i in range(count)]
+
+
+def seconds_of(model: Any, texts: Sequence[str], targets: torch.Tensor) -> dict[str, float]:
+    """The seconds of a step and of an evaluation."""
+    loss = ImitationLoss(model, unit=True)
+    optimizer = torch.optim.AdamW([w for w in model.parameters() if w.requires_grad], lr=0.0, fused=True)
+    batches, seconds = typical_batches(texts, TIMED_STEPS), []
+    for places in [batches[-1], *batches]:  # the first warms up
+        began = time.perf_counter()
+        loss([model.preprocess([texts[i] for i in places])], targets[places]).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        seconds.append(time.perf_counter() - began)
+    began = time.perf_counter()
+    AgreementEvaluator(texts[:MOST_HELD_OUT], targets[:MOST_HELD_OUT], "", BATCH_SIZE)(model)
+    evaluation = time.perf_counter() - began
+    return {"seconds_per_step": sum(seconds[1:]) / TIMED_STEPS, "seconds_per_evaluation": evaluation}
 
 
 def main() -> None:
@@ -42,10 +70,7 @@ def main() -> None:
         for size in sizes:
             student = pooled_student(teacher, prefix(network.depth, size))
             model = assemble(teacher, student, LinearMap(torch.eye(width), torch.zeros(width)))
-            found[f"{name}-{size}"] = steps_in(
-                1, model, texts, targets, texts[:MOST_HELD_OUT], targets[:MOST_HELD_OUT],
-                TrainingSettings(0, BATCH_SIZE, 0.0, 0), unit=True,
-            )  # fmt: skip
+            found[f"{name}-{size}"] = seconds_of(model, [item.text for item in texts], targets)
             print(f"{name}-{size}", found[f"{name}-{size}"], flush=True)
             path.write_text(json.dumps(found, indent=1), encoding="utf-8")
 

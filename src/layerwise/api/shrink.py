@@ -21,7 +21,7 @@ from layerwise.core.formats import parse_record
 from layerwise.core.hub import offline
 from layerwise.core.outputs import require_path
 from layerwise.core.preprocessors import require_tokenizer
-from layerwise.core.progress import GO_ON, announce, announcements
+from layerwise.core.progress import GO_ON, announce, announcements, is_announcing
 from layerwise.core.templates import template_of_prompt
 from layerwise.distill.blocks import BlockChoice, named_blocks
 from layerwise.distill.compatibility import check_compatibility
@@ -106,11 +106,12 @@ def shrink(
         blocks: how many blocks to keep; by default half of them.
         choose: which blocks: "measured" compares sets of blocks on up to 1,000 of the texts; "prefix" takes the first,
             "even" evenly spaced ones; or their numbers, counted from 1, such as "1,2,6".
-        minutes: train for about this long. It is turned into a number of steps by a timing at the start.
-        steps: train for this many steps instead.
+        minutes: train until so much time has passed, evaluations and checkpoints included. The learning rate follows
+            the clock, so the weights differ from call to call.
+        steps: train for this many steps instead, with the same weights on every call.
         lora: train low-rank adapters of this rank, and the map, instead of all weights; needs peft.
         batch_size: texts per training step.
-        learning_rate: the highest learning rate; it rises to it during the first tenth of the steps, then falls to 0.
+        learning_rate: the highest learning rate; it is reached after a tenth of the training and then falls to 0.
         seed: seed of the division of texts and of their order.
         compatible: whether to check if an index of the original's vectors can be kept.
         work: folder for the original's vectors and for checkpoints, kept for further calls. By default a folder next to
@@ -248,7 +249,7 @@ def stored_vectors(network: Network, folder: Path, texts: Sequence[PromptedText]
             template_of_prompt(prompt),
         )  # fmt: skip
         encoding = Encoding(kind, "float32", BATCH_TOKENS, torch.get_num_threads())
-        store = with_engine(engine, encoding, VectorStore(folder / "vectors", kind))
+        store = with_engine(engine, encoding, VectorStore(folder / "vectors", kind), progress=is_announcing())
         found = torch.from_numpy(store.vectors([texts[i].text for i in places], readout))
         if rows is None:
             rows = torch.empty(len(texts), found.shape[1])
@@ -283,8 +284,8 @@ def fingerprint_with_prompts(texts: Sequence[PromptedText]) -> str:
 def train(
     teacher: Teacher, small: Any, split: TextSplit, choice: BlockChoice, options: ShrinkOptions, folder: Path
 ) -> dict[str, Any]:  # fmt: skip
-    """Trains the student in place; returns what is recorded. The number of steps is that of the first call."""
-    from layerwise.distill.training import TrainingSettings, steps_in, train_student
+    """Trains the student in place; returns what is recorded."""
+    from layerwise.distill.training import TrainingSettings, train_student
 
     asked = {
         name: getattr(options, name) for name in ("minutes", "steps", "lora", "batch_size", "learning_rate", "seed")
@@ -296,25 +297,16 @@ def train(
         announce(f"{folder} holds a training with other settings or texts, so this one starts at its first step")
     excluded = teacher.shipped is not None and not teacher.shipped.include_prompt
     settings = TrainingSettings(
-        options.steps or 0, options.batch_size, options.learning_rate, options.seed, options.lora,
+        options.steps, options.minutes, options.batch_size, options.learning_rate, options.seed, options.lora,
         teacher.prompts[0] if excluded else "",
     )  # fmt: skip
     targets, held_targets = teacher.vectors(split.fit), teacher.vectors(split.held_out)
-    plan_file = checkpoints / "plan.json"
-    if not plan_file.is_file():
-        plan: dict[str, Any] = {"steps": options.steps}
-        if options.minutes is not None:
-            plan = dict(steps_in(
-                options.minutes, small, split.fit, targets, split.held_out, held_targets, settings, unit=teacher.unit
-            ))  # fmt: skip
-        write_checked_json(plan_file, plan)
-    plan = parse_record(plan_file.read_bytes(), str(plan_file))
-    settings = TrainingSettings(**asdict(settings) | {"steps": int(plan["steps"])})
-    announce(f"training for {settings.steps:,} steps of {settings.batch_size} texts; {len(split.fit):,} texts in all")
+    if settings.steps is not None:
+        announce(f"training for {settings.steps:,} steps of {settings.batch_size} of {len(split.fit):,} texts")
     trained = train_student(
         small, split.fit, targets, split.held_out, held_targets, settings, unit=teacher.unit, folder=checkpoints
     )
-    return asdict(settings) | plan | {"minutes": options.minutes} | {"result": asdict(trained)}
+    return asdict(settings) | {"steps": settings.steps or trained.steps, "result": asdict(trained)}
 
 
 def shrunk_record(

@@ -20,13 +20,6 @@ def similar_length_batches(lengths: Sequence[int], batch_size: int, seed: int) -
     return [batches[i] for i in torch.randperm(len(batches), generator=generator).tolist()]
 
 
-def typical_batches(lengths: Sequence[int], batch_size: int, count: int) -> list[list[int]]:
-    """A few batches whose mean cost is that of all: evenly spaced from the shortest to the longest texts."""
-    order = sorted(range(len(lengths)), key=lambda place: lengths[place])
-    batches = [order[i : i + batch_size] for i in range(0, len(order), batch_size)]
-    return [batches[(2 * i + 1) * len(batches) // (2 * count)] for i in range(count)]
-
-
 class SimilarLengthSampler(DefaultBatchSampler):
     """For the trainer: the batches of an epoch depend on seed and epoch alone, so that a resumed training has them too.
 

@@ -4,12 +4,11 @@ The student starts from its linear map. Held-out texts decide when training ends
 the start are kept if no later ones are better. Imported late: it needs sentence-transformers, accelerate, datasets.
 """
 
-import copy
 import json
 import re
 import shutil
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.sentence_transformer.evaluation import SentenceEvaluator
 from torch import Tensor, nn
+from torch.optim.lr_scheduler import LambdaLR
 from transformers import PrinterCallback, TrainerCallback
 
 from layerwise.core.errors import RunError
@@ -28,16 +28,21 @@ from layerwise.core.hashes import file_sha256
 from layerwise.core.progress import announce
 from layerwise.core.quiet import quiet_libraries
 from layerwise.core.tensors import dump_tensors, parse_tensors
-from layerwise.distill.batches import SimilarLengthSampler, typical_batches
+from layerwise.distill.batches import SimilarLengthSampler
+from layerwise.distill.deadline import (
+    EVALUATED_SHARE,
+    FEWEST_EVALUATIONS,
+    MOST_EVALUATIONS,
+    WARMUP_SHARE,
+    Deadline,
+    clock_time,
+)
 from layerwise.distill.texts import PromptedText
 
 SIMILARITY_WEIGHT = 10.0  # of the similarity matrices' squared error, against 1 - cosine
-WARMUP_SHARE = 0.1
-FEWEST_EVALUATIONS, MOST_EVALUATIONS = 3, 12  # during the training, each with a checkpoint
-EVALUATED_SHARE = 0.1  # of the time of the steps, at most, unless those are very few
+NO_END = 10**9  # steps, where minutes decide
 BACKWARD_COST = 3  # a step of training costs as much as so many passes over its texts
 PATIENCE = 3  # evaluations in a row, each no better than the one before it, after which training ends
-TIMED_STEPS = 6
 CHECKPOINT = re.compile(r"checkpoint-\d+")
 WEIGHTS_FILE, STATE_FILE = "model.safetensors", "trainer_state.json"
 CHECKSUMS_FILE = "checksums.json"  # of a checkpoint: the hash of every other file
@@ -47,9 +52,10 @@ FINAL_KEY = "layerwise_trained"  # of the final weights' checksum
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """How to train; together with the texts and the student, this decides the weights."""
+    """How to train. With a number of steps, this, the texts and the student decide the weights."""
 
-    steps: int
+    steps: int | None  # or None, and as many as fit into
+    minutes: float | None
     batch_size: int
     learning_rate: float
     seed: int
@@ -118,6 +124,15 @@ class AgreementEvaluator(SentenceEvaluator):
 class ImitationTrainer(SentenceTransformerTrainer):
     """The trainer of sentence-transformers, with checkpoints that hold the weights alone, in safetensors."""
 
+    rate: Callable[[], float] | None = None  # the share of the highest learning rate, where steps do not decide it
+
+    def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
+        rate, used = self.rate, optimizer or self.optimizer
+        if rate is None or used is None:
+            return super().create_scheduler(num_training_steps, optimizer)
+        self.lr_scheduler = LambdaLR(used, lambda step: rate())
+        return self.lr_scheduler
+
     def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
         """No card: the exporter writes one."""
 
@@ -141,15 +156,18 @@ class ImitationTrainer(SentenceTransformerTrainer):
 
 
 class Reporter(TrainerCallback):
-    """Announces the agreement after each evaluation."""
+    """Announces the agreement after each evaluation, and when the training ends."""
 
-    def __init__(self, before: float) -> None:
-        self.before, self.started = before, time.perf_counter()
+    def __init__(self, before: float, began: float, deadline: Deadline | None) -> None:
+        self.before, self.began, self.deadline = before, began, deadline
 
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **others: Any) -> None:
-        seconds = time.perf_counter() - self.started
+        seconds, steps, end = time.perf_counter() - self.began, f"{state.max_steps:,}", ""
+        if self.deadline is not None:
+            seconds, steps = self.deadline.elapsed, f"about {self.deadline.steps_in_all(state.global_step):,}"
+            end = f", ends at {clock_time(self.deadline.seconds - seconds)}"
         announce(
-            f"  step {state.global_step:,} of {state.max_steps:,} ({seconds:.0f} s): agreement "
+            f"  step {state.global_step:,} of {steps} ({seconds:.0f} s{end}): agreement "
             f"{metrics['eval_agreement']:.4f} on held-out texts (linear map {self.before:.4f})"
         )
 
@@ -192,8 +210,15 @@ def train_student(
         model.load_state_dict(final_weights(folder))
         return Trained(**record | {"history": tuple((step, value) for step, value in record["history"])})
     started = time.perf_counter()
+    checkpoint = latest_checkpoint(folder)
     evaluator = AgreementEvaluator(inputs_of(held_out, settings), held_targets, settings.prompt, settings.batch_size)
     before = evaluator(model)["agreement"]
+    deadline = None
+    if settings.minutes is not None:
+        spent, evaluation = seconds_spent(checkpoint), time.perf_counter() - started
+        deadline = Deadline(60 * settings.minutes, started, spent, evaluation)
+        left = deadline.seconds - deadline.elapsed
+        announce(f"training for {max(0.0, left) / 60:.3g} minutes, until {clock_time(left)}")
     start = {name: weight.detach().cpu().clone() for name, weight in model.state_dict().items()}
     with quiet_libraries():
         if settings.lora:
@@ -201,9 +226,12 @@ def train_student(
             add_adapters(model, settings.lora)
         trainer = make_trainer(model, inputs_of(texts, settings), targets, settings, evaluator, unit, folder)
         trainer.remove_callback(PrinterCallback)
-        trainer.add_callback(Reporter(before))
+        if deadline is not None:
+            trainer.rate = deadline.rate
+            trainer.add_callback(deadline)
+        trainer.add_callback(Reporter(before, started, deadline))
         trainer.add_callback(EarlyStop())
-        trainer.train(resume_from_checkpoint=latest_checkpoint(folder))
+        trainer.train(resume_from_checkpoint=checkpoint)
         if settings.lora:
             merge_adapters(model)
     history = tuple((int(entry["step"]), entry["eval_agreement"]) for entry in trainer.state.log_history
@@ -213,10 +241,22 @@ def train_student(
         model.load_state_dict(start)
         kept, agreement = 0, before
     model.eval()
-    trained = Trained(trainer.state.global_step, kept, before, agreement, time.perf_counter() - started, history)
+    seconds = time.perf_counter() - started if deadline is None else deadline.elapsed
+    trained = Trained(trainer.state.global_step, kept, before, agreement, seconds, history)
     write_atomically(folder / FINAL_FILE, dump_tensors(FINAL_KEY, "", weights_of(model)))
     write_checked_json(folder / RESULT_FILE, asdict(trained))
+    for path in folder.glob("checkpoint-*"):  # they are large, and no longer needed
+        if CHECKPOINT.fullmatch(path.name):
+            shutil.rmtree(path)
     return trained
+
+
+def seconds_spent(checkpoint: str | None) -> float:
+    """How long a training with a deadline had gone on at this checkpoint."""
+    if checkpoint is None:
+        return 0.0
+    history = json.loads((Path(checkpoint) / STATE_FILE).read_bytes())["log_history"]
+    return max((float(entry["elapsed"]) for entry in history if "elapsed" in entry), default=0.0)
 
 
 def final_weights(folder: Path) -> dict[str, Tensor]:
@@ -249,15 +289,16 @@ def make_trainer(
     from datasets import Dataset
 
     data = Dataset.from_dict({"text": texts, "label": targets.numpy()})
-    interval = max(1, settings.steps // evaluation_count(settings.steps, settings.batch_size, len(evaluator.texts)))
+    steps = settings.steps or NO_END
+    interval = max(1, steps // evaluation_count(steps, settings.batch_size, len(evaluator.texts)))
     arguments = SentenceTransformerTrainingArguments(
         output_dir=str(folder),
-        max_steps=settings.steps,
+        max_steps=steps,
         per_device_train_batch_size=settings.batch_size,
         batch_sampler=SimilarLengthSampler,
         optim="adamw_torch_fused",
         learning_rate=settings.learning_rate,
-        warmup_steps=int(WARMUP_SHARE * settings.steps),
+        warmup_steps=int(WARMUP_SHARE * steps),
         lr_scheduler_type="linear",
         eval_strategy="steps",
         eval_steps=interval,
@@ -285,12 +326,6 @@ def evaluation_count(steps: int, batch_size: int, held_out: int) -> int:
     """How often a training of so many steps is evaluated; by the steps alone, so that a repeated call does the same."""
     affordable = int(EVALUATED_SHARE * steps * BACKWARD_COST * batch_size / held_out)
     return min(MOST_EVALUATIONS, max(FEWEST_EVALUATIONS, affordable))
-
-
-def steps_within(minutes: float, step_seconds: float, evaluation_seconds: float, batch_size: int, held_out: int) -> int:
-    """How many steps fit into the minutes, together with their evaluations."""
-    evaluations = evaluation_count(int(60 * minutes / step_seconds), batch_size, held_out)
-    return max(evaluations, int((60 * minutes - evaluations * evaluation_seconds) / step_seconds))
 
 
 def write_checksums(checkpoint: Path) -> None:
@@ -354,33 +389,3 @@ def merge_adapters(model: Any) -> None:
             layer.merge()
             owner, _, last = name.rpartition(".")
             setattr(network.get_submodule(owner), last, layer.get_base_layer())
-
-
-def steps_in(
-    minutes: float, model: Any, texts: Sequence[PromptedText], targets: Tensor, held_out: Sequence[PromptedText],
-    held_targets: Tensor, settings: TrainingSettings, *, unit: bool,
-) -> Mapping[str, float]:  # fmt: skip
-    """How many steps take that long, from some steps and one evaluation on a copy of the model."""
-    model = copy.deepcopy(model)
-    with quiet_libraries():
-        if settings.lora:
-            add_adapters(model, settings.lora)
-        loss = ImitationLoss(model, unit)
-        weights = [weight for weight in model.parameters() if weight.requires_grad]
-        optimizer = torch.optim.AdamW(weights, lr=0.0, fused=True)  # as in make_trainer
-        inputs, seconds = inputs_of(texts, settings), []
-        batches = typical_batches([len(text) for text in inputs], settings.batch_size, TIMED_STEPS)
-        for places in [batches[-1], *batches]:  # the first warms up
-            began = time.perf_counter()
-            features = model.preprocess([inputs[i] for i in places], prompt=settings.prompt or None)
-            features = {name: x.to(model.device) if isinstance(x, Tensor) else x for name, x in features.items()}
-            loss([features], targets[places].to(model.device)).backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            seconds.append(time.perf_counter() - began)
-        began = time.perf_counter()
-        AgreementEvaluator(inputs_of(held_out, settings), held_targets, settings.prompt, settings.batch_size)(model)
-        evaluation = time.perf_counter() - began
-    step_seconds = sum(seconds[1:]) / TIMED_STEPS
-    steps = steps_within(minutes, step_seconds, evaluation, settings.batch_size, len(held_out))
-    return {"steps": steps, "seconds_per_step": step_seconds, "seconds_per_evaluation": evaluation}

@@ -8,6 +8,7 @@ from typing import Self
 
 from layerwise.core.errors import InputError
 from layerwise.core.files import DiskFolder
+from layerwise.core.progress import progress_bar
 from layerwise.downstream.vectors import VectorKind, VectorStore, segment_file
 from layerwise.engines.checkpoints import Checkpoint
 from layerwise.engines.shards import Engine, Item, ProgressCallback, ShardResult, torch_threads
@@ -78,7 +79,9 @@ class Encoding:
         return Tally(len(items), sum(item.digest for item in items)), {name: data}
 
 
-def encode_into_store(engine: Engine, encoding: Encoding, store: VectorStore, parts: Sequence[Sequence[str]]) -> None:
+def encode_into_store(
+    engine: Engine, encoding: Encoding, store: VectorStore, progress: bool, parts: Sequence[Sequence[str]]
+) -> None:
     """Adds one segment per part to the store.
 
     Checkpoints of the engine, including those of a killed run, are not needed afterwards: the existing segments show
@@ -91,11 +94,12 @@ def encode_into_store(engine: Engine, encoding: Encoding, store: VectorStore, pa
         [Example(str(start + i), text) for i, text in enumerate(part)]
         for start, part in zip(starts, parts, strict=True)
     ]
-    engine.run_shards(shards, encoding.encode_shard, checkpoint)
+    with progress_bar(progress, total=sum(map(len, parts)), unit="texts") as on_batch:
+        engine.run_shards(shards, encoding.encode_shard, checkpoint, report=on_batch)
     checkpoint.delete()
 
 
-def with_engine(engine: Engine, encoding: Encoding, store: VectorStore) -> VectorStore:
-    """The store, with missing texts computed by the engine from now on."""
-    store.encode_missing = partial(encode_into_store, engine, encoding, store)
+def with_engine(engine: Engine, encoding: Encoding, store: VectorStore, *, progress: bool = False) -> VectorStore:
+    """The store, with missing texts computed by the engine from now on, and a bar if `progress`."""
+    store.encode_missing = partial(encode_into_store, engine, encoding, store, progress)
     return store

@@ -38,9 +38,9 @@ class ShrinkOptions:
     choose: Annotated[
         str, Option("which blocks: measured, prefix (the first), even (evenly spaced), or numbers such as 1,2,6")
     ] = "measured"
-    minutes: Annotated[float | None, Option("train for about this long", require_positive, TRAINING, metavar="M")] = (
-        None
-    )
+    minutes: Annotated[
+        float | None, Option("train for this long, by the clock", require_positive, TRAINING, metavar="M")
+    ] = None
     steps: Annotated[int | None, Option("or train for this many steps", require_count, TRAINING, metavar="N")] = None
     lora: Annotated[
         int | None,
