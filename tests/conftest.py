@@ -28,6 +28,13 @@ def steady_torch() -> None:
     torch.manual_seed(0)
 
 
+@pytest.fixture(autouse=True)
+def brief_timing(monkeypatch) -> None:
+    """Exports and picks of tiny models are timed in few rounds of single calls."""
+    monkeypatch.setattr("layerwise.passes.timing.CALL_SECONDS", 0.0)
+    monkeypatch.setattr("layerwise.passes.timing.MOST_ROUNDS", 3)
+
+
 @pytest.fixture
 def real_model():
     """A function from a name to the folder of a real pretrained model, one of those that CI prepares."""

@@ -57,7 +57,7 @@ class Loaded:
         return sum(weight.numel() for weight in self.model.parameters())
 
     @torch.inference_mode()
-    def encode(self, texts):
+    def encode(self, texts, batch_size=8):
         batch = self.tokenizer(list(texts), padding=True, padding_side="right", return_tensors="pt", truncation=True,
                                max_length=64, return_token_type_ids=False)  # fmt: skip
         states = self.model(**batch.to(self.model.device)).last_hidden_state
@@ -74,7 +74,7 @@ def test_a_backend_from_outside_needs_no_file_of_layerwise_and_is_certified(tiny
         layerwise.export(tiny_llama, 2, out, format=PlainTorch(), max_length=64, **options)
         proof = json.loads((out / "layerwise.json").read_text())
         assert proof["backend"] == "plain_torch" and list(proof["differences"]) == ["cpu"]
-        assert proof["max_difference"] <= 1e-5 * proof["largest_entry"] and proof["relative_latency"] > 0
+        assert proof["max_difference"] <= 1e-5 * proof["largest_entry"] and proof["encoding_times"]
         card = (out / "README.md").read_text()
         assert "plain_torch_loader(PATH)" in card and "sentence" not in card.replace("sentence-similarity", "")
 
@@ -87,7 +87,7 @@ def test_wrong_vectors_are_refused_and_nothing_is_left_behind(tiny_llama, tmp_pa
 
 def test_vectors_of_another_width_are_refused(tiny_llama, tmp_path, monkeypatch):
     usual = Loaded.encode
-    monkeypatch.setattr(Loaded, "encode", lambda self, texts: usual(self, texts)[:, :1])
+    monkeypatch.setattr(Loaded, "encode", lambda self, texts, batch_size=8: usual(self, texts)[:, :1])
     with pytest.raises(ExportError, match=r"vectors of shape \(26, 1\) on cpu, not \(26, "):
         layerwise.export(tiny_llama, 2, tmp_path / "m", format=PlainTorch(), max_length=64)
     assert not list(tmp_path.iterdir())

@@ -31,6 +31,7 @@ from layerwise.maps.linear import concatenate_maps, fit_map, fit_maps
 from layerwise.models.load import build_network
 from layerwise.models.opening import open_network
 from layerwise.models.readouts import baseline_recipe
+from layerwise.runs.exported import time_words
 from layerwise.runs.scores import LayerScore
 from layerwise.runs.table import LayerTable
 from layerwise.selection.pick import Pick
@@ -221,8 +222,10 @@ def test_the_certificate_and_the_card_say_what_was_proved(tiny_llama, tmp_path):
     proof = json.loads((tmp_path / "m" / "layerwise.json").read_text())
     assert proof["max_difference"] < 1e-6 and proof["recipe"]["layer"] == 1 and proof["chosen_by"] == "a test"
     assert proof["parameters"]["after"] < proof["parameters"]["before"]
-    assert proof["model"]["fingerprint"] and proof["relative_latency"] > 0
+    assert proof["model"]["fingerprint"] and [found["tokens"] for found in proof["encoding_times"]] == [3, 20, 64]
+    assert all(0 < found["low"] <= found["ratio"] <= found["high"] for found in proof["encoding_times"])
     card = (tmp_path / "m" / "README.md").read_text()
+    assert f"Time to encode, measured on one machine: {time_words(proof['encoding_times'])}." in card
     assert "transformers >= 5.18" in card and "SentenceTransformer(" in card
     rights = {stat.S_IMODE(path.stat().st_mode) & 0o044 for path in (tmp_path / "m").rglob("*")}
     assert rights == {0o044}, "a service of another user can read it"
@@ -323,7 +326,7 @@ def test_the_printed_lines_say_what_is_faithful_to_what_and_fit_80_columns(tiny_
         " parameters faithful to layer 1 of llama: largest difference",
         "agreement with llama as shipped on 120 demo texts: mean cosine",
         "of the 10 nearest neighbours shared",
-        "encoding time: ",
+        "of the whole model's on short texts (3 tokens), ",
         "quality on a task, compared with llama: not measured; to measure it:",
     ):
         assert part in joined, part

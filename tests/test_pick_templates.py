@@ -19,6 +19,7 @@ from layerwise.core.templates import TEMPLATES
 from layerwise.inputs.source import Example
 from layerwise.models.opening import open_network
 from layerwise.options.pick import PickOptions, templates_to_try
+from layerwise.passes.timing import RelativeTime
 from layerwise.passes.vectors import pooled_vectors
 from layerwise.reporter.provenance import pick_command
 from layerwise.runs.identity import ModelRef
@@ -217,11 +218,11 @@ def test_the_table_has_one_row_per_layer_and_the_last_layer_as_it_is(transform, 
     ]
     last = ScoredRecipe(Recipe(3, "normed"), {"p": np.full(20, 0.5)})
     decision = decide([*tried, last], last.recipe, {"p": 1.0})
-    rows = picked_layers(decision, [*tried, last], [0.1, 0.4, 0.7, 1.0])
+    rows = picked_layers(decision, [*tried, last], lambda recipe: RelativeTime(recipe.layer / 2, 0.1, 0.1))
     assert [(row.layer, row.transform) for row in rows] == [(1, transform), (2, transform), (3, transform), (3, "none")]
     assert decision.chosen.recipe.layer == chosen and decision.layers_alike == alike
     assert [row.scores["p"] for row in rows] == pytest.approx([*(100 * score for score in scores), 50])
-    assert rows[3].gain.mean == 0 and rows[3].relative_time == 1
+    assert rows[3].gain.mean == 0 and [row.relative_time for row in rows] == [0.5, 1.0, 1.5, 1.0]
     found = Pick(ModelRef("m"), decision.answer.recipe, last.recipe, "rule", layers=rows)
     marked = [line.split()[0] for line in repr(found).splitlines() if line.endswith("chosen")]
     assert marked == [str(chosen)]

@@ -17,11 +17,12 @@ import layerwise
 from layerwise.cli.main import main
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.recipe import Recipe
+from layerwise.exporter.backends.sentence_transformers.routes import choose_route
 from layerwise.models.opening import open_network
 from layerwise.options.field import option_specs
 from layerwise.options.pick import PickOptions
-from layerwise.passes import layer_times
 from layerwise.passes.layer_times import relative_layer_times
+from layerwise.passes.timing import RelativeTime
 from layerwise.runs.identity import ModelRef
 from layerwise.selection.candidates import compute_probe_vectors, layer_candidates, score_candidates
 from layerwise.selection.decision import Gain, difference
@@ -29,7 +30,7 @@ from layerwise.selection.labels import label_probe
 from layerwise.selection.pick import Pick, PickedLayer
 from layerwise.selection.picked_layers import MOST_ROWS, rows_to_show
 from layerwise.selection.probes import Probe
-from layerwise.selection.run import Rulebook, default_rulebook
+from layerwise.selection.run import Rulebook, default_rulebook, exported_blocks
 
 WEIGHTS = {"pairs": 1.0, "paraphrase": 1.0}
 
@@ -38,7 +39,7 @@ def made_up(layers=30, chosen=9, alike=(1, 8), transform="none", **changes):
     """A pick of a model with so many layers."""
     rows = [
         PickedLayer(k, transform, {"pairs": 80.0 + k, "paraphrase": 50.0}, Gain(-1.0 * k, 20), k / layers,
-                    k in (*alike, chosen))
+                    False, k in (*alike, chosen))
         for k in range(layers + 1)
     ]  # fmt: skip
     recipe, last = Recipe(chosen, transform=transform), Recipe(layers, "normed")
@@ -49,32 +50,73 @@ def made_up(layers=30, chosen=9, alike=(1, 8), transform="none", **changes):
     return replace(found, **changes)
 
 
+def busy(seconds):
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        pass
+
+
 @pytest.mark.parametrize("family", ["llama", "albert"])  # albert calls one block over and over
 def test_the_time_of_a_layer_is_that_of_the_blocks_below_it(family):
     network = open_network((make_model(family), make_tokenizer()))
-    quick = relative_layer_times(network, ["w1 w2 w3"] * 20, repeats=2)
-    assert len(quick) == network.depth + 1 and list(quick) == sorted(quick) and 0 < quick[0] and quick[-1] <= 1
+    quick = relative_layer_times(network, ["w1 w2 w3"] * 20, "", 64)
+    assert list(quick) == [3, 20, 64]
+    for times in quick.values():
+        shares = [time.ratio for time in times]
+        assert len(shares) == network.depth + 1 and shares == sorted(shares) and 0 < shares[0] and shares[-1] <= 1
     calls = []
 
     def slow(*_):
         calls.append(0)
         if len(calls) % network.depth == 2:  # the second block of a pass
-            time.sleep(0.2)
+            busy(0.2)
 
     for block in network.structure.blocks:
         block.register_forward_pre_hook(slow)
-    steps = np.diff(relative_layer_times(network, ["w1 w2 w3"] * 20, repeats=2))
+    steps = np.diff([time.ratio for time in relative_layer_times(network, ["w1 w2 w3"] * 20, "", 64)[20]])
     assert steps.argmax() == 1 and steps[1] > 0.8
 
 
-def test_timing_stops_after_a_few_seconds(tiny_llama, monkeypatch):
-    network, passes = open_network(tiny_llama), []
-    monkeypatch.setattr(layer_times, "time_layers", lambda *_: passes.append(0) or [0.1, 0.4, 0.7, 1.0])
-    assert relative_layer_times(network, ["w1"], repeats=7) == (0.1, 0.4, 0.7, 1.0) and len(passes) == 8
-    passes.clear()
-    monkeypatch.setattr(layer_times, "SECONDS", 0.0)
-    relative_layer_times(network, ["w1"], repeats=7)
-    assert len(passes) == 2, "one to warm up, and one that counts"
+def test_a_template_takes_time_above_all_on_short_texts(tiny_llama):
+    network = open_network(tiny_llama)
+
+    def slow(module, inputs, options):
+        states = inputs[0] if inputs else options["hidden_states"]
+        busy(1e-4 * states.shape[1])  # by the length of the batch, whatever else the model does
+
+    for block in network.structure.blocks:
+        block.register_forward_pre_hook(slow, with_kwargs=True)
+    template = "w1 w2 w3 w4 w5 w6 {text} w7 w8 w9"
+    times = relative_layer_times(network, ["w1 w2 w3"] * 20, template, 64)
+    assert list(times) == [3, 20, 55], "the template is part of the longest input"
+    short, medium, long = (times[tokens][-1].ratio for tokens in times)
+    assert short > 1.4 and short > medium > long > 0.9
+
+
+@pytest.mark.parametrize("family", ["llama", "bert"])
+def test_the_times_are_those_of_the_blocks_that_the_default_export_keeps(family):
+    network = open_network((make_model(family), make_tokenizer()))
+    norms = ["raw", *(["normed"] if network.has_norm else [])]
+    for layer, norm in ((layer, norm) for layer in range(1, network.depth + 1) for norm in norms):
+        assert exported_blocks(network, Recipe(layer, norm)) == choose_route(network, layer, norm, "portable").blocks
+
+
+def test_what_pick_says_about_time_is_in_its_table_and_its_sentences(tiny_llama, texts, tmp_path, monkeypatch):
+    def times(network, texts, template, max_length):
+        shares = [RelativeTime(0.3 * i + 0.1, 0.3 * i + 0.1, 0.3 * i + (0.5 if i == 3 else 0.1)) for i in range(4)]
+        return {tokens: shares for tokens in (3, 20, 60)}
+
+    monkeypatch.setattr("layerwise.selection.run.relative_layer_times", times)
+    monkeypatch.setattr("layerwise.selection.run.default_rulebook", takes_best)
+    found = layerwise.pick(tiny_llama, texts, max_length=64)
+    assert not found.keep_last
+    rows = {row.layer: row for row in found.layers[:-1]}
+    chosen = rows[found.recipe.layer]
+    assert f"time of the default export: {chosen.relative_time:.2f}" in " ".join(found.why)
+    assert [rows[layer].relative_time for layer in sorted(rows)[:2]] == pytest.approx([0.4, 0.7]), "one block more"
+    assert found.layers[-1].relative_time == 1 and not found.layers[-1].unsteady_time
+    assert rows[2].unsteady_time and "1.00?" in repr(found) and "?: its repeats disagreed" in repr(found)
+    assert Pick.load(found.save(tmp_path / "p").parent).layers == found.layers
 
 
 @pytest.fixture(scope="module")
@@ -175,7 +217,7 @@ def test_the_evidence_is_named():
     assert "on 126 bundled test sentences: +8.2 points over the last layer (95 %: 4.3 to 12.1)" in printed
     assert "layers that score the same within noise: 1, 8 (--prefer fast takes the lowest)" in printed
     assert "--prefer fast" not in repr(made_up(alike=(10,))), "no lower layer scores the same"
-    assert "chance: 50" in printed and "share of the forward pass needed to reach the layer" in printed
+    assert "chance: 50" in printed and "CPU time of the layer's default export on texts of 20 tokens" in printed
 
 
 def test_an_interval_that_just_misses_zero_is_not_printed_as_zero():
@@ -197,7 +239,7 @@ def test_the_blocks_that_an_export_removes_are_those_that_pick_names(mode, tiny_
 
 def test_keeping_the_last_layer_offers_no_export_but_a_faster_layer():
     found = made_up(12, 12, (), gain=Gain(0.0, 0.0), recipe=Recipe(12, "normed"))
-    assert found.keep_last and "export" not in repr(found)
+    assert found.keep_last and "layerwise.export" not in repr(found)
     assert repr(found).endswith(
         'next: keep using m as it is; if speed matters more: pick(..., prefer="fast") or layerwise.shrink("m", texts, '
         '"small")'

@@ -1,6 +1,7 @@
 """shrink: which blocks are kept, the map to the whole model's vectors, and whether an index can be kept."""
 
 import json
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import combinations
 
@@ -33,7 +34,7 @@ from layerwise.distill.student import search_prompts
 from layerwise.distill.texts import GivenTexts, PromptedText, TextSplit, read_pairs, split_texts
 from layerwise.exporter.backends.backend import ExportJob
 from layerwise.exporter.certificate import expected_vectors
-from layerwise.exporter.summary import mean_words
+from layerwise.exporter.summary import mean_words, size_words
 from layerwise.maps.linear import LinearMap
 from layerwise.maps.ridge import PENALTIES, fit_ridge
 from layerwise.models.load import ModelSpec
@@ -706,3 +707,30 @@ def test_tradeoff_sets_a_shrunk_model_beside_the_layers(tmp_path, tiny_bert, cap
     layerwise.evaluate(str(tmp_path / "small"), "all", data_root=tmp_path / "more", out=tmp_path / "x", workers=0)
     with pytest.raises(InputError, match="scores of other tasks .Mine, Other"):
         layerwise.tradeoff(tmp_path / "whole", others=str(tmp_path / "x"))
+
+
+def test_a_bar_counts_the_texts_whose_vectors_are_computed(tmp_path, monkeypatch):
+    bars = []
+
+    @contextmanager
+    def bar(shown, total, unit):
+        bars.append([shown, total, 0])
+        yield lambda items, tokens=0: bars[-1].__setitem__(2, bars[-1][2] + items)
+
+    monkeypatch.setattr("layerwise.downstream.encoding.progress_bar", bar)
+    folder = ship(tmp_path / "m", make_model("bert"))
+    for name in ("one", "two"):
+        layerwise.shrink(folder, TEXTS, tmp_path / name, choose="prefix", work=tmp_path / "work", progress=True)
+    computed = [total for _, total, _ in bars]
+    assert sum(computed[:2]) > 0.8 * len(set(TEXTS)) and len(computed) == 5, "the second call reads all of them"
+    assert all(shown and done == total for shown, total, done in bars)
+
+
+def test_a_model_that_is_larger_with_its_map_is_not_called_a_part_of_the_original():
+    record = {"blocks": {"before": 6, "after": 5}, "parameters": {"before": 17_400_000, "after": 17_500_000}}
+    assert size_words(record) == "5 of 6 blocks, 17.5 million parameters with its map (17.4 million in the original)"
+    assert size_words(record | {"parameters": {"before": 99, "after": 100}}).endswith(
+        "100 parameters with its map (99 in the original)"
+    )
+    smaller = {"before": 33_400_000, "after": 28_000_000}
+    assert size_words(record | {"parameters": smaller}) == "5 of 6 blocks, 28.0 of 33.4 million parameters"

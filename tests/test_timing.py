@@ -1,15 +1,117 @@
-"""The predicted time of a scan: what it is made of, and that it follows what is slow."""
+"""Times: of an exported model against the whole one, and predicted ones of a scan."""
 
+import subprocess
+import sys
+import threading
+import time
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
+import torch
+from families import make_model, make_tokenizer, save_byte_model
+from test_shrink import ship
 
 import layerwise
+from layerwise.models.modules import as_sentence_transformer
 from layerwise.models.opening import open_network
 from layerwise.options.scan import ScanOptions
+from layerwise.passes import timing as ratios
+from layerwise.passes.timing import RelativeTime, clock_of, measured, relative_times, timed_texts
+from layerwise.runs.exported import time_words
 from layerwise.sweep import timing
 from layerwise.sweep.prepare import forecast_scan, prepare, typical_examples
 from layerwise.sweep.timing import Seconds, in_words, predict_seconds
+
+CPU = torch.device("cpu")
+
+
+def work(seconds):
+    """Uses the CPU for so long."""
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        sum(range(1000))
+
+
+def test_cpu_time_is_counted_in_all_threads_and_waiting_is_not():
+    def in_two_threads():
+        threads = [threading.Thread(target=work, args=(0.02,)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    runs = {"one": lambda: work(0.02), "waits": lambda: (work(0.02), time.sleep(0.05)), "two": in_two_threads}
+    clock = clock_of(CPU)
+    found = relative_times([measured(name, run, clock) for name, run in runs.items()], "one", repeats=3)
+    assert found["one"] == RelativeTime(1.0, 1.0, 1.0)
+    assert found["waits"].ratio == pytest.approx(1, rel=0.1) and found["two"].ratio == pytest.approx(2, rel=0.1)
+
+
+def test_other_processes_do_not_change_a_time():
+    load = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(4)]
+    try:
+        clock = clock_of(CPU)
+        runs = {"one": lambda: work(0.02), "three": lambda: work(0.06)}
+        found = relative_times([measured(name, run, clock) for name, run in runs.items()], "one", repeats=5)
+    finally:
+        for process in load:
+            process.kill()
+            process.wait()
+    assert found["three"].ratio == pytest.approx(3, rel=0.1) and not found["three"].unsteady
+
+
+def test_rounds_that_disagree_are_marked_and_the_first_is_not_counted():
+    seconds = iter([9.0, 2.0, 2.0, 3.0, 4.0, 4.0])
+    found = relative_times([lambda: {"one": 1.0}, lambda: {"other": next(seconds)}], "one", repeats=5)["other"]
+    assert found == RelativeTime(3.0, 2.0, 4.0) and found.unsteady
+    assert (
+        time_words([found.to_record(3)])
+        == "3.00 [unsteady: 2.00 to 4.00] of the whole model's on short texts (3 tokens)"
+    )
+    steady = [RelativeTime(0.581, 0.57, 0.6).to_record(3), RelativeTime(0.0123, 0.012, 0.0125).to_record(270)]
+    assert time_words(steady) == "0.58 of the whole model's on short texts (3 tokens), 0.012 (270)"
+    assert time_words([RelativeTime(0.5, 0.5, 0.5).to_record(None)]) == "0.50 of the whole model's"
+
+
+def test_rounds_stop_after_a_few_seconds_and_short_calls_are_repeated(monkeypatch):
+    monkeypatch.setattr(ratios, "MOST_ROUNDS", 11)
+    monkeypatch.setattr(ratios, "CALL_SECONDS", 1.0)
+    calls = []
+
+    def short():
+        calls.append(0)
+        return {"one": 0.3}
+
+    relative_times([short], "one")
+    assert len(calls) == 2 + 11 * 4, "two to see how long it takes, and four in each of the rounds"
+    calls.clear()
+    monkeypatch.setattr(ratios, "SECONDS", 0.0)
+    relative_times([short], "one")
+    assert len(calls) == 2 + 3 * 4
+
+
+def test_timed_texts_have_the_lengths_that_are_stated(tmp_path):
+    words = open_network((make_model("llama"), make_tokenizer())).tokenizer
+    made = timed_texts(words, ["w1 w2", "w3 w4 w5 w6 w7"], 1000)
+    assert {length: len(texts) for length, texts in made.items()} == {3: 32, 20: 27, 270: 2}
+    assert {len(text.split()) for text in made[270]} == {270} and len(set(made[20])) == 2
+    assert list(timed_texts(words, ["w1 w2"], 12)) == [3, 12] and list(timed_texts(words, [" "], 2)) == [2]
+    bytewise = open_network(save_byte_model(tmp_path, 1, 300)).tokenizer
+    assert list(timed_texts(bytewise, ["characters"], 1000)) == [3, 20, 270], "a word is longer than three tokens"
+
+
+@pytest.mark.parametrize("shipped", [True, False])
+def test_the_whole_model_is_timed_as_plain_sentence_transformers_runs_it(tmp_path, word_texts, shipped):
+    """With all its blocks and without copying them; the vectors are those of the model as shipped, or mean pooling."""
+    module = make_model("bert")
+    folder = ship(tmp_path / "m", module, prompts={"query": "w3 "}, default="query") if shipped else None
+    network = open_network(folder or (module, make_tokenizer()))
+    model = as_sentence_transformer(network, 24)
+    assert {id(weight) for weight in network.module.parameters()} <= {id(weight) for weight in model.parameters()}
+    options = {} if shipped else {"pooling": "mean", "norm": "raw"}
+    expected = layerwise.embed(network, word_texts, layers="last" if shipped else "3", max_length=24, **options)
+    assert model.encode(word_texts) == pytest.approx(np.stack(expected.iloc[:, -1]), abs=1e-5)
 
 
 def predicted(network, texts, **options):

@@ -52,10 +52,12 @@ def tradeoff(
         progress: show a progress bar, and a line before each slow step, on standard error.
 
     Returns:
-        One row per layer and way to read it: layer, depth, norm, tokens, transform, score, latency (1.0 is the whole
-        model), parameters, bytes. With `others`, also the model. For an evaluation also `pareto`: True for layers that
-        no other beats at both score and size. A higher value of a scan's metric is not better, so nothing is marked
-        there.
+        One row per layer and way to read it: layer, depth, norm, tokens, transform, score, latency, parameters, bytes.
+        `latency` is the CPU time (on a GPU the time by the clock) with the template, where 1.0 is the whole model
+        without it: the median of the repeats. `latency_low` and `latency_high` bound their middle half, and `unsteady`
+        is True if that is wider than 20 % of the median. With `others`, also the model. For an evaluation also
+        `pareto`: True for layers that no other beats at both score and size. A higher value of a scan's metric is not
+        better, so nothing is marked there.
 
     Raises:
         InputError: `run` is a model, or has no such score, or the model is not the one that the run was made with.

@@ -38,6 +38,7 @@ def table_text(frame: "pd.DataFrame") -> str:
     shown = frame.assign(
         depth=(100 * frame.depth).round().astype(int).astype(str) + "%",
         score=frame.score.round(2),
+        latency=frame.latency.map("{:.2f}".format) + frame.unsteady.map({True: "?", False: ""}),
         parameters=(frame.parameters / 1e6).round(1).astype(str) + "M",
         bytes=(frame.bytes / 1e6).round().astype(int).astype(str) + "MB",
     )
@@ -46,5 +47,11 @@ def table_text(frame: "pd.DataFrame") -> str:
     if "model" in frame:
         shown["norm"] = shown.norm.where(frame.model == frame.model.iloc[0], "")  # another model is read as shipped
     same = [name for name in ("norm", "tokens", "transform") if frame[name].nunique() == 1]
-    caption = ", ".join([*(f"{name} {frame[name].iloc[0]}" for name in same), "latency: share of the whole model"])
-    return f"{caption}\n{shown.drop(columns=same).rename(columns={'bytes': 'memory'}).to_string(index=False)}"
+    doubt = ["?: the repeats of a time disagreed"] if frame.unsteady.any() else []
+    caption = ", ".join([
+        *(f"{name} {frame[name].iloc[0]}" for name in same), "latency: share of the whole model's", *doubt
+    ])  # fmt: skip
+    spread = ["latency_low", "latency_high", "unsteady"]
+    return (
+        f"{caption}\n{shown.drop(columns=[*same, *spread]).rename(columns={'bytes': 'memory'}).to_string(index=False)}"
+    )

@@ -27,6 +27,7 @@ from layerwise.exporter.summary import (
     was_trained,
 )
 from layerwise.models.network import Network
+from layerwise.runs.exported import time_words
 from layerwise.runs.table import LayerTable
 from layerwise.runs.tasks import task_records
 
@@ -146,7 +147,7 @@ def what_was_checked(job: ExportJob, record: Mapping[str, Any], name: str) -> li
         *(f"- {line[0].upper()}{line[1:]}." for line in group_warnings(record)),
         *(f"- {line}." for line in variant_lines(record)),
         *index_lines(record, name),
-        f"- Time to encode: {record['relative_latency']:.2f} of the whole model, measured on one machine.",
+        f"- Time to encode, measured on one machine: {time_words(record['encoding_times'])}.",
         *([f"- Scores on tasks: {one_line(score_words(record['scores']))}."] if record["scores"] else []),
     ]
 

@@ -1,10 +1,11 @@
 """The certificate: vectors of an exported model against those that scan measures, the original's, and what it costs."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -13,24 +14,29 @@ from torch import Tensor, nn
 
 from layerwise.core.errors import ExportError
 from layerwise.core.progress import announce
-from layerwise.core.recipe import Recipe
 from layerwise.core.templates import parse_template
 from layerwise.exporter.agreement import ComparedTexts, agreement, mean_cosine
 from layerwise.exporter.backends.backend import Backend, Encoder, ExportJob, SavedExport, Variant
 from layerwise.exporter.checked import checked_inputs
-from layerwise.exporter.timing import relative_times
 from layerwise.inputs.modalities import kind_of
+from layerwise.inputs.templating import with_template
+from layerwise.inputs.text import demo_texts
 from layerwise.maps.linear import LinearMap
+from layerwise.models.modes import evaluation_mode
+from layerwise.models.modules import as_sentence_transformer
 from layerwise.models.network import Network
+from layerwise.models.readouts import baseline_recipe
 from layerwise.passes.recipes import part_rows
+from layerwise.passes.timing import TIMED_TEXTS, clock_of, measured, relative_times, timed_texts
 
 RELATIVE_TOLERANCE = 1e-6  # relative to the largest entry: rounding noise of sums in another order
 HALF_PRECISION_NOISE = 1e5  # factor for bfloat16 and float16
 # factor between different device types, relative to two runs on one device; not measured on a GPU
 OTHER_DEVICE_NOISE = 100.0
 UNBATCHED_TEXTS = 4  # number of texts that are also encoded one by one, without padding
-TIMED_TEXTS = 16  # texts; the long one at the end is not among them
+TIMED_IMAGES = 16
 CPU = torch.device("cpu")
+InputsByLength = Mapping[int | None, Sequence[Any]]  # what is timed, by its number of tokens; None for images
 
 
 @dataclass(frozen=True)
@@ -62,14 +68,16 @@ def certify(
     """
     network, expected = job.network, expected_vectors(job, saved.tolerance)
     noun = f"{kind_of(network.preprocessor)}s"
-    announce(f"checking the vectors of {len(expected.texts)} {noun}, and timing {TIMED_TEXTS} of them")
+    announce(f"checking the vectors of {len(expected.texts)} {noun}, and timing short and long ones")
+    to_time = inputs_to_time(job, compared)
     differences: dict[str, float] = {}
     for device in devices_to_test(network):  # the original model's device first, the CPU last
         encoder = backend.load(folder, device)
         vectors = encoder.encode(expected.texts)
+        difference = require_close(job, encoder, vectors, expected, device, saved.min_cosine)
         if not differences:
-            latency = relative_latency(job, encoder, expected.texts[-1 - TIMED_TEXTS : -1])
-        differences[str(device)] = require_close(job, encoder, vectors, expected, device, saved.min_cosine)
+            times = encoding_times(job, encoder, to_time)
+        differences[str(device)] = difference
     original_difference = None if saved.min_cosine else require_same_as_original(job, expected, vectors)
     if compared.texts:
         announce(f"comparing with {Path(job.whole.name).name} on {len(compared.texts)} {noun} ({compared.source})")
@@ -80,19 +88,21 @@ def certify(
         "largest_entry": expected.largest,
         "min_cosine": lowest_cosine(vectors, expected.vectors),
         "required_cosine": saved.min_cosine,
-        "variants": {name: variant_record(job, folder, v, expected) for name, v in saved.variants.items()},
+        "variants": {name: variant_record(job, folder, v, expected, to_time) for name, v in saved.variants.items()},
         "difference_from_original": original_difference,
         "texts": len(expected.texts),
         "truncated_text": expected.truncated,
         "agreement": asdict(agreement(job, encoder, compared)),
         "parameters": {"before": sum(p.numel() for p in job.whole.module.parameters()), "after": encoder.parameters},
         "bytes": sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()),
-        "relative_latency": latency,
+        "encoding_times": times,
         "versions": {name: version(name) for name in ("layerwise", "torch", *saved.packages)},
     }
 
 
-def variant_record(job: ExportJob, folder: Path, variant: Variant, expected: ExpectedVectors) -> dict[str, Any]:
+def variant_record(
+    job: ExportJob, folder: Path, variant: Variant, expected: ExpectedVectors, to_time: InputsByLength
+) -> dict[str, Any]:
     """How the vectors of a smaller file differ from the measured ones, and what it costs."""
     encoder = variant.load()
     vectors = encoder.encode(expected.texts)
@@ -103,7 +113,7 @@ def variant_record(job: ExportJob, folder: Path, variant: Variant, expected: Exp
         "bytes": (folder / variant.file).stat().st_size,
         "min_cosine": lowest_cosine(vectors, expected.vectors),
         "mean_cosine": mean_cosine(vectors, expected.vectors),
-        "relative_latency": relative_latency(job, encoder, expected.texts[-1 - TIMED_TEXTS : -1]),
+        "encoding_times": encoding_times(job, encoder, to_time),
     }
 
 
@@ -239,12 +249,35 @@ def head_amplification(network: Network) -> Iterator[Callable[[], float]]:
             handle.remove()
 
 
-def relative_latency(job: ExportJob, encoder: Encoder, texts: Sequence[Any]) -> float:
-    """Encoding time of the exported model relative to the full model, including what makes its inputs."""
-    length = min(job.max_length, job.whole.max_length)  # a static model reads texts of any length
-    full_recipe = Recipe(job.whole.depth, max_length=length)
-    runs: dict[str, Callable[[], object]] = {
-        "whole": partial(part_rows, job.whole, full_recipe, texts, length),
-        "exported": partial(encoder.encode, texts),
-    }
-    return relative_times(runs, "whole")["exported"]
+def inputs_to_time(job: ExportJob, compared: ComparedTexts) -> InputsByLength:
+    """Short, medium and long texts made of those that are compared, or some images."""
+    if kind_of(job.network.preprocessor) != "text":
+        return {None: checked_inputs(job)[0][:TIMED_IMAGES]}
+    tokenizer, limit = job.whole.tokenizer, min(job.max_length, job.whole.max_length)
+    added = getattr(with_template(tokenizer, job.recipe.template), "num_special_tokens_to_add", lambda: 0)()
+    made = timed_texts(tokenizer, compared.texts or demo_texts(), limit - added)
+    return {tokens: texts for tokens, texts in made.items()}  # noqa: C416  other types of keys
+
+
+def encoding_times(job: ExportJob, encoder: Encoder, inputs: InputsByLength) -> list[dict[str, Any]]:
+    """The time to encode with the exported model, as it is used, over that of the whole model, for each length."""
+    clock, found = clock_of(job.whole.device), []
+    with evaluation_mode(job.whole.module):
+        encode_with_whole = whole_encoder(job)
+        for tokens, batch in inputs.items():
+            measures = [
+                measured("whole", partial(encode_with_whole, batch), clock),
+                measured("exported", partial(encoder.encode, batch, TIMED_TEXTS), clock),
+            ]
+            found.append(relative_times(measures, "whole")["exported"].to_record(tokens))
+    return found
+
+
+def whole_encoder(job: ExportJob) -> Callable[[Sequence[Any]], object]:
+    """Encodes with the model as it was used before: as shipped, or with mean pooling."""
+    network = job.whole
+    length = min(job.max_length, network.max_length)  # a static model reads texts of any length
+    if kind_of(network.preprocessor) != "text" or find_spec("sentence_transformers") is None:
+        return partial(part_rows, network, baseline_recipe(network), max_length=length)
+    model = as_sentence_transformer(network, length)
+    return partial(model.encode, batch_size=TIMED_TEXTS, show_progress_bar=False, device=str(model.device))

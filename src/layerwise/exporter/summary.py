@@ -9,6 +9,7 @@ from typing import Any
 
 from layerwise.core.display import command_line
 from layerwise.core.recipe import Recipe
+from layerwise.runs.exported import time_words
 
 EXAMPLE_TASK = "STSBenchmark"  # of mteb: small, and about similarity
 
@@ -29,7 +30,7 @@ def summary_lines(record: Mapping[str, Any], out: str | Path) -> list[str]:
         faithful,
         f"agreement with {name} as shipped on {agreement_words(record['agreement'], noun)}{group_words(record)}",
         *group_warnings(record),
-        f"encoding time: {record['relative_latency']:.2f} times that of the whole model",
+        f"encoding time: {time_words(record['encoding_times'])}",
     ]
     lines += variant_lines(record)
     if compatibility := (how_made(record) or {}).get("compatibility"):
@@ -55,7 +56,7 @@ def variant_lines(record: Mapping[str, Any]) -> list[str]:
     return [
         f"{name} ({found['file']}, {found['bytes'] / 1e6:.1f} MB): cosine to the measured vectors "
         f"{found['min_cosine']:.4f} at least, {found['mean_cosine']:.4f} on average; encoding time "
-        f"{found['relative_latency']:.2f} times that of the whole model"
+        f"{time_words(found['encoding_times'])}"
         for name, found in record.get("variants", {}).items()
     ]
 
@@ -177,8 +178,10 @@ def size_words(record: Mapping[str, Any]) -> str:
     """`9 of 12 blocks, 28.0 of 33.4 million parameters`; without blocks where the format does not say."""
     blocks, (after, before) = record["blocks"], (record["parameters"][name] for name in ("after", "before"))
     of_blocks = f"{blocks['after']} of {blocks['before']} blocks, " if blocks["after"] else ""
-    numbers = f"{after / 1e6:.1f} of {before / 1e6:.1f} million" if before >= 1e6 else f"{after:,} of {before:,}"
-    return f"{of_blocks}{numbers} parameters"
+    small, large = (f"{n / 1e6:.1f} million" if before >= 1e6 else f"{n:,}" for n in (after, before))
+    if after > before:  # a map was added
+        return f"{of_blocks}{small} parameters with its map ({large} in the original)"
+    return f"{of_blocks}{small.removesuffix(' million')} of {large} parameters"
 
 
 def inputs_noun(record: Mapping[str, Any]) -> str:

@@ -14,17 +14,19 @@ from layerwise.core.errors import ExportError, InputError
 from layerwise.core.progress import announce, progress_bar
 from layerwise.core.recipe import Readout
 from layerwise.exporter.backends.sentence_transformers.routes import choose_route
-from layerwise.exporter.timing import relative_times, rounds_of
 from layerwise.inputs.source import Example
 from layerwise.models.network import Network
-from layerwise.models.readouts import last_recipe
+from layerwise.models.readouts import baseline_recipe, last_recipe
+from layerwise.passes.timing import RelativeTime, clock_of, measured, relative_times, rounds_of
 from layerwise.passes.vectors import pooled_vectors
 from layerwise.runs.scores import LayerScore
 from layerwise.runs.table import LayerTable
 
 TIMED_LENGTH = 128  # tokens
 Other = tuple[LayerTable, Network]  # an eval run of another model, and that model
-COLUMNS = ("layer", "depth", "norm", "tokens", "transform", "score", "latency", "parameters", "bytes", "pareto")
+LATENCY = ("latency", "latency_low", "latency_high", "unsteady")
+COLUMNS = ("layer", "depth", "norm", "tokens", "transform", "score", *LATENCY, "parameters", "bytes", "pareto")
+Cut = tuple[int, str]  # how many blocks run, and the template that texts are read in
 
 
 def tradeoffs(
@@ -38,7 +40,8 @@ def tradeoffs(
     others: Sequence[Other] = (),
     progress: bool = False,
 ) -> pd.DataFrame:
-    """One row per recipe of the table. Latency is a share of the whole model's; score is in the table's own units.
+    """One row per recipe of the table. Latency, with its template, is a share of the whole model's, as used without
+    layerwise; score is in the table's own units.
 
     With `others`, models as shipped that were scored on the same tasks, there is also a column `model`.
 
@@ -51,7 +54,8 @@ def tradeoffs(
             cost[layer, norm] = choose_route(network, layer, norm, mode).blocks
         except ExportError:  # this layer of this family cannot be exported, so it has no cost
             continue
-    times = truncated_times(network, sorted(set(cost.values())), texts, repeats, progress=progress)
+    cuts = {(cost[row.layer, row.norm], row.template) for row in scores if (row.layer, row.norm) in cost}
+    times = truncated_times(network, sorted(cuts), texts, repeats, progress=progress)
     sizes = {block_count: truncated_parameters(network, block_count) for block_count in set(cost.values())}
     rows = []
     for row in scores:
@@ -59,7 +63,8 @@ def tradeoffs(
             block_count = cost[row.layer, row.norm]
             size = sizes[block_count]
             readout = (row.layer, row.depth, row.norm, row.tokens, row.transform)
-            rows.append((*readout, row.value, times[block_count], size, size * network.dtype.itemsize))
+            latency = latency_cells(times[block_count, row.template])
+            rows.append((*readout, row.value, *latency, size, size * network.dtype.itemsize))
     frame = pd.DataFrame(rows, columns=list(COLUMNS[:-1]))
     if others:
         more = other_models(table, network, others, texts, score=score, repeats=repeats)
@@ -79,7 +84,8 @@ def other_models(
     table: LayerTable, network: Network, others: Sequence[Other], texts: Sequence[str], *, score: str, repeats: int
 ) -> pd.DataFrame:
     """One row per other model as shipped: its score on the same tasks, and its time and size."""
-    rows, runs = [], {-1: partial(shipped_pass, network, texts)}
+    clock = clock_of(network.device)
+    found, measures = [], [measured(-1, partial(shipped_pass, network, texts), clock)]
     for i, (other, its_network) in enumerate(others):
         require_same_tasks(table, other, score, its_network.name)
         shipped = [
@@ -90,11 +96,16 @@ def other_models(
         row = next((row for row in shipped if row.norm == SHIPPED), shipped[-1])
         size = sum(p.numel() for p in its_network.module.parameters())
         readout = (row.layer, row.depth, row.norm, row.tokens, row.transform)
-        rows.append((*readout, row.value, i, size, size * its_network.dtype.itemsize, Path(its_network.name).name))
-        runs[i] = partial(shipped_pass, its_network, texts)
+        found.append(((*readout, row.value), size, size * its_network.dtype.itemsize, Path(its_network.name).name))
+        measures.append(measured(i, partial(shipped_pass, its_network, texts), clock))
     announce(f"timing {len(others)} other models in turns with {Path(network.name).name}")
-    frame = pd.DataFrame(rows, columns=[*COLUMNS[:-1], "model"])
-    return frame.assign(latency=frame.latency.map(relative_times(runs, -1, repeats)))
+    times = relative_times(measures, -1, repeats)
+    rows = [(*scored, *latency_cells(times[i]), *size) for i, (scored, *size) in enumerate(found)]
+    return pd.DataFrame(rows, columns=[*COLUMNS[:-1], "model"])
+
+
+def latency_cells(time: RelativeTime) -> tuple[float, float, float, bool]:
+    return time.ratio, time.low, time.high, time.unsteady
 
 
 def shipped_pass(network: Network, texts: Sequence[str]) -> object:
@@ -127,7 +138,7 @@ def pareto_front(frame: pd.DataFrame, score: str) -> dict[str, Any]:
         {name: None if value != value else value for name, value in row.items()}  # JSON has no nan
         for row in best.rename(columns={"bytes": "memory"})[names].to_dict(orient="records")
     ]
-    units = {"score": score, "latency": "relative to the full model", "memory": "bytes"}
+    units = {"score": score, "latency": "share of the whole model's time", "memory": "bytes"}
     return {"layers": rows, "units": units} | ({"others": beside} if beside else {})
 
 
@@ -186,18 +197,18 @@ def truncated_parameters(network: Network, block_count: int) -> int:
 
 
 def truncated_times(
-    network: Network, block_counts: Sequence[int], texts: Sequence[str], repeats: int, *, progress: bool = False
-) -> dict[int, float]:
-    """Time of a pass that stops after each number of blocks, relative to the full model."""
+    network: Network, cuts: Sequence[Cut], texts: Sequence[str], repeats: int, *, progress: bool = False
+) -> dict[Cut, RelativeTime]:
+    """Time of a pass that stops after so many blocks, relative to the whole model without the template."""
     examples = [Example(str(i), text) for i, text in enumerate(texts)]
 
-    def run(block_count: int) -> object:
-        return pooled_vectors(
-            network, examples, [Readout(block_count)], max_length=min(TIMED_LENGTH, network.max_length)
-        )
+    def run(cut: Cut) -> object:
+        block_count, template = cut
+        length = min(TIMED_LENGTH, network.max_length)
+        return pooled_vectors(network, examples, [Readout(block_count)], max_length=length, template=template)
 
-    depths = sorted({*block_counts, network.depth})
-    announce(f"timing {len(depths)} depths on {len(texts)} texts, {rounds_of(repeats)} times each")
-    with progress_bar(progress, len(depths) * rounds_of(repeats), "passes") as on_batch:
-        runs = {block_count: partial(run, block_count) for block_count in depths}
-        return relative_times(runs, network.depth, repeats, on_run=partial(on_batch, 1, 0))
+    whole, clock = (network.depth, baseline_recipe(network).template), clock_of(network.device)
+    runs = [measured(cut, partial(run, cut), clock) for cut in sorted({*cuts, whole})]
+    announce(f"timing {len(runs)} depths on {len(texts)} texts, {rounds_of(repeats)} times each")
+    with progress_bar(progress, len(runs) * rounds_of(repeats), "passes") as on_batch:
+        return relative_times(runs, whole, repeats, on_run=partial(on_batch, 1, 0))

@@ -1,58 +1,57 @@
-"""How long each layer takes: the time until it is computed, as a share of a whole forward pass."""
+"""How long each layer takes: the time until it is computed, as a share of the whole model's, by length of text."""
 
-import statistics
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 from layerwise.inputs.source import Example
+from layerwise.inputs.templating import with_template
 from layerwise.models.network import Network
+from layerwise.models.readouts import baseline_recipe
 from layerwise.models.taps import tapped
-from layerwise.passes.batches import Batch, make_batch, make_groups, network_processor
+from layerwise.passes.batches import make_batch, make_groups, network_processor
+from layerwise.passes.timing import TIMED_TEXTS, Measure, RelativeTime, clock_of, relative_times, timed_texts
 
-TIMED_EXAMPLES = 16
-TIMED_LENGTH = 128  # tokens
-TIMED_POSITIONS = 512  # of the one batch that is timed, so that a large model takes seconds, not minutes
-REPEATS = 5
-SECONDS = 3.0  # after which no further repeat is started
+WHOLE = -1  # the pass to its end, among its layers
 
 
-def relative_layer_times(network: Network, payloads: Sequence[str], *, repeats: int = REPEATS) -> tuple[float, ...]:
-    """For each layer from 0 to the last: the time until it is computed over the time of the whole forward pass.
+def relative_layer_times(
+    network: Network, texts: Sequence[str], template: str, max_length: int
+) -> dict[int, tuple[RelativeTime, ...]]:
+    """By the number of tokens of a text, for each layer from 0 on: the time until it is computed within the template.
 
-    One batch of up to 16 examples runs through the model a few times; each share is the median over these passes. The
-    shares never fall from layer to layer, and 1.0 is the whole pass with whatever follows the last block.
+    It is a share of the time that the whole model needs for the same texts as it is used without layerwise. Both
+    include tokenization.
     """
-    examples = [Example(str(i), payload) for i, payload in enumerate(payloads[:TIMED_EXAMPLES])]
-    prepared = network_processor(network).prepare(examples, min(TIMED_LENGTH, network.max_length))
-    batch = make_batch(network, next(make_groups(prepared, TIMED_POSITIONS)))
-    time_layers(network, batch)  # a first pass is slower: memory is allocated, kernels are chosen
-    started, passes = time.perf_counter(), [time_layers(network, batch)]
-    while len(passes) < repeats and time.perf_counter() - started < SECONDS:
-        passes.append(time_layers(network, batch))
-    return tuple(round(statistics.median(shares), 3) for shares in zip(*passes, strict=True))
+    own, clock = baseline_recipe(network).template, clock_of(network.device)
+    added = getattr(with_template(network.tokenizer, template), "num_special_tokens_to_add", lambda: 0)()
+    found = {}
+    for tokens, batch in timed_texts(network.tokenizer, texts, max_length - added).items():
+        measures = [timed_pass(network, batch, each, max_length, clock) for each in dict.fromkeys((template, own))]
+        times = relative_times(measures, (own, WHOLE))
+        found[tokens] = tuple(times[template, layer] for layer in range(network.depth + 1))
+    return found
 
 
-def time_layers(network: Network, batch: Batch) -> list[float]:
-    """The same for one pass."""
-    reached = []
-
-    def on_layer(number: int, hidden: Tensor) -> None:
-        wait_for(hidden.device)
-        reached.append(time.perf_counter())
-
+def timed_pass(
+    network: Network, texts: Sequence[str], template: str, max_length: int, clock: Callable[[], float]
+) -> Measure[tuple[str, int]]:
+    """A forward pass to measure: the seconds until each layer and of the whole pass, by template and layer."""
+    examples = [Example(str(i), text) for i, text in enumerate(texts)]
     layers = range(network.depth + 2)  # one more than there are: the pass is not stopped after the last block
-    started = time.perf_counter()
-    with torch.inference_mode(), tapped(network.structure, layers, on_layer):
-        network.forward(batch.inputs)
-    wait_for(network.device)
-    whole = time.perf_counter() - started
-    return [(moment - started) / whole for moment in reached]
 
+    def measure() -> dict[tuple[str, int], float]:
+        seconds: dict[tuple[str, int], float] = {}
 
-def wait_for(device: torch.device) -> None:
-    """Waits until the device has done what it was given: an accelerator works while Python goes on."""
-    if device.type != "cpu":
-        torch.accelerator.synchronize(device)
+        def on_layer(number: int, hidden: Tensor) -> None:
+            seconds[template, number] = clock() - began
+
+        began = clock()
+        prepared = network_processor(network, template).prepare(examples, max_length)
+        group = next(make_groups(prepared, TIMED_TEXTS * max_length))  # all of them
+        with torch.inference_mode(), tapped(network.structure, layers, on_layer):
+            network.forward(make_batch(network, group).inputs)
+        return seconds | {(template, WHOLE): clock() - began}
+
+    return measure

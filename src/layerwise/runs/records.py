@@ -124,7 +124,7 @@ PLAN = Schema("plan.json", 2, {"settings": dict, "origin": dict}, ("settings", "
 GAIN = {"mean": NUMBER_TYPES, "error": NUMBER_TYPES, "low": NUMBER_TYPES, "high": NUMBER_TYPES}
 PICKED_LAYER = {
     "layer": int, "transform": str, "scores": dict, "gain": GAIN, "relative_time": OPTIONAL_NUMBER_TYPES,
-    "same_within_noise": bool,
+    "unsteady_time": bool, "same_within_noise": bool,
 }  # fmt: skip
 PICK = Schema(
     "pick.json",

@@ -17,6 +17,7 @@ from layerwise.maps.fitted import RECIPE_FILE, AnyRecipe, FittedRecipe, require_
 from layerwise.models.network import Network
 from layerwise.models.opening import is_recorded_model
 from layerwise.options.pick import Prefer
+from layerwise.passes.timing import TIMED_LENGTHS
 from layerwise.runs.folder import require_record_folder, write_record
 from layerwise.runs.identity import ModelRef
 from layerwise.runs.records import PICK
@@ -273,7 +274,10 @@ class Pick:
         if self.layers_alike:
             notes.append("same: scores the same as the best within noise")
         if self.layers[0].relative_time is not None:
-            notes.append(f"time: share of the forward pass needed to reach the layer, measured on {self.model.device}")
+            seconds = "CPU time" if self.model.device == "cpu" else "time"
+            export = f"{seconds} of the layer's default export on texts of {TIMED_LENGTHS[1]} tokens"
+            doubt = "; ?: its repeats disagreed" if any(row.unsteady_time for row in self.layers) else ""
+            notes.append(f"time: {export}, as a share of the whole model's{doubt}")
         return notes
 
 

@@ -1,11 +1,13 @@
 """The table of layers behind a pick: what each scores, how it differs from the last layer, and how long it takes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import count
 from typing import Any, Self
 
 from layerwise.core.errors import RunError
+from layerwise.core.recipe import Recipe
+from layerwise.passes.timing import RelativeTime
 from layerwise.selection.candidates import ScoredRecipe
 from layerwise.selection.decision import Z_95, Decision, Gain, difference, same_form
 
@@ -22,7 +24,9 @@ class PickedLayer:
         transform: the linear map that it was scored with, such as `none` or `remove_top:3`.
         scores: its score by each probe, 0 to 100, by the name of the probe.
         gain: how much better it scores than the last layer as it is, with its error.
-        relative_time: time until this layer is computed; 1.0 is the whole forward pass. None where not measured.
+        relative_time: time of the layer's default export on texts of about 20 tokens, with the template; 1.0 is the
+            whole model without it. None where not measured.
+        unsteady_time: True if its repeats disagreed.
         same_within_noise: True if it scores the same within noise as the best candidate, or is that candidate.
     """
 
@@ -31,6 +35,7 @@ class PickedLayer:
     scores: Mapping[str, float]
     gain: Gain
     relative_time: float | None = None
+    unsteady_time: bool = False
     same_within_noise: bool = False
 
     def to_record(self) -> dict[str, Any]:
@@ -51,7 +56,9 @@ class PickedLayer:
         if not all(isinstance(score, int | float) for score in record["scores"].values()):
             raise RunError(f"{where} is damaged (a score is no number); pick again")
         gain = gain_from_record(record["gain"], f"{where}: gain")
-        words = {name: record[name] for name in ("relative_time", "same_within_noise") if name in record}
+        words = {
+            name: record[name] for name in ("relative_time", "unsteady_time", "same_within_noise") if name in record
+        }
         return cls(record["layer"], record["transform"], record["scores"], gain, **words)
 
 
@@ -67,7 +74,7 @@ def gain_from_record(record: Mapping[str, float], where: str) -> Gain:
 
 
 def picked_layers(
-    decision: Decision, scored: Sequence[ScoredRecipe], times: Sequence[float]
+    decision: Decision, scored: Sequence[ScoredRecipe], time_of: Callable[[Recipe], RelativeTime]
 ) -> tuple[PickedLayer, ...]:
     """A row for each layer with the map and template that were chosen; then one for the last layer as it is."""
     best = {id(s) for s in (decision.quality, *decision.alike)}
@@ -76,13 +83,13 @@ def picked_layers(
     for candidate in compared if has_last else [*compared, decision.last]:
         # What was chosen may be used with token embeddings beside it, which labels judge.
         used = decision.answer if candidate is decision.chosen else candidate
-        time = 1.0 if candidate is decision.last else times[candidate.recipe.layer]  # as it is: the whole pass
-        row = picked_row(used, decision)
+        time = RelativeTime(1.0, 1.0, 1.0) if candidate is decision.last else time_of(candidate.recipe)
         rows.append(
             replace(
-                row, transform=candidate.recipe.transform, relative_time=time, same_within_noise=id(candidate) in best
+                picked_row(used, decision), transform=candidate.recipe.transform, relative_time=time.ratio,
+                unsteady_time=time.unsteady, same_within_noise=id(candidate) in best,
             )
-        )
+        )  # fmt: skip
     return tuple(sorted(rows, key=lambda row: row.layer))  # stable: the last layer as it is comes last
 
 
@@ -116,7 +123,7 @@ def cells(rows: Sequence[PickedLayer], layer: int, static_model: PickedLayer | N
         is_last = row is rows[-1]
         chosen = row.layer == layer and not (is_last and separate_last)
         note = "chosen" if chosen else "same" if row.same_within_noise else ""
-        time = "" if row.relative_time is None else f"{row.relative_time:.2f}"
+        time = "" if row.relative_time is None else f"{row.relative_time:.2f}{'?' if row.unsteady_time else ''}"
         gain = "0.0" if is_last else str(row.gain)
         found.append(["last" if is_last else str(row.layer), *rounded(row), gain, time, note])
     if static_model is not None:

@@ -1,7 +1,7 @@
 """One pick from its texts to its answer: the rulebook, the probes, the decision, and the evidence."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from importlib.resources import files
@@ -19,6 +19,8 @@ from layerwise.models.readouts import baseline_recipe
 from layerwise.models.servable import is_servable
 from layerwise.options.pick import Prefer
 from layerwise.passes.layer_times import relative_layer_times
+from layerwise.passes.timing import RelativeTime
+from layerwise.runs.exported import time_words
 from layerwise.runs.identity import ModelRef
 from layerwise.runs.table import LayerTable
 from layerwise.selection.candidates import (
@@ -106,7 +108,6 @@ def pick_recipe(
     restricted = servable_candidates(network, candidates) if servable else []
     needed = [*candidates, *restricted, *(widened(candidate, static=static) for candidate in candidates)]
     probe_vectors = compute_probe_vectors(network, needed, probes, fit, max_length=max_length, progress=progress)
-    times = relative_layer_times(network, texts or probes[0].texts)
     scored = score_candidates(probe_vectors, candidates, progress=progress)
     deployed = partial(with_second_vector, probe_vectors, static=static)
     last = baseline_recipe(network)
@@ -121,6 +122,9 @@ def pick_recipe(
     if dims is not None and found != last:
         found = replace(found, transform=with_dims("center" if found.transform == "none" else found.transform, dims))
         why.append(dims_sentence(probe_vectors, decision.answer.recipe, found, weights))
+    times = relative_layer_times(network, texts or probes[0].texts, found.template, max_length)
+    if found != last:
+        why.append(time_sentence(network, found, times))
     if decision.chosen.recipe in templated and decision.chosen is decision.quality:  # the form that was tested
         why += audit_sentences(rulebook.audit)
     static_row = None
@@ -131,7 +135,7 @@ def pick_recipe(
     return Pick(
         network.identity(), recipe, last, rulebook.name, tuple(why),
         decision.layers_alike, decision.gain, prefer, judged_on(labels),
-        picked_layers(decision, scored, times),
+        picked_layers(decision, scored, times_of_exports(network, times)),
         None if recipe.transform == "none" else fitted_recipe(network, recipe, probe_vectors, name),
         static_model=static_row,
     )  # fmt: skip
@@ -153,6 +157,23 @@ def usable_templates(network: Network, templates: Sequence[str], max_length: int
         if 2 * template_length(network, template) <= max_length:
             found.append(template)
     return found
+
+
+def exported_blocks(network: Network, recipe: Recipe) -> int:
+    """How many blocks the default export of a recipe keeps: one more than needed where a final norm must not run."""
+    return recipe.layer if recipe.shipped or recipe.norm == "normed" else min(recipe.layer + 1, network.depth)
+
+
+def time_sentence(network: Network, recipe: Recipe, times: Mapping[int, Sequence[RelativeTime]]) -> str:
+    """How long the default export of the recipe takes, on short and on long texts."""
+    blocks = exported_blocks(network, recipe)
+    return f"time of the default export: {time_words([of[blocks].to_record(n) for n, of in times.items()])}"
+
+
+def times_of_exports(network: Network, times: Mapping[int, Sequence[RelativeTime]]) -> Callable[[Recipe], RelativeTime]:
+    """The time of the default export of a recipe on texts of medium length, for the table of all layers."""
+    of_medium = list(times.values())[len(times) // 2]
+    return lambda recipe: of_medium[exported_blocks(network, recipe)]
 
 
 def audit_sentences(audit: Mapping[str, Any]) -> Iterator[str]:

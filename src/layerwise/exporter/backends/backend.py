@@ -12,6 +12,8 @@ from layerwise.core.recipe import Recipe
 from layerwise.maps.linear import LinearMap
 from layerwise.models.network import Network
 
+BATCH_SIZE = 8  # texts; small enough that the certificate includes several padded batches
+
 
 @dataclass(frozen=True)
 class ExportJob:
@@ -42,7 +44,7 @@ class Encoder(Protocol):
     def parameters(self) -> int:
         """The number of parameters."""
 
-    def encode(self, texts: Sequence[Any]) -> Tensor:
+    def encode(self, texts: Sequence[Any], batch_size: int = BATCH_SIZE) -> Tensor:
         """One row per text (N, E), on the CPU; with the recipe's template around each text. Or per image."""
 
 

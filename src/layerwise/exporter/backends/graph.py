@@ -22,7 +22,7 @@ from layerwise.core.errors import ExportError, InputError, MissingExtra
 from layerwise.core.files import write_json
 from layerwise.core.quiet import quiet_libraries
 from layerwise.core.recipe import Recipe
-from layerwise.exporter.backends.backend import ExportJob
+from layerwise.exporter.backends.backend import BATCH_SIZE, ExportJob
 from layerwise.exporter.backends.sentence_transformers.backend import SentenceTransformersBackend
 from layerwise.models.network import Network
 
@@ -30,7 +30,6 @@ INPUTS, OUTPUT = ("input_ids", "attention_mask"), "sentence_embedding"
 PARAMETERS_KEY = "layerwise.parameters"  # in the metadata of the graph
 MOST_BYTES = 2**31 - 2**24  # of one ONNX file, which must stay below 2 GB
 TOKENIZER_FILES = ("config.json", "config_sentence_transformers.json", "tokenizer.json", "tokenizer_config.json")
-BATCH_SIZE = 8  # texts
 TOLERANCE = 1e-5  # relative to the largest entry: another runtime, with other kernels
 SOURCE = SentenceTransformersBackend()
 
@@ -127,10 +126,10 @@ class GraphTokenizer:
         name = settings.get("default_prompt_name")
         self.prompt = str((settings.get("prompts") or {}).get(name) or "") if name else ""
 
-    def batches(self, texts: Sequence[str]) -> Iterator[dict[str, NDArray[np.int64]]]:
+    def batches(self, texts: Sequence[str], batch_size: int) -> Iterator[dict[str, NDArray[np.int64]]]:
         """Padded batches of a few texts, in order."""
-        for start in range(0, len(texts), BATCH_SIZE):
-            encoded = self.tokenizer.encode_batch([self.prompt + text for text in texts[start : start + BATCH_SIZE]])
+        for start in range(0, len(texts), batch_size):
+            encoded = self.tokenizer.encode_batch([self.prompt + text for text in texts[start : start + batch_size]])
             rows = ([e.ids for e in encoded], [e.attention_mask for e in encoded])
             yield {name: np.array(values, dtype=np.int64) for name, values in zip(INPUTS, rows, strict=True)}
 
@@ -144,9 +143,10 @@ class GraphModel:
     tokenizer: GraphTokenizer
     parameters: int
 
-    def encode(self, texts: Sequence[str]) -> Tensor:
+    def encode(self, texts: Sequence[str], batch_size: int = BATCH_SIZE) -> Tensor:
         """One row per text, on the CPU."""
-        return torch.from_numpy(np.concatenate([self.run(batch) for batch in self.tokenizer.batches(texts)]))
+        batches = self.tokenizer.batches(texts, batch_size)
+        return torch.from_numpy(np.concatenate([self.run(batch) for batch in batches]))
 
 
 def prompt_note(folder: Path) -> tuple[str, ...]:

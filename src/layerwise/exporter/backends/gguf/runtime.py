@@ -13,10 +13,10 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from layerwise.core.errors import ExportError
+from layerwise.exporter.backends.backend import BATCH_SIZE
 
 MAP_FILE, TOKENIZER_FILE = "map.safetensors", "tokenizer.json"
 LENGTH_KEY, NORMALIZE_KEY = "layerwise.max_length", "layerwise.normalize"  # in the metadata of the GGUF file
-BATCH_SIZE = 8  # texts per request
 SAME_TOKENS = 1e-6  # largest 1 - cosine between the vectors of a text and of its tokens, if the tokens are the same
 ODD_TEXTS = (
     "It's 12,345.67 % of x_1 -- isn't it?",
@@ -44,10 +44,10 @@ class LlamaCppModel:
     linear: dict[str, Tensor]
     normalize: bool
 
-    def encode(self, texts: Sequence[str]) -> Tensor:
+    def encode(self, texts: Sequence[str], batch_size: int = BATCH_SIZE) -> Tensor:
         """One row per text, on the CPU."""
         inputs = [self.cut(text) for text in texts]
-        parts = [self.rows(inputs[start : start + BATCH_SIZE]) for start in range(0, len(inputs), BATCH_SIZE)]
+        parts = [self.rows(inputs[start : start + batch_size]) for start in range(0, len(inputs), batch_size)]
         rows = torch.cat(parts)
         if self.linear:
             rows = rows @ self.linear["weight"].mT + self.linear["bias"]

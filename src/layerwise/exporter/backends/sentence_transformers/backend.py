@@ -14,7 +14,7 @@ from layerwise.core.hub import offline
 from layerwise.core.preprocessors import is_image
 from layerwise.core.quiet import quiet_libraries
 from layerwise.core.recipe import Recipe
-from layerwise.exporter.backends.backend import ExportJob, SavedExport
+from layerwise.exporter.backends.backend import BATCH_SIZE, ExportJob, SavedExport
 from layerwise.exporter.backends.sentence_transformers.excluded_tokens import ExcludedTokens, choose_excluded_tokens
 from layerwise.exporter.backends.sentence_transformers.modules import save_modules
 from layerwise.exporter.backends.sentence_transformers.routes import (
@@ -43,7 +43,6 @@ UNTIED_REQUIREMENT = "transformers >= 5.18 (older versions silently apply the fi
 TRUNCATED_MODEL_NOTE = (
     "`transformers.AutoModel.from_pretrained(PATH)` loads only the truncated model, without pooling and linear map."
 )
-BATCH_SIZE = 8  # texts; small enough that the certificate includes several padded batches
 
 
 @dataclass(frozen=True)
@@ -56,11 +55,11 @@ class LoadedModel:
     def parameters(self) -> int:
         return sum(weight.numel() for weight in self.model.parameters())
 
-    def encode(self, texts: Sequence[Any]) -> Tensor:
+    def encode(self, texts: Sequence[Any], batch_size: int = BATCH_SIZE) -> Tensor:
         """One row per text or image, on the CPU."""
         inputs = [text if isinstance(text, str) else load_image(text, "an image") for text in texts]
         vectors: Tensor = self.model.encode(
-            inputs, batch_size=BATCH_SIZE, convert_to_tensor=True, show_progress_bar=False
+            inputs, batch_size=batch_size, convert_to_tensor=True, show_progress_bar=False
         )
         return vectors.cpu()
 
