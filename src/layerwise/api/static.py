@@ -1,7 +1,7 @@
 """export --static: a model without a transformer, one vector per token, fitted to give the vectors of the original."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -45,11 +45,6 @@ from layerwise.selection.candidates import StaticModel
 
 SEED = 0  # of the division of texts
 CHUNK = 512  # texts between two steps of the progress bar
-# The options that a static model has; of the others, only the default is accepted.
-USED = (
-    "static", "weights", "words", "int8", "queries", "documents", "pairs", "transform", "dims", "fit", "normalize",
-    "why", "texts", "progress",
-)  # fmt: skip
 REMEDY = "use shrink, which keeps some blocks, or add texts like your queries and documents"
 TEACHER = "teacher"  # as a map: to the vectors of the model itself
 
@@ -64,11 +59,7 @@ class MadeRows:
 
 
 def require_static_options(layer: object, options: ExportOptions) -> int | str:
-    """The layer; raises for options that have no effect on a static model, or that it cannot have."""
-    others = [f for f in fields(options) if f.name not in USED and getattr(options, f.name) != f.default]
-    if others:
-        flags = ", ".join(f"--{field.name.replace('_', '-')}" for field in others)
-        raise InputError(f"a static model has no {flags}: leave out {flags}")
+    """The layer; raises for one that a static model cannot be made from, and for texts that are missing or a scan."""
     if not isinstance(layer, int | str):
         raise InputError("a static model is made from a layer, not from a recipe: pass --layer 0, a number or last")
     if is_run(options.fit):
@@ -79,8 +70,6 @@ def require_static_options(layer: object, options: ExportOptions) -> int | str:
         needing += ["weights"] if options.weights in ("sif", "idf") else []
         if needing:
             raise InputError(f"--{needing[0]} needs texts of your own kind: pass --fit FILE (fit=)")
-    if options.transform != "none" and "+" in options.transform:
-        raise InputError(f"a static model has one vector per token: leave out + in --transform {options.transform}")
     return layer
 
 

@@ -6,6 +6,7 @@ from inspect import signature
 
 from layerwise.cli.flags import add_options, option_values
 from layerwise.cli.shared import add_json, add_model, engine_from_args, model_spec, next_steps, say
+from layerwise.core.errors import InputError
 from layerwise.options.engine import Cluster
 from layerwise.options.evaluate import EvaluateOptions
 
@@ -29,8 +30,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
+    engine = engine_from_args(args, local_workers=True)
+    if args.out is None and not args.dry_run:
+        raise InputError("eval needs --out DIR for its scores")
     from layerwise.api.evaluate import evaluate, plan_evaluation
-    from layerwise.core.errors import InputError
     from layerwise.maps.fitted import load_recipe
     from layerwise.runs.summary import counted
 
@@ -41,9 +44,7 @@ def run(args: Namespace) -> int:
             "\n".join(plan_evaluation(model, **{name: value for name, value in options.items() if name in parameters}))
         )
         return 0
-    if args.out is None:
-        raise InputError("eval needs --out DIR for its scores")
-    options["engine"] = engine_from_args(args, local_workers=True)
+    options["engine"] = engine
     if args.engine == "ray":
         options["workers"] = 0  # the cluster has its own workers
     elif args.workers is None:

@@ -35,6 +35,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
+    if not (args.layer or args.recipe or args.static):
+        raise InputError("say what to export: --layer N, --recipe FILE, or --static")
     from layerwise.api.export import export
     from layerwise.api.texts import texts
     from layerwise.inputs.modalities import open_source
@@ -50,8 +52,6 @@ def run(args: Namespace) -> int:
         options["texts"] = texts(args.texts, column=args.column)
     if args.fit and not images and not (Path(args.fit).is_dir() or "://" in args.fit):  # else the folder of a scan
         options["fit"] = texts(args.fit, column=args.column)
-    if not (args.layer or args.recipe or args.static):
-        raise InputError("say what to export: --layer N, --recipe FILE, or --static")
     layer: Any = load_recipe(args.recipe) if args.recipe else args.layer or "last"
     if args.layer and args.layer.endswith(":auto"):
         layer = Pick.load(args.layer.removesuffix(":auto"))

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import MISSING
 from typing import Any
 
-from layerwise.options.field import OptionSpec, option_specs
+from layerwise.options.field import OptionSpec, option_specs, require_values
 
 
 def add_options(
@@ -24,6 +24,7 @@ def add_options(
     `only` and `exclude` choose among them. Those in `common` are listed first, under no heading. `defaults` and `helps`
     say where the command line differs from the library.
     """
+    parser.set_defaults(option_classes=(*(parser.get_default("option_classes") or ()), options))
     for spec in option_specs(options):
         if spec.option.library_only or spec.name in exclude or (only is not None and spec.name not in only):
             continue
@@ -62,6 +63,17 @@ def help_text(text: str, default: Any) -> str:
     """The help text with the default appended, unless it already mentions it or there is none."""
     show_default = default not in (None, "", MISSING) and not isinstance(default, bool) and "default" not in text
     return (f"{text} (default: {default})" if show_default else text).replace("%", "%%")
+
+
+def require_options(args: Namespace) -> None:
+    """Raises for options of the verb that cannot be used; it needs no torch, whose import takes seconds."""
+    for options in dict.fromkeys(getattr(args, "option_classes", ())):
+        given = {name: value for name, value in option_values(args, options).items() if value is not None}
+        required = {spec.name for spec in option_specs(options) if spec.default is MISSING}
+        if required <= set(given):
+            options(**given)  # also checks which options go together
+        else:
+            require_values(options, **given)
 
 
 def option_values(args: Namespace, options: type, exclude: Collection[str] = ()) -> dict[str, Any]:

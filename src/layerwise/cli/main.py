@@ -14,6 +14,7 @@ from contextlib import contextmanager, redirect_stdout
 from threading import current_thread, main_thread
 from typing import Any
 
+from layerwise.cli.flags import require_options
 from layerwise.cli.parser import build_parser, parse
 from layerwise.cli.screen import first_screen
 from layerwise.cli.shared import print_error, short_warnings
@@ -138,6 +139,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             announcements(True),
             redirect_stdout(SafeOutput(out)),
         ):
+            require_options(args)
             require_model(args)
             return int(args.run(args))
     except LayerwiseError as error:

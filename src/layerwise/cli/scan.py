@@ -34,6 +34,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
+    engine = engine_from_args(args)
     from layerwise.api.scan import plan, scan, timed_plan
     from layerwise.core.progress import announcements
 
@@ -46,7 +47,7 @@ def run(args: Namespace) -> int:
         with announcements(True):
             print(timed_plan(model, data, ScanOptions(**options)).line())
         return 0
-    table = scan(model, data, **options | {"engine": engine_from_args(args)}, progress=True)
+    table = scan(model, data, **options | {"engine": engine}, progress=True)
     print(table.to_json() if args.json else table)
     close_scan(table, args.out)
     if args.out:

@@ -24,9 +24,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
+    options = option_values(args, StressOptions) | {"engine": engine_from_args(args)}
     from layerwise.api.stress import stress
 
-    options = option_values(args, StressOptions) | {"engine": engine_from_args(args)}
     table = stress(model_spec(args), open_data(args), **options, progress=True)
     print(table.to_json() if args.json else table)
     close_scan(table, args.out)

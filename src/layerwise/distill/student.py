@@ -89,8 +89,8 @@ def require_own_vectors(network: Network) -> None:
         command = command_line(["layerwise", "embedder", network.name, "--fit", "FILE", "--out", "FOLDER"])
         raise InputError(
             f"{network.name} is a language model without a pooling of its own, so there are no vectors to imitate. "
-            f"Make it an embedding model first ({command}, or pick and export), and use that folder; a static model can also be made of its token embeddings: export --static "
-            "--layer 0 --transform whiten --fit FILE"
+            f"Make it an embedding model first ({command}, or pick and export), and use that folder; a static model "
+            "can also be made of its token embeddings: export --static --layer 0 --transform whiten --fit FILE"
         )
 
 

@@ -1,6 +1,6 @@
 """export: save a layer or recipe as a standalone model."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -13,6 +13,11 @@ from layerwise.options.reading import MaxLength, SingleNorm, SinglePoolingOrDefa
 from layerwise.options.texts import Documents, Pairs, Queries
 
 STATIC = "a model without a transformer (--static)"
+# The options that a static model has; of the others, only the default is accepted.
+STATIC_OPTIONS = (
+    "static", "weights", "words", "int8", "queries", "documents", "pairs", "transform", "dims", "fit", "normalize",
+    "why", "texts", "progress",
+)  # fmt: skip
 TokenWeights = Literal["sif", "idf", "zipf", "none"]
 Mode = Annotated[
     ExportMode,
@@ -95,3 +100,14 @@ class ExportOptions:
                 "weights, words, int8, queries, documents and pairs are for a model without a transformer; add "
                 "--static (static=True)"
             )
+        if self.static:
+            self.require_static()
+
+    def require_static(self) -> None:
+        """Raises for options that have no effect on a static model, or that it cannot have."""
+        others = [f for f in fields(self) if f.name not in STATIC_OPTIONS and getattr(self, f.name) != f.default]
+        if others:
+            flags = ", ".join(f"--{field.name.replace('_', '-')}" for field in others)
+            raise InputError(f"a static model has no {flags}: leave out {flags}")
+        if self.transform != "none" and "+" in self.transform:
+            raise InputError(f"a static model has one vector per token: leave out + in --transform {self.transform}")
