@@ -91,13 +91,17 @@ def test_openvino_gives_the_measured_vectors(tiny_llama, word_texts, tmp_path):
 def test_a_graph_that_gives_other_vectors_is_not_kept(tiny_llama, word_texts, tmp_path, monkeypatch):
     forward = graph.Graph.forward
 
+    modes = []
+
     def wrong(self, input_ids, attention_mask):
+        modes.append(self.training)
         return 1.001 * forward(self, input_ids, attention_mask)
 
     monkeypatch.setattr(graph.Graph, "forward", wrong)
     with pytest.raises(ExportError, match="so it was not kept"):
         layerwise.export(tiny_llama, 2, tmp_path / "m", format="onnx", texts=word_texts)
     assert not list(tmp_path.iterdir())
+    assert modes and not any(modes), "torch warns about a model in training mode"
 
 
 def test_a_missing_package_is_named_with_the_extra(tiny_llama, word_texts, tmp_path, monkeypatch):

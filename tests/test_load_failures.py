@@ -9,12 +9,17 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+import torch
+from families import make_model, make_tokenizer
 from huggingface_hub import constants
-from transformers import ViTConfig, ViTModel, WhisperConfig, WhisperModel
+from transformers import AutoModel, PretrainedConfig, ViTConfig, ViTModel, WhisperConfig, WhisperModel
 
+import layerwise
 from layerwise.cli.main import main
-from layerwise.core.errors import ModelError
-from layerwise.core.hub import ask_hub, asked_once, offline
+from layerwise.core.errors import InputError, ModelError
+from layerwise.core.hub import Answer, ask_hub, asked_once, offline, read_offline
+from layerwise.inputs import media, text
+from layerwise.models import devices, load
 from layerwise.models.explain import explain_load_error
 from layerwise.models.load import ModelSpec, load_network, load_tokenizer, read_model_info
 
@@ -137,6 +142,44 @@ def test_offline_is_undone_when_the_load_fails():
     with pytest.raises(RuntimeError), offline():
         raise RuntimeError
     assert before == constants.HF_HUB_OFFLINE
+
+
+def test_rows_of_a_data_set_are_read_offline_one_by_one():
+    """Two readers that end in another order than they began leave the setting as it was, and so does one that stops."""
+
+    def rows():
+        for number in range(3):
+            yield number, constants.HF_HUB_OFFLINE
+
+    before = constants.HF_HUB_OFFLINE
+    first, second = read_offline(rows), read_offline(rows)
+    constants.HF_HUB_OFFLINE = False
+    try:
+        assert next(first) == next(second) == (0, True) and not constants.HF_HUB_OFFLINE
+        assert list(first) == [(1, True), (2, True)] and not constants.HF_HUB_OFFLINE
+        assert next(second) == (1, True)
+        second.close()
+        assert not constants.HF_HUB_OFFLINE
+    finally:
+        constants.HF_HUB_OFFLINE = before
+
+
+@pytest.mark.parametrize("kind", ["texts", "images"])
+def test_without_a_network_the_rows_of_a_data_set_are_read_offline(kind, monkeypatch):
+    """Its files are opened when rows are read, long after the source was made."""
+    found = []
+
+    def records(*given):
+        for cell in ("w1 w2", "w3"):
+            found.append(constants.HF_HUB_OFFLINE)
+            yield {"text": cell, "image": cell.encode()}
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    for module in (text, media):
+        monkeypatch.setattr(module, "require_dataset", lambda name: Answer("no network", reached=False))
+        monkeypatch.setattr(module, "dataset_records", records)
+    source = layerwise.texts("org/data") if kind == "texts" else layerwise.images("org/data")
+    assert len(list(source)) == 2 and found == [True, True] and not constants.HF_HUB_OFFLINE
 
 
 def test_a_near_folder_is_named_before_the_hub(monkeypatch, tmp_path, tiny_llama):
@@ -266,3 +309,131 @@ def test_the_command_reports_a_mistyped_folder_in_one_message(tmp_path, tiny_lla
     shutil.copytree(tiny_llama, tmp_path / "gte-small")
     assert main(["doctor", f"{tmp_path}/gte-smal"]) == 2
     assert capsys.readouterr().err.startswith(f"layerwise: cannot load '{tmp_path}/gte-smal': there is no such folder")
+
+
+DEVICE_VERBS = {
+    "scan": [],
+    "stress": ["--kind", "random"],
+    "embed": ["--data", "demo", "--out", "vectors.parquet"],
+    "export": ["--layer", "1", "--out", "small"],
+    "shrink": ["--data", "demo", "--out", "small"],
+    "doctor": [],
+}
+
+
+@pytest.mark.parametrize("verb", DEVICE_VERBS)
+def test_a_device_that_is_not_there_is_refused_before_weights_are_read(verb, tiny_llama, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(devices, "accelerators", lambda: [])
+    monkeypatch.setattr(load, "load_located", lambda *given: pytest.fail("loaded"))
+    assert main([verb, tiny_llama, *DEVICE_VERBS[verb], "--device", "cuda"]) == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == "layerwise: cannot use device 'cuda': this machine has cpu, as far as torch can use it"
+
+
+def test_devices_that_are_there_are_named(tiny_llama, monkeypatch):
+    monkeypatch.setattr(devices, "accelerators", lambda: [torch.device("cuda:0"), torch.device("cuda:1")])
+    assert [devices.has_device(torch.device(name)) for name in ("cpu", "cuda", "cuda:1", "cuda:2", "mps", "meta")] == [
+        True, True, True, False, False, False
+    ]  # fmt: skip
+    assert devices.pick_device("auto") == torch.device("cuda")
+    with pytest.raises(InputError, match="'cuda:2': this machine has cpu, cuda:0, cuda:1"):
+        layerwise.embed(ModelSpec(tiny_llama, device="cuda:2"), ["w1"])
+
+
+class OwnModule(torch.nn.Module):
+    """A stack of blocks that is no transformers model."""
+
+    def __init__(self, depth=None):
+        super().__init__()
+        self.embed, self.blocks = torch.nn.Embedding(200, 8), torch.nn.ModuleList(torch.nn.Linear(8, 8) for _ in "123")
+        if depth is not None:
+            self.config = PretrainedConfig(num_hidden_layers=depth, hidden_size=8)
+
+    def forward(self, input_ids, attention_mask):
+        hidden = self.embed(input_ids)
+        for block in self.blocks:
+            hidden = block(hidden)
+        return hidden
+
+
+class WithoutMask(OwnModule):
+    def forward(self, input_ids):
+        return super().forward(input_ids, None)
+
+
+def test_a_module_of_ones_own_works_with_what_the_message_asks_for(word_texts):
+    with pytest.raises(InputError, match="OwnModule has no config") as refused:
+        layerwise.scan((OwnModule(), make_tokenizer()), word_texts)
+    for needed in ("PretrainedConfig(num_hidden_layers=..., hidden_size=...)", "ModuleList", "forward(input_ids, att"):
+        assert needed in str(refused.value)
+    table = layerwise.scan((OwnModule(3), make_tokenizer()), word_texts, metrics="curvature")
+    assert [row.layer for row in table] == [0, 1, 2, 3]
+    with pytest.raises(ModelError, match=r"WithoutMask.forward takes no attention_mask"):
+        layerwise.scan((WithoutMask(3), make_tokenizer()), word_texts)
+
+
+def test_a_model_object_without_its_tokenizer_is_told_from_what_is_no_model(word_texts, tmp_path):
+    model = make_model("gpt2")
+    with pytest.raises(InputError, match=r"GPT2Model .* tokenizer is not known: pass both, as a pair \(model, tok"):
+        layerwise.scan(model, word_texts)
+    with pytest.raises(InputError, match="a str is no torch module"):
+        layerwise.scan(("gpt2", make_tokenizer()), word_texts)
+    with pytest.raises(InputError, match="cannot read a list; pass a name"):
+        layerwise.scan([model], word_texts)
+    make_model("llama").save_pretrained(tmp_path)
+    with pytest.raises(InputError, match=r"has no tokenizer that can be loaded; pass both, as a pair \(model, tok"):
+        layerwise.scan(AutoModel.from_pretrained(tmp_path), word_texts)
+
+
+REFUSED = {
+    "export --static --format onnx --out small": "a static model has no --format",
+    "export --out small": "say what to export",
+    "export --layer 1 --transform nothing --out small": "transform 'nothing'",
+    "scan --state nothing": "state 'nothing'",
+    "scan --cpus-per-worker 4": "without --engine ray",
+    "stress --kind length --max-length 0": "max_length",
+    "eval --tasks STSBenchmark": "eval needs --out",
+    "shrink --data demo --method linear --minutes 3 --out small": "add --method distill",
+}
+
+
+@pytest.mark.parametrize("option", ["--cpus-per-worker 4", "--gpus-per-worker 1", "--workers 2", "--address auto"])
+@pytest.mark.parametrize("verb", ["scan", "stress --kind random", "eval --tasks STSBenchmark --out scores"])
+def test_options_of_workers_are_refused_without_ray(verb, option, tiny_llama, capsys):
+    verb, *words = verb.split()
+    if (verb, option.split()[0]) == ("eval", "--workers"):
+        return  # it has processes without Ray, too
+    assert main([verb, tiny_llama, *words, *option.split()]) == 2
+    assert f"no workers, so {option.split()[0]} would have no effect; add --engine ray" in capsys.readouterr().err
+
+
+def test_options_are_refused_before_torch_is_imported(tiny_llama, tmp_path):
+    """All in one process: none of them may import it."""
+    commands = [[words.split()[0], tiny_llama, *words.split()[1:]] for words in REFUSED]
+    code = (
+        "import sys; from layerwise.cli.main import main\n"
+        f"for words in {commands!r}: assert main(words) == 2, words\n"
+        "sys.exit(9 if 'torch' in sys.modules else 0)"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    lines = ended.stderr.splitlines()
+    assert len(lines) == len(REFUSED)
+    for line, wanted in zip(lines, REFUSED.values(), strict=True):
+        assert wanted in line
+
+
+def test_layers_and_lengths_are_refused_before_weights_are_read(tiny_llama, tmp_path, monkeypatch):
+    monkeypatch.setattr(load, "load_located", lambda *given: pytest.fail("loaded"))
+    texts = [f"w{i} w{i + 1}" for i in range(30)]
+    labelled = layerwise.texts(texts).with_labels({"label": ["ab"[i % 2] for i in range(30)]})
+    for call in (
+        lambda layer, longest: layerwise.embed(tiny_llama, ["w1"], layers=layer, max_length=longest),
+        lambda layer, longest: layerwise.export(tiny_llama, layer, tmp_path / "small", max_length=longest),
+        lambda layer, longest: layerwise.probe(tiny_llama, labelled, label="label", layers=layer, max_length=longest),
+    ):
+        with pytest.raises(InputError, match="layer 99 does not exist"):
+            call(99, None)
+        with pytest.raises(InputError, match="max_length 100000 is more than this model supports"):
+            call(1, 100_000)

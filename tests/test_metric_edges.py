@@ -47,6 +47,7 @@ def test_every_edge_has_a_defined_answer(function, one_token, two_tokens, all_ze
     inputs = (normal(1, 7).float(), normal(2, 7).float(), ZERO, CONSTANT)
     for z, expected in zip(inputs, (one_token, two_tokens, all_zero, constant), strict=True):
         got = function(z)
+        assert math.copysign(1, got) > 0 or got != 0, "-0"
         if expected == "value":
             assert math.isfinite(got)
         else:

@@ -1,6 +1,7 @@
 """Odd inputs: texts, tables, arrays and files keep their values, or are refused by name; nothing is lost in silence."""
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -221,6 +222,57 @@ def test_settings_may_be_numpy_numbers(tiny_llama, tmp_path):
         layers=np.array([0, DEPTH]),
     )
     assert {row.layer for row in table} == {0, DEPTH}
+
+
+def test_rows_are_chosen_by_numpy_values_as_by_those_of_python(tiny_llama, tmp_path):
+    table = layerwise.scan(tiny_llama, TEXTS, out=tmp_path / "r", metrics="curvature")
+    for given, same in (
+        ({"layer": np.int64(1)}, {"layer": 1}),
+        ({"layer": np.array([1, 2])}, {"layer": [1, 2]}),
+        ({"layer": [np.int32(1)]}, {"layer": 1}),
+        ({"layer": pd.Series([0, 1])}, {"layer": [0, 1]}),
+        ({"depth": np.float32(1)}, {"depth": 1.0}),
+        ({"metric": np.str_("curvature"), "normalize": np.bool_(False)}, {"metric": "curvature"}),
+    ):
+        wanted = [row.identity for row in table.where(**same)]
+        assert wanted and [row.identity for row in table.where(**given)] == wanted
+        assert [row.identity for row in layerwise.LayerTable.load(tmp_path / "r", given)] == wanted
+    with pytest.raises(InputError, match="by a text, a number or a list of them, not by None"):
+        table.where(layer=None)
+
+
+SEVERAL_TEXTS = ["intrinsic_dimension", "anisotropy", "infonce", "dime", "lidar"]  # undefined for one
+
+
+def test_what_is_undefined_for_one_text_is_counted_as_skipped_and_shown(tiny_llama, capsys):
+    table = layerwise.scan(tiny_llama, TEXTS[:1], metrics="all", progress=True)
+    assert "reading 1 text from a list of 1 text" in capsys.readouterr().err
+    for row in table:
+        if row.metric in SEVERAL_TEXTS:
+            assert math.isnan(row.value) and (row.n, row.skipped) == (0, 1), row.metric
+        else:
+            assert math.isfinite(row.value) and (row.n, row.skipped) == (1, 0), row.metric
+            assert row.value or math.copysign(1, row.value) > 0, f"-0 of {row.metric}"
+    lines = repr(table).splitlines()
+    assert lines[0].startswith(f"llama, 1 text, {DEPTH + 1} layers") and lines[1].endswith("; n/a: undefined")
+    assert "nan" not in repr(table) and "-0" not in repr(table)
+    shown = {line.split()[0]: line.split()[1] for line in lines[3:]}
+    assert [name for name, first in shown.items() if first == "n/a"] == SEVERAL_TEXTS
+
+
+@pytest.mark.parametrize(("mark", "noun"), [(";", "semicolons"), ("\t", "tabs")])
+def test_a_csv_with_other_separators_is_named_with_what_converts_it(mark, noun, tiny_llama, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "t.csv"
+    path.write_text(f"text{mark}label\nw1 w2, w3{mark}007\nw4 w5{mark}NA\n")
+    with pytest.raises(InputError, match=f"has {noun} between its columns, not commas") as refused:
+        layerwise.scan(tiny_llama, str(path))
+    with pytest.raises(InputError, match=noun):
+        read_table(path)
+    exec(str(refused.value).splitlines()[-1])  # what the message asks to run
+    assert read_table("NEW.csv").to_dict("list") == {"text": ["w1 w2, w3", "w4 w5"], "label": ["007", "NA"]}
+    path.write_text(f"text{mark}label\nw1{mark}1\n")
+    assert [e.text for e in open_texts(path, column=f"text{mark}label")] == [f"w1{mark}1"], "it was asked for"
 
 
 BLANKS = {

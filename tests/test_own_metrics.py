@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import layerwise
-from layerwise.core.errors import RunError
+from layerwise.core.errors import InputError, RunError
 from layerwise.metrics.base import Metric
 from layerwise.metrics.code_hash import code_hash
 from layerwise.metrics.readings import mean_over_prompts
@@ -29,6 +29,33 @@ def own(function, score=None):
     return Metric(
         "extreme_norm", "scale", "longer", mean_over_prompts("extreme", function), score or mean_score(), "own"
     )
+
+
+@pytest.mark.parametrize(
+    ("function", "found"),
+    [
+        (lambda tokens, mask: tokens.norm(dim=-1), r"shape \(\d+, \d+\)"),
+        (lambda tokens, mask: tokens.sum(), r"shape \(\)"),
+        (lambda tokens, mask: 1.0, "a float"),
+    ],
+)
+def test_a_metric_of_a_wrong_shape_is_named_with_the_shape_it_needs(function, found, tiny_llama, word_texts):
+    wanted = rf"the function of extreme must return a tensor of shape \(\d+,\), one number per prompt .* not {found}"
+    with pytest.raises(InputError, match=wanted):
+        layerwise.scan(tiny_llama, word_texts, metrics=[own(function)])
+
+
+@pytest.mark.parametrize(
+    ("score", "wanted"),
+    [
+        (layerwise.spectrum_score(lambda values: values), r"one number, a scalar tensor, not shape \(\d+,\)"),
+        (lambda kept, rows: 0.5, "its score must return an Estimate, not a float"),
+    ],
+)
+def test_a_score_that_is_no_number_is_named_by_its_metric(score, wanted, tiny_llama, word_texts):
+    metric = Metric("whole_spectrum", "geometry", "more", layerwise.pooled_rows, score, "own")
+    with pytest.raises(InputError, match=f"^metric whole_spectrum: .*{wanted}"):
+        layerwise.scan(tiny_llama, word_texts, metrics=[metric])
 
 
 def test_a_metric_that_was_changed_under_its_name_does_not_go_on_with_the_old_numbers(tiny_llama, word_texts, tmp_path):

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import re
+from functools import partial
 from importlib.metadata import version
 
 import numpy as np
@@ -17,6 +18,7 @@ from tokenizers.processors import TemplateProcessing
 import layerwise
 from layerwise import functional as F
 from layerwise.core import files
+from layerwise.core.checks import require_state
 from layerwise.core.errors import InputError, NotFiniteError, RunError, TooLarge
 from layerwise.core.recipe import Readout
 from layerwise.inputs.source import Example
@@ -435,13 +437,22 @@ def test_the_state_is_as_large_as_the_plan_says(tiny_llama, word_texts, tmp_path
     assert WIDTH < 43
 
 
-def test_a_plan_that_cannot_fit_is_refused_with_what_to_type(tiny_llama, word_texts, monkeypatch):
+@pytest.mark.parametrize("verb", [layerwise.scan, partial(layerwise.stress, kind="random", levels=[0, 1])])
+def test_a_plan_that_cannot_fit_is_refused_with_what_to_type(verb, tiny_llama, word_texts, monkeypatch):
     class Small:
         available = 10_000
 
     monkeypatch.setattr("psutil.virtual_memory", lambda: Small)
+    monkeypatch.setattr("layerwise.models.load.load_located", lambda *given: pytest.fail("loaded"))
     with pytest.raises(TooLarge, match="--layers 25%"):
-        layerwise.scan(tiny_llama, word_texts)
+        verb(tiny_llama, word_texts)
+
+
+@pytest.mark.parametrize("state", ["sketch:512 (or another number)", "sketch:0", "sketch", "exakt", 512])
+def test_a_state_is_one_of_the_words_or_a_sketch_of_a_size(state):
+    with pytest.raises(InputError, match=r"is not one of auto, exact, float32, sketch:512 \(or another number\)"):
+        require_state(state)
+    assert require_state("sketch:512") == "sketch:512"
 
 
 def test_prompt_level_values_are_kept_and_average_to_the_score(tiny_llama, word_texts, tmp_path):

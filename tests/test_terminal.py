@@ -203,6 +203,40 @@ def test_a_bar_of_a_resumed_scan_ends_at_its_total(tiny_llama, word_texts, tmp_p
     assert f"{len(word_texts)}/{len(word_texts)} [" in "".join(screen)
 
 
+def test_a_resumed_scan_says_how_many_shards_it_reuses(tiny_llama, word_texts, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("layerwise.sweep.run.scan_shard", stop_after(2))
+    with pytest.raises(KeyboardInterrupt):
+        layerwise.scan(tiny_llama, word_texts, out=tmp_path, **SCAN)
+    monkeypatch.setattr("layerwise.sweep.run.scan_shard", worker.scan_shard)
+    layerwise.scan(tiny_llama, word_texts, out=tmp_path, progress=True, **SCAN)
+    assert capsys.readouterr().err.splitlines()[-1] == "resuming: 2 of 8 shards done already"
+    (tmp_path / "table.parquet").unlink()
+    layerwise.scan(tiny_llama, word_texts, out=tmp_path, progress=True, **SCAN)
+    assert capsys.readouterr().err.splitlines()[-1] == "resuming: 8 of 8 shards done already"
+
+
+def test_pick_says_what_it_does(tiny_llama, word_texts, capsys):
+    layerwise.pick(tiny_llama, word_texts, layer_only=True, progress=True)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("loading llama (") and "texts at every layer" in lines[1]
+    assert lines[2] == "timing the layers" and lines[3].startswith("scoring ") and lines[3].endswith(" recipes")
+
+
+def test_a_log_file_gets_a_line_now_and_then_with_the_time_left(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(sys, "stderr", screen := Terminal(False))
+    with announcements(True), progress_bar(True, 1000, "texts") as on_batch:
+        for _ in range(100):
+            clock[0] += 2
+            on_batch(10, 0)
+    lines = "".join(screen).splitlines()
+    assert lines == [  # after 30, then 60 seconds; the next would be after 120 more
+        "  150 of 1,000 texts, about 2.8 minutes left",
+        "  450 of 1,000 texts, about 1.8 minutes left",
+    ]
+
+
 @pytest.mark.parametrize(
     ("shards", "with_out", "said"),
     [

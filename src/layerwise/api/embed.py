@@ -14,10 +14,10 @@ from layerwise.core.files import write_atomically
 from layerwise.core.outputs import require_new_file
 from layerwise.core.progress import progress_bar
 from layerwise.core.recipe import Readout, Recipe
-from layerwise.inputs.modalities import open_source
+from layerwise.inputs.modalities import kind_of, open_source
 from layerwise.inputs.source import DataLike, Example
 from layerwise.models.layers import LayerChoice, choose_layers
-from layerwise.models.opening import input_kind_of_model, open_network, resolve_max_length
+from layerwise.models.opening import model_info_and_dtype, open_network, resolve_max_length
 from layerwise.models.readouts import expand_layers, last_recipe, separate_last
 from layerwise.options.embed import EmbedOptions
 from layerwise.options.model import ModelLike
@@ -86,17 +86,18 @@ def embed(
     )
     if out is not None:
         require_new_file(out, overwrite=overwrite)
-    source = open_source(data, input_kind_of_model(model))
+    info, _ = model_info_and_dtype(model, static=True)  # what was asked for is checked before weights are loaded
+    chosen = expand_layers(info, layers, readout_choices(norm, tokens, pooling))
+    layer_numbers, with_last = separate_last(layers) if info.depth else (None, True)  # 0: a static model
+    by_column = {
+        f"layer_{k}": chosen[i] for i, k in enumerate(choose_layers(layer_numbers, info.depth) if layer_numbers else ())
+    }
+    by_column |= {"last": last_recipe(info)} if with_last else {}
+    max_length = resolve_max_length(max_length, info)
+    source = open_source(data, kind_of(info.preprocessor))
     rows = list(source.all_rows())
     examples = [example for _, example in rows if example is not None]
     network = open_network(model, static=True)
-    chosen = expand_layers(network, layers, readout_choices(norm, tokens, pooling))
-    layer_numbers, with_last = separate_last(layers) if network.depth else (None, True)  # 0: a static model
-    by_column = {
-        f"layer_{k}": chosen[i]
-        for i, k in enumerate(choose_layers(layer_numbers, network.depth) if layer_numbers else ())
-    }
-    by_column |= {"last": last_recipe(network)} if with_last else {}
     with progress_bar(progress, len(examples), f"{source.unit}s") as on_batch:
         vectors = pooled_vectors(
             network,
@@ -104,7 +105,7 @@ def embed(
             [recipe.readout for recipe in chosen],
             template=chosen[0].template,  # the model's own prompt, the same for all
             batch_tokens=batch_tokens,
-            max_length=resolve_max_length(max_length, network),
+            max_length=max_length,
             on_batch=lambda done: on_batch(done, 0),
         )
     require_finite_vectors(vectors, examples, network.dtype)

@@ -26,7 +26,7 @@ from layerwise.inputs.modalities import open_source
 from layerwise.inputs.source import DataLike
 from layerwise.maps.fitted import AnyRecipe, FittedRecipe, plain_recipe
 from layerwise.models.network import Network
-from layerwise.models.opening import input_kind_of_model, open_network
+from layerwise.models.opening import input_kind_of_model, model_info_and_dtype, open_network, resolve_max_length
 from layerwise.models.readouts import expand_layers, separate_last
 from layerwise.models.servable import require_servable
 from layerwise.options.export import ExportOptions, TokenWeights
@@ -166,6 +166,7 @@ def export(
         require_exportable_images(target, fit, servable=servable)
     compared = texts_to_compare(texts, kind)
     mode = "compact" if servable else mode  # a servable layer needs no further block
+    asked = None if isinstance(layer, Pick | Recipe | FittedRecipe) else numbered_recipe(model, layer, options)
     with announcements(progress):
         network = open_network(model)
         if kind != "image":
@@ -177,13 +178,8 @@ def export(
         elif isinstance(layer, Recipe | FittedRecipe):
             recipe = layer
         else:
-            # `last` is read as shipped, whatever the template
-            numbered = template if separate_last(layer)[0] is not None else None
-            (layer_recipe,) = expand_layers(network, layer, readout_choices(norm, tokens, pooling, numbered))
-            layer_recipe = replace(
-                layer_recipe, transform=with_dims(transform, dims), normalize=normalize, max_length=max_length
-            )
-            recipe = layer_recipe if template is None else replace(layer_recipe, template=template)
+            assert asked is not None
+            recipe = asked
         if fit is not None:
             announce(f"fitting the map {plain_recipe(recipe).transform}")
         if servable:
@@ -194,6 +190,23 @@ def export(
         return export_fitted(
             network, fitted, Path(out), backend=target, compared=compared, mode=mode, why=why, scores=table
         )
+
+
+def numbered_recipe(model: ModelLike, layer: int | str, options: ExportOptions) -> Recipe:
+    """The recipe of a layer given by its number, depth or `last`; raises before weights are loaded."""
+    info, _ = model_info_and_dtype(model)
+    # `last` is read as shipped, whatever the template
+    template = options.template if separate_last(layer)[0] is not None else None
+    choices = readout_choices(options.norm, options.tokens, options.pooling, template)
+    (recipe,) = expand_layers(info, layer, choices)
+    resolve_max_length(options.max_length, info)  # raises if it is too long
+    recipe = replace(
+        recipe,
+        transform=with_dims(options.transform, options.dims),
+        normalize=options.normalize,
+        max_length=options.max_length,
+    )
+    return recipe if options.template is None else replace(recipe, template=options.template)
 
 
 def name_of(model: ModelLike) -> str:

@@ -132,13 +132,13 @@ def pick(
             network = open_network(run if model is None else model)
         require_tokenizer(network.preprocessor, "pick")
         static_model = static_model_of(network, fitting_texts, progress=progress) if compare_static else None
-    result = pick_recipe(
-        network, fitting_texts, labels=probe, prefer=prefer,
-        templates=None if templates is None else templates_to_try(templates), layer_only=layer_only, static=static,
-        servable=servable, dims=dims, static_model=static_model,
-        max_length=resolve_max_length(max_length, network, default_limit=DEFAULT_MAX_LENGTH), name=name,
-        seed=seed, progress=progress,
-    )  # fmt: skip
+        result = pick_recipe(
+            network, fitting_texts, labels=probe, prefer=prefer,
+            templates=None if templates is None else templates_to_try(templates), layer_only=layer_only, static=static,
+            servable=servable, dims=dims, static_model=static_model,
+            max_length=resolve_max_length(max_length, network, default_limit=DEFAULT_MAX_LENGTH), name=name,
+            seed=seed, progress=progress,
+        )  # fmt: skip
     if max_length is None and result.keep_last:  # the model as shipped, with its own max_length
         result = replace(result, recipe=replace(result.recipe, max_length=None))
     return replace(result, options=pick_record(options, run=run))

@@ -15,9 +15,9 @@ from layerwise.downstream.probe_run import ProbePlan, run_probes
 from layerwise.engines.opening import default_threads
 from layerwise.engines.shards import torch_threads
 from layerwise.inputs.source import Source
+from layerwise.models.info import ModelInfo
 from layerwise.models.layers import LayerChoice, choose_layers
-from layerwise.models.network import Network
-from layerwise.models.opening import input_kind_of_model, open_network, resolve_max_length
+from layerwise.models.opening import input_kind_of_model, model_info_and_dtype, open_network, resolve_max_length
 from layerwise.options.model import ModelLike
 from layerwise.options.probe import PROBES, ProbeOptions, StoredFeatures
 from layerwise.options.record import call_record
@@ -127,26 +127,27 @@ def open_labelled(data: str | Path | Source, label: Choices, model: ModelLike) -
 
 
 def probed(model: ModelLike, train: Source, test: Source | None, options: ProbeOptions) -> LayerTable:
-    """Reads the labels, loads the model, and runs the probes."""
+    """Reads the labels, checks what was asked for, loads the model, and runs the probes."""
     columns = split_choices("label", options.label)
     found = read_labelled(train, test, columns, test_share=options.test_share, seed=options.seed)
-    network = open_network(model)
+    info, _ = model_info_and_dtype(model)
     probes = require_choices("probes", options.probes, PROBES)
-    if "weighted_sum" in probes and network.family.width_changes:
+    if "weighted_sum" in probes and info.structure.family.width_changes:
         raise InputError(
             "weighted_sum adds layers, but the layers of this model have different widths; leave it out: probes="
             "'linear,knn,attention' (--probes linear,knn,attention)"
         )
     plan = ProbePlan(
-        readouts=probe_readouts(network, options),
+        readouts=probe_readouts(info, options),
         probes=probes,
         columns=columns,
-        max_length=resolve_max_length(options.max_length, network),
+        max_length=resolve_max_length(options.max_length, info),
         epochs=options.epochs,
         seed=options.seed,
         batch_tokens=options.batch_tokens,
         precision=options.precision,
     )
+    network = open_network(model)
     record: dict[str, Any] = call_record("probe", options, model=model, data=train.options)
     count = len(found.examples)
     announce(f"reading {counted(count, train.unit)} from {' and '.join(s.name for s in found.sources)}")
@@ -176,11 +177,11 @@ def probed(model: ModelLike, train: Source, test: Source | None, options: ProbeO
             raise
 
 
-def probe_readouts(network: Network, options: ProbeOptions) -> tuple[Readout, ...]:
+def probe_readouts(info: ModelInfo, options: ProbeOptions) -> tuple[Readout, ...]:
     """Every chosen layer as it is, and the last one also after the final norm, which is the model's usual output."""
     readouts = [
-        Readout(layer, "raw", options.tokens, options.pooling) for layer in choose_layers(options.layers, network.depth)
+        Readout(layer, "raw", options.tokens, options.pooling) for layer in choose_layers(options.layers, info.depth)
     ]
-    if network.has_norm and readouts[-1].layer == network.depth:
+    if info.has_norm and readouts[-1].layer == info.depth:
         readouts.append(replace(readouts[-1], norm="normed"))
     return tuple(readouts)

@@ -25,7 +25,7 @@ from layerwise.runs.result import RUN_FILE
 from layerwise.runs.table import LayerTable
 from layerwise.sweep.forecast import Forecast
 from layerwise.sweep.plan import ScanPlan
-from layerwise.sweep.prepare import COUNTED_FOR_BAR, forecast_scan, how_many, prepare
+from layerwise.sweep.prepare import count_for_bar, forecast_scan, prepare, reading_line
 from layerwise.sweep.run import finished_table, run_scan
 from layerwise.sweep.timing import Seconds, predict_seconds
 
@@ -144,16 +144,16 @@ def scanned(model: ModelLike, data: DataLike, options: ScanOptions) -> LayerTabl
             return done
     forecast = forecast_scan(model, scan_plan, source, outline, loaded=engine != "local")
     forecast.require_fit()
-    count, is_all = source.count(COUNTED_FOR_BAR) if options.progress else (0, False)
+    count = count_for_bar(source, options.progress)
     with open_engine(engine, model, out) as opened:
         if are_parallel(scan_plan.points):
             announce(PARALLEL_NOTE)
-        announce(f"reading {how_many(count, is_all)}{source.unit}s from {source.name}")
+        announce(reading_line(source, count))
         if folder is not None:
             claim(folder, "scan")
         with (
             sole_writer(folder) as require_lease,
-            progress_bar(options.progress, count if is_all else None, f"{source.unit}s") as on_batch,
+            progress_bar(options.progress, count, f"{source.unit}s") as on_batch,
         ):
             return run_scan(
                 opened,
@@ -164,6 +164,7 @@ def scanned(model: ModelLike, data: DataLike, options: ScanOptions) -> LayerTabl
                 allow_missing=options.allow_missing,
                 options=call_record("scan", options, model=model, data=source.options),
                 on_batch=while_held(require_lease, on_batch),
+                count=count,
             )
 
 

@@ -27,7 +27,7 @@ from layerwise.options.stress import Levels, StressKind, StressOptions, parse_le
 from layerwise.runs.claims import claim, require_usable
 from layerwise.runs.leases import sole_writer, while_held
 from layerwise.runs.table import LayerTable
-from layerwise.sweep.prepare import COUNTED_FOR_BAR, how_many, prepare
+from layerwise.sweep.prepare import count_for_bar, forecast_scan, prepare, reading_line
 from layerwise.sweep.run import run_scan
 
 
@@ -93,6 +93,7 @@ def stress(
         InputError: an option or the data cannot be used, such as a level that no text is long enough for.
         ModelError: the model cannot be loaded, or its layers cannot be found.
         RunError: `out` holds another run.
+        TooLarge: the scan of a level would not fit into memory.
 
     Example:
         >>> table = layerwise.stress(model, texts, kind="repeat_one", levels=[0, 1])
@@ -143,22 +144,23 @@ def run_stress(model: ModelLike, data: DataLike, options: StressOptions) -> Laye
         settings = replace(settings, max_length=resolve_max_length(int(max(levels)), info))
     record = call_record("stress", options, model=model, data=source.options)
     tables: list[LayerTable] = []
-    count, is_all = source.count(COUNTED_FOR_BAR) if options.progress else (0, False)
+    count = count_for_bar(source, options.progress)
     out_folder = None if out is None else open_folder(out)
     if out_folder is not None:
         require_usable(out_folder, "stress", stress=kind)
+    threads = options.threads or default_threads(engine)
+    plans = {level: prepare(model, source, settings, threads=threads, stress=Stress(kind, level)) for level in levels}
+    for scan_plan, source, info in plans.values():  # before weights are loaded
+        forecast_scan(model, scan_plan, source, info, loaded=engine != "local").require_fit()
     with ExitStack() as stack:
         opened = stack.enter_context(open_engine(engine, model, out))
         if out_folder is not None:
             claim(out_folder, "stress", stress=kind, model=opened.identity.fingerprint)
         require_lease = stack.enter_context(sole_writer(out_folder))
-        for level in levels:
-            announce(f"reading {how_many(count, is_all)}{source.unit}s from {source.name}: {kind} {level:g}")
-            scan_plan, source, _ = prepare(
-                model, source, settings, threads=options.threads or default_threads(engine), stress=Stress(kind, level)
-            )
+        for level, (scan_plan, source, _) in plans.items():
+            announce(f"{reading_line(source, count)}: {kind} {level:g}")
             folder = None if out is None else open_folder(out, f"{kind}-{level:g}")
-            with progress_bar(options.progress, count if is_all else None, f"{source.unit}s") as on_batch:
+            with progress_bar(options.progress, count, f"{source.unit}s") as on_batch:
                 try:
                     table = run_scan(
                         opened,
@@ -168,6 +170,7 @@ def run_stress(model: ModelLike, data: DataLike, options: StressOptions) -> Laye
                         allow_missing=options.allow_missing,
                         options=record,
                         on_batch=while_held(require_lease, on_batch),
+                        count=count,
                     )
                 except KeyboardInterrupt as stopped:
                     if tables and out is not None:  # earlier levels are kept, whatever became of this one

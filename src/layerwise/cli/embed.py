@@ -23,12 +23,13 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     from layerwise.api.embed import embed
     from layerwise.core.outputs import require_new_file
+    from layerwise.runs.summary import counted
 
     require_new_file(args.out, overwrite=args.overwrite)  # before the data are opened
     data = open_data(args)
     vectors = embed(model_spec(args), data, **option_values(args, EmbedOptions), progress=True)
     if blank := vectors.attrs["blank_rows"]:
-        say(f"{blank} blank rows have no vectors (null)")
+        say(f"no vectors (null) for {counted(blank, 'blank row')}")
     layers = len([name for name in vectors.columns if name not in ("id", "text")])
-    say(f"wrote {len(vectors) - blank} {data.unit}s x {layers} layers to {args.out}")
+    say(f"wrote {counted(len(vectors) - blank, data.unit)} x {counted(layers, 'layer')} to {args.out}")
     return 0

@@ -56,8 +56,12 @@ def engine_from_args(args: Namespace, *, local_workers: bool = False) -> str | C
     """The requested engine; with `local_workers`, --workers is also allowed without Ray."""
     if args.engine == "ray":
         return Cluster(**option_values(args, Cluster))
-    if args.address or args.gpus_per_worker or (args.workers and not local_workers):
-        raise InputError("--address, --workers and --gpus-per-worker need --engine ray")
+    specs = [spec for spec in option_specs(Cluster) if not (local_workers and spec.name == "workers")]
+    if given := [spec.flag for spec in specs if getattr(args, spec.name) != spec.default]:
+        raise InputError(
+            f"without --engine ray there are no workers, so {' and '.join(given)} would have no effect; add --engine "
+            f"ray, or leave {'it' if len(given) == 1 else 'them'} out (--threads sets the threads of this process)"
+        )
     return str(args.engine)
 
 

@@ -23,7 +23,7 @@ ExportMode = Literal["portable", "compact"]
 EXPORT_MODES: tuple[str, ...] = get_args(ExportMode)
 Precision = Literal["float32", "float16"]  # dtype of stored vectors
 PRECISIONS: tuple[str, ...] = get_args(Precision)
-STATES = ("auto", "exact", "float32", "sketch:512 (or another number)")
+STATES = ("auto", "exact", "float32")  # or sketch:K
 TRANSFORMS = (
     "none", "center", "zscore", "remove_top:K", "whiten[:SHRINKAGE[:DIMENSIONS]]", "MAP+mean", "MAP+static",
     "MAP@DIMENSIONS",
@@ -139,8 +139,8 @@ def require_state(state: object) -> str:
     if not isinstance(state, str) or (
         state not in STATES and not re.fullmatch(f"sketch:{POSITIVE_INTEGER}", state, re.ASCII)
     ):
-        hint = suggestion(state, STATES[:3])
-        raise InputError(f"state {state!r} is not one of {', '.join(STATES)}{hint}")
+        known = f"{', '.join(STATES)}, sketch:512 (or another number)"
+        raise InputError(f"state {state!r} is not one of {known}{suggestion(state, STATES)}")
     return state
 
 

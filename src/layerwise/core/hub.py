@@ -4,14 +4,15 @@ huggingface_hub retries for about 25 seconds per file that it cannot download. l
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
+RowT = TypeVar("RowT")
 RepoType = Literal["model", "dataset"]
 SECONDS_TO_CONNECT = 3.0  # HF_HUB_ETAG_TIMEOUT sets another limit
 # A file that nearly every repository has; one without it still answers that the repository exists.
@@ -136,6 +137,19 @@ def offline() -> Iterator[None]:
         yield
     finally:
         constants.HF_HUB_OFFLINE = before
+
+
+def read_offline(rows: Callable[[], Iterable[RowT]]) -> Iterator[RowT]:
+    """The rows, each read while `offline`: what happens between two of them, or in another reader, is not affected."""
+    with offline():
+        iterator = iter(rows())
+    while True:
+        try:
+            with offline():
+                row = next(iterator)
+        except StopIteration:
+            return
+        yield row
 
 
 def repository_files(name: str, revision: str | None = None) -> set[str]:

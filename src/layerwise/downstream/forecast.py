@@ -5,6 +5,7 @@ from typing import Any
 
 from layerwise.downstream.data_root import LocalTask
 from layerwise.downstream.tasks import TaskChoice, official_task
+from layerwise.runs.summary import counted
 
 TEXT_STATISTICS = ("text", "documents", "queries", "sentence")  # prefixes of text fields in mteb's statistics
 
@@ -20,13 +21,15 @@ def forecast_lines(
         )
         texts, unique = texts + text_count, unique + unique_count
         size = (
-            f"{text_count:,} texts, {unique_count:,} of them different"
+            f"{counted(text_count, 'text')}, {unique_count:,} of them different"
             if text_count
             else "its size is not in mteb's statistics"
         )
         lines.append(f"{choice.name} ({choice.type}): {size}")
     disk = unique * readouts * width * bytes_per_number
-    lines.append(f"{len(tasks)} tasks x {readouts} readouts = {len(tasks) * readouts:,} scores")
+    lines.append(
+        f"{counted(len(tasks), 'task')} x {counted(readouts, 'readout')} = {counted(len(tasks) * readouts, 'score')}"
+    )
     each = "one per different text" + (" and template" if templates > 1 else "")
     lines.append(f"{unique * templates:,} forward passes, {each}; layer by layer it would be {texts * readouts:,}")
     lines.append(f"{disk / 1e9:,.1f} GB of vectors on disk (--vectors evict keeps only one task at a time)")

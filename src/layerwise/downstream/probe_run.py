@@ -42,6 +42,7 @@ from layerwise.runs.claims import claim
 from layerwise.runs.folder import PROMPT_FILES, Run, prompts_file
 from layerwise.runs.records import environment
 from layerwise.runs.result import RUN_FILE, TABLE_FILE
+from layerwise.runs.summary import counted
 from layerwise.runs.table import LayerTable
 
 VERSION = 2  # of the probes; stored fits of another version are made anew
@@ -105,6 +106,8 @@ def run_probes(
     with feature_folder(out) as folder:
         store = FeatureStore(folder, kind)
         read_all(store, network, plan, labelled, on_batch)
+        if done := len(labelled.examples) - store.forwarded:
+            announce(f"resuming: {done:,} of {counted(len(labelled.examples), 'example')} were read before")
         read = time.monotonic()
         fits = Fits(out / FITS if out is not None else None, model.fingerprint, shared)
         scored = [

@@ -15,6 +15,7 @@ from layerwise.core.checks import SHIPPED
 from layerwise.core.errors import LayerwiseError, NotFiniteError, RunError
 from layerwise.core.files import safe_name, write_checked_json
 from layerwise.core.formats import parse_record
+from layerwise.core.progress import announce
 from layerwise.core.quiet import quiet_libraries
 from layerwise.core.recipe import Readout, Recipe
 from layerwise.downstream.encoder import RecipeVectors, StoreFactory, make_encoder
@@ -22,6 +23,7 @@ from layerwise.downstream.tasks import TaskChoice, data_revision, make_task, tas
 from layerwise.downstream.vectors import VectorKind, VectorsMissingError, VectorStore, tensor_name
 from layerwise.engines.shards import Processes
 from layerwise.maps.fitted import AnyRecipe, FittedRecipe, plain_recipe
+from layerwise.runs.summary import counted
 
 
 @dataclass(frozen=True)
@@ -253,8 +255,13 @@ def score_all(
         if outcome.error:
             failed.setdefault(task.name, outcome.error)
 
-    for task in tasks:
-        saved = {recipe: record for recipe in recipes if (record := scorer.saved_score(task, recipe)) is not None}
+    all_saved = [
+        {recipe: record for recipe in recipes if (record := scorer.saved_score(task, recipe)) is not None}
+        for task in tasks
+    ]
+    if done := sum(map(len, all_saved)):
+        announce(f"resuming: {done:,} of {counted(len(tasks) * len(recipes), 'score')} done already")
+    for task, saved in zip(tasks, all_saved, strict=True):
         add_outcome(task, Outcome(saved))
         pending = [recipe for recipe in recipes if recipe not in saved]
         parallelism = processes.parallelism  # read once, since a cluster may grow

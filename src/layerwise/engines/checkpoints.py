@@ -22,6 +22,7 @@ class Checkpoint(Generic[StateT]):
     folder: Folder | None
     parse: Callable[[bytes], StateT]
     interval: float = 0.0  # seconds between checkpoints of a local run
+    shards: int | None = None  # in all, for messages; None where that is not known
 
     @property
     def files(self) -> Folder:

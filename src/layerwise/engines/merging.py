@@ -10,9 +10,11 @@ from typing import Generic
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.files import DiskFolder
 from layerwise.core.outputs import scratch_folder
+from layerwise.core.progress import announce
 from layerwise.engines.checkpoints import Checkpoint, missing_in
 from layerwise.engines.shards import ItemT, ProgressCallback, StateT, no_report
 from layerwise.engines.tree import Node, largest, parent
+from layerwise.runs.summary import counted
 
 STATES_IN_MEMORY = 2  # at least: the two that are merged next
 MAX_STATE_BYTES = 4 * 2**30  # of merged states in memory; beyond it, those of the first shards wait on the disk
@@ -81,6 +83,7 @@ def finished_state(
         raise other_data()
     walk.require_made_from_all(state)
     require_missing_allowed(state.missing, allow_missing)
+    announce(f"resuming: {count:,} of {counted(count, 'shard')} done already")
     return state
 
 
@@ -108,7 +111,12 @@ def intact_nodes(checkpoint: Checkpoint[StateT]) -> dict[Node, Sequence[str]]:
     """The largest intact nodes that are stored, and the examples that are missing in each."""
     missing = {node: missing_in(checkpoint, node) for node in checkpoint.stored()}
     intact = {node: ids for node, ids in missing.items() if ids is not None}
-    return {node: intact[node] for node in largest(intact)}
+    found = {node: intact[node] for node in largest(intact)}
+    if done := sum(node.size for node in found):
+        total = checkpoint.shards
+        amount = counted(done, "shard") if total is None else f"{done:,} of {counted(total, 'shard')}"
+        announce(f"resuming: {amount} done already")
+    return found
 
 
 def states_in_memory(shards: int, state_bytes: int) -> int:

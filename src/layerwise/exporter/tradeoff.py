@@ -20,6 +20,7 @@ from layerwise.models.readouts import baseline_recipe, last_recipe
 from layerwise.passes.timing import RelativeTime, clock_of, measured, relative_times, rounds_of
 from layerwise.passes.vectors import pooled_vectors
 from layerwise.runs.scores import LayerScore
+from layerwise.runs.summary import counted
 from layerwise.runs.table import LayerTable
 
 TIMED_LENGTH = 128  # tokens
@@ -209,6 +210,6 @@ def truncated_times(
 
     whole, clock = (network.depth, baseline_recipe(network).template), clock_of(network.device)
     runs = [measured(cut, partial(run, cut), clock) for cut in sorted({*cuts, whole})]
-    announce(f"timing {len(runs)} depths on {len(texts)} texts, {rounds_of(repeats)} times each")
+    announce(f"timing {counted(len(runs), 'depth')} on {counted(len(texts), 'text')}, {rounds_of(repeats)} times each")
     with progress_bar(progress, len(runs) * rounds_of(repeats), "passes") as on_batch:
         return relative_times(runs, whole, repeats, on_run=partial(on_batch, 1, 0))

@@ -1,20 +1,21 @@
 """What audio and images share: opening files, folders, tables, hub data sets and lists as a Source."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from layerwise.core.errors import InputError
-from layerwise.core.hub import offline
+from layerwise.core.hub import read_offline
 from layerwise.inputs.source import HasContent, Payload, Source
 from layerwise.inputs.tables import READERS, missing_file_message, read_records, require_text_file
 from layerwise.inputs.text import cells_in, dataset_records, require_dataset
 from layerwise.options.record import options_record
 from layerwise.options.texts import TextOptions
+from layerwise.runs.summary import counted
 
 Row = tuple[str | None, Payload | None]  # (id or None, input or None)
 
@@ -94,11 +95,11 @@ class Medium:
         hub = require_dataset(name)
 
         def rows_of_dataset() -> Iterator[Row]:
-            with nullcontext() if hub.reached else offline():
-                records = self.undecoded(dataset_records(name, config, split), column)
-                return self.rows_in(records, column, id_column, name, None)
+            records = self.undecoded(dataset_records(name, config, split), column)
+            return self.rows_in(records, column, id_column, name, None)
 
-        return Source(f"{name}:{split}", rows_of_dataset, remote=True, unit=self.unit)
+        read = rows_of_dataset if hub.reached else partial(read_offline, rows_of_dataset)
+        return Source(f"{name}:{split}", read, remote=True, unit=self.unit)
 
     def undecoded(self, records: Any, column: str) -> Any:
         """The records of a data set with the bytes of the files instead of decoded inputs."""
@@ -140,7 +141,7 @@ class Medium:
         if not items:
             raise InputError(f"the list of {self.plural} is empty")
         payloads = [self.payload_of(item, f"item {index} of the list", Path()) for index, item in enumerate(items)]
-        name = f"a list of {len(payloads)} {self.plural}"
+        name = f"a list of {counted(len(payloads), self.unit)}"
         return Source(name, lambda: ((None, payload) for payload in payloads), unit=self.unit)
 
     def payload_of(self, item: Any, where: str, folder: Path | None) -> Payload:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from layerwise.core.errors import InputError
 from layerwise.inputs.occurrences import Occurrences
+from layerwise.runs.summary import counted
 
 
 def hash_id(example_id: str) -> int:
@@ -244,7 +245,9 @@ class Source:
                     own = {name: labels[number - 1] for name, labels in columns.items()}
                     yield given_id, payload, {**(earlier[0] if earlier else {}), **own}
             if number != count:
-                raise InputError(f"{self.name} has {number} rows, but there are {count} labels; pass one per row")
+                raise InputError(
+                    f"{self.name} has {counted(number, 'row')}, but there are {count} labels; pass one per row"
+                )
 
         return replace(self, rows=rows)
 

@@ -15,11 +15,13 @@ from typing import Any
 from layerwise.core.checks import require_number
 from layerwise.core.errors import InputError
 from layerwise.core.hub import near_path
+from layerwise.runs.summary import counted
 
 Record = dict[str, Any]
 ENCODING = "utf-8-sig"  # UTF-8, with or without a byte order mark
 UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 BYTES_LOOKED_AT = 4096
+OTHER_SEPARATORS = {";": "semicolons", "\t": "tabs"}  # that spreadsheets write
 
 
 def read_table(path: str | Path) -> Any:
@@ -105,10 +107,12 @@ def csv_records(path: Path, columns: Sequence[str]) -> Iterator[Record]:
         try:
             for cells in reader:
                 if names is None:
-                    names = column_names(path, cells)
+                    names = column_names(path, cells, columns)
                 elif cells:
                     if len(cells) != len(names):
-                        problem = f"{len(cells)} cells, but the first line has {len(names)} columns"
+                        problem = (
+                            f"{counted(len(cells), 'cell')}, but the first line has {counted(len(names), 'column')}"
+                        )
                         raise InputError(
                             f"{path}, line {first_line}: {problem}; put a cell with commas in double quotes"
                         )
@@ -123,7 +127,15 @@ def csv_records(path: Path, columns: Sequence[str]) -> Iterator[Record]:
         raise InputError(f"{path} is empty; a .csv file must start with a line of column names")
 
 
-def column_names(path: Path, cells: list[str]) -> list[str]:
+def column_names(path: Path, cells: list[str], wanted: Sequence[str]) -> list[str]:
+    """The names in the first line; raises if it has other separators than commas, or two equal names."""
+    found = [mark for mark in OTHER_SEPARATORS if len(cells) == 1 and mark in cells[0]]
+    if found and cells[0] not in wanted:
+        convert = f"pd.read_csv({str(path)!r}, sep={found[0]!r}, dtype=str, keep_default_na=False)"
+        raise InputError(
+            f"{path} has {OTHER_SEPARATORS[found[0]]} between its columns, not commas. Save it with commas, or convert "
+            f"it in Python:\nimport pandas as pd; {convert}.to_csv('NEW.csv', index=False)"
+        )
     if duplicate := next((name for name in cells if cells.count(name) > 1), None):
         raise InputError(f"{path} has two columns named {duplicate!r}; rename one of them")
     return cells

@@ -3,16 +3,16 @@
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import nullcontext
 from dataclasses import replace
 from difflib import get_close_matches
+from functools import partial
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from layerwise.core.errors import InputError, MissingExtra
-from layerwise.core.hub import Answer, ask_hub, near_path, offline
+from layerwise.core.hub import Answer, ask_hub, near_path, read_offline
 from layerwise.core.quiet import quiet_libraries
 from layerwise.inputs.source import Source
 from layerwise.inputs.tables import (
@@ -26,6 +26,7 @@ from layerwise.inputs.tables import (
 from layerwise.inputs.tokenizing import count_tokens
 from layerwise.options.record import options_record
 from layerwise.options.texts import TextFilter, TextOptions
+from layerwise.runs.summary import counted
 
 Row = tuple[str | None, str | None]  # (id or None, text or None)
 SUFFIXES = (".txt", ".jsonl", ".csv", ".parquet")
@@ -102,16 +103,15 @@ def unfiltered(
     hub = require_dataset(name)
 
     def rows() -> Iterator[Row]:
-        with nullcontext() if hub.reached else offline():
-            return texts_in(dataset_records(name, config, split), column, id_column, name)
+        return texts_in(dataset_records(name, config, split), column, id_column, name)
 
-    return Source(f"{name}:{split}", rows, remote=True)
+    return Source(f"{name}:{split}", rows if hub.reached else partial(read_offline, rows), remote=True)
 
 
 def folder_message(folder: Path) -> str:
     """Says which file of a folder to pass, or that it contains no texts."""
     if files := sorted(found.name for found in folder.iterdir() if found.suffix in SUFFIXES):
-        return f"{str(folder)!r} is a folder. Pass one of its {len(files)} files, such as {folder / files[0]}"
+        return f"{str(folder)!r} is a folder. Pass one of its files ({len(files)}), such as {folder / files[0]}"
     return f"{str(folder)!r} is a folder without texts: it contains no {', '.join(SUFFIXES)} file; {DATA_HELP}"
 
 
@@ -138,7 +138,7 @@ def source_from_list(data: Any) -> Source:
     texts = [str(text) for text in texts]  # numpy strings become str
     if not texts:
         raise InputError("the list of texts is empty")
-    return Source(f"a list of {len(texts)} texts", lambda: ((None, text) for text in texts))
+    return Source(f"a list of {counted(len(texts), 'text')}", lambda: ((None, text) for text in texts))
 
 
 def text_lines(path: Path) -> Iterator[Row]:

@@ -13,6 +13,7 @@ from layerwise.accumulators.frequent_directions import FrequentDirections
 from layerwise.accumulators.row_sample import RowSample
 from layerwise.accumulators.running_mean import RunningMean
 from layerwise.accumulators.second_moment import SecondMoment
+from layerwise.core.errors import InputError
 from layerwise.metrics.code_hash import code_hash
 from layerwise.ops.precision import to_float64
 from layerwise.ops.rows import RowTreatment, treat_rows, unit_rows
@@ -107,10 +108,22 @@ def per_prompt_values(
     """Means over prompts of function(tokens (B, T, D), mask (B, T)) -> (B, columns)."""
 
     def read(batch: LayerBatch) -> tuple[Tensor]:
-        chunks = [function(tokens, mask).reshape(len(tokens), len(columns)) for tokens, mask in batch.chunks()]
+        chunks = [require_values(function(tokens, mask), len(tokens), columns) for tokens, mask in batch.chunks()]
         return (torch.cat(chunks),)
 
     return Reading(name, "tokens", lambda width: RunningMean(len(columns)), read, columns=columns, shared=shared)
+
+
+def require_values(values: object, prompts: int, columns: tuple[str, ...]) -> Tensor:
+    """The values as (B, columns); raises if a metric's function returned something else."""
+    shapes = [(prompts, len(columns))] + [(prompts,)] * (len(columns) == 1)
+    if not isinstance(values, Tensor) or values.shape not in shapes:
+        found = f"shape {tuple(values.shape)}" if isinstance(values, Tensor) else f"a {type(values).__name__}"
+        raise InputError(
+            f"the function of {', '.join(columns)} must return a tensor of shape {shapes[-1]}, one number per prompt "
+            f"of the batch, not {found}"
+        )
+    return values.reshape(prompts, len(columns))
 
 
 def mean_over_prompts(

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from layerwise.accumulators.row_sample import RowSample
 from layerwise.accumulators.running_mean import RunningMean
+from layerwise.core.errors import InputError
 from layerwise.metrics.base import Estimate
 from layerwise.metrics.intervals import interval
 from layerwise.metrics.readings import Spectrum
@@ -65,13 +66,20 @@ def spectrum_score(function: Callable[[Tensor], Tensor]) -> Score:
 
     def score(spectrum: Spectrum, rows: RowTreatment) -> Estimate:
         return Estimate(
-            float(function(spectrum.values)) if spectrum.n else math.nan,
+            one_number(function(spectrum.values)) if spectrum.n else math.nan,
             spectrum.n,
             spectrum.skipped,
             note=spectrum.note,
         )
 
     return score
+
+
+def one_number(value: Any) -> float:
+    """The value as a float; raises if it is not one number."""
+    if isinstance(value, Tensor) and value.numel() != 1:
+        raise InputError(f"its function must return one number, a scalar tensor, not shape {tuple(value.shape)}")
+    return float(value)
 
 
 def block_score(function: Callable[[Tensor, Tensor], Tensor], block: int) -> Score:

@@ -9,6 +9,7 @@ from typing import Any
 from layerwise.core.display import command_line, operand, printable
 from layerwise.core.errors import ModelError
 from layerwise.core.hub import repository_files
+from layerwise.runs.summary import counted
 
 TOKENIZER_FILES = (
     "tokenizer.json", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "vocab.txt", "vocab.json",
@@ -112,8 +113,8 @@ def require_vocabulary(tokenizer: Any, name: str) -> None:
     """Raises if a tokenizer's vocabulary contains only special tokens: every word would be unknown."""
     if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens) and not is_byte_level(tokenizer):
         raise ModelError(
-            f"the tokenizer of {name!r} has only {len(tokenizer)} tokens, all of them special, so every word would be "
-            "unknown. Its vocabulary file is missing: copy tokenizer.json from the original model"
+            f"the tokenizer of {name!r} has only {counted(len(tokenizer), 'token')}, all of them special, so every "
+            "word would be unknown. Its vocabulary file is missing: copy tokenizer.json from the original model"
         )
 
 

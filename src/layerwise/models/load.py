@@ -15,6 +15,7 @@ from layerwise.core.quiet import quiet_libraries
 from layerwise.models.adapters import load_with_adapter
 from layerwise.models.anatomy import find_structure
 from layerwise.models.audio import audio_preprocessor, is_feature_extractor
+from layerwise.models.devices import pick_device, require_device
 from layerwise.models.explain import (
     ADDED_TOKENS_FILES,
     explain_load_error,
@@ -39,6 +40,7 @@ from layerwise.models.parts import (
     input_kind,
     is_sentence_transformer,
     part_class,
+    require_readable,
     require_text_class,
 )
 from layerwise.models.shipped import Shipped, default_pooling, read_object, read_shipped
@@ -46,7 +48,11 @@ from layerwise.models.static import is_static, load_static, static_from_object
 from layerwise.models.tokenizers import lowercasing, with_right_padding
 from layerwise.options.model import ModelSpec as ModelSpec
 from layerwise.runs.identity import ModelRef
+from layerwise.runs.summary import counted
 
+PREPROCESSORS: dict[InputKind, str] = {
+    "text": "tokenizer", "audio": "feature extractor", "image": "image processor"
+}  # fmt: skip
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 
 
@@ -64,11 +70,12 @@ def load_network(spec: ModelSpec, known_hashes: KnownHashes | None = None) -> Ne
         MissingExtra: `device_map` or an adapter needs a package that is not installed.
     """
     require_loadable_spec(spec)
+    device = None if spec.device_map else require_device(pick_device(spec.device))
     with located(spec.name, spec.revision):
-        return load_located(spec, known_hashes)
+        return load_located(spec, device, known_hashes)
 
 
-def load_located(spec: ModelSpec, known: KnownHashes | None) -> Network:
+def load_located(spec: ModelSpec, device: torch.device | None, known: KnownHashes | None) -> Network:
     """The model of a spec whose files are known to be there."""
     from transformers import AutoModel
 
@@ -92,9 +99,9 @@ def load_located(spec: ModelSpec, known: KnownHashes | None) -> Network:
         return module  # type: ignore[no-any-return]
 
     module = load_with_adapter(load, spec.adapter) if spec.adapter else load(AutoModel)
-    if not spec.device_map:
+    if device is not None:
         try:
-            module = module.to(pick_device(spec.device))
+            module = module.to(device)
         except (RuntimeError, AssertionError) as error:
             raise InputError(f"cannot use device {spec.device!r}: {error}") from None
     head = load_head(shipped, spec.name, spec.revision) if shipped else None
@@ -107,8 +114,8 @@ def load_located(spec: ModelSpec, known: KnownHashes | None) -> Network:
     read = used_weights(network) if missing else set()
     if lacking := [name for name, weight in missing.items() if id(weight) in read]:
         raise ModelError(
-            f"{spec.name!r} is missing {len(lacking)} weights of its layers, such as {lacking[0]}: they are not in its "
-            "safetensors files. A file is truncated, or config.json belongs to another model"
+            f"{spec.name!r} is missing {counted(len(lacking), 'weight')} of its layers, such as {lacking[0]}: they "
+            "are not in its safetensors files. A file is truncated, or config.json belongs to another model"
         )
     return network
 
@@ -244,17 +251,6 @@ def build_without_weights(config: Any, spec: ModelSpec) -> Any:
         raise explain_load_error(spec.name, spec.revision, "", error) from error
 
 
-def pick_device(device: str) -> torch.device:
-    """`auto` is the machine's accelerator, or the CPU if there is none."""
-    if device != "auto":
-        try:
-            return torch.device(device)
-        except RuntimeError:
-            raise InputError(f"torch knows no device {device!r}; use cpu, cuda, cuda:1, mps or auto") from None
-    accelerator = torch.accelerator.current_accelerator()
-    return accelerator if accelerator is not None and torch.accelerator.is_available() else torch.device("cpu")
-
-
 def loaded_revision(module: nn.Module, spec: ModelSpec) -> str:
     """The loaded commit if the hub reports it, otherwise the requested revision."""
     return str(getattr(getattr(module, "config", None), "_commit_hash", None) or spec.revision or "main")
@@ -323,12 +319,18 @@ def network_from_object(model: Any, part: str | None = None) -> Network:
         head = head_from_model(model)
     elif isinstance(model, nn.Module) and (name := getattr(model, "name_or_path", "")):
         module, preprocessor = model, preprocessor_by_name(input_kind(type(backbone(model, part)), name), name)
+    elif isinstance(model, nn.Module):
+        raise InputError(
+            f"this {type(model).__name__} was not loaded from a folder or the hub, so its tokenizer is not known: pass "
+            "both, as a pair (model, tokenizer). For audio it is a feature extractor, for images an image processor"
+        )
     else:
         raise InputError(
             f"cannot read a {type(model).__name__}; pass a name, a folder, a transformers model, a "
             "SentenceTransformer, a pair (module, tokenizer) or a pair (module, processor)"
         )
     name = getattr(module, "name_or_path", "") or type(module).__name__
+    require_readable(module)
     if is_tokenizer(preprocessor):
         require_vocabulary(preprocessor, name)
     elif is_feature_extractor(preprocessor):
@@ -352,10 +354,15 @@ def preprocessor_by_name(kind: InputKind, name: str) -> Any:
 
     classes = {"text": AutoTokenizer, "audio": AutoFeatureExtractor, "image": AutoImageProcessor}
     auto: Any = classes[kind]
-    if kind != "image":
-        return auto.from_pretrained(name)
-    require_pillow(name)
-    return auto.from_pretrained(name, backend="pil")
+    if kind == "image":
+        require_pillow(name)
+    try:
+        return auto.from_pretrained(name, **({"backend": "pil"} if kind == "image" else {}))
+    except Exception as error:  # of any kind: it parses files of strangers
+        raise InputError(
+            f"{name!r}, where this model came from, has no {PREPROCESSORS[kind]} that can be loaded; pass both, as a "
+            f"pair (model, {PREPROCESSORS[kind]})"
+        ) from error
 
 
 def read_model_info(spec: ModelSpec) -> ModelInfo:

@@ -100,11 +100,31 @@ def input_kind(model_class: Any, name: str) -> InputKind:
 
 
 def require_text_class(model_class: Any, name: str) -> None:
-    """Raises for a class of models whose forward pass takes no token ids, such as an audio or image model."""
+    """Raises for a class of models whose forward pass takes no token ids, such as an audio model, or no mask."""
     if (kind := input_kind(model_class, name)) != "text":
         decoder = " Its decoder reads texts: add --part decoder." if "text" in modalities_of(model_class) else ""
         front_end = "feature extractor" if kind == "audio" else "image processor"
         raise ModelError(
             f"{name!r} is an {kind} model ({model_class.__name__}), and takes no texts.{decoder} Pass its folder or "
             f"hub id, or a pair of the module and its {front_end}"
+        )
+    takes = signature(model_class.forward).parameters
+    if "attention_mask" not in takes and not any(p.kind is p.VAR_KEYWORD for p in takes.values()):
+        raise ModelError(
+            f"{model_class.__name__}.forward takes no attention_mask, so it would read the padding of short texts as "
+            "tokens; layerwise cannot read such a model in batches"
+        )
+
+
+def require_readable(module: Any) -> None:
+    """Raises for an object that is no torch module, and for one without the config of a transformers model."""
+    if not isinstance(module, nn.Module):
+        raise InputError(
+            f"a pair is (module, tokenizer or processor), and a {type(module).__name__} is no torch module"
+        )
+    if not hasattr(getattr(backbone(module, None), "config", None), "to_dict"):
+        raise InputError(
+            f"{type(module).__name__} has no config that says how many blocks it has. A module of your own needs a "
+            "field config = transformers.PretrainedConfig(num_hidden_layers=..., hidden_size=...), its blocks in one "
+            "torch.nn.ModuleList of that length, and a forward(input_ids, attention_mask)"
         )

@@ -90,7 +90,7 @@ def normalize_to_sum(values: Tensor) -> Tensor:
 def shannon_entropy(p: Tensor) -> Tensor:
     """-sum p log p in nats over the last axis, with 0 log 0 = 0 and a finite gradient there."""
     log = torch.where(p > 0, p, 1.0).log()
-    return -(p * log).sum(dim=-1)
+    return 0.0 - (p * log).sum(dim=-1)  # not -0 where one direction has it all
 
 
 def renyi_entropy(values: Tensor, alpha: float = 1.0) -> Tensor:
@@ -107,15 +107,15 @@ def renyi_entropy(values: Tensor, alpha: float = 1.0) -> Tensor:
     if alpha == 1:
         return shannon_entropy(p)
     if math.isinf(alpha):
-        return -p.amax(dim=-1).log()
+        return 0.0 - p.amax(dim=-1).log()
     powers = torch.where(p == 0, 0.0, torch.where(p == 0, 1.0, p) ** alpha)  # avoids an infinite gradient at 0
-    return powers.sum(dim=-1).log() / (1 - alpha)
+    return 0.0 - powers.sum(dim=-1).log() / (alpha - 1)
 
 
 def collision_entropy(gram: Tensor) -> Tensor:
     """Entropy of order 2 without eigenvalues: -log(|K|_F^2 / tr(K)^2); NaN if K is zero.  (..., n, n) -> (...)"""
     trace = gram.diagonal(dim1=-2, dim2=-1).sum(dim=-1)
-    return -((gram / trace[..., None, None]) ** 2).sum(dim=(-2, -1)).log()
+    return 0.0 - ((gram / trace[..., None, None]) ** 2).sum(dim=(-2, -1)).log()
 
 
 def matrix_entropy(z: Tensor, alpha: float = 1.0, *, rows: RowTreatment = "raw", mask: Tensor | None = None) -> Tensor:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from layerwise.runs.scores import LayerScore
+from layerwise.runs.summary import counted
 from layerwise.runs.table import LayerTable
 
 MEAN_SCORE = "mean_score"
@@ -36,7 +37,7 @@ def mean_row(scores: list[LayerScore]) -> LayerScore:
     """One row with the mean of these; `n` is their number."""
     return replace(
         scores[0],
-        model=f"{scores[0].model} ({len(scores)} tasks)",
+        model=f"{scores[0].model} ({counted(len(scores), 'task')})",
         metric=MEAN_SCORE,
         value=sum(row.value for row in scores) / len(scores),
         n=len(scores),

@@ -17,6 +17,7 @@ NARROWEST_PICTURE, NARROWEST_NAME = 8, 16
 # How a setting that all curves share is said in the caption.
 SAID = {"rows": "rows {}", "tokens": "{} tokens", "pooling": "{} pooling", "norm": "norm {}"}
 BLOCK_OUTPUT = "block output"  # the point of a layer's own row, where other points are shown
+UNDEFINED = "n/a"  # instead of a value
 NOT_USED = "-"  # such as the pooling of a metric that looks at tokens
 
 
@@ -70,7 +71,7 @@ def shown(scores: Sequence[LayerScore], run: Mapping[str, Any] | None = None, wi
     tasks = all(curve.settings[SETTINGS.index("rows")] == NOT_USED for curve in curves_of)
     columns = {"task" if tasks and name == "metric" else name: cells for name, cells in differing.items()}
     names = list(columns)
-    columns["first"] = [f"{curve.rows[0].value:.4g}" for curve in curves_of]
+    columns["first"] = [number(curve.rows[0].value) for curve in curves_of]
     columns["last"] = [with_interval(curve.rows[-1]) for curve in curves_of]
     columns["normed"] = [with_interval(curve.normed) if curve.normed else "" for curve in curves_of]
     columns["min at"], columns["max at"] = ([curve.extremes[i] for curve in curves_of] for i in (0, 1))
@@ -128,7 +129,13 @@ def settings_line(constant: Mapping[str, str], columns: Mapping[str, Sequence[st
     """The settings that all lines share, and what ± means where it occurs."""
     shared = [SAID.get(name, "{}").format(word) for name, word in constant.items() if word and name != "model"]
     interval = "±: 95 % interval" if any("±" in cell for cell in columns.get("last", ())) else ""
-    return "; ".join(filter(None, [", ".join(shared), interval]))
+    undefined = f"{UNDEFINED}: undefined" if any(UNDEFINED in cells for cells in columns.values()) else ""
+    return "; ".join(filter(None, [", ".join(shared), interval, undefined]))
+
+
+def number(value: float) -> str:
+    """Four digits of a value."""
+    return UNDEFINED if math.isnan(value) else f"{value:.4g}"
 
 
 def with_interval(score: LayerScore) -> str:
@@ -138,7 +145,7 @@ def with_interval(score: LayerScore) -> str:
     """
     value, half = score.value, max(score.ci_high - score.value, score.value - score.ci_low)
     if not (math.isfinite(half) and half > 0 and math.isfinite(value)):
-        return f"{value:.4g}"
+        return number(value)
     if half < max(abs(value) * 1e-4, 1e-4) or half >= 1e5:
         return f"{value:.4g} ±{half:.0e}"
     place = math.floor(math.log10(half))

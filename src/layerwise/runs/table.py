@@ -176,8 +176,13 @@ def require_columns(names: Iterable[str]) -> None:
 
 
 def value_list(value: Any) -> list[Any]:
-    """One value as a list; a list as it is."""
-    return [value] if isinstance(value, str | int | float) else list(value)
+    """One value as a list, a list as it is. NumPy's numbers and arrays become those of Python."""
+    value = value.tolist() if hasattr(value, "tolist") else value
+    if isinstance(value, str | int | float):
+        return [value]
+    if not isinstance(value, Iterable):
+        raise InputError(f"rows can be chosen by a text, a number or a list of them, not by {value!r}")
+    return list(value)
 
 
 def parse_conditions(conditions: Iterable[str]) -> dict[str, list[Any]]:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from layerwise.accumulators.second_moment import moments_of_rows
 from layerwise.core.checks import MEAN, STATIC, TokenChoice, split_transform, with_dims
-from layerwise.core.progress import progress_bar
+from layerwise.core.progress import announce, progress_bar
 from layerwise.core.recipe import Readout, Recipe
 from layerwise.inputs.source import Example
 from layerwise.maps.linear import LinearMap, Moments, combine_maps, fit_maps, reduce_dims
@@ -16,6 +16,7 @@ from layerwise.models.network import Network
 from layerwise.models.readouts import baseline_recipe, layer_recipe
 from layerwise.models.servable import is_servable, servable_norm
 from layerwise.passes.vectors import pooled_vectors
+from layerwise.runs.summary import counted
 from layerwise.selection.probes import LABEL_PROBE_PREFIX, Floats, Probe
 
 
@@ -127,6 +128,8 @@ def compute_probe_vectors(
     wanted: dict[str, dict[Readout, None]] = {}
     for recipe in recipes:
         wanted.setdefault(recipe.template, {}).update(dict.fromkeys(readout for readout, _ in recipe.parts))
+    again = f", and again in {counted(len(wanted) - 1, 'template')}" if len(wanted) > 1 else ""
+    announce(f"reading {counted(len(texts), 'text')} at every layer{again}")
     vectors = {}
     with progress_bar(progress, total=len(examples) * len(wanted), unit="texts") as on_batch:
         for template, readouts in wanted.items():
@@ -151,6 +154,7 @@ def score_candidates(
     """The probe scores of all candidates, in order."""
     by_layer = sorted(candidates, key=lambda candidate: (candidate.template, astuple(candidate.readout)))
     scored = {}
+    announce(f"scoring {counted(len(by_layer), 'recipe')}")
     with progress_bar(progress, total=len(by_layer), unit="recipes") as on_batch:
         for candidate in by_layer:
             scored[candidate] = trial.score(candidate)

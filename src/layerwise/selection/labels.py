@@ -9,6 +9,7 @@ import numpy as np
 
 from layerwise.core.errors import InputError, MissingExtra
 from layerwise.inputs.tables import label_column, number_column, text_column
+from layerwise.runs.summary import counted
 from layerwise.selection.probes import LABEL_PROBE_PREFIX, Floats, Probe, concordance, mean_per_unit, unit_rows
 
 FOLDS = 5
@@ -24,7 +25,7 @@ def label_probe(table: Any, seed: int = 0) -> Probe:
         raise InputError(f"labels must be a table or a file with {LABEL_COLUMNS}, not a {type(table).__name__}")
     table = table.rename(columns={"sentence1": "text1", "sentence2": "text2"})
     if len(table) < MIN_LABELS:
-        raise InputError(f"{len(table)} labels are too few to use; give {MIN_LABELS} to 256")
+        raise InputError(f"{counted(len(table), 'label')}: too few to use; give {MIN_LABELS} to 256")
     if {"text", "label"} <= set(table.columns):
         labels = np.array([str(label) for label in label_column(table, "label", "labels")])
         return class_probe(text_column(table, "text", "labels"), labels, seed)

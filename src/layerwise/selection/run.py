@@ -9,6 +9,7 @@ from typing import Any
 
 from layerwise.core.checks import with_dims
 from layerwise.core.errors import InputError
+from layerwise.core.progress import announce
 from layerwise.core.recipe import Recipe
 from layerwise.core.templates import parse_template
 from layerwise.inputs.templating import part_ids, with_template
@@ -122,6 +123,7 @@ def pick_recipe(
     if dims is not None and found != last:
         found = replace(found, transform=with_dims("center" if found.transform == "none" else found.transform, dims))
         why.append(dims_sentence(probe_vectors, decision.answer.recipe, found, weights))
+    announce("timing the layers")
     times = relative_layer_times(network, texts or probes[0].texts, found.template, max_length)
     if found != last:
         why.append(time_sentence(network, found, times))

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from layerwise.core.checks import EntropyRoute
 from layerwise.core.files import open_folder
-from layerwise.models.load import ModelSpec, network_from_object, pick_device
+from layerwise.models.devices import has_device, pick_device
+from layerwise.models.load import ModelSpec, network_from_object
 from layerwise.models.opening import to_model_spec
 from layerwise.ops.entropy_products import entropy_by_products
 from layerwise.ops.spectrum import eigenvalues, renyi_entropy
@@ -48,7 +49,12 @@ def begun_with(out: str | Path | None) -> EntropyRoute | None:
 
 
 def faster_route(device: torch.device, size: int) -> EntropyRoute:
-    """The faster one for a few Gram matrices of this size, by the best of some rounds."""
+    """The faster one for a few Gram matrices of this size, by the best of some rounds.
+
+    A device that only the workers of a cluster have cannot be timed here: exact.
+    """
+    if not has_device(device):
+        return "exact"
     rows = torch.randn(TIMED_PROMPTS, size, size, generator=torch.Generator().manual_seed(0)).to(device)
     gram = rows @ rows.mT
     exact = best_seconds(lambda: renyi_entropy(eigenvalues(gram, size)), device)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import psutil
 
 from layerwise.core.errors import TooLarge
+from layerwise.core.progress import in_words
 from layerwise.engines.merging import states_in_memory
 from layerwise.sweep.plan import ScanPlan
 
@@ -113,10 +114,3 @@ def format_bytes(n: float) -> str:
             return f"{n:.0f} {unit}"
         n /= 1000
     return f"{n:.2f} GB"
-
-
-def in_words(seconds: float) -> str:
-    for size, unit in ((3600, "hours"), (60, "minutes")):
-        if seconds >= 1.5 * size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.0f} seconds" if seconds >= 10 else f"{seconds:.1f} seconds"

@@ -21,6 +21,7 @@ from layerwise.models.load import (
 )
 from layerwise.models.opening import model_info_and_dtype, resolve_max_length
 from layerwise.options.scan import ScanOptions
+from layerwise.runs.summary import counted
 from layerwise.sweep.entropy_route import chosen_route
 from layerwise.sweep.forecast import Forecast, make_forecast
 from layerwise.sweep.plan import ScanPlan, choose_metrics, with_state
@@ -68,9 +69,15 @@ def prepare(
     return plan, source, info
 
 
-def how_many(count: int, is_all: bool) -> str:
-    """The number of examples for a line such as `reading 400 texts`; "" where it is not known."""
-    return f"{count:,} " if is_all else ""
+def count_for_bar(source: Source, progress: bool) -> int | None:
+    """How many examples a progress bar goes through; None where that is not known, or nobody looks."""
+    count, is_all = source.count(COUNTED_FOR_BAR) if progress else (0, False)
+    return count if is_all else None
+
+
+def reading_line(source: Source, count: int | None) -> str:
+    """`reading 400 texts from demo`, or without the number where it is not known."""
+    return f"reading {f'{source.unit}s' if count is None else counted(count, source.unit)} from {source.name}"
 
 
 def require_stress(processor: Processor[Any], stress: Stress | None) -> None:

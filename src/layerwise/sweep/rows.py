@@ -6,8 +6,9 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from layerwise.core.display import redact_value
+from layerwise.core.errors import InputError
 from layerwise.core.formats import parquet_bytes
-from layerwise.metrics.base import Estimate
+from layerwise.metrics.base import Estimate, Metric
 from layerwise.metrics.intervals import interval
 from layerwise.metrics.readings import Reading
 from layerwise.ops.rows import RowTreatment
@@ -65,7 +66,7 @@ def score(
             )
         return finished[key]
 
-    estimate = m.metric.score(finish(m.reading, m.reading.finish), m.rows)
+    estimate = as_table_row(require_estimate(m.metric, finish(m.reading, m.reading.finish), m.rows))
     if (interval_source := m.metric.interval_source) is None:
         return estimate
     sample = interval_source.reading(m.rows)
@@ -79,6 +80,24 @@ def score(
     low, high = interval(estimate.value, error, interval_source.degrees_of_freedom or size - 1, skewness_term)
     warning = interval_source.warning(finished_sample) if math.isfinite(low) else ""
     return replace(estimate, ci_low=low, ci_high=high, note="; ".join(filter(None, [estimate.note, warning])))
+
+
+def require_estimate(metric: Metric, finished: Any, rows: RowTreatment) -> Estimate:
+    """The score of a metric; an error names it."""
+    try:
+        estimate = metric.score(finished, rows)
+    except InputError as error:
+        raise InputError(f"metric {metric.name}: {error}") from error
+    if not isinstance(estimate, Estimate):
+        raise InputError(f"metric {metric.name}: its score must return an Estimate, not a {type(estimate).__name__}")
+    return estimate
+
+
+def as_table_row(estimate: Estimate) -> Estimate:
+    """The estimate, with the examples behind an undefined value counted as skipped: no number stands for them."""
+    if not math.isnan(estimate.value):
+        return estimate
+    return replace(estimate, n=0, skipped=estimate.skipped + estimate.n)
 
 
 def column_name(m: Measurement, column: str) -> str:

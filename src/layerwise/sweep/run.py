@@ -1,5 +1,6 @@
 """Runs a scan from plan to table: shards, checkpoints, per-prompt values, provenance."""
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -64,10 +65,11 @@ def run_scan(
     allow_missing: int = 0,
     options: Mapping[str, Any] | None = None,
     on_batch: OnBatch = lambda prompts, tokens: None,
+    count: int | None = None,
 ) -> LayerTable:
     """Runs a scan and returns its table; with `out`, also writes a run folder that can be resumed and reopened.
 
-    `options` are the user's options as JSON, for the record.
+    `options` are the user's options as JSON, for the record. `count` is the number of examples, where it is known.
     """
     start_time = time.monotonic()
     model: ModelRef = engine.identity
@@ -79,6 +81,7 @@ def run_scan(
             out, {"origin": origin, "settings": plan.settings(), "model": model.to_record(), "data": data_record}
         )
     max_prompts = {"auto": MAX_PROMPTS, "all": float("inf"), "none": 0}[keep_prompts] if out is not None else 0
+    all_shards = None if count is None else math.ceil(count / plan.shard_size)
     blank_rows = 0
 
     def on_blank() -> None:
@@ -90,7 +93,7 @@ def run_scan(
             state = engine.run_shards(
                 shards(source.examples(on_blank), plan.shard_size),
                 ScanShardFunction(plan, origin, max_prompts),
-                Checkpoint(out, partial(parse_state_of_scan, origin), SECONDS_BETWEEN_CHECKPOINTS),
+                Checkpoint(out, partial(parse_state_of_scan, origin), SECONDS_BETWEEN_CHECKPOINTS, all_shards),
                 allow_missing=allow_missing,
                 report=on_batch,
             )

@@ -3,12 +3,13 @@
 import time
 from dataclasses import dataclass
 
+from layerwise.core.progress import in_words
 from layerwise.engines.shards import torch_threads
 from layerwise.inputs.source import Example, Source
 from layerwise.models.network import Network
 from layerwise.passes.batches import network_processor
 from layerwise.runs.identity import DataRef
-from layerwise.sweep.forecast import Forecast, in_words
+from layerwise.sweep.forecast import Forecast
 from layerwise.sweep.plan import ScanPlan
 from layerwise.sweep.prepare import typical_examples
 from layerwise.sweep.rows import layer_scores

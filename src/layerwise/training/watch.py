@@ -24,6 +24,7 @@ from layerwise.options.scan import ScanOptions
 from layerwise.options.watch import WatchOptions
 from layerwise.runs.claims import require_usable
 from layerwise.runs.scores import LayerScore
+from layerwise.runs.summary import counted
 from layerwise.runs.table import LayerTable
 from layerwise.sweep.plan import ScanPlan
 from layerwise.sweep.prepare import forecast_scan, prepare
@@ -169,7 +170,8 @@ class LayerWatch:
         if not (self.options.progress and is_first_process()):
             return
         with announcements(True):
-            announce(f"{len(self.tables)} scans took {self.seconds:.1f} s, {100 * self.share:.1f} % of the training")
+            scans = counted(len(self.tables), "scan")
+            announce(f"{scans} took {self.seconds:.1f} s, {100 * self.share:.1f} % of the training")
             if self.options.out is not None and len(self.tables) > 1:
                 first, last = (f"{self.options.out}/{step_name(step)}" for step in (min(self.tables), max(self.tables)))
                 announce(f"compare them: {command_line(['layerwise', 'compare', first, last])}")

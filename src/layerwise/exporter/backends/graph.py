@@ -74,7 +74,7 @@ def save_graph(job: ExportJob, folder: Path, path: Path) -> int:
             size = f"{parameters / 1e6:.0f} million parameters"
             raise ExportError(f"{size} in float32 do not fit into one ONNX file, which has at most 2 GB")
         path.parent.mkdir(exist_ok=True)
-        write_graph(Graph(model), model.tokenizer, path, parameters)
+        write_graph(Graph(model).eval(), model.tokenizer, path, parameters)
         for name in TOKENIZER_FILES:
             shutil.copyfile(Path(scratch) / name, folder / name)
     complete_tokenizer(folder, job.max_length)
