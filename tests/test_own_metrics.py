@@ -1,9 +1,12 @@
 """A metric of one's own is known by what it computes: two of one name are never taken for each other."""
 
+import re
 import subprocess
 import sys
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +15,7 @@ import torch
 import layerwise
 from layerwise.core.errors import InputError, RunError
 from layerwise.metrics.base import Metric
-from layerwise.metrics.code_hash import code_hash
+from layerwise.metrics.code_hash import code_hash, code_identity, library_of
 from layerwise.metrics.readings import mean_over_prompts
 from layerwise.metrics.scores import mean_score
 
@@ -126,6 +129,174 @@ def test_a_number_in_the_module_counts(monkeypatch):
     assert code_hash(scaled_by_a_global) != before
 
 
+@dataclass
+class Settings:
+    scale: float = 1.0
+
+
+class Constants:
+    scale = 1.0
+
+    @staticmethod
+    def apply(x):
+        return x * Constants.scale
+
+
+class Caller:
+    __slots__ = ("__scale",)
+
+    def __init__(self, scale):
+        self.__scale = scale
+
+    def __call__(self, x):
+        return x * self.__scale
+
+
+NAMESPACE, OBJECT, NUMPY, RANGE = SimpleNamespace(scale=1.0), Settings(), np.float32(1), range(3)
+OTHER = ModuleType("other_module_of_the_user")
+sys.modules[OTHER.__name__] = OTHER
+
+
+def in_other_module(body):
+    exec(compile(body, "other.py", "exec"), OTHER.__dict__)
+
+
+in_other_module("SCALE = 1.0\ndef scaled(x): return x * SCALE\ndef unused(x): return x")
+imported = OTHER.scaled
+
+
+def nested(x):
+    def inner(y):
+        return y * SCALE
+
+    return inner(x)
+
+
+def imports(x):
+    from other_module_of_the_user import scaled
+
+    return scaled(x)
+
+
+def given(module, x):
+    return module.SCALE * x
+
+
+# What a metric may use, and how it is changed.
+USES = {
+    "a global in a lambda": (lambda x: (lambda y: y * SCALE)(x), "SCALE", 2.0),
+    "a global in a comprehension": (lambda x: [y * SCALE for y in x], "SCALE", 2.0),
+    "a global in a generator": (lambda x: sum(y * SCALE for y in x), "SCALE", 2.0),
+    "a global in a nested function": (nested, "SCALE", 2.0),
+    "a helper in a lambda": (lambda x: (lambda y: helper(y))(x), "helper", lambda x: x + 7),
+    "a namespace": (lambda x: x * NAMESPACE.scale, "NAMESPACE", SimpleNamespace(scale=2.0)),
+    "an object": (lambda x: x * OBJECT.scale, "OBJECT", Settings(2.0)),
+    "a class": (lambda x: Constants.apply(x), "Constants", type("Constants", (Constants,), {"scale": 2.0})),
+    "a number of numpy": (lambda x: x * NUMPY, "NUMPY", np.float32(2)),
+    "a range": (lambda x: x[RANGE], "RANGE", range(4)),
+}
+
+
+@pytest.mark.parametrize("name", USES)
+def test_what_a_metric_uses_counts(name, monkeypatch):
+    function, changed, value = USES[name]
+    before = code_identity(function)
+    assert code_identity(function) == before and not before.startswith("unknown")
+    monkeypatch.setitem(globals(), changed, value)
+    assert code_identity(function) != before
+
+
+@pytest.mark.parametrize(
+    "function", [lambda x: OTHER.scaled(x), lambda x: imported(x), imports, lambda x: given(OTHER, x)]
+)
+def test_a_function_of_another_module_of_the_user_counts(function):
+    in_other_module("SCALE = 1.0")
+    before = code_identity(function)
+    in_other_module("SCALE = 2.0")
+    assert code_identity(function) != before and not before.startswith("unknown")
+
+
+def test_attributes_that_change_in_place_count(monkeypatch):
+    caller = Caller(2.0)
+    assert code_identity(caller) == code_identity(Caller(2.0)) != code_identity(Caller(3.0))
+    for owner, function in (
+        (Constants, lambda x: Constants.apply(x)),
+        (NAMESPACE, lambda x: x * NAMESPACE.scale),
+        (OBJECT, lambda x: OBJECT),
+    ):
+        before = code_identity(function)
+        with monkeypatch.context() as patched:
+            patched.setattr(owner, "scale", 2.0)
+            assert code_identity(function) != before
+        assert code_identity(function) == before
+
+
+def test_circles_and_deep_values_end():
+    circle = [1]
+    circle.append(circle)
+    two = [2]
+    two.append(two)
+
+    def default(x, held=circle):
+        return held
+
+    def other(x, held=two):
+        return held
+
+    assert code_identity(default) == code_identity(default) != code_identity(other)
+    deep = []
+    for _ in range(10**5):
+        deep = [deep]
+    assert code_identity(deep) == "unknown: it uses values that are nested too deeply"
+
+
+def reads_a_file(x):
+    return open("scale.txt").read()  # noqa: SIM115
+
+
+GENERATOR = np.random.default_rng(0)
+
+
+def unseen_generator(tokens, mask):
+    return GENERATOR.normal() * longest(tokens, mask)
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (unseen_generator, "an object of numpy.random._generator.Generator, whose content"),
+        (reads_a_file, r"open\(\), which may give something else"),
+        (lambda x: eval("x + 1"), r"eval\(\), which may give something else"),
+        (holding(iter([1])), "an object of builtins.list_iterator"),
+        (holding(torch.eye(2).to_sparse()), "an object of torch.Tensor"),
+    ],
+)
+def test_what_cannot_be_seen_is_named(function, reason):
+    assert re.match(f"unknown: it uses {reason}", code_identity(function))
+    assert code_hash(function) == code_hash(function)
+
+
+def test_libraries_count_by_their_version(monkeypatch):
+    assert not code_identity(lambda x: torch.nn.functional.softmax(np.exp(x)), torch.exp, np.mean, len).startswith(
+        "unk"
+    )
+    library_of.cache_clear()
+    before = code_identity(np.mean)
+    library_of.cache_clear()
+    monkeypatch.setattr("layerwise.metrics.code_hash.version", lambda name: "0.0")
+    assert code_identity(np.mean) != before
+    library_of.cache_clear()
+
+
+def test_a_run_with_a_metric_that_cannot_be_seen_is_not_used_again(tiny_llama, word_texts, tmp_path):
+    options = {"metrics": [own(unseen_generator)], "out": tmp_path / "run"}
+    layerwise.scan(tiny_llama, word_texts, **options)
+    with pytest.raises(
+        RunError, match="is not used again: the metric 'extreme_norm' may have .*Generator.*another folder"
+    ):
+        layerwise.scan(tiny_llama, word_texts, **options)
+
+
 def test_functions_that_call_each_other_end():
     def ping(n):
         return pong(n - 1) if n else 0
@@ -139,12 +310,12 @@ def test_functions_that_call_each_other_end():
 IN_ANOTHER_PROCESS = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from test_own_metrics import code_hash, longest, own, scaled, with_set
-print(code_hash(with_set, longest, own(scaled(2))))
+from test_own_metrics import *
+print(code_hash(with_set, longest, own(scaled(2)), *[use[0] for use in USES.values()]))
 """
 
 
 def test_the_hash_is_the_same_in_every_process():
     command = [sys.executable, "-c", IN_ANOTHER_PROCESS, str(Path(__file__).parent)]
     seen = {subprocess.check_output(command, text=True) for _ in range(2)}
-    assert seen == {code_hash(with_set, longest, own(scaled(2))) + "\n"}
+    assert seen == {code_hash(with_set, longest, own(scaled(2)), *[use[0] for use in USES.values()]) + "\n"}

@@ -14,7 +14,7 @@ from layerwise.core.recipe import Readout
 from layerwise.inputs.perturbations.stress import Stress
 from layerwise.metrics.base import Metric
 from layerwise.metrics.catalog import CATALOG
-from layerwise.metrics.code_hash import code_hash
+from layerwise.metrics.code_hash import UNKNOWN, code_identity
 from layerwise.metrics.readings import Reading
 from layerwise.ops.rows import RowTreatment
 from layerwise.options.field import problems_in
@@ -160,7 +160,12 @@ class ScanPlan:
 
     def own_metrics(self) -> dict[str, str]:
         """Custom metrics, each with a hash of its code, since a name alone does not identify them."""
-        return {m.name: code_hash(m) for m in self.metrics if m not in CATALOG}
+        return {m.name: code_identity(m) for m in self.metrics if m not in CATALOG}
+
+    def unknown_metrics(self) -> dict[str, str]:
+        """Custom metrics of which it cannot be known whether they are the same the next time, with the reason."""
+        found = self.own_metrics().items()
+        return {name: identity.partition(": ")[2] for name, identity in found if identity.startswith(UNKNOWN)}
 
     def settings_hash(self) -> str:
         """A hash of everything that affects a number and has no column of its own."""

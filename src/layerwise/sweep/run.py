@@ -78,7 +78,9 @@ def run_scan(
         claim(out, "scan")
         data_record = {"name": source.name, "options": dict(source.options)}
         claim_plan(
-            out, {"origin": origin, "settings": plan.settings(), "model": model.to_record(), "data": data_record}
+            out,
+            {"origin": origin, "settings": plan.settings(), "model": model.to_record(), "data": data_record},
+            plan.unknown_metrics(),
         )
     max_prompts = {"auto": MAX_PROMPTS, "all": float("inf"), "none": 0}[keep_prompts] if out is not None else 0
     all_shards = None if count is None else math.ceil(count / plan.shard_size)
@@ -143,6 +145,8 @@ def finished_table(
     made_by = table.run.get("environment", {}).get("layerwise")
     if finished is None or made_by != version("layerwise") or table.run.get("plan") != plan.settings():
         return None
+    if plan.unknown_metrics():
+        return None
     state, _ = finished
     count = digests = 0
     for example in source:
@@ -160,10 +164,18 @@ def parse_state_of_scan(origin: Mapping[str, Any], data: bytes) -> ScanState:
     return state
 
 
-def claim_plan(out: Folder, plan: dict[str, Any]) -> None:
-    """Writes the plan to the folder, or compares it with the existing one; raises if they differ."""
+def claim_plan(out: Folder, plan: dict[str, Any], unknown: Mapping[str, str]) -> None:
+    """Writes the plan to the folder, or compares it with the existing one; raises if they differ.
+
+    `unknown` are metrics of which it cannot be known whether they are the same, with the reason.
+    """
     if out.create(PLAN.file, PLAN.dump(plan)):
         return
+    for name, reason in unknown.items():
+        raise RunError(
+            f"the scan in {out} is not used again: the metric {name!r} may have changed since then ({reason}); use "
+            "another folder"
+        )
     existing = PLAN.parse(out.read(PLAN.file) or b"", f"{out}/{PLAN.file}")
     requested, recorded = ({**p.get("settings", {}), **p.get("origin", {})} for p in (plan, existing))
     differing = [
