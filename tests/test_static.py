@@ -179,6 +179,22 @@ def test_the_certificate_says_how_it_was_made(static):
     ]
 
 
+def test_queries_documents_and_pairs_are_fitted_on_and_pairs_are_searched(teacher, tmp_path):
+    pairs = [(f"w{i % 80} w{i // 2}", f"w{i % 88} w{i % 80} w{i // 2}") for i in range(110)]
+    layerwise.export(
+        teacher, "last", tmp_path / "small", static=True, queries=TEXTS[:40], documents=TEXTS[40:90], pairs=pairs
+    )
+    made = certificate(tmp_path / "small")["static"]
+    assert made["compatibility"]["test"] == "pairs" and made["compatibility"]["searched"] == 55
+    assert {group["name"] for group in made["agreement"]["groups"]} >= {"all", "queries", "documents"}
+    assert "a list of 40 texts, a list of 50 texts, a list of 110 pairs" == made["fitted_on"]["name"]
+    cases = made["compatibility"]["cases"]
+    assert set(cases) == {"old_old", "new_old", "old_new", "new_new", "mixed", "gain"}
+    assert "- new queries, new documents: " in (tmp_path / "small" / "README.md").read_text()
+    with pytest.raises(InputError, match="queries, documents and pairs are for a model without a transformer"):
+        layerwise.export(teacher, 1, tmp_path / "layer", pairs=pairs)
+
+
 def test_it_is_more_like_its_teacher_than_token_embeddings_are(teacher, static, tmp_path):
     layerwise.export(teacher, 0, tmp_path / "rows", static=True, normalize=True)
     fitted, plain = (certificate(folder)["agreement"] for folder in (static, tmp_path / "rows"))

@@ -16,6 +16,7 @@ from layerwise.core.errors import InputError
 from layerwise.core.preprocessors import InputKind, require_tokenizer
 from layerwise.core.progress import announce, announcements
 from layerwise.core.recipe import Recipe
+from layerwise.distill.texts import PairsLike
 from layerwise.exporter.agreement import DEMO_TEXTS, MOST_TEXTS, ComparedTexts
 from layerwise.exporter.backends.backend import Backend
 from layerwise.exporter.backends.catalog import find_backend
@@ -60,7 +61,7 @@ def export(
     int8: bool = False,
     queries: DataLike | None = None,
     documents: DataLike | None = None,
-    pairs: Any = None,
+    pairs: PairsLike | None = None,
     why: str = "",
     scores: Run | LayerTable | str | Path | None = None,
     texts: DataLike = "demo",

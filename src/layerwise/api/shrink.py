@@ -38,7 +38,7 @@ from layerwise.distill.student import (
     search_prompts,
     teacher_prompts,
 )
-from layerwise.distill.texts import PromptedText, TextSplit, open_given, split_texts
+from layerwise.distill.texts import PairsLike, PromptedText, TextSplit, open_given, split_texts
 from layerwise.downstream.encoding import Encoding, with_engine
 from layerwise.downstream.vectors import VectorKind, VectorStore
 from layerwise.engines.local import LocalEngine
@@ -71,7 +71,7 @@ def shrink(
     *,
     queries: DataLike | None = None,
     documents: DataLike | None = None,
-    pairs: Any = None,
+    pairs: PairsLike | None = None,
     method: ShrinkMethod = "linear",
     blocks: int | None = None,
     choose: str = "measured",

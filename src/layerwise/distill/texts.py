@@ -5,13 +5,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
+
+import pandas as pd
 
 from layerwise.core.errors import InputError
 from layerwise.inputs.modalities import open_source
 from layerwise.inputs.source import DataLike
 from layerwise.inputs.tables import read_table, text_column
 
+PairsLike: TypeAlias = (
+    str | Path | pd.DataFrame | Sequence[tuple[str, str]]
+)  # queries with a document that answers them
 Kind = Literal["query", "document", "other"]
 KINDS: tuple[Kind, ...] = ("query", "document", "other")  # a text that is given as several counts as the first
 FEWEST_TEXTS = 50
@@ -73,7 +78,10 @@ class TextSplit:
 
 
 def open_given(
-    data: DataLike | None, queries: DataLike | None = None, documents: DataLike | None = None, pairs: Any = None
+    data: DataLike | None,
+    queries: DataLike | None = None,
+    documents: DataLike | None = None,
+    pairs: PairsLike | None = None,
 ) -> GivenTexts | None:
     """Reads the texts of a call; None if there are none."""
     sources = [open_source(given) if given is not None else None for given in (data, queries, documents)]
@@ -83,9 +91,9 @@ def open_given(
     return GivenTexts(", ".join(names), texts, known_queries, known_documents, rows) if names else None
 
 
-def read_pairs(pairs: Any) -> tuple[str, list[tuple[str, str]]]:
+def read_pairs(pairs: PairsLike) -> tuple[str, list[tuple[str, str]]]:
     """The name of a table of pairs and its rows: a file, a data frame, or a list of (query, document)."""
-    if not isinstance(pairs, str | Path) and not hasattr(pairs, "columns"):
+    if not isinstance(pairs, str | Path | pd.DataFrame):
         rows = list(pairs)
         for row, pair in enumerate(rows, start=1):
             if not isinstance(pair, tuple | list) or len(pair) != 2 or not all(isinstance(text, str) for text in pair):
