@@ -26,6 +26,7 @@ from transformers import AutoModel, AutoTokenizer
 
 import layerwise
 from layerwise.core.errors import InputError
+from layerwise.inputs.tokenizing import AddedIds, added_ids
 
 SEED, SETTINGS, PARTS = 20, 208, 8  # in CI: settings are divided over as many tests
 EXPORTED = 9  # one setting of so many is also exported; no divisor of PARTS, so that every test has some
@@ -298,6 +299,26 @@ def test_scan_embed_and_export_give_the_numbers_of_the_reference(part):
     found = run(SEED, range(part, SETTINGS, PARTS), [])
     assert not found.differences, "\n".join(found.differences[:20])
     assert min(found.compared[kind] for kind in RELATIVE) > 0, found.compared
+
+
+def with_padding_ids(tokenizer: Any) -> Any:
+    return AddedIds(added_ids(tokenizer).special | {tokenizer.pad_token_id}, added_ids(tokenizer).opening)
+
+
+def lower_quantile(norms: torch.Tensor, q: float, **options: Any) -> torch.Tensor:
+    return norms.nanmedian(**options).values
+
+
+FAULTS = {
+    "padding is left out by its id": ("layerwise.inputs.text_processor.added_ids", with_padding_ids),
+    "the lower median": ("torch.Tensor.nanquantile", lower_quantile),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_reference_notices_a_planted_fault(fault, monkeypatch):
+    monkeypatch.setattr(*FAULTS[fault])
+    assert run(SEED, range(1, 19), [], SETTINGS).differences
 
 
 def main() -> int:
