@@ -18,7 +18,7 @@ QUESTIONS = {
     "Which layer of my model makes the best embeddings?": "layerwise pick MODEL",
     "Can I use the result without layerwise?": "plain folder for sentence-transformers",
     "How do I make my embedding model faster?": "layerwise shrink MODEL",
-    "Can I keep my index?": "you can keep your index for queries",
+    "Can I keep my index?": "you can keep your index: use the small model for queries",
     "What does prompt entropy mean?": "matrix entropy",
     "How do I score the layers on my own labels?": "layerwise eval",
     "How do I run it on many GPUs?": "--engine ray",
