@@ -66,12 +66,13 @@ def test_texts_are_paired_by_id_and_content(tiny_llama, word_texts, tmp_path):
     with pytest.raises(RunError, match="share 0 examples; 43 ids are in both, but with other content"):
         alignment(a, b)
     (pair,) = layerwise.compare(a, b).pairs
-    assert not pair.changes.paired.any() and pair.cka is None and len(pair.notes) == 2
+    assert not pair.changes.paired.any() and pair.cka is None and len(pair.notes) == 3
     assert "not paired by text: 43 ids" in str(layerwise.compare(a, b))
     assert layerwise.difference(a, "prompt_entropy", 1, 1, other_run=half_run).n == 21
     assert alignment(a, half_run).n == 21
     (pair,) = layerwise.compare(a, half_run).pairs
-    assert pair.notes == () and set(pair.changes[pair.changes.paired].n) == {21}
+    (note,) = pair.notes
+    assert "the runs read different texts" in note and set(pair.changes[pair.changes.paired].n) == {21}
 
 
 def test_a_changed_data_file_under_a_finished_cell_is_not_done(tiny_llama, word_texts, tmp_path):

@@ -21,12 +21,12 @@ from layerwise.exporter.backends.sentence_transformers.routes import choose_rout
 from layerwise.models.opening import open_network
 from layerwise.options.field import option_specs
 from layerwise.options.pick import PickOptions
-from layerwise.passes.layer_times import relative_layer_times
 from layerwise.passes.timing import RelativeTime
 from layerwise.runs.identity import ModelRef
 from layerwise.selection.candidates import compute_probe_vectors, layer_candidates, score_candidates
 from layerwise.selection.decision import Gain, difference
 from layerwise.selection.labels import label_probe
+from layerwise.selection.layer_times import relative_layer_times
 from layerwise.selection.pick import Pick, PickedLayer
 from layerwise.selection.picked_layers import MOST_ROWS, rows_to_show
 from layerwise.selection.probes import Probe

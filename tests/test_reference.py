@@ -209,7 +209,8 @@ def compare_scan(table: Any, read: list[reference.Read], model: Model, found: Fo
             matrix = np.array(vectors) if vectors else np.zeros((0, model.width))
             expected = reference.of_dataset(score.metric, matrix, score.rows)
             if expected != reference.UNSURE:
-                expected = (*expected, len(read) - expected[1])
+                n = 0 if np.isnan(expected[0]) else expected[1]  # an undefined value has no examples behind it
+                expected = (expected[0], n, len(read) - n)
         if expected == reference.UNSURE:
             found.compared["unsure"] += 1
         else:

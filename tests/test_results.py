@@ -78,7 +78,7 @@ def test_the_caption_counts_texts_cut_and_left_out():
         (2.07654, 2.0765, 2.0766, "2.077 ±6e-05"),
         (0.0, -7e-16, 7e-16, "0 ±7e-16"),
         (1234567.0, math.nan, math.nan, "1.235e+06"),
-        (math.nan, math.nan, math.nan, "nan"),
+        (math.nan, math.nan, math.nan, "n/a"),
     ],
 )
 def test_a_value_is_rounded_as_its_interval_allows(value, low, high, said):

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import MISSING
 from typing import Any
 
-from layerwise.options.field import OptionSpec, option_specs, require_values
+from layerwise.options.field import OptionSpec, flag_names, option_specs, require_values
 
 
 def add_options(
@@ -24,10 +24,14 @@ def add_options(
     `only` and `exclude` choose among them. Those in `common` are listed first, under no heading. `defaults` and `helps`
     say where the command line differs from the library.
     """
-    parser.set_defaults(option_classes=(*(parser.get_default("option_classes") or ()), options))
-    for spec in option_specs(options):
-        if spec.option.library_only or spec.name in exclude or (only is not None and spec.name not in only):
-            continue
+    specs = [
+        spec
+        for spec in option_specs(options)
+        if not (spec.option.library_only or spec.name in exclude or (only is not None and spec.name not in only))
+    ]
+    added = (options, tuple(spec.name for spec in specs))
+    parser.set_defaults(added_options=(*(parser.get_default("added_options") or ()), added))
+    for spec in specs:
         default = (defaults or {}).get(spec.name, spec.default)
         text = (helps or {}).get(spec.name, spec.option.help)
         group = "" if spec.name in common else spec.option.group
@@ -67,10 +71,10 @@ def help_text(text: str, default: Any) -> str:
 
 def require_options(args: Namespace) -> None:
     """Raises for options of the verb that cannot be used; it needs no torch, whose import takes seconds."""
-    for options in dict.fromkeys(getattr(args, "option_classes", ())):
-        given = {name: value for name, value in option_values(args, options).items() if value is not None}
+    for options, names in getattr(args, "added_options", ()):
+        given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
         required = {spec.name for spec in option_specs(options) if spec.default is MISSING}
-        if required <= set(given):
+        if set(names) == set(flag_names(options)) and required <= set(given):
             options(**given)  # also checks which options go together
         else:
             require_values(options, **given)

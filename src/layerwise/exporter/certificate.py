@@ -21,13 +21,14 @@ from layerwise.exporter.checked import checked_inputs
 from layerwise.inputs.modalities import kind_of
 from layerwise.inputs.templating import with_template
 from layerwise.inputs.text import demo_texts
+from layerwise.inputs.timed_texts import TIMED_TEXTS, timed_texts
 from layerwise.maps.linear import LinearMap
 from layerwise.models.modes import evaluation_mode
 from layerwise.models.modules import as_sentence_transformer
 from layerwise.models.network import Network
 from layerwise.models.readouts import baseline_recipe
 from layerwise.passes.recipes import part_rows
-from layerwise.passes.timing import TIMED_TEXTS, clock_of, measured, relative_times, timed_texts
+from layerwise.passes.timing import clock_of, measured, relative_times
 
 RELATIVE_TOLERANCE = 1e-6  # relative to the largest entry: rounding noise of sums in another order
 HALF_PRECISION_NOISE = 1e5  # factor for bfloat16 and float16

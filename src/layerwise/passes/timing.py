@@ -14,11 +14,6 @@ from typing import Any, TypeVar
 
 import torch
 
-from layerwise.core.quiet import quiet_libraries
-
-TIMED_LENGTHS = (3, 20, 270)  # tokens of a text, without those that the tokenizer or a template adds
-TIMED_TEXTS = 32  # per call, the usual batch
-TIMED_TOKENS = 540  # per call at most, so that long texts in a large model take seconds, not minutes
 CALL_SECONDS = 0.02  # a shorter call is repeated until one measurement takes so long
 MOST_CALLS = 2000  # a clock may be too coarse to see a short one
 FEWEST_ROUNDS, MOST_ROUNDS = 3, 11
@@ -116,35 +111,3 @@ def summary(ratios: Sequence[float]) -> RelativeTime:
     several = ratios if len(ratios) > 1 else [*ratios, *ratios]
     low, middle, high = statistics.quantiles(several, n=4, method="inclusive")
     return RelativeTime(round(middle, 4), round(low, 4), round(high, 4))
-
-
-def timed_texts(tokenizer: Any, texts: Sequence[str], room: int) -> dict[int, list[str]]:
-    """Texts to time a model on, made of these, by their number of tokens; none is longer than `room` tokens."""
-    made = {}
-    with quiet_libraries():  # transformers warns about texts that are too long, before they are cut
-        for length in sorted({min(length, max(1, room)) for length in TIMED_LENGTHS}):
-            count = min(TIMED_TEXTS, max(1, TIMED_TOKENS // length))
-            cut = [text_of_length(tokenizer, texts, i, length) for i in range(count)]
-            made[max(token_count(tokenizer, text) for text in cut)] = cut
-    return made
-
-
-def text_of_length(tokenizer: Any, texts: Sequence[str], start: int, length: int) -> str:
-    """The beginning of these texts from number `start` on, repeated if need be, that has at most so many tokens.
-
-    It may end within a word, and has one character at least, which may be several tokens.
-    """
-    words = " ".join(texts[(start + i) % len(texts)] for i in range(1 + length // 4)).split() or ["text"]
-    text = " ".join((words * 2 * length)[: 2 * length])
-    low, high = 1, len(text)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if token_count(tokenizer, text[:middle]) <= length:
-            low = middle
-        else:
-            high = middle - 1
-    return text[:low]
-
-
-def token_count(tokenizer: Any, text: str) -> int:
-    return len(tokenizer(text, add_special_tokens=False)["input_ids"])

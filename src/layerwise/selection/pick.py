@@ -13,11 +13,11 @@ from layerwise.core.display import command_line, printable
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.files import Folder, open_folder
 from layerwise.core.recipe import Recipe
+from layerwise.inputs.timed_texts import TIMED_LENGTHS
 from layerwise.maps.fitted import RECIPE_FILE, AnyRecipe, FittedRecipe, require_recipe_folder
 from layerwise.models.network import Network
 from layerwise.models.opening import is_recorded_model
 from layerwise.options.pick import Prefer
-from layerwise.passes.timing import TIMED_LENGTHS
 from layerwise.runs.folder import require_record_folder, write_record
 from layerwise.runs.identity import ModelRef
 from layerwise.runs.records import PICK

@@ -19,7 +19,6 @@ from layerwise.models.network import Network
 from layerwise.models.readouts import baseline_recipe
 from layerwise.models.servable import is_servable
 from layerwise.options.pick import Prefer
-from layerwise.passes.layer_times import relative_layer_times
 from layerwise.passes.timing import RelativeTime
 from layerwise.runs.exported import time_words
 from layerwise.runs.identity import ModelRef
@@ -38,6 +37,7 @@ from layerwise.selection.candidates import (
 )
 from layerwise.selection.cases import metric_curves, model_depth
 from layerwise.selection.decision import Decision, Gain, decide, difference, points, signed
+from layerwise.selection.layer_times import relative_layer_times
 from layerwise.selection.pick import Pick
 from layerwise.selection.picked_layers import picked_layers, picked_row
 from layerwise.selection.probes import Probe, proxy_items, proxy_probes, user_text_probes

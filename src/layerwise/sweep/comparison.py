@@ -149,7 +149,7 @@ def compare_runs(
     for second in range(1, len(tables)):
         first = 0 if against == "first" else second - 1
         changes = changes_between(tables[first], tables[second])
-        notes = (*differing_settings(tables[first], tables[second]), *differing_texts(tables[first], tables[second]))
+        notes = (*differing_settings(tables[first], tables[second]), *differing_data(tables[first], tables[second]))
         pair = Pair(labels[first], labels[second], changes, notes=notes)
         first_run, second_run = opened[first], opened[second]
         on_disk = first_run.folder is not None and second_run.folder is not None
@@ -181,7 +181,7 @@ def differing_settings(first: LayerTable, second: LayerTable) -> tuple[str, ...]
     return tuple(notes)
 
 
-def differing_texts(first: LayerTable, second: LayerTable) -> list[str]:
+def differing_data(first: LayerTable, second: LayerTable) -> list[str]:
     """What to know if the runs read other texts, or another number of them."""
     hashes = [{s.metric: s.data_hash for s in table if s.data_hash and not s.condition} for table in (first, second)]
     counts = [max((s.n for s in table), default=0) for table in (first, second)]

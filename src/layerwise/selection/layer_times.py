@@ -7,11 +7,12 @@ from torch import Tensor
 
 from layerwise.inputs.source import Example
 from layerwise.inputs.templating import with_template
+from layerwise.inputs.timed_texts import TIMED_TEXTS, timed_texts
 from layerwise.models.network import Network
 from layerwise.models.readouts import baseline_recipe
 from layerwise.models.taps import tapped
 from layerwise.passes.batches import make_batch, make_groups, network_processor
-from layerwise.passes.timing import TIMED_TEXTS, Measure, RelativeTime, clock_of, relative_times, timed_texts
+from layerwise.passes.timing import Measure, RelativeTime, clock_of, relative_times
 
 WHOLE = -1  # the pass to its end, among its layers
 

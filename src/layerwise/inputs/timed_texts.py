@@ -1,0 +1,42 @@
+"""Texts of some lengths to time a model on."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from layerwise.core.quiet import quiet_libraries
+
+TIMED_LENGTHS = (3, 20, 270)  # tokens of a text, without those that the tokenizer or a template adds
+TIMED_TEXTS = 32  # per call, the usual batch
+TIMED_TOKENS = 540  # per call at most, so that long texts in a large model take seconds, not minutes
+
+
+def timed_texts(tokenizer: Any, texts: Sequence[str], room: int) -> dict[int, list[str]]:
+    """Texts to time a model on, made of these, by their number of tokens; none is longer than `room` tokens."""
+    made = {}
+    with quiet_libraries():  # transformers warns about texts that are too long, before they are cut
+        for length in sorted({min(length, max(1, room)) for length in TIMED_LENGTHS}):
+            count = min(TIMED_TEXTS, max(1, TIMED_TOKENS // length))
+            text = text_of_length(tokenizer, texts, length)
+            made[token_count(tokenizer, text)] = [text] * count
+    return made
+
+
+def text_of_length(tokenizer: Any, texts: Sequence[str], length: int) -> str:
+    """The beginning of these texts, repeated if need be, that has at most so many tokens.
+
+    It may end within a word, and has one character at least, which may be several tokens.
+    """
+    words = " ".join(texts[: 1 + length // 4]).split() or ["text"]
+    text = " ".join((words * 2 * length)[: 2 * length])
+    low, high = 1, len(text)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if token_count(tokenizer, text[:middle]) <= length:
+            low = middle
+        else:
+            high = middle - 1
+    return text[:low]
+
+
+def token_count(tokenizer: Any, text: str) -> int:
+    return len(tokenizer(text, add_special_tokens=False)["input_ids"])
