@@ -101,7 +101,7 @@ def test_a_task_that_fails_on_the_cluster_stops_no_other(nodes, broken_llama, tm
     for name in ("One", "Two"):
         write_task(tmp_path / "root", name, "Classification", labelled, labelled)
     options = {"data_root": tmp_path / "root", "engine": layerwise.Cluster(workers=2), "threads": 1}
-    with pytest.raises(RunError, match="2 of 2 tasks failed: One .ValueError: .*NaN"):
+    with pytest.raises(RunError, match="2 of 2 tasks failed: One .layer . contains NaN"):
         layerwise.evaluate(broken_llama, "all", out=tmp_path / "e", **options)
     assert {(row.metric, row.layer) for row in layerwise.LayerTable.load(tmp_path / "e")} == {
         (name, layer) for name in ("One", "Two") for layer in (0, 1)
