@@ -9,7 +9,7 @@ from families import save_byte_model
 from scripts import notebooks
 
 NOTEBOOKS = {path.stem: path for path in sorted(notebooks.NOTEBOOKS.glob("*.ipynb"))}
-KILOBYTES = 15
+KILOBYTES = 20
 
 
 def load(name):
