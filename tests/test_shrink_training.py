@@ -299,7 +299,7 @@ def test_a_training_goes_on_from_the_last_whole_checkpoint(file, teacher, tmp_pa
 
 
 class Clock:
-    """A clock that only steps and evaluations move: by 1 second for a step, unless told otherwise, and by 2."""
+    """A clock that only steps and evaluations move: by 1 second for a step, unless set otherwise, and by 2."""
 
     def __init__(self, monkeypatch, step_seconds=lambda now: 1.0, stop_at=float("inf")):
         from layerwise.distill import deadline, training
