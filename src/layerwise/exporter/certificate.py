@@ -19,9 +19,8 @@ from layerwise.exporter.agreement import ComparedTexts, agreement, mean_cosine
 from layerwise.exporter.backends.backend import Backend, Encoder, ExportJob, SavedExport, Variant
 from layerwise.exporter.checked import checked_inputs
 from layerwise.inputs.modalities import kind_of
-from layerwise.inputs.templating import with_template
 from layerwise.inputs.text import demo_texts
-from layerwise.inputs.timed_texts import TIMED_TEXTS, timed_texts
+from layerwise.inputs.timed_texts import TIMED_TEXTS, room_for_text, timed_texts
 from layerwise.maps.linear import LinearMap
 from layerwise.models.modes import evaluation_mode
 from layerwise.models.modules import as_sentence_transformer
@@ -255,8 +254,8 @@ def inputs_to_time(job: ExportJob, compared: ComparedTexts) -> InputsByLength:
     if kind_of(job.network.preprocessor) != "text":
         return {None: checked_inputs(job)[0][:TIMED_IMAGES]}
     tokenizer, limit = job.whole.tokenizer, min(job.max_length, job.whole.max_length)
-    added = getattr(with_template(tokenizer, job.recipe.template), "num_special_tokens_to_add", lambda: 0)()
-    made = timed_texts(tokenizer, compared.texts or demo_texts(), limit - added)
+    room = room_for_text(tokenizer, job.recipe.template, limit)
+    made = timed_texts(tokenizer, compared.texts or demo_texts(), room)
     return {tokens: texts for tokens, texts in made.items()}  # noqa: C416  other types of keys
 
 

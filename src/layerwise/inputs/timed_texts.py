@@ -4,10 +4,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from layerwise.core.quiet import quiet_libraries
+from layerwise.inputs.templating import with_template
 
 TIMED_LENGTHS = (3, 20, 270)  # tokens of a text, without those that the tokenizer or a template adds
 TIMED_TEXTS = 32  # per call, the usual batch
 TIMED_TOKENS = 540  # per call at most, so that long texts in a large model take seconds, not minutes
+
+
+def room_for_text(tokenizer: Any, template: str, max_length: int) -> int:
+    """How many tokens a text may have beside those that the tokenizer and the template add."""
+    added: int = getattr(with_template(tokenizer, template), "num_special_tokens_to_add", lambda: 0)()
+    return max_length - added
 
 
 def timed_texts(tokenizer: Any, texts: Sequence[str], room: int) -> dict[int, list[str]]:

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from layerwise.inputs.source import Example
-from layerwise.inputs.templating import with_template
-from layerwise.inputs.timed_texts import TIMED_TEXTS, timed_texts
+from layerwise.inputs.timed_texts import TIMED_TEXTS, room_for_text, timed_texts
 from layerwise.models.network import Network
 from layerwise.models.readouts import baseline_recipe
 from layerwise.models.taps import tapped
@@ -26,9 +25,9 @@ def relative_layer_times(
     include tokenization.
     """
     own, clock = baseline_recipe(network).template, clock_of(network.device)
-    added = getattr(with_template(network.tokenizer, template), "num_special_tokens_to_add", lambda: 0)()
+    room = room_for_text(network.tokenizer, template, max_length)
     found = {}
-    for tokens, batch in timed_texts(network.tokenizer, texts, max_length - added).items():
+    for tokens, batch in timed_texts(network.tokenizer, texts, room).items():
         measures = [timed_pass(network, batch, each, max_length, clock) for each in dict.fromkeys((template, own))]
         times = relative_times(measures, (own, WHOLE))
         found[tokens] = tuple(times[template, layer] for layer in range(network.depth + 1))
