@@ -20,14 +20,14 @@ import pandas as pd
 import yaml
 
 import layerwise
-from layerwise.campaigns import Campaign
-from layerwise.campaigns.running import run_campaign
-from layerwise.campaigns.status import counts, statuses
 from layerwise.core.files import open_folder
 from layerwise.core.formats import json_bytes, parquet_bytes
 from layerwise.runs.claims import MARKER, claim
 from layerwise.runs.records import CELL, RUN
 from layerwise.runs.table import TABLE_FILE, LayerTable, arrow_table
+from layerwise.verbs.campaign.api import run_campaign
+from layerwise.verbs.campaign.plan import Campaign
+from layerwise.verbs.campaign.status import counts, statuses
 
 QUERY = """SELECT model, revision, arg_min(layer, value) AS layer, min(value) AS value FROM '{out}/table.parquet'
 WHERE metric = 'prompt_entropy' AND norm = 'raw' AND tokens = 'all' GROUP BY model, revision"""

@@ -16,9 +16,9 @@ import pandas as pd
 import torch
 
 import layerwise
+from layerwise.metrics.ops.entropy_products import ITERATIONS, LARGEST, SPARE, STEPS, entropy_by_products
+from layerwise.metrics.ops.spectrum import eigenvalues, renyi_entropy
 from layerwise.metrics.prompt_entropy import METRIC, prompt_entropy
-from layerwise.ops.entropy_products import ITERATIONS, LARGEST, SPARE, STEPS, entropy_by_products
-from layerwise.ops.spectrum import eigenvalues, renyi_entropy
 
 PRODUCTS = 2 + (STEPS - 1) + (STEPS - 2)  # of n x n matrices: for the norm, and for the polynomial
 SIZES, ROUNDS = (128, 256, 512), 5

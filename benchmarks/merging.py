@@ -23,13 +23,13 @@ import torch
 from ray.cluster_utils import Cluster as Nodes
 
 import layerwise
-from layerwise.accumulators.second_moment import SecondMoment
 from layerwise.core.files import DiskFolder, open_folder
 from layerwise.engines.checkpoints import Checkpoint
 from layerwise.engines.local import LocalEngine
 from layerwise.engines.ray import open_ray
 from layerwise.engines.ray_cluster import RAY_ENVIRONMENT
-from layerwise.sweep.state import Facts, ScanState
+from layerwise.metrics.accumulators.second_moment import SecondMoment
+from layerwise.verbs.scan.state import Facts, ScanState
 
 
 @dataclass(frozen=True)

@@ -44,12 +44,12 @@ VIEWS, VIEW_LENGTH = 16, 64
 KEYS = ["run", "model", "blocks", "dtype", "device", "threads", "tokens", "prompts", "way"]  # of a row of the table
 
 PARTS = {  # the functions that do most of the work of a scan, where they are looked up
-    "pooling": "layerwise.sweep.worker.pool",
-    "gram": "layerwise.ops.spectrum.smaller_gram",
-    "eigenvalues": "layerwise.ops.spectrum.symmetric_eigenvalues",
+    "pooling": "layerwise.verbs.scan.worker.pool",
+    "gram": "layerwise.metrics.ops.spectrum.smaller_gram",
+    "eigenvalues": "layerwise.metrics.ops.spectrum.symmetric_eigenvalues",
     "curvature": "layerwise.metrics.curvature.turning_angles",
-    "accumulators": "layerwise.sweep.worker.ReadingConsumer.commit",
-    "all readings": "layerwise.sweep.worker.ReadingConsumer.on_layer",
+    "accumulators": "layerwise.verbs.scan.worker.ReadingConsumer.commit",
+    "all readings": "layerwise.verbs.scan.worker.ReadingConsumer.on_layer",
 }
 
 
@@ -134,9 +134,9 @@ class Nothing:
 
 def consumer_of(network: Any, metrics: str = "fast", entropy: Any = "exact") -> Any:
     """What a scan of all layers does with the hidden states of a batch."""
-    from layerwise.sweep.plan import ScanPlan, choose_metrics
-    from layerwise.sweep.state import ScanState
-    from layerwise.sweep.worker import PromptValues, ReadingConsumer
+    from layerwise.verbs.scan.plan import ScanPlan, choose_metrics
+    from layerwise.verbs.scan.state import ScanState
+    from layerwise.verbs.scan.worker import PromptValues, ReadingConsumer
 
     layers, has_norm = tuple(range(network.depth + 1)), network.structure.final_norm is not None
     plan = ScanPlan(choose_metrics(metrics), layers, network.depth, has_norm, entropy=entropy)
@@ -255,7 +255,7 @@ def predicted_ratio(network: Any, prompts: int, length: int, args: argparse.Name
     """By the cost model of docs/scale.md, with speeds of this device: the forward pass, and prompt entropy."""
     import torch
 
-    from layerwise.ops.spectrum import symmetric_eigenvalues
+    from layerwise.metrics.ops.spectrum import symmetric_eigenvalues
 
     def seconds(action: Callable[[], object]) -> float:
         return min(timed(action, args.device).wall for _ in range(5))

@@ -14,16 +14,16 @@ from pathlib import Path
 
 import torch
 
-from layerwise.api.texts import texts
 from layerwise.core.files import open_folder
+from layerwise.inputs.opening import texts
 from layerwise.inputs.perturbations.text import make_view
 from layerwise.inputs.source import Source
 from layerwise.models.load import ModelSpec, load_network
-from layerwise.options.scan import ScanOptions
 from layerwise.passes.batches import make_batch, make_groups, network_processor
-from layerwise.sweep.prepare import prepare
-from layerwise.sweep.state import ScanState
-from layerwise.sweep.worker import scan_shard
+from layerwise.verbs.scan.options import ScanOptions
+from layerwise.verbs.scan.prepare import prepare
+from layerwise.verbs.scan.state import ScanState
+from layerwise.verbs.scan.worker import scan_shard
 
 
 def main() -> None:

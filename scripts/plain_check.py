@@ -19,7 +19,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 import layerwise
-from layerwise.cli.main import main as layerwise_main
+from layerwise.__main__ import main as layerwise_main
 from layerwise.inputs.text import demo_texts
 
 ENCODE = """

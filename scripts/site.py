@@ -120,11 +120,12 @@ def with_names_of_site(text: str) -> str:
 
 def commands_page() -> str:
     """The help of every command."""
-    from layerwise.cli.parser import VERBS, build_parser, name_of
+    from layerwise.cli.parser import build_parser
+    from layerwise.verbs import commands
 
-    parser = build_parser()
+    parser = build_parser(commands())
     parts = ["# Commands", "What `layerwise COMMAND --help` prints."]
-    for name in map(name_of, VERBS):
+    for name in commands():
         parts += [f"## {name}", f"```text\n{help_of(parser, name)}\n```"]
     return "\n\n".join(parts) + "\n"
 

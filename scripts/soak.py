@@ -69,7 +69,7 @@ def many_calls(minutes: float) -> int:
 
 
 def call(words: list[str]) -> None:
-    import layerwise.cli.main as cli
+    import layerwise.__main__ as cli
 
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as said:
         code = cli.main(words)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 import layerwise
-from layerwise.downstream.data_root import write_task
+from layerwise.verbs.eval.data_root import write_task
 
 TEXTS = [" ".join(f"w{(3 * i + 5 * j * j) % 89}" for j in range(4 + i % 5)) for i in range(11)]
 SCAN = {"metrics": "dataset_entropy", "shard_size": 4, "threads": 1}
@@ -87,7 +87,7 @@ def run_commands(commands, root):
     """Runs each command line in this process; for each, its exit code and the paths that it changed below the root."""
     from abuse.forked import block_network
 
-    from layerwise.cli.main import main
+    from layerwise.__main__ import main
 
     attempts = block_network()
     result, before = [], snapshot(root)

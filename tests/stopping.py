@@ -1,6 +1,6 @@
 """Scans that are interrupted half-way, for tests of what goes on afterwards."""
 
-from layerwise.sweep import worker
+from layerwise.verbs.scan import worker
 
 
 def stop_after(count):

@@ -12,9 +12,9 @@ from abuse.campaign import KINDS, UNITS
 from abuse.desk import GOOD, READ_ONLY, WRITERS, comparable
 from abuse.forked import Outcome
 
-from layerwise.cli.parser import VERBS
+from layerwise.verbs import commands
 
-NAMES = {verb.__name__.rpartition(".")[2] for verb in VERBS}
+NAMES = set(commands())
 
 
 def test_every_verb_is_attacked():

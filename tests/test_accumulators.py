@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matrices import normal
 
-from layerwise.accumulators.base import dump_states, parse_states
-from layerwise.accumulators.class_scatter import ClassScatter
-from layerwise.accumulators.frequent_directions import FrequentDirections
-from layerwise.accumulators.row_sample import RowSample
-from layerwise.accumulators.running_mean import RunningMean
-from layerwise.accumulators.second_moment import SecondMoment
 from layerwise.core.errors import InputError, MergeError
 from layerwise.inputs.source import hash_id
+from layerwise.metrics.accumulators.base import dump_states, parse_states
+from layerwise.metrics.accumulators.class_scatter import ClassScatter
+from layerwise.metrics.accumulators.frequent_directions import FrequentDirections
+from layerwise.metrics.accumulators.row_sample import RowSample
+from layerwise.metrics.accumulators.running_mean import RunningMean
+from layerwise.metrics.accumulators.second_moment import SecondMoment
 from layerwise.metrics.readings import spectrum_of_moment
 
 N, D = 23, 5

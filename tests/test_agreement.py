@@ -10,7 +10,7 @@ from transformers import BertConfig
 
 import layerwise
 from layerwise.core.errors import InputError
-from layerwise.exporter.agreement import mean_cosine, neighbour_count, neighbour_overlap
+from layerwise.verbs.export.agreement import mean_cosine, neighbour_count, neighbour_overlap
 
 st = pytest.importorskip("sentence_transformers")
 
@@ -114,7 +114,7 @@ def test_agreement_does_not_depend_on_the_length_of_vectors_or_a_rotation():
 
 
 def test_a_map_that_ships_with_the_original_has_other_coordinates_too():
-    from layerwise.exporter.agreement import reason_without_cosine
+    from layerwise.verbs.export.agreement import reason_without_cosine
 
     dense = SimpleNamespace(shipped=SimpleNamespace(modules=[SimpleNamespace(kind=k) for k in ("Pooling", "Dense")]))
     rows = torch.ones(3, 4)

@@ -15,10 +15,10 @@ from transformers import AutoModelForCausalLM
 
 import layerwise
 from layerwise.core.errors import InputError, ModelError
-from layerwise.downstream.data_root import write_task
 from layerwise.models.doctor import run_checks
 from layerwise.models.opening import open_network
 from layerwise.models.readouts import baseline_recipe, last_recipe
+from layerwise.verbs.eval.data_root import write_task
 
 TEXTS = ["w1 w2 w3", "w4 w5", "w6", "w7 w8 w9 w10 w11 w12 w13", "w1 w2 w3 w4 w5 w6 w7 w8 w9 w10 w11"]
 REAL_TEXTS = ["A small dog sleeps.", "The train to the coast leaves at nine.", "Short", "  space before and after "]

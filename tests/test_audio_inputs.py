@@ -21,7 +21,7 @@ from layerwise.inputs.perturbations.base import perturb
 from layerwise.inputs.perturbations.changes import ViewPlan
 from layerwise.inputs.processor import Processor
 from layerwise.inputs.source import Clip, Example
-from layerwise.ops.tokens import counted_tokens
+from layerwise.metrics.ops.tokens import counted_tokens
 
 EVERYTHING = 10**9
 

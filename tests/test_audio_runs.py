@@ -12,11 +12,11 @@ from families import DEPTH, WIDTH
 from stopping import stop_after
 
 import layerwise
-from layerwise.campaigns import Campaign
-from layerwise.cli.main import main
+from layerwise.__main__ import main
 from layerwise.core.errors import InputError, LayerwiseError, RunError
 from layerwise.inputs.decoding import resample
-from layerwise.sweep import worker
+from layerwise.verbs.campaign.plan import Campaign
+from layerwise.verbs.scan import worker
 
 N = 9
 
@@ -76,15 +76,15 @@ def test_shards_batches_and_resuming_do_not_matter(model, folder, tmp_path, requ
     whole = layerwise.scan(model, folder / "wav", out=tmp_path / "whole", **options)
     one = layerwise.scan(model, folder / "wav", **options | {"shard_size": 100, "batch_tokens": 1})
     np.testing.assert_allclose(values_of(one), values_of(whole), rtol=1e-4, atol=1e-6)
-    monkeypatch.setattr("layerwise.sweep.run.scan_shard", stop_after(1))
+    monkeypatch.setattr("layerwise.verbs.scan.run.scan_shard", stop_after(1))
     with pytest.raises(KeyboardInterrupt):
         layerwise.scan(model, folder / "wav", out=tmp_path / "run", **options)
-    monkeypatch.setattr("layerwise.sweep.run.scan_shard", worker.scan_shard)
+    monkeypatch.setattr("layerwise.verbs.scan.run.scan_shard", worker.scan_shard)
     resumed = layerwise.scan(model, folder / "wav", out=tmp_path / "run", **options)
     assert values_of(resumed).equals(values_of(whole))
     states = [next((tmp_path / name).glob("state-*")).read_bytes() for name in ("whole", "run")]
     assert states[0] == states[1]
-    monkeypatch.setattr("layerwise.sweep.run.scan_shard", None)  # a finished run is read, not computed
+    monkeypatch.setattr("layerwise.verbs.scan.run.scan_shard", None)  # a finished run is read, not computed
     assert values_of(layerwise.scan(model, folder / "wav", out=tmp_path / "run", **options)).equals(values_of(whole))
 
 

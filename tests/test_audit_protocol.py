@@ -10,11 +10,11 @@ import pytest
 from snapshots import snapshot
 
 import layerwise
-from layerwise.cli.main import main
+from layerwise.__main__ import main
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.recipe import Recipe
-from layerwise.downstream import scoring
-from layerwise.downstream.data_root import write_task
+from layerwise.verbs.eval import scoring
+from layerwise.verbs.eval.data_root import write_task
 
 pytest.importorskip("mteb")
 pytestmark = pytest.mark.filterwarnings("ignore")  # of mteb and its dependencies

@@ -11,11 +11,11 @@ from safetensors.torch import load_file, save_file
 
 import layerwise
 from layerwise.core.errors import ExportError, InputError
-from layerwise.exporter import certificate
-from layerwise.exporter.backends.backend import SavedExport
-from layerwise.exporter.backends.catalog import BACKENDS, find_backend
 from layerwise.models.opening import open_network
 from layerwise.models.truncate import truncate_blocks
+from layerwise.verbs.export import certificate
+from layerwise.verbs.export.backends.backend import SavedExport
+from layerwise.verbs.export.backends.catalog import BACKENDS, find_backend
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def test_vectors_of_another_width_are_refused(tiny_llama, tmp_path, monkeypatch)
 
 
 def test_what_a_backend_cannot_hold_is_refused_before_anything_is_computed(tiny_llama, tmp_path, monkeypatch):
-    monkeypatch.setattr("layerwise.api.fitting.part_rows", lambda *args: pytest.fail("a pass was run"))
+    monkeypatch.setattr("layerwise.verbs.export.fitting.part_rows", lambda *args: pytest.fail("a pass was run"))
     options = {"transform": "center", "fit": ["w1", "w2"]}
     with pytest.raises(ExportError, match="plain_torch holds raw layers"):
         layerwise.export(tiny_llama, 2, tmp_path / "m", format=PlainTorch(), pooling="max", **options)

@@ -11,10 +11,10 @@ import yaml
 from families import make_model, make_tokenizer
 
 import layerwise
-from layerwise.campaigns import Campaign
-from layerwise.cli.main import main
+from layerwise.__main__ import main
 from layerwise.core.errors import InputError, RunError
 from layerwise.models import opening
+from layerwise.verbs.campaign.plan import Campaign
 
 PAGE = Path(__file__).parent.parent / "docs" / "scale.md"
 
@@ -85,14 +85,14 @@ def test_scans_that_differ_in_anything_have_folders_of_their_own(file, tiny_bert
 
 
 def test_an_error_that_nobody_foresaw_stops_no_other_scan(file, monkeypatch, capsys):
-    real = layerwise.campaigns.running.run_scan
+    real = layerwise.verbs.campaign.api.run_scan
 
     def run_scan(opened, plan, source, **options):
         if "first 9" in source.name:
             raise OSError("the disk is full")
         return real(opened, plan, source, **options)
 
-    monkeypatch.setattr("layerwise.campaigns.running.run_scan", run_scan)
+    monkeypatch.setattr("layerwise.verbs.campaign.api.run_scan", run_scan)
     assert main(["campaign", str(file)]) == 2
     assert "6 of 12 scans failed" in (printed := capsys.readouterr().err) and "OSError: the disk is full" in printed
 

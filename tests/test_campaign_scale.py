@@ -14,15 +14,16 @@ import pytest
 import yaml
 
 import layerwise
-from layerwise.campaigns import Campaign, joined, running
-from layerwise.campaigns.status import counts, statuses
-from layerwise.cli.main import main
+from layerwise.__main__ import main
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.files import DiskFolder, open_folder
 from layerwise.runs.claims import claim
 from layerwise.runs.leases import LeaseLost, Leases, lease_files
 from layerwise.runs.quantiles import MAX_MODELS, runs_by_model
 from layerwise.runs.table import LayerTable, parse_conditions
+from layerwise.verbs.campaign import api, joined
+from layerwise.verbs.campaign.plan import Campaign
+from layerwise.verbs.campaign.status import counts, statuses
 
 
 @pytest.fixture
@@ -122,8 +123,8 @@ def test_leases_show_life_and_are_given_back_at_the_end(folder):
 
 def claim_cell(plan, cell):
     """The folder of a scan, as a process that begins it leaves it."""
-    running.claim(open_folder(plan.out), "campaign")
-    running.claim(plan.folder(cell), "scan")
+    api.claim(open_folder(plan.out), "campaign")
+    api.claim(plan.folder(cell), "scan")
     return plan.folder(cell)
 
 
@@ -141,7 +142,7 @@ def test_two_processes_share_the_scans_and_each_is_run_once(file, tmp_path):
 
 def test_a_scan_that_another_process_runs_is_left_to_it(file, tmp_path, capsys, monkeypatch):
     plan = Campaign.load(file)
-    monkeypatch.setattr(running, "Leases", lambda: Leases(beat=0.01))
+    monkeypatch.setattr(api, "Leases", lambda: Leases(beat=0.01))
     with Leases(beat=0.02) as other:
         claim_cell(plan, plan.cells[0])
         assert other.take(plan.folder(plan.cells[0]))
@@ -327,7 +328,7 @@ def test_reading_a_table_keeps_equal_strings_once(scanned, tmp_path):
 
 def test_a_process_that_finds_all_scans_running_elsewhere_prints_their_status(file, capsys, monkeypatch):
     plan = Campaign.load(file)
-    monkeypatch.setattr(running, "Leases", lambda: Leases(beat=0.01))
+    monkeypatch.setattr(api, "Leases", lambda: Leases(beat=0.01))
     claim(open_folder(plan.out), "campaign")
     with Leases(beat=0.01) as others:
         for cell in plan.cells:

@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 from layerwise.core.recipe import Recipe
-from layerwise.selection.candidates import widened
-from layerwise.selection.labels import MIN_LABELS
-from layerwise.selection.run import LABELS_FOR_EQUAL_WEIGHT
+from layerwise.verbs.pick.candidates import widened
+from layerwise.verbs.pick.labels import MIN_LABELS
+from layerwise.verbs.pick.run import LABELS_FOR_EQUAL_WEIGHT
 
 ROOT = Path(__file__).parents[1]
 STUDY = ROOT / "studies" / "selection"
@@ -155,7 +155,7 @@ def test_pick_shows_both_directions_of_the_papers_rule():
 
 
 def test_the_rulebook_has_the_gains_of_the_study():
-    audit = json.loads((ROOT / "src/layerwise/selection/rulebook.json").read_text())["audit"]
+    audit = json.loads((ROOT / "src/layerwise/verbs/pick/rulebook.json").read_text())["audit"]
     gains = pd.read_csv(ROOT / "studies/recipes/gains.csv").query("recipe == 'all_dimensions' and over == 'last'")
     gains = gains.set_index("model")
     assert audit["tasks"] == pd.read_csv(ROOT / "studies/recipes/test.csv").task.nunique()

@@ -12,7 +12,7 @@ import pytest
 from families import DEPTH
 
 import layerwise
-from layerwise.cli.main import main
+from layerwise.__main__ import main
 from layerwise.cli.shared import wrapped
 
 
@@ -55,7 +55,7 @@ def test_dry_run_says_what_it_would_take_before_anything_is_loaded_and_then_how_
         assert word in printed.out
     assert printed.out.splitlines()[-1].startswith("time             about ") and "timing a few batches" in printed.err
     monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=1000))
-    monkeypatch.setattr("layerwise.api.scan.open_network", None)
+    monkeypatch.setattr("layerwise.verbs.scan.api.open_network", None)
     assert main(["scan", tiny_llama, "--dry-run", "--limit", "20"]) == 2, "it is not loaded if it does not fit"
     assert "this scan needs about" in capsys.readouterr().err
 
@@ -115,7 +115,7 @@ def test_an_unexpected_error_says_how_to_see_more(monkeypatch, capsys):
 
 
 def test_help_and_version_are_quick_and_load_no_torch():
-    code = "import sys, layerwise.cli.main as m\ntry: m.main(['--help'])\nfinally: print('torch' in sys.modules)"
+    code = "import sys, layerwise.__main__ as m\ntry: m.main(['--help'])\nfinally: print('torch' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip().endswith("False")
 
 

@@ -11,16 +11,16 @@ from families import DEPTH
 from runs import eval_table, scan_table, stress_table
 
 import layerwise
-from layerwise.cli.main import main
+from layerwise.__main__ import main
 from layerwise.core.columns import in_columns, short_number
 from layerwise.core.errors import InputError, RunError
 from layerwise.metrics.catalog import DEPENDS_ON_COUNT
 from layerwise.metrics.linear_cka import cka_matrix, linear_cka
-from layerwise.reporter.content import pair_data
 from layerwise.runs.folder import Run
 from layerwise.runs.labels import training_step
 from layerwise.runs.table import LayerTable
-from layerwise.sweep.alignment import alignment, load_samples, row_samples
+from layerwise.verbs.compare.alignment import alignment, load_samples, row_samples
+from layerwise.verbs.report.content import pair_data
 
 
 def naive_cka(x: np.ndarray, y: np.ndarray) -> float:

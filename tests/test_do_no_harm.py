@@ -15,13 +15,13 @@ from abuse.oracles import UNASKED
 from snapshots import DECOYS, SCAN, TEXTS, ours_in, put_decoys, snapshot
 
 import layerwise
-from layerwise.cli.main import main
-from layerwise.cli.parser import VERBS
+from layerwise.__main__ import main
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.files import DiskFolder
 from layerwise.engines.checkpoints import Checkpoint
 from layerwise.runs.claims import MARKER, claim
 from layerwise.runs.folder import SHARD_FILE
+from layerwise.verbs import commands
 
 # 1.1: the user's own files
 
@@ -103,7 +103,7 @@ def test_forgetting_a_checkpoint_deletes_exact_names_only(tmp_path):
 
 def test_a_store_of_vectors_deletes_segments_with_exact_names_only(tmp_path):
     from layerwise.core.recipe import Readout
-    from layerwise.downstream.vectors import VectorKind, VectorStore
+    from layerwise.verbs.eval.vectors import VectorKind, VectorStore
 
     kind = VectorKind("m", "float32", 9, (Readout(1),))
     folder = VectorStore(tmp_path, kind).folder
@@ -292,7 +292,7 @@ def forbidden(desk, changed, allowed, untouchable=()):
 
 def test_no_verb_changes_anything_but_its_output(tmp_path, tiny_llama, tiny_bert, broken_llama):
     desk = desk_for(tmp_path / "desk", tiny_llama, tiny_bert, broken_llama)
-    assert {words[0] for words, _ in GOOD} == {verb.__name__.rpartition(".")[2] for verb in VERBS}
+    assert {words[0] for words, _ in GOOD} == set(commands())
     before = snapshot(desk)
     changes, stderr = changes_of(desk, [words for words, _ in (*GOOD, *BAD)])
     result = list(zip((*GOOD, *BAD), changes, strict=True))

@@ -14,7 +14,8 @@ import pytest
 import torch
 
 import layerwise
-from layerwise.cli.main import build_parser
+from layerwise import verbs
+from layerwise.cli.parser import build_parser
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(
@@ -92,8 +93,8 @@ def commands(text: str) -> Iterator[str]:
 
 
 def verb_parsers() -> dict[str, ArgumentParser]:
-    (verbs,) = (action for action in build_parser()._actions if action.dest == "verb")
-    return dict(verbs.choices or {})
+    (parsers,) = (action for action in build_parser(verbs.commands())._actions if action.dest == "verb")
+    return dict(parsers.choices or {})
 
 
 def check_command(command: str) -> None:
@@ -112,7 +113,7 @@ def parse_command(command: str) -> None:
     words = shlex.split(command, comments=True)
     with contextlib.redirect_stderr(io.StringIO()) as printed:
         try:
-            build_parser().parse_args(words[1:])
+            build_parser(verbs.commands()).parse_args(words[1:])
         except SystemExit:
             pytest.fail(f"{command}: {printed.getvalue()}")
 

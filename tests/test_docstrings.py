@@ -12,7 +12,7 @@ import pytest
 import torchmetrics
 
 import layerwise
-from layerwise.cli.parser import VERBS
+from layerwise.verbs import commands
 
 PUBLIC = {name: getattr(layerwise, name) for name in layerwise.__all__}
 FUNCTIONS = {name: value for name, value in PUBLIC.items() if inspect.isfunction(value)}
@@ -174,7 +174,7 @@ def test_every_error_can_be_caught_by_name():
 
 
 def test_the_library_and_the_command_line_have_the_same_verbs():
-    verbs = {verb.__name__.rpartition(".")[2] for verb in VERBS}
+    verbs = set(commands())
     assert {OTHER_NAMES.get(verb, verb) for verb in verbs} <= set(PUBLIC)
     assert set(FUNCTIONS) - verbs - ONLY_IN_PYTHON == set(HELPERS)
     assert layerwise.eval is layerwise.evaluate

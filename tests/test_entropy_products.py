@@ -7,10 +7,10 @@ import torch
 
 import layerwise
 from layerwise.core.errors import InputError, RunError
+from layerwise.metrics.ops import entropy_products
+from layerwise.metrics.ops.entropy_products import SMALLEST_SIZE, entropy_by_products, fitted_coefficients
 from layerwise.metrics.prompt_entropy import prompt_entropy
-from layerwise.ops import entropy_products
-from layerwise.ops.entropy_products import SMALLEST_SIZE, entropy_by_products, fitted_coefficients
-from layerwise.sweep import entropy_route
+from layerwise.verbs.scan import entropy_route
 
 TOLERANCE = 1e-3  # nats, as promised in docs/metrics.md
 SIZE = 160

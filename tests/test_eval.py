@@ -12,22 +12,22 @@ import torch
 from families import DEPTH
 
 import layerwise
-from layerwise.cli.main import main
+from layerwise.__main__ import main
 from layerwise.core.errors import InputError, LayerwiseError, RunError
 from layerwise.core.files import write_atomically
 from layerwise.core.quiet import quiet_libraries
 from layerwise.core.recipe import Readout, Recipe
-from layerwise.downstream import encoding, scoring
-from layerwise.downstream.correlate import correlations
-from layerwise.downstream.curves import correlation
-from layerwise.downstream.data_root import read_root, write_task
-from layerwise.downstream.encoder import experiment_settings, model_name
-from layerwise.downstream.tasks import PAPER_32, choose_tasks
-from layerwise.downstream.vectors import VectorKind, VectorsMissingError, VectorStore, segment_file
-from layerwise.exporter import tradeoff
 from layerwise.models.opening import open_network
 from layerwise.runs.scores import LayerScore
 from layerwise.runs.table import LayerTable
+from layerwise.verbs.eval import encoding, scoring
+from layerwise.verbs.eval.data_root import read_root, write_task
+from layerwise.verbs.eval.encoder import experiment_settings, model_name
+from layerwise.verbs.eval.tasks import PAPER_32, choose_tasks
+from layerwise.verbs.eval.vectors import VectorKind, VectorsMissingError, VectorStore, segment_file
+from layerwise.verbs.report.correlations import correlations
+from layerwise.verbs.report.curves import correlation
+from layerwise.verbs.tradeoff import measured as tradeoff
 
 mteb = pytest.importorskip("mteb")
 pytestmark = pytest.mark.filterwarnings("ignore")  # of mteb and its dependencies
@@ -119,7 +119,7 @@ def test_scores_are_those_of_plain_sentence_transformers(tiny_bert, root, tmp_pa
     """An independent way: a model cut by hand behind mean pooling, scored by mteb without any of our code."""
     from sentence_transformers import SentenceTransformer
 
-    from layerwise.downstream.tasks import make_task
+    from layerwise.verbs.eval.tasks import make_task
 
     table = layerwise.evaluate(tiny_bert, "all", data_root=root, out=tmp_path, layers="2", workers=0)
     plain = SentenceTransformer(tiny_bert, device="cpu")
@@ -600,7 +600,7 @@ def plain_model(folder, layer, blocks):
     [("all-minilm-l6-v2", "encoder.layer", (1, 3, 5)), ("smollm2-135m", "layers", (1, 9, 15))],
 )
 def test_a_layer_scores_as_a_model_cut_at_that_layer(real_model, shared, tmp_path, name, blocks, layers):
-    from layerwise.downstream.tasks import make_task
+    from layerwise.verbs.eval.tasks import make_task
 
     folder, pairs = real_model(name), pd.read_parquet(shared("data/biosses/test.parquet"))
     write_task(tmp_path / "r", "BIOSSES", "STS", pairs, cap=40)

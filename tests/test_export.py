@@ -19,22 +19,22 @@ from tokenizers.processors import TemplateProcessing
 from transformers import Qwen2Tokenizer
 
 import layerwise
-from layerwise.accumulators.second_moment import SecondMoment
-from layerwise.accumulators.second_moment import moments_of_rows as moments
-from layerwise.api.fitting import fit_recipe
-from layerwise.cli.main import main
+from layerwise.__main__ import main
 from layerwise.core.errors import ExportError, InputError
 from layerwise.core.recipe import Recipe
-from layerwise.downstream.data_root import write_task
-from layerwise.exporter.backends.sentence_transformers import modules
 from layerwise.maps.linear import concatenate_maps, fit_map, fit_maps
+from layerwise.metrics.accumulators.second_moment import SecondMoment
+from layerwise.metrics.accumulators.second_moment import moments_of_rows as moments
 from layerwise.models.load import build_network
 from layerwise.models.opening import open_network
 from layerwise.models.readouts import baseline_recipe
 from layerwise.runs.exported import time_words
 from layerwise.runs.scores import LayerScore
 from layerwise.runs.table import LayerTable
-from layerwise.selection.pick import Pick
+from layerwise.verbs.eval.data_root import write_task
+from layerwise.verbs.export.backends.sentence_transformers import modules
+from layerwise.verbs.export.fitting import fit_recipe
+from layerwise.verbs.pick.result import Pick
 
 st = pytest.importorskip("sentence_transformers")
 TEXTS = ["w1 w2 w3 w4 w5", "w7", "w9 w10 w11 w12 w13 w14 w15 w16", "w3 w3 w3"]
@@ -256,7 +256,7 @@ def test_a_chat_template_does_not_travel(tmp_path):
 
 
 def test_a_failed_parity_leaves_nothing_behind(tiny_llama, tmp_path, monkeypatch):
-    monkeypatch.setattr("layerwise.exporter.certificate.RELATIVE_TOLERANCE", -1.0)
+    monkeypatch.setattr("layerwise.verbs.export.certificate.RELATIVE_TOLERANCE", -1.0)
     with pytest.raises(ExportError, match="it was not kept"):
         layerwise.export(tiny_llama, 1, tmp_path / "m")
     assert not list(tmp_path.iterdir())
@@ -411,12 +411,12 @@ def test_the_map_that_a_pick_brings_is_used_and_that_is_said(tiny_llama, word_te
 
 def test_embedder_picks_and_exports_as_the_two_verbs_do(tiny_llama, word_texts, tmp_path, monkeypatch):
     network = open_network(tiny_llama)
-    monkeypatch.setattr("layerwise.api.embedder.pick", lambda network, fit, **options: picked(network, Recipe(2)))
+    monkeypatch.setattr("layerwise.verbs.embedder.api.pick", lambda network, fit, **options: picked(network, Recipe(2)))
     made = layerwise.embedder(tiny_llama, tmp_path / "m", texts=word_texts)
     assert made.encode(TEXTS) == pytest.approx(measured(network, 2), abs=1e-6)
     record = json.loads((tmp_path / "m" / "layerwise.json").read_text())
     assert record["agreement"]["texts"] == len(word_texts) and record["chosen_by"] == "by hand: a test"
-    monkeypatch.setattr("layerwise.api.embedder.pick", lambda network, fit, **options: picked(network, None))
+    monkeypatch.setattr("layerwise.verbs.embedder.api.pick", lambda network, fit, **options: picked(network, None))
     with pytest.raises(InputError, match="keeping the last layer"):
         layerwise.embedder(tiny_llama, tmp_path / "n", texts=word_texts)
 
@@ -497,7 +497,7 @@ def test_with_an_excluded_prompt_an_empty_text_has_the_vector_of_embed(tmp_path,
 
 def test_words_that_differ_from_a_left_out_token_in_case_only_keep_their_weight():
     """The module of sentence-transformers looks words up in lower case too."""
-    from layerwise.exporter.backends.sentence_transformers.excluded_tokens import weighting_module
+    from layerwise.verbs.export.backends.sentence_transformers.excluded_tokens import weighting_module
 
     tokenizer = make_tokenizer()
     tokenizer.add_tokens(["<S>", "other"])

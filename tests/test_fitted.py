@@ -10,8 +10,7 @@ from matrices import normal
 from snapshots import write_root
 
 import layerwise
-from layerwise.accumulators.second_moment import moments_of_rows
-from layerwise.cli.main import main
+from layerwise.__main__ import main
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.recipe import Recipe
 from layerwise.core.tensors import dump_tensors, parse_tensors
@@ -24,11 +23,12 @@ from layerwise.maps.fitted import (
     texts_fingerprint,
 )
 from layerwise.maps.linear import fit_maps
+from layerwise.metrics.accumulators.second_moment import moments_of_rows
 from layerwise.models.opening import open_network
 from layerwise.runs.identity import ModelRef
-from layerwise.selection.pick import Pick
-from layerwise.selection.probes import Probe
-from layerwise.selection.run import Rulebook, pick_recipe
+from layerwise.verbs.pick.probes import Probe
+from layerwise.verbs.pick.result import Pick
+from layerwise.verbs.pick.run import Rulebook, pick_recipe
 
 ON = FittedOn("texts", "texts.txt", "1234", 29)
 
@@ -182,9 +182,9 @@ def picked(tiny_llama, word_texts, monkeypatch):
     def score(rows):
         return np.full(9, np.log(rows.var()) if np.abs(rows.mean(axis=0)).max() < 1e-6 else -20)
 
-    monkeypatch.setattr("layerwise.selection.run.proxy_probes", lambda: [Probe("deep", tuple(word_texts[:40]), score)])
+    monkeypatch.setattr("layerwise.verbs.pick.run.proxy_probes", lambda: [Probe("deep", tuple(word_texts[:40]), score)])
     book = Rulebook("test", {"deep": 1}, ("none", "remove_top:1"), -1000, static=True)
-    monkeypatch.setattr("layerwise.selection.run.default_rulebook", lambda: book)
+    monkeypatch.setattr("layerwise.verbs.pick.run.default_rulebook", lambda: book)
     found = pick_recipe(network, word_texts[:40], max_length=32, name="words")
     assert found.recipe.transform == "remove_top:1+static"
     return network, found

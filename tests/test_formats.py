@@ -9,8 +9,8 @@ from tokenizers import Tokenizer
 
 import layerwise
 from layerwise.core.errors import ExportError, MissingExtra
-from layerwise.exporter.backends import graph
 from layerwise.models.load import build_network
+from layerwise.verbs.export.backends import graph
 
 pytest.importorskip("sentence_transformers")
 ort = pytest.importorskip("onnxruntime")

@@ -13,7 +13,7 @@ import pytest
 from transformers import AutoTokenizer
 
 import layerwise
-from layerwise.cli.main import main
+from layerwise.__main__ import main
 from layerwise.core.errors import InputError, LayerwiseError, ModelError, RunError
 from layerwise.core.outputs import scratch_folder
 

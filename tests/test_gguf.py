@@ -12,10 +12,10 @@ from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
 
 import layerwise
 from layerwise.core.errors import ExportError, InputError, MissingExtra
-from layerwise.exporter.backends.gguf import backend, vocabulary
 from layerwise.inputs.text import demo_texts
 from layerwise.models.families.gguf_layouts import gguf_problem, gguf_weight
 from layerwise.models.load import build_network
+from layerwise.verbs.export.backends.gguf import backend, vocabulary
 
 pytest.importorskip("gguf")
 xllamacpp = pytest.importorskip("xllamacpp")

@@ -19,16 +19,16 @@ from runs import eval_table, scan_table
 from test_remote import Store
 
 import layerwise
-from layerwise.campaigns import Campaign
-from layerwise.cli.main import main
+from layerwise.__main__ import main
 from layerwise.cli.shared import wrapped
 from layerwise.core.display import command_line, printable, redact, redact_record, redact_value
 from layerwise.core.errors import InputError, LayerwiseError, RunError
 from layerwise.core.files import open_folder, safe_name
-from layerwise.downstream.data_root import read_root, write_task
-from layerwise.downstream.encoder import model_name, safe_path_part
 from layerwise.models.opening import open_network
-from layerwise.reporter.overview import best_and_last
+from layerwise.verbs.campaign.plan import Campaign
+from layerwise.verbs.eval.data_root import read_root, write_task
+from layerwise.verbs.eval.encoder import model_name, safe_path_part
+from layerwise.verbs.report.overview import best_and_last
 
 THREADS = """
 import os, sys

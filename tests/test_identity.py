@@ -12,19 +12,20 @@ import pytest
 from runs import scan_table
 
 import layerwise
-from layerwise.campaigns import Campaign, campaign
 from layerwise.core.errors import InputError, LayerwiseError, RunError
 from layerwise.core.files import write_json
 from layerwise.core.recipe import Recipe
-from layerwise.downstream import scoring
-from layerwise.downstream.data_root import write_task
-from layerwise.downstream.tasks import TaskChoice
-from layerwise.downstream.vectors import VectorKind
-from layerwise.exporter.tradeoff import mean_scores
 from layerwise.inputs.source import Example
 from layerwise.runs.table import LayerTable
-from layerwise.sweep import run as run_module
-from layerwise.sweep.alignment import alignment
+from layerwise.verbs.campaign.api import campaign
+from layerwise.verbs.campaign.plan import Campaign
+from layerwise.verbs.compare.alignment import alignment
+from layerwise.verbs.eval import scoring
+from layerwise.verbs.eval.data_root import write_task
+from layerwise.verbs.eval.tasks import TaskChoice
+from layerwise.verbs.eval.vectors import VectorKind
+from layerwise.verbs.scan import run as run_module
+from layerwise.verbs.tradeoff.measured import mean_scores
 
 METRICS = {"metrics": "prompt_entropy,intrinsic_dimension", "shard_size": 9, "threads": 1}
 

@@ -133,7 +133,7 @@ def test_a_saved_run_resumes_reports_plots_compares_and_pairs(tmp_path, word_tex
 
 def test_inner_points_are_not_taken_for_layers(word_texts, tiny_llama):
     """Rules, heat maps and correlations are about layers: points inside the block change none of them."""
-    from layerwise.selection.cases import metric_curves
+    from layerwise.verbs.pick.cases import metric_curves
 
     plain = layerwise.scan(tiny_llama, word_texts, metrics="prompt_entropy,curvature")
     inside = layerwise.scan(tiny_llama, word_texts, metrics="prompt_entropy,curvature", inside=True)

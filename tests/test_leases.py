@@ -107,7 +107,7 @@ def test_no_verb_writes_to_a_folder_that_another_process_holds(verb, tiny_llama,
 
 def test_two_scans_into_one_folder_are_one_scan_and_one_refusal(tiny_llama, tmp_path, monkeypatch):
     """The second begins while the first is at work on its first shard."""
-    from layerwise.sweep import run, worker
+    from layerwise.verbs.scan import run, worker
 
     answers = []
 

@@ -15,7 +15,7 @@ from huggingface_hub import constants
 from transformers import AutoModel, PretrainedConfig, ViTConfig, ViTModel, WhisperConfig, WhisperModel
 
 import layerwise
-from layerwise.cli.main import main
+from layerwise.__main__ import main
 from layerwise.core.errors import InputError, ModelError
 from layerwise.core.hub import Answer, ask_hub, asked_once, offline, read_offline
 from layerwise.inputs import media, text
@@ -210,7 +210,7 @@ def test_a_name_that_cannot_be_a_hub_id_is_refused_without_a_request(hub, name):
 
 def test_the_command_refuses_a_wrong_name_before_torch_is_imported(tmp_path):
     code = (
-        "import sys; from layerwise.cli.main import main; code = main(['scan', './nothing-here']);"
+        "import sys; from layerwise.__main__ import main; code = main(['scan', './nothing-here']);"
         "sys.exit(9 if 'torch' in sys.modules else code)"
     )
     ended = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
@@ -412,7 +412,7 @@ def test_options_are_refused_before_torch_is_imported(tiny_llama, tmp_path):
     """All in one process: none of them may import it."""
     commands = [[words.split()[0], tiny_llama, *words.split()[1:]] for words in REFUSED]
     code = (
-        "import sys; from layerwise.cli.main import main\n"
+        "import sys; from layerwise.__main__ import main\n"
         f"for words in {commands!r}: assert main(words) == 2, words\n"
         "sys.exit(9 if 'torch' in sys.modules else 0)"
     )

@@ -16,12 +16,12 @@ import pytest
 from test_remote import Store
 
 import layerwise
-from layerwise.cli.main import main
+from layerwise.__main__ import main
 from layerwise.core.errors import LayerwiseError
 from layerwise.core.files import open_folder
-from layerwise.downstream.data_root import write_task
-from layerwise.reporter.content import rounded_or_none
 from layerwise.runs.folder import Run
+from layerwise.verbs.eval.data_root import write_task
+from layerwise.verbs.report.content import rounded_or_none
 
 EARLIER = Path(__file__).parent / "data" / "earlier_runs"
 TEXTS = [" ".join(f"w{(i * i + 7 * j) % 89}" for j in range(3 + i % 9)) for i in range(23)]

@@ -15,8 +15,8 @@ from sklearn.metrics.pairwise import cosine_similarity
 from torch.autograd import gradcheck
 
 from layerwise import functional as F
-from layerwise.ops.geometry import turning_angles
-from layerwise.ops.spectrum import renyi_entropy, spectrum
+from layerwise.metrics.ops.geometry import turning_angles
+from layerwise.metrics.ops.spectrum import renyi_entropy, spectrum
 
 seeds = st.integers(0, 2**31)
 close = pytest.approx
@@ -318,7 +318,7 @@ def test_gradients_are_finite_where_a_row_is_zero_or_a_step_stands_still():
 
 def test_eigenvalues_that_do_not_converge_are_found_in_a_steadier_way(monkeypatch):
     """Prompts of one repeated token did this to LAPACK in float32; no small matrix does it reliably, so we pretend."""
-    from layerwise.ops import spectrum as room
+    from layerwise.metrics.ops import spectrum as room
 
     z, real = normal(7, 5).float(), torch.linalg.eigvalsh
     expected = float(F.matrix_entropy(z))

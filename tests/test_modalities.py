@@ -24,7 +24,7 @@ from layerwise.inputs.processor import Masks, Processor, make_prepared
 from layerwise.inputs.source import Example, Source, content_bytes
 from layerwise.inputs.text_processor import TextProcessor
 from layerwise.models.load import load_tokenizer
-from layerwise.sweep import worker
+from layerwise.verbs.scan import worker
 
 STEPS, DEPTH, WIDTH = 4, 3, 11
 
@@ -151,13 +151,13 @@ def test_batch_size_shards_and_order_do_not_matter():
 
 
 def test_a_stopped_scan_goes_on_and_gives_the_same_bits(tmp_path, monkeypatch):
-    monkeypatch.setattr("layerwise.sweep.run.SECONDS_BETWEEN_CHECKPOINTS", 0)
+    monkeypatch.setattr("layerwise.verbs.scan.run.SECONDS_BETWEEN_CHECKPOINTS", 0)
     whole = layerwise.scan(MODEL, source_of(walks()), shard_size=23, out=tmp_path / "whole", **ASKED)
     stopping = stop_after(1)
-    monkeypatch.setattr("layerwise.sweep.run.scan_shard", stopping)
+    monkeypatch.setattr("layerwise.verbs.scan.run.scan_shard", stopping)
     with pytest.raises(KeyboardInterrupt):
         layerwise.scan(MODEL, source_of(walks()), shard_size=23, out=tmp_path / "run", **ASKED)
-    monkeypatch.setattr("layerwise.sweep.run.scan_shard", worker.scan_shard)
+    monkeypatch.setattr("layerwise.verbs.scan.run.scan_shard", worker.scan_shard)
     resumed = layerwise.scan(MODEL, source_of(walks()), shard_size=23, out=tmp_path / "run", **ASKED)
     assert values_of(whole).equals(values_of(resumed)) and len(stopping.calls) == 1
     states = [next((tmp_path / name).glob("state-*")).read_bytes() for name in ("whole", "run")]

@@ -16,14 +16,14 @@ from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 import layerwise
 from layerwise.core.errors import InputError, LayerwiseError, ModelError
 from layerwise.core.recipe import Readout, Recipe
-from layerwise.downstream.data_root import write_task
-from layerwise.exporter import certificate
 from layerwise.inputs.source import Example
 from layerwise.models.doctor import run_checks
 from layerwise.models.load import ModelSpec
 from layerwise.models.opening import load_recorded_model, open_network
 from layerwise.passes.vectors import pooled_vectors
 from layerwise.runs.identity import ModelRef
+from layerwise.verbs.eval.data_root import write_task
+from layerwise.verbs.export import certificate
 
 TEXTS = ["w1 w2 w3", "w4 w5", "w6 w7 w8 w9"]
 

@@ -10,11 +10,11 @@ from layerwise.core.errors import InputError, RunError
 from layerwise.core.formats import parquet_bytes, read_parquet
 from layerwise.core.recipe import Readout, Recipe
 from layerwise.core.tensors import dump_tensors, parse_tensors
-from layerwise.downstream.vectors import VectorKind, find_kinds
 from layerwise.maps.fitted import RECIPE_KEY, FittedRecipe
 from layerwise.runs.identity import ModelRef
 from layerwise.runs.table import LayerTable, parse_scores
-from layerwise.sweep.paired import PROMPT_COLUMNS, Prompts, difference
+from layerwise.verbs.compare.paired import PROMPT_COLUMNS, Prompts, difference
+from layerwise.verbs.eval.vectors import VectorKind, find_kinds
 
 EARLIER = Path(__file__).parent / "data" / "earlier_runs"
 

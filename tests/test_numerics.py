@@ -12,15 +12,15 @@ from matrices import normal
 import layerwise
 from layerwise import functional as F
 from layerwise.inputs.perturbations.changes import ViewPlan
+from layerwise.metrics.ops import spectrum as spectra
 from layerwise.models.load import ModelSpec, load_network
-from layerwise.ops import spectrum as spectra
 from layerwise.passes.batches import make_batch, network_processor
 from layerwise.passes.tapped_pass import run_batch
 from layerwise.runs.identity import DataRef
-from layerwise.sweep.plan import ScanPlan, choose_metrics
-from layerwise.sweep.rows import layer_scores
-from layerwise.sweep.state import ScanState
-from layerwise.sweep.worker import PromptValues, ReadingConsumer
+from layerwise.verbs.scan.plan import ScanPlan, choose_metrics
+from layerwise.verbs.scan.rows import layer_scores
+from layerwise.verbs.scan.state import ScanState
+from layerwise.verbs.scan.worker import PromptValues, ReadingConsumer
 
 DECODERS = ("smollm2-135m", "gemma3-270m")
 network_of = functools.cache(lambda folder: load_network(ModelSpec(folder)))

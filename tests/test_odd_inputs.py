@@ -15,14 +15,14 @@ import torch
 from families import DEPTH
 
 import layerwise
-from layerwise.cli.main import main
+from layerwise.__main__ import main
 from layerwise.core.errors import InputError, NotFiniteError
 from layerwise.core.recipe import Recipe
-from layerwise.downstream.data_root import read_root, write_task
 from layerwise.inputs.tables import read_table
 from layerwise.inputs.text import open_texts
-from layerwise.ops.precision import not_finite_advice
-from layerwise.selection.labels import label_probe
+from layerwise.metrics.ops.precision import not_finite_advice
+from layerwise.verbs.eval.data_root import read_root, write_task
+from layerwise.verbs.pick.labels import label_probe
 
 TEXTS = ["w1 w2 w3", "w4 w5 w6 w7", "w8 w9"]
 NULLS = ["NA", "null", "nan", "None", "N/A", "", "true", "1e5", "01"]
@@ -379,7 +379,7 @@ def tokenizer_of(folder):
 
 def test_n_and_skipped_of_a_sample_count_the_same_examples():
     """Of 1,000 examples, every fifth undefined, a sample of 16 reaches about 20: not 16 of them and 200 skipped."""
-    from layerwise.accumulators.row_sample import RowSample
+    from layerwise.metrics.accumulators.row_sample import RowSample
 
     keys = torch.randperm(1000, generator=torch.Generator().manual_seed(3)).to(torch.int64)
     rows = torch.randn(1000, 1, 3, generator=torch.Generator().manual_seed(4))
@@ -419,7 +419,7 @@ def test_every_row_of_a_scan_counts_n_and_skipped_over_the_same_examples(tiny_ll
 
 
 def test_blocks_count_what_was_skipped_on_the_way_to_their_last_pair():
-    from layerwise.accumulators.row_sample import RowSample
+    from layerwise.metrics.accumulators.row_sample import RowSample
     from layerwise.metrics.scores import block_score
 
     keys, rows = torch.arange(30), torch.randn(30, 2, 3)
@@ -454,7 +454,7 @@ def test_scoring_leaves_the_datasets_library_as_it_is(tiny_llama, tmp_path, monk
 def test_copies_of_a_task_with_quick_columns_hold_the_same_and_stay_quick():
     from datasets import Dataset, DatasetDict
 
-    from layerwise.downstream.scoring import columns_as_lists
+    from layerwise.verbs.eval.scoring import columns_as_lists
 
     given = {"en": DatasetDict({"test": Dataset.from_dict({"text": ["a", "b", "c"], "label": [0, 1, 0]})}), "n": 3}
     made = columns_as_lists(given)
@@ -516,7 +516,7 @@ def test_a_campaign_that_would_fill_the_memory_is_refused_at_once(content, tmp_p
     import time
     import tracemalloc
 
-    from layerwise.campaigns import Campaign
+    from layerwise.verbs.campaign.plan import Campaign
 
     (tmp_path / "c.yaml").write_text(content)
     began = time.process_time()

@@ -11,39 +11,39 @@ import pytest
 from runs import eval_table
 
 import layerwise
-from layerwise.api.evaluate import plan_evaluation
 from layerwise.cli.flags import add_options, option_values
-from layerwise.cli.parser import VERBS, build_parser
+from layerwise.cli.parser import build_parser
 from layerwise.core.checks import require_count
 from layerwise.core.errors import InputError
+from layerwise.core.options import Option, option_specs, require_valid
 from layerwise.core.recipe import Recipe
-from layerwise.downstream.data_root import COLUMNS
+from layerwise.engines.options import Cluster
+from layerwise.inputs.options import TextFilter, TextOptions
 from layerwise.inputs.perturbations.stress import STRESS_SCALES
 from layerwise.inputs.text import FILTERS
 from layerwise.models.load import DTYPES
-from layerwise.options.audit import AuditOptions, ProtocolOptions
-from layerwise.options.compare import CompareOptions
-from layerwise.options.correlate import CorrelateOptions
-from layerwise.options.data import DataOptions, TaskType
-from layerwise.options.embed import EmbedOptions
-from layerwise.options.engine import Cluster
-from layerwise.options.evaluate import EvaluateOptions
-from layerwise.options.export import ExportOptions
-from layerwise.options.field import Option, option_specs, require_valid
-from layerwise.options.model import Dtype, ModelSpec
-from layerwise.options.pick import PickOptions
-from layerwise.options.plot import PlotOptions
-from layerwise.options.probe import ProbeOptions
-from layerwise.options.record import call_record, command_arguments
-from layerwise.options.report import ReportOptions
-from layerwise.options.reproduce import ReproduceOptions
-from layerwise.options.scan import SETTINGS, ScanOptions
-from layerwise.options.shrink import ShrinkOptions
-from layerwise.options.stress import StressKind, StressOptions
-from layerwise.options.texts import TextFilter, TextOptions
-from layerwise.options.tradeoff import TradeoffOptions
-from layerwise.options.views import ViewOptions
-from layerwise.reporter.provenance import command
+from layerwise.models.spec import Dtype, ModelSpec, call_record
+from layerwise.verbs import commands
+from layerwise.verbs.compare.options import CompareOptions
+from layerwise.verbs.embed.options import EmbedOptions
+from layerwise.verbs.eval.api import plan_evaluation
+from layerwise.verbs.eval.data_root import COLUMNS
+from layerwise.verbs.eval.options import EvaluateOptions
+from layerwise.verbs.export.options import ExportOptions
+from layerwise.verbs.lab.audit.options import AuditOptions, ProtocolOptions
+from layerwise.verbs.lab.correlate.options import CorrelateOptions
+from layerwise.verbs.lab.data.options import DataOptions, TaskType
+from layerwise.verbs.lab.reproduce.options import ReproduceOptions
+from layerwise.verbs.lab.stress.options import StressKind, StressOptions
+from layerwise.verbs.lab.views.options import ViewOptions
+from layerwise.verbs.pick.options import PickOptions
+from layerwise.verbs.plot.options import PlotOptions
+from layerwise.verbs.probe.options import ProbeOptions
+from layerwise.verbs.report.options import ReportOptions
+from layerwise.verbs.report.provenance import command, command_arguments
+from layerwise.verbs.scan.options import SETTINGS, ScanOptions
+from layerwise.verbs.shrink.options import ShrinkOptions
+from layerwise.verbs.tradeoff.options import TradeoffOptions
 
 # The library's verbs: their options, and the arguments that are not options.
 LIBRARY = [
@@ -164,18 +164,18 @@ FLAGS = {
 }
 
 
-@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.__name__.rpartition(".")[2])
+@pytest.mark.parametrize("verb", commands())
 def test_no_flag_is_lost(verb):
     parser = ArgumentParser()
-    verb.add_arguments(parser)
+    commands()[verb].add_arguments(parser)
     long = {flag for action in parser._actions for flag in action.option_strings if flag.startswith("--")}
-    assert long - {"--help"} == {f"--{name}" for name in FLAGS[verb.__name__.rpartition(".")[2]].split()}
+    assert long - {"--help"} == {f"--{name}" for name in FLAGS[verb].split()}
 
 
 def test_help_groups_flags_and_shows_defaults(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     with pytest.raises(SystemExit):
-        build_parser().parse_args(["scan", "--help"])
+        build_parser(commands()).parse_args(["scan", "--help"])
     printed = capsys.readouterr().out
     for heading in ("the model:", "the texts:", "what to measure:", "how it runs:"):
         assert f"\n{heading}\n" in printed
@@ -255,7 +255,7 @@ def test_a_recorded_call_becomes_a_command_that_asks_for_the_same(verb, options)
     texts = TextOptions(data="texts.csv", column="body", limit=7)
     data = None if verb == "eval" else {one.name: getattr(texts, one.name) for one in option_specs(TextOptions)}
     record = json.loads(json.dumps(call_record(verb, options, model=model, data=data)))
-    args = build_parser().parse_args([*command_arguments(record, model="?")[1:], "--out", "x"])
+    args = build_parser(commands()).parse_args([*command_arguments(record, model="?")[1:], "--out", "x"])
     assert ModelSpec(args.model, **option_values(args, ModelSpec, exclude=["name"])) == model
     assert verb == "eval" or TextOptions(**option_values(args, TextOptions)) == texts
     typed = option_values(args, type(options))
@@ -295,12 +295,12 @@ def test_recipes_of_a_recorded_eval_are_named_in_its_command():
     options = EvaluateOptions(tasks="STS", out="o", recipes=[Recipe(1), Recipe(2, transform="center")], fit="f.txt")
     record = call_record("eval", options, model="m")
     assert record["recipes"][1]["transform"] == "center"
-    args = build_parser().parse_args(command_arguments(record, model="m")[1:])
+    args = build_parser(commands()).parse_args(command_arguments(record, model="m")[1:])
     assert (args.recipe, args.fit, args.tasks) == (["RECIPE1.json", "RECIPE2.json"], "f.txt", "STS")
 
 
 def test_the_command_of_a_folder_that_was_scored_twice_names_the_tasks_of_both_calls():
-    from layerwise.downstream.run import merge_earlier
+    from layerwise.verbs.eval.run import merge_earlier
 
     def of(task: str) -> layerwise.LayerTable:
         record = call_record("eval", EvaluateOptions(tasks=task, out="o", pooling="last"), model="m")
@@ -316,7 +316,7 @@ def test_a_stress_test_records_its_own_options_at_every_level(tiny_llama):
     table = layerwise.stress(tiny_llama, ["w1 w2 w3 w4"], kind="repeat_one", levels="0,1", seed=3)
     assert [run["options"]["levels"] for run in table.run["runs"]] == ["0,1", "0,1"]
     words = command(layerwise.LayerTable(table.scores, table.run), "out")
-    args = build_parser().parse_args(shlex.split(words)[1:]) if words.startswith("layerwise stress") else None
+    args = build_parser(commands()).parse_args(shlex.split(words)[1:]) if words.startswith("layerwise stress") else None
     assert args and (args.kind, args.levels, args.seed, args.data) == ("repeat_one", "0,1", 3, "TEXTS.txt")
 
 
@@ -327,7 +327,7 @@ def test_a_record_from_elsewhere_cannot_break_the_command():
 
 
 def test_a_campaign_takes_what_scan_and_texts_take(tmp_path):
-    from layerwise.campaigns import Campaign
+    from layerwise.verbs.campaign.plan import Campaign
 
     names = {f.name for f in fields(ScanOptions)}
     assert set(SETTINGS) < names and "out" not in SETTINGS

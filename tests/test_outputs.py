@@ -19,11 +19,11 @@ import pytest
 from snapshots import SCAN, TEXTS, ours_in, put_decoys, snapshot, write_root
 
 import layerwise
-from layerwise.cli.main import main
+from layerwise.__main__ import main
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.files import HOST_ID, DiskFolder, write_atomically
-from layerwise.exporter.folder import temporary_folder
 from layerwise.runs.claims import MARKER, claim
+from layerwise.verbs.export.folder import temporary_folder
 
 # Single files: what is there is not replaced without a word
 
@@ -31,7 +31,7 @@ from layerwise.runs.claims import MARKER, claim
 def pick_of(model="m"):
     from layerwise.core.recipe import Recipe
     from layerwise.runs.identity import ModelRef
-    from layerwise.selection.pick import Pick
+    from layerwise.verbs.pick.result import Pick
 
     return Pick(ModelRef(model, fingerprint="fingerprint"), Recipe(1), Recipe(3), "a rule", ("why",))
 
@@ -217,7 +217,7 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
 
 
 def test_the_loser_of_two_exports_is_told(tiny_llama, tmp_path, monkeypatch):
-    from layerwise.exporter import run as exporter
+    from layerwise.verbs.export import run as exporter
 
     def meanwhile(*args):
         (tmp_path / "out").mkdir()
@@ -238,7 +238,7 @@ def test_the_loser_of_two_exports_is_told(tiny_llama, tmp_path, monkeypatch):
 KILLED_EXPORT = """
 import os, signal, sys
 import layerwise
-from layerwise.exporter import run
+from layerwise.verbs.export import run
 run.certify = lambda *args: os.kill(os.getpid(), signal.SIGKILL)
 layerwise.export(sys.argv[1], 1, sys.argv[2])
 """
@@ -327,7 +327,7 @@ def until(holds, seconds=120):
 
 
 def test_termination_unwinds_like_an_interrupt(monkeypatch, capsys):
-    from layerwise.cli import views
+    from layerwise.verbs.lab.views import command as views
 
     unwound = []
 

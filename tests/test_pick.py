@@ -9,18 +9,17 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 import layerwise
-from layerwise.cli.main import main
+from layerwise.__main__ import main
 from layerwise.core.errors import InputError
 from layerwise.core.recipe import Recipe
 from layerwise.inputs.text import demo_sentences, demo_texts
 from layerwise.maps.fitted import FittedOn, texts_fingerprint
 from layerwise.models.opening import open_network
 from layerwise.models.readouts import last_recipe
-from layerwise.selection.candidates import ScoredRecipe, compute_probe_vectors, layer_candidates, score_candidates
-from layerwise.selection.decision import decide, difference
-from layerwise.selection.labels import label_probe, logistic_accuracy
-from layerwise.selection.pick import Pick
-from layerwise.selection.probes import (
+from layerwise.verbs.pick.candidates import ScoredRecipe, compute_probe_vectors, layer_candidates, score_candidates
+from layerwise.verbs.pick.decision import decide, difference
+from layerwise.verbs.pick.labels import label_probe, logistic_accuracy
+from layerwise.verbs.pick.probes import (
     RIDGE,
     Probe,
     concordance,
@@ -28,7 +27,8 @@ from layerwise.selection.probes import (
     reciprocal_ranks,
     ridge_accuracy,
 )
-from layerwise.selection.run import Rulebook, default_rulebook, pick_recipe
+from layerwise.verbs.pick.result import Pick
+from layerwise.verbs.pick.run import Rulebook, default_rulebook, pick_recipe
 
 RNG = np.random.default_rng(0)
 
@@ -203,7 +203,7 @@ def test_token_embeddings_stand_beside_a_layer_that_a_map_was_chosen_for(tiny_ll
         """Likes centred vectors, and long ones: a map of a deep layer."""
         return np.full(9, np.log(rows.var()) if np.abs(rows.mean(axis=0)).max() < 1e-6 else -20)
 
-    monkeypatch.setattr("layerwise.selection.run.proxy_probes", lambda: [Probe("deep", tuple(word_texts[:40]), score)])
+    monkeypatch.setattr("layerwise.verbs.pick.run.proxy_probes", lambda: [Probe("deep", tuple(word_texts[:40]), score)])
     book = Rulebook("test", {"deep": 1}, ("none", "remove_top:1"), -1000, static=True)
     found = pick_recipe(network, word_texts[:40], max_length=32, rulebook=book)
     assert found.recipe.layer > 0 and found.recipe.transform == "remove_top:1+static"
@@ -235,7 +235,7 @@ def test_token_embeddings_stand_beside_a_layer_that_a_map_was_chosen_for(tiny_ll
 
 def test_pick_answers_and_its_answer_is_exported(tiny_llama, word_texts, tmp_path, capsys, monkeypatch):
     bold = replace(default_rulebook(), margin=-1000)  # never keeps the last layer, which would not be exported
-    monkeypatch.setattr("layerwise.selection.run.default_rulebook", lambda: bold)
+    monkeypatch.setattr("layerwise.verbs.pick.run.default_rulebook", lambda: bold)
     longer = [" ".join(word_texts[i : i + 3]) for i in range(len(word_texts) - 3)]
     found = layerwise.pick(tiny_llama, longer, max_length=32)
     assert not found.keep_last and found.rule == default_rulebook().name and found.why
@@ -256,11 +256,11 @@ def test_pick_answers_and_its_answer_is_exported(tiny_llama, word_texts, tmp_pat
     pd.DataFrame({"text": longer}).to_csv(tmp_path / "t.csv", index=False)
     paths = ["--fit", str(tmp_path / "t.csv"), "--out", str(tmp_path / "e")]
     timid = replace(bold, margin=1000)  # always keeps the last layer
-    monkeypatch.setattr("layerwise.selection.run.default_rulebook", lambda: timid)
+    monkeypatch.setattr("layerwise.verbs.pick.run.default_rulebook", lambda: timid)
     assert main(["embedder", tiny_llama, *paths, "--max-length", "32"]) == 2
     printed = capsys.readouterr()
     assert "keep the last layer" in printed.out and "pick recommends keeping the last layer" in printed.err
-    monkeypatch.setattr("layerwise.selection.run.default_rulebook", lambda: bold)
+    monkeypatch.setattr("layerwise.verbs.pick.run.default_rulebook", lambda: bold)
     assert main(["embedder", tiny_llama, *paths, "--max-length", "32"]) == 0
     assert json.loads((tmp_path / "e" / "layerwise.json").read_text())["recipe"] == json.loads(found.recipe.to_json())
     assert "SentenceTransformer" in capsys.readouterr().err
@@ -299,9 +299,9 @@ def test_the_audit_on_the_command_line(tmp_path, capsys):
 
 def test_maps_are_fitted_on_bundled_texts_unless_others_are_given(tiny_llama, word_texts, monkeypatch):
     likes_maps = Probe("map", ("a b", "c"), lambda rows: np.full(9, -np.abs(rows).max()))
-    monkeypatch.setattr("layerwise.selection.run.proxy_probes", lambda: [likes_maps])
+    monkeypatch.setattr("layerwise.verbs.pick.run.proxy_probes", lambda: [likes_maps])
     book = Rulebook("test", {"map": 1}, ("none", "remove_top:30"), -1e9)
-    monkeypatch.setattr("layerwise.selection.run.default_rulebook", lambda: book)
+    monkeypatch.setattr("layerwise.verbs.pick.run.default_rulebook", lambda: book)
     bundled, own = layerwise.pick(tiny_llama, max_length=32), layerwise.pick(tiny_llama, word_texts, max_length=32)
     texts = demo_sentences()
     assert bundled.fitted.fitted_on == FittedOn("texts", "bundled", texts_fingerprint(texts), len(texts))
@@ -323,7 +323,7 @@ def test_a_map_fitted_on_own_texts_comes_with_a_warning_about_texts_of_one_kind(
         """Likes centred vectors: a map."""
         return np.full(9, 1.0 if np.abs(rows.mean(axis=0)).max() < 1e-6 else 0.0)
 
-    monkeypatch.setattr("layerwise.selection.run.proxy_probes", lambda: [Probe("centred", tuple(texts), score)])
+    monkeypatch.setattr("layerwise.verbs.pick.run.proxy_probes", lambda: [Probe("centred", tuple(texts), score)])
     for transforms, name, expected in (
         (("none", "remove_top:1"), "mine", True),
         (("none", "remove_top:1"), "demo", False),

@@ -12,24 +12,24 @@ from families import make_model, make_tokenizer
 from transformers import PreTrainedTokenizerFast
 
 import layerwise
-from layerwise.cli.main import main
+from layerwise.__main__ import main
 from layerwise.core.errors import InputError
 from layerwise.core.recipe import Readout, Recipe
 from layerwise.core.templates import TEMPLATES
 from layerwise.inputs.source import Example
 from layerwise.models.opening import open_network
-from layerwise.options.pick import PickOptions, templates_to_try
 from layerwise.passes.timing import RelativeTime
 from layerwise.passes.vectors import pooled_vectors
-from layerwise.reporter.provenance import pick_command
 from layerwise.runs.identity import ModelRef
-from layerwise.selection import candidates, run
-from layerwise.selection.candidates import ScoredRecipe, compute_probe_vectors, layer_candidates, template_candidates
-from layerwise.selection.decision import decide
-from layerwise.selection.pick import Pick
-from layerwise.selection.picked_layers import picked_layers
-from layerwise.selection.probes import Probe
-from layerwise.selection.run import Rulebook, default_rulebook, pick_recipe, usable_templates
+from layerwise.verbs.pick import candidates, run
+from layerwise.verbs.pick.candidates import ScoredRecipe, compute_probe_vectors, layer_candidates, template_candidates
+from layerwise.verbs.pick.decision import decide
+from layerwise.verbs.pick.options import PickOptions, templates_to_try
+from layerwise.verbs.pick.picked_layers import picked_layers
+from layerwise.verbs.pick.probes import Probe
+from layerwise.verbs.pick.result import Pick
+from layerwise.verbs.pick.run import Rulebook, default_rulebook, pick_recipe, usable_templates
+from layerwise.verbs.report.provenance import pick_command
 
 TEMPLATE = "w5 {text} w6 w7"
 BOOK = Rulebook("test", {"deep": 1}, ("none",), -1000, True, (TEMPLATE,), ("center",))
@@ -279,7 +279,7 @@ def test_templates_are_names_texts_or_none():
 def test_the_flags_are_passed_on_and_recorded(tiny_llama, word_texts, tmp_path, monkeypatch, capsys):
     pd.DataFrame({"text": word_texts}).to_csv(tmp_path / "t.csv", index=False)
     bold = replace(default_rulebook(), margin=-1000)
-    monkeypatch.setattr("layerwise.selection.run.default_rulebook", lambda: bold)
+    monkeypatch.setattr("layerwise.verbs.pick.run.default_rulebook", lambda: bold)
     flags = ["--templates", "w1, w2 {text} w3", "--templates", "about", "--dims", "3"]
     words = [tiny_llama, "--fit", str(tmp_path / "t.csv"), "--max-length", "32"]
     assert main(["pick", *words, *flags, "--json"]) == 0

@@ -14,23 +14,23 @@ from families import make_model, make_tokenizer
 from runs import scan_table
 
 import layerwise
-from layerwise.cli.main import main
+from layerwise.__main__ import main
 from layerwise.core.errors import InputError, RunError
+from layerwise.core.options import option_specs
 from layerwise.core.recipe import Recipe
-from layerwise.exporter.backends.sentence_transformers.routes import choose_route
 from layerwise.models.opening import open_network
-from layerwise.options.field import option_specs
-from layerwise.options.pick import PickOptions
 from layerwise.passes.timing import RelativeTime
 from layerwise.runs.identity import ModelRef
-from layerwise.selection.candidates import compute_probe_vectors, layer_candidates, score_candidates
-from layerwise.selection.decision import Gain, difference
-from layerwise.selection.labels import label_probe
-from layerwise.selection.layer_times import relative_layer_times
-from layerwise.selection.pick import Pick, PickedLayer
-from layerwise.selection.picked_layers import MOST_ROWS, rows_to_show
-from layerwise.selection.probes import Probe
-from layerwise.selection.run import Rulebook, default_rulebook, exported_blocks
+from layerwise.verbs.export.backends.sentence_transformers.routes import choose_route
+from layerwise.verbs.pick.candidates import compute_probe_vectors, layer_candidates, score_candidates
+from layerwise.verbs.pick.decision import Gain, difference
+from layerwise.verbs.pick.labels import label_probe
+from layerwise.verbs.pick.layer_times import relative_layer_times
+from layerwise.verbs.pick.options import PickOptions
+from layerwise.verbs.pick.picked_layers import MOST_ROWS, rows_to_show
+from layerwise.verbs.pick.probes import Probe
+from layerwise.verbs.pick.result import Pick, PickedLayer
+from layerwise.verbs.pick.run import Rulebook, default_rulebook, exported_blocks
 
 WEIGHTS = {"pairs": 1.0, "paraphrase": 1.0}
 
@@ -106,8 +106,8 @@ def test_what_pick_says_about_time_is_in_its_table_and_its_sentences(tiny_llama,
         shares = [RelativeTime(0.3 * i + 0.1, 0.3 * i + 0.1, 0.3 * i + (0.5 if i == 3 else 0.1)) for i in range(4)]
         return {tokens: shares for tokens in (3, 20, 60)}
 
-    monkeypatch.setattr("layerwise.selection.run.relative_layer_times", times)
-    monkeypatch.setattr("layerwise.selection.run.default_rulebook", takes_best)
+    monkeypatch.setattr("layerwise.verbs.pick.run.relative_layer_times", times)
+    monkeypatch.setattr("layerwise.verbs.pick.run.default_rulebook", takes_best)
     found = layerwise.pick(tiny_llama, texts, max_length=64)
     assert not found.keep_last
     rows = {row.layer: row for row in found.layers[:-1]}
@@ -128,10 +128,10 @@ def test_the_table_has_the_scores_of_every_layer_with_the_chosen_map(tiny_llama,
     network, weights = open_network(tiny_llama), {"first": 1.0, "second": 3.0}
     # The bundled sentences are unknown words to this tokenizer: their ranks would hang on rounding.
     probes = [Probe(name, tuple(texts[:20]), lambda rows, i=i: rows[:, i]) for i, name in enumerate(weights)]
-    monkeypatch.setattr("layerwise.selection.run.proxy_probes", lambda: probes)
+    monkeypatch.setattr("layerwise.verbs.pick.run.proxy_probes", lambda: probes)
     for book, mapped in ((keeps_last(), False), (takes_best(), True)):
         monkeypatch.setattr(
-            "layerwise.selection.run.default_rulebook", lambda book=book: replace(book, weights=weights)
+            "layerwise.verbs.pick.run.default_rulebook", lambda book=book: replace(book, weights=weights)
         )
         found = layerwise.pick(network, texts, max_length=32)
         assert (found.recipe.transform != "none") == mapped != found.keep_last
@@ -251,7 +251,7 @@ def test_keeping_the_last_layer_offers_no_export_but_a_faster_layer():
 
 def test_the_command_that_is_printed_last_makes_the_export(tiny_llama, texts, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("layerwise.selection.run.default_rulebook", takes_best)
+    monkeypatch.setattr("layerwise.verbs.pick.run.default_rulebook", takes_best)
     pd.DataFrame({"words": texts}).to_csv("my texts.csv", index=False)
     own = ["--fit", "my texts.csv", "--max-length", "32", "--column", "words"]
     assert main(["pick", tiny_llama, *own, "--save", "my run"]) == 0
@@ -263,7 +263,7 @@ def test_the_command_that_is_printed_last_makes_the_export(tiny_llama, texts, tm
     capsys.readouterr()
     assert main(["pick", tiny_llama, *own]) == 0
     assert "next: add --save run to this command, then:" in capsys.readouterr().out
-    monkeypatch.setattr("layerwise.selection.run.default_rulebook", keeps_last)
+    monkeypatch.setattr("layerwise.verbs.pick.run.default_rulebook", keeps_last)
     assert main(["pick", tiny_llama, *own, "--layer-only"]) == 0
     printed = capsys.readouterr().out.splitlines()
     assert printed[-2] == "or, for similar vectors with fewer blocks:"
@@ -297,15 +297,15 @@ def test_fast_where_nothing_is_alike_keeps_the_last_layer_and_says_so(tiny_llama
         return np.full(9, rows.var())  # the last layer, behind the final norm, has by far the longest vectors
 
     probe = Probe("long", tuple(texts), score)
-    monkeypatch.setattr("layerwise.selection.run.proxy_probes", lambda: [probe])
-    monkeypatch.setattr("layerwise.selection.run.default_rulebook", lambda: replace(keeps_last(), weights={"long": 1}))
+    monkeypatch.setattr("layerwise.verbs.pick.run.proxy_probes", lambda: [probe])
+    monkeypatch.setattr("layerwise.verbs.pick.run.default_rulebook", lambda: replace(keeps_last(), weights={"long": 1}))
     found = layerwise.pick(tiny_llama, texts, prefer="fast", layer_only=True, max_length=32)
     assert found.keep_last and found.layers_alike == ()
     assert any("no lower layer scores the same within noise" in reason for reason in found.why)
 
 
 def test_fast_can_be_exported_and_explains_what_it_risks(tiny_llama, texts, tmp_path, monkeypatch):
-    monkeypatch.setattr("layerwise.selection.run.default_rulebook", keeps_last)
+    monkeypatch.setattr("layerwise.verbs.pick.run.default_rulebook", keeps_last)
     quality = layerwise.pick(tiny_llama, texts, layer_only=True, max_length=32)
     fast = layerwise.pick(tiny_llama, texts, layer_only=True, max_length=32, prefer="fast")
     assert quality.keep_last and quality.layers_alike, "random layers are alike on the bundled sentences"
@@ -347,8 +347,8 @@ def test_a_layer_alone_is_chosen_without_running_over_the_own_texts(tiny_llama, 
         return nullcontext(lambda *_: None)
 
     book = Rulebook("test", WEIGHTS, ("none", "remove_top:3", "remove_top:8", "whiten"), 2)
-    monkeypatch.setattr("layerwise.selection.run.default_rulebook", lambda: book)
-    monkeypatch.setattr("layerwise.selection.candidates.progress_bar", bar)
+    monkeypatch.setattr("layerwise.verbs.pick.run.default_rulebook", lambda: book)
+    monkeypatch.setattr("layerwise.verbs.pick.candidates.progress_bar", bar)
     layerwise.pick(tiny_llama, texts, layer_only=True, max_length=32)
     layerwise.pick(tiny_llama, texts, max_length=32, progress=True)
     alone, recipes = (False, 504, "texts"), 4

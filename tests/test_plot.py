@@ -13,15 +13,15 @@ from runs import eval_table, scan_table, stress_table
 from test_report import TRADEOFF, with_ring
 
 import layerwise
-from layerwise.cli.main import main
+from layerwise.__main__ import main
 from layerwise.core.errors import InputError, MissingExtra
-from layerwise.options.plot import FigureName
-from layerwise.reporter.content import page_data
-from layerwise.reporter.drawing import with_unit
-from layerwise.reporter.figures import FIGURES, LINES, line_colours, select_scores
-from layerwise.reporter.panels import panel_axes
 from layerwise.runs.folder import Run
 from layerwise.runs.table import LayerTable
+from layerwise.verbs.plot.options import FigureName
+from layerwise.verbs.report.content import page_data
+from layerwise.verbs.report.drawing import with_unit
+from layerwise.verbs.report.figures import FIGURES, LINES, line_colours, select_scores
+from layerwise.verbs.report.panels import panel_axes
 
 matplotlib.use("Agg")
 
@@ -160,7 +160,7 @@ def test_the_command_offers_every_figure_there_is():
 
 
 def test_without_matplotlib_the_message_names_the_command_to_install_it(monkeypatch):
-    monkeypatch.setattr("layerwise.reporter.figures.find_spec", lambda name: None)
+    monkeypatch.setattr("layerwise.verbs.report.figures.find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"pip install 'layerwise\[plot\]'"):
         layerwise.plot(scan_table())
 
@@ -168,7 +168,7 @@ def test_without_matplotlib_the_message_names_the_command_to_install_it(monkeypa
 def test_the_verbs_load_no_matplotlib():
     import subprocess
 
-    code = "import sys, layerwise.api.plot; print('matplotlib' in sys.modules)"
+    code = "import sys, layerwise.verbs.plot.api; print('matplotlib' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "False"
 
 

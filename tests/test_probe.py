@@ -17,19 +17,20 @@ from torch import nn
 from transformers import AutoModel, AutoTokenizer, PretrainedConfig
 
 import layerwise
-from layerwise.cli.main import main
-from layerwise.cli.probe import closing_lines
+from layerwise.__main__ import main
 from layerwise.core.errors import InputError, NotFiniteError, RunError
-from layerwise.downstream import features, probe_run
-from layerwise.downstream.features import FeatureStore
-from layerwise.downstream.labelled import LabelTask, held_out_places, label_task, read_labelled
-from layerwise.downstream.probes import knn_probe, majority
-from layerwise.downstream.trained_probes import AttentionProbe, WeightedSumProbe, head_count
 from layerwise.inputs.labels import read_columns
 from layerwise.inputs.source import Source
 from layerwise.metrics.intervals import paired_share_interval, wilson_interval
 from layerwise.runs.scores import LayerScore
 from layerwise.runs.table import LayerTable
+from layerwise.verbs.probe import features
+from layerwise.verbs.probe import run as probe_run
+from layerwise.verbs.probe.command import closing_lines
+from layerwise.verbs.probe.features import FeatureStore
+from layerwise.verbs.probe.labelled import LabelTask, held_out_places, label_task, read_labelled
+from layerwise.verbs.probe.probes import knn_probe, majority
+from layerwise.verbs.probe.trained_probes import AttentionProbe, WeightedSumProbe, head_count
 
 DEPTH, WIDTH = 3, 16
 

@@ -8,8 +8,7 @@ import pandas as pd
 import pytest
 
 from layerwise.core.errors import InputError
-from layerwise.selection.pick import MEANINGS
-from layerwise.selection.probes import (
+from layerwise.verbs.pick.probes import (
     TEMPERATURE,
     proxy_items,
     proxy_passages,
@@ -18,6 +17,7 @@ from layerwise.selection.probes import (
     user_text_probes,
     word_overlap,
 )
+from layerwise.verbs.pick.result import MEANINGS
 
 RNG = np.random.default_rng(0)
 COLUMNS = ("sentence", "paraphrase", "twist", "related")

@@ -10,8 +10,8 @@ import pytest
 from layerwise.core.errors import InputError, LayerwiseError, RunError
 from layerwise.core.files import DiskFolder
 from layerwise.core.recipe import Recipe
-from layerwise.selection.protocol import freeze, frozen_record, parse_protocol, read_protocol
-from layerwise.selection.protocol_result import gain_and_interval, protocol_result
+from layerwise.verbs.lab.audit.protocol import freeze, frozen_record, parse_protocol, read_protocol
+from layerwise.verbs.lab.audit.protocol_result import gain_and_interval, protocol_result
 
 GOOD = {
     "schema_version": 1,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from layerwise.cli.main import main
+from layerwise.__main__ import main
 
 PAGE = (Path(__file__).parents[1] / "docs" / "quickstart.md").read_text(encoding="utf-8")
 STEPS = re.findall(r"```bash\n(layerwise [^\n]*)\n```\n```text\n(.*?)```", PAGE, re.S)

@@ -18,14 +18,14 @@ from families import make_model, make_tokenizer
 from test_remote import Store
 
 import layerwise
-from layerwise.campaigns import Campaign
 from layerwise.core.errors import InputError, ModelError, RunError
 from layerwise.core.files import open_folder
-from layerwise.downstream.data_root import write_task
 from layerwise.engines.checkpoints import Checkpoint
 from layerwise.engines.ray import open_ray
 from layerwise.engines.ray_cluster import RAY_ENVIRONMENT
 from layerwise.engines.shards import torch_threads
+from layerwise.verbs.campaign.plan import Campaign
+from layerwise.verbs.eval.data_root import write_task
 
 ray = pytest.importorskip("ray")
 
@@ -78,7 +78,7 @@ def test_ray_on_two_nodes_gives_the_bits_of_the_local_runner(nodes, local, tiny_
 
 def test_eval_encodes_and_scores_on_the_cluster_what_it_does_here(nodes, tiny_llama, tmp_path, monkeypatch):
     pytest.importorskip("mteb")
-    monkeypatch.setattr("layerwise.downstream.vectors.SEGMENT_TEXTS", 6)
+    monkeypatch.setattr("layerwise.verbs.eval.vectors.SEGMENT_TEXTS", 6)
     pairs = {"sentence1": TEXTS[:20], "sentence2": TEXTS[20:40], "score": [float(i % 5) for i in range(20)]}
     write_task(tmp_path / "root", "Own", "STS", pd.DataFrame(pairs))
     found = {}

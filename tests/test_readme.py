@@ -7,9 +7,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from layerwise.cli.main import main
+from layerwise.__main__ import main
 from layerwise.inputs.text import demo_texts
-from layerwise.selection.probes import proxy_items
+from layerwise.verbs.pick.probes import proxy_items
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 _, BASH = re.findall(r"```bash\n(.*?)```", README, re.S)  # installation, and the four steps

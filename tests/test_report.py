@@ -14,27 +14,28 @@ from runs import eval_table, scan_table, stress_table
 from snapshots import TEXTS, write_root
 
 import layerwise
-from layerwise.cli.main import main
+from layerwise.__main__ import main
 from layerwise.cli.parser import build_parser
 from layerwise.core.errors import InputError, RunError
+from layerwise.core.option_records import flag_arguments
 from layerwise.engines.local import local_processes
+from layerwise.inputs.options import TextOptions
 from layerwise.inputs.text import open_texts
 from layerwise.metrics.readings import mean_over_prompts
 from layerwise.metrics.scores import mean_score
-from layerwise.options.record import flag_arguments
-from layerwise.options.texts import TextOptions
-from layerwise.reporter.captions import captions
-from layerwise.reporter.content import page_data, run_labels
-from layerwise.reporter.drawing import axis_label
-from layerwise.reporter.markup import safe_json
-from layerwise.reporter.overview import best_and_last
-from layerwise.reporter.palette import DIVERGING, LINES, LINES_ON_DARK, RAMP, ramp_colour
-from layerwise.reporter.pick_card import pick_card, pick_cards
-from layerwise.reporter.provenance import command, pick_command
-from layerwise.reporter.scales import is_log, place_of_ring
 from layerwise.runs.folder import Run
 from layerwise.runs.labels import model_labels
 from layerwise.runs.table import LayerTable
+from layerwise.verbs import commands
+from layerwise.verbs.report.captions import captions
+from layerwise.verbs.report.content import page_data, run_labels
+from layerwise.verbs.report.drawing import axis_label
+from layerwise.verbs.report.markup import safe_json
+from layerwise.verbs.report.overview import best_and_last
+from layerwise.verbs.report.palette import DIVERGING, LINES, LINES_ON_DARK, RAMP, ramp_colour
+from layerwise.verbs.report.pick_card import pick_card, pick_cards
+from layerwise.verbs.report.provenance import command, pick_command
+from layerwise.verbs.report.scales import is_log, place_of_ring
 
 PICK = {
     "recipe": {"layer": 3, "norm": "raw", "pooling": "mean", "transform": "none"},
@@ -162,14 +163,14 @@ def test_the_page_asks_nothing_of_the_network(tmp_path):
 
 def test_the_recorded_command_is_given_or_put_together(tmp_path):
     table = scan_table("hub/x", rows=("raw",))
-    args = build_parser().parse_args(shlex.split(command(table, "run"))[1:])
+    args = build_parser(commands()).parse_args(shlex.split(command(table, "run"))[1:])
     assert (args.verb, args.model, args.data, args.limit) == ("scan", "hub/x", "texts.txt", 7)
     assert (args.max_length, args.out, args.metrics) == (64, "run", "prompt_entropy,curvature,dataset_entropy")
     typed = LayerTable(table.scores, {**table.run, "environment": {"command": "layerwise scan y"}})
     assert command(typed, "run") == "layerwise scan y"
-    args = build_parser().parse_args(shlex.split(command(eval_table("x"), "scores"))[1:])
+    args = build_parser(commands()).parse_args(shlex.split(command(eval_table("x"), "scores"))[1:])
     assert (args.tasks, args.data_root) == ("STS12,Banking77Classification", "ROOT")
-    args = build_parser().parse_args(shlex.split(command(stress_table("x"), "stress"))[1:])
+    args = build_parser(commands()).parse_args(shlex.split(command(stress_table("x"), "stress"))[1:])
     assert (args.kind, args.levels) == ("random", "0,0.5,1")
 
 
@@ -217,7 +218,7 @@ def test_the_commands_of_a_page_make_it_again(tiny_llama, tmp_path, monkeypatch)
     """Every verb whose result a page shows, run again by the commands that the page lists."""
     monkeypatch.chdir(tmp_path)
     # One task is scored sooner than processes are started.
-    monkeypatch.setattr("layerwise.api.evaluate.local_processes", lambda workers: local_processes(0))
+    monkeypatch.setattr("layerwise.verbs.eval.api.local_processes", lambda workers: local_processes(0))
     write_root(tmp_path / "root")
     (tmp_path / "my texts.txt").write_text("\n".join(f"{text} w{i}" for i, text in enumerate(TEXTS * 3)))
     data = ["--data", "my texts.txt"]

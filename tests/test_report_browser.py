@@ -10,10 +10,10 @@ from runs import eval_table, scan_table, stress_table
 from test_report import PICK, TRADEOFF, with_ring
 
 import layerwise
-from layerwise.api.report import scan_eval_correlations
-from layerwise.reporter.page import page as page_of
 from layerwise.runs.folder import Run
 from layerwise.runs.table import LayerTable
+from layerwise.verbs.report.api import scan_eval_correlations
+from layerwise.verbs.report.page import page as page_of
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 BROWSER = os.environ.get("LAYERWISE_CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)

@@ -17,15 +17,15 @@ from transformers import AutoModel
 from vision_models import encoded, picture, save_vision
 
 import layerwise
-from layerwise.api.reproduce import in_order
-from layerwise.cli.main import main
+from layerwise.__main__ import main
 from layerwise.core.errors import InputError, ModelError, RunError
-from layerwise.paper.corpora import corpora
-from layerwise.paper.experiment import SCALES, experiment_names, load_experiment, parse_experiment
-from layerwise.paper.inputs import PUBLISHED, Inputs
-from layerwise.paper.means import largest_grid, mean_over_tasks
-from layerwise.paper.spectra import power_law_entropies
-from layerwise.reporter.figures import STYLE
+from layerwise.verbs.lab.reproduce.api import in_order
+from layerwise.verbs.lab.reproduce.corpora import corpora
+from layerwise.verbs.lab.reproduce.experiment import SCALES, experiment_names, load_experiment, parse_experiment
+from layerwise.verbs.lab.reproduce.inputs import PUBLISHED, Inputs
+from layerwise.verbs.lab.reproduce.means import largest_grid, mean_over_tasks
+from layerwise.verbs.lab.reproduce.spectra import power_law_entropies
+from layerwise.verbs.report.figures import STYLE
 
 NAMES = experiment_names()
 DECODERS = "smollm2-135m gemma3-270m gptneox/step8 gptneox/step64 gptneox/step629 mamba/step524 stories260k stories15m"
@@ -309,7 +309,7 @@ def test_means_are_over_the_same_tasks_at_every_layer():
 
 
 def test_the_bidirectional_switch_lets_tokens_see_later_ones(models, data, tmp_path):
-    from layerwise.api.steps import Workplace, run_step
+    from layerwise.verbs.lab.reproduce.steps import Workplace, run_step
 
     experiment = load_experiment("fig13")
     place = Workplace(experiment, tmp_path, Inputs.open("small", models, data))

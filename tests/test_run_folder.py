@@ -9,17 +9,17 @@ from runs import eval_table, scan_table
 
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.files import DiskFolder
-from layerwise.exporter.tradeoff import mean_scores
-from layerwise.reporter.content import run_labels
 from layerwise.runs.folder import Run, is_run, prompts_file, shard_count, state_file
 from layerwise.runs.identity import DataRef, ModelRef, data_fingerprint, same_model
 from layerwise.runs.keys import CONTENT_DIGESTS, StateKey
 from layerwise.runs.records import PICK, PLAN, RUN, TRADEOFF, NewerVersionError
 from layerwise.runs.scores import LayerScore
 from layerwise.runs.table import LayerTable
-from layerwise.selection.pick import Pick
-from layerwise.selection.run import pick_by_rule
-from layerwise.sweep.comparison import compare_runs
+from layerwise.verbs.compare.comparison import compare_runs
+from layerwise.verbs.pick.result import Pick
+from layerwise.verbs.pick.run import pick_by_rule
+from layerwise.verbs.report.content import run_labels
+from layerwise.verbs.tradeoff.measured import mean_scores
 
 EARLIER = Path(__file__).parent / "data" / "earlier_runs"
 # What a row's identity leaves out.

@@ -28,7 +28,7 @@ from layerwise.metrics.scores import mean_score
 from layerwise.models.load import ModelSpec, build_network, load_network
 from layerwise.passes.vectors import pooled_vectors
 from layerwise.runs.table import LayerTable
-from layerwise.sweep import worker
+from layerwise.verbs.scan import worker
 
 PROMPT_LEVEL = {"prompt_entropy", "prompt_entropy_normalized", "curvature", "mean_norm"}
 ASKED = {"rows": "raw,unit,centered_unit", "tokens": "all,no_first,no_sinks", "norm": "raw,normed"}
@@ -102,7 +102,7 @@ def test_given_the_same_hidden_states_shards_merge_to_1e_10(tiny_llama, word_tex
 
 @pytest.mark.parametrize("stop_after", [0, 1, 3, 6])
 def test_an_interrupted_scan_goes_on_and_gives_the_same_bits(tiny_llama, word_texts, tmp_path, monkeypatch, stop_after):
-    monkeypatch.setattr("layerwise.sweep.run.SECONDS_BETWEEN_CHECKPOINTS", 0)
+    monkeypatch.setattr("layerwise.verbs.scan.run.SECONDS_BETWEEN_CHECKPOINTS", 0)
     whole = layerwise.scan(tiny_llama, word_texts, shard_size=6, out=tmp_path / "whole", **ASKED)
     calls = []
 
@@ -112,13 +112,13 @@ def test_an_interrupted_scan_goes_on_and_gives_the_same_bits(tiny_llama, word_te
         calls.append(1)
         return worker.scan_shard(network, plan, origin, examples, on_batch)
 
-    monkeypatch.setattr("layerwise.sweep.run.scan_shard", failing)
+    monkeypatch.setattr("layerwise.verbs.scan.run.scan_shard", failing)
     with pytest.raises(KeyboardInterrupt):
         layerwise.scan(tiny_llama, word_texts, shard_size=6, out=tmp_path / "run", **ASKED)
     assert not (tmp_path / "run" / "table.parquet").exists()
     resumed_with = []
     monkeypatch.setattr(
-        "layerwise.sweep.run.scan_shard", lambda *args: (resumed_with.append(1), worker.scan_shard(*args))[1]
+        "layerwise.verbs.scan.run.scan_shard", lambda *args: (resumed_with.append(1), worker.scan_shard(*args))[1]
     )
     resumed = layerwise.scan(tiny_llama, word_texts, shard_size=6, out=tmp_path / "run", **ASKED)
     identical(whole, resumed)
@@ -129,7 +129,7 @@ def test_an_interrupted_scan_goes_on_and_gives_the_same_bits(tiny_llama, word_te
 
 def test_a_finished_run_is_read_again_without_a_forward_pass(tiny_llama, word_texts, tmp_path, monkeypatch):
     first = layerwise.scan(tiny_llama, word_texts, out=tmp_path)
-    monkeypatch.setattr("layerwise.sweep.run.scan_shard", None)
+    monkeypatch.setattr("layerwise.verbs.scan.run.scan_shard", None)
     identical(first, layerwise.scan(tiny_llama, word_texts, out=tmp_path))
     identical(first, LayerTable.load(tmp_path))
 
@@ -266,14 +266,14 @@ def test_the_vector_of_a_text_in_which_no_token_counts_is_zero(pooling):
 
 
 def test_the_median_of_an_even_number_of_norms_is_the_mean_of_the_two_in_the_middle():
-    from layerwise.ops.tokens import counted_tokens
+    from layerwise.metrics.ops.tokens import counted_tokens
 
     hidden, real = torch.tensor([[[1.0], [2.0], [25.0], [26.0], [999.0]]]), torch.tensor([[True] * 4 + [False]])
     assert counted_tokens(hidden, real, torch.zeros_like(real), "no_sinks").tolist() == [[True] * 4 + [False]]
 
 
 def test_a_sink_is_a_token_ten_times_longer_than_the_median():
-    from layerwise.ops.tokens import counted_tokens
+    from layerwise.metrics.ops.tokens import counted_tokens
 
     hidden = torch.ones(1, 6, 3)
     hidden[0, 1] *= 9.9
@@ -525,7 +525,7 @@ def test_sums_can_be_kept_smaller_and_rows_say_how_exact_they_are(tiny_llama, tm
 
 
 def test_auto_keeps_sums_as_exactly_as_eight_gigabytes_allow(tiny_llama, monkeypatch):
-    from layerwise.sweep import plan
+    from layerwise.verbs.scan import plan
 
     texts = [f"w{i} w{j} w3" for i in range(40) for j in range(5)]
     sizes = {s: layerwise.plan(tiny_llama, texts, state=s).state_bytes for s in ("exact", "float32", "sketch:4")}

@@ -12,9 +12,9 @@ from benchmarks.overhead import Nothing, batch_of
 from layerwise.metrics import readings
 from layerwise.models.load import ModelSpec, load_network
 from layerwise.passes.tapped_pass import run_batch
-from layerwise.sweep.plan import ScanPlan, choose_metrics
-from layerwise.sweep.state import ScanState
-from layerwise.sweep.worker import PromptValues, ReadingConsumer
+from layerwise.verbs.scan.plan import ScanPlan, choose_metrics
+from layerwise.verbs.scan.state import ScanState
+from layerwise.verbs.scan.worker import PromptValues, ReadingConsumer
 
 PROMPTS, LENGTH = 4, 24
 

@@ -17,7 +17,7 @@ from layerwise.inputs.perturbations.tokens import Vocabulary, apply_stress
 from layerwise.inputs.source import hash_id
 from layerwise.inputs.text import demo_texts, open_texts
 from layerwise.metrics.intervals import group_jackknife, interval
-from layerwise.sweep.paired import paired_difference
+from layerwise.verbs.compare.paired import paired_difference
 
 VIEWED = "infonce,dime,lidar"
 KEYS = ["layer", "norm", "tokens", "pooling", "rows", "metric"]
@@ -105,7 +105,7 @@ def test_the_group_jackknife_of_a_mean_is_its_standard_error():
 
 def test_the_spectral_error_is_the_plain_jackknifes():
     """One eigendecomposition against leaving out every row in turn."""
-    from layerwise.accumulators.row_sample import RowSample
+    from layerwise.metrics.accumulators.row_sample import RowSample
     from layerwise.metrics.catalog import CATALOG
 
     metric = next(m for m in CATALOG if m.name == "dataset_entropy")

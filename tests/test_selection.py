@@ -15,10 +15,10 @@ from layerwise.core.errors import InputError, RunError
 from layerwise.metrics.block_influence import block_influence, block_influence_curve
 from layerwise.runs.scores import LayerScore
 from layerwise.runs.table import LayerTable
-from layerwise.selection.audit import audit, audit_fitted, fit_ranker
-from layerwise.selection.cases import Case, cases_from_frames, cases_from_runs, metric_curves
-from layerwise.selection.rules import Ranker, parse_rule, ranks
-from layerwise.selection.run import pick_by_rule
+from layerwise.verbs.lab.audit.regret import audit, audit_fitted, fit_ranker
+from layerwise.verbs.pick.cases import Case, cases_from_frames, cases_from_runs, metric_curves
+from layerwise.verbs.pick.rules import Ranker, parse_rule, ranks
+from layerwise.verbs.pick.run import pick_by_rule
 
 NAN = math.nan
 CURVES = {"dime": [3.0, 1.0, 2.0, NAN, 0.5], "infonce": [0.0, 5.0, 4.0, 3.0, 1.0]}

@@ -9,15 +9,15 @@ from plain_server import serve
 
 import layerwise
 from layerwise.core.errors import InputError
-from layerwise.exporter.backends.sentence_transformers import modules
-from layerwise.exporter.backends.sentence_transformers.old_names import with_old_keys
 from layerwise.models.load import build_network
 from layerwise.models.opening import open_network
 from layerwise.models.servable import is_servable
-from layerwise.selection import run
-from layerwise.selection.decision import signed
-from layerwise.selection.probes import Probe
-from layerwise.selection.run import Rulebook
+from layerwise.verbs.export.backends.sentence_transformers import modules
+from layerwise.verbs.export.backends.sentence_transformers.old_names import with_old_keys
+from layerwise.verbs.pick import run
+from layerwise.verbs.pick.decision import signed
+from layerwise.verbs.pick.probes import Probe
+from layerwise.verbs.pick.run import Rulebook
 
 st = pytest.importorskip("sentence_transformers")
 RECIPES = {

@@ -19,9 +19,6 @@ from transformers import AutoModel, OPTConfig, OPTModel
 import layerwise
 from layerwise.core.errors import ModelError
 from layerwise.core.templates import template_of_prompt
-from layerwise.distill.compatibility import closeness, reciprocal_ranks
-from layerwise.distill.student import blocks_read, pooling_modules
-from layerwise.downstream.data_root import write_task
 from layerwise.inputs.source import Example
 from layerwise.models.fingerprint import weight_files_hash
 from layerwise.models.opening import is_recorded_model, open_network
@@ -29,6 +26,9 @@ from layerwise.models.readouts import last_recipe
 from layerwise.models.shipped import ShippedModule, read_shipped
 from layerwise.models.tokenizers import lowercasing
 from layerwise.passes.vectors import pooled_vectors
+from layerwise.verbs.eval.data_root import write_task
+from layerwise.verbs.shrink.compatibility import closeness, reciprocal_ranks
+from layerwise.verbs.shrink.student import blocks_read, pooling_modules
 
 
 @pytest.fixture
@@ -213,7 +213,7 @@ def test_layers_of_a_model_with_an_unknown_similarity_can_be_read_but_it_is_not_
     with pytest.raises(ModelError, match="vectors are compared by 'MaxSim', and layerwise knows cosine, dot"):
         layerwise.shrink(folder, word_texts, tmp_path / "small")
     layerwise.export(folder, 0, tmp_path / "embeddings", static=True)
-    monkeypatch.setattr("layerwise.api.static.make_static", lambda *_: pytest.fail("fitted first"))
+    monkeypatch.setattr("layerwise.verbs.shrink.static_models.make_static", lambda *_: pytest.fail("fitted first"))
     with pytest.raises(ModelError, match="vectors are compared by 'MaxSim'"):
         layerwise.export(folder, "last", tmp_path / "static", static=True, fit=word_texts)
 

@@ -14,10 +14,19 @@ from sentence_transformers.sentence_transformer.modules import Dense, Normalize,
 from sklearn.linear_model import Ridge
 
 import layerwise
-from layerwise.cli.main import main
+from layerwise.__main__ import main
 from layerwise.core.errors import InputError, RunError
-from layerwise.distill.blocks import candidates, evenly_spaced, named_blocks, neighbours, search_blocks
-from layerwise.distill.compatibility import (
+from layerwise.maps.linear import LinearMap
+from layerwise.maps.ridge import PENALTIES, fit_ridge
+from layerwise.models.load import ModelSpec
+from layerwise.models.opening import open_network
+from layerwise.models.readouts import last_recipe
+from layerwise.models.truncate import keep_blocks
+from layerwise.verbs.export.backends.backend import ExportJob
+from layerwise.verbs.export.certificate import expected_vectors
+from layerwise.verbs.export.summary import mean_words, size_words
+from layerwise.verbs.shrink.blocks import candidates, evenly_spaced, named_blocks, neighbours, search_blocks
+from layerwise.verbs.shrink.compatibility import (
     Case,
     Cases,
     Mean,
@@ -28,19 +37,10 @@ from layerwise.distill.compatibility import (
     halves,
     reciprocal_ranks,
 )
-from layerwise.distill.groups import grouped_agreement, one_kind_hint
-from layerwise.distill.linear import block_words
-from layerwise.distill.student import search_prompts
-from layerwise.distill.texts import GivenTexts, PromptedText, TextSplit, read_pairs, split_texts
-from layerwise.exporter.backends.backend import ExportJob
-from layerwise.exporter.certificate import expected_vectors
-from layerwise.exporter.summary import mean_words, size_words
-from layerwise.maps.linear import LinearMap
-from layerwise.maps.ridge import PENALTIES, fit_ridge
-from layerwise.models.load import ModelSpec
-from layerwise.models.opening import open_network
-from layerwise.models.readouts import last_recipe
-from layerwise.models.truncate import keep_blocks
+from layerwise.verbs.shrink.groups import grouped_agreement, one_kind_hint
+from layerwise.verbs.shrink.linear import block_words
+from layerwise.verbs.shrink.student import search_prompts
+from layerwise.verbs.shrink.texts import GivenTexts, PromptedText, TextSplit, read_pairs, split_texts
 
 TEXTS = [" ".join(f"w{(i * i + 7 * j + i // 90) % 89}" for j in range(6 + i % 9)) for i in range(150)]
 
@@ -597,8 +597,8 @@ def test_without_the_check_of_the_index_there_is_no_answer(tmp_path, tiny_bert):
 
 
 def test_a_second_call_reads_the_vectors_and_blocks_of_the_first(tmp_path, tiny_bert, monkeypatch):
-    from layerwise.api import shrink as verb
-    from layerwise.downstream import encoding
+    from layerwise.verbs.eval import encoding
+    from layerwise.verbs.shrink import api as verb
 
     layerwise.shrink(tiny_bert, TEXTS, tmp_path / "one", blocks=2, work=tmp_path / "work")
     assert certificate(tmp_path / "one")["shrunk"]["choice"]["tried"] >= 2
@@ -611,8 +611,8 @@ def test_a_second_call_reads_the_vectors_and_blocks_of_the_first(tmp_path, tiny_
 
 def test_late_blocks_of_a_real_model_are_worth_more_than_its_middle(real_model, shared):
     """On all-MiniLM-L6-v2, blocks 1, 5 and 6 leave far less of its vectors unexplained than the first three."""
-    from layerwise.distill.student import Teacher, own_vectors, pooled_student, pooling_modules
     from layerwise.models.opening import open_network
+    from layerwise.verbs.shrink.student import Teacher, own_vectors, pooled_student, pooling_modules
 
     network = open_network(real_model("all-minilm-l6-v2"))
     source = layerwise.texts(shared("data/wikitext2/test.parquet"), only="wikitext", sample=240)
@@ -717,7 +717,7 @@ def test_a_bar_counts_the_texts_whose_vectors_are_computed(tmp_path, monkeypatch
         bars.append([shown, total, 0])
         yield lambda items, tokens=0: bars[-1].__setitem__(2, bars[-1][2] + items)
 
-    monkeypatch.setattr("layerwise.downstream.encoding.progress_bar", bar)
+    monkeypatch.setattr("layerwise.verbs.eval.encoding.progress_bar", bar)
     folder = ship(tmp_path / "m", make_model("bert"))
     for name in ("one", "two"):
         layerwise.shrink(folder, TEXTS, tmp_path / name, choose="prefix", work=tmp_path / "work", progress=True)

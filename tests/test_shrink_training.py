@@ -18,8 +18,8 @@ from test_shrink import TEXTS, certificate, ship, vectors
 
 import layerwise
 from layerwise.core.errors import MissingExtra, RunError
-from layerwise.exporter.summary import summary_lines
 from layerwise.maps.ridge import fit_ridge
+from layerwise.verbs.export.summary import summary_lines
 
 SETTINGS = {"method": "distill", "blocks": 1, "choose": "prefix", "batch_size": 8}
 
@@ -38,8 +38,8 @@ def teacher(tmp_path):
 @pytest.fixture
 def poor_map(monkeypatch):
     """A start that leaves something to learn, even from few texts: the map is only the half of what it should be."""
-    from layerwise.distill import linear
     from layerwise.maps.linear import LinearMap
+    from layerwise.verbs.shrink import linear
 
     def poor(*rows):
         fit = fit_ridge(*rows)
@@ -64,7 +64,7 @@ def cosine(one, two):
 
 @pytest.mark.parametrize("unit", [True, False])
 def test_the_loss_is_zero_for_the_teachers_vectors_only(unit):
-    from layerwise.distill.training import SIMILARITY_WEIGHT, imitation_loss
+    from layerwise.verbs.shrink.training import SIMILARITY_WEIGHT, imitation_loss
 
     torch.manual_seed(1)
     targets, found = torch.randn(4, 6), torch.randn(4, 6)
@@ -154,7 +154,7 @@ def test_adapters_start_from_the_seed(teacher, tmp_path, poor_map):
 
 
 def test_training_goes_on_while_it_improves_although_the_start_is_still_better():
-    from layerwise.distill.training import has_stalled
+    from layerwise.verbs.shrink.training import has_stalled
 
     recovering = [0.88, 0.75, 0.81, 0.86, 0.87, 0.875, 0.876]
     assert not any(has_stalled(recovering[:count]) for count in range(len(recovering) + 1))
@@ -162,7 +162,7 @@ def test_training_goes_on_while_it_improves_although_the_start_is_still_better()
 
 
 def test_training_ends_when_held_out_texts_get_worse(teacher, tmp_path, monkeypatch):
-    from layerwise.distill import training
+    from layerwise.verbs.shrink import training
 
     falling = iter([0.9, *(0.8 - 0.01 * i for i in range(20))])
     monkeypatch.setattr(training.AgreementEvaluator, "__call__", lambda *args, **options: {"agreement": next(falling)})
@@ -203,7 +203,7 @@ def test_a_killed_training_ends_with_the_weights_of_an_uninterrupted_one(teacher
 
 
 def checkpoint(folder, step, best=None):
-    from layerwise.distill.training import write_checksums
+    from layerwise.verbs.shrink.training import write_checksums
 
     path = folder / f"checkpoint-{step}"
     path.mkdir()
@@ -217,7 +217,7 @@ def checkpoint(folder, step, best=None):
 
 def test_a_half_written_checkpoint_is_passed_over(tmp_path, capsys):
     from layerwise.core.progress import announcements
-    from layerwise.distill.training import latest_checkpoint
+    from layerwise.verbs.shrink.training import latest_checkpoint
 
     for step in (5, 10, 15):
         checkpoint(tmp_path, step)
@@ -248,7 +248,7 @@ def truncate(path):
 @pytest.mark.parametrize("file", FILES)
 def test_a_damaged_checkpoint_is_not_used(file, damage, tmp_path, capsys):
     from layerwise.core.progress import announcements
-    from layerwise.distill.training import latest_checkpoint
+    from layerwise.verbs.shrink.training import latest_checkpoint
 
     for step in (5, 10):
         damaged = checkpoint(tmp_path, step)
@@ -264,7 +264,7 @@ def test_a_damaged_checkpoint_is_not_used(file, damage, tmp_path, capsys):
 
 def test_a_checkpoint_whose_best_weights_are_damaged_is_not_used(tmp_path, capsys):
     from layerwise.core.progress import announcements
-    from layerwise.distill.training import latest_checkpoint
+    from layerwise.verbs.shrink.training import latest_checkpoint
 
     checkpoint(tmp_path, 5, best=5)
     checkpoint(tmp_path, 10, best=5)
@@ -276,7 +276,7 @@ def test_a_checkpoint_whose_best_weights_are_damaged_is_not_used(tmp_path, capsy
 
 @pytest.mark.parametrize("file", ["optimizer.pt", "model.safetensors"])
 def test_a_training_goes_on_from_the_last_whole_checkpoint(file, teacher, tmp_path, monkeypatch, poor_map):
-    from layerwise.distill import training
+    from layerwise.verbs.shrink import training
 
     layerwise.shrink(teacher, TEXTS, tmp_path / "whole", **SETTINGS, steps=12)
     usual, evaluations = training.Reporter.on_evaluate, []
@@ -302,7 +302,7 @@ class Clock:
     """A clock that only steps and evaluations move: by 1 second for a step, unless set otherwise, and by 2."""
 
     def __init__(self, monkeypatch, step_seconds=lambda now: 1.0, stop_at=float("inf")):
-        from layerwise.distill import deadline, training
+        from layerwise.verbs.shrink import deadline, training
 
         self.now, self.rates = 0.0, []
         evaluate, forward, rate = (
@@ -370,7 +370,7 @@ def test_a_stopped_training_has_the_minutes_that_were_left(teacher, tmp_path, mo
 
 
 def test_evaluations_take_no_more_than_a_tenth_of_the_time_unless_there_are_few_steps():
-    from layerwise.distill.training import evaluation_count
+    from layerwise.verbs.shrink.training import evaluation_count
 
     assert evaluation_count(10_000, 32, 500) == 12
     assert evaluation_count(325, 32, 500) == 6  # 500 texts of an evaluation cost as much as 5.2 steps
@@ -378,7 +378,7 @@ def test_evaluations_take_no_more_than_a_tenth_of_the_time_unless_there_are_few_
 
 
 def test_batches_hold_every_text_once_and_similar_lengths():
-    from layerwise.distill.batches import similar_length_batches
+    from layerwise.verbs.shrink.batches import similar_length_batches
 
     lengths = torch.randint(5, 300, (1003,), generator=torch.Generator().manual_seed(0)).tolist()
     batches = similar_length_batches(lengths, 8, seed=3)
@@ -403,7 +403,7 @@ def test_adapters_are_merged_into_a_plain_folder(teacher, tmp_path, poor_map):
 
 
 def test_a_missing_package_is_named_before_anything_is_computed(teacher, tmp_path, monkeypatch):
-    from layerwise.api import shrink as verb
+    from layerwise.verbs.shrink import api as verb
 
     for missing, options in (("accelerate", {}), ("datasets", {}), ("peft", {"lora": 4})):
         monkeypatch.setattr(verb, "find_spec", lambda name, missing=missing: None if name == missing else object())

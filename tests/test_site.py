@@ -158,10 +158,10 @@ def test_nothing_is_cut_off(site, chromium, width):  # noqa: F811
 
 def test_references_cover_every_command_and_name(site):
     import layerwise
-    from layerwise.cli.parser import VERBS, name_of
+    from layerwise.verbs import commands as verbs
 
     commands, python = ("".join(read(site / "reference" / f"{name}.html").words) for name in ("commands", "python"))
-    assert all(f"usage: layerwise {name_of(verb)}" in commands for verb in VERBS)
+    assert all(f"usage: layerwise {verb}" in commands for verb in verbs())
     functions = [name for name in layerwise.__all__ if name.islower() and callable(getattr(layerwise, name))]
     assert len(functions) > 20 and all(f"layerwise.{name}" in python for name in functions)
     assert ">>>" in python

@@ -24,7 +24,7 @@ from snippets import PAGES, ROOT, all_items, counts, items_of
 from vision_models import encoded, picture, save_vision
 
 import layerwise
-from layerwise.cli.main import main
+from layerwise.__main__ import main
 from layerwise.inputs.text import demo_texts
 
 ITEMS = all_items()

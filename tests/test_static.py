@@ -14,19 +14,19 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
 
 import layerwise
-from layerwise.cli.main import main
+from layerwise.__main__ import main
 from layerwise.core.errors import InputError, ModelError
 from layerwise.core.recipe import Readout
-from layerwise.distill.bags import add_words, frequent_words, token_bags, token_weights
-from layerwise.distill.static import fit_rows, fit_static
-from layerwise.distill.token_rows import token_rows
-from layerwise.exporter.agreement import neighbour_overlap
-from layerwise.exporter.backends.sentence_transformers.static import quantized_rows, rounded_rows
 from layerwise.inputs.text import demo_sentences
 from layerwise.models.load import network_from_object
 from layerwise.models.static import made_static
-from layerwise.selection.probes import proxy_probes
-from layerwise.selection.run import default_rulebook
+from layerwise.verbs.export.agreement import neighbour_overlap
+from layerwise.verbs.pick.probes import proxy_probes
+from layerwise.verbs.pick.run import default_rulebook
+from layerwise.verbs.shrink.bags import add_words, frequent_words, token_bags, token_weights
+from layerwise.verbs.shrink.static import fit_rows, fit_static
+from layerwise.verbs.shrink.static_backend import quantized_rows, rounded_rows
+from layerwise.verbs.shrink.token_rows import token_rows
 
 TEXTS = [" ".join(f"w{(i * i + 7 * j + i // 90) % 89}" for j in range(6 + i % 9)) for i in range(150)]
 

@@ -12,19 +12,19 @@ import torch
 from runs import eval_table, scan_table
 
 import layerwise
-from layerwise.accumulators.row_sample import RowSample
 from layerwise.core.errors import InputError
-from layerwise.downstream.curves import correlation, surrogates
+from layerwise.metrics.accumulators.row_sample import RowSample
 from layerwise.metrics.base import Metric
 from layerwise.metrics.catalog import CATALOG
 from layerwise.metrics.intervals import TOO_NARROW, compute_influences, interval, jackknife
 from layerwise.metrics.leave_one_out import entropy_leave_one_out, leave_one_out, rank_leave_one_out
+from layerwise.metrics.ops.spectrum import effective_rank, matrix_entropy
 from layerwise.metrics.readings import mean_over_prompts, pooled_rows
 from layerwise.metrics.scores import mean_score, spectrum_score
-from layerwise.ops.spectrum import effective_rank, matrix_entropy
 from layerwise.runs.scores import LayerScore
 from layerwise.runs.table import LayerTable
-from layerwise.sweep.plan import ScanPlan
+from layerwise.verbs.report.curves import correlation, surrogates
+from layerwise.verbs.scan.plan import ScanPlan
 
 METRICS = {metric.name: metric for metric in CATALOG}
 

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from runs import scan_table
 
 import layerwise
-from layerwise.campaigns import Campaign
 from layerwise.core.errors import LayerwiseError
 from layerwise.core.formats import parquet_bytes, parse_record, read_parquet, require_checksum, with_checksum
 from layerwise.core.recipe import Recipe
 from layerwise.core.tensors import dump_tensors, parse_tensors
 from layerwise.runs.records import CELL, FAILED, FROZEN, PICK, PLAN, RUN, TRADEOFF, parse_run
 from layerwise.runs.table import LayerTable, arrow_table, parse_scores
+from layerwise.verbs.campaign.plan import Campaign
 
 FUZZ = settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 NAMES = st.one_of(

@@ -18,26 +18,27 @@ from test_as_shipped import ship
 from transformers import AutoModel, AutoTokenizer
 
 import layerwise
-from layerwise.cli.main import main
+from layerwise.__main__ import main
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.recipe import Readout, Recipe
 from layerwise.core.templates import TEMPLATES, parse_template
 from layerwise.core.tensors import dump_tensors, parse_tensors
-from layerwise.downstream.data_root import write_task
-from layerwise.downstream.scoring import Scorer
-from layerwise.downstream.tasks import TaskChoice
-from layerwise.downstream.vectors import VectorKind, find_kinds
 from layerwise.inputs.source import Example
 from layerwise.inputs.templating import with_template
 from layerwise.inputs.tokenizing import encode_texts
 from layerwise.maps.fitted import RECIPE_KEY, FittedRecipe
 from layerwise.models.opening import open_network
-from layerwise.options.evaluate import EvaluateOptions
-from layerwise.options.record import call_record, command_arguments
+from layerwise.models.spec import call_record
 from layerwise.passes.vectors import pooled_vectors
 from layerwise.runs.identity import ModelRef
 from layerwise.runs.records import PICK
 from layerwise.runs.table import LayerTable
+from layerwise.verbs.eval.data_root import write_task
+from layerwise.verbs.eval.options import EvaluateOptions
+from layerwise.verbs.eval.scoring import Scorer
+from layerwise.verbs.eval.tasks import TaskChoice
+from layerwise.verbs.eval.vectors import VectorKind, find_kinds
+from layerwise.verbs.report.provenance import command_arguments
 
 EOL = TEMPLATES["prompteol"]
 ODD_TEXTS = [
@@ -271,7 +272,7 @@ def test_eval_scores_every_layer_under_each_template(tiny_llama, tmp_path):
     assert table.run["forwarded_texts"] == 3 * different
     fewer = layerwise.evaluate(tiny_llama, "all", layers="1", template=template, **options)
     assert fewer.run["forwarded_texts"] == 0, "a later call with fewer layers finds their vectors"
-    plan = layerwise.api.evaluate.plan_evaluation(
+    plan = layerwise.verbs.eval.api.plan_evaluation(
         tiny_llama, "all", data_root=tmp_path / "root", template=[template, "{text}", "w9 {text}"]
     )
     assert any(line.startswith(f"{3 * different} forward passes, one per different text and template") for line in plan)

@@ -12,14 +12,14 @@ from stopping import stop_after
 from transformers.utils import logging as transformers_logging
 
 import layerwise
-from layerwise.cli.main import main
-from layerwise.cli.parser import VERBS, name_of
+from layerwise.__main__ import main
 from layerwise.cli.screen import OTHERS, STEPS, first_screen
 from layerwise.core import progress
 from layerwise.core.progress import announce, announcements, progress_bar
 from layerwise.core.quiet import VERBOSE_VARIABLE, quiet_libraries
 from layerwise.models.load import ModelSpec, identity_from_files, load_network
-from layerwise.sweep import worker
+from layerwise.verbs import commands
+from layerwise.verbs.scan import worker
 
 SCAN = {"metrics": "curvature,dataset_entropy", "shard_size": 6}
 
@@ -31,7 +31,7 @@ def test_without_a_verb_the_first_screen_shows_every_verb(capsys):
         main(["--help"])
     assert stopped.value.code == 0 and capsys.readouterr().out == screen == first_screen() + "\n"
     listed = [command.split()[1] for command in STEPS.values()] + [verb for verbs in OTHERS.values() for verb in verbs]
-    assert sorted(listed) == sorted(map(name_of, VERBS))
+    assert sorted(listed) == sorted(commands())
 
 
 def test_the_first_screen_fits_80_columns_and_24_lines():
@@ -193,10 +193,10 @@ def test_verbose_shows_what_libraries_print(tiny_llama, capfd):
 
 
 def test_a_bar_of_a_resumed_scan_ends_at_its_total(tiny_llama, word_texts, tmp_path, monkeypatch):
-    monkeypatch.setattr("layerwise.sweep.run.scan_shard", stop_after(2))
+    monkeypatch.setattr("layerwise.verbs.scan.run.scan_shard", stop_after(2))
     with pytest.raises(KeyboardInterrupt):
         layerwise.scan(tiny_llama, word_texts, out=tmp_path, **SCAN)
-    monkeypatch.setattr("layerwise.sweep.run.scan_shard", worker.scan_shard)
+    monkeypatch.setattr("layerwise.verbs.scan.run.scan_shard", worker.scan_shard)
     screen = Terminal(True)
     monkeypatch.setattr(sys, "stderr", screen)
     layerwise.scan(tiny_llama, word_texts, out=tmp_path, progress=True, **SCAN)
@@ -204,10 +204,10 @@ def test_a_bar_of_a_resumed_scan_ends_at_its_total(tiny_llama, word_texts, tmp_p
 
 
 def test_a_resumed_scan_says_how_many_shards_it_reuses(tiny_llama, word_texts, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("layerwise.sweep.run.scan_shard", stop_after(2))
+    monkeypatch.setattr("layerwise.verbs.scan.run.scan_shard", stop_after(2))
     with pytest.raises(KeyboardInterrupt):
         layerwise.scan(tiny_llama, word_texts, out=tmp_path, **SCAN)
-    monkeypatch.setattr("layerwise.sweep.run.scan_shard", worker.scan_shard)
+    monkeypatch.setattr("layerwise.verbs.scan.run.scan_shard", worker.scan_shard)
     layerwise.scan(tiny_llama, word_texts, out=tmp_path, progress=True, **SCAN)
     assert capsys.readouterr().err.splitlines()[-1] == "resuming: 2 of 8 shards done already"
     (tmp_path / "table.parquet").unlink()
@@ -246,12 +246,12 @@ def test_a_log_file_gets_a_line_now_and_then_with_the_time_left(monkeypatch):
     ],
 )
 def test_an_interrupted_scan_says_what_was_kept(shards, with_out, said, tiny_llama, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("layerwise.sweep.run.scan_shard", stop_after(shards))
+    monkeypatch.setattr("layerwise.verbs.scan.run.scan_shard", stop_after(shards))
     args = ["scan", tiny_llama, "--limit", "20", "--shard-size", "6", "--metrics", "curvature"]
     assert main([*args, "--out", str(tmp_path)] if with_out else args) == 130
     assert capsys.readouterr().err.splitlines()[-1] == f"layerwise: {said}"
     if with_out and shards:  # and what it says is true
-        monkeypatch.setattr("layerwise.sweep.run.scan_shard", stop_after(2))
+        monkeypatch.setattr("layerwise.verbs.scan.run.scan_shard", stop_after(2))
         assert main([*args, "--out", str(tmp_path)]) == 0, "two of four shards were kept"
 
 

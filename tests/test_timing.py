@@ -16,13 +16,13 @@ import layerwise
 from layerwise.inputs.timed_texts import timed_texts
 from layerwise.models.modules import as_sentence_transformer
 from layerwise.models.opening import open_network
-from layerwise.options.scan import ScanOptions
 from layerwise.passes import timing as ratios
 from layerwise.passes.timing import RelativeTime, clock_of, measured, relative_times
 from layerwise.runs.exported import time_words
-from layerwise.sweep import timing
-from layerwise.sweep.prepare import forecast_scan, prepare, typical_examples
-from layerwise.sweep.timing import Seconds, in_words, predict_seconds
+from layerwise.verbs.scan import timing
+from layerwise.verbs.scan.options import ScanOptions
+from layerwise.verbs.scan.prepare import forecast_scan, prepare, typical_examples
+from layerwise.verbs.scan.timing import Seconds, in_words, predict_seconds
 
 CPU = torch.device("cpu")
 

@@ -17,11 +17,11 @@ from transformers import AutoModelForCausalLM, Trainer, TrainerCallback, Trainin
 
 import layerwise
 from layerwise.core.errors import InputError, LayerwiseError, RunError
-from layerwise.options.field import option_specs
-from layerwise.options.watch import WatchOptions
+from layerwise.core.options import option_specs
 from layerwise.runs.scores import LayerScore
 from layerwise.training import Alert, LayerwiseCallback
 from layerwise.training.alerts import AlertState
+from layerwise.training.options import WatchOptions
 from layerwise.training.watch import open_watch
 
 STEPS, EVERY = 7, 3

@@ -8,7 +8,7 @@ from scipy.optimize import minimize
 from scipy.stats import multivariate_normal
 
 from layerwise.core.errors import InputError
-from layerwise.selection.transferability import h_score, ledoit_wolf_shrinkage, log_me
+from layerwise.verbs.pick.transferability import h_score, ledoit_wolf_shrinkage, log_me
 
 RNG = np.random.default_rng(0)
 

@@ -11,8 +11,8 @@ from safetensors.torch import load_file
 from transformers import AutoModel, AutoModelForCausalLM
 
 from layerwise.core.errors import InputError
-from layerwise.options.model import ModelSpec
-from layerwise.paper.tuning import (
+from layerwise.models.spec import ModelSpec
+from layerwise.verbs.lab.reproduce.tuning import (
     TEMPERATURE,
     Tuning,
     contrastive_loss,

@@ -11,21 +11,21 @@ from matrices import normal
 from tokenizers.processors import TemplateProcessing
 
 import layerwise
-from layerwise.accumulators.second_moment import moments_of_rows
-from layerwise.api.fitting import fit_recipe
-from layerwise.cli.main import main
+from layerwise.__main__ import main
 from layerwise.core.checks import Transform, split_transform, with_dims
 from layerwise.core.errors import InputError
 from layerwise.core.recipe import Readout, Recipe
 from layerwise.core.tensors import parse_tensors
-from layerwise.downstream.data_root import write_task
-from layerwise.downstream.encoder import RecipeVectors
 from layerwise.inputs.source import Example
 from layerwise.maps.fitted import RECIPE_KEY, FittedRecipe
 from layerwise.maps.linear import combine_maps, fit_maps, fit_parts, reduce_dims
+from layerwise.metrics.accumulators.second_moment import moments_of_rows
 from layerwise.models.load import build_network
 from layerwise.models.opening import open_network
 from layerwise.passes.vectors import pooled_vectors
+from layerwise.verbs.eval.data_root import write_task
+from layerwise.verbs.eval.encoder import RecipeVectors
+from layerwise.verbs.export.fitting import fit_recipe
 
 st = pytest.importorskip("sentence_transformers")
 TEXTS = ["w1 w2 w3 w4 w5", "w7", "w9 w10 w11 w12 w13 w14 w15 w16", "w3 w3 w3"]

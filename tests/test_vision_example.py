@@ -13,7 +13,7 @@ from transformers import AutoModel, BitImageProcessorPil, CLIPConfig, CLIPImageP
 from vision_models import COMMON, encoded, picture
 
 import layerwise
-from layerwise.cli.main import main
+from layerwise.__main__ import main
 from layerwise.core.errors import ModelError
 from layerwise.models.load import ModelSpec, load_network, network_from_object, read_model_info
 from layerwise.models.taps import tapped

@@ -9,7 +9,7 @@ from PIL import Image
 from vision_models import encoded, make_processor, make_vision_model, pictures, save_vision
 
 import layerwise
-from layerwise.cli.main import main
+from layerwise.__main__ import main
 from layerwise.core.errors import ExportError, InputError, ModelError
 
 IMAGES = pictures(5)

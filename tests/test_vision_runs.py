@@ -10,10 +10,10 @@ from families import DEPTH, WIDTH
 from vision_models import encoded, make_processor, make_vision_model, picture, pictures, save_vision
 
 import layerwise
-from layerwise.campaigns import Campaign
-from layerwise.cli.main import main
+from layerwise.__main__ import main
 from layerwise.core.errors import InputError, LayerwiseError, RunError
-from layerwise.downstream.labelled import read_labelled
+from layerwise.verbs.campaign.plan import Campaign
+from layerwise.verbs.probe.labelled import read_labelled
 
 N = 9
 

@@ -7,12 +7,12 @@ import pytest
 from families import DEPTH
 
 import layerwise
-from layerwise.api.evaluate import plan_evaluation
-from layerwise.cli.main import main
+from layerwise.__main__ import main
 from layerwise.core.errors import InputError
 from layerwise.core.recipe import Readout, Recipe
 from layerwise.models.layers import choose_layers, layer_at_depth
 from layerwise.runs.table import LayerTable
+from layerwise.verbs.eval.api import plan_evaluation
 
 TEXTS = ["w1 w2 w3", "w4 w5 w6 w7", "w8 w9"]
 
@@ -321,7 +321,7 @@ def test_texts_refuse_numbers_that_make_no_sense():
 
 
 def test_a_campaign_tells_wrong_words_of_its_settings_before_anything_runs(tmp_path, tiny_llama):
-    from layerwise.campaigns import Campaign
+    from layerwise.verbs.campaign.plan import Campaign
 
     asked = {
         "out": str(tmp_path / "out"),
@@ -371,7 +371,7 @@ def test_a_rule_wants_the_table_of_one_model(tiny_llama, tiny_bert):
 @pytest.mark.parametrize("depth", [6, 12, 24, 30, 50])
 @pytest.mark.parametrize("percent", ["25", "50", "75", "80", "7", "12.5"])
 def test_a_percentage_is_the_same_layer_in_a_rule_and_in_layers(percent, depth):
-    from layerwise.selection.rules import parse_rule
+    from layerwise.verbs.pick.rules import parse_rule
 
     (asked,) = choose_layers(f"{percent}%", depth)
     assert parse_rule(f"depth:{percent}%")({}, depth) == asked
@@ -379,7 +379,7 @@ def test_a_percentage_is_the_same_layer_in_a_rule_and_in_layers(percent, depth):
 
 def test_the_window_of_a_rule_holds_the_layers_whose_own_depth_is_within_it():
     """7 % to 14 % of 100 layers: both ends count, though 0.07 * 100 and 0.14 * 100 are a little more in floats."""
-    from layerwise.selection.rules import parse_rule
+    from layerwise.verbs.pick.rules import parse_rule
 
     rule = parse_rule("max:m@7%-14%")
     alone = [rule({"m": [float(k == layer) for k in range(101)]}, 100) for layer in range(6, 16)]

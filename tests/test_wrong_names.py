@@ -7,17 +7,17 @@ from types import SimpleNamespace
 import pytest
 from runs import eval_table, scan_table
 
-from layerwise.api.export import recipe_scores
 from layerwise.core.errors import InputError
 from layerwise.core.recipe import Recipe
-from layerwise.downstream.correlate import correlations
-from layerwise.downstream.run import load_earlier_table
 from layerwise.models.head import Head
 from layerwise.models.load import ModelSpec, load_network
 from layerwise.models.opening import open_network
 from layerwise.models.shipped import Shipped
 from layerwise.runs.identity import ModelRef
 from layerwise.runs.table import LayerTable
+from layerwise.verbs.eval.run import load_earlier_table
+from layerwise.verbs.export.api import recipe_scores
+from layerwise.verbs.report.correlations import correlations
 
 
 def fitted(fit):

@@ -7,86 +7,86 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 _MODULES = {
-    "Backend": "layerwise.exporter.backends.backend",
+    "Backend": "layerwise.verbs.export.backends.backend",
     "CATALOG": "layerwise.metrics.catalog",
-    "Campaign": "layerwise.campaigns",
+    "Campaign": "layerwise.verbs.campaign.plan",
     "Clip": "layerwise.inputs.source",
-    "Cluster": "layerwise.options.engine",
-    "Comparison": "layerwise.sweep.comparison",
+    "Cluster": "layerwise.engines.options",
+    "Comparison": "layerwise.verbs.compare.comparison",
     "DataLike": "layerwise.inputs.source",
     "DataRef": "layerwise.runs.identity",
-    "Difference": "layerwise.sweep.paired",
+    "Difference": "layerwise.verbs.compare.paired",
     "Estimate": "layerwise.metrics.base",
     "Example": "layerwise.inputs.source",
     "ExportError": "layerwise.core.errors",
     "Finding": "layerwise.models.doctor",
     "FittedOn": "layerwise.maps.fitted",
     "FittedRecipe": "layerwise.maps.fitted",
-    "Forecast": "layerwise.sweep.forecast",
-    "Gain": "layerwise.selection.decision",
+    "Forecast": "layerwise.verbs.scan.forecast",
+    "Gain": "layerwise.verbs.pick.decision",
     "InputError": "layerwise.core.errors",
     "LayerBatch": "layerwise.metrics.readings",
     "LayerScore": "layerwise.runs.scores",
     "LayerTable": "layerwise.runs.table",
     "LayerwiseError": "layerwise.core.errors",
     "LinearMap": "layerwise.maps.linear",
-    "LocalTask": "layerwise.downstream.data_root",
+    "LocalTask": "layerwise.verbs.eval.data_root",
     "MergeError": "layerwise.core.errors",
     "Metric": "layerwise.metrics.base",
     "MissingExtra": "layerwise.core.errors",
     "ModelError": "layerwise.core.errors",
-    "ModelLike": "layerwise.options.model",
-    "ModelObject": "layerwise.options.model",
+    "ModelLike": "layerwise.models.spec",
+    "ModelObject": "layerwise.models.spec",
     "ModelRef": "layerwise.runs.identity",
-    "ModelSpec": "layerwise.options.model",
+    "ModelSpec": "layerwise.models.spec",
     "NotFiniteError": "layerwise.core.errors",
-    "Pick": "layerwise.selection.pick",
-    "PickedLayer": "layerwise.selection.picked_layers",
-    "ProtocolResult": "layerwise.selection.protocol_result",
+    "Pick": "layerwise.verbs.pick.result",
+    "PickedLayer": "layerwise.verbs.pick.picked_layers",
+    "ProtocolResult": "layerwise.verbs.lab.audit.protocol_result",
     "Reading": "layerwise.metrics.readings",
     "Readout": "layerwise.core.recipe",
     "Recipe": "layerwise.core.recipe",
-    "Reproduction": "layerwise.api.reproduce",
-    "Rule": "layerwise.selection.rules",
+    "Reproduction": "layerwise.verbs.lab.reproduce.api",
+    "Rule": "layerwise.verbs.pick.rules",
     "Run": "layerwise.runs.folder",
     "RunError": "layerwise.core.errors",
     "Source": "layerwise.inputs.source",
     "StoreError": "layerwise.core.errors",
     "TooLarge": "layerwise.core.errors",
-    "audio": "layerwise.api.audio",
-    "audit": "layerwise.api.audit",
-    "audit_protocol": "layerwise.api.audit",
-    "campaign": "layerwise.campaigns",
-    "compare": "layerwise.api.compare",
-    "correlate": "layerwise.api.correlate",
-    "data": "layerwise.api.data",
-    "difference": "layerwise.sweep.paired",
-    "doctor": "layerwise.api.doctor",
-    "embed": "layerwise.api.embed",
-    "embedder": "layerwise.api.embedder",
-    "eval": "layerwise.api.evaluate",
-    "evaluate": "layerwise.api.evaluate",
-    "export": "layerwise.api.export",
+    "audio": "layerwise.inputs.opening",
+    "audit": "layerwise.verbs.lab.audit.api",
+    "audit_protocol": "layerwise.verbs.lab.audit.api",
+    "campaign": "layerwise.verbs.campaign.api",
+    "compare": "layerwise.verbs.compare.api",
+    "correlate": "layerwise.verbs.lab.correlate.api",
+    "data": "layerwise.verbs.lab.data.api",
+    "difference": "layerwise.verbs.compare.paired",
+    "doctor": "layerwise.verbs.doctor.api",
+    "embed": "layerwise.verbs.embed.api",
+    "embedder": "layerwise.verbs.embedder.api",
+    "eval": "layerwise.verbs.eval.api",
+    "evaluate": "layerwise.verbs.eval.api",
+    "export": "layerwise.verbs.export.api",
     "functional": "layerwise.functional",
-    "images": "layerwise.api.images",
-    "labelled": "layerwise.api.labelled",
+    "images": "layerwise.inputs.opening",
+    "labelled": "layerwise.inputs.opening",
     "mean_score": "layerwise.metrics.scores",
     "mean_over_prompts": "layerwise.metrics.readings",
     "spectrum_score": "layerwise.metrics.scores",
-    "pick": "layerwise.api.pick",
-    "plan": "layerwise.api.scan",
-    "plot": "layerwise.api.plot",
+    "pick": "layerwise.verbs.pick.api",
+    "plan": "layerwise.verbs.scan.api",
+    "plot": "layerwise.verbs.plot.api",
     "pooled_rows": "layerwise.metrics.readings",
-    "probe": "layerwise.api.probe",
-    "report": "layerwise.api.report",
-    "reproduce": "layerwise.api.reproduce",
-    "scan": "layerwise.api.scan",
-    "shrink": "layerwise.api.shrink",
-    "stress": "layerwise.api.stress",
-    "texts": "layerwise.api.texts",
-    "tradeoff": "layerwise.api.tradeoff",
+    "probe": "layerwise.verbs.probe.api",
+    "report": "layerwise.verbs.report.api",
+    "reproduce": "layerwise.verbs.lab.reproduce.api",
+    "scan": "layerwise.verbs.scan.api",
+    "shrink": "layerwise.verbs.shrink.api",
+    "stress": "layerwise.verbs.lab.stress.api",
+    "texts": "layerwise.inputs.opening",
+    "tradeoff": "layerwise.verbs.tradeoff.api",
     "training": "layerwise.training",
-    "views": "layerwise.api.views",
+    "views": "layerwise.verbs.lab.views.api",
 }
 
 _OTHER_NAMES = {"eval": "evaluate"}  # the verb of the command line; `evaluate` hides no built-in function
@@ -96,35 +96,6 @@ __all__ = sorted([*_MODULES, "__version__"])
 if TYPE_CHECKING:  # the same names again, for editors and type checkers
     from layerwise import functional as functional
     from layerwise import training as training
-    from layerwise.api.audio import audio as audio
-    from layerwise.api.audit import audit as audit
-    from layerwise.api.audit import audit_protocol as audit_protocol
-    from layerwise.api.compare import compare as compare
-    from layerwise.api.correlate import correlate as correlate
-    from layerwise.api.data import data as data
-    from layerwise.api.doctor import doctor as doctor
-    from layerwise.api.embed import embed as embed
-    from layerwise.api.embedder import embedder as embedder
-    from layerwise.api.evaluate import evaluate as eval  # noqa: F401
-    from layerwise.api.evaluate import evaluate as evaluate
-    from layerwise.api.export import export as export
-    from layerwise.api.images import images as images
-    from layerwise.api.labelled import labelled as labelled
-    from layerwise.api.pick import pick as pick
-    from layerwise.api.plot import plot as plot
-    from layerwise.api.probe import probe as probe
-    from layerwise.api.report import report as report
-    from layerwise.api.reproduce import Reproduction as Reproduction
-    from layerwise.api.reproduce import reproduce as reproduce
-    from layerwise.api.scan import plan as plan
-    from layerwise.api.scan import scan as scan
-    from layerwise.api.shrink import shrink as shrink
-    from layerwise.api.stress import stress as stress
-    from layerwise.api.texts import texts as texts
-    from layerwise.api.tradeoff import tradeoff as tradeoff
-    from layerwise.api.views import views as views
-    from layerwise.campaigns import Campaign as Campaign
-    from layerwise.campaigns import campaign as campaign
     from layerwise.core.errors import ExportError as ExportError
     from layerwise.core.errors import InputError as InputError
     from layerwise.core.errors import LayerwiseError as LayerwiseError
@@ -137,8 +108,11 @@ if TYPE_CHECKING:  # the same names again, for editors and type checkers
     from layerwise.core.errors import TooLarge as TooLarge
     from layerwise.core.recipe import Readout as Readout
     from layerwise.core.recipe import Recipe as Recipe
-    from layerwise.downstream.data_root import LocalTask as LocalTask
-    from layerwise.exporter.backends.backend import Backend as Backend
+    from layerwise.engines.options import Cluster as Cluster
+    from layerwise.inputs.opening import audio as audio
+    from layerwise.inputs.opening import images as images
+    from layerwise.inputs.opening import labelled as labelled
+    from layerwise.inputs.opening import texts as texts
     from layerwise.inputs.source import Clip as Clip
     from layerwise.inputs.source import DataLike as DataLike
     from layerwise.inputs.source import Example as Example
@@ -156,24 +130,50 @@ if TYPE_CHECKING:  # the same names again, for editors and type checkers
     from layerwise.metrics.scores import mean_score as mean_score
     from layerwise.metrics.scores import spectrum_score as spectrum_score
     from layerwise.models.doctor import Finding as Finding
-    from layerwise.options.engine import Cluster as Cluster
-    from layerwise.options.model import ModelLike as ModelLike
-    from layerwise.options.model import ModelObject as ModelObject
-    from layerwise.options.model import ModelSpec as ModelSpec
+    from layerwise.models.spec import ModelLike as ModelLike
+    from layerwise.models.spec import ModelObject as ModelObject
+    from layerwise.models.spec import ModelSpec as ModelSpec
     from layerwise.runs.folder import Run as Run
     from layerwise.runs.identity import DataRef as DataRef
     from layerwise.runs.identity import ModelRef as ModelRef
     from layerwise.runs.scores import LayerScore as LayerScore
     from layerwise.runs.table import LayerTable as LayerTable
-    from layerwise.selection.decision import Gain as Gain
-    from layerwise.selection.pick import Pick as Pick
-    from layerwise.selection.picked_layers import PickedLayer as PickedLayer
-    from layerwise.selection.protocol_result import ProtocolResult as ProtocolResult
-    from layerwise.selection.rules import Rule as Rule
-    from layerwise.sweep.comparison import Comparison as Comparison
-    from layerwise.sweep.forecast import Forecast as Forecast
-    from layerwise.sweep.paired import Difference as Difference
-    from layerwise.sweep.paired import difference as difference
+    from layerwise.verbs.campaign.api import campaign as campaign
+    from layerwise.verbs.campaign.plan import Campaign as Campaign
+    from layerwise.verbs.compare.api import compare as compare
+    from layerwise.verbs.compare.comparison import Comparison as Comparison
+    from layerwise.verbs.compare.paired import Difference as Difference
+    from layerwise.verbs.compare.paired import difference as difference
+    from layerwise.verbs.doctor.api import doctor as doctor
+    from layerwise.verbs.embed.api import embed as embed
+    from layerwise.verbs.embedder.api import embedder as embedder
+    from layerwise.verbs.eval.api import evaluate as eval  # noqa: F401
+    from layerwise.verbs.eval.api import evaluate as evaluate
+    from layerwise.verbs.eval.data_root import LocalTask as LocalTask
+    from layerwise.verbs.export.api import export as export
+    from layerwise.verbs.export.backends.backend import Backend as Backend
+    from layerwise.verbs.lab.audit.api import audit as audit
+    from layerwise.verbs.lab.audit.api import audit_protocol as audit_protocol
+    from layerwise.verbs.lab.audit.protocol_result import ProtocolResult as ProtocolResult
+    from layerwise.verbs.lab.correlate.api import correlate as correlate
+    from layerwise.verbs.lab.data.api import data as data
+    from layerwise.verbs.lab.reproduce.api import Reproduction as Reproduction
+    from layerwise.verbs.lab.reproduce.api import reproduce as reproduce
+    from layerwise.verbs.lab.stress.api import stress as stress
+    from layerwise.verbs.lab.views.api import views as views
+    from layerwise.verbs.pick.api import pick as pick
+    from layerwise.verbs.pick.decision import Gain as Gain
+    from layerwise.verbs.pick.picked_layers import PickedLayer as PickedLayer
+    from layerwise.verbs.pick.result import Pick as Pick
+    from layerwise.verbs.pick.rules import Rule as Rule
+    from layerwise.verbs.plot.api import plot as plot
+    from layerwise.verbs.probe.api import probe as probe
+    from layerwise.verbs.report.api import report as report
+    from layerwise.verbs.scan.api import plan as plan
+    from layerwise.verbs.scan.api import scan as scan
+    from layerwise.verbs.scan.forecast import Forecast as Forecast
+    from layerwise.verbs.shrink.api import shrink as shrink
+    from layerwise.verbs.tradeoff.api import tradeoff as tradeoff
 
     __version__: str
 

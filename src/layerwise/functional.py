@@ -9,11 +9,11 @@ from layerwise.metrics.intrinsic_dimension import intrinsic_dimension
 from layerwise.metrics.lidar import lidar
 from layerwise.metrics.linear_cka import linear_cka
 from layerwise.metrics.mean_norm import mean_norm
+from layerwise.metrics.ops.pooling import pool
+from layerwise.metrics.ops.rows import treat_rows
+from layerwise.metrics.ops.spectrum import effective_rank, matrix_entropy, spectrum
 from layerwise.metrics.participation import participation
 from layerwise.metrics.prompt_entropy import normalized_prompt_entropy, prompt_entropy
-from layerwise.ops.pooling import pool
-from layerwise.ops.rows import treat_rows
-from layerwise.ops.spectrum import effective_rank, matrix_entropy, spectrum
 
 __all__ = [
     "anisotropy",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from layerwise.downstream.data_root import write_task
+from layerwise.verbs.eval.data_root import write_task
 
 # folder, task, type, mteb's subset
 SETS = [

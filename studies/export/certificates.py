@@ -16,8 +16,8 @@ import pandas as pd
 import layerwise
 from layerwise import Recipe
 from layerwise.core.quiet import quiet_libraries
-from layerwise.downstream.scoring import content_cache, load_task
-from layerwise.downstream.tasks import choose_tasks
+from layerwise.verbs.eval.scoring import content_cache, load_task
+from layerwise.verbs.eval.tasks import choose_tasks
 
 CASES = [
     ("smollm2-135m", Recipe(1), "compact"),

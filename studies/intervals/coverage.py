@@ -20,11 +20,11 @@ from layerwise.core.recipe import Readout
 from layerwise.metrics.base import Estimate
 from layerwise.metrics.catalog import CATALOG
 from layerwise.metrics.intervals import TOO_NARROW
+from layerwise.metrics.ops.rows import RowTreatment
 from layerwise.metrics.readings import LIDAR_VIEWS, LayerBatch
-from layerwise.ops.rows import RowTreatment
-from layerwise.sweep.plan import Measurement, ScanPlan
-from layerwise.sweep.rows import score
-from layerwise.sweep.state import ScanState
+from layerwise.verbs.scan.plan import Measurement, ScanPlan
+from layerwise.verbs.scan.rows import score
+from layerwise.verbs.scan.state import ScanState
 
 METRICS = {metric.name: metric for metric in CATALOG}
 HEAD = "metric,rows,lengths,N,D,repetitions,truth,sd,mean_half_width,coverage,noted"

@@ -18,9 +18,9 @@ from torch import Tensor
 
 import layerwise
 from layerwise import functional as F
+from layerwise.metrics.ops.rows import treat_rows
+from layerwise.metrics.ops.spectrum import renyi_entropy, smaller_gram
 from layerwise.models.load import ModelSpec, load_network
-from layerwise.ops.rows import treat_rows
-from layerwise.ops.spectrum import renyi_entropy, smaller_gram
 from layerwise.passes.batches import Batch, make_batch, network_processor
 from layerwise.passes.tapped_pass import run_batch
 

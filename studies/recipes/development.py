@@ -42,7 +42,7 @@ from layerwise.inputs.text_processor import TextProcessor
 from layerwise.models.load import build_network
 from layerwise.models.opening import open_network
 from layerwise.passes.vectors import pooled_vectors
-from layerwise.selection.probes import proxy_probes
+from layerwise.verbs.pick.probes import proxy_probes
 
 TYPES = ("STS", "PairClassification", "Classification", "Clustering", "Reranking", "Retrieval")
 QUICK_TASKS = (  # for comparing many templates and every layer

@@ -19,7 +19,7 @@ import pandas as pd
 from development import DEVELOPMENT, Store, encode_list, fit_and_map, load_tasks, quick_tasks, score_tasks, task_texts
 
 from layerwise.inputs.text import demo_sentences, demo_texts
-from layerwise.selection.probes import proxy_probes
+from layerwise.verbs.pick.probes import proxy_probes
 
 LAYERS = {"smollm2-135m": 28, "gemma3-270m": 18}
 

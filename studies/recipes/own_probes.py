@@ -19,8 +19,8 @@ import pandas as pd
 from development import Store, encode_list, fitting_texts, quick_tasks, task_texts
 
 from layerwise.inputs.source import hash_id
-from layerwise.selection.probes import Probe, proxy_probes, user_text_probes
-from layerwise.selection.run import default_rulebook
+from layerwise.verbs.pick.probes import Probe, proxy_probes, user_text_probes
+from layerwise.verbs.pick.run import default_rulebook
 
 OWN_TEXTS = 100
 FORMS = ("plain:mean:none", "plain:mean:remove_top:8", "prompteol:last:none", "prompteol:last:remove_top:8")

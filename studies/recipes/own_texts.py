@@ -14,8 +14,8 @@ import pandas as pd
 from prepare import TEST, by_hash
 
 import layerwise
-from layerwise.downstream.data_root import read_root
-from layerwise.selection.protocol import STATIC_RECIPE, read_protocol
+from layerwise.verbs.eval.data_root import read_root
+from layerwise.verbs.lab.audit.protocol import STATIC_RECIPE, read_protocol
 
 HERE = Path(__file__).parent
 OWN_TEXTS = 1000

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from layerwise.downstream.data_root import write_task
 from layerwise.inputs.source import hash_id
+from layerwise.verbs.eval.data_root import write_task
 
 CAP = 300  # test examples of a task
 LABELS = 64

@@ -19,8 +19,8 @@ from pathlib import Path
 import pandas as pd
 
 import layerwise
-from layerwise.downstream.data_root import LocalTask, read_root
 from layerwise.models.opening import open_network
+from layerwise.verbs.eval.data_root import LocalTask, read_root
 
 MAX_LENGTH = 256
 MODELS = {"smollm2-135m": (28, 30, "remove_top:8"), "gemma3-270m": (13, 18, "remove_top:3")}  # chosen, last, map

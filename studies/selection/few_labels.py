@@ -16,16 +16,16 @@ import numpy as np
 import pandas as pd
 from own import cases_of
 
-from layerwise.downstream.data_root import LocalTask, read_root
 from layerwise.inputs.source import hash_id
 from layerwise.models.opening import open_network
 from layerwise.models.readouts import baseline_recipe
-from layerwise.selection.audit import audit_rows
-from layerwise.selection.candidates import compute_probe_vectors, layer_candidates, score_candidates
-from layerwise.selection.decision import decide
-from layerwise.selection.labels import MIN_LABELS, label_probe
-from layerwise.selection.probes import proxy_probes
-from layerwise.selection.run import LABELS_FOR_EQUAL_WEIGHT, default_rulebook
+from layerwise.verbs.eval.data_root import LocalTask, read_root
+from layerwise.verbs.lab.audit.regret import audit_rows
+from layerwise.verbs.pick.candidates import compute_probe_vectors, layer_candidates, score_candidates
+from layerwise.verbs.pick.decision import decide
+from layerwise.verbs.pick.labels import MIN_LABELS, label_probe
+from layerwise.verbs.pick.probes import proxy_probes
+from layerwise.verbs.pick.run import LABELS_FOR_EQUAL_WEIGHT, default_rulebook
 
 LEFT_OUT = ("BIOSSES",)
 

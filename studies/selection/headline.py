@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from layerwise.selection.cases import Case, cases_from_frames
+from layerwise.verbs.pick.cases import Case, cases_from_frames
 
 HERE = Path(__file__).parent
 DECODERS = {"smollm2-135m": (28, "remove_top:8", 1), "gemma3-270m": (13, "remove_top:3", 16)}  # layer, map; layer alone
@@ -118,7 +118,7 @@ def recovered() -> list[Row]:
 
 
 def share_row(name: str, recipe: str, cases: list[Case], scores: list[float]) -> Row:
-    """As layerwise.selection.audit computes it: means over models, then families; every model has the same tasks."""
+    """As `audit` computes it: means over models, then families; every model has the same tasks."""
     rows = [
         (case.task, case.family, case.model, score, case.last, case.best)
         for case, score in zip(cases, scores, strict=True)

@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 from own import RULES, cases_of
 
-from layerwise.selection.audit import audit, audit_rows
-from layerwise.selection.rules import parse_rule
+from layerwise.verbs.lab.audit.regret import audit, audit_rows
+from layerwise.verbs.pick.rules import parse_rule
 
 
 def main(part: str, models: Path, out: Path, *folders: Path) -> None:

@@ -20,15 +20,15 @@ import torch
 from torch import Tensor
 
 import layerwise
-from layerwise.accumulators.second_moment import moments_of_rows
 from layerwise.core.quiet import quiet_libraries
 from layerwise.core.recipe import Readout, Recipe
-from layerwise.downstream.encoder import make_encoder
-from layerwise.downstream.scoring import columns_as_lists, content_cache, load_task
-from layerwise.downstream.tasks import choose_tasks, task_texts
-from layerwise.downstream.vectors import VectorStore, find_kinds
 from layerwise.maps.linear import concatenate_maps, fit_map, fit_maps
+from layerwise.metrics.accumulators.second_moment import moments_of_rows
 from layerwise.models.opening import open_network
+from layerwise.verbs.eval.encoder import make_encoder
+from layerwise.verbs.eval.scoring import columns_as_lists, content_cache, load_task
+from layerwise.verbs.eval.tasks import choose_tasks, task_texts
+from layerwise.verbs.eval.vectors import VectorStore, find_kinds
 
 Rows = Callable[[list[str]], Tensor]  # texts -> (N, D)
 

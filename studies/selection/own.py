@@ -20,19 +20,19 @@ import pandas as pd
 import layerwise
 from layerwise.models.opening import open_network
 from layerwise.models.readouts import baseline_recipe
-from layerwise.selection.audit import audit, audit_rows
-from layerwise.selection.candidates import (
+from layerwise.verbs.lab.audit.regret import audit, audit_rows
+from layerwise.verbs.pick.candidates import (
     ProbeVectors,
     compute_probe_vectors,
     layer_candidates,
     score_candidates,
     with_second_vector,
 )
-from layerwise.selection.cases import Case, cases_from_runs
-from layerwise.selection.decision import decide
-from layerwise.selection.probes import proxy_probes, user_text_probes
-from layerwise.selection.rules import parse_rule
-from layerwise.selection.run import default_rulebook
+from layerwise.verbs.pick.cases import Case, cases_from_runs
+from layerwise.verbs.pick.decision import decide
+from layerwise.verbs.pick.probes import proxy_probes, user_text_probes
+from layerwise.verbs.pick.rules import parse_rule
+from layerwise.verbs.pick.run import default_rulebook
 
 RULES = [
     "last", "second_to_last", "depth:25%", "depth:50%", "depth:80%", "min:dataset_entropy", "max:dataset_entropy",

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from layerwise.selection.audit import audit, audit_fitted, audit_rows, fit_ranker
-from layerwise.selection.cases import Case, cases_from_frames
-from layerwise.selection.rules import parse_rule
+from layerwise.verbs.lab.audit.regret import audit, audit_fitted, audit_rows, fit_ranker
+from layerwise.verbs.pick.cases import Case, cases_from_frames
+from layerwise.verbs.pick.rules import parse_rule
 
 MODELS = {
     ("Pythia", "14m"): "Pythia", ("Pythia", "70m"): "Pythia",

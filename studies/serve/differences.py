@@ -20,16 +20,16 @@ import numpy as np
 import torch
 
 import layerwise
-from layerwise.api.fitting import fit_recipe
-from layerwise.exporter.backends.backend import ExportJob
-from layerwise.exporter.backends.catalog import find_backend
-from layerwise.exporter.backends.gguf.backend import HALF_FILE, Q8_FILE, load_gguf
-from layerwise.exporter.backends.onnx import GRAPH_FILE, INT8_FILE, load_graph
 from layerwise.inputs.text import demo_texts
 from layerwise.models.families.gguf_layouts import gguf_problem
 from layerwise.models.opening import open_network
 from layerwise.models.readouts import last_recipe
 from layerwise.passes.recipes import part_rows
+from layerwise.verbs.export.backends.backend import ExportJob
+from layerwise.verbs.export.backends.catalog import find_backend
+from layerwise.verbs.export.backends.gguf.backend import HALF_FILE, Q8_FILE, load_gguf
+from layerwise.verbs.export.backends.onnx import GRAPH_FILE, INT8_FILE, load_graph
+from layerwise.verbs.export.fitting import fit_recipe
 
 TABLE = Path(__file__).parent / "differences.csv"
 COLUMNS = ["model", "layer", "transform", "runtime", "precision", "texts", "padded", "alone", "uncut_texts",

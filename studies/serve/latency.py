@@ -16,14 +16,14 @@ import torch
 from differences import CASES, MAX_LENGTH, saved
 
 import layerwise
-from layerwise.exporter.backends.backend import ExportJob
-from layerwise.exporter.backends.catalog import find_backend
-from layerwise.exporter.backends.gguf.backend import Q8_FILE, load_gguf
-from layerwise.exporter.backends.onnx import GRAPH_FILE, INT8_FILE, load_graph
-from layerwise.exporter.backends.sentence_transformers.backend import LoadedModel
 from layerwise.inputs.text import demo_texts
 from layerwise.models.families.gguf_layouts import gguf_problem
 from layerwise.models.opening import open_network
+from layerwise.verbs.export.backends.backend import ExportJob
+from layerwise.verbs.export.backends.catalog import find_backend
+from layerwise.verbs.export.backends.gguf.backend import Q8_FILE, load_gguf
+from layerwise.verbs.export.backends.onnx import GRAPH_FILE, INT8_FILE, load_graph
+from layerwise.verbs.export.backends.sentence_transformers.backend import LoadedModel
 
 TABLE = Path(__file__).parent / "latency.csv"
 MODELS = ("all-minilm-l6-v2", "gte-small", "all-mpnet-base-v2", "smollm2-135m")

@@ -23,11 +23,11 @@ from scipy.stats import spearmanr
 from sklearn.linear_model import LogisticRegression
 
 import layerwise
-from layerwise.exporter.backends.backend import ExportJob
-from layerwise.exporter.backends.gguf.backend import Q8_FILE, load_gguf
-from layerwise.exporter.backends.onnx import GRAPH_FILE, INT8_FILE, load_graph
 from layerwise.models.families.gguf_layouts import gguf_problem
 from layerwise.models.opening import open_network
+from layerwise.verbs.export.backends.backend import ExportJob
+from layerwise.verbs.export.backends.gguf.backend import Q8_FILE, load_gguf
+from layerwise.verbs.export.backends.onnx import GRAPH_FILE, INT8_FILE, load_graph
 
 TABLE = Path(__file__).parent / "quantised.csv"
 COLUMNS = ["model", "layer", "task", "runtime", "precision", "examples", "float32", "score", "change", "low", "high",

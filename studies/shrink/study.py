@@ -32,8 +32,8 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
 
 import layerwise
-from layerwise.distill.texts import MOST_HELD_OUT
-from layerwise.distill.training import evaluation_count
+from layerwise.verbs.shrink.texts import MOST_HELD_OUT
+from layerwise.verbs.shrink.training import evaluation_count
 
 HERE = Path(__file__).parent
 SIZES = {"all-minilm-l6-v2": (5, 4, 3, 2), "gte-small": (9, 6, 4, 3), "all-mpnet-base-v2": (9, 6, 4, 3)}

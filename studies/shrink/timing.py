@@ -16,12 +16,12 @@ from typing import Any
 import torch
 from study import BATCH_SIZE, RECIPE_MODEL, RECIPE_SIZES, SIZES, original, sentences
 
-from layerwise.distill.blocks import prefix
-from layerwise.distill.student import Teacher, assemble, pooled_student, pooling_modules
-from layerwise.distill.texts import MOST_HELD_OUT, PromptedText
-from layerwise.distill.training import AgreementEvaluator, ImitationLoss
 from layerwise.maps.linear import LinearMap
 from layerwise.models.opening import open_network
+from layerwise.verbs.shrink.blocks import prefix
+from layerwise.verbs.shrink.student import Teacher, assemble, pooled_student, pooling_modules
+from layerwise.verbs.shrink.texts import MOST_HELD_OUT, PromptedText
+from layerwise.verbs.shrink.training import AgreementEvaluator, ImitationLoss
 
 TEXTS = 24000
 TIMED_STEPS = 6

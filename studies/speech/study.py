@@ -23,12 +23,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import layerwise
-from layerwise.api.probe import probe_readouts
-from layerwise.downstream.features import FeatureKind, FeatureStore
-from layerwise.downstream.labelled import read_labelled
-from layerwise.downstream.probe_run import ProbePlan, read_all
 from layerwise.models.opening import open_network
-from layerwise.options.probe import ProbeOptions
+from layerwise.verbs.probe.api import probe_readouts
+from layerwise.verbs.probe.features import FeatureKind, FeatureStore
+from layerwise.verbs.probe.labelled import read_labelled
+from layerwise.verbs.probe.options import ProbeOptions
+from layerwise.verbs.probe.run import ProbePlan, read_all
 
 HERE = Path(__file__).parent
 STEPS = ("metrics", "views", "probes", "padding")

@@ -27,14 +27,21 @@ from torch import Tensor
 
 import layerwise
 from layerwise.core.recipe import Readout
-from layerwise.distill.bags import add_words, bare_tokenizer, frequent_words, token_bags, token_weights, vocabulary_size
-from layerwise.distill.static import fit_static, principal_directions
-from layerwise.distill.student import own_vectors
-from layerwise.distill.texts import PromptedText
-from layerwise.distill.token_rows import token_rows
 from layerwise.maps.linear import fit_parts
 from layerwise.maps.ridge import fit_ridge
 from layerwise.models.opening import open_network
+from layerwise.verbs.shrink.bags import (
+    add_words,
+    bare_tokenizer,
+    frequent_words,
+    token_bags,
+    token_weights,
+    vocabulary_size,
+)
+from layerwise.verbs.shrink.static import fit_static, principal_directions
+from layerwise.verbs.shrink.student import own_vectors
+from layerwise.verbs.shrink.texts import PromptedText
+from layerwise.verbs.shrink.token_rows import token_rows
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "shrink"))

@@ -13,7 +13,7 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 import layerwise
-from layerwise.options.watch import WatchOptions
+from layerwise.training.options import WatchOptions
 from layerwise.training.watch import open_watch
 
 PAIRS = 5

@@ -9,6 +9,7 @@ from abuse import forked, oracles
 from abuse.desk import GOOD, Case, Workshop
 from layerwise.cli.parser import build_parser
 from layerwise.core.display import printable
+from layerwise.verbs import commands
 
 EDGES = ["0", "1", "-1", "2", "3", "7", "-0", "1e3", "1.5", "0.0", "nan", "inf", "-inf", "1e400", "0x10", "٣"]
 HUGE = ["999999999", "2147483648", "9223372036854775807", "9223372036854775808", "-9223372036854775809", "1" + "0" * 40]
@@ -46,7 +47,7 @@ COSTLY = {"shrink": 0.3, "embedder": 0.3, "probe": 0.5, "export": 0.6, "metrics"
 @cache
 def verbs() -> dict[str, list[argparse.Action]]:
     """The verbs of the command line with all their arguments, as the parser has them."""
-    (subparsers,) = [action for action in build_parser()._actions if action.dest == "verb"]
+    (subparsers,) = [action for action in build_parser(commands())._actions if action.dest == "verb"]
     return {name: parser._actions for name, parser in (subparsers.choices or {}).items()}  # type: ignore[union-attr]
 
 

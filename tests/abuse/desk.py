@@ -337,7 +337,7 @@ def warm() -> None:
     from transformers import BertModel, LlamaModel  # noqa: F401
 
     import layerwise
-    from layerwise.downstream.tasks import benchmark_tasks
+    from layerwise.verbs.eval.tasks import benchmark_tasks
 
     for name in layerwise.__all__:
         getattr(layerwise, name)

@@ -16,7 +16,6 @@ from unittest.mock import patch
 
 from abuse import arguments, concurrency, forked, inputs, oracles
 from abuse.desk import DATA, FAST, Case, Workshop
-from layerwise.cli.parser import build_parser
 
 SCAN = ["scan", "model", *DATA, *FAST, "--out", "new"]
 URL = oracles.URL.replace("s3:", "nothing:")  # of a store that does not exist, so that the refusal is quick
@@ -25,9 +24,9 @@ KEPT: list[Any] = []
 
 def beside(verb: str, extra: Callable[[], Any], *, after: bool = True) -> Any:
     """A patch that does something more when a verb is run."""
-    import importlib
+    from layerwise.verbs import commands
 
-    module = importlib.import_module(f"layerwise.cli.{verb}")
+    module = commands()[verb]
     usual = module.run
 
     def run(args: Any) -> int:
@@ -39,7 +38,7 @@ def beside(verb: str, extra: Callable[[], Any], *, after: bool = True) -> Any:
 
 
 def longer_vectors() -> Any:
-    from layerwise.api import embed
+    from layerwise.verbs.embed import api as embed
 
     usual = embed.pooled_vectors
     return patch.object(embed, "pooled_vectors", lambda *a, **k: {r: v * 1.001 for r, v in usual(*a, **k).items()})
@@ -124,7 +123,10 @@ def run_faults(workshop: Workshop) -> int:
     missed = 0
     for oracle, fault, case, expected in FAULTS:
         innocent = case(workshop).problems
-        with fault(), patch.object(forked, "the_parser", build_parser):  # one that knows what was patched
+        with (
+            fault(),
+            patch.object(forked, "the_parser", forked.the_parser.__wrapped__),
+        ):  # one that knows what was patched
             found = case(workshop).problems
         noticed = any(expected in problem for problem in found) and not innocent
         missed += not noticed

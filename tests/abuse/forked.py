@@ -191,21 +191,23 @@ def in_child(work: Any, desk: Path, streams: Path) -> None:
 def the_parser() -> argparse.ArgumentParser:
     """The parser of the command line, built once before the forks: a third of the time of a short command."""
     from layerwise.cli.parser import build_parser
+    from layerwise.verbs import commands
 
-    return build_parser()
+    return build_parser(commands())
 
 
 def execute(work: Any) -> tuple[int, Any]:
     """The exit code and, of a function, what it returns."""
     if callable(work):
         return 0, work()
-    from layerwise.cli import main as cli
+    from layerwise.__main__ import main as run_command
+    from layerwise.cli import main
 
     parser = the_parser()
-    cli.build_parser = lambda: parser
+    main.build_parser = lambda verbs: parser
     sys.argv = ["layerwise", *work]
     try:
-        return cli.main(list(work)), None
+        return run_command(list(work)), None
     except SystemExit as stopped:
         return int(stopped.code or 0), None
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import MISSING
 from typing import Any
 
-from layerwise.options.field import OptionSpec, flag_names, option_specs, require_values
+from layerwise.core.options import OptionSpec, flag_names, option_specs, require_values
 
 
 def add_options(

@@ -9,9 +9,10 @@ import os
 import signal
 import sys
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from threading import current_thread, main_thread
+from types import ModuleType
 from typing import Any
 
 from layerwise.cli.flags import require_options
@@ -118,13 +119,9 @@ def require_model(args: Namespace) -> None:
             pass
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line and returns its exit code.
-
-    Args:
-        argv: the words after `layerwise`; None for those of this process.
-    """
-    args = parse(build_parser(), sys.argv[1:] if argv is None else argv)
+def run_verb(verbs: Mapping[str, ModuleType], argv: Sequence[str]) -> int:
+    """Runs one of the verbs, as these words say, and returns the exit code."""
+    args = parse(build_parser(verbs), argv)
     if args.verb is None:
         print(first_screen())
         return 0

@@ -1,49 +1,16 @@
 """The parser of the command line: verbs, short usage lines, options in groups, and errors that name what is near."""
 
-import sys
 from argparse import SUPPRESS, Action, ArgumentError, ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from types import ModuleType
 from typing import Any, NoReturn
 
-from layerwise.cli import (
-    audit,
-    campaign,
-    compare,
-    correlate,
-    data,
-    doctor,
-    embed,
-    embedder,
-    eval,
-    export,
-    metrics,
-    pick,
-    plot,
-    probe,
-    report,
-    reproduce,
-    scan,
-    shrink,
-    stress,
-    tradeoff,
-    views,
-)
-from layerwise.cli.flags import argument_group
 from layerwise.cli.screen import first_screen
 from layerwise.cli.shared import print_error
 from layerwise.core.checks import suggestion
-from layerwise.options.audit import GROUP as PROTOCOL
-from layerwise.options.model import GROUP as MODEL
-from layerwise.options.reading import GROUP as READING
-from layerwise.options.reading import HOW_IT_RUNS
-from layerwise.options.texts import GROUP as TEXTS
+from layerwise.core.options import SHARED_GROUPS
 
-VERBS = (
-    scan, campaign, eval, probe, pick, export, shrink, embedder, report, compare, plot, correlate, tradeoff, audit,
-    stress, embed, data, views, metrics, doctor, reproduce,
-)  # fmt: skip
 GENERAL = "in general"
 DEBUG_HELP = "show the whole traceback of an error"
 VERBOSE_HELP = "show the bars, reports and warnings of other libraries"
@@ -88,15 +55,14 @@ class TopParser(Parser):
         return first_screen() + "\n"
 
 
-def build_parser() -> Parser:
-    """The parser of all verbs."""
+def build_parser(commands: Mapping[str, ModuleType]) -> Parser:
+    """The parser of all verbs, from the command of each."""
     parser = TopParser(prog="layerwise", usage="layerwise VERB [options]")
     parser.add_argument("--version", action="version", version=f"layerwise {version('layerwise')}")
     parser.add_argument("--debug", action="store_true", help=DEBUG_HELP)
     parser.add_argument("--verbose", action="store_true", help=VERBOSE_HELP)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", prog="layerwise", parser_class=Parser)
-    for verb in VERBS:
-        name = name_of(verb)
+    for name, verb in commands.items():
         example = getattr(verb, "EXAMPLE", "")
         added = verbs.add_parser(
             name,
@@ -105,9 +71,8 @@ def build_parser() -> Parser:
             formatter_class=RawDescriptionHelpFormatter,
             epilog=f"example:\n  {example}" if example else None,
         )
-        for title in (PROTOCOL, READING, MODEL, TEXTS, HOW_IT_RUNS):
-            argument_group(added, title)  # in this order; one without options is not shown
         verb.add_arguments(added)
+        added._action_groups.sort(key=lambda group: place_of_group(group.title))
         added.usage = short_usage(name, added)
         general = added.add_argument_group(GENERAL)
         general.add_argument("-h", "--help", action="help", help="show this help and exit")
@@ -117,8 +82,9 @@ def build_parser() -> Parser:
     return parser
 
 
-def name_of(verb: ModuleType) -> str:
-    return verb.__name__.rpartition(".")[2]
+def place_of_group(title: str | None) -> int:
+    """A verb's own groups of options come first, then those that verbs share."""
+    return SHARED_GROUPS.index(title) if title in SHARED_GROUPS else -1
 
 
 def short_usage(verb: str, parser: ArgumentParser) -> str:
@@ -138,12 +104,11 @@ def parse(parser: Parser, argv: Sequence[str]) -> Namespace:
     """The arguments; an option that the verb does not have ends with the nearest that it has."""
     args, unknown = parser.parse_known_args(argv)
     if unknown:
-        verb = name_of(sys.modules[args.run.__module__]) if args.verb else ""
         known = options_of(parser, args.verb)
         wrong = [word for word in unknown if word.startswith("-")] or unknown
         near = suggestion(wrong[0].partition("=")[0], known)
         what = "option" if wrong[0].startswith("-") else "further argument"
-        named, word = f"layerwise {verb}".strip(), wrong[0]
+        named, word = f"layerwise {args.verb or ''}".strip(), wrong[0]
         word = word if word.strip() and word.isprintable() else repr(word)
         print_error(f"{named} takes no {what} {word}{near}" + ("" if near else f". See `{named} --help`"))
         parser.exit(2)

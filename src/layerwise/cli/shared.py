@@ -13,11 +13,11 @@ from layerwise.cli.flags import add_options, option_values
 from layerwise.core.columns import fill_words
 from layerwise.core.display import command_line, is_command_line, printable, redact
 from layerwise.core.errors import InputError
+from layerwise.core.options import option_specs
 from layerwise.core.quiet import is_verbose
-from layerwise.options.engine import Cluster
-from layerwise.options.field import option_specs
-from layerwise.options.model import ModelSpec
-from layerwise.options.texts import TextOptions
+from layerwise.engines.options import Cluster
+from layerwise.inputs.options import TextOptions
+from layerwise.models.spec import ModelSpec
 
 if TYPE_CHECKING:
     from layerwise.runs.table import LayerTable

@@ -1,4 +1,4 @@
-"""Checks of option values: choices and numeric bounds. options/ says which option uses which check."""
+"""Checks of option values: choices and numeric bounds. The options of a verb say which check each uses."""
 
 import math
 import re

@@ -13,6 +13,7 @@ from layerwise.core.checks import require_choice
 from layerwise.core.errors import InputError
 from layerwise.core.hashes import KnownHashes
 from layerwise.engines.local import LocalEngine
+from layerwise.engines.options import ENGINES, Cluster
 from layerwise.engines.ray import open_ray
 from layerwise.engines.shards import Engine
 from layerwise.models.fingerprint import file_hashes
@@ -23,7 +24,6 @@ from layerwise.models.load import (
 from layerwise.models.network import Network
 from layerwise.models.opening import open_network, to_model_spec
 from layerwise.models.shipped import read_shipped
-from layerwise.options.engine import ENGINES, Cluster
 
 
 @contextmanager

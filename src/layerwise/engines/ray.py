@@ -15,6 +15,7 @@ from typing import Any
 from layerwise.core.errors import RunError
 from layerwise.engines.checkpoints import Checkpoint
 from layerwise.engines.merging import finished_state
+from layerwise.engines.options import Cluster
 from layerwise.engines.ray_cluster import connected
 from layerwise.engines.ray_run import ShardRun
 from layerwise.engines.ray_workers import WorkerPool, first_line, run_in_one_thread, unwrap_error
@@ -26,7 +27,6 @@ from layerwise.engines.shards import (
     StateT,
     no_report,
 )
-from layerwise.options.engine import Cluster
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from math import ceil
 from typing import Any
 
 from layerwise.core.errors import MissingExtra, RunError
-from layerwise.options.engine import Cluster
+from layerwise.engines.options import Cluster
 
 # No usage statistics, no warnings about future versions, and workers with normal priority.
 RAY_ENVIRONMENT = {

@@ -10,11 +10,11 @@ import numpy as np
 
 from layerwise.core.errors import InputError
 from layerwise.core.hub import read_offline
+from layerwise.core.option_records import options_record
+from layerwise.inputs.options import TextOptions
 from layerwise.inputs.source import HasContent, Payload, Source
 from layerwise.inputs.tables import READERS, missing_file_message, read_records, require_text_file
 from layerwise.inputs.text import cells_in, dataset_records, require_dataset
-from layerwise.options.record import options_record
-from layerwise.options.texts import TextOptions
 from layerwise.runs.summary import counted
 
 Row = tuple[str | None, Payload | None]  # (id or None, input or None)

@@ -1,18 +1,19 @@
 """Modalities: opens data as a source, and finds the processor for a model's preprocessor."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from layerwise.core.errors import InputError
 from layerwise.core.preprocessors import InputKind, is_audio, is_image, is_tokenizer
+from layerwise.core.recipe import Recipe
 from layerwise.inputs.audio import AUDIO
 from layerwise.inputs.audio_processor import AudioProcessor
 from layerwise.inputs.image_processor import ImageProcessor
 from layerwise.inputs.images import IMAGES
 from layerwise.inputs.media import Medium
 from layerwise.inputs.processor import Processor
-from layerwise.inputs.source import Source
+from layerwise.inputs.source import DataLike, Source
 from layerwise.inputs.text import open_texts
 from layerwise.inputs.text_processor import TextProcessor
 
@@ -58,3 +59,12 @@ def processor_for(preprocessor: object, template: str = "") -> Processor[Any]:
 def open_source(data: Any, kind: InputKind = "text", **options: Any) -> Source:
     """Opens data as what the model takes, texts, audio or images; returns a Source unchanged."""
     return data if isinstance(data, Source) else MODALITIES[kind].open(data, **options)
+
+
+def texts_to_fit(fit: DataLike | None, recipes: Sequence[Recipe]) -> tuple[str, ...] | Literal["task"]:
+    """The texts of `fit`, or "task"; raises if a recipe has a map but `fit` is None."""
+    if fit is None and (transforms := [r.transform for r in recipes if r.transform != "none"]):
+        raise InputError(f"transform {transforms[0]} must be fitted on texts of your own kind: pass fit= (--fit FILE)")
+    if isinstance(fit, str) and fit == "task":
+        return "task"
+    return () if fit is None else tuple(example.text for example in open_source(fit))

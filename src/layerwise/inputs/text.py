@@ -13,7 +13,9 @@ from typing import Any
 
 from layerwise.core.errors import InputError, MissingExtra
 from layerwise.core.hub import Answer, ask_hub, near_path, read_offline
+from layerwise.core.option_records import options_record
 from layerwise.core.quiet import quiet_libraries
+from layerwise.inputs.options import TextFilter, TextOptions
 from layerwise.inputs.source import Source
 from layerwise.inputs.tables import (
     ENCODING,
@@ -24,8 +26,6 @@ from layerwise.inputs.tables import (
     require_text_file,
 )
 from layerwise.inputs.tokenizing import count_tokens
-from layerwise.options.record import options_record
-from layerwise.options.texts import TextFilter, TextOptions
 from layerwise.runs.summary import counted
 
 Row = tuple[str | None, str | None]  # (id or None, text or None)

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from layerwise.accumulators.second_moment import moments_of_rows
 from layerwise.core.checks import TRANSFORMS, require_transform
 from layerwise.core.errors import InputError
+from layerwise.metrics.accumulators.second_moment import moments_of_rows
 
 SHRINKAGE = 0.1
 

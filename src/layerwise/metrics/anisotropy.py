@@ -5,16 +5,16 @@ import math
 import torch
 from torch import Tensor
 
-from layerwise.accumulators.row_sample import RowSample
-from layerwise.accumulators.running_mean import RunningMean
 from layerwise.core.errors import InputError
+from layerwise.metrics.accumulators.row_sample import RowSample
+from layerwise.metrics.accumulators.running_mean import RunningMean
 from layerwise.metrics.base import Estimate, Metric
 from layerwise.metrics.intervals import IntervalSource, Uncertainty, spectral_interval, uneven_rows_warning
+from layerwise.metrics.ops.precision import to_float64
+from layerwise.metrics.ops.rows import RowTreatment, treat_rows, unit_rows
+from layerwise.metrics.ops.spectrum import normalize_to_sum, spectrum
 from layerwise.metrics.readings import mean_unit_row, pooled_rows, row_sample
 from layerwise.metrics.scores import spectrum_score
-from layerwise.ops.precision import to_float64
-from layerwise.ops.rows import RowTreatment, treat_rows, unit_rows
-from layerwise.ops.spectrum import normalize_to_sum, spectrum
 
 
 def anisotropy(z: Tensor) -> Tensor:

@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from layerwise.core.errors import InputError
 from layerwise.metrics.intervals import IntervalSource
+from layerwise.metrics.ops.rows import RowTreatment
 from layerwise.metrics.readings import Reading
-from layerwise.ops.rows import RowTreatment
 
 Perspective = Literal["information", "geometry", "invariance", "scale"]
 

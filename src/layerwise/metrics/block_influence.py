@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from layerwise.core.errors import InputError
-from layerwise.ops.precision import to_float64
-from layerwise.ops.rows import treat_rows
+from layerwise.metrics.ops.precision import to_float64
+from layerwise.metrics.ops.rows import treat_rows
 
 
 def block_influence(before: Tensor, after: Tensor) -> Tensor:

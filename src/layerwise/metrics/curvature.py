@@ -4,10 +4,10 @@ import torch
 from torch import Tensor
 
 from layerwise.metrics.base import Metric
+from layerwise.metrics.ops.geometry import turning_angles
+from layerwise.metrics.ops.precision import at_least_float32, require_finite, zero_masked_rows
 from layerwise.metrics.readings import mean_over_prompts
 from layerwise.metrics.scores import mean_score
-from layerwise.ops.geometry import turning_angles
-from layerwise.ops.precision import at_least_float32, require_finite, zero_masked_rows
 
 
 def curvature(tokens: Tensor, mask: Tensor) -> Tensor:

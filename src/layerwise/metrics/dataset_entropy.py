@@ -3,9 +3,9 @@
 from layerwise.metrics.base import Metric
 from layerwise.metrics.intervals import uneven_rows_warning
 from layerwise.metrics.leave_one_out import entropy_leave_one_out, exact_interval
+from layerwise.metrics.ops.spectrum import renyi_entropy
 from layerwise.metrics.readings import pooled_rows
 from layerwise.metrics.scores import spectrum_score
-from layerwise.ops.spectrum import renyi_entropy
 
 METRIC = Metric(
     name="dataset_entropy",

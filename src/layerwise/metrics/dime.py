@@ -8,10 +8,10 @@ from torch import Tensor
 
 from layerwise.metrics.base import Metric
 from layerwise.metrics.infonce import PAIRS_PER_BLOCK, paired_unit_rows
+from layerwise.metrics.ops.precision import to_float64
+from layerwise.metrics.ops.spectrum import collision_entropy, eigenvalues, renyi_entropy
 from layerwise.metrics.readings import view_pairs
 from layerwise.metrics.scores import block_score
-from layerwise.ops.precision import to_float64
-from layerwise.ops.spectrum import collision_entropy, eigenvalues, renyi_entropy
 
 
 def joint_entropy(a: Tensor, b: Tensor, alpha: float = 1.0) -> Tensor:

@@ -2,9 +2,9 @@
 
 from layerwise.metrics.base import Metric
 from layerwise.metrics.leave_one_out import exact_interval, rank_leave_one_out
+from layerwise.metrics.ops.spectrum import effective_rank_of_spectrum
 from layerwise.metrics.readings import pooled_rows
 from layerwise.metrics.scores import spectrum_score
-from layerwise.ops.spectrum import effective_rank_of_spectrum
 
 METRIC = Metric(
     name="effective_rank",

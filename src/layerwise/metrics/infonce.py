@@ -8,9 +8,9 @@ from torch.nn.functional import cross_entropy
 
 from layerwise.core.errors import InputError
 from layerwise.metrics.base import Metric
+from layerwise.metrics.ops.rows import treat_rows
 from layerwise.metrics.readings import view_pairs
 from layerwise.metrics.scores import block_score
-from layerwise.ops.rows import treat_rows
 
 PAIRS_PER_BLOCK = 256
 

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from layerwise.accumulators.row_sample import RowSample
+from layerwise.metrics.accumulators.row_sample import RowSample
+from layerwise.metrics.ops.precision import to_float64
+from layerwise.metrics.ops.rows import RowTreatment, treat_rows
+from layerwise.metrics.ops.spectrum import smaller_gram
 from layerwise.metrics.readings import Reading, row_sample
-from layerwise.ops.precision import to_float64
-from layerwise.ops.rows import RowTreatment, treat_rows
-from layerwise.ops.spectrum import smaller_gram
 
 LEVEL = 0.95
 NORMAL_QUANTILE = 1.959963984540054  # of (1 + LEVEL) / 2

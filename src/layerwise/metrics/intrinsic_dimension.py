@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from layerwise.accumulators.row_sample import RowSample
 from layerwise.core.errors import InputError
+from layerwise.metrics.accumulators.row_sample import RowSample
 from layerwise.metrics.base import Estimate, Metric
 from layerwise.metrics.intervals import JACKKNIFE_GROUPS, IntervalSource, Uncertainty, group_jackknife
+from layerwise.metrics.ops.precision import require_finite, to_float64
+from layerwise.metrics.ops.rows import RowTreatment
 from layerwise.metrics.readings import row_sample
-from layerwise.ops.precision import require_finite, to_float64
-from layerwise.ops.rows import RowTreatment
 
 DISCARD_FRACTION = 0.1
 

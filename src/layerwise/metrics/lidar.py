@@ -5,14 +5,14 @@ import math
 import torch
 from torch import Tensor
 
-from layerwise.accumulators.class_scatter import ClassScatter
 from layerwise.core.errors import InputError
+from layerwise.metrics.accumulators.class_scatter import ClassScatter
 from layerwise.metrics.base import Estimate, Metric
 from layerwise.metrics.intervals import JACKKNIFE_GROUPS, IntervalSource, Uncertainty, group_jackknife
+from layerwise.metrics.ops.precision import require_finite, to_float64
+from layerwise.metrics.ops.rows import RowTreatment, treat_rows
+from layerwise.metrics.ops.spectrum import eigenvalues, renyi_entropy, smaller_gram
 from layerwise.metrics.readings import view_sample, view_scatter
-from layerwise.ops.precision import require_finite, to_float64
-from layerwise.ops.rows import RowTreatment, treat_rows
-from layerwise.ops.spectrum import eigenvalues, renyi_entropy, smaller_gram
 
 RIDGE = 1e-4
 

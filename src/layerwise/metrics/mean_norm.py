@@ -4,9 +4,9 @@ import torch
 from torch import Tensor
 
 from layerwise.metrics.base import Metric
+from layerwise.metrics.ops.precision import at_least_float32, require_finite
 from layerwise.metrics.readings import mean_over_prompts
 from layerwise.metrics.scores import mean_score
-from layerwise.ops.precision import at_least_float32, require_finite
 
 
 def mean_norm(tokens: Tensor, mask: Tensor) -> Tensor:

@@ -4,10 +4,10 @@ from torch import Tensor
 
 from layerwise.metrics.base import Metric
 from layerwise.metrics.intervals import spectral_interval, uneven_rows_warning
+from layerwise.metrics.ops.rows import RowTreatment
+from layerwise.metrics.ops.spectrum import matrix_entropy, renyi_entropy
 from layerwise.metrics.readings import pooled_rows
 from layerwise.metrics.scores import spectrum_score
-from layerwise.ops.rows import RowTreatment
-from layerwise.ops.spectrum import matrix_entropy, renyi_entropy
 
 
 def participation(z: Tensor, *, rows: RowTreatment = "raw") -> Tensor:

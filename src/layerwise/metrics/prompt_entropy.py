@@ -7,11 +7,11 @@ from torch import Tensor
 
 from layerwise.core.checks import EntropyRoute
 from layerwise.metrics.base import Metric
+from layerwise.metrics.ops.entropy_products import entropy_by_products
+from layerwise.metrics.ops.rows import RowTreatment, treat_rows
+from layerwise.metrics.ops.spectrum import matrix_entropy, smaller_gram
 from layerwise.metrics.readings import Reading, per_prompt_values
 from layerwise.metrics.scores import mean_score
-from layerwise.ops.entropy_products import entropy_by_products
-from layerwise.ops.rows import RowTreatment, treat_rows
-from layerwise.ops.spectrum import matrix_entropy, smaller_gram
 
 
 def prompt_entropy(

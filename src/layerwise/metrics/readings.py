@@ -7,17 +7,17 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from layerwise.accumulators.base import Accumulator
-from layerwise.accumulators.class_scatter import ClassScatter
-from layerwise.accumulators.frequent_directions import FrequentDirections
-from layerwise.accumulators.row_sample import RowSample
-from layerwise.accumulators.running_mean import RunningMean
-from layerwise.accumulators.second_moment import SecondMoment
 from layerwise.core.errors import InputError
+from layerwise.metrics.accumulators.base import Accumulator
+from layerwise.metrics.accumulators.class_scatter import ClassScatter
+from layerwise.metrics.accumulators.frequent_directions import FrequentDirections
+from layerwise.metrics.accumulators.row_sample import RowSample
+from layerwise.metrics.accumulators.running_mean import RunningMean
+from layerwise.metrics.accumulators.second_moment import SecondMoment
 from layerwise.metrics.code_hash import code_hash
-from layerwise.ops.precision import to_float64
-from layerwise.ops.rows import RowTreatment, treat_rows, unit_rows
-from layerwise.ops.spectrum import eigenvalues, spectrum
+from layerwise.metrics.ops.precision import to_float64
+from layerwise.metrics.ops.rows import RowTreatment, treat_rows, unit_rows
+from layerwise.metrics.ops.spectrum import eigenvalues, spectrum
 
 SAMPLE_ROWS = 2048
 SAMPLE_PAIRS = 2048

@@ -7,14 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from layerwise.accumulators.row_sample import RowSample
-from layerwise.accumulators.running_mean import RunningMean
 from layerwise.core.errors import InputError
+from layerwise.metrics.accumulators.row_sample import RowSample
+from layerwise.metrics.accumulators.running_mean import RunningMean
 from layerwise.metrics.base import Estimate
 from layerwise.metrics.intervals import interval
+from layerwise.metrics.ops.precision import to_float64
+from layerwise.metrics.ops.rows import RowTreatment
 from layerwise.metrics.readings import Spectrum
-from layerwise.ops.precision import to_float64
-from layerwise.ops.rows import RowTreatment
 
 Score = Callable[[Any, RowTreatment], Estimate]
 

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from layerwise.core.errors import LayerwiseError
 from layerwise.core.preprocessors import is_tokenizer, require_tokenizer
+from layerwise.metrics.ops.precision import not_finite_advice
 from layerwise.models.head import Head
 from layerwise.models.network import Network
 from layerwise.models.taps import hidden_from_output, model_lock, model_output, tapped
-from layerwise.ops.precision import not_finite_advice
 
 TEXTS = ("A short line.", "A second line, a good deal longer than the first one, so that the first must be padded.")
 RELATIVE_TOLERANCE = 1e-4  # relative difference that reordered sums can cause in float32

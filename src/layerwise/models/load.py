@@ -44,9 +44,9 @@ from layerwise.models.parts import (
     require_text_class,
 )
 from layerwise.models.shipped import Shipped, default_pooling, read_object, read_shipped
+from layerwise.models.spec import ModelSpec as ModelSpec
 from layerwise.models.static import is_static, load_static, static_from_object
 from layerwise.models.tokenizers import lowercasing, with_right_padding
-from layerwise.options.model import ModelSpec as ModelSpec
 from layerwise.runs.identity import ModelRef
 from layerwise.runs.summary import counted
 

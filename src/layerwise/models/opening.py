@@ -22,8 +22,8 @@ from layerwise.models.load import (
 )
 from layerwise.models.network import Network
 from layerwise.models.shipped import read_shipped
+from layerwise.models.spec import Dtype
 from layerwise.models.static import require_layers
-from layerwise.options.model import Dtype
 from layerwise.runs.exported import outdated_export
 from layerwise.runs.identity import ModelRef
 

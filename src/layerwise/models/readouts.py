@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Protocol
+from typing import Any, Protocol
 
-from layerwise.core.checks import SHIPPED, NormChoice, PoolingChoice, TokenChoice
+from layerwise.core.checks import SHIPPED, Choices, NormChoice, PoolingChoice, TokenChoice, split_choices
 from layerwise.core.errors import InputError
 from layerwise.core.recipe import Recipe
-from layerwise.core.templates import parse_template, template_of_prompt
+from layerwise.core.templates import parse_template, split_templates, template_of_prompt
 from layerwise.models.layers import LayerChoice, choose_layers, split_layer_choice
 from layerwise.models.shipped import Shipped
 
@@ -108,3 +108,12 @@ def expand_layers(
         if normed_last and model.has_norm and model.depth in chosen:
             recipes += [replace(reading, layer=model.depth, norm="normed") for reading in readings]
     return list(dict.fromkeys([*recipes, *([last_recipe(model)] if with_last else [])]))
+
+
+def readout_choices(
+    norm: Choices, tokens: Choices, pooling: Choices | None, template: Choices | None = None
+) -> ReadoutChoices:
+    """The readout choices; no pooling or template means the model's own."""
+    values = {"norm": norm, "tokens": tokens, "pooling": pooling or ()}
+    choices: Any = {name: split_choices(name, value) for name, value in values.items()}  # checked when they are used
+    return ReadoutChoices(**choices, templates=split_templates(template))

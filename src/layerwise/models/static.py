@@ -20,7 +20,7 @@ from layerwise.models.fingerprint import weight_files_hash
 from layerwise.models.head import Head, has_safetensors, head_from_model, load_sentence_transformer
 from layerwise.models.network import Network
 from layerwise.models.shipped import NO_LAYERS, STATIC_MODULE, Shipped, ShippedModule
-from layerwise.options.model import ModelSpec
+from layerwise.models.spec import ModelSpec
 
 
 class StaticRows(nn.Module):

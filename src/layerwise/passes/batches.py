@@ -11,8 +11,8 @@ from torch import Tensor
 from layerwise.core.checks import TokenChoice
 from layerwise.inputs.modalities import processor_for
 from layerwise.inputs.processor import Masks, Prepared, Processor
+from layerwise.metrics.ops.tokens import counted_tokens
 from layerwise.models.network import Network
-from layerwise.ops.tokens import counted_tokens
 
 
 def network_processor(network: Network, template: str = "") -> Processor[Any]:

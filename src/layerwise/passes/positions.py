@@ -10,10 +10,10 @@ from torch.nn.functional import layer_norm
 
 from layerwise.core.checks import PoolingChoice
 from layerwise.core.recipe import Readout
+from layerwise.metrics.ops.pooling import pool
+from layerwise.metrics.ops.precision import at_least_float32
 from layerwise.models.network import Network
 from layerwise.models.taps import apply_final_norm
-from layerwise.ops.pooling import pool
-from layerwise.ops.precision import at_least_float32
 from layerwise.passes.batches import Batch
 from layerwise.passes.growing_rows import GrowingRows
 

@@ -12,11 +12,11 @@ from layerwise.core.checks import SHIPPED, PoolingChoice
 from layerwise.core.errors import ModelError, NotFiniteError
 from layerwise.core.recipe import Readout
 from layerwise.inputs.source import Example
+from layerwise.metrics.ops.pooling import pool
+from layerwise.metrics.ops.precision import not_finite_advice
 from layerwise.models.doctor import output_problem
 from layerwise.models.network import Network
 from layerwise.models.taps import apply_final_norm, model_output
-from layerwise.ops.pooling import pool
-from layerwise.ops.precision import not_finite_advice
 from layerwise.passes.batches import Batch, network_processor
 from layerwise.passes.growing_rows import GrowingRows
 from layerwise.passes.tapped_pass import place_name, run_pass

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 _MODULES = {
-    "Alert": "layerwise.options.watch",
+    "Alert": "layerwise.training.options",
     "LayerLoss": "layerwise.training.layer_loss",
     "LayerwiseCallback": "layerwise.training.callback",
     "LightningCallback": "layerwise.training.lightning_callback",
@@ -19,12 +19,12 @@ _MODULES = {
 __all__ = sorted(_MODULES)
 
 if TYPE_CHECKING:  # the same names again, for editors and type checkers
-    from layerwise.options.watch import Alert as Alert
     from layerwise.training.callback import LayerwiseCallback as LayerwiseCallback
     from layerwise.training.layer_loss import LayerLoss as LayerLoss
     from layerwise.training.lightning_callback import LightningCallback as LightningCallback
     from layerwise.training.losses import entropy_loss as entropy_loss
     from layerwise.training.losses import variance_covariance_loss as variance_covariance_loss
+    from layerwise.training.options import Alert as Alert
     from layerwise.training.torchmetric import as_torchmetric as as_torchmetric
 
 

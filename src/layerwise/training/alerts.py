@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from layerwise.core.errors import InputError
 from layerwise.models.layers import choose_layers
-from layerwise.options.watch import Alert
 from layerwise.runs.scores import LayerScore
+from layerwise.training.options import Alert
 
 
 @dataclass

@@ -10,10 +10,10 @@ from layerwise.core.checks import Choices
 from layerwise.core.errors import InputError
 from layerwise.inputs.source import DataLike
 from layerwise.metrics.base import Metric
+from layerwise.models.options import LayerChoice
 from layerwise.models.parts import is_sentence_transformer
-from layerwise.options.reading import LayerChoice
-from layerwise.options.watch import Alert, Keep, WatchOptions
 from layerwise.runs.table import LayerTable
+from layerwise.training.options import Alert, Keep, WatchOptions
 from layerwise.training.watch import LayerWatch, open_watch
 
 if TYPE_CHECKING:

@@ -5,10 +5,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from layerwise.ops.pooling import pool
-from layerwise.ops.precision import at_least_float32
-from layerwise.ops.rows import RowTreatment
-from layerwise.ops.spectrum import matrix_entropy
+from layerwise.metrics.ops.pooling import pool
+from layerwise.metrics.ops.precision import at_least_float32
+from layerwise.metrics.ops.rows import RowTreatment
+from layerwise.metrics.ops.spectrum import matrix_entropy
 
 Over = Literal["tokens", "texts"]
 VARIANCE_FLOOR = 1e-4  # under the root, so that its gradient is finite where the variance is zero

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from layerwise.accumulators.base import Accumulator, dump_states, parse_states
-from layerwise.accumulators.kinds import accumulator_from_state
 from layerwise.core.checks import POOLINGS, PoolingChoice, RowTreatment, require_choice
 from layerwise.core.errors import InputError, MissingExtra
+from layerwise.metrics.accumulators.base import Accumulator, dump_states, parse_states
+from layerwise.metrics.accumulators.kinds import accumulator_from_state
 from layerwise.metrics.base import Metric
+from layerwise.metrics.ops.pooling import pool
 from layerwise.metrics.readings import LayerBatch, Reading
-from layerwise.ops.pooling import pool
-from layerwise.sweep.plan import choose_metrics
+from layerwise.verbs.scan.plan import choose_metrics
 
 if TYPE_CHECKING:
     import torchmetrics

@@ -20,18 +20,18 @@ from layerwise.inputs.token_ids import TokenIdsProcessor, is_tokenized, open_tok
 from layerwise.models.load import module_info, network_from_object
 from layerwise.models.network import Network
 from layerwise.models.parts import inner_module
-from layerwise.options.scan import ScanOptions
-from layerwise.options.watch import WatchOptions
 from layerwise.runs.claims import require_usable
 from layerwise.runs.scores import LayerScore
 from layerwise.runs.summary import counted
 from layerwise.runs.table import LayerTable
-from layerwise.sweep.plan import ScanPlan
-from layerwise.sweep.prepare import forecast_scan, prepare
-from layerwise.sweep.run import run_scan
-from layerwise.sweep.timing import predict_seconds
 from layerwise.training.alerts import AlertState, require_measured
+from layerwise.training.options import WatchOptions
 from layerwise.training.randomness import unchanged_randomness
+from layerwise.verbs.scan.options import ScanOptions
+from layerwise.verbs.scan.plan import ScanPlan
+from layerwise.verbs.scan.prepare import forecast_scan, prepare
+from layerwise.verbs.scan.run import run_scan
+from layerwise.verbs.scan.timing import predict_seconds
 
 READING = ("metrics", "rows", "layers", "norm", "tokens", "pooling", "max_length", "batch_tokens", "shard_size")
 TokenizedBatches = Sequence[Mapping[str, Any]]

@@ -6,6 +6,7 @@ from random import Random
 from typing import Literal, Protocol, TypeVar
 
 T = TypeVar("T")
+DEFAULT_STRENGTH = 0.3  # of the views in a scan
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from typing import TypeVar
 
-from layerwise.inputs.perturbations.base import Perturbation, perturb
+from layerwise.inputs.perturbations.base import DEFAULT_STRENGTH, Perturbation, perturb
 from layerwise.inputs.perturbations.stress import Stress
-from layerwise.options.views import DEFAULT_STRENGTH
 
 T = TypeVar("T")
 

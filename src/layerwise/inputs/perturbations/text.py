@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from string import ascii_letters, digits
 
-from layerwise.inputs.perturbations.base import perturb
-from layerwise.options.views import DEFAULT_STRENGTH
+from layerwise.inputs.perturbations.base import DEFAULT_STRENGTH, perturb
 
 MIN_WORD_LENGTH = 4
 MAX_EDITS = 10  # maximum number of words per text, and letters per word, that one step changes

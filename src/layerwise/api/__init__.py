@@ -1,1 +1,0 @@
-"""The library's verbs, one file per verb."""

@@ -1,0 +1,135 @@
+"""Options are fields of a frozen dataclass; the annotation holds the help text and the check.
+
+    Layers = Annotated[str | int, Option("which layers", group="what to measure")]
+
+    @dataclass(frozen=True, kw_only=True)
+    class PeekOptions:
+        layers: Layers = "all"
+
+        def __post_init__(self) -> None:
+            require_valid(self)
+
+Unlike a dataclasses.field, an annotation can be shared by several verbs, while name and default stay visible in each.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cache
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from layerwise.core.checks import require_choice, suggestion
+from layerwise.core.errors import InputError
+
+WHAT_TO_MEASURE, THE_MODEL, THE_TEXTS, HOW_IT_RUNS = "what to measure", "the model", "the texts", "how it runs"
+SHARED_GROUPS = (WHAT_TO_MEASURE, THE_MODEL, THE_TEXTS, HOW_IT_RUNS)  # headings in --help, in this order
+Check = Callable[[str, Any], object]  # the option's name and value; raises InputError
+
+
+@dataclass(frozen=True)
+class Option:
+    """The properties of an option besides its name, type and default."""
+
+    help: str  # for a flag that is on by default: what turning it off does
+    check: Check | None = None  # not needed for a Literal
+    group: str = ""  # its heading in --help
+    metavar: str | None = None
+    library_only: bool = False  # takes a Python object, so it has no flag and cannot be used in a campaign file
+    is_recorded: bool = True  # stored in the run record; False for a progress bar
+    is_repeated: bool = False  # takes several values; the flag is repeated, since a value may contain a comma
+    is_text_source: bool = False  # the record stores the source of the texts, never their content
+
+
+@dataclass(frozen=True)
+class OptionSpec:
+    """One option of a verb, as declared in its dataclass."""
+
+    name: str
+    type: Any
+    default: Any  # dataclasses.MISSING if the option is required
+    option: Option
+
+    @property
+    def flag(self) -> str:
+        """`--max-length` for max_length; `--no-static` for a flag that is on by default."""
+        return f"--{'no-' if self.default is True else ''}{self.name.replace('_', '-')}"
+
+    @property
+    def types(self) -> tuple[Any, ...]:
+        """The members of a union, or the type itself, without None."""
+        members = get_args(self.type) if get_origin(self.type) in (Union, UnionType) else (self.type,)
+        return tuple(member for member in members if member is not NoneType)
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The choices of a Literal; () if it is not one."""
+        return tuple(choice for member in self.types if get_origin(member) is Literal for choice in get_args(member))
+
+    def check(self, value: Any) -> None:
+        """Raises InputError if the value is not valid."""
+        if value is None and (self.default is None or NoneType in get_args(self.type)):
+            return
+        if self.option.check is not None:
+            self.option.check(self.name, value)
+        elif self.choices:
+            require_choice(self.name, value, self.choices)
+
+
+@cache
+def option_specs(options: type) -> tuple[OptionSpec, ...]:
+    """The options of a dataclass, in order."""
+    hints = get_type_hints(options, include_extras=True)
+    specs = []
+    for field in fields(options):
+        hint = hints[field.name]
+        if get_origin(hint) is not Annotated or not isinstance(hint.__metadata__[0], Option):
+            raise TypeError(f"{options.__name__}.{field.name} needs Annotated[..., Option(help)]")
+        specs.append(OptionSpec(field.name, hint.__origin__, field.default, hint.__metadata__[0]))
+    return tuple(specs)
+
+
+def changed_options(options: object, exclude: Sequence[str] = ()) -> list[str]:
+    """The names of the options whose value is not their default. A table or another object is never a default."""
+    options_type: type = type(options)
+    values = {spec.name: (getattr(options, spec.name), spec.default) for spec in option_specs(options_type)}
+    plain = (str, int, float, bool)
+    return [
+        name
+        for name, (value, default) in values.items()
+        if name not in exclude and value is not default and not (isinstance(value, plain) and value == default)
+    ]
+
+
+def flag_names(options: type) -> tuple[str, ...]:
+    """The names of options that can be used as a flag or in a campaign file."""
+    return tuple(spec.name for spec in option_specs(options) if not spec.option.library_only)
+
+
+def problems_in(options: type, values: Mapping[str, Any]) -> list[str]:
+    """The problems with these option values, one sentence each; unknown names are ignored."""
+    problems = []
+    for spec in option_specs(options):
+        try:
+            if spec.name in values:
+                spec.check(values[spec.name])
+        except InputError as error:
+            problems.append(str(error))
+    return problems
+
+
+def unknown_name_problems(values: Mapping[str, Any], names: tuple[str, ...], subject: str) -> list[str]:
+    """One sentence per unknown name, with the closest known name."""
+    hint = f"; choose from {', '.join(names)}"
+    return [f"{subject} has no {name!r}{suggestion(name, names) or hint}" for name in values if name not in names]
+
+
+def require_values(options: type, /, **values: Any) -> None:
+    """Raises one InputError that lists every problem with these values."""
+    if problems := problems_in(options, values):
+        raise InputError("; ".join(problems))
+
+
+def require_valid(instance: object) -> None:
+    """For `__post_init__`: raises one InputError that lists every problem with these options."""
+    options: type = type(instance)
+    require_values(options, **{spec.name: getattr(instance, spec.name) for spec in option_specs(options)})

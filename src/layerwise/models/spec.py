@@ -1,0 +1,68 @@
+"""How to load a model."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, Protocol
+
+from layerwise.core.display import redact_record
+from layerwise.core.option_records import options_record
+from layerwise.core.options import THE_MODEL, Option, require_valid
+
+Dtype = Literal["float32", "bfloat16", "float16", "float64"]
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """A model and how it is loaded.
+
+    Args:
+        name: hub id, or a folder with config.json and model.safetensors.
+        revision: branch, tag or commit on the hub.
+        dtype: dtype of the weights: float32, bfloat16, float16 or float64.
+        device: cpu, cuda, cuda:1, mps, or auto (what the machine has).
+        device_map: auto spreads a large model over devices (needs accelerate).
+        trust_remote_code: whether to run code shipped with the model.
+        adapter: folder of a PEFT adapter to merge into the weights (needs peft).
+        part: which stack to read of a model that has several: encoder, decoder, text, vision or audio. By default
+            the encoder of a model with encoder and decoder.
+    """
+
+    name: Annotated[str, Option("hub id or folder with config.json and model.safetensors")]
+    revision: Annotated[str | None, Option("branch, tag or commit on the hub", group=THE_MODEL)] = None
+    dtype: Annotated[Dtype, Option("number type of the weights", group=THE_MODEL)] = "float32"
+    device: Annotated[str, Option("cpu, cuda, cuda:1, mps, or auto: the best available", group=THE_MODEL)] = "auto"
+    device_map: Annotated[
+        str | None, Option("auto: spread a large model over devices (needs accelerate)", group=THE_MODEL)
+    ] = None
+    trust_remote_code: Annotated[bool, Option("run code that comes with the model", group=THE_MODEL)] = False
+    adapter: Annotated[str | None, Option("folder of a PEFT adapter to merge in (needs peft)", group=THE_MODEL)] = None
+    part: Annotated[
+        str | None,
+        Option("which stack to read if a model has several: encoder, decoder, text, vision or audio", group=THE_MODEL),
+    ] = None
+
+    def __post_init__(self) -> None:
+        require_valid(self)
+
+
+class ModelObject(Protocol):
+    """A model in memory: a transformers model, a SentenceTransformer, or any torch module with a config."""
+
+    def parameters(self, recurse: bool = True) -> Iterator[Any]:
+        """Its weights."""
+
+
+# What a function takes as a model: a hub id or folder, a spec, a model object, or (module, tokenizer or processor).
+ModelLike = str | Path | ModelSpec | ModelObject | tuple[ModelObject, object]
+
+
+def call_record(verb: str, options: object, *, model: Any, data: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The record of a call: the verb, its options, and how the model and texts were opened.
+
+    Objects that were passed directly become None (model, data) or are marked as in memory (options).
+    """
+    spec = ModelSpec(str(model)) if isinstance(model, str | Path) else model
+    model_record = options_record(spec) if isinstance(spec, ModelSpec) else None
+    data_record: dict[str, Any] = {} if data is None else {"data": redact_record(data) or None}
+    return {"verb": verb, "model": model_record, **data_record, **options_record(options)}

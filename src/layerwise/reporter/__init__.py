@@ -1,1 +1,0 @@
-"""Output for people: one HTML page for a set of runs, and figures for papers."""

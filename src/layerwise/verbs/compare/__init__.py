@@ -1,0 +1,1 @@
+"""compare: what differs between runs, layer by layer."""

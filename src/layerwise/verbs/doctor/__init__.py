@@ -1,0 +1,1 @@
+"""doctor: can this model be read, and read rightly?"""

@@ -1,0 +1,1 @@
+"""embed: the vectors of texts, of any layer."""

@@ -1,0 +1,1 @@
+"""embedder: pick a recipe, then export it."""

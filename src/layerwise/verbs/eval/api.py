@@ -1,0 +1,235 @@
+"""evaluate: score every layer on mteb tasks or your own labelled data."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from layerwise.core.checks import Choices, Precision
+from layerwise.core.errors import InputError
+from layerwise.core.files import open_folder
+from layerwise.core.options import require_values
+from layerwise.core.preprocessors import require_tokenizer
+from layerwise.core.progress import GO_ON, announce, announcements, progress_bar
+from layerwise.core.recipe import Recipe
+from layerwise.core.templates import parse_template
+from layerwise.engines.local import local_processes
+from layerwise.engines.opening import default_threads, open_engine
+from layerwise.engines.options import Cluster, EngineChoice
+from layerwise.engines.ray import RayEngine
+from layerwise.inputs.modalities import texts_to_fit
+from layerwise.inputs.source import DataLike
+from layerwise.maps.fitted import AnyRecipe, FittedRecipe, plain_recipe
+from layerwise.models.layers import LayerChoice
+from layerwise.models.load import read_model_info
+from layerwise.models.opening import model_info_and_dtype, resolve_max_length, to_model_spec
+from layerwise.models.readouts import expand_layers, readout_choices
+from layerwise.models.shipped import similarity_of
+from layerwise.models.spec import ModelLike, ModelSpec, call_record
+from layerwise.runs.claims import claim, require_usable
+from layerwise.runs.leases import sole_writer, while_held
+from layerwise.runs.summary import counted
+from layerwise.runs.table import LayerTable
+from layerwise.verbs.eval.forecast import forecast_lines
+from layerwise.verbs.eval.options import EvaluateOptions, StoredVectors
+from layerwise.verbs.eval.run import run_evaluation
+from layerwise.verbs.eval.tasks import choose_tasks
+
+
+def evaluate(
+    model: ModelLike,
+    tasks: str | Sequence[str],
+    *,
+    out: str | Path,
+    data_root: str | Path | None = None,
+    layers: LayerChoice = "all",
+    norm: Choices = "raw",
+    tokens: Choices = "all",
+    pooling: Choices | None = None,
+    template: Choices | None = None,
+    recipes: AnyRecipe | Sequence[AnyRecipe] = (),
+    fit: DataLike | None = None,
+    max_length: int | None = None,
+    prompts: Mapping[str, str] | None = None,
+    batch_tokens: int = 4096,
+    precision: Precision = "float32",
+    vectors: StoredVectors = "keep",
+    engine: EngineChoice | Cluster = "local",
+    workers: int = 0,
+    threads: int | None = None,
+    progress: bool = False,
+) -> LayerTable:
+    """Scores every layer on MTEB tasks or on labelled data of your own, with one forward pass per text.
+
+    mteb itself computes the scores. `layerwise.eval` is the same function under the command line's name.
+
+    Args:
+        model: a hub id, a folder, a ModelSpec, a transformers model, a SentenceTransformer, or (module, tokenizer).
+        tasks: "paper32" (the paper's tasks), names of mteb tasks, types such as "STS", or "all" tasks of `data_root`.
+        out: folder for scores, mteb's results and vectors. What is there already is not computed again.
+        data_root: folder with tasks of your own, made by `data`; without it, mteb downloads its tasks.
+        layers: which layers: "all", a number, a depth such as "50%", "last", or several of these.
+        norm: "raw", or "normed" to apply the model's final norm to every layer, or both.
+        tokens: which tokens are pooled: "all", "no_first", "no_special", "no_sinks", or several of these.
+        pooling: "mean", "last", "first" or "max", or several; None pools as the model itself does, and by "last" if a
+            template has text after the input.
+        template: text before and after every text, with `{text}` in its place; the name of a known template, such as
+            "prompteol"; or a list of these: layers are scored under each. "{text}" adds nothing. None is the model's
+            own prompt, if it ships one. Does not apply to `last` and `recipes`.
+        recipes: score these recipes instead of bare layers. A FittedRecipe is scored with the map that it brings.
+        fit: texts on which the recipes' linear maps are fitted; "task" fits on each task's own texts, without labels.
+        max_length: longest input in tokens; None is the model's own limit.
+        prompts: text put before each text, by role ("query", "document"), task name or task type, as mteb does it. It
+            replaces the template there.
+        batch_tokens: tokens per batch, padding included.
+        precision: number type of stored vectors, "float32" or "float16".
+        vectors: "keep" stored vectors for later runs, or "evict" (delete) them after each task.
+        engine: "local", "ray", or a Cluster. With Ray, `out` and `data_root` must be on a disk that every node sees.
+        workers: processes that compute scores. A script that uses them needs `if __name__ == "__main__":`.
+        threads: threads per process; None chooses.
+        progress: show a progress bar.
+
+    Returns:
+        One row per task and layer: the task's name is the metric, the value is in points from 0 to 100. The model as
+        shipped is a row of its own (norm "shipped" where it brings its own pooling, else the last layer, normed).
+
+    Raises:
+        InputError: a task, layer or option is unknown.
+        ModelError: the model cannot be loaded.
+        RunError: some tasks failed (all other scores are saved), or `out` holds a run of another model.
+
+    Example:
+        >>> import pandas as pd
+        >>> pairs = pd.DataFrame({"sentence1": texts[:20], "sentence2": texts[20:], "score": range(20)})
+        >>> task = layerwise.data(folder / "tasks", "Mine", type="STS", test=pairs)
+        >>> table = layerwise.evaluate(model, "all", data_root=folder / "tasks", out=folder / "scores")
+        >>> sorted({score.layer for score in table})
+        [0, 1, 2, 3]
+    """
+    options = EvaluateOptions(
+        tasks=tasks,
+        out=out,
+        data_root=data_root,
+        layers=layers,
+        norm=norm,
+        tokens=tokens,
+        pooling=pooling,
+        template=template,
+        recipes=recipes,
+        fit=fit,
+        max_length=max_length,
+        prompts=prompts,
+        batch_tokens=batch_tokens,
+        precision=precision,
+        vectors=vectors,
+        engine=engine,
+        workers=workers,
+        threads=threads,
+        progress=progress,
+    )
+    threads = threads or default_threads(engine)
+    chosen = choose_tasks(tasks, Path(data_root).absolute() if data_root else None)
+    info, _ = model_info_and_dtype(model, static=True)
+    require_tokenizer(info.preprocessor, "eval")
+    recipes_to_score: list[AnyRecipe] = [recipes] if isinstance(recipes, Recipe | FittedRecipe) else list(recipes)
+    if not recipes_to_score:
+        choices = readout_choices(norm, tokens, pooling, template)
+        recipes_to_score += expand_layers(info, layers, choices, normed_last=True)
+    else:
+        plain_recipes = [plain_recipe(recipe) for recipe in recipes_to_score]
+        require_one_length(plain_recipes, max_length)
+        if len(lengths := {recipe.max_length for recipe in plain_recipes}) == 1:
+            max_length = lengths.pop() or max_length
+    as_shipped = any(plain_recipe(recipe).shipped for recipe in recipes_to_score)
+    similarity = similarity_of(info.shipped) if as_shipped else ""
+    require_templates_or_prompts([plain_recipe(recipe) for recipe in recipes_to_score], prompts)
+    fitting_texts = texts_to_fit(fit, [recipe for recipe in recipes_to_score if isinstance(recipe, Recipe)])
+    if "://" in str(out):
+        raise InputError("eval memory-maps its vectors, so --out must be a folder on disk, not a URL")
+    require_usable(open_folder(out), "eval")
+    with ExitStack() as stack:
+        stack.enter_context(announcements(progress))
+        encoder = stack.enter_context(open_engine(engine, model, out))
+        for fitted in recipes_to_score:
+            if isinstance(fitted, FittedRecipe):
+                fitted.require_model(encoder.identity)
+        claim(open_folder(out), "eval")
+        require_lease = stack.enter_context(sole_writer(open_folder(out)))
+        announce(f"scoring {counted(len(recipes_to_score), 'readout')} on {counted(len(chosen), 'task')}")
+        on_batch = stack.enter_context(progress_bar(progress, len(chosen) * len(recipes_to_score), "scores"))
+        processes = encoder if isinstance(encoder, RayEngine) else stack.enter_context(local_processes(workers))
+        try:
+            return run_evaluation(
+                encoder,
+                processes,
+                chosen,
+                recipes_to_score,
+                out=Path(out).absolute(),
+                threads=threads,
+                max_length=resolve_max_length(max_length, info),
+                fit=fitting_texts,
+                batch_tokens=batch_tokens,
+                prompts=dict(prompts or {}),
+                precision=precision,
+                vectors=vectors,
+                similarity=similarity,
+                options=call_record("eval", options, model=model),
+                on_score=lambda score: while_held(require_lease, on_batch)(1, 0),
+            )
+        except KeyboardInterrupt as stopped:
+            stopped.add_note(GO_ON if holds_scores(Path(out)) else "nothing was kept (no score was finished)")
+            raise
+
+
+def holds_scores(out: Path) -> bool:
+    """True if an earlier call left scores or vectors that a later one need not compute again."""
+    return any(True for name in ("scores/*/*.json", "segment-*.safetensors") for _ in out.rglob(name))
+
+
+def plan_evaluation(
+    model: str | Path | ModelSpec,
+    tasks: str | Sequence[str],
+    *,
+    data_root: str | Path | None = None,
+    layers: LayerChoice = "all",
+    norm: Choices = "raw",
+    tokens: Choices = "all",
+    pooling: Choices | None = None,
+    template: Choices | None = None,
+    precision: Precision = "float32",
+) -> list[str]:
+    """The cost of `evaluate`, one line each: tasks, texts, unique texts, forward passes, disk. Loads no weights."""
+    require_values(
+        EvaluateOptions,
+        tasks=tasks,
+        data_root=data_root,
+        layers=layers,
+        norm=norm,
+        tokens=tokens,
+        pooling=pooling,
+        template=template,
+        precision=precision,
+    )
+    chosen, info = choose_tasks(tasks, data_root), read_model_info(to_model_spec(model))
+    recipes = expand_layers(info, layers, readout_choices(norm, tokens, pooling, template), normed_last=True)
+    templates = len({recipe.template for recipe in recipes})
+    return forecast_lines(chosen, len(recipes), info.width, 4 if precision == "float32" else 2, templates)
+
+
+def require_templates_or_prompts(recipes: Sequence[Recipe], prompts: Mapping[str, str] | None) -> None:
+    """Raises if prompts would silently replace templates that have text after the input."""
+    for recipe in recipes:
+        if prompts and parse_template(recipe.template).after:
+            raise InputError(
+                f"prompts= would replace the template {recipe.template!r}, with its text after the input; leave out "
+                "one of them"
+            )
+
+
+def require_one_length(recipes: Sequence[Recipe], max_length: int | None) -> None:
+    """Raises if max_length differs from that of a recipe."""
+    for recipe in recipes:
+        if max_length is not None and recipe.max_length not in (None, max_length):
+            raise InputError(
+                f"the recipe of layer {recipe.layer} has max_length {recipe.max_length}, and {max_length} is asked "
+                "for; leave out one of them"
+            )

@@ -1,0 +1,57 @@
+"""`layerwise eval`: score every layer on MTEB or your own labelled data, with one forward pass per text."""
+
+import os
+from argparse import ArgumentParser, Namespace
+from inspect import signature
+
+from layerwise.cli.flags import add_options, option_values
+from layerwise.cli.shared import add_json, add_model, engine_from_args, model_spec, next_steps, say
+from layerwise.core.errors import InputError
+from layerwise.engines.options import Cluster
+from layerwise.verbs.eval.options import EvaluateOptions
+
+HELP = "score every layer on MTEB tasks, or your own, with one forward pass per text"
+EXAMPLE = "layerwise eval gpt2 --tasks STSBenchmark,Banking77Classification --out scores"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    # --out is not needed for a dry run; by default there is one scoring process per core.
+    add_options(parser, EvaluateOptions, common=["layers"], defaults={"out": None, "workers": None})
+    add_model(parser)
+    add_options(parser, Cluster, exclude=["workers"])
+    parser.add_argument(
+        "--recipe", nargs="+", default=[],
+        help="score these recipes (recipe files, or recipe.safetensors from pick) instead of plain layers",
+    )  # fmt: skip
+    parser.add_argument(
+        "--dry-run", action="store_true", help="list tasks, texts and disk space without loading anything"
+    )
+    add_json(parser)
+
+
+def run(args: Namespace) -> int:
+    engine = engine_from_args(args, local_workers=True)
+    if args.out is None and not args.dry_run:
+        raise InputError("eval needs --out DIR for its scores")
+    from layerwise.maps.fitted import load_recipe
+    from layerwise.runs.summary import counted
+    from layerwise.verbs.eval.api import evaluate, plan_evaluation
+
+    model, options = model_spec(args), option_values(args, EvaluateOptions)
+    if args.dry_run:
+        parameters = signature(plan_evaluation).parameters
+        print(
+            "\n".join(plan_evaluation(model, **{name: value for name, value in options.items() if name in parameters}))
+        )
+        return 0
+    options["engine"] = engine
+    if args.engine == "ray":
+        options["workers"] = 0  # the cluster has its own workers
+    elif args.workers is None:
+        options["workers"] = os.cpu_count() or 1
+    table = evaluate(model, **options, recipes=[load_recipe(path) for path in args.recipe], progress=True)
+    print(table.to_json() if args.json else table)
+    say(f"{counted(table.run['forwarded_texts'], 'text')} went through the model")
+    say(f"saved in {args.out}")
+    next_steps(["layerwise", "tradeoff", args.out], ["layerwise", "report", args.out, "--html", "report.html"])
+    return 0

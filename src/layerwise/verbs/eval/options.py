@@ -1,0 +1,59 @@
+"""evaluate: score layers or recipes on labelled tasks."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from layerwise.core.checks import Precision, require_count
+from layerwise.core.options import HOW_IT_RUNS, Option, require_valid
+from layerwise.engines.options import Engine, Progress, Threads
+from layerwise.models.options import BatchTokens, Layers, MaxLength, Norms, PoolingsOrDefault, Templates, TokenChoices
+
+StoredVectors = Literal["keep", "evict"]
+MAX_WORKERS = 1_000  # processes on one machine; more would only be a mistake
+WORKERS = (
+    "local: number of scoring processes (0: none; default: one per core); "
+    "ray: worker processes, each with a copy of the model"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateOptions:
+    """The options of `evaluate`."""
+
+    tasks: Annotated[
+        str | Sequence[str],
+        Option("paper32, mteb task names, task types such as STS, or all (every task in the data root)"),
+    ]
+    out: Annotated[str | Path, Option("folder for scores, mteb results and vectors; a later call resumes from it")]
+    data_root: Annotated[
+        str | Path | None, Option("folder with tasks prepared by `layerwise data` (works offline)")
+    ] = None
+    layers: Layers = "all"
+    norm: Norms = "raw"
+    tokens: TokenChoices = "all"
+    pooling: PoolingsOrDefault = None
+    template: Templates = None
+    recipes: Annotated[Any, Option("score these recipes instead of plain layers", library_only=True)] = ()
+    fit: Annotated[
+        Any, Option("texts to fit the linear maps on; task: use each task's own texts (no labels)", is_text_source=True)
+    ] = None
+    max_length: MaxLength = None
+    prompts: Annotated[
+        Mapping[str, str] | None, Option("text to prepend to the texts of a task", library_only=True)
+    ] = None
+    batch_tokens: BatchTokens = 4096
+    precision: Annotated[Precision, Option("dtype of stored vectors")] = "float32"
+    vectors: Annotated[StoredVectors, Option("keep vectors on disk, or delete them after each task (evict)")] = "keep"
+    engine: Engine = "local"
+    workers: Annotated[int, Option(WORKERS, partial(require_count, minimum=0, maximum=MAX_WORKERS), HOW_IT_RUNS)] = 0
+    threads: Threads = None
+    progress: Progress = False
+
+    def __post_init__(self) -> None:
+        require_valid(self)
+
+
+OPTIONS = EvaluateOptions

@@ -1,0 +1,307 @@
+"""export: save a layer or recipe as a smaller standalone model, by default for sentence-transformers."""
+
+import warnings
+from dataclasses import asdict, replace
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from layerwise.core.checks import ExportMode, NormChoice, PoolingChoice, TokenChoice, with_dims
+from layerwise.core.display import command_line
+from layerwise.core.errors import InputError
+from layerwise.core.preprocessors import InputKind, require_tokenizer
+from layerwise.core.progress import announce, announcements
+from layerwise.core.recipe import Recipe
+from layerwise.inputs.modalities import open_source
+from layerwise.inputs.source import DataLike
+from layerwise.maps.fitted import AnyRecipe, FittedRecipe, plain_recipe
+from layerwise.models.network import Network
+from layerwise.models.opening import input_kind_of_model, model_info_and_dtype, open_network, resolve_max_length
+from layerwise.models.readouts import expand_layers, readout_choices, separate_last
+from layerwise.models.servable import require_servable
+from layerwise.models.spec import ModelLike, ModelSpec
+from layerwise.runs.folder import Run, is_run
+from layerwise.runs.scores import LayerScore
+from layerwise.runs.table import LayerTable
+from layerwise.verbs.export.agreement import DEMO_TEXTS, MOST_TEXTS, ComparedTexts
+from layerwise.verbs.export.backends.backend import Backend
+from layerwise.verbs.export.backends.catalog import find_backend
+from layerwise.verbs.export.backends.sentence_transformers.backend import SentenceTransformersBackend
+from layerwise.verbs.export.fitting import fit_recipe
+from layerwise.verbs.export.folder import require_new_folder
+from layerwise.verbs.export.options import ExportOptions, TokenWeights
+from layerwise.verbs.export.run import export_fitted
+from layerwise.verbs.pick.result import Pick
+from layerwise.verbs.shrink.static_models import export_static, require_static_options
+from layerwise.verbs.shrink.texts import PairsLike
+
+
+def export(
+    model: ModelLike,
+    layer: int | str | Recipe | Pick | FittedRecipe,
+    out: str | Path,
+    *,
+    norm: NormChoice = "raw",
+    tokens: TokenChoice = "all",
+    pooling: PoolingChoice | None = None,
+    transform: str = "none",
+    dims: int | None = None,
+    fit: DataLike | None = None,
+    normalize: bool = False,
+    template: str | None = None,
+    mode: ExportMode = "portable",
+    format: str | Backend = "sentence_transformers",
+    servable: bool = False,
+    max_length: int | None = None,
+    static: bool = False,
+    weights: TokenWeights = "zipf",
+    words: int = 0,
+    int8: bool = False,
+    queries: DataLike | None = None,
+    documents: DataLike | None = None,
+    pairs: PairsLike | None = None,
+    why: str = "",
+    scores: Run | LayerTable | str | Path | None = None,
+    texts: DataLike = "demo",
+    progress: bool = False,
+) -> Any:
+    """Writes a layer or recipe of a text or image model as a folder that plain `SentenceTransformer(path)` loads.
+
+    The folder is loaded again and compared with the vectors that `scan` measures, and for `last` with those of the
+    original model. It is kept only if they are the same up to rounding. How much the vectors agree with those of the
+    original model is measured as well; quality on a task is not. `layerwise.json` in the folder is the certificate,
+    `README.md` the model card.
+
+    Args:
+        model: a hub id, a folder, a ModelSpec, a transformers model or SentenceTransformer, or (module, tokenizer).
+        layer: a number, a depth such as "50%", or "last" (the model as shipped). Also a Recipe, a FittedRecipe, or the
+            answer of `pick`; these say themselves how the layer is read, so `norm`, `tokens`, `pooling`, `transform`,
+            `dims`, `normalize`, `template` and `max_length` do not count then.
+        out: the folder to write; it must not exist.
+        norm: "raw", or "normed": the layer behind the model's final norm.
+        tokens: which tokens are pooled: "all", "no_first" or "no_special".
+        pooling: "mean", "last", "first" or "max"; by default the model's own, or mean; "last" if the template has text
+            after the input.
+        transform: a linear map fitted without labels: "none", "center", "zscore", "remove_top:3", "whiten",
+            "whiten:0.1:128"; each but none also with "+mean" (the mean over all tokens beside another pooling) or
+            "+static" (whitened token embeddings).
+        dims: keep this many principal directions of the mapped vectors, fitted on the same texts.
+        fit: what to fit the map on: texts in any form that `layerwise.texts` takes, or the folder of a scan of this
+            model. A FittedRecipe is fitted again on it; a Pick with a map keeps its own.
+        normalize: scale vectors to length 1.
+        template: text before and after every input, with `{text}` in its place, or the name of a known template, such
+            as "prompteol"; by default the model's own prompt, if it ships one. Text after the input becomes part of
+            the exported tokenizer, and needs a fast one.
+        mode: "portable" keeps one block more than needed and loads with any version; "compact" keeps none more and
+            needs transformers 5.18.
+        format: "sentence_transformers", "onnx", "openvino" or "gguf" (see docs/serve.md), or an object with the
+            interface of `layerwise.verbs.export.backends.backend.Backend`.
+        servable: raise an error if plain embedding servers cannot compute the recipe; see docs/serve.md. Exactly the
+            blocks of the layer are kept, whatever the mode.
+        max_length: longest input in tokens; by default the model's usual length.
+        static: write a model without a transformer: one vector per token, from this layer, and their mean as the vector
+            of a text; see docs/static.md. With `fit`, they are fitted to give the vectors of the model itself, or get
+            the map of `transform`. Of the other options, only `dims`, `normalize`, `texts` and the next six apply.
+        weights: for a static model, how much a token counts: "zipf" (by its place in the vocabulary: most are ordered
+            by frequency), "sif" or "idf" (by its frequency in the texts of `fit`), or "none".
+        words: for a static model, add so many of the most frequent words of `fit` to the vocabulary.
+        int8: write the vectors of a static model as 8-bit integers, a quarter of the size.
+        queries: for a static model, texts that are known to be queries; they are used like `fit`, and search documents.
+        documents: for a static model, texts that are known to be documents.
+        pairs: for a static model, queries with a document that answers them: a table with the columns query and
+            document, or a list of (query, document). Held-out ones test search, as in `shrink`.
+        why: why this layer was chosen, for the model card.
+        scores: a run of `evaluate`; its scores of this recipe go into the model card.
+        texts: texts to compare with the original model on, in any form that `layerwise.texts` takes; at most 500 are
+            used. By default 120 of the demo texts. For an image model, images in any form that `layerwise.images`
+            takes; by default none.
+        progress: print a line on standard error before each slow step.
+
+    Returns:
+        The exported model, loaded on the CPU: a SentenceTransformer, or what the backend loads.
+
+    Raises:
+        InputError: `out` exists, options contradict one another, or a Pick recommends keeping the last layer.
+        ExportError: this model cannot be exported that way, or the vectors differ; nothing is written.
+
+    Example:
+        >>> small = layerwise.export(model, 2, folder / "small", texts=texts)
+        >>> small.encode(["a text"]).shape
+        (1, 32)
+    """
+    options = ExportOptions(
+        norm=norm,
+        tokens=tokens,
+        pooling=pooling,
+        transform=transform,
+        dims=dims,
+        fit=fit,
+        normalize=normalize,
+        template=template,
+        mode=mode,
+        format=format,
+        servable=servable,
+        max_length=max_length,
+        static=static,
+        weights=weights,
+        words=words,
+        int8=int8,
+        queries=queries,
+        documents=documents,
+        pairs=pairs,
+        why=why,
+        scores=scores,
+        texts=texts,
+        progress=progress,
+    )
+    require_new_folder(out)
+    if static:
+        chosen = require_static_options(layer, options)
+        with announcements(progress):
+            return export_static(open_network(model), chosen, Path(out), options, texts_to_compare(texts))
+    fit = fit_to_use(layer, transform, fit)
+    target, kind = find_backend(format), input_kind_of_model(model)
+    if kind == "image":
+        require_exportable_images(target, fit, servable=servable)
+    compared = texts_to_compare(texts, kind)
+    mode = "compact" if servable else mode  # a servable layer needs no further block
+    asked = None if isinstance(layer, Pick | Recipe | FittedRecipe) else numbered_recipe(model, layer, options)
+    with announcements(progress):
+        network = open_network(model)
+        if kind != "image":
+            require_tokenizer(network.preprocessor, "export")
+        recipe: AnyRecipe
+        if isinstance(layer, Pick):
+            recipe, why = layer.recipe_for(network), why or f"{layer.rule}: {'; '.join(layer.why)}"
+            require_lower_layer(layer, model)
+        elif isinstance(layer, Recipe | FittedRecipe):
+            recipe = layer
+        else:
+            assert asked is not None
+            recipe = asked
+        if fit is not None:
+            announce(f"fitting the map {plain_recipe(recipe).transform}")
+        if servable:
+            require_servable(network, plain_recipe(recipe))
+        fitted = fit_recipe(network, recipe, fit, partial(target.check_supported, network, mode=mode))
+        table = recipe_scores(scores, fitted) if scores is not None else None
+        announce(f"saving layer {fitted.recipe.layer} of {network.depth}")
+        return export_fitted(
+            network, fitted, Path(out), backend=target, compared=compared, mode=mode, why=why, scores=table
+        )
+
+
+def numbered_recipe(model: ModelLike, layer: int | str, options: ExportOptions) -> Recipe:
+    """The recipe of a layer given by its number, depth or `last`; raises before weights are loaded."""
+    info, _ = model_info_and_dtype(model)
+    # `last` is read as shipped, whatever the template
+    template = options.template if separate_last(layer)[0] is not None else None
+    choices = readout_choices(options.norm, options.tokens, options.pooling, template)
+    (recipe,) = expand_layers(info, layer, choices)
+    resolve_max_length(options.max_length, info)  # raises if it is too long
+    recipe = replace(
+        recipe,
+        transform=with_dims(options.transform, options.dims),
+        normalize=options.normalize,
+        max_length=options.max_length,
+    )
+    return recipe if options.template is None else replace(recipe, template=options.template)
+
+
+def name_of(model: ModelLike) -> str:
+    """What a message calls the model: its name where one was given, else its class."""
+    if isinstance(model, str | Path | ModelSpec | Network):
+        return str(model.name if isinstance(model, ModelSpec | Network) else model)
+    return f"the {type(model).__name__}"
+
+
+def require_lower_layer(pick: Pick, model: ModelLike) -> None:
+    """Raises where pick recommends the last layer: the export would be a full copy under another name."""
+    if pick.keep_last:
+        name = name_of(model)
+        faster = command_line(["layerwise", "pick", name, "--prefer", "fast"])
+        raise InputError(
+            f"pick recommends keeping the last layer: an export would be a full copy of {name}. Use {name} itself; "
+            f"--layer last (layer='last') makes a copy anyway; `{faster}` looks "
+            "for a faster layer"
+        )
+
+
+def fit_to_use(layer: int | str | Recipe | Pick | FittedRecipe, transform: str, fit: DataLike | None) -> Any:
+    """What the map is fitted on, or None; says so where `fit` was given and has no effect.
+
+    The answer of pick is not known beforehand, so there it is a warning; elsewhere it is an error.
+    """
+    if fit is None:
+        return None
+    if isinstance(layer, Pick):
+        if layer.recipe.transform == "none":
+            warnings.warn(
+                f"pick chose layer {layer.recipe.layer} without a linear map; --fit is not needed", stacklevel=3
+            )
+            return None
+        if layer.fitted is not None and layer.fitted.recipe == layer.recipe:
+            warnings.warn("the map saved with the pick is used; --fit is not needed", stacklevel=3)
+            return None
+    elif isinstance(layer, Recipe | FittedRecipe):
+        if plain_recipe(layer).transform == "none":
+            raise InputError(
+                "the recipe has no linear map (transform none), so there is nothing to fit; leave --fit (fit=) out, or "
+                'name a map in the recipe, such as "transform": "remove_top:3"'
+            )
+    elif transform == "none":
+        raise InputError(
+            "there is no linear map to fit: add one, such as --transform remove_top:3 (transform=), or leave --fit "
+            "(fit=) out"
+        )
+    return fit
+
+
+def require_exportable_images(target: Backend, fit: DataLike | None, *, servable: bool) -> None:
+    """Raises for what works with text models only."""
+    if target.name != SentenceTransformersBackend.name:
+        raise InputError(f"image models are exported for sentence-transformers only, not as {target.name}")
+    if servable:
+        raise InputError("embedding servers read texts; leave --servable (servable=) out for an image model")
+    if fit is not None and not is_run(fit):
+        raise InputError("the map of an image model is fitted on a scan; pass its folder to --fit (fit=)")
+
+
+def texts_to_compare(texts: DataLike, kind: InputKind = "text") -> ComparedTexts:
+    """What to compare with the original model on: 120 of the demo texts, or up to 500 of the user's own.
+
+    There are no demo images: made-up ones show that an export is faithful, but not how alike two models are.
+    """
+    if kind == "image":
+        if isinstance(texts, str) and texts == "demo":
+            return ComparedTexts([], "no images")
+        images = open_source(texts, kind)
+        return ComparedTexts([example.payload for example in images.sample(MOST_TEXTS)], images.name)
+    source = open_source(texts)
+    name, demo = source.name, source.name == "demo"
+    if not demo and not source.remote:  # a fair sample; of a hub data set, which would be downloaded whole, the first
+        source = source.sample(MOST_TEXTS)
+    chosen = islice(source, DEMO_TEXTS if demo else MOST_TEXTS)
+    return ComparedTexts([example.text for example in chosen], name)
+
+
+def recipe_scores(run: Run | LayerTable | str | Path, fitted: FittedRecipe) -> LayerTable:
+    """The scores of this recipe and model in a run of eval; raises where it has none."""
+    opened = Run.open(run)
+    if opened.kind != "eval":
+        raise InputError(f"{opened.location} is a {opened.kind}, not an eval; --scores takes an eval of this model")
+    if not fitted.model.same_as(opened.table.require_model()):
+        raise InputError(f"{opened.location} is an eval of another model than {fitted.model.name}; leave --scores out")
+    fit = fitted.fitted_on.fingerprint if fitted.fitted_on else ""
+    rows = [row for row in opened.table if is_score_of(row, fitted.recipe) and row.fit == fit]
+    if not rows:
+        raise InputError(
+            f"{opened.location} has no score for this recipe and map; score it with eval --recipe, or omit --scores"
+        )
+    return LayerTable(tuple(rows), opened.table.run)
+
+
+def is_score_of(row: LayerScore, recipe: Recipe) -> bool:
+    """True if the row is a score of the recipe, regardless of what its map was fitted on."""
+    return all(getattr(row, name) == value for name, value in asdict(recipe).items())

@@ -1,0 +1,73 @@
+"""`layerwise export`: save a layer as a model for sentence-transformers."""
+
+import json
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import Any
+
+from layerwise.cli.flags import add_options, option_values
+from layerwise.cli.shared import add_json, add_model, model_spec, open_kinds
+from layerwise.core.columns import fill_words
+from layerwise.core.errors import InputError
+from layerwise.inputs.options import TextOptions
+from layerwise.verbs.export.options import ExportOptions
+
+HELP = "write a layer as a model that plain SentenceTransformer(path) loads, and check its vectors"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    add_model(parser)
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument(
+        "--layer",
+        help="layer number, depth such as 50%%, last (the model as shipped), or RUN:auto (the choice saved by pick)",
+    )
+    group.add_argument("--recipe", help="recipe file, recipe.safetensors from pick, or an exported folder")
+    parser.add_argument("--out", required=True, help="folder to write; must not exist")
+    add_options(parser, ExportOptions)
+    add_options(
+        parser,
+        TextOptions,
+        only=["column"],
+        helps={"column": "column with the text in the files above"},
+    )
+    add_json(parser, "the whole certificate, layerwise.json,")
+
+
+def run(args: Namespace) -> int:
+    if not (args.layer or args.recipe or args.static):
+        raise InputError("say what to export: --layer N, --recipe FILE, or --static")
+    from layerwise.inputs.modalities import open_source
+    from layerwise.inputs.opening import texts
+    from layerwise.maps.fitted import load_recipe
+    from layerwise.models.opening import input_kind_of_model
+    from layerwise.verbs.export.api import export
+    from layerwise.verbs.pick.result import Pick
+
+    options = option_values(args, ExportOptions) | open_kinds(args)
+    if images := input_kind_of_model(spec := model_spec(args)) == "image":
+        if args.texts != "demo":
+            options["texts"] = open_source(args.texts, "image", column=args.column)
+    else:
+        options["texts"] = texts(args.texts, column=args.column)
+    if args.fit and not images and not (Path(args.fit).is_dir() or "://" in args.fit):  # else the folder of a scan
+        options["fit"] = texts(args.fit, column=args.column)
+    layer: Any = load_recipe(args.recipe) if args.recipe else args.layer or "last"
+    if args.layer and args.layer.endswith(":auto"):
+        layer = Pick.load(args.layer.removesuffix(":auto"))
+    export(spec, layer, args.out, **options, progress=True)
+    print_certificate(args.out, as_json=args.json)
+    return 0
+
+
+def print_certificate(out: str, *, as_json: bool) -> None:
+    """What was exported and how it compares with the original, in about five lines, or the whole record."""
+    from layerwise.runs.exported import RECORD_FILE
+    from layerwise.verbs.export.summary import summary_lines
+
+    record = json.loads((Path(out) / RECORD_FILE).read_text(encoding="utf-8"))
+    if as_json:
+        print(json.dumps(record, indent=1))
+        return
+    for line in summary_lines(record, out):
+        print(line if line.startswith(" ") else fill_words(line, indent="  "))  # a command is not wrapped

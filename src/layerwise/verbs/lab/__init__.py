@@ -1,0 +1,1 @@
+"""lab: for people who study layers."""

@@ -1,0 +1,1 @@
+"""correlate: which metrics of a scan follow the scores of an eval."""

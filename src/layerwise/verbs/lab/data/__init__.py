@@ -1,0 +1,1 @@
+"""data: prepares labelled tables for eval."""

@@ -1,0 +1,1 @@
+"""reproduce: the figures and tables of the paper."""

@@ -1,0 +1,1 @@
+"""stress: scans of inputs that are made ever stranger."""

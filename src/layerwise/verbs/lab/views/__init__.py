@@ -1,0 +1,1 @@
+"""views: shows the perturbed copies of a text."""

@@ -1,0 +1,1 @@
+"""metrics: lists the metrics."""

@@ -1,0 +1,1 @@
+"""pick: which layer or recipe to use, with its uncertainty."""

@@ -1,0 +1,83 @@
+"""`layerwise pick`: which layer or recipe to use, with the evidence for it."""
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from layerwise.cli.flags import add_options, option_values
+from layerwise.cli.shared import add_json, say
+from layerwise.core.display import command_line, operand
+from layerwise.core.errors import InputError
+from layerwise.core.option_records import flag_arguments
+from layerwise.inputs.options import TextOptions
+from layerwise.verbs.pick.options import PickOptions
+
+if TYPE_CHECKING:
+    from layerwise.verbs.pick.result import Pick
+
+HELP = "choose a layer or recipe, with the evidence for it; it may recommend keeping the last layer"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("run_folder", metavar="RUN", help="a model, or the folder of a scan or eval run")
+    add_options(parser, PickOptions)
+    add_options(parser, TextOptions, only=["column"], helps={"column": "column of --fit with the text"})
+    parser.add_argument(
+        "--save", help="folder for pick.json and recipe.safetensors; use it with `export --layer FOLDER:auto`"
+    )
+    add_json(parser, "the result")
+
+
+def run(args: Namespace) -> int:
+    from layerwise.inputs.opening import texts
+    from layerwise.verbs.pick.api import pick
+    from layerwise.verbs.pick.probes import proxy_items
+    from layerwise.verbs.pick.result import require_pick_folder
+
+    if args.save is not None:
+        require_pick_folder(args.save)  # before the model runs
+    options = option_values(args, PickOptions)
+    if args.column != TextOptions.column and not args.fit:
+        raise InputError("--column names a column of --fit: pass --fit as well, or leave --column out")
+    if args.fit:
+        options["fit"] = texts(args.fit, column=args.column)
+    if not args.rule:
+        sentences = 4 * len(proxy_items())  # each has a paraphrase, a decoy and a related sentence
+        say(f"scoring every layer of {args.run_folder} on {sentences} bundled sentences")
+    result = pick(args.run_folder, **options, progress=True)
+    if args.save is not None:
+        result.save(args.save)
+    print(result.to_json() if args.json else result.describe("\n".join(next_steps(result, args))))
+    return 0
+
+
+def next_steps(found: "Pick", args: Namespace) -> Iterator[str]:
+    """What to type next, ready to be copied."""
+    from layerwise.runs.folder import is_run
+
+    model = found.model.name if is_run(args.run_folder) and not args.model else args.model or args.run_folder
+    model = operand(model)
+    yield next_step(found, model, args)
+    if (static := found.static_model) is not None:
+        rows = ["--layer", "0", "--transform", static.transform] if static.transform != "none" else []
+        words = ["export", model, "--static", *rows, "--fit", args.fit or "texts.txt", "--out", "static"]
+        yield f"or, without any block:\n{command_line(['layerwise', *words])}"
+
+
+def next_step(found: "Pick", model: str, args: Namespace) -> str:
+    """How to use what was picked."""
+    typed = option_values(args, PickOptions) | {"column": args.column}
+    if found.keep_last:
+        data = ["--data", args.fit or "texts.txt", *flag_arguments(TextOptions, {"column": args.column})]
+        fewer = command_line(["layerwise", "shrink", model, *data, "--out", "small"])
+        if args.prefer == "fast" or not found.layers:
+            return f"next: keep using {model} as it is; for similar vectors with fewer blocks:\n{fewer}"
+        words = [*flag_arguments(PickOptions, typed), *flag_arguments(TextOptions, typed), "--prefer", "fast"]
+        again = command_line(["layerwise", "pick", args.run_folder, *words])
+        faster = f"{again}\nor, for similar vectors with fewer blocks:\n{fewer}"
+        return f"next: keep using {model} as it is; if speed matters more:\n{faster}"
+    more = ["--fit", "TEXTS"] if found.recipe.transform != "none" and found.fitted is None else []
+    more += ["--servable"] if args.servable else []
+    words = ["export", model, "--layer", f"{args.save or 'run'}:auto", *more, "--out", "small"]
+    export = command_line(["layerwise", *words])
+    return f"next:\n{export}" if args.save else f"next: add --save run to this command, then:\n{export}"

@@ -1,0 +1,112 @@
+"""pick: recommend a layer or recipe."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from layerwise.core.checks import Choices, require_count
+from layerwise.core.display import operand, redact_record
+from layerwise.core.errors import InputError
+from layerwise.core.option_records import flag_arguments, options_record, text_source_record
+from layerwise.core.options import Option, require_valid
+from layerwise.core.templates import INPUT, split_templates
+from layerwise.engines.options import Progress
+from layerwise.inputs.options import TextOptions
+from layerwise.models.options import MaxLength, Seed
+from layerwise.models.spec import ModelSpec
+
+Prefer = Literal["quality", "fast"]
+
+
+def templates_to_try(templates: Choices) -> tuple[str, ...]:
+    """The templates that were given; none for the word none."""
+    if templates in ("none", ["none"], ("none",)):
+        return ()
+    found = split_templates(templates)
+    if "" in found:
+        raise InputError(f"templates: an empty one, or {INPUT} alone, adds nothing; pass none to try no template")
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class PickOptions:
+    """The options of `pick`."""
+
+    fit: Annotated[
+        Any,
+        Option(
+            "texts of many kinds to fit linear maps on, up to 1,000; default: about 800 bundled ones",
+            is_text_source=True,
+        ),
+    ] = None
+    labels: Annotated[
+        Any, Option("labelled examples: .csv, .jsonl or .parquet with columns text,label or text1,text2,score")
+    ] = None
+    rule: Annotated[Any, Option("selection rule: depth:80%, min:dime, max:infonce@20%-90% ...")] = None
+    prefer: Annotated[
+        Prefer, Option("quality: the best score; fast: the lowest layer that scores the same within noise")
+    ] = "quality"
+    templates: Annotated[
+        Choices | None,
+        Option(
+            "templates to try with the last token: names or texts with {text}, repeat the flag for several; none: no "
+            "template; default: prompteol for a causal language model that ships no pooling",
+            lambda name, value: templates_to_try(value),
+            is_repeated=True,
+        ),
+    ] = None
+    layer_only: Annotated[bool, Option("choose a layer without a linear map")] = False
+    static: Annotated[
+        bool,
+        Option("leave out the whitened token embeddings, which double the width of a map without a template"),
+    ] = True
+    servable: Annotated[
+        bool, Option("choose among recipes that plain embedding servers can compute, and report what that costs")
+    ] = False
+    dims: Annotated[
+        int | None,
+        Option(
+            "dimensions of the vectors, for a smaller index: so many principal directions are kept; default: all",
+            require_count,
+            metavar="N",
+        ),
+    ] = None
+    compare_static: Annotated[
+        bool,
+        Option(
+            "also score the static model that export --static makes of it, which runs no block; takes a minute more"
+        ),
+    ] = False
+    model: Annotated[Any, Option("the model to run, if the run's model was moved or renamed")] = None
+    max_length: MaxLength = None
+    seed: Seed = 0
+    progress: Progress = False
+
+    def __post_init__(self) -> None:
+        require_valid(self)
+        if self.layer_only and self.dims is not None:
+            raise InputError("layer_only tries no linear map, and dims needs one: leave out one of them")
+
+
+def pick_record(options: PickOptions, *, run: Any) -> dict[str, Any]:
+    """The record of a call of pick: its options, and what it was called on.
+
+    `run` is the place of a run or the name of a model; it is recorded as None if it was passed as an object.
+    """
+    place = run.name if isinstance(run, ModelSpec) else str(run) if isinstance(run, str | Path) else None
+    labels = {"labels": redact_record(text_source_record(options.labels))}  # a table in memory is not written out
+    return {"verb": "pick", "run": redact_record(place), **options_record(options), **labels}
+
+
+def pick_words(record: Mapping[str, Any], folder: str) -> list[str]:
+    """The words of the command that makes the pick in this folder again."""
+    fit = fit_of_pick(record)
+    column = flag_arguments(TextOptions, fit, only=["column"]) if isinstance(fit, Mapping) else []
+    words = ["layerwise", "pick", operand(str(record.get("run") or folder))]
+    return [*words, *flag_arguments(PickOptions, {**record, "fit": fit}), *column, "--save", operand(folder)]
+
+
+def fit_of_pick(record: Mapping[str, Any]) -> Any:
+    """The texts that maps were fitted on, or how they were opened. Earlier versions called them data."""
+    return record.get("fit", record.get("data"))

@@ -1,0 +1,1 @@
+"""plot: draws one figure."""

@@ -1,0 +1,107 @@
+"""plot: draw one figure for a paper."""
+
+from pathlib import Path
+from typing import Any
+
+from layerwise.core.errors import InputError
+from layerwise.core.outputs import require_new_file
+from layerwise.runs.folder import Run
+from layerwise.runs.table import LayerTable
+from layerwise.verbs.compare.comparison import Comparison, compare_runs
+from layerwise.verbs.lab.correlate.api import correlate
+from layerwise.verbs.plot.options import Cost, FigureName, Measure, PlotOptions
+from layerwise.verbs.report.content import run_labels
+from layerwise.verbs.report.figures import FIGURES, require_figure, require_suffix, save
+
+
+def plot(
+    *runs: Run | LayerTable | Comparison | str | Path,
+    figure: FigureName = "depth",
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    ax: Any = None,
+    metric: str | None = None,
+    rows: str | None = None,
+    tokens: str | None = None,
+    pooling: str | None = None,
+    norm: str | None = None,
+    transform: str | None = None,
+    measure: Measure | None = None,
+    cost: Cost | None = None,
+) -> Any:
+    """Draws a figure for a paper, one column wide, on a matplotlib Axes.
+
+    Args:
+        runs: Run folders, urls or LayerTables. `correlation` takes a scan and an eval; `cka` takes two scans or a
+            Comparison; `tradeoff` takes a folder in which `tradeoff` has been run.
+        figure: `depth` (one metric by depth, one line per model), `heatmap` (all metrics of one model), `correlation`,
+            `checkpoints` (one metric by layer and training step), `stress`, `tradeoff` or `cka`.
+        out: File to write: .pdf, .svg or .png. By default nothing is written.
+        overwrite: Replace `out` if it exists. By default an existing file is an error.
+        ax: The matplotlib Axes to draw on. By default a new figure is made.
+        metric: The metric or task to draw. By default the first of the run.
+        rows: The row treatment to draw. By default the first of the run.
+        tokens: The token choice to draw. By default the first of the run.
+        pooling: The pooling to draw. By default the first of the run.
+        norm: `raw` or `normed`. By default the first of the run.
+        transform: For `correlation`: the linear map of the scores. By default the first of the run.
+        measure: For `correlation`: `spearman` (default), `kendall` or `distance`.
+        cost: For `tradeoff`: `latency` (default), `parameters` or `memory`.
+
+    Returns:
+        The matplotlib Axes. If `out` is given and `ax` is not, its figure is closed after writing.
+
+    Raises:
+        InputError: An option is unknown or not used by this figure, the runs do not have what it shows, or `out`
+            exists.
+        MissingExtra: matplotlib is not installed.
+
+    Example:
+        >>> table = layerwise.scan(model, texts, metrics="curvature")
+        >>> ax = layerwise.plot(table, metric="curvature", out=folder / "curvature.svg")
+        >>> ax.get_ylabel()
+        'curvature (radians)'
+    """
+    options = PlotOptions(
+        figure=figure,
+        out=out,
+        overwrite=overwrite,
+        ax=ax,
+        metric=metric,
+        rows=rows,
+        tokens=tokens,
+        pooling=pooling,
+        norm=norm,
+        transform=transform,
+        measure=measure,
+        cost=cost,
+    ).figure_options()
+    require_figure(figure, options)
+    if not runs:
+        raise InputError("no run given; pass folders written by scan, stress or eval")
+    path = None if out is None else require_new_file(out, overwrite=overwrite)
+    if path is not None:
+        require_suffix(path)
+    drawn = draw(runs, figure, ax, options)
+    if path is not None:
+        save(drawn, path, close=ax is None)
+    return drawn
+
+
+def draw(runs: Any, figure: FigureName, ax: Any, options: dict[str, Any]) -> Any:
+    """The figure on its Axes; each kind of figure reads something else from the runs."""
+    make, first = FIGURES[figure], runs[0]
+    if figure == "cka":
+        compared = first if isinstance(first, Comparison) else compare_runs(runs[:2], **options)
+        return make(compared.to_dict()["pairs"][0], ax=ax)
+    if figure == "correlation":
+        if len(runs) != 2:
+            raise InputError(f"a correlation takes a scan and an eval, not {len(runs)} runs")
+        return make(correlate(*runs), ax=ax, **options)
+    if isinstance(first, Comparison):
+        return make(first.table, ax=ax, **options)
+    if figure == "tradeoff":
+        return make(Run.open(first).tradeoff, ax=ax, **options)
+    opened = [part for run in runs for part in Run.open(run).split_by_model()]
+    tables = [run.table.with_model_name(label) for run, label in zip(opened, run_labels(opened), strict=True)]
+    return make(LayerTable.join(tables), ax=ax, **options)

@@ -1,0 +1,1 @@
+"""report: one HTML page for a set of runs, and figures for papers."""

@@ -1,0 +1,59 @@
+"""`layerwise scan`: compute all metrics of all layers on your texts, in one pass."""
+
+from argparse import ArgumentParser, Namespace
+
+from layerwise.cli.flags import add_options, option_values
+from layerwise.cli.shared import (
+    add_json,
+    add_model,
+    close_scan,
+    engine_from_args,
+    model_spec,
+    next_steps,
+    open_data,
+    scanned_data,
+)
+from layerwise.engines.options import Cluster
+from layerwise.inputs.options import TextOptions
+from layerwise.verbs.scan.options import SETTINGS, ScanOptions
+
+HELP = "measure every layer of a model on your texts, in one pass"
+EXAMPLE = "layerwise scan gpt2 --data texts.txt --out run"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    add_options(parser, TextOptions, only=["data", "limit"], common=["data", "limit"], defaults={"data": "demo"})
+    common = ["out", "metrics", "layers"]
+    add_options(parser, ScanOptions, only=common, common=common)
+    parser.add_argument("--dry-run", action="store_true", help="report memory and time, and stop")
+    add_json(parser)
+    add_options(parser, ScanOptions, exclude=common)
+    add_options(parser, TextOptions, exclude=["data", "limit"])
+    add_model(parser)
+    add_options(parser, Cluster)
+
+
+def run(args: Namespace) -> int:
+    engine = engine_from_args(args)
+    from layerwise.core.progress import announcements
+    from layerwise.verbs.scan.api import plan, scan, timed_plan
+
+    model, data = model_spec(args), open_data(args)
+    options = option_values(args, ScanOptions)
+    if args.dry_run:
+        forecast = plan(model, data, **{name: options[name] for name in SETTINGS})
+        print("\n".join(forecast.lines()))
+        forecast.require_fit()
+        with announcements(True):
+            print(timed_plan(model, data, ScanOptions(**options)).line())
+        return 0
+    table = scan(model, data, **options | {"engine": engine}, progress=True)
+    print(table.to_json() if args.json else table)
+    close_scan(table, args.out)
+    if args.out:
+        takes_texts = all(facts.get("unit", "text") == "text" for facts in scanned_data(table))
+        next_steps(
+            ["layerwise", "report", args.out, "--html", "report.html"],
+            *([["layerwise", "pick", args.model, "--save", args.out]] if takes_texts else []),
+        )
+    return 0

@@ -1,0 +1,1 @@
+"""tradeoff: the score of each layer against its cost."""
