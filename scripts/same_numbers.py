@@ -79,7 +79,7 @@ def record(model: Path, root: Path, work: Path) -> dict[str, object]:
         work / "embedder", texts, work / "small", blocks=2, choose="prefix", method="distill", steps=3
     )
     found["shrink"] = hashed(small.encode(LINES))
-    static = layerwise.export(work / "embedder", "last", work / "static", static=True, fit=texts)
+    static = layerwise.shrink(work / "embedder", texts, work / "static", method="static")
     found["static"] = hashed(static.encode(LINES))
     return found
 

@@ -33,7 +33,6 @@ ANY_VALUE = {
     ("plot", "ax"): "matplotlib's Axes, which is optional",
     ("plot", "return"): "matplotlib's Axes",
     ("export", "return"): "the backend's own model: a SentenceTransformer by default",
-    ("embedder", "return"): "the same",
     ("shrink", "return"): "the same",
 }
 

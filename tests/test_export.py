@@ -409,16 +409,16 @@ def test_the_map_that_a_pick_brings_is_used_and_that_is_said(tiny_llama, word_te
         layerwise.export(network, picked(network, Recipe(1)), tmp_path / "n", fit=TEXTS, texts=TEXTS)
 
 
-def test_embedder_picks_and_exports_as_the_two_verbs_do(tiny_llama, word_texts, tmp_path, monkeypatch):
-    network = open_network(tiny_llama)
-    monkeypatch.setattr("layerwise.verbs.embedder.api.pick", lambda network, fit, **options: picked(network, Recipe(2)))
-    made = layerwise.embedder(tiny_llama, tmp_path / "m", texts=word_texts)
-    assert made.encode(TEXTS) == pytest.approx(measured(network, 2), abs=1e-6)
-    record = json.loads((tmp_path / "m" / "layerwise.json").read_text())
-    assert record["agreement"]["texts"] == len(word_texts) and record["chosen_by"] == "by hand: a test"
-    monkeypatch.setattr("layerwise.verbs.embedder.api.pick", lambda network, fit, **options: picked(network, None))
-    with pytest.raises(InputError, match="keeping the last layer"):
-        layerwise.embedder(tiny_llama, tmp_path / "n", texts=word_texts)
+def test_pick_exports_as_the_two_verbs_do(tiny_llama, tmp_path, monkeypatch):
+    monkeypatch.setattr("layerwise.verbs.pick.api.pick_recipe", lambda network, *a, **k: picked(network, Recipe(2)))
+    layerwise.pick(tiny_llama, export=tmp_path / "m")
+    made = st.SentenceTransformer(str(tmp_path / "m"), device="cpu")
+    assert made.encode(TEXTS) == pytest.approx(measured(open_network(tiny_llama), 2), abs=1e-6)
+    assert json.loads((tmp_path / "m" / "layerwise.json").read_text())["chosen_by"] == "by hand: a test"
+    monkeypatch.setattr("layerwise.verbs.pick.api.pick_recipe", lambda network, *a, **k: picked(network, None))
+    with pytest.warns(UserWarning, match="should be kept, so nothing was exported"):
+        assert layerwise.pick(tiny_llama, export=tmp_path / "n").keep_last
+    assert not (tmp_path / "n").exists()
 
 
 def test_the_card_carries_licence_and_scores(tiny_llama, tmp_path):

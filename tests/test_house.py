@@ -105,7 +105,7 @@ def test_the_public_face():
     objects += ["Readout", "Recipe", "Reproduction", "Rule", "Run", "RunError", "Source", "StoreError"]
     objects += ["TooLarge", "__version__"]
     verbs = ["audio", "audit", "audit_protocol", "campaign", "compare", "correlate", "data", "difference", "doctor"]
-    verbs += ["embed", "embedder", "eval", "evaluate", "export", "functional", "images", "labelled"]
+    verbs += ["embed", "eval", "evaluate", "export", "functional", "images", "labelled"]
     verbs += ["mean_over_prompts", "mean_score", "pick", "plan", "plot", "pooled_rows", "probe", "report", "reproduce"]
     verbs += ["scan", "shrink"]
     verbs += ["spectrum_score", "stress", "texts", "tradeoff", "training", "views"]

@@ -387,7 +387,7 @@ def test_a_model_object_without_its_tokenizer_is_told_from_what_is_no_model(word
 
 
 REFUSED = {
-    "export --static --format onnx --out small": "a static model has no --format",
+    "shrink --method static --blocks 2 --out small": "method static has no --blocks",
     "export --out small": "say what to export",
     "export --layer 1 --transform nothing --out small": "transform 'nothing'",
     "scan --state nothing": "state 'nothing'",

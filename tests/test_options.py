@@ -140,12 +140,11 @@ FLAGS = {
     "probe": f"{MODEL} layers tokens pooling max-length batch-tokens data column id-column split config limit sample "
     "test test-split label probes out test-share epochs seed precision features threads json",
     "pick": "fit column labels rule prefer templates layer-only no-static servable dims compare-static model "
-    "max-length seed save json",
+    "max-length seed save export json",
     "export": f"{MODEL} layer recipe out norm tokens pooling transform dims fit column normalize template scores mode "
-    "format servable max-length static weights words int8 queries documents pairs why texts json",
+    "format servable max-length why texts json",
     "shrink": f"{MODEL} {TEXTS} out queries documents pairs method blocks choose minutes steps lora batch-size "
-    "learning-rate seed no-compatible work json",
-    "embedder": f"{MODEL} fit texts column labels templates no-static dims out mode max-length",
+    "learning-rate seed no-compatible work layer transform dims normalize weights words int8 json",
     "report": "html overwrite title where",
     "compare": "against rows tokens html overwrite json",
     "plot": "figure out overwrite metric rows tokens pooling norm transform measure cost",

@@ -159,7 +159,7 @@ def outputs(runs, model, texts):
         "compare": ["compare", scan, scan, "--html"],
         "pick": ["pick", model, "--fit", data[1], "--save"],
         "export": ["export", model, "--layer", "1", "--out"],
-        "embedder": ["embedder", model, "--fit", data[1], "--out"],
+        "pick and export": ["pick", model, "--fit", data[1], "--export"],
         "scan": ["scan", model, *data, "--out"],
         "stress": ["stress", model, *data, "--kind", "repeat_one", "--out"],
         "eval": ["eval", model, "--tasks", "all", "--data-root", str(Path(evaluated).parents[1] / "root"), "--out"],
@@ -167,7 +167,9 @@ def outputs(runs, model, texts):
 
 
 CASES = [(verb, name) for verb in ("embed", "report", "plot", "compare") for name in BAD_FILES]
-CASES += [(verb, name) for verb in ("pick", "export", "embedder", "scan", "stress", "eval") for name in BAD_FOLDERS]
+CASES += [
+    (verb, name) for verb in ("pick", "export", "pick and export", "scan", "stress", "eval") for name in BAD_FOLDERS
+]
 
 
 @pytest.mark.parametrize("verb, name", CASES)

@@ -254,14 +254,14 @@ def test_pick_answers_and_its_answer_is_exported(tiny_llama, word_texts, tmp_pat
         Pick.load(tmp_path / "m")
     assert Pick.load(tmp_path).recipe == found.recipe
     pd.DataFrame({"text": longer}).to_csv(tmp_path / "t.csv", index=False)
-    paths = ["--fit", str(tmp_path / "t.csv"), "--out", str(tmp_path / "e")]
+    paths = ["--fit", str(tmp_path / "t.csv"), "--export", str(tmp_path / "e")]
     timid = replace(bold, margin=1000)  # always keeps the last layer
     monkeypatch.setattr("layerwise.verbs.pick.run.default_rulebook", lambda: timid)
-    assert main(["embedder", tiny_llama, *paths, "--max-length", "32"]) == 2
+    assert main(["pick", tiny_llama, *paths, "--max-length", "32"]) == 2
     printed = capsys.readouterr()
-    assert "keep the last layer" in printed.out and "pick recommends keeping the last layer" in printed.err
+    assert "keep the last layer" in printed.out and "so nothing was exported" in printed.err
     monkeypatch.setattr("layerwise.verbs.pick.run.default_rulebook", lambda: bold)
-    assert main(["embedder", tiny_llama, *paths, "--max-length", "32"]) == 0
+    assert main(["pick", tiny_llama, *paths, "--max-length", "32"]) == 0
     assert json.loads((tmp_path / "e" / "layerwise.json").read_text())["recipe"] == json.loads(found.recipe.to_json())
     assert "SentenceTransformer" in capsys.readouterr().err
 

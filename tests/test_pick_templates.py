@@ -288,7 +288,7 @@ def test_the_flags_are_passed_on_and_recorded(tiny_llama, word_texts, tmp_path, 
     assert record["options"]["templates"] == ["w1, w2 {text} w3", "about"] and record["options"]["dims"] == 3
     command = pick_command(record, "run")
     assert all(shlex.join(flag) in command for flag in (flags[:4], flags[4:])), "a report shows how it was called"
-    assert main(["embedder", *words, "--templates", "none", "--dims", "3", "--out", str(tmp_path / "e")]) == 0
+    assert main(["pick", *words, "--templates", "none", "--dims", "3", "--export", str(tmp_path / "e")]) == 0
     made = json.loads((tmp_path / "e" / "layerwise.json").read_text())["recipe"]
     assert made["template"] == "" and made["transform"].endswith("@3") and made["pooling"] == "mean"
 

@@ -212,10 +212,10 @@ def test_layers_of_a_model_with_an_unknown_similarity_can_be_read_but_it_is_not_
     assert len(layerwise.embed(folder, TEXTS, layers="1")) == len(TEXTS)
     with pytest.raises(ModelError, match="vectors are compared by 'MaxSim', and layerwise knows cosine, dot"):
         layerwise.shrink(folder, word_texts, tmp_path / "small")
-    layerwise.export(folder, 0, tmp_path / "embeddings", static=True)
+    layerwise.shrink(folder, None, tmp_path / "embeddings", method="static", layer=0)
     monkeypatch.setattr("layerwise.verbs.shrink.static_models.make_static", lambda *_: pytest.fail("fitted first"))
     with pytest.raises(ModelError, match="vectors are compared by 'MaxSim'"):
-        layerwise.export(folder, "last", tmp_path / "static", static=True, fit=word_texts)
+        layerwise.shrink(folder, word_texts, tmp_path / "static", method="static")
 
 
 def test_tokens_of_any_prompt_are_left_out_if_the_model_says_so(tmp_path):

@@ -554,11 +554,9 @@ def test_a_language_model_without_a_pooling_is_refused_as_for_a_static_model(tmp
     model.config.architectures = ["LlamaForCausalLM"]
     for call in (
         lambda: layerwise.shrink((model, make_tokenizer()), TEXTS, tmp_path / "small"),
-        lambda: layerwise.export((model, make_tokenizer()), 0, tmp_path / "small", static=True, fit=TEXTS),
+        lambda: layerwise.shrink((model, make_tokenizer()), TEXTS, tmp_path / "small", method="static", layer=0),
     ):
-        with pytest.raises(
-            InputError, match="no vectors to imitate. Make it an embedding model first .layerwise embedder"
-        ):
+        with pytest.raises(InputError, match="no vectors to imitate. Make it an embedding model first .layerwise pick"):
             call()
     assert not list(tmp_path.iterdir())
 

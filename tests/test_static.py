@@ -1,4 +1,4 @@
-"""export --static: token vectors and their means, how they are fitted, and who reads them."""
+"""shrink --method static: token vectors and their means, how they are fitted, and who reads them."""
 
 import json
 import re
@@ -45,7 +45,7 @@ def teacher(tmp_path_factory):
 @pytest.fixture(scope="module")
 def static(teacher, tmp_path_factory):
     folder = tmp_path_factory.mktemp("static") / "small"
-    layerwise.export(teacher, "last", folder, static=True, fit=TEXTS)
+    layerwise.shrink(teacher, TEXTS, folder, method="static")
     return folder
 
 
@@ -181,8 +181,8 @@ def test_the_certificate_says_how_it_was_made(static):
 
 def test_queries_documents_and_pairs_are_fitted_on_and_pairs_are_searched(teacher, tmp_path):
     pairs = [(f"w{i % 80} w{i // 2}", f"w{i % 88} w{i % 80} w{i // 2}") for i in range(110)]
-    layerwise.export(
-        teacher, "last", tmp_path / "small", static=True, queries=TEXTS[:40], documents=TEXTS[40:90], pairs=pairs
+    layerwise.shrink(
+        teacher, None, tmp_path / "small", method="static", queries=TEXTS[:40], documents=TEXTS[40:90], pairs=pairs
     )
     made = certificate(tmp_path / "small")["static"]
     assert made["compatibility"]["test"] == "pairs" and made["compatibility"]["searched"] == 55
@@ -191,12 +191,10 @@ def test_queries_documents_and_pairs_are_fitted_on_and_pairs_are_searched(teache
     cases = made["compatibility"]["cases"]
     assert set(cases) == {"old_old", "new_old", "old_new", "new_new", "mixed", "gain"}
     assert "- new queries, new documents: " in (tmp_path / "small" / "README.md").read_text()
-    with pytest.raises(InputError, match="queries, documents and pairs are for a model without a transformer"):
-        layerwise.export(teacher, 1, tmp_path / "layer", pairs=pairs)
 
 
 def test_it_is_more_like_its_teacher_than_token_embeddings_are(teacher, static, tmp_path):
-    layerwise.export(teacher, 0, tmp_path / "rows", static=True, normalize=True)
+    layerwise.shrink(teacher, None, tmp_path / "rows", method="static", layer=0, normalize=True)
     fitted, plain = (certificate(folder)["agreement"] for folder in (static, tmp_path / "rows"))
     assert fitted["texts"] == 13 and plain["texts"] == 120, "held-out texts of the user; without texts, demo texts"
     texts = [text.replace("w1", "w2") for text in TEXTS[:60]]
@@ -212,15 +210,17 @@ def test_it_is_more_like_its_teacher_than_token_embeddings_are(teacher, static, 
 
 
 def test_a_map_fewer_dimensions_and_int8(teacher, tmp_path):
-    layerwise.export(teacher, 0, tmp_path / "white", static=True, transform="whiten", fit=TEXTS, weights="idf", dims=7)
+    layerwise.shrink(
+        teacher, TEXTS, tmp_path / "white", method="static", layer=0, transform="whiten", weights="idf", dims=7
+    )
     assert encode(tmp_path / "white", ["w1 w2"]).shape == (1, 7)
     assert certificate(tmp_path / "white")["static"]["map"] == "whiten@7"
-    layerwise.export(teacher, 1, tmp_path / "few", static=True, fit=TEXTS, dims=7)
+    layerwise.shrink(teacher, TEXTS, tmp_path / "few", method="static", layer=1, dims=7)
     assert certificate(tmp_path / "few")["static"]["space"] == "own", "the index of the teacher has more dimensions"
     if not hasattr(StaticEmbedding, "_fold_model2vec_weights"):
         pytest.skip("this version of sentence-transformers reads no 8-bit rows")
-    layerwise.export(teacher, 1, tmp_path / "whole", static=True, fit=TEXTS)
-    layerwise.export(teacher, 1, tmp_path / "small", static=True, fit=TEXTS, int8=True)
+    layerwise.shrink(teacher, TEXTS, tmp_path / "whole", method="static", layer=1)
+    layerwise.shrink(teacher, TEXTS, tmp_path / "small", method="static", layer=1, int8=True)
     large, small = ((tmp_path / name / "model.safetensors").stat().st_size for name in ("whole", "small"))
     assert small < 0.45 * large, "a byte per number, a scale per row, and the header"
     both = [encode(tmp_path / name, TEXTS[:20]) for name in ("whole", "small")]
@@ -233,46 +233,41 @@ def test_a_map_fewer_dimensions_and_int8(teacher, tmp_path):
 def test_the_command_line_prints_what_was_gained_and_lost(teacher, tmp_path, capsys):
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
     out = str(tmp_path / "small")
-    assert (
-        main(["export", teacher, "--static", "--fit", str(tmp_path / "texts.txt"), "--words", "5", "--out", out]) == 0
-    )
+    texts = str(tmp_path / "texts.txt")
+    assert main(["shrink", teacher, "--method", "static", "--data", texts, "--words", "5", "--out", out]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "97 token vectors from layer 3 of model, fitted to give its vectors" in printed
     assert "your index:" in printed and f"layerwise eval {out} --tasks STSBenchmark" in printed
-    assert main(["export", teacher, "--out", str(tmp_path / "new")]) == 2
-    assert "--layer N, --recipe FILE, or --static" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"servable": True}, "has no --servable: leave out --servable"),
-        ({"format": "onnx", "pooling": "max"}, "has no --pooling, --format"),
+        ({"blocks": 2}, "method static has no --blocks: leave out --blocks"),
+        ({"steps": 5, "work": "here"}, "method static has no --steps, --work"),
         ({"transform": "whiten"}, "--transform needs texts"),
         ({"words": 5}, "--words needs texts"),
         ({"weights": "idf"}, "--weights needs texts"),
         ({"dims": 8}, "--dims needs texts"),
-        ({"transform": "center+static", "fit": TEXTS}, r"leave out \+"),
-        ({"dims": 33, "fit": TEXTS}, "cannot keep 33 dimensions of vectors that have 32"),
-        ({"fit": TEXTS[:20]}, "at least 50 different texts"),
-        ({"weights": "often", "fit": TEXTS}, "sif, idf, zipf, none"),
+        ({"transform": "center+static", "data": TEXTS}, r"leave out \+"),
+        ({"dims": 33, "data": TEXTS}, "cannot keep 33 dimensions of vectors that have 32"),
+        ({"data": TEXTS[:20]}, "at least 50 different texts"),
+        ({"weights": "often", "data": TEXTS}, "sif, idf, zipf, none"),
     ],
 )
 def test_what_makes_no_sense_is_refused(teacher, tmp_path, options, message):
     with pytest.raises(InputError, match=message):
-        layerwise.export(teacher, 1, tmp_path / "small", static=True, **options)
+        layerwise.shrink(teacher, options.pop("data", None), tmp_path / "small", method="static", layer=1, **options)
     assert not (tmp_path / "small").exists()
 
 
-def test_a_recipe_and_a_bare_language_model_are_refused(teacher, tiny_llama, tmp_path):
-    with pytest.raises(InputError, match="made from a layer, not from a recipe"):
-        layerwise.export(teacher, layerwise.Recipe(1), tmp_path / "small", static=True)
-    with pytest.raises(InputError, match="add --static"):
-        layerwise.export(teacher, 1, tmp_path / "small", words=5)
+def test_token_vectors_of_a_model_with_blocks_and_a_bare_language_model_are_refused(teacher, tmp_path):
+    with pytest.raises(InputError, match="method linear has no --words: leave out --words"):
+        layerwise.shrink(teacher, TEXTS, tmp_path / "small", words=5)
     model = make_model("llama")
     model.config.architectures = ["LlamaForCausalLM"]
     with pytest.raises(InputError, match="no vectors to imitate"):
-        layerwise.export((model, make_tokenizer()), 0, tmp_path / "small", static=True, fit=TEXTS)
+        layerwise.shrink((model, make_tokenizer()), TEXTS, tmp_path / "small", method="static", layer=0)
 
 
 # Reading it again
@@ -314,7 +309,7 @@ def test_pick_scores_the_static_model_that_export_writes(tmp_path):
     """Its scores are those of the exported folder, in plain sentence-transformers; the answer stays the same."""
     teacher, static = save_word_encoder(tmp_path / "teacher"), tmp_path / "static"
     texts = list(demo_sentences())
-    layerwise.export(teacher, "last", static, static=True, fit=texts)
+    layerwise.shrink(teacher, texts, static, method="static")
     found = layerwise.pick(teacher, texts, compare_static=True)
     row = found.static_model
     assert (row.layer, row.transform) == (3, "none")  # the last layer of the teacher; no map but the fit
@@ -341,7 +336,7 @@ def test_pick_compares_whitened_embeddings_of_a_language_model_and_prints_how_to
     printed = capsys.readouterr().out
     assert "a static model, which runs no block" in printed and "\nstatic " in printed
     *_, command = printed.strip().splitlines()
-    assert command.split()[:3] == ["layerwise", "export", model] and "--layer 0 --transform whiten" in command
+    assert command.split()[:3] == ["layerwise", "shrink", model] and "--layer 0 --transform whiten" in command
     out = tmp_path / "made"
     assert main([*command.split()[1:-1], str(out)]) == 0 and certificate(out)["static"]["map"] == "whiten"
 
@@ -382,7 +377,7 @@ def test_two_static_models_are_two_models(static, teacher):
 
 @pytest.mark.real
 def test_a_static_model_of_a_real_encoder_is_like_it_on_texts_that_it_was_not_fitted_on(real_model, tmp_path):
-    layerwise.export(real_model("all-minilm-l6-v2"), 0, tmp_path / "small", static=True, fit="demo")
+    layerwise.shrink(real_model("all-minilm-l6-v2"), "demo", tmp_path / "small", method="static", layer=0)
     record = certificate(tmp_path / "small")
     assert record["static"]["unexplained"] < 0.9 and record["static"]["agreement"]["groups"][0]["mean_cosine"] > 0.3
     assert all(found["ratio"] < 0.1 for found in record["encoding_times"]) and record["max_difference"] < 2e-5

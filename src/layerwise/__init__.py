@@ -63,7 +63,6 @@ _MODULES = {
     "difference": "layerwise.verbs.compare.paired",
     "doctor": "layerwise.verbs.doctor.api",
     "embed": "layerwise.verbs.embed.api",
-    "embedder": "layerwise.verbs.embedder.api",
     "eval": "layerwise.verbs.eval.api",
     "evaluate": "layerwise.verbs.eval.api",
     "export": "layerwise.verbs.export.api",
@@ -146,7 +145,6 @@ if TYPE_CHECKING:  # the same names again, for editors and type checkers
     from layerwise.verbs.compare.paired import difference as difference
     from layerwise.verbs.doctor.api import doctor as doctor
     from layerwise.verbs.embed.api import embed as embed
-    from layerwise.verbs.embedder.api import embedder as embedder
     from layerwise.verbs.eval.api import evaluate as eval  # noqa: F401
     from layerwise.verbs.eval.api import evaluate as evaluate
     from layerwise.verbs.eval.data_root import LocalTask as LocalTask

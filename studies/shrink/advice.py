@@ -1,4 +1,4 @@
-"""Is the advice of `shrink` and `export --static` on an index right? A comparison with searches measured from outside.
+"""Is the advice of `shrink` on an index right? A comparison with searches measured from outside.
 
     python studies/shrink/advice.py MODELS SHARED_DATA KEPT [--only WORDS] [--steps 200]
 
@@ -107,14 +107,14 @@ def make(model: str, method: str, texts: str, folder: Path, args: argparse.Names
             (args.kept / f"{name}.jsonl").write_text("".join(json.dumps({"text": row}) + "\n" for row in rows))
         path = {name: str(args.kept / f"{name}.jsonl") for name in files}
         source = str(args.models / model)
-        static = method == "static"
-        words = ["export", source, "--static", "--layer", "last"] if static else ["shrink", source]
-        words += ["--method", "distill", "--steps", str(args.steps)] if method == "distill" else []
-        words += [] if static else ["--blocks", str(BLOCKS[model]), "--work", str(args.kept / f"{model}.work")]
+        words = ["shrink", source, "--method", method]
+        words += ["--steps", str(args.steps)] if method == "distill" else []
+        if method != "static":
+            words += ["--blocks", str(BLOCKS[model]), "--work", str(args.kept / f"{model}.work")]
         if texts == "by kind":
             words += ["--queries", path["requests"], "--documents", path["passages"]]
         else:
-            words += ["--fit" if static else "--data", path[texts]]
+            words += ["--data", path[texts]]
         command = [sys.executable, "-m", "layerwise", *words, "--out", str(folder)]
         printed.write_text(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
     return printed.read_text().splitlines()

@@ -29,7 +29,7 @@ WORDS = [
 # Options whose value is where something is written: names of new and of existing places.
 PLACES = ["new", "deep/new", "new/deep/er", "mine", "run", "scores", "texts.txt", "texts.txt/x", ".", "", " ", "model"]
 PLACES += ["x" * 300, "small", "a\x1bb", "new ", "link.txt", "/proc/x", "/dev/null/x", "tasks", oracles.URL]
-OUTPUT_OPTIONS = {"out", "html", "save", "work"}
+OUTPUT_OPTIONS = {"out", "html", "save", "work", "export"}
 NOT_DRAWN = {"help", "debug", "verbose", "engine", "address"}  # Ray takes seconds to start; the kills cover it
 VALID: dict[str, list[str]] = {
     "layers": ["0", "1,2", "50%", "last", "all"], "metrics": ["curvature", "fast", "prompt_entropy,mean_norm"],
@@ -41,7 +41,7 @@ VALID: dict[str, list[str]] = {
     "data": ["texts.txt", "many.txt", "classes.csv", "demo"], "state": ["exact", "float32", "sketch:4"],
     "column": ["text"], "recipe": ["small", "run"], "count": ["1", "3"], "strength": ["0.5"], "repeats": ["1"],
 }  # fmt: skip
-COSTLY = {"shrink": 0.3, "embedder": 0.3, "probe": 0.5, "export": 0.6, "metrics": 0.2, "doctor": 0.5}
+COSTLY = {"shrink": 0.3, "probe": 0.5, "export": 0.6, "metrics": 0.2, "doctor": 0.5}
 
 
 @cache

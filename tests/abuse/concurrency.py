@@ -18,7 +18,7 @@ from abuse.desk import READERS, REBUILT, WRITERS, Case, Workshop, differences, r
 OTHER_PLAN = ["--max-length", "5"]
 # Pairs that a user could start side by side: the same command twice, another plan for the same folder, a reader beside
 # a writer. Names of WRITERS or READERS.
-SAME = [name for name in WRITERS if name not in ("audit", "eval in processes", "shrink", "embedder")]
+SAME = [name for name in WRITERS if name not in ("audit", "eval in processes", "shrink", "pick and export")]
 BESIDE = [
     ("scan again", "report"), ("scan again", "pick"), ("scan again", "compare"), ("eval again", "correlate"),
     ("eval again", "report"), ("campaign again", "report of probes"), ("probe again", "report of probes"),

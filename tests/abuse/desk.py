@@ -51,7 +51,7 @@ GOOD: list[tuple[list[str], list[str]]] = [  # a command, and all that it may ch
         ["deep/shrunk"],
     ),
     # By the number of words in common, layer 0 is better than the last one, which would not be exported.
-    (["embedder", "model", "--labels", "labels.csv", "--out", "deep/small"], ["deep/small"]),
+    (["pick", "model", "--labels", "labels.csv", "--export", "deep/small"], ["deep/small"]),
     (["embed", "model", *DATA, "--layers", "1", "--out", "v.parquet"], ["v.parquet"]),
     (["tradeoff", "scores"], ["scores/tradeoff.json"]),
     (["report", "run", "scores", "--html", "r.html"], ["r.html"]),
@@ -65,7 +65,7 @@ GOOD: list[tuple[list[str], list[str]]] = [  # a command, and all that it may ch
     (["metrics"], []),
     (["reproduce", "fig7", "--out", "paper"], ["paper"]),
     (["reproduce", "--list"], []),
-    (["export", "other", "--static", "--fit", "many.txt", "--out", "deep/static"], ["deep/static"]),
+    (["shrink", "other", "--method", "static", "--data", "many.txt", "--out", "deep/static"], ["deep/static"]),
 ]
 BAD: list[tuple[list[str], list[str]]] = [  # refused or failing; and all that it may change nevertheless
     *[([*words, *out], []) for words, option in (
@@ -75,7 +75,7 @@ BAD: list[tuple[list[str], list[str]]] = [  # refused or failing; and all that i
         (["export", "model", "--layer", "1"], "--out"),
         (["shrink", "model", *MANY], "--out"),
         (["shrink", "model", *MANY, "--out", "not-made"], "--work"),
-        (["embedder", "model"], "--out"),
+        (["pick", "model"], "--export"),
         (["embed", "model", *DATA], "--out"),
         (["pick", "run", "--rule", "last"], "--save"),
         (["report", "run"], "--html"),
@@ -135,7 +135,7 @@ WRITERS: dict[str, tuple[list[str], list[str]]] = {  # each into a new place
     "export": (["export", "model", "--layer", "1", "--out", "new"], ["new"]),
     "export a map": (["export", "model", "--layer=1", "--transform=center", "--fit", "run", "--out", "new"], ["new"]),
     "shrink": (["shrink", "model", *MANY, "--blocks", "1", "--out", "new", "--work", "work"], ["new", "work"]),
-    "embedder": (["embedder", "model", "--labels", "labels.csv", "--out", "new"], ["new"]),
+    "pick and export": (["pick", "model", "--labels", "labels.csv", "--export", "new"], ["new"]),
     "embed": (["embed", "model", *DATA, "--layers", "1", "--out", "new.parquet", "--overwrite"], ["new.parquet"]),
     "report": (["report", "run", "scores", "--html", "new.html"], ["new.html"]),
     "compare": (["compare", "run", "deep/er/run", "--html", "new.html"], ["new.html"]),

@@ -18,7 +18,6 @@ OTHERS = {
         "audit": "test rules on known scores, or recipes on held-out tasks",
         "embed": "vectors of any layer, one per text, as Parquet",
         "shrink": "fewer blocks of an embedding model, in the same vector space",
-        "embedder": "pick and export in one step: a language model as an embedding model",
         "campaign": "many models, data sets and settings from one file",
         "stress": "every layer on repeated, random, short and long prompts",
         "plot": "one figure for a paper, as PDF, SVG or PNG",

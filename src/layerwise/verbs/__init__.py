@@ -5,7 +5,7 @@ from types import ModuleType
 
 # In the order of the first screen's help; a verb of the lab has a folder in lab.
 VERBS = (
-    "scan", "campaign", "eval", "probe", "pick", "export", "shrink", "embedder", "report", "compare", "plot",
+    "scan", "campaign", "eval", "probe", "pick", "export", "shrink", "report", "compare", "plot",
     "lab.correlate", "tradeoff", "lab.audit", "lab.stress", "embed", "lab.data", "lab.views", "metrics", "doctor",
     "lab.reproduce",
 )  # fmt: skip

@@ -28,18 +28,16 @@ from layerwise.verbs.export.agreement import DEMO_TEXTS, MOST_TEXTS, ComparedTex
 from layerwise.verbs.export.backends.backend import Backend
 from layerwise.verbs.export.backends.catalog import find_backend
 from layerwise.verbs.export.backends.sentence_transformers.backend import SentenceTransformersBackend
+from layerwise.verbs.export.chosen import ChosenRecipe
 from layerwise.verbs.export.fitting import fit_recipe
 from layerwise.verbs.export.folder import require_new_folder
-from layerwise.verbs.export.options import ExportOptions, TokenWeights
+from layerwise.verbs.export.options import ExportOptions
 from layerwise.verbs.export.run import export_fitted
-from layerwise.verbs.pick.result import Pick
-from layerwise.verbs.shrink.static_models import export_static, require_static_options
-from layerwise.verbs.shrink.texts import PairsLike
 
 
 def export(
     model: ModelLike,
-    layer: int | str | Recipe | Pick | FittedRecipe,
+    layer: int | str | Recipe | ChosenRecipe | FittedRecipe,
     out: str | Path,
     *,
     norm: NormChoice = "raw",
@@ -54,13 +52,6 @@ def export(
     format: str | Backend = "sentence_transformers",
     servable: bool = False,
     max_length: int | None = None,
-    static: bool = False,
-    weights: TokenWeights = "zipf",
-    words: int = 0,
-    int8: bool = False,
-    queries: DataLike | None = None,
-    documents: DataLike | None = None,
-    pairs: PairsLike | None = None,
     why: str = "",
     scores: Run | LayerTable | str | Path | None = None,
     texts: DataLike = "demo",
@@ -100,17 +91,6 @@ def export(
         servable: raise an error if plain embedding servers cannot compute the recipe; see docs/serve.md. Exactly the
             blocks of the layer are kept, whatever the mode.
         max_length: longest input in tokens; by default the model's usual length.
-        static: write a model without a transformer: one vector per token, from this layer, and their mean as the vector
-            of a text; see docs/static.md. With `fit`, they are fitted to give the vectors of the model itself, or get
-            the map of `transform`. Of the other options, only `dims`, `normalize`, `texts` and the next six apply.
-        weights: for a static model, how much a token counts: "zipf" (by its place in the vocabulary: most are ordered
-            by frequency), "sif" or "idf" (by its frequency in the texts of `fit`), or "none".
-        words: for a static model, add so many of the most frequent words of `fit` to the vocabulary.
-        int8: write the vectors of a static model as 8-bit integers, a quarter of the size.
-        queries: for a static model, texts that are known to be queries; they are used like `fit`, and search documents.
-        documents: for a static model, texts that are known to be documents.
-        pairs: for a static model, queries with a document that answers them: a table with the columns query and
-            document, or a list of (query, document). Held-out ones test search, as in `shrink`.
         why: why this layer was chosen, for the model card.
         scores: a run of `evaluate`; its scores of this recipe go into the model card.
         texts: texts to compare with the original model on, in any form that `layerwise.texts` takes; at most 500 are
@@ -143,36 +123,25 @@ def export(
         format=format,
         servable=servable,
         max_length=max_length,
-        static=static,
-        weights=weights,
-        words=words,
-        int8=int8,
-        queries=queries,
-        documents=documents,
-        pairs=pairs,
         why=why,
         scores=scores,
         texts=texts,
         progress=progress,
     )
     require_new_folder(out)
-    if static:
-        chosen = require_static_options(layer, options)
-        with announcements(progress):
-            return export_static(open_network(model), chosen, Path(out), options, texts_to_compare(texts))
     fit = fit_to_use(layer, transform, fit)
     target, kind = find_backend(format), input_kind_of_model(model)
     if kind == "image":
         require_exportable_images(target, fit, servable=servable)
     compared = texts_to_compare(texts, kind)
     mode = "compact" if servable else mode  # a servable layer needs no further block
-    asked = None if isinstance(layer, Pick | Recipe | FittedRecipe) else numbered_recipe(model, layer, options)
+    asked = None if isinstance(layer, ChosenRecipe | Recipe | FittedRecipe) else numbered_recipe(model, layer, options)
     with announcements(progress):
         network = open_network(model)
         if kind != "image":
             require_tokenizer(network.preprocessor, "export")
         recipe: AnyRecipe
-        if isinstance(layer, Pick):
+        if isinstance(layer, ChosenRecipe):
             recipe, why = layer.recipe_for(network), why or f"{layer.rule}: {'; '.join(layer.why)}"
             require_lower_layer(layer, model)
         elif isinstance(layer, Recipe | FittedRecipe):
@@ -216,7 +185,7 @@ def name_of(model: ModelLike) -> str:
     return f"the {type(model).__name__}"
 
 
-def require_lower_layer(pick: Pick, model: ModelLike) -> None:
+def require_lower_layer(pick: ChosenRecipe, model: ModelLike) -> None:
     """Raises where pick recommends the last layer: the export would be a full copy under another name."""
     if pick.keep_last:
         name = name_of(model)
@@ -228,14 +197,14 @@ def require_lower_layer(pick: Pick, model: ModelLike) -> None:
         )
 
 
-def fit_to_use(layer: int | str | Recipe | Pick | FittedRecipe, transform: str, fit: DataLike | None) -> Any:
+def fit_to_use(layer: int | str | Recipe | ChosenRecipe | FittedRecipe, transform: str, fit: DataLike | None) -> Any:
     """What the map is fitted on, or None; says so where `fit` was given and has no effect.
 
     The answer of pick is not known beforehand, so there it is a warning; elsewhere it is an error.
     """
     if fit is None:
         return None
-    if isinstance(layer, Pick):
+    if isinstance(layer, ChosenRecipe):
         if layer.recipe.transform == "none":
             warnings.warn(
                 f"pick chose layer {layer.recipe.layer} without a linear map; --fit is not needed", stacklevel=3

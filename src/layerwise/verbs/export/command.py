@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from layerwise.cli.flags import add_options, option_values
-from layerwise.cli.shared import add_json, add_model, model_spec, open_kinds
+from layerwise.cli.shared import add_json, add_model, model_spec
 from layerwise.core.columns import fill_words
 from layerwise.core.errors import InputError
 from layerwise.inputs.options import TextOptions
@@ -35,16 +35,16 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    if not (args.layer or args.recipe or args.static):
-        raise InputError("say what to export: --layer N, --recipe FILE, or --static")
+    if not (args.layer or args.recipe):
+        raise InputError("say what to export: --layer N, or --recipe FILE")
     from layerwise.inputs.modalities import open_source
     from layerwise.inputs.opening import texts
     from layerwise.maps.fitted import load_recipe
     from layerwise.models.opening import input_kind_of_model
     from layerwise.verbs.export.api import export
-    from layerwise.verbs.pick.result import Pick
+    from layerwise.verbs.export.chosen import ChosenRecipe
 
-    options = option_values(args, ExportOptions) | open_kinds(args)
+    options = option_values(args, ExportOptions)
     if images := input_kind_of_model(spec := model_spec(args)) == "image":
         if args.texts != "demo":
             options["texts"] = open_source(args.texts, "image", column=args.column)
@@ -52,9 +52,9 @@ def run(args: Namespace) -> int:
         options["texts"] = texts(args.texts, column=args.column)
     if args.fit and not images and not (Path(args.fit).is_dir() or "://" in args.fit):  # else the folder of a scan
         options["fit"] = texts(args.fit, column=args.column)
-    layer: Any = load_recipe(args.recipe) if args.recipe else args.layer or "last"
+    layer: Any = load_recipe(args.recipe) if args.recipe else args.layer
     if args.layer and args.layer.endswith(":auto"):
-        layer = Pick.load(args.layer.removesuffix(":auto"))
+        layer = ChosenRecipe.load(args.layer.removesuffix(":auto"))
     export(spec, layer, args.out, **options, progress=True)
     print_certificate(args.out, as_json=args.json)
     return 0

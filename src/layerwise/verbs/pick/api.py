@@ -1,5 +1,6 @@
 """pick: recommend a layer or recipe."""
 
+import warnings
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -20,6 +21,8 @@ from layerwise.models.opening import input_kind_of_model, load_recorded_model, o
 from layerwise.models.spec import ModelLike
 from layerwise.runs.folder import Run, is_run
 from layerwise.runs.table import LayerTable
+from layerwise.verbs.export.api import export as export_model
+from layerwise.verbs.export.folder import require_new_folder
 from layerwise.verbs.pick.labels import label_probe
 from layerwise.verbs.pick.options import PickOptions, Prefer, pick_record, templates_to_try
 from layerwise.verbs.pick.result import Pick
@@ -46,6 +49,7 @@ def pick(
     model: ModelLike | None = None,
     max_length: int | None = None,
     seed: int = 0,
+    export: str | Path | None = None,
     progress: bool = False,
 ) -> Pick:
     """Chooses a layer or recipe, and reports the evidence; it may recommend keeping the last layer.
@@ -74,11 +78,13 @@ def pick(
             final norm, one pooling, at most one map. What this costs on the probes is reported.
         dims: how many dimensions the vectors have: that many principal directions are kept, and what this costs on the
             probes is reported. By default all.
-        compare_static: also score the static model that `export(..., static=True)` makes of it, which runs no block. It
+        compare_static: also score the static model that `shrink(..., method="static")` makes, which runs no block. It
             is fitted on the same texts. The answer stays the same.
         model: the model to run, if the run's model was moved or renamed.
         max_length: longest input in tokens; by default 512, or the model's own limit if that is lower.
         seed: seed of everything random.
+        export: also write the answer to this folder, as `export` does, with the model loaded once. Nothing is written
+            where the last layer should be kept; a warning says so.
         progress: show progress bars on standard error.
 
     Returns:
@@ -99,8 +105,10 @@ def pick(
     options = PickOptions(
         fit=fit, labels=labels, rule=rule, prefer=prefer, templates=templates, layer_only=layer_only, static=static,
         servable=servable, dims=dims, compare_static=compare_static, model=model, max_length=max_length, seed=seed,
-        progress=progress,
+        export=export, progress=progress,
     )  # fmt: skip
+    if export is not None:
+        require_new_folder(export)
     opened = Run.open(run) if is_run(run) else None
     if rule is not None:
         if opened is None:
@@ -140,4 +148,9 @@ def pick(
         )  # fmt: skip
     if max_length is None and result.keep_last:  # the model as shipped, with its own max_length
         result = replace(result, recipe=replace(result.recipe, max_length=None))
-    return replace(result, options=pick_record(options, run=run))
+    result = replace(result, options=pick_record(options, run=run))
+    if export is not None and result.keep_last:
+        warnings.warn("the last layer should be kept, so nothing was exported", stacklevel=2)
+    elif export is not None:
+        export_model(network, result, export, progress=progress)
+    return result

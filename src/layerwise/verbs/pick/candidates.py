@@ -18,6 +18,7 @@ from layerwise.models.servable import is_servable, servable_norm
 from layerwise.passes.vectors import pooled_vectors
 from layerwise.runs.summary import counted
 from layerwise.verbs.pick.probes import LABEL_PROBE_PREFIX, Floats, Probe
+from layerwise.verbs.shrink.static_models import StaticModel
 
 
 @dataclass(frozen=True)
@@ -29,14 +30,6 @@ class ScoredRecipe:
 
     def mean(self, probe: str) -> float:
         return float(self.unit_scores[probe].mean())
-
-
-@dataclass(frozen=True)
-class StaticModel:
-    """A static model to compare with, which runs no block; and the layer and map that its token vectors come from."""
-
-    network: Network
-    made_from: Recipe
 
 
 def layer_candidates(

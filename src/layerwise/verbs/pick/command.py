@@ -10,6 +10,7 @@ from layerwise.core.display import command_line, operand
 from layerwise.core.errors import InputError
 from layerwise.core.option_records import flag_arguments
 from layerwise.inputs.options import TextOptions
+from layerwise.verbs.export.command import print_certificate
 from layerwise.verbs.pick.options import PickOptions
 
 if TYPE_CHECKING:
@@ -47,7 +48,13 @@ def run(args: Namespace) -> int:
     result = pick(args.run_folder, **options, progress=True)
     if args.save is not None:
         result.save(args.save)
-    print(result.to_json() if args.json else result.describe("\n".join(next_steps(result, args))))
+    if args.export is None or result.keep_last:
+        print(result.to_json() if args.json else result.describe("\n".join(next_steps(result, args))))
+        return 0 if args.export is None else 2  # what was asked for is not there
+    print(result.to_json() if args.json else result.describe())
+    if not args.json:
+        print_certificate(args.export, as_json=False)
+    say(f"saved in {args.export}; load it with SentenceTransformer({args.export!r})")
     return 0
 
 
@@ -60,7 +67,7 @@ def next_steps(found: "Pick", args: Namespace) -> Iterator[str]:
     yield next_step(found, model, args)
     if (static := found.static_model) is not None:
         rows = ["--layer", "0", "--transform", static.transform] if static.transform != "none" else []
-        words = ["export", model, "--static", *rows, "--fit", args.fit or "texts.txt", "--out", "static"]
+        words = ["shrink", model, "--method", "static", *rows, "--data", args.fit or "texts.txt", "--out", "static"]
         yield f"or, without any block:\n{command_line(['layerwise', *words])}"
 
 

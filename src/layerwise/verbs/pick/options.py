@@ -74,13 +74,15 @@ class PickOptions:
     ] = None
     compare_static: Annotated[
         bool,
-        Option(
-            "also score the static model that export --static makes of it, which runs no block; takes a minute more"
-        ),
+        Option("also score the static model that shrink makes of it, which runs no block; takes a minute more"),
     ] = False
     model: Annotated[Any, Option("the model to run, if the run's model was moved or renamed")] = None
     max_length: MaxLength = None
     seed: Seed = 0
+    export: Annotated[
+        str | Path | None,
+        Option("also write the answer to this new folder, as export does", metavar="OUT", is_recorded=False),
+    ] = None
     progress: Progress = False
 
     def __post_init__(self) -> None:

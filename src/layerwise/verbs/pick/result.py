@@ -6,20 +6,18 @@ import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Self, get_args
+from typing import Any, get_args
 
 from layerwise.core.columns import WIDTH
-from layerwise.core.display import command_line, printable
-from layerwise.core.errors import InputError, RunError
-from layerwise.core.files import Folder, open_folder
+from layerwise.core.display import printable
+from layerwise.core.errors import RunError
+from layerwise.core.files import open_folder
 from layerwise.core.recipe import Recipe
 from layerwise.inputs.timed_texts import TIMED_LENGTHS
-from layerwise.maps.fitted import RECIPE_FILE, AnyRecipe, FittedRecipe, require_recipe_folder
-from layerwise.models.network import Network
-from layerwise.models.opening import is_recorded_model
+from layerwise.maps.fitted import RECIPE_FILE, require_recipe_folder
 from layerwise.runs.folder import require_record_folder, write_record
-from layerwise.runs.identity import ModelRef
 from layerwise.runs.records import PICK
+from layerwise.verbs.export.chosen import ChosenRecipe
 from layerwise.verbs.pick.decision import Gain as Gain
 from layerwise.verbs.pick.decision import points, signed
 from layerwise.verbs.pick.options import Prefer
@@ -29,7 +27,7 @@ from layerwise.verbs.pick.probes import MEANINGS
 
 
 @dataclass(frozen=True)
-class Pick:
+class Pick(ChosenRecipe):
     """Which layer or recipe to use, and the evidence for it. `print` shows it; a notebook shows a table of all layers.
 
     Attributes:
@@ -55,45 +53,13 @@ class Pick:
         True
     """
 
-    model: ModelRef
-    recipe: Recipe
-    last: Recipe
-    rule: str
-    why: tuple[str, ...] = ()
     layers_alike: tuple[int, ...] = ()
     gain: Gain | None = None
     prefer: Prefer = "quality"
     judged_on: str = ""
     layers: tuple[PickedLayer, ...] = ()
-    fitted: FittedRecipe | None = field(default=None, compare=False)
     options: Mapping[str, Any] = field(default_factory=dict, compare=False)
     static_model: PickedLayer | None = None
-
-    def recipe_for(self, network: Network) -> AnyRecipe:
-        """The recipe for that model, with its map if it has one.
-
-        A map belongs to the recipe it was fitted for; if the recipe was changed since, its map must be fitted again.
-
-        Args:
-            network: the model to use it with.
-
-        Returns:
-            The fitted recipe, or the plain one where there is no map, or none that belongs to it.
-
-        Raises:
-            InputError: if this answer was found on another model.
-        """
-        if not is_recorded_model(network, self.model):
-            raise InputError(
-                f"the pick was made for {self.model.name} with other weights, config or tokenizer than "
-                f"{network.name}; run pick again, or choose a layer"
-            )
-        return self.fitted if self.fitted is not None and self.fitted.recipe == self.recipe else self.recipe
-
-    @property
-    def keep_last(self) -> bool:
-        """True if the recommendation is to use the model as it is."""
-        return self.recipe.readout == self.last.readout and self.recipe.transform == "none"
 
     @property
     def saving(self) -> float:
@@ -144,41 +110,21 @@ class Pick:
         return Path(folder) / PICK.file
 
     @classmethod
-    def load(cls, folder: str | Path) -> Self:
-        """Reads what `save` wrote.
-
-        Args:
-            folder: the folder that holds pick.json.
-
-        Returns:
-            The saved answer, with the weights of its map if they are in the folder.
-
-        Raises:
-            InputError: if the folder holds no pick.json.
-            RunError: if a file is damaged, or was written by a newer layerwise.
-        """
-        location = open_folder(folder)
-        data, where = location.read(PICK.file), f"{location}/{PICK.file}"
-        advice = f"run: {command_line(['layerwise', 'pick', 'MODEL', '--save', str(folder)])}"
-        if data is None:
-            raise InputError(f"{str(folder)!r} contains no saved pick; {advice}")
-        record = PICK.parse(data, where)
-        required = ("model", "recipe", "last", "rule", "why")
-        if missing := [name for name in required if name not in record]:
-            raise RunError(f"{where} is not a saved pick (missing {', '.join(missing)}); {advice}")
-        recipe, last = (Recipe.from_record(record[name], f"{where}: {name}") for name in ("recipe", "last"))
-        if (prefer := record.get("prefer", "quality")) not in get_args(Prefer) or not 0 <= recipe.layer <= last.layer:
-            raise RunError(f"{where} is damaged (prefer {prefer!r}, layer {recipe.layer} of {last.layer}); {advice}")
-        gain, rows, static = record.get("gain"), record.get("layers", []), record.get("static_model")
-        return cls(
-            ModelRef.from_record(record["model"], f"{where}: model"), recipe, last, record["rule"],
-            tuple(record["why"]), tuple(record.get("layers_alike", ())),
-            None if gain is None else gain_from_record(gain, f"{where}: gain"),
-            prefer, record.get("judged_on", ""),
-            tuple(PickedLayer.from_record(row, f"{where}: layers[{i}]") for i, row in enumerate(rows)),
-            load_fitted(location, record.get("fitted")), record.get("options", {}),
-            None if static is None else PickedLayer.from_record(static, f"{where}: static_model"),
-        )  # fmt: skip
+    def fields_of_record(cls, record: Mapping[str, Any], where: str) -> dict[str, Any]:
+        """The fields, all but the map, from the record of a pick."""
+        prefer, gain, static = record.get("prefer", "quality"), record.get("gain"), record.get("static_model")
+        if prefer not in get_args(Prefer):
+            raise RunError(f"{where} is damaged (prefer {prefer!r}); run pick again")
+        rows = enumerate(record.get("layers", []))
+        return super().fields_of_record(record, where) | {
+            "layers_alike": tuple(record.get("layers_alike", ())),
+            "gain": None if gain is None else gain_from_record(gain, f"{where}: gain"),
+            "prefer": prefer,
+            "judged_on": record.get("judged_on", ""),
+            "layers": tuple(PickedLayer.from_record(row, f"{where}: layers[{i}]") for i, row in rows),
+            "options": record.get("options", {}),
+            "static_model": None if static is None else PickedLayer.from_record(static, f"{where}: static_model"),
+        }
 
     def __repr__(self) -> str:
         return self.describe(self.next_step())
@@ -285,13 +231,3 @@ def require_pick_folder(folder: str | Path) -> None:
     """Raises before anything is computed if a pick cannot be saved in the folder."""
     require_record_folder(folder, PICK)
     require_recipe_folder(folder)
-
-
-def load_fitted(folder: Folder, identity: str | None) -> FittedRecipe | None:
-    """The map weights of a saved pick; None if it has none, or if the file is missing."""
-    if identity is None or (data := folder.read(RECIPE_FILE)) is None:
-        return None
-    fitted = FittedRecipe.from_bytes(data, f"{folder}/{RECIPE_FILE}")
-    if fitted.identity != identity:
-        raise RunError(f"{folder}/{RECIPE_FILE} does not belong to the {PICK.file} in the same folder; run pick again")
-    return fitted

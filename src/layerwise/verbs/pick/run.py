@@ -24,7 +24,6 @@ from layerwise.runs.identity import ModelRef
 from layerwise.runs.table import LayerTable
 from layerwise.verbs.pick.candidates import (
     ProbeVectors,
-    StaticModel,
     compute_probe_vectors,
     layer_candidates,
     score_candidates,
@@ -42,6 +41,7 @@ from layerwise.verbs.pick.picked_layers import picked_layers, picked_row
 from layerwise.verbs.pick.probes import Probe, proxy_items, proxy_probes, user_text_probes
 from layerwise.verbs.pick.result import Pick
 from layerwise.verbs.pick.rules import Rule, parse_rule
+from layerwise.verbs.shrink.static_models import StaticModel
 
 BUNDLED = "bundled"  # the name of the texts that maps are fitted on by default, which are of many kinds
 LABELS_FOR_EQUAL_WEIGHT = 32  # this many labelled texts weigh as much as all other probes together
@@ -135,12 +135,19 @@ def pick_recipe(
         why.append(static_sentence(static_row.gain))
     recipe = replace(found, max_length=max_length)
     return Pick(
-        network.identity(), recipe, last, rulebook.name, tuple(why),
-        decision.layers_alike, decision.gain, prefer, judged_on(labels),
-        picked_layers(decision, scored, times_of_exports(network, times)),
+        network.identity(),
+        recipe,
+        last,
+        rulebook.name,
+        tuple(why),
         None if recipe.transform == "none" else fitted_recipe(network, recipe, probe_vectors, name),
+        layers_alike=decision.layers_alike,
+        gain=decision.gain,
+        prefer=prefer,
+        judged_on=judged_on(labels),
+        layers=picked_layers(decision, scored, times_of_exports(network, times)),
         static_model=static_row,
-    )  # fmt: skip
+    )
 
 
 def usable_templates(network: Network, templates: Sequence[str], max_length: int) -> list[str]:
@@ -204,7 +211,7 @@ def servable_sentence(network: Network, decision: Decision, unrestricted: Decisi
 def static_sentence(gain: Gain) -> str:
     """How a model without blocks does on the probes, and what they are worth for it."""
     return (
-        f"a static model, which runs no block (export --static): {gain} points against the last layer on the same "
+        f"a static model, which runs no block (a method of shrink): {gain} points against the last layer on the same "
         "sentences. They are hard for it: they have decoys of nearly the same words, and it does not see their order. "
         "On labelled tasks that of all-MiniLM-L6-v2 lost less (docs/static.md), so score it on yours"
     )

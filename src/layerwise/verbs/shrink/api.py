@@ -44,7 +44,8 @@ from layerwise.verbs.shrink.blocks import BlockChoice, named_blocks
 from layerwise.verbs.shrink.compatibility import check_compatibility
 from layerwise.verbs.shrink.groups import grouped_agreement
 from layerwise.verbs.shrink.linear import LinearStudent, block_words, choice_record, choose_blocks, fit_student
-from layerwise.verbs.shrink.options import ShrinkMethod, ShrinkOptions
+from layerwise.verbs.shrink.options import ShrinkMethod, ShrinkOptions, TokenWeights
+from layerwise.verbs.shrink.static_models import export_static
 from layerwise.verbs.shrink.student import (
     Teacher,
     assemble,
@@ -83,6 +84,13 @@ def shrink(
     seed: int = 0,
     compatible: bool = True,
     work: str | Path | None = None,
+    layer: int | str = "last",
+    transform: str = "none",
+    dims: int | None = None,
+    normalize: bool = False,
+    weights: TokenWeights = "zipf",
+    words: int = 0,
+    int8: bool = False,
     progress: bool = False,
 ) -> Any:
     """Makes an embedding model smaller: keeps some of its blocks, and fits them to give the whole model's vectors.
@@ -102,7 +110,9 @@ def shrink(
         pairs: queries with a document that answers them: a file or data frame with the columns query and document, or a
             list of (query, document). Half of the queries, at most 200 (of more than 2,000 a tenth, at most 500), are
             held out with their documents: they test search. The others are used like `queries` and `documents`.
-        method: "linear" fits a linear map in closed form; "distill" then also trains blocks and map.
+        method: "linear" fits a linear map in closed form; "distill" then also trains blocks and map; "static" keeps no
+            block: one vector per token, whose mean is the vector of a text, so that encoding takes a hundredth of the
+            time (docs/static.md).
         blocks: how many blocks to keep; by default half of them.
         choose: which blocks: "measured" compares sets of blocks on up to 1,000 of the texts; "prefix" takes the first,
             "even" evenly spaced ones; or their numbers, counted from 1, such as "1,2,6".
@@ -116,6 +126,15 @@ def shrink(
         compatible: whether to check if an index of the original's vectors can be kept.
         work: folder for the original's vectors and for checkpoints, kept for further calls. By default a folder next to
             `out`, deleted at the end. After an interruption, the same call continues from it.
+        layer: for "static", the layer that the vectors of tokens come from: a number, a depth, or "last".
+        transform: for "static", a map for them, such as "whiten", instead of the fit to the model's own vectors; for a
+            language model, which has none.
+        dims: for "static", keep this many principal directions of the vectors.
+        normalize: for "static", scale vectors to length 1; those of a model that does so are scaled in any case.
+        weights: for "static", how much a token counts: "zipf" (by its place in the vocabulary: most are ordered by
+            frequency), "sif" or "idf" (by its frequency in the texts), or "none".
+        words: for "static", add so many of the most frequent words of the texts to the vocabulary.
+        int8: for "static", write 8-bit vectors, a quarter of the size.
         progress: print lines on standard error while it works.
 
     Returns:
@@ -146,9 +165,20 @@ def shrink(
         seed=seed,
         compatible=compatible,
         work=work,
+        layer=layer,
+        transform=transform,
+        dims=dims,
+        normalize=normalize,
+        weights=weights,
+        words=words,
+        int8=int8,
         progress=progress,
     )
     require_new_folder(out)
+    if method == "static":
+        with announcements(progress):
+            given = open_given(data, queries, documents, pairs)
+            return export_static(open_network(model), given, require_path(out), options)
     require_packages(options)
     target = require_path(out)
     folder = require_path(work) if work is not None else target.with_name(f"{target.name}.work")

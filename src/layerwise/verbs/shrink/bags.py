@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from layerwise.core.errors import InputError
-from layerwise.verbs.export.options import TokenWeights
+from layerwise.verbs.shrink.options import TokenWeights
 
 SIF_SCALE = 1e-3  # tokens that are more frequent than this count for less than half
 ZIPF_SCALE = 1e-4  # the same for frequencies that follow Zipf's law

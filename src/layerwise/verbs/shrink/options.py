@@ -5,14 +5,19 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from layerwise.core.checks import require_count
+from layerwise.core.checks import require_count, require_transform
 from layerwise.core.errors import InputError
-from layerwise.core.options import HOW_IT_RUNS, Option, require_valid
+from layerwise.core.options import HOW_IT_RUNS, Option, changed_options, option_specs, require_valid
 from layerwise.engines.options import Progress
 from layerwise.inputs.options import Documents, Pairs, Queries
 
-ShrinkMethod = Literal["linear", "distill"]
-TRAINING = "training (--method distill)"
+ShrinkMethod = Literal["linear", "distill", "static"]
+TokenWeights = Literal["sif", "idf", "zipf", "none"]
+TRAINING, STATIC = "training (--method distill)", "a model without blocks (--method static)"
+# The options that only some methods have; of the others, only the default is accepted.
+OF_BLOCKS = ("blocks", "choose", "compatible", "work")
+OF_TRAINING = ("minutes", "steps", "lora", "batch_size", "learning_rate")
+OF_STATIC = ("layer", "transform", "dims", "normalize", "weights", "words", "int8")
 
 
 def require_positive(name: str, number: Any) -> None:
@@ -29,7 +34,10 @@ class ShrinkOptions:
     pairs: Pairs = None
     method: Annotated[
         ShrinkMethod,
-        Option("linear: fit a map, no training; distill: then train blocks and map to give the original's vectors"),
+        Option(
+            "linear: fit a map, no training; distill: then train blocks and map to give the original's vectors; "
+            "static: keep no block, only one vector per token"
+        ),
     ] = "linear"
     blocks: Annotated[
         int | None, Option("how many blocks to keep; default: half of them", require_count, metavar="N")
@@ -57,10 +65,49 @@ class ShrinkOptions:
             group=HOW_IT_RUNS,
         ),
     ] = None
+    layer: Annotated[
+        int | str, Option("which layer the vectors of tokens come from, before they are fitted", group=STATIC)
+    ] = "last"
+    transform: Annotated[
+        str,
+        Option(
+            "map them instead of fitting them to the model's vectors: center, zscore, remove_top:3 or whiten",
+            lambda name, word: require_transform(word),
+            STATIC,
+        ),
+    ] = "none"
+    dims: Annotated[int | None, Option("keep this many principal directions", require_count, STATIC, metavar="N")] = (
+        None
+    )
+    normalize: Annotated[bool, Option("scale vectors to length 1", group=STATIC)] = False
+    weights: Annotated[
+        TokenWeights,
+        Option(
+            "how much a token counts: by its place in the vocabulary (zipf), by its frequency in the texts (sif, idf), "
+            "or all the same (none)",
+            group=STATIC,
+        ),
+    ] = "zipf"
+    words: Annotated[
+        int,
+        Option(
+            "add so many frequent words of the texts to the vocabulary",
+            partial(require_count, minimum=0),
+            STATIC,
+            metavar="N",
+        ),
+    ] = 0
+    int8: Annotated[bool, Option("write 8-bit vectors, a quarter of the size", group=STATIC)] = False
     progress: Progress = False
 
     def __post_init__(self) -> None:
         require_valid(self)
+        others = OF_BLOCKS + OF_TRAINING if self.method == "static" else OF_STATIC
+        if given := [name for name in changed_options(self) if name in others]:
+            flags = ", ".join(spec.flag for spec in option_specs(ShrinkOptions) if spec.name in given)
+            raise InputError(f"method {self.method} has no {flags}: leave out {flags}")
+        if "+" in self.transform:
+            raise InputError(f"a static model has one vector per token: leave out + in --transform {self.transform}")
         if self.method == "distill" and (self.minutes is None) == (self.steps is None):
             raise InputError("method distill needs either minutes (--minutes 10) or steps (--steps 1000)")
         if self.method == "linear" and (self.minutes or self.steps or self.lora):

@@ -1,4 +1,4 @@
-"""export --static: a model without a transformer, one vector per token, fitted to give the vectors of the original."""
+"""shrink --method static: a model without blocks, one vector per token, fitted to give the vectors of the original."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -22,11 +22,9 @@ from layerwise.models.network import Network
 from layerwise.models.readouts import last_recipe
 from layerwise.models.shipped import similarity_of
 from layerwise.models.static import made_static
-from layerwise.runs.folder import is_run
 from layerwise.verbs.export.agreement import MOST_TEXTS, ComparedTexts
-from layerwise.verbs.export.options import ExportOptions
+from layerwise.verbs.export.api import texts_to_compare
 from layerwise.verbs.export.run import export_fitted
-from layerwise.verbs.pick.candidates import StaticModel
 from layerwise.verbs.shrink.bags import (
     add_words,
     bare_tokenizer,
@@ -37,16 +35,24 @@ from layerwise.verbs.shrink.bags import (
 )
 from layerwise.verbs.shrink.compatibility import check_compatibility
 from layerwise.verbs.shrink.groups import grouped_agreement
+from layerwise.verbs.shrink.options import ShrinkOptions
 from layerwise.verbs.shrink.static import StaticFit, centered_rows, fit_static, principal_directions
 from layerwise.verbs.shrink.static_backend import StaticBackend, rounded_rows
 from layerwise.verbs.shrink.student import default_prompt, is_unit, own_vectors, require_own_vectors, search_prompts
 from layerwise.verbs.shrink.texts import GivenTexts, PromptedText, TextSplit, open_given, split_texts
 from layerwise.verbs.shrink.token_rows import token_rows
 
-SEED = 0  # of the division of texts
 CHUNK = 512  # texts between two steps of the progress bar
-REMEDY = "use shrink, which keeps some blocks, or add texts like your queries and documents"
+REMEDY = "keep some blocks (--method linear or distill), or add texts like your queries and documents"
 TEACHER = "teacher"  # as a map: to the vectors of the model itself
+
+
+@dataclass(frozen=True)
+class StaticModel:
+    """A static model to compare with, which runs no block; and the layer and map that its token vectors come from."""
+
+    network: Network
+    made_from: Recipe
 
 
 @dataclass(frozen=True)
@@ -58,31 +64,23 @@ class MadeRows:
     record: dict[str, Any]
 
 
-def require_static_options(layer: object, options: ExportOptions) -> int | str:
-    """The layer; raises for one that a static model cannot be made from, and for texts that are missing or a scan."""
-    if not isinstance(layer, int | str):
-        raise InputError("a static model is made from a layer, not from a recipe: pass --layer 0, a number or last")
-    if is_run(options.fit):
-        raise InputError("a static model is fitted on texts, not on a scan: pass a file of texts to --fit (fit=)")
-    if all(given is None for given in (options.fit, options.queries, options.documents, options.pairs)):
-        needing = [name for name in ("dims", "words") if getattr(options, name)]
-        needing += ["transform"] if options.transform != "none" else []
-        needing += ["weights"] if options.weights in ("sif", "idf") else []
-        if needing:
-            raise InputError(f"--{needing[0]} needs texts of your own kind: pass --fit FILE (fit=)")
-    return layer
+def require_texts(given: GivenTexts | None, options: ShrinkOptions) -> None:
+    """Raises for options that need texts where there are none."""
+    needing = [name for name in ("dims", "words") if getattr(options, name)]
+    needing += ["transform"] if options.transform != "none" else []
+    needing += ["weights"] if options.weights in ("sif", "idf") else []
+    if given is None and needing:
+        raise InputError(f"--{needing[0]} needs texts of your own kind: pass --data FILE (data=)")
 
 
-def export_static(
-    network: Network, layer: int | str, out: Path, options: ExportOptions, compared: ComparedTexts
-) -> Any:
-    """Writes a static model made from this layer; returns it, loaded on the CPU."""
-    given = open_given(options.fit, options.queries, options.documents, options.pairs)
+def export_static(network: Network, given: GivenTexts | None, out: Path, options: ShrinkOptions) -> Any:
+    """Writes a static model; returns it, loaded on the CPU."""
+    require_texts(given, options)
     if given is not None and options.transform == "none":
         require_own_vectors(network)
         similarity_of(network.shipped)  # raises before the fit if it is not known
     with offline():  # sentence-transformers would look the model up on the hub
-        static, record, split = make_static(network, layer, given, options)
+        static, record, split = make_static(network, given, options)
         if record["space"] == TEACHER and split is not None:
             announce(f"comparing vectors of both models for {len(split.check):,} held-out texts")
             teacher = partial(own_vectors, network, max_length=network.default_length)
@@ -93,11 +91,12 @@ def export_static(
             record["compatibility"] = check_compatibility(
                 teacher, student, split, similarity_of(network.shipped), of_search, REMEDY
             ).to_record()
-    if split is not None and given is not None and compared.source == "demo":
+    compared = texts_to_compare("demo")
+    if split is not None and given is not None:
         compared = ComparedTexts([item.text for item in split.check[:MOST_TEXTS]], given.name)
     return export_fitted(
         static, FittedRecipe(last_recipe(static), static.identity()), out, backend=StaticBackend(options.int8),
-        compared=compared, why=options.why, original=network, static=record,
+        compared=compared, original=network, static=record,
         coordinates="no cosine: " + (
             "the mean of its vectors was subtracted" if record["space"] == TEACHER
             else "its vectors are in other coordinates"
@@ -106,28 +105,28 @@ def export_static(
 
 
 def static_model_of(network: Network, texts: Sequence[str], *, progress: bool = False) -> StaticModel:
-    """What `export --static` makes of a model, in memory.
+    """What `shrink --method static` makes of a model, in memory.
 
     Of an embedding model, token vectors that are fitted on these texts; of a language model, whitened embeddings.
     """
     made_from = Recipe(network.depth) if network.has_own_vectors else Recipe(0, transform="whiten")
-    options = ExportOptions(static=True, transform=made_from.transform, progress=progress)
+    options = ShrinkOptions(method="static", layer=made_from.layer, transform=made_from.transform, progress=progress)
     with offline():
-        static, _, _ = make_static(network, made_from.layer, open_given([*texts]), options)
+        static, _, _ = make_static(network, open_given([*texts]), options)
     return StaticModel(static, made_from)
 
 
 def make_static(
-    network: Network, layer: int | str, given: GivenTexts | None, options: ExportOptions
+    network: Network, given: GivenTexts | None, options: ShrinkOptions
 ) -> tuple[Network, dict[str, Any], TextSplit | None]:
     """The static model, how it was made, and how the texts were divided."""
-    require_tokenizer(network.preprocessor, "export --static")
+    require_tokenizer(network.preprocessor, "shrink")
     StaticBackend(options.int8).check_supported(network, last_recipe(network), "portable")
     tokenizer = bare_tokenizer(network.tokenizer, network.name)
-    readout = rows_readout(network, layer)
+    readout = rows_readout(network, options.layer)
     split = None
     if given is not None:
-        split = split_texts(given, (default_prompt(network),), SEED, search_prompts(network))
+        split = split_texts(given, (default_prompt(network),), options.seed, search_prompts(network))
     made = make_rows(network, tokenizer, readout, given, split, options)
     static = made_static(network.name, made.rows, tokenizer, unit=made.unit)
     return static, made.record | {"rows": len(made.rows), "dimensions": made.rows.shape[1]}, split
@@ -145,7 +144,7 @@ def rows_readout(network: Network, layer: int | str) -> Readout:
 
 def make_rows(
     network: Network, tokenizer: Any, readout: Readout, given: GivenTexts | None, split: TextSplit | None,
-    options: ExportOptions,
+    options: ShrinkOptions,
 ) -> MadeRows:  # fmt: skip
     """The rows: those of the layer, weighted, then mapped or fitted. Adds words to the tokenizer."""
     size = vocabulary_size(tokenizer)

@@ -86,11 +86,11 @@ def search_prompts(network: Network) -> tuple[str, str] | None:
 def require_own_vectors(network: Network) -> None:
     """Raises for a language model: its vectors are not worth imitating."""
     if not network.has_own_vectors:
-        command = command_line(["layerwise", "embedder", network.name, "--fit", "FILE", "--out", "FOLDER"])
+        command = command_line(["layerwise", "pick", network.name, "--export", "FOLDER"])
         raise InputError(
             f"{network.name} is a language model without a pooling of its own, so there are no vectors to imitate. "
-            f"Make it an embedding model first ({command}, or pick and export), and use that folder; a static model "
-            "can also be made of its token embeddings: export --static --layer 0 --transform whiten --fit FILE"
+            f"Make it an embedding model first ({command}), and use that folder; a static model "
+            "can also be made of its token embeddings: shrink --method static --layer 0 --transform whiten --data FILE"
         )
 
 

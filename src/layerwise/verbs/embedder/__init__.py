@@ -1,1 +1,0 @@
-"""embedder: pick a recipe, then export it."""
