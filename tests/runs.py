@@ -45,8 +45,10 @@ def eval_table(model: str = "m", *, depth: int = 5, tasks: Any = ("STS12", "Bank
             scores.append(one(model, layer, depth, task, value, **more))
         scores.append(one(model, depth, depth, task, 51.0 + t, norm="normed", **more))
     record = {"name": model, "revision": "main", "fingerprint": f"of {model}"}
-    sizes = {task: "all 9" for task in tasks}
-    return LayerTable(tuple(scores), {"kind": "eval", "model": record, "tasks": sizes, "max_length": 64})
+    facts = {"type": "STS", "score": "cosine_spearman", "examples": 9, "of": 9, "source": "local"}
+    options = {"verb": "eval", "model": {"name": model}, "tasks": list(tasks), "data_root": "ROOT", "max_length": 64}
+    run = {"kind": "eval", "model": record, "tasks": {task: facts for task in tasks}, "max_length": 64}
+    return LayerTable(tuple(scores), {**run, "options": options})
 
 
 def stress_table(model: str = "m", *, depth: int = 5, levels: Any = (0.0, 0.5, 1.0)) -> LayerTable:
@@ -56,7 +58,9 @@ def stress_table(model: str = "m", *, depth: int = 5, levels: Any = (0.0, 0.5, 1
             value = 3 - level + layer / depth
             scores.append(one(model, layer, depth, "prompt_entropy", value, condition="random", level=level))
         run = scan_table(model, depth=depth).run
-        runs.append({**run, "plan": {**run["plan"], "stress": {"kind": "random", "level": level}}})
+        options = {"verb": "stress", "model": {"name": model}, "data": None, "kind": "random", "levels": list(levels)}
+        stressed = {**run["plan"], "stress": {"kind": "random", "level": level}}
+        runs.append({**run, "plan": stressed, "options": options})
     return LayerTable(tuple(scores), {"kind": "joined", "runs": runs})
 
 

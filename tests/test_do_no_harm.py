@@ -157,13 +157,13 @@ def test_a_stress_test_of_another_model_is_refused(runs, tiny_bert):
 
 
 @pytest.mark.parametrize("verb", ["scan", "eval", "stress", "campaign"])
-def test_a_run_of_the_first_version_is_read_but_not_written(runs, tmp_path, verb):
+def test_results_without_a_marker_are_read_but_not_written(runs, tmp_path, verb):
     run, out = runs
     old = shutil.copytree(out / verb, tmp_path / "old")
     (old / MARKER).unlink()
     before = snapshot(old)
     assert len(layerwise.LayerTable.load(old))
-    with pytest.raises(RunError, match="a run of an earlier layerwise version.*can still be read"):
+    with pytest.raises(RunError, match="contains results without layerwise-run.json.*can be read"):
         run("stress:repeat_one" if verb == "stress" else verb, old)
     assert snapshot(old) == before
 

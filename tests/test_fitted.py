@@ -12,7 +12,7 @@ from snapshots import write_root
 import layerwise
 from layerwise.__main__ import main
 from layerwise.core.errors import InputError, RunError
-from layerwise.core.recipe import Recipe
+from layerwise.core.recipe import Readout, Recipe
 from layerwise.core.tensors import dump_tensors, parse_tensors
 from layerwise.maps.fitted import (
     RECIPE_FILE,
@@ -43,6 +43,13 @@ def fitted(transform="remove_top:2+static", width=7, **model):
     return FittedRecipe(recipe, ModelRef(**fields), maps, ON if maps else None)
 
 
+def test_the_readout_of_a_recipe_is_a_readout():
+    recipe = Recipe(5, "normed", "no_first", "last", transform="center")
+    assert recipe.readout == Readout(5, norm="normed", tokens="no_first", pooling="last")
+    with pytest.raises(InputError, match="cannot have the field 'readout'"):
+        Recipe.from_json('{"layer": 5, "readout": "normed"}')
+
+
 @pytest.mark.parametrize("transform", ["none", "center", "whiten:0.1:5", "whiten:0.1:5+static"])
 def test_a_fitted_recipe_survives_its_file_bit_by_bit(transform, tmp_path):
     before = fitted(transform)
@@ -71,7 +78,7 @@ def test_two_maps_of_one_recipe_are_two_fitted_recipes():
 
 def test_the_header_holds_the_template_and_the_parts():
     record = json.loads(parse_tensors(RECIPE_KEY, fitted().to_bytes())[0])
-    assert record["schema_version"] == 2 and record["template"] == {"before": "query: ", "after": ""}
+    assert record["schema_version"] == 1 and record["template"] == {"before": "query: ", "after": ""}
     assert [(part["readout"]["layer"], part["map"], part["rows"]) for part in record["parts"]] == [
         (3, "remove_top:2", [0, 7]), (0, "whiten", [7, 14])]  # fmt: skip
     assert record["fitted_on"] == asdict(ON)
@@ -97,7 +104,7 @@ def put(*path, value):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (put("schema_version", value=3), "another version of layerwise .schema_version 3, this version reads up to 2"),
+        (put("schema_version", value=2), "another version of layerwise .schema_version 2, this version reads 1"),
         (put("template", "after", value=" ="), "template and recipe do not match"),
         (put("template", "before", value="other"), "template and recipe do not match"),
         (put("parts", 1, "readout", "layer", value=1), "parts and recipe do not match"),
@@ -169,7 +176,7 @@ def test_a_saved_answer_brings_its_map_back_and_never_that_of_another(tmp_path):
         Pick.load(tmp_path)
     del record["fitted"], record["checksum"]
     (tmp_path / "pick.json").write_text(json.dumps(record))
-    assert Pick.load(tmp_path).fitted is None, "an answer of an earlier version names no map"
+    assert Pick.load(tmp_path).fitted is None, "it names no map"
     replace(answer, fitted=None).save(tmp_path)
     assert Pick.load(tmp_path).fitted is None and not (tmp_path / RECIPE_FILE).exists()
 
@@ -208,7 +215,7 @@ def test_library_saved_pick_and_recipe_file_export_the_same_bytes(picked, tiny_l
         assert weights_in(tmp_path / name) == expected, name
     proof = json.loads((tmp_path / "auto" / "layerwise.json").read_text())
     assert proof["fitted_on"] == asdict(found.fitted.fitted_on) and proof["fitted_on"]["count"] == 40
-    assert (proof["schema_version"], proof["backend"]) == (4, "sentence_transformers")
+    assert (proof["schema_version"], proof["backend"]) == (1, "sentence_transformers")
     assert proof["model"]["fingerprint"] == network.fingerprint()
 
 

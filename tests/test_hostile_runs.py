@@ -224,7 +224,7 @@ def test_the_commands_of_a_strangers_run_are_calls_of_layerwise_and_nothing_else
     layerwise.LayerTable(table.scores, run).save(tmp_path / "run")
     options = {"verb": "pick", "run": name, "fit": opened, "rule": name, "labels": name}
     pick = {"model": {"name": name}, "recipe": {"layer": 3}, "last": {"layer": 5}, "rule": name, "why": [name]}
-    (tmp_path / "run" / "pick.json").write_text(json.dumps({**pick, "schema_version": 2, "options": options}))
+    (tmp_path / "run" / "pick.json").write_text(json.dumps({**pick, "schema_version": 1, "options": options}))
     (tmp_path / "run" / "tradeoff.json").write_text(json.dumps({"schema_version": 1, "options": {"score": name}}))
     page = layerwise.report(tmp_path / "run", html=tmp_path / "p.html").read_text()
     listed = html.unescape(re.search(r'<pre id="commands" tabindex="0">(.*?)</pre>', page, re.DOTALL).group(1))
@@ -480,7 +480,9 @@ def test_a_score_that_is_undefined_does_not_stop_a_report(tiny_llama, tmp_path):
     assert not frame[frame.layer == 2].pareto.any() and frame.pareto.any()
     assert "NaN" not in (tmp_path / "tradeoff.json").read_text()
     layerwise.report(tmp_path, html=tmp_path / "a.html")
-    (tmp_path / "tradeoff.json").write_text('{"layers": [{"layer": 1, "score": NaN, "latency": Infinity}]}')
+    (tmp_path / "tradeoff.json").write_text(
+        '{"schema_version": 1, "layers": [{"layer": 1, "score": NaN, "latency": Infinity}]}'
+    )
     layerwise.report(tmp_path, html=tmp_path / "a.html")
 
 

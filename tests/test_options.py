@@ -303,7 +303,7 @@ def test_the_command_of_a_folder_that_was_scored_twice_names_the_tasks_of_both_c
 
     def of(task: str) -> layerwise.LayerTable:
         record = call_record("eval", EvaluateOptions(tasks=task, out="o", pooling="last"), model="m")
-        run = {"kind": "eval", "tasks": {task: "hub"}, "failed": {}, "options": record}
+        run = {"kind": "eval", "tasks": {task: {"source": "hub"}}, "failed": {}, "options": record}
         return layerwise.LayerTable(eval_table("m", tasks=[task]).scores, run)
 
     joined = merge_earlier(of("STS12"), of("STS13"))

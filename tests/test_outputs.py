@@ -126,9 +126,9 @@ def test_a_prepared_task_is_written_into_new_folders_and_its_own_only(tmp_path):
     assert snapshot(tmp_path) == before
     for _ in range(2):
         write_root(tmp_path / "new")
-    (tmp_path / "new" / "Mine" / MARKER).unlink()  # as the first version left it
-    write_root(tmp_path / "new")
-    assert not (tmp_path / "new" / "Mine" / MARKER).exists()
+    (tmp_path / "new" / "Mine" / MARKER).unlink()
+    with pytest.raises(RunError, match="is not empty"):
+        write_root(tmp_path / "new")
 
 
 # 3.6: unusable outputs are noticed before anything is computed

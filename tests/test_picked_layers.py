@@ -162,20 +162,8 @@ def test_a_saved_pick_is_read_again_with_everything(tiny_llama, texts, tmp_path)
         )
         assert repr(again) == repr(found)
         record = json.loads((tmp_path / str(place) / "pick.json").read_text())
-        assert record["schema_version"] == 4 and len(record["layers"]) == len(found.layers) >= 4
+        assert record["schema_version"] == 1 and len(record["layers"]) == len(found.layers) >= 4
         assert {"mean", "low", "high"} <= set(record["layers"][0]["gain"]) and record["prefer"] == found.prefer
-
-
-def test_a_pick_of_the_second_version_is_read_with_its_gain(tmp_path):
-    record = made_up().to_dict()
-    for name in ("prefer", "judged_on", "layers"):
-        del record[name]
-    del record["gain"]["error"]
-    record |= {"schema_version": 2, "expected_gain": {"mean": 9.3, "low": 5.9, "high": 12.7}}
-    (tmp_path / "pick.json").write_text(json.dumps(record))
-    found = Pick.load(tmp_path)
-    assert found.gain.error == pytest.approx(2.0) and found.prefer == "quality" and found.layers == ()
-    assert "use layer 9 of 30" in repr(found) and "1, 8" in repr(found)
 
 
 @pytest.mark.parametrize(
@@ -184,7 +172,7 @@ def test_a_pick_of_the_second_version_is_read_with_its_gain(tmp_path):
      ({"layers": [{"layer": 1, "transform": "none", "scores": {"p": "x"}, "gain": {}}]}, "score")],
 )  # fmt: skip
 def test_a_damaged_table_is_an_error_that_names_it(change, named, tmp_path):
-    (tmp_path / "pick.json").write_text(json.dumps(made_up().to_dict() | {"schema_version": 3} | change))
+    (tmp_path / "pick.json").write_text(json.dumps(made_up().to_dict() | {"schema_version": 1} | change))
     with pytest.raises(RunError, match=f"pick.json.*{named}"):
         Pick.load(tmp_path)
 

@@ -95,8 +95,8 @@ def test_another_models_scores_are_not_correlated(tmp_path):
 
 def test_a_folder_shows_the_pick_and_the_front_that_lie_in_it(tmp_path):
     eval_table().save(tmp_path / "run")
-    (tmp_path / "run" / "pick.json").write_text(json.dumps(PICK))
-    (tmp_path / "run" / "tradeoff.json").write_text(json.dumps(TRADEOFF))
+    (tmp_path / "run" / "pick.json").write_text(json.dumps({"schema_version": 1, **PICK}))
+    (tmp_path / "run" / "tradeoff.json").write_text(json.dumps({"schema_version": 1, **TRADEOFF}))
     page = layerwise.report(tmp_path / "run", html=tmp_path / "p.html").read_text()
     assert "m: use layer 3 of 5." in page
     assert "On 126 bundled test sentences: +3.0 points (95 %: +1.0 to +5.0) over the last layer." in page
@@ -110,7 +110,7 @@ def test_a_folder_shows_the_pick_and_the_front_that_lie_in_it(tmp_path):
 
 def test_keeping_the_last_layer_is_an_answer(tmp_path):
     scan_table().save(tmp_path)
-    (tmp_path / "pick.json").write_text(json.dumps({"schema_version": 4, "keep_last": True, "why": []}))
+    (tmp_path / "pick.json").write_text(json.dumps({"schema_version": 1, "keep_last": True, "why": []}))
     assert "m: keep the last layer." in layerwise.report(tmp_path, html=tmp_path / "p.html").read_text()
 
 
@@ -257,12 +257,12 @@ def test_a_recorded_command_is_one_call_of_layerwise_or_it_is_not_shown():
 
 
 def test_a_pick_from_python_is_shown_as_a_command_with_what_it_lacks():
-    for name in ("fit", "data"):  # as earlier versions called it
-        record = {"verb": "pick", "run": None, name: {"data": "t.txt", "limit": 5}}
-        shown = pick_command({"options": record | {"labels": {"in_memory": "DataFrame"}}}, "run")
-        assert shlex.split(shown, comments=True) == "layerwise pick run --fit t.txt --labels LABELS --save run".split()
-        assert shown.endswith("# called from Python with texts opened with --limit 5")
-    assert pick_command({"rule": "min:dime", "gain": None}, "run") == "layerwise pick run --rule min:dime --save run"
+    record = {"verb": "pick", "run": None, "fit": {"data": "t.txt", "limit": 5}}
+    shown = pick_command({"options": record | {"labels": {"in_memory": "DataFrame"}}}, "run")
+    assert shlex.split(shown, comments=True) == "layerwise pick run --fit t.txt --labels LABELS --save run".split()
+    assert shown.endswith("# called from Python with texts opened with --limit 5")
+    by_rule = {"verb": "pick", "run": None, "rule": "min:dime"}
+    assert pick_command({"options": by_rule}, "run") == "layerwise pick run --rule min:dime --save run"
 
 
 def test_the_pick_card_explains_its_probes_and_lists_all_layers_if_it_has_them():

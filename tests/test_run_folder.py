@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import fields, replace
-from pathlib import Path
 
 import pytest
 from runs import eval_table, scan_table
@@ -16,12 +15,10 @@ from layerwise.runs.records import PICK, PLAN, RUN, TRADEOFF, NewerVersionError
 from layerwise.runs.scores import LayerScore
 from layerwise.runs.table import LayerTable
 from layerwise.verbs.compare.comparison import compare_runs
-from layerwise.verbs.pick.result import Pick
 from layerwise.verbs.pick.run import pick_by_rule
 from layerwise.verbs.report.content import run_labels
 from layerwise.verbs.tradeoff.measured import mean_scores
 
-EARLIER = Path(__file__).parent / "data" / "earlier_runs"
 # What a row's identity leaves out.
 MEASURED = {"value", "n", "skipped", "ci_low", "ci_high", "missing", "note", "depth"}
 
@@ -52,13 +49,8 @@ def test_a_record_says_its_version_and_a_newer_one_is_refused_by_name(schema):
     for wrong in ("2", 0, True, None):
         with pytest.raises(RunError, match="is damaged"):
             schema.parse(json.dumps({"schema_version": wrong}).encode(), "x")
-
-
-def test_the_first_versions_pick_is_read_with_its_model():
-    for version, known in (("first", 0), ("second", 32)):  # the first did not record a fingerprint
-        found = Pick.load(EARLIER / version / "scan")
-        assert found.model.name == "tiny-llama" and len(found.model.fingerprint) == known
-        assert Run.open(EARLIER / version / "scan").pick["model"]["name"] == "tiny-llama"
+    with pytest.raises(RunError, match="was not written by layerwise, or is damaged"):
+        schema.parse(json.dumps(dict.fromkeys(schema.identifying_fields)).encode(), "x")
 
 
 def test_a_run_is_opened_from_a_folder_a_table_or_a_run(tmp_path):
@@ -180,7 +172,7 @@ def test_a_model_that_was_retrained_under_its_name_is_another_one():
 def test_a_record_of_another_model_is_not_shown_with_a_run(name, tmp_path):
     scan_table().save(tmp_path)
     there = {"layers": [], "units": {}, "model": {"name": "m", "fingerprint": "of another"}, "recipe": {"layer": 1}}
-    (tmp_path / name).write_text(json.dumps(there | {"last": {"layer": 2}, "rule": "r", "schema_version": 2}))
+    (tmp_path / name).write_text(json.dumps(there | {"last": {"layer": 2}, "rule": "r", "schema_version": 1}))
     with pytest.raises(RunError, match=f"{name} belongs to another model than this run"):
         getattr(Run.open(tmp_path), name.partition(".")[0])
 

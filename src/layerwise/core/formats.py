@@ -39,7 +39,7 @@ def record_checksum(record: Mapping[str, Any]) -> str:
 def parse_record(data: bytes, where: str) -> dict[str, Any]:
     """Parses a JSON object from a file; raises RunError with the file name if it is anything else, or was changed.
 
-    A record without a checksum is accepted: earlier versions wrote none, and people write recipes by hand.
+    A record without a checksum is accepted, since people write recipes by hand.
     """
     return verified_record(parse_object(data, where), where)
 
@@ -118,12 +118,12 @@ def stored_checksum(data: bytes) -> str:
 def require_checksum(data: bytes, where: str, *, allow_missing: bool = False) -> None:
     """Raises RunError if a Parquet file has changed since it was written.
 
-    With `allow_missing`, a file without a checksum is accepted, since earlier versions wrote none.
+    With `allow_missing`, a file without a checksum is accepted: other software may have rewritten it.
     """
     mark_offset = data.rfind(CHECKSUM_PREFIX)
     offset = mark_offset + len(CHECKSUM_PREFIX)
     if mark_offset < 0 and not allow_missing:
-        raise RunError(f"{where} has no checksum: it is damaged, or was written by an earlier layerwise; recreate it")
+        raise RunError(f"{where} has no checksum: it is damaged, or other software rewrote it; recreate it")
     if mark_offset >= 0 and checksum_excluding(data, offset) != data[offset : offset + len(CHECKSUM_PLACEHOLDER)]:
         raise RunError(f"{where} is damaged (checksum mismatch); repeat the run in another folder")
 

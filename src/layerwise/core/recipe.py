@@ -25,7 +25,7 @@ from layerwise.core.checks import (
 )
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.formats import parse_record, require_shape
-from layerwise.core.templates import canonical_template, parse_template, template_of_prompt
+from layerwise.core.templates import canonical_template
 
 RECIPE_SHAPE = {
     "layer": int, "norm": str, "tokens": str, "pooling": str, "transform": str, "normalize": bool, "template": str,
@@ -58,21 +58,6 @@ class Readout:
         require_choice("pooling", self.pooling, (*POOLINGS, SHIPPED))
         if (self.norm == SHIPPED) != (self.pooling == SHIPPED):
             raise InputError("norm and pooling must both be 'shipped', or neither")
-
-
-def rename_readout_field(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Renames the field `readout` of earlier versions to `norm`."""
-    is_old_format = "readout" in record and "norm" not in record  # if both are present, `readout` is an unknown field
-    return {"norm" if is_old_format and name == "readout" else name: value for name, value in record.items()}
-
-
-def upgrade_recipe(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a recipe as this version names them: `readout` was once the norm, `prompt` a template's start."""
-    record = rename_readout_field(record)
-    if "template" in record or not isinstance(record.get("prompt"), str):  # both: `prompt` is an unknown field
-        return record
-    template = template_of_prompt(record["prompt"])
-    return {"template" if name == "prompt" else name: value for name, value in (record | {"prompt": template}).items()}
 
 
 @dataclass(frozen=True)
@@ -141,20 +126,6 @@ class Recipe(Readout):
         """True for the model's own output, before any linear map."""
         return self.norm == SHIPPED
 
-    def hashed_fields(self) -> dict[str, Any]:
-        """The fields for hashes that name stored results.
-
-        A template without text after the input is hashed like the prompt of earlier versions, so that their results
-        are found.
-        """
-        parts = parse_template(self.template)
-        if parts.after:
-            return asdict(self)
-        return {
-            "prompt" if name == "template" else name: parts.before if name == "template" else value
-            for name, value in asdict(self).items()
-        }
-
     def to_json(self) -> str:
         """The recipe as JSON text."""
         return json.dumps(asdict(self), sort_keys=True)
@@ -181,7 +152,6 @@ class Recipe(Readout):
             where: its file, for error messages.
         """
         require_shape(record, dict, where)
-        record = upgrade_recipe(record)
         require_shape(record, RECIPE_SHAPE, where)
         unknown = set(record) - {f.name for f in fields(cls)}
         if unknown or "layer" not in record:

@@ -28,7 +28,7 @@ def parse_tensors(key: str, data: bytes) -> "tuple[str, dict[str, Tensor]]":
     except (SafetensorError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(str(error)) from error
     if checksum(tensors, metadata) != expected:
-        raise ValueError("checksum mismatch, or written by an earlier layerwise")
+        raise ValueError("checksum mismatch")
     return metadata, tensors
 
 

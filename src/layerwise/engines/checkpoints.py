@@ -74,8 +74,8 @@ def node_file(node: Node) -> str:
 
 
 def node_named(name: str) -> Node | None:
-    """The node of a file in the subfolder; None for files of earlier versions, and of users."""
-    if not SHARD_FILE.fullmatch(name) or "-" not in name:
+    """The node of a file in the subfolder; None for files of users."""
+    if not SHARD_FILE.fullmatch(name):
         return None
     first, last = map(int, name.partition(".")[0].split("-"))
     return Node(first, last) if first < last else None

@@ -20,7 +20,7 @@ from layerwise.core.errors import InputError, RunError
 from layerwise.core.files import Folder, open_folder
 from layerwise.core.formats import require_shape
 from layerwise.core.outputs import require_folder
-from layerwise.core.recipe import Recipe, rename_readout_field, upgrade_recipe
+from layerwise.core.recipe import Recipe
 from layerwise.core.templates import parse_template
 from layerwise.core.tensors import checksum, dump_tensors, has_key, parse_tensors
 from layerwise.maps.linear import LinearMap, combine_maps
@@ -28,7 +28,7 @@ from layerwise.runs.identity import MODEL_SHAPE, ModelRef
 
 RECIPE_FILE = "recipe.safetensors"
 RECIPE_KEY = "layerwise.recipe"  # in the header of the file
-SCHEMA_VERSION = 2  # 1 called the template of a recipe its prompt, and had only text before the input
+SCHEMA_VERSION = 1
 DataKind = Literal["texts", "task", "scan"]
 
 
@@ -98,9 +98,7 @@ class FittedRecipe:
     @cached_property
     def identity(self) -> str:
         """A hash of everything that its vectors depend on: the recipe, the weights of its map, and the model."""
-        return checksum(
-            self._tensors(), json.dumps([self.recipe.hashed_fields(), self.model.fingerprint], sort_keys=True)
-        )
+        return checksum(self._tensors(), json.dumps([asdict(self.recipe), self.model.fingerprint], sort_keys=True))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, FittedRecipe) and self.identity == other.identity
@@ -182,7 +180,6 @@ class FittedRecipe:
         except (ValueError, RecursionError) as error:
             raise RunError(f"{where} is not a fitted recipe, or is damaged ({error}); recreate it") from None
         require_header(record, where)
-        record |= upgrade_header(record)
         recipe = Recipe.from_record(record["recipe"], f"{where}: recipe")
         maps = tuple(
             LinearMap(tensors[f"{i}.weight"], tensors[f"{i}.bias"])
@@ -263,19 +260,13 @@ def require_recipe_folder(location: str | Path) -> Folder:
     return folder
 
 
-def upgrade_header(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The recipe and parts of a header as this version writes them."""
-    parts = [part | {"readout": rename_readout_field(part.get("readout", {}))} for part in record["parts"]]
-    return {"schema_version": SCHEMA_VERSION, "recipe": upgrade_recipe(record["recipe"]), "parts": parts}
-
-
 def require_header(record: Any, where: str) -> None:
     """Raises RunError unless the header has this version and exactly its fields, with the right types."""
     require_shape(record, {"schema_version": int}, where)
     version = record.get("schema_version")
-    if isinstance(version, bool) or version not in range(1, SCHEMA_VERSION + 1):
+    if isinstance(version, bool) or version != SCHEMA_VERSION:
         raise RunError(
-            f"{where} was written by another version of layerwise (schema_version {version}, this version reads up to "
+            f"{where} was written by another version of layerwise (schema_version {version}, this version reads "
             f"{SCHEMA_VERSION}); update layerwise, or fit the recipe again"
         )
     require_shape(record, HEADER_SHAPE, where)

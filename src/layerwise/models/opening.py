@@ -24,7 +24,6 @@ from layerwise.models.network import Network
 from layerwise.models.shipped import read_shipped
 from layerwise.models.spec import Dtype
 from layerwise.models.static import require_layers
-from layerwise.runs.exported import outdated_export
 from layerwise.runs.identity import ModelRef
 
 
@@ -67,8 +66,6 @@ def open_network(model: Any, *, static: bool = False) -> Network:
         network = network_from_object(model)
     else:
         announce_loading(spec := to_model_spec(model))
-        if problem := outdated_export(spec.name):
-            warnings.warn(problem, stacklevel=2)
         network = load_network(spec)
     if not static:
         require_layers(network.shipped, network.name)

@@ -85,8 +85,8 @@ def counts_as_empty(name: str) -> bool:
 def require_empty(folder: Folder, names: list[str]) -> None:
     if {RUN.file, "table.parquet"} <= {*names} or PLAN.file in names:
         raise RunError(
-            f"{folder} contains results without {MARKER}: a run of an earlier layerwise version, or a saved table. It "
-            "can still be read, but not written to; choose another folder for --out"
+            f"{folder} contains results without {MARKER}, such as a saved table. They can be read, but nothing is "
+            "written beside them; choose another folder for --out"
         )
     if names:
         more = f" and {len(names) - MAX_NAMES_SHOWN} more" if len(names) > MAX_NAMES_SHOWN else ""

@@ -21,7 +21,7 @@ from layerwise.runs.table import LayerTable
 PROMPTS, SHARDS = "prompts", "shards"  # subfolders of a run folder
 PROMPT_FILES = "prompt_files"  # the field of run.json with the checksums of the files of per-prompt values
 STATE_FILE = re.compile(r"state-\d{5,}\.safetensors")  # the merged state of all shards
-SHARD_FILE = re.compile(r"\d{5,}(-\d{5,})?\.safetensors")  # merged states of some shards, in the subfolder shards
+SHARD_FILE = re.compile(r"\d{5,}-\d{5,}\.safetensors")  # merged states of some shards, in the subfolder shards
 RESTORE = "restore the file that this run wrote, or repeat the run in another folder"
 
 
@@ -147,19 +147,19 @@ class Run:
 
     @cached_property
     def has_marker(self) -> bool:
-        """False for saved tables and for runs of the first version, whose states and prompts have no checksum."""
+        """False for saved tables, which are not run folders."""
         return self.folder is not None and self.folder.read(MARKER) is not None
 
     @property
     def has_prompts(self) -> bool:
-        """True if it has per-prompt values with checksums."""
-        return self.has_marker and bool(self._prompt_names())
+        """True if it has per-prompt values."""
+        return bool(self._prompt_names())
 
     def _prompt_names(self) -> list[str]:
         """The files with per-prompt values that the run wrote. Other files beside them are not its own."""
         names = [] if self.folder is None else [f"{PROMPTS}/{name}" for name in self.folder.names(PROMPTS)]
-        own = self.table.run.get(PROMPT_FILES)  # None: an earlier version did not record them
-        return names if own is None else [name for name in names if name in own]
+        own = self.table.run.get(PROMPT_FILES, {})
+        return [name for name in names if name in own]
 
     @property
     def lacks_prompts(self) -> bool:
@@ -172,15 +172,11 @@ class Run:
         names = self._prompt_names()
         if self.folder is None or not names:
             raise RunError(f"{self.location} has no per-prompt values; repeat the scan with --keep-prompts all")
-        if not self.has_marker:
-            raise RunError(
-                f"{self.location} was made by the first version of layerwise, without checksums; repeat the scan"
-            )
         files = {name: self.folder.read(name) or b"" for name in names}
-        own = self.table.run.get(PROMPT_FILES, {})
+        own = self.table.run[PROMPT_FILES]
         for name, data in files.items():
             require_checksum(data, f"{self.folder}/{name}")
-            if stored_checksum(data) != own.get(name, stored_checksum(data)):
+            if stored_checksum(data) != own[name]:
                 raise RunError(f"{self.folder}/{name} belongs to another run; {RESTORE}")
         if missing := sorted(set(own) - set(files)):
             raise RunError(f"{self.folder}/{missing[0]} is missing; {RESTORE}")

@@ -13,8 +13,7 @@ class ModelRef:
     """Which model made a number: name, how it was loaded, and a fingerprint of everything that affects its numbers.
 
     Equal fingerprints mean equal numbers. A fingerprint starts with `files-` if it is a hash of the loaded files
-    (weights, config, tokenizer, adapter, shipped modules), and with `memory-` for a model object. Records of the first
-    version have neither prefix and match nothing made since.
+    (weights, config, tokenizer, adapter, shipped modules), and with `memory-` for a model object.
 
     Args:
         name: hub id, folder or class name.

@@ -1,14 +1,13 @@
 """Records: the JSON files of runs and exports, each with a schema version, read the same way by every verb.
 
-A record without a version is version 1. An older record is upgraded when read. A newer one is refused, since an unknown
-field may change what a number means.
+A record of a newer version is refused, since an unknown field may change what a number means.
 """
 
 import platform
 import shlex
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from types import NoneType
@@ -17,7 +16,6 @@ from typing import Any
 from layerwise.core.display import redact_record, redact_value
 from layerwise.core.errors import RunError
 from layerwise.core.formats import json_bytes, parse_object, require_shape, verified_record, with_checksum
-from layerwise.core.recipe import upgrade_recipe
 from layerwise.runs.identity import MODEL_SHAPE
 
 Record = dict[str, Any]
@@ -41,27 +39,23 @@ class Schema:
     version: int
     shape: Mapping[str, Any]
     identifying_fields: tuple[str, ...]  # fields that identify the file as layerwise's
-    # upgrade from that version to the next
-    upgrades: Mapping[int, Callable[[Record], Record]] = field(default_factory=dict)
 
     def parse(self, data: bytes, where: str) -> Record:
-        """Parses a record and upgrades it to this version; raises RunError with the file name."""
+        """Parses a record; raises RunError with the file name."""
         record = parse_object(data, where)
-        if not {"schema_version", *self.identifying_fields} & record.keys():
+        if "schema_version" not in record:
             raise RunError(f"{where} was not written by layerwise, or is damaged; restore it, or make it again")
         self.require_known_version(record, where)  # before the checksum, which a newer version may compute otherwise
         return self.read(verified_record(record, where), where)
 
     def read(self, record: Record, where: str) -> Record:
-        """The same for JSON that is already parsed."""
-        for number in range(self.require_known_version(record, where), self.version):
-            record = self.upgrades.get(number, dict)(record)
+        """The fields of a record inside another file, which need not have a version of its own."""
         require_shape(record, self.shape, where)
         return {name: value for name, value in record.items() if name != "schema_version"}
 
-    def require_known_version(self, record: Record, where: str) -> int:
-        """The version of a record; raises RunError if it is none, or a newer one."""
-        record_version = record.get("schema_version", 1)
+    def require_known_version(self, record: Record, where: str) -> None:
+        """Raises RunError if the version of a record is none, or a newer one."""
+        record_version = record["schema_version"]
         if isinstance(record_version, bool) or not isinstance(record_version, int) or record_version < 1:
             raise RunError(f"{where} is damaged (schema_version {record_version!r}); make it again")
         if record_version > self.version:
@@ -69,7 +63,6 @@ class Schema:
                 f"{where} was written by a newer layerwise (schema_version {record_version}; this version reads up to "
                 f"{self.version}); update layerwise"
             )
-        return record_version
 
     def require_not_newer(self, data: bytes, where: str) -> None:
         """Raises if a newer layerwise wrote this record. A damaged record is accepted, since its run may replace it."""
@@ -85,21 +78,9 @@ class Schema:
         return json_bytes(with_checksum(redact_record({"schema_version": self.version, **content})))
 
 
-def upgrade_pick_v1(record: Record) -> Record:
-    """Version 1 stored the model name and fingerprint as separate fields."""
-    model = {"name": record.get("model", ""), "fingerprint": record.get("fingerprint", "")}
-    return record | {"model": model}
-
-
-def upgrade_pick_v3(record: Record) -> Record:
-    """Version 3 called the template of a recipe its prompt."""
-    recipes = {name: upgrade_recipe(record[name]) for name in ("recipe", "last") if isinstance(record.get(name), dict)}
-    return record | recipes
-
-
 RUN = Schema(
     "run.json",
-    2,
+    1,
     {
         "kind": str,
         "model": MODEL_SHAPE,
@@ -120,7 +101,7 @@ RUN = Schema(
     },
     ("kind",),
 )
-PLAN = Schema("plan.json", 2, {"settings": dict, "origin": dict}, ("settings", "origin"))
+PLAN = Schema("plan.json", 1, {"settings": dict, "origin": dict}, ("settings", "origin"))
 GAIN = {"mean": NUMBER_TYPES, "error": NUMBER_TYPES, "low": NUMBER_TYPES, "high": NUMBER_TYPES}
 PICKED_LAYER = {
     "layer": int, "transform": str, "scores": dict, "gain": GAIN, "relative_time": OPTIONAL_NUMBER_TYPES,
@@ -128,19 +109,18 @@ PICKED_LAYER = {
 }  # fmt: skip
 PICK = Schema(
     "pick.json",
-    4,
+    1,
     {
         "model": MODEL_SHAPE, "recipe": {"layer": int}, "last": {"layer": int}, "rule": str, "why": [str],
-        "layers_alike": [int], "saving": dict, "gain": (dict, NoneType), "expected_gain": GAIN,
+        "layers_alike": [int], "saving": dict, "gain": (dict, NoneType),
         "fitted": (str, NoneType), "prefer": str, "judged_on": str, "options": dict,
         "layers": [PICKED_LAYER], "static_model": PICKED_LAYER,
     },
     ("model", "recipe", "last", "rule"),
-    {1: upgrade_pick_v1, 3: upgrade_pick_v3},
 )  # fmt: skip
 TRADEOFF = Schema(
     "tradeoff.json",
-    2,
+    1,
     {
         "layers": [{
             "layer": int, "score": OPTIONAL_NUMBER_TYPES, "latency": OPTIONAL_NUMBER_TYPES,
@@ -157,7 +137,7 @@ TRADEOFF = Schema(
 FROZEN = Schema(
     "frozen.json", 1, {"protocol": str, "recipes": dict, "tasks": dict, "fit": dict}, ("protocol", "recipes", "tasks")
 )
-CELL = Schema("cell.json", 2, {"model": dict, "data": dict, "settings": dict}, ("model", "data", "settings"))
+CELL = Schema("cell.json", 1, {"model": dict, "data": dict, "settings": dict}, ("model", "data", "settings"))
 # A figure or table of the paper that was made.
 REPRODUCTION = Schema(
     "reproduction.json",

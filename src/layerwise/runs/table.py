@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Self, get_type_hints
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.files import Folder, open_folder
 from layerwise.core.formats import parquet_bytes, read_parquet
-from layerwise.core.templates import INPUT
 from layerwise.runs.claims import MARKER
 from layerwise.runs.identity import DataRef, ModelRef
 from layerwise.runs.records import RUN
@@ -232,27 +231,6 @@ def arrow_types() -> dict[str, Any]:
     return {f.name: types[f.type] for f in fields(LayerScore)}
 
 
-def with_norm_column(table: Any) -> Any:
-    """An Arrow table of scores or per-prompt values, with the old column `readout` renamed to `norm`."""
-    names = list(table.column_names)
-    if "norm" in names or "readout" not in names:  # if both are present, `readout` is an unknown column
-        return table
-    return table.rename_columns(["norm" if name == "readout" else name for name in names])
-
-
-def with_template_column(table: Any) -> Any:
-    """An Arrow table of scores, with the old column `prompt` as the template that it stands for."""
-    import pyarrow as pa
-
-    names = list(table.column_names)
-    if "template" in names or "prompt" not in names:  # if both are present, `prompt` is an unknown column
-        return table
-    prompts = table["prompt"]
-    if not pa.types.is_primitive(prompts.type):  # numbers are refused later, by name
-        prompts = pa.array([f"{prompt}{INPUT}" if prompt else prompt for prompt in prompts.to_pylist()], pa.string())
-    return table.set_column(names.index("prompt"), "template", prompts)
-
-
 def arrow_table(scores: Iterable[LayerScore]) -> Any:
     """The rows as an Arrow table, with one column per field of `LayerScore`."""
     import pyarrow as pa
@@ -275,12 +253,11 @@ def read_rows(folder: str | Path | Folder, where: Mapping[str, Any] | None) -> t
 def arrow_columns(table: Any, where: str) -> Any:
     """An Arrow table with exactly the columns of a table of scores; raises RunError with the problem.
 
-    Tables of earlier versions lack the newest columns, and call `norm` `readout` and `template` `prompt`. An unknown
-    column is refused, since rows may be indistinguishable without it.
+    A column that has a default may be missing. An unknown column is refused, since rows may be indistinguishable
+    without it.
     """
     import pyarrow as pa
 
-    table = with_template_column(with_norm_column(table))
     types, advice = arrow_types(), "repeat the run in another folder"
     if missing := [name for name in REQUIRED_COLUMNS if name not in table.column_names]:
         raise RunError(f"{where} has no column {', '.join(missing)}; {advice}")

@@ -32,22 +32,15 @@ def format_size(examples: int, total: int) -> str:
 
 
 def task_records(run: Mapping[str, Any]) -> dict[str, TaskRecord]:
-    """The tasks of a run or of joined runs. Tasks of earlier versions, recorded only as text, are left out."""
+    """The tasks of a run or of joined runs."""
     records: dict[str, TaskRecord] = {}
     for part in run.get("runs") or [run]:
         for name, entry in part.get("tasks", {}).items():
-            if isinstance(entry, Mapping):
-                require_shape(entry, TASK_SHAPE, f"run.json: tasks: {name}")
-                records[name] = TaskRecord(**{key: entry[key] for key in TASK_SHAPE if key in entry})
+            require_shape(entry, TASK_SHAPE, f"run.json: tasks: {name}")
+            records[name] = TaskRecord(**{key: entry[key] for key in TASK_SHAPE if key in entry})
     return records
 
 
 def task_sizes(run: Mapping[str, Any]) -> dict[str, str]:
-    """The number of examples of each task, as text; earlier versions recorded only this text."""
-    records = task_records({"tasks": run.get("tasks", {})})
-    return {name: records[name].size if name in records else str(entry) for name, entry in run.get("tasks", {}).items()}
-
-
-def has_local_task(run: Mapping[str, Any]) -> bool:
-    """True if the data of a task came from a data root."""
-    return any(size != "hub" for size in task_sizes(run).values())
+    """The number of examples of each task, as text."""
+    return {name: record.size for name, record in task_records({"tasks": run.get("tasks", {})}).items()}

@@ -99,7 +99,5 @@ class RowSample:
         sample = cls(*(int(state.settings[name]) for name in ("width", "views", "size")))
         sample.keys, sample.rows = state.tensors["keys"], state.tensors["kept"]
         sample.seen, sample.undefined_count = state.tensors["counts"].tolist()
-        # Older states do not record which examples were undefined; count them all, as those versions did.
-        lowest = torch.full((sample.undefined_count,), torch.iinfo(torch.int64).min)
-        sample.undefined_keys = state.tensors.get("undefined", lowest)
+        sample.undefined_keys = state.tensors["undefined"]
         return sample

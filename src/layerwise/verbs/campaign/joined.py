@@ -70,7 +70,7 @@ def read_part(name: str, folder: Folder) -> Part:
 
 
 def earlier_parts(root: Folder) -> dict[str, Part]:
-    """The scans that the table already has; none if there is no table, or if it is damaged or of an earlier version."""
+    """The scans that the table already has; none if there is no table, or if it is damaged."""
     try:
         table, record, _ = read_result(root)
         require_checksum(table, TABLE_FILE)

@@ -72,16 +72,15 @@ def is_done(plan: Campaign, cell: Cell) -> bool:
     if data is None:
         return False
     record = CELL.parse(data, f"{folder}/{CELL.file}")
-    recorded_hash = record.pop("data_hash", None)  # not recorded by earlier versions
-    recorded_model = record.pop("model_hash", None)
+    recorded_hash, recorded_model = (record.pop(name, None) for name in ("data_hash", "model_hash"))
     if record != json.loads(record_bytes(cell.record())):
         raise RunError(
             f"{folder} contains a scan with other settings; rename the data or the settings in the campaign file"
         )
-    if recorded_hash is not None and recorded_hash != data_file_hash(cell):
+    if recorded_hash != data_file_hash(cell):
         problem = f"{cell.data['data']} has changed since {folder} was scanned"
         raise RunError(f"{problem}; rename the changed data in the campaign file, or delete that folder")
-    if recorded_model is not None and recorded_model != model_files_hash(cell):
+    if recorded_model != model_files_hash(cell):
         problem = f"the files of {cell.model.name} have changed since {folder} was scanned"
         raise RunError(f"{problem}; move the changed model to another path, or delete that folder")
     return folder.read(RUN_FILE) is not None

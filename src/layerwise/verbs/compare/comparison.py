@@ -208,8 +208,7 @@ def with_prompts(pair: Pair, first: Run, second: Run) -> Pair:
     """The pair, with differences paired over the texts that both runs read; a note where there are none."""
     if without_prompts := [run for run in (first, second) if not run.has_prompts]:
         run = without_prompts[0]
-        qualifier = "" if run.has_marker else " with a checksum"
-        note = f"{run.location} keeps no values of single texts{qualifier} (scan with --keep-prompts all)"
+        note = f"{run.location} keeps no values of single texts (scan with --keep-prompts all)"
         if run.lacks_prompts:
             note = f"{PROMPTS}/*.parquet is missing in {run.location}; scan again with --out"
     else:

@@ -10,7 +10,6 @@ from layerwise.core.errors import InputError, RunError
 from layerwise.core.formats import read_parquet
 from layerwise.metrics.intervals import interval
 from layerwise.runs.folder import Run
-from layerwise.runs.table import with_norm_column
 
 PROMPT_COLUMNS = ("id", "digest", "layer", "norm", "tokens", "point", "rows", "metric", "value")  # of single texts
 
@@ -131,7 +130,7 @@ class Prompts:
 
         parts = []
         for where, data in self.files.items():
-            table = with_point_column(with_norm_column(read_parquet(data, where)))
+            table = read_parquet(data, where)
             if "value" not in table.column_names:  # no metric of the run has a value per text
                 continue
             if missing := set(PROMPT_COLUMNS) - set(table.column_names):
@@ -140,13 +139,6 @@ class Prompts:
                 table = table.filter(pc.equal(table[name], value))
             parts.append(table.to_pandas())
         return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=PROMPT_COLUMNS)
-
-
-def with_point_column(table: Any) -> Any:
-    """A table of earlier versions holds outputs of blocks only, and does not say so."""
-    import pyarrow as pa
-
-    return table if "point" in table.column_names else table.append_column("point", pa.array([""] * len(table)))
 
 
 def merge_common_examples(first: Any, second: Any, on: Sequence[str] = ()) -> Any:

@@ -20,7 +20,6 @@ from layerwise.core.display import command_line
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.files import DiskFolder, safe_name, write_atomically, write_checked_json
 from layerwise.core.formats import parse_record, read_parquet, require_shape
-from layerwise.core.outputs import has_keys, require_writable
 from layerwise.inputs.source import hash_id
 from layerwise.inputs.tables import (
     is_integer_text,
@@ -30,7 +29,7 @@ from layerwise.inputs.tables import (
     require_text,
     text_column,
 )
-from layerwise.runs.claims import MARKER, claim
+from layerwise.runs.claims import claim
 from layerwise.runs.summary import counted
 from layerwise.runs.tasks import format_size
 
@@ -133,7 +132,7 @@ def write_task(
     if subset != "default":  # some task classes read one configuration per language, others one with a language column
         tables |= {("default", split): table.assign(lang=subset) for (_, split), table in tables.items()}
     folder = root / name
-    claim_task(folder)
+    claim(DiskFolder(folder), "data")
     for (config, split), table in tables.items():
         data = table.reset_index(drop=True).to_parquet(index=False)
         write_atomically(folder / config / f"{split}.parquet", data)
@@ -141,16 +140,6 @@ def write_task(
     task = LocalTask(name, kind, str(folder), subset, count_examples(kind, test), total, content_hash(folder))
     write_checked_json(folder / "task.json", asdict(task))
     return task
-
-
-def claim_task(folder: Path) -> None:
-    """Marks a new folder as a prepared task, or continues one; tasks of the first version have only task.json."""
-    disk_folder = DiskFolder(folder)
-    require_writable(folder)
-    if disk_folder.read(MARKER) is not None or not has_keys(
-        disk_folder.read("task.json") or b"", ("name", "type", "revision")
-    ):
-        claim(disk_folder, "data")
 
 
 def content_hash(folder: Path) -> str:

@@ -63,13 +63,12 @@ def run_evaluation(
 
     def store_folder(kind: VectorKind) -> Path:
         """The folder name includes prompts and precision, since they affect scores, like everything in `kind`."""
-        return out / kind.name(prompt=repr(prompt_items), role=precision)
+        return out / kind.name(template=repr(prompt_items), role=precision)
 
     stored = find_kinds(out)
     kind = VectorKind(model.fingerprint, model.dtype, max_length, all_readouts(recipes))
-    earlier = [*find_kinds(out, f"*/{KIND_FILE}"), *stored]  # earlier versions wrote only the kinds of stores
-    candidates = dict.fromkeys(replace(candidate, template="", role="") for candidate in earlier)
-    kind = next((c for c in candidates if c.includes(kind) and store_folder(c).exists()), kind)
+    earlier = find_kinds(out, f"*/{KIND_FILE}")
+    kind = next((c for c in earlier if c.includes(kind) and store_folder(c).exists()), kind)
     by_template = template_readouts(recipes, kind, stored)
     scorer = Scorer(
         store_folder(kind), kind, precision, model.name, model.revision, prompt_items, fit, by_template, similarity
@@ -155,11 +154,10 @@ def merge_earlier(table: LayerTable, earlier: LayerTable | None) -> LayerTable:
     """The rows of earlier calls in this folder, followed by those of this call."""
     if earlier is None:
         return table
-    length = earlier.run.get("max_length") or 0  # earlier versions recorded it once per run
     hashes = {(row.metric, row.data_hash) for row in table}
     current_tasks = {row.metric for row in table}
     earlier_rows = [
-        replace(row, max_length=row.max_length or length)
+        row
         for row in earlier
         # otherwise the task's data have changed
         if row.metric not in current_tasks or (row.metric, row.data_hash) in hashes

@@ -48,8 +48,7 @@ class Scorer:
             map_identity: Any = self.fit if recipe.transform != "none" else ()
             if isinstance(given_recipe, FittedRecipe) and given_recipe.maps:
                 map_identity = given_recipe.identity
-            settings = ", ".join(f"{field}={value!r}" for field, value in recipe.hashed_fields().items())
-            text = f"(Recipe({settings}), {map_identity!r})"
+            text = repr((asdict(recipe), map_identity))
             name += "-" + hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
         return self.out / "scores" / task.name / f"{name}-{data}.json"
 

@@ -23,8 +23,7 @@ from layerwise.core.checks import PRECISIONS, require_choice
 from layerwise.core.errors import LayerwiseError, RunError
 from layerwise.core.files import DiskFolder, write_checked_json
 from layerwise.core.formats import parse_record, require_shape
-from layerwise.core.recipe import RECIPE_SHAPE, Readout, rename_readout_field
-from layerwise.core.templates import Template, parse_template
+from layerwise.core.recipe import RECIPE_SHAPE, Readout
 
 SEGMENT_TEXTS = 512  # also the shard size of workers, so that a small task keeps several busy
 SEGMENT = re.compile(r"segment-[0-9a-f]{24}\.safetensors")
@@ -46,10 +45,8 @@ class VectorKind:
     role: str = ""  # query, document, or neither
 
     def to_record(self) -> dict[str, Any]:
-        """The kind as JSON. Text before the input is called `prompt`, as in earlier versions, to find their vectors."""
-        parts = parse_template(self.template)
-        record = {name: value for name, value in asdict(self).items() if name != "template"}
-        return record | {"prompt": parts.before} | ({"after": parts.after} if parts.after else {})
+        """The kind as a JSON object."""
+        return asdict(self)
 
     def name(self, **other: str) -> str:
         """A hash of the record; `other` replaces some of its fields."""
@@ -67,14 +64,12 @@ def find_kinds(out: Path, pattern: str = "*/vectors/*/kind.json") -> list[Vector
     for path in sorted(out.glob(pattern)):
         record = parse_record(DiskFolder(path.parent).read(path.name) or b"", str(path))
         shape = {
-            "model": str, "dtype": str, "max_length": int, "readouts": [RECIPE_SHAPE], "prompt": str, "after": str,
-            "role": str,
+            "model": str, "dtype": str, "max_length": int, "readouts": [RECIPE_SHAPE], "template": str, "role": str,
         }  # fmt: skip
         require_shape(record, shape, str(path))
-        template = Template(record.pop("prompt", ""), record.pop("after", "")).text
         try:
-            readouts = tuple(Readout(**rename_readout_field(r)) for r in record["readouts"])
-            kinds.append(VectorKind(**record | {"readouts": readouts, "template": template}))
+            readouts = tuple(Readout(**r) for r in record["readouts"])
+            kinds.append(VectorKind(**record | {"readouts": readouts}))
         except (KeyError, TypeError) as error:
             raise RunError(f"{path} is damaged ({error}); delete its folder, or use another one") from None
     return list(dict.fromkeys(kinds))

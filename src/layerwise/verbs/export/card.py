@@ -10,7 +10,7 @@ from layerwise.core.templates import parse_template
 from layerwise.models.network import Network
 from layerwise.runs.exported import time_words
 from layerwise.runs.table import LayerTable
-from layerwise.runs.tasks import task_records
+from layerwise.runs.tasks import TaskRecord, task_records
 from layerwise.verbs.export.backends.backend import ExportJob, SavedExport
 from layerwise.verbs.export.serving import table_lines
 from layerwise.verbs.export.summary import (
@@ -205,14 +205,14 @@ def metadata(network: Network, recipe: Recipe, saved: SavedExport, scores: Layer
     tasks = task_records(scores.run) if scores else {}
     results = []
     for row in scores.where(**filters) if scores else ():
-        task = tasks.get(row.metric)  # None: runs of earlier versions do not record the type of a task
+        task = tasks.get(row.metric, TaskRecord(row.metric, "main_score"))  # records may be edited by hand
         results.append(
             EvalResult(
                 task_type="sentence-similarity",
-                task_name=task.type if task else row.metric,
+                task_name=task.type,
                 dataset_type=f"mteb/{row.metric}",
                 dataset_name=row.metric,
-                metric_type=task.score if task else "main_score",
+                metric_type=task.score,
                 metric_value=round(row.value, 4),
             )
         )

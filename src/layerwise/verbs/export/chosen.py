@@ -82,7 +82,8 @@ class ChosenRecipe:
         if data is None:
             raise InputError(f"{str(folder)!r} contains no saved pick; {advice}")
         record = PICK.parse(data, where)
-        if missing := [name for name in ("model", "recipe", "last", "rule", "why") if name not in record]:
+        required = ("model", "recipe", "last", "rule", "why", "layers_alike", "gain", "prefer", "judged_on", "layers")
+        if missing := [name for name in required if name not in record]:
             raise RunError(f"{where} is not a saved pick (missing {', '.join(missing)}); {advice}")
         fields = cls.fields_of_record(record, where)
         if not 0 <= fields["recipe"].layer <= fields["last"].layer:

@@ -185,8 +185,8 @@ def size_words(record: Mapping[str, Any]) -> str:
 
 
 def inputs_noun(record: Mapping[str, Any]) -> str:
-    """`texts` or `images`; records of earlier versions are of text models."""
-    return f"{record.get('input_kind', 'text')}s"
+    """`texts` or `images`."""
+    return f"{record['input_kind']}s"
 
 
 def agreement_words(agreement: Mapping[str, Any], noun: str = "texts") -> str:

@@ -103,12 +103,7 @@ def pick_record(options: PickOptions, *, run: Any) -> dict[str, Any]:
 
 def pick_words(record: Mapping[str, Any], folder: str) -> list[str]:
     """The words of the command that makes the pick in this folder again."""
-    fit = fit_of_pick(record)
+    fit = record.get("fit")
     column = flag_arguments(TextOptions, fit, only=["column"]) if isinstance(fit, Mapping) else []
     words = ["layerwise", "pick", operand(str(record.get("run") or folder))]
-    return [*words, *flag_arguments(PickOptions, {**record, "fit": fit}), *column, "--save", operand(folder)]
-
-
-def fit_of_pick(record: Mapping[str, Any]) -> Any:
-    """The texts that maps were fitted on, or how they were opened. Earlier versions called them data."""
-    return record.get("fit", record.get("data"))
+    return [*words, *flag_arguments(PickOptions, record), *column, "--save", operand(folder)]

@@ -9,7 +9,7 @@ from layerwise.core.errors import RunError
 from layerwise.core.recipe import Recipe
 from layerwise.passes.timing import RelativeTime
 from layerwise.verbs.pick.candidates import ScoredRecipe
-from layerwise.verbs.pick.decision import Z_95, Decision, Gain, difference, same_form
+from layerwise.verbs.pick.decision import Decision, Gain, difference, same_form
 
 MOST_ROWS = 16  # of the table as text
 MOST_ALIKE = 8  # layers of the table as text that are shown because they score the same within noise
@@ -67,10 +67,10 @@ def gain_record(gain: Gain) -> dict[str, float]:
 
 
 def gain_from_record(record: Mapping[str, float], where: str) -> Gain:
-    """From a JSON object whose types were checked. Earlier versions wrote the interval without the error."""
-    if lacking := [name for name in ("mean", "low", "high") if name not in record]:
+    """From a JSON object whose types were checked."""
+    if lacking := [name for name in ("mean", "error") if name not in record]:
         raise RunError(f"{where} is damaged (no {', '.join(lacking)}); pick again")
-    return Gain(record["mean"], record.get("error", (record["high"] - record["low"]) / (2 * Z_95)))
+    return Gain(record["mean"], record["error"])
 
 
 def picked_layers(

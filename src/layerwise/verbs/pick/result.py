@@ -112,15 +112,15 @@ class Pick(ChosenRecipe):
     @classmethod
     def fields_of_record(cls, record: Mapping[str, Any], where: str) -> dict[str, Any]:
         """The fields, all but the map, from the record of a pick."""
-        prefer, gain, static = record.get("prefer", "quality"), record.get("gain"), record.get("static_model")
+        prefer, gain, static = record["prefer"], record["gain"], record.get("static_model")
         if prefer not in get_args(Prefer):
             raise RunError(f"{where} is damaged (prefer {prefer!r}); run pick again")
-        rows = enumerate(record.get("layers", []))
+        rows = enumerate(record["layers"])
         return super().fields_of_record(record, where) | {
-            "layers_alike": tuple(record.get("layers_alike", ())),
+            "layers_alike": tuple(record["layers_alike"]),
             "gain": None if gain is None else gain_from_record(gain, f"{where}: gain"),
             "prefer": prefer,
-            "judged_on": record.get("judged_on", ""),
+            "judged_on": record["judged_on"],
             "layers": tuple(PickedLayer.from_record(row, f"{where}: layers[{i}]") for i, row in rows),
             "options": record.get("options", {}),
             "static_model": None if static is None else PickedLayer.from_record(static, f"{where}: static_model"),

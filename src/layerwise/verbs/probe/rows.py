@@ -160,7 +160,8 @@ def probe_values(labelled: LabelledSet, scored: Sequence[Scored], before: Mappin
     ids, digests = pa.array([e.id for e in tested], pa.string()), pa.array([e.digest for e in tested], pa.int64())
     parts = []
     for one in scored:
-        constants = {k: v for k, v in one.columns.items() if k != "pooling"} | {"rows": NO_ROWS, "metric": one.metric}
+        constants = {k: v for k, v in one.columns.items() if k != "pooling"}
+        constants |= {"point": "", "rows": NO_ROWS, "metric": one.metric}
         columns = {name: pa.array([value] * len(ids)) for name, value in constants.items()}
         parts.append(pa.table({"id": ids, "digest": digests, **columns, "value": 100.0 * one.correct}))
     for where, data in before.items():

@@ -4,7 +4,6 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from layerwise.core.checks import SHIPPED
 from layerwise.core.display import command_line, operand
 from layerwise.core.option_records import flag_arguments
 from layerwise.inputs.options import TextOptions
@@ -14,7 +13,7 @@ from layerwise.runs.summary import counted
 from layerwise.runs.table import LayerTable
 from layerwise.runs.tasks import task_sizes
 from layerwise.verbs import options_of_verb
-from layerwise.verbs.pick.options import fit_of_pick, pick_words
+from layerwise.verbs.pick.options import pick_words
 from layerwise.verbs.tradeoff.options import tradeoff_words
 
 REPEATED = ("scan", "stress", "eval", "probe")  # verbs whose record says how to call them again
@@ -83,7 +82,7 @@ def commands(runs: Sequence[Run], page_words: Sequence[str] = ()) -> list[str]:
     lines += [pick_command(run.pick, place) for run, place in zip(runs, places, strict=True) if run.pick]
     for run, place in zip(runs, places, strict=True):
         if run.tradeoff:
-            lines.append(command_line(tradeoff_words(options_of(run.tradeoff), place)))
+            lines.append(command_line(tradeoff_words(run.tradeoff.get("options", {}), place)))
     this_page = ["layerwise", "report", *map(operand, dict.fromkeys(places)), "--html", "report.html"]
     return list(dict.fromkeys([*lines, command_line(page_words or this_page)]))
 
@@ -97,7 +96,7 @@ def command(table: LayerTable, out: str) -> str:
     if record.get("campaign"):
         return command_line(["layerwise", "campaign", operand(str(record["campaign"]))])
     if record.get("verb") not in REPEATED:
-        record = record_from_plan(table, first)
+        record = record_from_plan(first)
     arguments = command_arguments(record, model=str(first.get("model", {}).get("name", "MODEL")))
     return command_line([*arguments, "--out", operand(out)])
 
@@ -113,46 +112,17 @@ def typed_words(typed: Any) -> list[str]:
 
 def pick_command(pick: Mapping[str, Any], folder: str) -> str:
     """The command that makes a saved pick again, with a comment where it lacks an option of the library."""
-    record = options_of(pick)
-    fit = fit_of_pick(record)
+    record = pick.get("options", {})
+    fit = record.get("fit")
     extra = flag_arguments(TextOptions, fit, exclude=["data", "column"]) if isinstance(fit, Mapping) else []
     comment = [*"called from Python with texts opened with".split(), *extra] if extra else []
-    return command_line(pick_words(record or rule_record(pick), folder), comment)
+    return command_line(pick_words(record, folder), comment)
 
 
-def rule_record(pick: Mapping[str, Any]) -> dict[str, Any]:
-    """The call behind a pick of an earlier version, which did not record it: a rule over the table, or probes."""
-    rule = str(pick.get("rule", ""))
-    if not pick.get("gain"):
-        return {"rule": rule}
-    return {"fit": "TEXTS.txt"}
-
-
-def options_of(record: Mapping[str, Any]) -> Mapping[str, Any]:
-    """How the verb was called that wrote this record; {} for records of earlier versions."""
-    found = record.get("options")
-    return found if isinstance(found, Mapping) else {}
-
-
-def used_words(table: LayerTable, column: str) -> list[str]:
-    """The words of a column that an option accepts; the model's own pooling has none."""
-    return list(dict.fromkeys(word for s in table.scores if (word := getattr(s, column)) != SHIPPED))
-
-
-def record_from_plan(table: LayerTable, first: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a run that was made before runs recorded them, as far as its plan shows them."""
-    plan = first.get("plan") or {"max_length": first.get("max_length")}
+def record_from_plan(first: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a scan that no verb made, such as one during training, as far as its plan shows them."""
     model = {name: value for name, value in first.get("model", {}).items() if name in ("name", "dtype")}
-    if first.get("kind") == "eval":
-        tasks = first.get("tasks", {})
-        root = "ROOT" if any(size != "hub" for size in tasks.values()) else None
-        reading = {name: used_words(table, name) for name in ("tokens", "pooling")}
-        return {**plan, **reading, "verb": "eval", "model": model, "tasks": list(tasks), "data_root": root}
-    record = {**plan, "verb": "scan", "model": model, "data": first.get("data", {}).get("options")}
-    stressed = [run["plan"]["stress"] for run in table.run.get("runs", []) if run.get("plan", {}).get("stress")]
-    if stressed:
-        record |= {"verb": "stress", "kind": stressed[0]["kind"], "levels": [s["level"] for s in stressed]}
-    return record
+    return {**first.get("plan", {}), "verb": "scan", "model": model, "data": first.get("data", {}).get("options")}
 
 
 def command_arguments(record: Mapping[str, Any], *, model: str) -> list[str]:

@@ -183,11 +183,6 @@ def claim_plan(out: Folder, plan: dict[str, Any], unknown: Mapping[str, str]) ->
         for k in {**requested, **recorded}
         if recorded.get(k) != requested.get(k)
     ]
-    if "merge" not in recorded:
-        raise RunError(
-            f"the scan in {out} was begun by an earlier version, which merged shards in another order; use another "
-            "folder"
-        )
     if differing:
         raise RunError(f"{out} contains a different scan ({'; '.join(differing)}); use another folder")
 
