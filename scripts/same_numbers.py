@@ -48,9 +48,7 @@ def record(model: Path, root: Path, work: Path) -> dict[str, object]:
     )
     found |= rows(scored, "eval of a map")
     picked = layerwise.pick(str(model), texts, max_length=LENGTH)
-    recipe = json.loads(picked.recipe.to_json())
-    recipe["norm"] = recipe.pop("readout", None) or recipe["norm"]  # as it is called since
-    found["pick"] = json.dumps(recipe, sort_keys=True)
+    found["pick"] = picked.recipe.to_json()
     found["pick gain"] = [float(x).hex() for x in (picked.gain.mean, picked.gain.error)] if picked.gain else None
     exported = layerwise.export(str(model), picked, work / "picked")
     found["export of the pick"] = hashed(exported.encode(LINES))
@@ -88,11 +86,10 @@ LINES = ["A short line.", "A second line, a good deal longer than the first one.
 
 
 def rows(table: layerwise.LayerTable, verb: str) -> dict[str, object]:
-    """The table's numbers by what they are of; the name of a column may have changed, its words have not."""
+    """The table's numbers by what they are of."""
     found: dict[str, object] = {}
     for row in table:
-        norm = getattr(row, "norm", None) or row.readout
-        words = "|".join([verb, norm, *(str(getattr(row, name)) for name in NAMES), f"{row.level:g}"])
+        words = "|".join([verb, row.norm, *(str(getattr(row, name)) for name in NAMES), f"{row.level:g}"])
         assert words not in found, f"two rows are {words}"
         found[words] = [float(getattr(row, name)).hex() for name in NUMBERS] + [row.n, row.skipped]
     return found
