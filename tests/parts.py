@@ -64,7 +64,6 @@ FAST |= {
     "serve_numbers",
     "static_numbers",
     "study_numbers",
-    "transferability",
     "views",
     "vision_inputs",
 }

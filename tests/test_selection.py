@@ -15,7 +15,7 @@ from layerwise.core.errors import InputError, RunError
 from layerwise.metrics.block_influence import block_influence, block_influence_curve
 from layerwise.runs.scores import LayerScore
 from layerwise.runs.table import LayerTable
-from layerwise.verbs.lab.audit.regret import audit, audit_fitted, fit_ranker
+from layerwise.verbs.lab.audit.regret import audit
 from layerwise.verbs.pick.cases import Case, cases_from_frames, cases_from_runs, metric_curves
 from layerwise.verbs.pick.rules import Ranker, parse_rule, ranks
 from layerwise.verbs.pick.run import pick_by_rule
@@ -78,26 +78,6 @@ def test_the_audit_is_the_formula_by_hand():
 def test_a_gap_of_nothing_recovers_nothing_that_has_a_number():
     (row,) = audit([Case("b", "b1", "t", (1.0, 2.0))], [parse_rule("last")], draws=0).itertuples()
     assert math.isnan(row.recovered)
-
-
-def test_a_ranker_learns_the_metric_that_says_it_and_never_sees_the_family_it_is_judged_on():
-    rng = np.random.default_rng(0)
-    cases = []
-    for family in "abcd":
-        for task in range(6):
-            scores = rng.normal(size=8)
-            curves = {"good": tuple(scores + 0.1 * rng.normal(size=8)), "noise": tuple(rng.normal(size=8))}
-            cases.append(Case(family, f"{family}1", f"t{task}", tuple(scores), curves))
-    ranker = fit_ranker(cases, ["good", "noise"])
-    assert ranker.weights["good"] > 5 * abs(ranker.weights["noise"])
-    seen = []
-
-    def fit(some):
-        seen.append({case.family for case in some})
-        return fit_ranker(some, ["good", "noise"]).rule("ranker")
-
-    table = audit_fitted("ranker", cases, fit, draws=10)
-    assert sorted(map(len, seen)) == [3, 3, 3, 3] and table.set_index("family").recovered["all"] > 0.9
 
 
 def test_a_ranker_survives_as_json(tmp_path):

@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 from development import Store, fit_and_map, load_tasks, score_tasks
 from prepare import TEST, tables
+from transferability import h_score, log_me
 
 from layerwise.core.recipe import Recipe
 from layerwise.verbs.pick.candidates import ScoredRecipe
@@ -25,7 +26,6 @@ from layerwise.verbs.pick.decision import decide
 from layerwise.verbs.pick.labels import label_probe
 from layerwise.verbs.pick.probes import proxy_probes
 from layerwise.verbs.pick.run import LABELS_FOR_EQUAL_WEIGHT, default_rulebook
-from layerwise.verbs.pick.transferability import h_score, log_me
 
 LANGUAGE_MODELS = ("smollm2-135m", "gemma3-270m", "stories15m", "stories260k")
 

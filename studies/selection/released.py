@@ -10,8 +10,9 @@ import sys
 from pathlib import Path
 
 import pandas as pd
+from rankers import audit_fitted, fit_ranker
 
-from layerwise.verbs.lab.audit.regret import audit, audit_fitted, audit_rows, fit_ranker
+from layerwise.verbs.lab.audit.regret import audit, audit_rows
 from layerwise.verbs.pick.cases import Case, cases_from_frames
 from layerwise.verbs.pick.rules import parse_rule
 

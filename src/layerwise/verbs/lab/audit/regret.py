@@ -1,10 +1,10 @@
 """The audit: how much of the gap between the last and the best layer a rule recovers, and where it loses.
 
 Means are taken over a model's tasks, then over the models of a family, then over families, so that a family with more
-measurements does not count more. A rule that is fitted is fitted on the other families.
+measurements does not count more.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from layerwise.core.errors import InputError
 from layerwise.verbs.pick.cases import Case
-from layerwise.verbs.pick.rules import Ranker, Rule, standardized_curve
+from layerwise.verbs.pick.rules import Rule
 
 BOOTSTRAP_DRAWS = 1000
 LOSS_THRESHOLD = 1.0  # losses above this count as a lost point
@@ -116,38 +116,3 @@ def bootstrap_weights(cases: Sequence[Case], unit: str, rng: np.random.Generator
             for name in rng.choice(members, len(members)):
                 count[name] = count.get(name, 0) + 1
         yield np.array([float(count.get(name, 0)) for name in names])
-
-
-def fit_ranker(cases: Sequence[Case], metrics: Sequence[str], ridge: float = 1.0) -> Ranker:
-    """Fits a Ranker by ridge regression of scores on metrics, both standardised within each case."""
-    names = [*metrics, "depth", "depth_squared"]
-    rows, targets = [], []
-    for case in cases:
-        features = np.array(
-            [standardized_curve(name, case.curves, case.depth) for name in names]
-        ).T  # (layers, features)
-        scores = np.array(case.scores)
-        finite = np.isfinite(scores)
-        deviation = scores[finite].std() or 1.0
-        rows.append(features[finite] - features[finite].mean(axis=0))
-        targets.append((scores[finite] - scores[finite].mean()) / deviation)
-    x, y = np.concatenate(rows), np.concatenate(targets)
-    weights = np.linalg.solve(x.T @ x + ridge * np.eye(len(names)), x.T @ y)
-    fitted_on = sorted({case.model for case in cases})
-    return Ranker(dict(zip(names, weights.round(6).tolist(), strict=True)), fitted_on)
-
-
-def audit_fitted(
-    name: str,
-    cases: Sequence[Case],
-    fit: Callable[[Sequence[Case]], Rule],
-    *,
-    seed: int = 0,
-    draws: int = BOOTSTRAP_DRAWS,
-) -> pd.DataFrame:
-    """The audit of a rule that is fitted: for each family it is fitted on the others and tested on that one."""
-    rules: Mapping[str, Rule] = {
-        family: fit([case for case in cases if case.family != family]) for family in {c.family for c in cases}
-    }
-    chosen = np.array([case.score_at(rules[case.family](case.curves, case.depth)) for case in cases])
-    return pd.DataFrame(audit_rows(name, cases, chosen, seed, draws))

@@ -1,4 +1,4 @@
-"""H-score and LogME are what their definitions give, and order vectors by how well they separate classes."""
+"""H-score and LogME are what their definitions give. Run by hand: `pytest studies/recipes/test_transferability.py`."""
 
 import math
 
@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 from scipy.stats import multivariate_normal
+from transferability import h_score, ledoit_wolf_shrinkage, log_me
 
 from layerwise.core.errors import InputError
-from layerwise.verbs.pick.transferability import h_score, ledoit_wolf_shrinkage, log_me
 
 RNG = np.random.default_rng(0)
 

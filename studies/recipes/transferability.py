@@ -8,10 +8,11 @@ import math
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from layerwise.core.errors import InputError
-from layerwise.verbs.pick.probes import Floats
 
+Floats = NDArray[np.float64]
 MAX_STEPS = 1000
 TOLERANCE = 1e-8  # relative change of the two precisions at which the search for them ends
 PRECISIONS = 1e-8, 1e8  # labels that are fitted exactly, or not at all, would need an infinite one
@@ -37,7 +38,7 @@ def h_score(rows: Any, labels: Any, *, shrink: bool = False) -> float:
         InputError: the labels do not fit the vectors, or there are fewer than two classes.
 
     Example:
-        >>> from layerwise.verbs.pick.transferability import h_score
+        >>> from transferability import h_score
         >>> h_score([[1.0], [3.0], [5.0], [7.0]], ["a", "a", "b", "b"])  # 4 of the variance of 5 is between classes
         0.8
     """
@@ -84,7 +85,7 @@ def log_me(rows: Any, labels: Any) -> float:
         InputError: the labels do not fit the vectors, or there are fewer than two classes.
 
     Example:
-        >>> from layerwise.verbs.pick.transferability import log_me
+        >>> from transferability import log_me
         >>> labels = [0, 0, 1, 1]
         >>> log_me([[1, 0], [1, 0.1], [0, 1], [0.1, 1]], labels) > log_me([[1, 0], [0, 1], [1, 0.1], [0.1, 1]], labels)
         True
