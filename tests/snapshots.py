@@ -17,7 +17,7 @@ DECOYS = {
     "state-00001.safetensors": b"not of layerwise",
     "state-00002.safetensors.bak": b"also not",
     "shards/notes.txt": b"notes",
-    "shards/00000.safetensors": b"mine",
+    "shards/00000-00001.safetensors": b"mine",
     "prompts/my.parquet": b"PAR1 mine",
     "table.parquet": b"PAR1 census",
     "vectors/segment-1.safetensors": b"mine",

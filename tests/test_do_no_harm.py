@@ -68,7 +68,9 @@ def test_a_file_in_place_of_the_folder_is_refused(runs, tmp_path, verb):
 def test_files_that_a_user_puts_into_a_run_folder_stay(tiny_llama, tmp_path):
     out = tmp_path / "run"
     layerwise.scan(tiny_llama, TEXTS[:8], out=out, **SCAN)
-    decoys = {name: data for name, data in DECOYS.items() if name not in (*ours_in(out), "shards/00000.safetensors")}
+    decoys = {
+        name: data for name, data in DECOYS.items() if name not in (*ours_in(out), "shards/00000-00001.safetensors")
+    }
     for name in decoys:
         (out / name).parent.mkdir(exist_ok=True)
         (out / name).write_bytes(decoys[name])
@@ -80,15 +82,16 @@ def test_files_that_a_user_puts_into_a_run_folder_stay(tiny_llama, tmp_path):
 
 def test_clearing_shards_deletes_shards_only(tmp_path):
     folder = DiskFolder(tmp_path)
-    names = ["00000.safetensors", "12345.safetensors", "0.safetensors", "notes.txt", "a00000.safetensors", ".x"]
+    ours = ["00000-00001.safetensors", "12345-12346.safetensors"]
+    names = [*ours, "00000.safetensors", "0-1.safetensors", "notes.txt", "a00000-00001.safetensors", ".x"]
     for name in names:
         folder.write(f"shards/{name}", b"x")
-    (tmp_path / "shards" / "00002.safetensors").mkdir()
+    (tmp_path / "shards" / "00002-00003.safetensors").mkdir()
     folder.clear("shards", SHARD_FILE)
     left = {path.name for path in (tmp_path / "shards").iterdir()}
-    assert left == {*names[2:], "00002.safetensors"}
+    assert left == {*names[2:], "00002-00003.safetensors"}
     shutil.rmtree(tmp_path / "shards")
-    folder.write("shards/00000.safetensors", b"x")
+    folder.write("shards/00000-00001.safetensors", b"x")
     folder.clear("shards", SHARD_FILE)
     assert not (tmp_path / "shards").exists()
 
@@ -97,7 +100,7 @@ def test_forgetting_a_checkpoint_deletes_exact_names_only(tmp_path):
     put_decoys(tmp_path)
     before = snapshot(tmp_path)
     Checkpoint(DiskFolder(tmp_path), lambda data: data, 0).delete()
-    gone = {str(tmp_path / name) for name in ("state-00001.safetensors", "shards/00000.safetensors")}
+    gone = {str(tmp_path / name) for name in ("state-00001.safetensors", "shards/00000-00001.safetensors")}
     assert snapshot(tmp_path) == {name: data for name, data in before.items() if name not in gone}
 
 
