@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from development import Store, encode_list, fitting_texts, quick_tasks, task_texts
+from tried_probes import user_text_probes
 
 from layerwise.inputs.source import hash_id
-from layerwise.verbs.pick.probes import Probe, proxy_probes, user_text_probes
+from layerwise.verbs.pick.probes import Probe, proxy_probes
 from layerwise.verbs.pick.run import default_rulebook
 
 OWN_TEXTS = 100

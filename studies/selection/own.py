@@ -30,9 +30,12 @@ from layerwise.verbs.pick.candidates import (
 )
 from layerwise.verbs.pick.cases import Case, cases_from_runs
 from layerwise.verbs.pick.decision import decide
-from layerwise.verbs.pick.probes import proxy_probes, user_text_probes
+from layerwise.verbs.pick.probes import proxy_probes
 from layerwise.verbs.pick.rules import parse_rule
 from layerwise.verbs.pick.run import default_rulebook
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "recipes"))
+from tried_probes import user_text_probes  # noqa: E402
 
 RULES = [
     "last", "second_to_last", "depth:25%", "depth:50%", "depth:80%", "min:dataset_entropy", "max:dataset_entropy",

@@ -144,7 +144,7 @@ def pick(
             templates=None if templates is None else templates_to_try(templates), layer_only=layer_only, static=static,
             servable=servable, dims=dims, static_model=static_model,
             max_length=resolve_max_length(max_length, network, default_limit=DEFAULT_MAX_LENGTH), name=name,
-            seed=seed, progress=progress,
+            progress=progress,
         )  # fmt: skip
     if max_length is None and result.keep_last:  # the model as shipped, with its own max_length
         result = replace(result, recipe=replace(result.recipe, max_length=None))

@@ -1,17 +1,14 @@
 """Probes: small tests of a layer's vectors that need no user labels.
 
-Two kinds. On the user's own texts: the halves of a passage find each other, a perturbed text finds its original, and
-texts that share rare words are close. On two small sets that were written for this project (proxy.tsv): similar
-sentences get similar vectors, a paraphrase is found among decoys, a sentence finds the passage that says the same, and
-a topic is recognised from its neighbours and by a linear classifier.
+They use two small sets of sentences that were written for this project (proxy.tsv). Similar sentences get similar
+vectors, a paraphrase is found among decoys, a sentence finds the passage that says the same, and a topic is recognised
+from its neighbours and by a linear classifier.
 
-Every probe gives one number per unit (a passage, a sentence of the set); higher is better. So two recipes can be
-compared unit by unit.
+Every probe gives one number per sentence of the set; higher is better. So two recipes can be compared sentence by
+sentence.
 """
 
 import csv
-import re
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -20,34 +17,23 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import log_softmax
-from scipy.stats import rankdata
 
 from layerwise.core.errors import InputError
-from layerwise.inputs.perturbations.text import make_view
 
 Floats = NDArray[np.float64]
 LABEL_PROBE_PREFIX = "labels"  # the names of probes made from the user's labels begin with this
 MEANINGS = {
     "pairs": "how often sentences closer in meaning have closer vectors (chance: 50)",
     "paraphrase": "mean reciprocal rank of a paraphrase among hard negatives, times 100",
-    "contrastive": "log of the probability that a softmax over cosines gives to the paraphrase, times 100",
     "search": "mean reciprocal rank of the passage that says the same as a sentence, times 100",
     "neighbours": "share of the five nearest sentences that are on the same topic, times 100",
     "classifier": "topics that a linear classifier recognises, in percent",
-    "halves": "mean reciprocal rank of the second half of a text of yours, given the first, times 100",
-    "views": "mean reciprocal rank of a text of yours, given a perturbed copy, times 100",
-    "lexical": "rank correlation of cosines with shared words, between your texts, times 100",
     LABEL_PROBE_PREFIX: "your labels, cross-validated",
 }
 GRADES = {"paraphrase": 3, "twist": 2, "related": 1}  # and 0 for a sentence of another topic
 NEIGHBOURS = 5
-TEMPERATURE = 0.05  # of the contrastive probe, as in L3Prune and SimCSE
 RELATED_PER_PASSAGE = 2  # related sentences in a passage of the search probe
 RIDGE = 0.1  # times the mean variance
-MIN_PASSAGE_WORDS = 12  # words: the halves of shorter texts say too little
-MAX_PASSAGES = 256
-MIN_LEXICAL_TEXTS = 4  # a rank correlation needs at least three other texts
 ProxySet = Literal["first", "second", "both"]
 
 
@@ -97,12 +83,6 @@ def proxy_probes(which: ProxySet = "both") -> list[Probe]:
         first, para, twist = np.split(unit_rows(rows), 3)
         return reciprocal_ranks(first @ np.concatenate([para, twist]).T, np.arange(count))
 
-    def contrastive(rows: Floats) -> Floats:
-        """Minus the contrastive loss: the log-probability of the paraphrase among all paraphrases and twists."""
-        first, para, twist = np.split(unit_rows(rows), 3)
-        similarity = first @ np.concatenate([para, twist]).T
-        return np.asarray(np.diag(log_softmax(similarity / TEMPERATURE, axis=1)))
-
     def search(rows: Floats) -> Floats:
         """Reciprocal rank of the sentence's passage among all passages."""
         queries, documents = np.split(unit_rows(rows), 2)
@@ -127,7 +107,6 @@ def proxy_probes(which: ProxySet = "both") -> list[Probe]:
     return [
         Probe("pairs", sentences + paraphrases + twists + related, pairs),
         Probe("paraphrase", sentences + paraphrases + twists, paraphrase),
-        Probe("contrastive", sentences + paraphrases + twists, contrastive),
         Probe("search", sentences + proxy_passages(items), search),
         Probe("neighbours", sentences + paraphrases + related, neighbours),
         Probe("classifier", sentences + paraphrases + related, classifier),
@@ -146,72 +125,6 @@ def proxy_passages(items: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
         others = [same_topic[(place + step) % len(same_topic)] for step in range(1, RELATED_PER_PASSAGE + 1)]
         passages.append(" ".join([item["paraphrase"], *(other["related"] for other in others)]))
     return tuple(passages)
-
-
-def user_text_probes(texts: Sequence[str], seed: int = 0) -> list[Probe]:
-    """The probes on the user's own texts; a unit is a text, for `halves` and `views` one long enough to be halved."""
-    distinct = list(dict.fromkeys(texts))
-    passages = [text for text in distinct if len(text.split()) >= MIN_PASSAGE_WORDS][:MAX_PASSAGES]
-    probes = []
-    if len(passages) >= 2:
-        first, second = zip(*(split_in_half(text) for text in passages), strict=True)
-        views = tuple(make_view(text, seed, text, 1) for text in passages)
-        probes += [Probe("halves", first + second, find), Probe("views", views + tuple(passages), find)]
-    if len(distinct) >= MIN_LEXICAL_TEXTS:
-        probes.append(lexical_probe(distinct[:MAX_PASSAGES]))
-    return probes
-
-
-def find(rows: Floats) -> Floats:
-    """Reciprocal rank of the counterpart among all counterparts."""
-    first, second = np.split(unit_rows(rows), 2)
-    return reciprocal_ranks(first @ second.T, np.arange(len(first)))
-
-
-def lexical_probe(texts: Sequence[str]) -> Probe:
-    """For each text, the rank correlation over all other texts of vector cosines with word overlap."""
-
-    @cache  # computed only where the probe is used, and then once for all layers
-    def overlap() -> Floats:
-        return word_overlap(texts)
-
-    def lexical(rows: Floats) -> Floats:
-        rows = unit_rows(rows)
-        return row_spearman(rows @ rows.T, overlap())
-
-    return Probe("lexical", tuple(texts), lexical)
-
-
-def word_overlap(texts: Sequence[str]) -> Floats:
-    """The cosine of TF-IDF vectors for each pair of texts: the words that they share, rare ones counting more."""
-    counts = [Counter(re.findall(r"\w+", text.lower())) for text in texts]
-    in_texts = Counter(word for words in counts for word in words)
-    idf = {word: np.log((1 + len(texts)) / (1 + number)) + 1 for word, number in in_texts.items()}
-    place = {word: column for column, word in enumerate(w for w, number in in_texts.items() if number > 1)}
-    rows = np.zeros((len(texts), len(place)))  # a word of a single text adds to its length only
-    lengths = np.zeros(len(texts))
-    for row, words in enumerate(counts):
-        lengths[row] = np.sqrt(sum((number * idf[word]) ** 2 for word, number in words.items()))
-        for word in words.keys() & place.keys():
-            rows[row, place[word]] = words[word] * idf[word]
-    rows /= np.maximum(lengths, 1e-12)[:, None]
-    overlap = rows @ rows.T
-    np.fill_diagonal(overlap, 1.0)
-    return np.asarray(overlap)
-
-
-def row_spearman(a: Floats, b: Floats) -> Floats:
-    """Spearman's correlation of two square matrices, row by row without the diagonal; 0 where a row is constant."""
-    others = ~np.eye(len(a), dtype=bool)
-    # Rounded, so that texts with equal words tie whatever the order of summation.
-    ranks = (rankdata(m[others].reshape(len(m), -1).round(12), axis=1) for m in (a, b))
-    first, second = (unit_rows(r - r.mean(axis=1, keepdims=True)) for r in ranks)
-    return np.asarray((first * second).sum(axis=1))
-
-
-def split_in_half(text: str) -> tuple[str, str]:
-    words = text.split()
-    return " ".join(words[: len(words) // 2]), " ".join(words[len(words) // 2 :])
 
 
 def unit_rows(rows: Floats) -> Floats:

@@ -38,7 +38,7 @@ from layerwise.verbs.pick.decision import Decision, Gain, decide, difference, po
 from layerwise.verbs.pick.layer_times import relative_layer_times
 from layerwise.verbs.pick.options import Prefer
 from layerwise.verbs.pick.picked_layers import picked_layers, picked_row
-from layerwise.verbs.pick.probes import Probe, proxy_items, proxy_probes, user_text_probes
+from layerwise.verbs.pick.probes import Probe, proxy_items, proxy_probes
 from layerwise.verbs.pick.result import Pick
 from layerwise.verbs.pick.rules import Rule, parse_rule
 from layerwise.verbs.shrink.static_models import StaticModel
@@ -83,22 +83,21 @@ def pick_recipe(
     max_length: int,
     name: str = "",
     rulebook: Rulebook | None = None,
-    seed: int = 0,
     progress: bool = False,
 ) -> Pick:
     """The recipe with the best probe score, or the last layer if no other is better by the rulebook's margin.
 
-    Maps are fitted on `texts`, and probes made from them where the rulebook has such; `name` says where they come
-    from. `labels` is the probe made from a few labelled ones. `templates` are
-    those to try, None for the rulebook's. With `layer_only`, no map is tried; without `static`, token embeddings are
-    never put beside the layer; with `servable`, only recipes that plain servers compute are chosen; `dims` is how many
-    dimensions the vectors of the answer have, None for all. `static_model` is scored by the same probes, and reported.
+    Maps are fitted on `texts`; `name` says where they come from. `labels` is the probe made from a few labelled texts.
+    `templates` are those to try, None for the rulebook's. With `layer_only`, no map is tried; without `static`, token
+    embeddings are never put beside the layer; with `servable`, only recipes that plain servers compute are chosen.
+    `dims` is how many dimensions the vectors of the answer have, None for all. `static_model` is scored by the same
+    probes, and reported.
     """
     rulebook = rulebook or default_rulebook()
     fit = [] if layer_only else texts
     if dims is not None:
         require_texts_for(dims, len(fit))
-    probes, weights = weighted_probes(texts, labels, rulebook, seed)
+    probes, weights = weighted_probes(labels, rulebook)
     transforms = ("none",) if layer_only else tuple(rulebook.transforms)
     candidates = layer_candidates(network, transforms=transforms)
     if templates is None:
@@ -290,11 +289,9 @@ def fitted_recipe(network: Network, recipe: Recipe, probe_vectors: ProbeVectors,
     return FittedRecipe(recipe, network.identity(), probe_vectors.maps(recipe), fitted_on)
 
 
-def weighted_probes(
-    texts: Sequence[str], labels: Probe | None, rulebook: Rulebook, seed: int
-) -> tuple[list[Probe], dict[str, float]]:
-    """The probes that can be made from these texts, with that of the labels, and how much each counts."""
-    probes = [probe for probe in (*proxy_probes(), *user_text_probes(texts, seed)) if rulebook.weights.get(probe.name)]
+def weighted_probes(labels: Probe | None, rulebook: Rulebook) -> tuple[list[Probe], dict[str, float]]:
+    """The probes of a rulebook, with that of the labels, and how much each counts."""
+    probes = [probe for probe in proxy_probes() if rulebook.weights.get(probe.name)]
     weights = {probe.name: rulebook.weights[probe.name] for probe in probes}
     if labels is not None:
         probes.append(labels)
