@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -169,12 +168,6 @@ def test_weights_that_are_changed_after_loading_are_no_longer_those_of_the_files
     next(network.module.parameters()).data.add_(1)
     next(network.module.parameters()).requires_grad_(False).add_(0)  # counted by torch
     assert network.fingerprint() != before and network.fingerprint().startswith("memory-")
-
-
-def test_a_record_of_the_first_version_is_equal_to_nothing(model, word_texts):
-    table = layerwise.scan(str(model), word_texts, metrics="curvature")
-    old = replace(table.model, fingerprint="06264dcbe49142c5feaa44c71a9e21e2")
-    assert not is_recorded_model(open_network(model), old)
 
 
 def test_other_weights_of_the_same_size_and_time_are_noticed(model, reads):

@@ -108,7 +108,7 @@ def test_what_a_correlation_does_not_show_is_said():
 
 def test_tradeoff_and_cka_are_read_from_folders(tmp_path, tiny_llama, word_texts):
     eval_table().save(tmp_path / "e")
-    (tmp_path / "e" / "tradeoff.json").write_text(json.dumps(TRADEOFF))
+    (tmp_path / "e" / "tradeoff.json").write_text(json.dumps({"schema_version": 1, **TRADEOFF}))
     ax = layerwise.plot(tmp_path / "e", figure="tradeoff", cost="parameters")
     assert ax.get_xlabel() == "parameters" and ax.get_ylabel() == "score (points)"
     assert {text.get_text() for text in ax.texts} == {"0", "1", "3"}
