@@ -58,12 +58,12 @@ def write_task(folder: Path, documents: int, queries: int) -> None:
         del words[rng.randrange(8)]
         rows.append({"query": " ".join(words), "positive": [positive], "negative": negative})
     pd.DataFrame(rows).to_parquet(folder / "test.parquet")
-    layerwise.data(folder / "root", "Made", type="Retrieval", test=folder / "test.parquet")
+    layerwise.lab.data(folder / "root", "Made", type="Retrieval", test=folder / "test.parquet")
 
 
 def score(model: str, folder: Path) -> None:
     began = time.monotonic()
-    table = layerwise.evaluate(
+    table = layerwise.eval(
         model, "Made", data_root=folder / "root", out=folder / "run", layers="last", max_length=32, threads=1
     )
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]

@@ -38,12 +38,14 @@ def record(model: Path, root: Path, work: Path) -> dict[str, object]:
     )  # fmt: skip
     found |= rows(scanned, "scan")
     found["state"] = tensors_of(*sorted((work / "scan").glob("state-*.safetensors")))
-    stressed = layerwise.stress(str(model), texts, kind="repeat_one", levels=[0.0, 0.5], max_length=LENGTH, threads=1)
+    stressed = layerwise.lab.stress(
+        str(model), texts, kind="repeat_one", levels=[0.0, 0.5], max_length=LENGTH, threads=1
+    )
     found |= rows(stressed, "stress")
     mapped = layerwise.Recipe(2, transform="whiten", max_length=LENGTH)
-    scored = layerwise.evaluate(str(model), "all", out=work / "eval", data_root=root, max_length=LENGTH, threads=1)
+    scored = layerwise.eval(str(model), "all", out=work / "eval", data_root=root, max_length=LENGTH, threads=1)
     found |= rows(scored, "eval")
-    scored = layerwise.evaluate(
+    scored = layerwise.eval(
         str(model), "all", out=work / "maps", data_root=root, recipes=[mapped], fit="demo", max_length=LENGTH, threads=1
     )
     found |= rows(scored, "eval of a map")
@@ -70,7 +72,7 @@ def record(model: Path, root: Path, work: Path) -> dict[str, object]:
     shorter = layerwise.scan(str(model), texts, out=work / "shorter", max_length=LENGTH // 2, threads=1)
     compared = layerwise.compare(scanned, shorter)
     found["compare"] = frame_hash(compared.pairs[0].changes)
-    found["correlate"] = frame_hash(layerwise.correlate(work / "scan", work / "eval"))
+    found["correlate"] = frame_hash(layerwise.lab.correlate(work / "scan", work / "eval"))
     # Shrunk and static models are made of an embedding model, which a language model becomes by an export.
     layerwise.export(str(model), 4, work / "embedder", max_length=LENGTH)
     small = layerwise.shrink(
@@ -126,7 +128,7 @@ def prepare_tasks(root: Path, work: Path) -> None:
         "Classes": ("Classification", ("text", "label"), {"test": classes[:80], "train": classes[80:]}),
     }
     for name, (kind, columns, splits) in tables.items():
-        command = [sys.executable, "-m", "layerwise", "data", str(root), name, "--type", kind]
+        command = [sys.executable, "-m", "layerwise", "lab", "data", str(root), name, "--type", kind]
         for split, cells in splits.items():
             path = work / f"{name}-{split}.csv"
             with path.open("w", newline="", encoding="utf-8") as file:

@@ -132,8 +132,9 @@ def commands_page() -> str:
 
 def help_of(parser: Any, verb: str) -> str:
     """The help of a command."""
-    (commands,) = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
-    return str(commands.choices[verb].format_help()).rstrip()
+    from layerwise.cli.parser import parser_of
+
+    return parser_of(parser, verb).format_help().rstrip()
 
 
 def python_page() -> str:

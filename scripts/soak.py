@@ -45,7 +45,7 @@ def many_calls(minutes: float) -> int:
     from abuse.desk import DATA, EVAL, desk_for, make_models
 
     os.chdir(desk_for(Path("desk"), *make_models(Path("models"))))
-    call(["data", "tasks", "Mine", "--type", "STS", "--test", "pairs.csv"])
+    call(["lab", "data", "tasks", "Mine", "--type", "STS", "--test", "pairs.csv"])
     samples, until, number = [], time.monotonic() + 60 * minutes, 0
     while time.monotonic() < until:
         for model in ("model", "other"):

@@ -76,11 +76,11 @@ def run_verb(verb, model, root, out):
     if verb == "scan":
         return layerwise.scan(model, TEXTS, out=out, **SCAN)
     if verb == "eval":
-        return layerwise.evaluate(model, "Mine", data_root=root, out=out, layers="1")
+        return layerwise.eval(model, "Mine", data_root=root, out=out, layers="1")
     if verb == "campaign":
         return layerwise.campaign(campaign_file(root / "c.yaml", model, out))
     kind = verb.partition(":")[2]
-    return layerwise.stress(model, TEXTS, kind=kind, levels=[0.5], metrics="curvature", out=out, threads=1)
+    return layerwise.lab.stress(model, TEXTS, kind=kind, levels=[0.5], metrics="curvature", out=out, threads=1)
 
 
 def run_commands(commands, root):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from abuse import arguments, oracles
 from abuse.campaign import KINDS, UNITS
-from abuse.desk import GOOD, READ_ONLY, WRITERS, comparable
+from abuse.desk import GOOD, READ_ONLY, WRITERS, comparable, verb_of
 from abuse.forked import Outcome
 
 from layerwise.verbs import commands
@@ -18,8 +18,10 @@ NAMES = set(commands())
 
 
 def test_every_verb_is_attacked():
-    assert {words[0] for words, _ in GOOD} == NAMES, "add a command of the new verb to GOOD in tests/abuse/desk.py"
-    killed = {words[0] for words, _ in WRITERS.values()}
+    assert {verb_of(words) for words, _ in GOOD} == NAMES, (
+        "add a command of the new verb to GOOD in tests/abuse/desk.py"
+    )
+    killed = {verb_of(words) for words, _ in WRITERS.values()}
     assert killed | READ_ONLY == NAMES, "add the new verb to WRITERS, or to READ_ONLY if it writes nothing"
     assert {*arguments.verbs()} == {*arguments.bases()} == NAMES
     assert {*KINDS} == {*UNITS}

@@ -169,7 +169,7 @@ def test_eval_scores_the_model_as_shipped(tmp_path):
     folder = ship(tmp_path / "model", "bert", "cls", normalize=True, dense=8)
     pairs = [(a, b, (i * 7 + j * 3) % 5) for i, a in enumerate(TEXTS) for j, b in enumerate(TEXTS) if i < j]
     write_task(tmp_path / "root", "Mine", "STS", pd.DataFrame(pairs, columns=["sentence1", "sentence2", "score"]))
-    table = layerwise.evaluate(folder, "all", out=tmp_path / "run", data_root=tmp_path / "root", layers="1,last")
+    table = layerwise.eval(folder, "all", out=tmp_path / "run", data_root=tmp_path / "root", layers="1,last")
     (row,) = table.where(norm="shipped")
     assert row.layer == 3 and row.pooling == "shipped"
     assert {r.pooling for r in table.where(layer=1)} == {"first"}

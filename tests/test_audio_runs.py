@@ -189,14 +189,14 @@ def test_what_works_on_texts_only_says_so(whisper, folder, tmp_path):
     steps = {
         "doctor": lambda: layerwise.doctor(whisper),
         "export": lambda: layerwise.export(whisper, 1, tmp_path / "model"),
-        "eval": lambda: layerwise.evaluate(whisper, "STSBenchmark", out=tmp_path / "eval"),
+        "eval": lambda: layerwise.eval(whisper, "STSBenchmark", out=tmp_path / "eval"),
         "tradeoff": lambda: layerwise.tradeoff(tmp_path / "run", "curvature", model=whisper),
     }
     for step, call in steps.items():
         with pytest.raises(InputError, match=f"^{step} works on texts only, but this model has no tokenizer"):
             call()
     with pytest.raises(InputError, match="inputs do not support the stress random; supported: none"):
-        layerwise.stress(whisper, layerwise.audio(folder / "wav"), kind="random")
+        layerwise.lab.stress(whisper, layerwise.audio(folder / "wav"), kind="random")
     for run, fit in ((whisper, folder / "wav"), (tmp_path / "run", ["a text of some words"] * 9)):
         with pytest.raises(LayerwiseError, match="pick works on texts only"):
             layerwise.pick(run, fit=fit)

@@ -81,7 +81,7 @@ def write_protocol(desk, **changes):
 
 def run(desk, stage="test", **options):
     given = {"data_root": desk / "root", "models": desk / "models", "out": desk / "out", "fit": FIT} | options
-    return layerwise.audit_protocol(desk / "p.json", stage=stage, **given)
+    return layerwise.lab.audit_protocol(desk / "p.json", stage=stage, **given)
 
 
 def test_a_whole_run_gives_the_scores_of_eval(desk, tiny_llama):
@@ -93,7 +93,7 @@ def test_a_whole_run_gives_the_scores_of_eval(desk, tiny_llama):
         "chosen": Recipe(1, tokens="no_first"),
     }
     for label, recipe in recipes.items():
-        table = layerwise.evaluate(
+        table = layerwise.eval(
             tiny_llama, "all", data_root=desk / "root" / "test", out=desk / "plain", recipes=recipe, fit=FIT
         )
         mine = result.scores.query("model == 'llama' and recipe == @label").set_index("task").score
@@ -263,11 +263,11 @@ def test_the_command(desk, capsys):
     assert command(desk, "--fit", desk / "fit.txt", "--only", "llama", "--dtype", "bfloat16") == 2
     assert "contains the table of another run" in capsys.readouterr().err
     for words, message in (
-        (["audit"], "either a table of scores or --protocol"),
-        (["audit", "s.csv", "--protocol", "p.json"], "either a table of scores or --protocol"),
-        (["audit", "s.csv", "--stage", "test"], "--stage needs --protocol FILE"),
-        (["audit", "--protocol", "p.json", "--rules", "last"], "--rules needs a table of scores"),
-        (["audit", "--protocol", "p.json", "--stage", "test"], "also needs --data-root, --models, --out"),
+        (["lab", "audit"], "either a table of scores or --protocol"),
+        (["lab", "audit", "s.csv", "--protocol", "p.json"], "either a table of scores or --protocol"),
+        (["lab", "audit", "s.csv", "--stage", "test"], "--stage needs --protocol FILE"),
+        (["lab", "audit", "--protocol", "p.json", "--rules", "last"], "--rules needs a table of scores"),
+        (["lab", "audit", "--protocol", "p.json", "--stage", "test"], "also needs --data-root, --models, --out"),
     ):
         assert main(words) == 2
         assert message in capsys.readouterr().err

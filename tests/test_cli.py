@@ -43,7 +43,7 @@ def test_what_other_libraries_print_does_not_get_into_the_output(tiny_llama, tmp
     assert json.loads(done.stdout)[0]["verdict"] == "ok"
     assert "odd_field" in done.stderr, "nothing is hidden"
     closed = subprocess.run(
-        ["bash", "-c", f"{sys.executable} -m layerwise metrics 2>&-"], capture_output=True, text=True
+        ["bash", "-c", f"{sys.executable} -m layerwise scan --metrics list 2>&-"], capture_output=True, text=True
     )
     assert closed.returncode == 0 and "curvature" in closed.stdout
 
@@ -71,12 +71,12 @@ def test_embed_writes_vectors(tiny_llama, tmp_path, capsys):
     assert capsys.readouterr().out == ""
 
 
-def test_metrics_lists_them(capsys):
-    assert main(["metrics"]) == 0
+def test_scan_lists_the_metrics(capsys):
+    assert main(["scan", "--metrics", "list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines if not line.startswith(" ")] == [m.name for m in layerwise.CATALOG]
     assert max(map(len, lines)) <= 80
-    assert main(["metrics", "--json"]) == 0
+    assert main(["scan", "--metrics", "list", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["name"] == "prompt_entropy"
 
 
@@ -106,10 +106,10 @@ def test_mistakes_are_one_message_and_exit_code_2(args, said, tiny_llama, capsys
 
 
 def test_an_unexpected_error_says_how_to_see_more(monkeypatch, capsys):
-    monkeypatch.setattr("layerwise.metrics.catalog.CATALOG", 3)
-    assert main(["metrics"]) == 2
+    monkeypatch.setattr("layerwise.verbs.scan.metric_list.CATALOG", 3)
+    assert main(["scan", "--metrics", "list"]) == 2
     assert "--debug" in capsys.readouterr().err
-    for words in (["--debug", "metrics"], ["metrics", "--debug"]):
+    for words in (["--debug", "scan", "--metrics", "list"], ["scan", "--metrics", "list", "--debug"]):
         with pytest.raises(TypeError):
             main(words)
 
@@ -120,7 +120,7 @@ def test_help_and_version_are_quick_and_load_no_torch():
 
 
 def test_a_reader_that_goes_away_is_no_error():
-    command = f"{sys.executable} -m layerwise metrics | head -1"
+    command = f"{sys.executable} -m layerwise scan --metrics list | head -1"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True)
     assert done.returncode == 0 and "Traceback" not in done.stderr
 

@@ -19,7 +19,7 @@ from layerwise.metrics.linear_cka import cka_matrix, linear_cka
 from layerwise.runs.folder import Run
 from layerwise.runs.labels import training_step
 from layerwise.runs.table import LayerTable
-from layerwise.verbs.compare.alignment import alignment, load_samples, row_samples
+from layerwise.verbs.report.alignment import alignment, load_samples, row_samples
 from layerwise.verbs.report.content import pair_data
 
 

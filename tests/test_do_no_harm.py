@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import snapshots
-from abuse.desk import BAD, GOOD, desk_for
+from abuse.desk import BAD, GOOD, desk_for, verb_of
 from abuse.oracles import UNASKED
 from snapshots import DECOYS, SCAN, TEXTS, ours_in, put_decoys, snapshot
 
@@ -155,7 +155,9 @@ def test_a_stress_test_of_another_model_is_refused(runs, tiny_bert):
     out = runs[1] / "stress"
     before = snapshot(out)
     with pytest.raises(RunError, match="model .* there, .* asked for"):
-        layerwise.stress(tiny_bert, TEXTS, kind="repeat_one", levels=[0.25], metrics="curvature", out=out, threads=1)
+        layerwise.lab.stress(
+            tiny_bert, TEXTS, kind="repeat_one", levels=[0.25], metrics="curvature", out=out, threads=1
+        )
     assert snapshot(out) == before
 
 
@@ -295,7 +297,7 @@ def forbidden(desk, changed, allowed, untouchable=()):
 
 def test_no_verb_changes_anything_but_its_output(tmp_path, tiny_llama, tiny_bert, broken_llama):
     desk = desk_for(tmp_path / "desk", tiny_llama, tiny_bert, broken_llama)
-    assert {words[0] for words, _ in GOOD} == set(commands())
+    assert {verb_of(words) for words, _ in GOOD} == set(commands())
     before = snapshot(desk)
     changes, stderr = changes_of(desk, [words for words, _ in (*GOOD, *BAD)])
     result = list(zip((*GOOD, *BAD), changes, strict=True))

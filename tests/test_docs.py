@@ -15,7 +15,7 @@ import torch
 
 import layerwise
 from layerwise import verbs
-from layerwise.cli.parser import build_parser
+from layerwise.cli.parser import build_parser, parser_of
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(
@@ -93,8 +93,8 @@ def commands(text: str) -> Iterator[str]:
 
 
 def verb_parsers() -> dict[str, ArgumentParser]:
-    (parsers,) = (action for action in build_parser(verbs.commands())._actions if action.dest == "verb")
-    return dict(parsers.choices or {})
+    parser = build_parser(verbs.commands())
+    return {verb: parser_of(parser, verb) for verb in [*verbs.commands(), "lab"]}
 
 
 def check_command(command: str) -> None:
@@ -103,8 +103,9 @@ def check_command(command: str) -> None:
     if not words[1:]:
         return
     parsers = verb_parsers()
-    assert words[1] in parsers, f"no verb {words[1]}: {command}"
-    known = parsers[words[1]]._option_string_actions
+    verb = " ".join(words[1:3]) if words[1] == "lab" and words[2:] else words[1]
+    assert verb in parsers, f"no verb {verb}: {command}"
+    known = parsers[verb]._option_string_actions
     for word in words[2:]:
         assert not word.startswith("-") or word.split("=")[0] in known, f"no option {word}: {command}"
 

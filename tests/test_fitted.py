@@ -241,7 +241,7 @@ def test_eval_scores_a_fitted_recipe_with_its_own_map(picked, tiny_llama, word_t
     table = layerwise.LayerTable.load(tmp_path / "e")
     assert {row.fit for row in table} == {texts_fingerprint(word_texts[:40])}
     options = {"data_root": root, "max_length": 32}
-    fitted_again = layerwise.evaluate(
+    fitted_again = layerwise.eval(
         network, "all", out=tmp_path / "again", recipes=found.recipe, fit=word_texts[:40], **options
     )
     assert [r.value for r in fitted_again] == pytest.approx([r.value for r in table], abs=1e-3)
@@ -249,7 +249,7 @@ def test_eval_scores_a_fitted_recipe_with_its_own_map(picked, tiny_llama, word_t
     layer, static = found.fitted.maps
     halved = (layer, replace(static, weight=0 * static.weight))
     other = replace(found.fitted, maps=halved, fitted_on=replace(found.fitted.fitted_on, fingerprint="other"))
-    scored = layerwise.evaluate(network, "all", out=tmp_path / "e", recipes=[other], **options)
+    scored = layerwise.eval(network, "all", out=tmp_path / "e", recipes=[other], **options)
     assert {row.fit for row in scored} == {"other"} and [r.value for r in scored] != [r.value for r in table]
     kept = layerwise.LayerTable.load(tmp_path / "e")
     assert {row.fit for row in kept} == {"other", texts_fingerprint(word_texts[:40])}
@@ -270,7 +270,7 @@ def test_a_map_says_what_it_was_fitted_on(tiny_llama, word_texts, tmp_path):
 
 def test_a_length_that_is_asked_for_holds_for_recipes_that_have_none(tiny_llama, tmp_path):
     options = {"data_root": write_root(tmp_path / "root"), "out": tmp_path / "e", "max_length": 7}
-    table = layerwise.evaluate(tiny_llama, "all", recipes=Recipe(2), **options)
+    table = layerwise.eval(tiny_llama, "all", recipes=Recipe(2), **options)
     assert {row.max_length for row in table} == {7}
 
 

@@ -76,13 +76,13 @@ def test_more_repetitions_than_a_median_needs_are_refused():
 
 
 def test_views_of_half_a_character_are_no_raw_error():
-    assert len(layerwise.views("w1 \ud83d w2", count=2)) == 2
+    assert len(layerwise.lab.views("w1 \ud83d w2", count=2)) == 2
 
 
 def test_an_empty_argument_is_shown_as_such(capsys):
     for word in ("", " ", "\t", "a\nb"):
         with suppress(SystemExit):
-            main(["metrics", word])
+            main(["doctor", "m", word])
         assert f"takes no further argument {word!r}" in capsys.readouterr().err
 
 
@@ -106,7 +106,7 @@ def test_a_name_that_is_too_long_for_a_file_is_refused_in_one_line(capsys):
 
 def test_a_table_of_scores_without_a_column_is_named(tmp_path, capsys):
     (tmp_path / "known.csv").write_text("a,b\n1,2\n")
-    assert main(["audit", str(tmp_path / "known.csv")]) == 2
+    assert main(["lab", "audit", str(tmp_path / "known.csv")]) == 2
     assert "known.csv lacks family" in capsys.readouterr().err
 
 
@@ -114,7 +114,7 @@ def test_a_table_of_scores_of_too_deep_a_model_is_refused_before_it_fills_the_me
     rows = [("f", "m", "t", layer, 1.0) for layer in (0, 2**40)]
     scores = pd.DataFrame(rows, columns=["family", "model", "task", "layer", "score"])
     with pytest.raises(InputError, match="the table of scores has layer 1,099,511,627,776"):
-        layerwise.audit(scores)
+        layerwise.lab.audit(scores)
 
 
 # Records and tables belong together
@@ -226,7 +226,7 @@ def test_temporary_folders_of_killed_processes_are_deleted_and_no_others(tmp_pat
 
 def test_a_figure_of_a_norm_that_the_run_lacks_is_refused(tmp_path, capsys):
     saved(tmp_path)
-    assert main(["plot", str(tmp_path), "-o", str(tmp_path / "f.svg"), "--norm=50%"]) == 2
+    assert main(["report", str(tmp_path), "-o", str(tmp_path / "f.svg"), "--norm=50%"]) == 2
     assert "norm '50%'" in capsys.readouterr().err
 
 
@@ -248,15 +248,15 @@ def test_a_comparison_names_a_state_that_is_missing(in_its_place, tiny_llama, tm
 def test_correlate_names_the_folders_that_do_not_fit(tmp_path):
     saved(tmp_path)
     with pytest.raises(InputError, match=f"{tmp_path} and {tmp_path}: expected a scan"):
-        layerwise.correlate(tmp_path, tmp_path)
+        layerwise.lab.correlate(tmp_path, tmp_path)
 
 
 def test_an_empty_name_of_a_table_is_called_empty(tmp_path, capsys):
-    assert main(["data", str(tmp_path / "root"), "Mine", "--type", "STS", "--test="]) == 2
+    assert main(["lab", "data", str(tmp_path / "root"), "Mine", "--type", "STS", "--test="]) == 2
     assert "the name of the table is empty" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [["plot", "-o"], ["report", "--html"], ["export", "--layer=1", "--out"]])
+@pytest.mark.parametrize("words", [["report", "-o"], ["report", "--html"], ["export", "--layer=1", "--out"]])
 def test_a_url_is_no_file_on_disk_and_its_key_is_not_shown(words, tiny_llama, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     saved(tmp_path / "run")
@@ -287,7 +287,7 @@ def test_a_half_written_hash_of_a_killed_process_is_deleted(tmp_path, monkeypatc
 def test_a_control_character_in_the_name_of_an_output_is_shown_as_an_escape(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     saved(tmp_path / "run")
-    assert main(["report", "run", "--html=a\x1b[2Jb"]) == 0 and main(["plot", "run", "-oa\x1bb.svg"]) == 0
+    assert main(["report", "run", "--html=a\x1b[2Jb"]) == 0 and main(["report", "run", "-oa\x1bb.svg"]) == 0
     shown = capsys.readouterr().err
     assert "\x1b" not in shown and "wrote a\\u001b[2Jb" in shown and "wrote a\\u001bb.svg" in shown
 
@@ -337,12 +337,12 @@ def test_half_a_character_is_no_name_of_a_folder(tiny_llama, capsys):
 
 def test_more_views_than_anyone_can_read_are_refused():
     with pytest.raises(InputError, match="count must be at most 10,000"):
-        layerwise.views("a text", count=10**40)
+        layerwise.lab.views("a text", count=10**40)
 
 
 def test_lengths_of_a_stress_are_called_levels(tiny_llama, tmp_path):
     with pytest.raises(InputError, match="levels of random_length are lengths in tokens: .* at least 2, not 1"):
-        layerwise.stress(tiny_llama, ["w1 w2 w3"], kind="random_length", levels=[0, 1])
+        layerwise.lab.stress(tiny_llama, ["w1 w2 w3"], kind="random_length", levels=[0, 1])
 
 
 def test_compare_says_which_values_of_single_texts_are_gone(tiny_llama, tmp_path, capsys):

@@ -79,7 +79,7 @@ def test_a_strangers_data_root_cannot_make_eval_write_outside_its_folder(field, 
     path.write_text(json.dumps(changed(path, {field: "../../../escaped"})))
     before = files_below(tmp_path)
     with pytest.raises(LayerwiseError, match="task.json"):
-        layerwise.evaluate(tiny_llama, "all", data_root=tmp_path / "root", out=tmp_path / "inner" / "out")
+        layerwise.eval(tiny_llama, "all", data_root=tmp_path / "root", out=tmp_path / "inner" / "out")
     assert files_below(tmp_path) == before
 
 
@@ -87,7 +87,10 @@ def test_the_data_command_writes_inside_its_root_only(tmp_path, capsys):
     PAIRS.to_csv(tmp_path / "pairs.csv", index=False)
     before = files_below(tmp_path)
     for name in ("../../escape", str(tmp_path / "absolute"), ".."):
-        assert main(["data", str(tmp_path / "root"), name, "--type", "STS", "--test", str(tmp_path / "pairs.csv")]) == 2
+        assert (
+            main(["lab", "data", str(tmp_path / "root"), name, "--type", "STS", "--test", str(tmp_path / "pairs.csv")])
+            == 2
+        )
         assert "cannot be used as a file name" in capsys.readouterr().err
     with pytest.raises(InputError, match="the subset"):
         write_task(tmp_path / "root", "Mine", "STS", PAIRS, subset="../en")
@@ -105,7 +108,7 @@ def test_a_strangers_recipe_or_revision_cannot_name_a_file_elsewhere(tiny_llama,
     write_task(tmp_path / "root", "Mine", "STS", PAIRS)
     with pytest.raises(LayerwiseError):
         recipe = layerwise.Recipe(1, tokens="../../../../escaped")
-        layerwise.evaluate(tiny_llama, "all", data_root=tmp_path / "root", out=tmp_path / "o", recipes=recipe)
+        layerwise.eval(tiny_llama, "all", data_root=tmp_path / "root", out=tmp_path / "o", recipes=recipe)
     assert not [name for name in files_below(tmp_path) if "escaped" in name]
     for revision in ("../../x", "refs/pr/1", "/etc", "..", "a\x00b"):
         assert not {"/", "\x00"} & set(safe_path_part(revision)) and not safe_path_part(revision).startswith(".")
@@ -300,7 +303,7 @@ def test_names_from_a_strangers_run_cannot_steer_the_terminal(tmp_path, capsys):
     assert main(["pick", str(tmp_path / "a"), "--rule", "last"]) == 0
     assert main(["pick", str(tmp_path / "a"), "--rule", "last", "--json"]) == 0
     assert main(["compare", str(tmp_path / "a"), str(tmp_path / "b")]) == 0
-    assert main(["correlate", str(tmp_path / "b"), str(tmp_path / "c")]) == 2
+    assert main(["lab", "correlate", str(tmp_path / "b"), str(tmp_path / "c")]) == 2
     printed = capsys.readouterr()
     compared, picked = layerwise.compare(table, scan_table("b")), layerwise.pick(table, rule="last")
     shown = [printed.out, printed.err, repr(table), str(compared), repr(picked)]
@@ -388,7 +391,7 @@ def whole(tiny_llama, tmp_path_factory):
     options = {"metrics": "prompt_entropy,dataset_entropy,intrinsic_dimension", "threads": 1}
     layerwise.scan(tiny_llama, texts, out=folder / "scan", **options)
     write_task(folder / "root", "Mine", "STS", PAIRS)
-    layerwise.evaluate(tiny_llama, "all", data_root=folder / "root", out=folder / "eval")
+    layerwise.eval(tiny_llama, "all", data_root=folder / "root", out=folder / "eval")
     layerwise.pick(folder / "scan", rule="depth:50%").save(folder / "scan")  # one that export takes
     layerwise.tradeoff(folder / "eval", model=tiny_llama, repeats=1)
     record = {"out": str(folder / "many"), "models": [tiny_llama], "settings": {"s": {"metrics": "curvature"}}}
@@ -407,10 +410,10 @@ def calls(folder, model):
         "pick": ["pick", scan, "--rule", "last"],
         "report": ["report", scan, scores, "--html", page],
         "compare": ["compare", scan, scan, "--html", page],
-        "plot": ["plot", scan, "-o", str(folder / "a.svg")],
-        "plot tradeoff": ["plot", scores, "--figure", "tradeoff", "-o", str(folder / "b.svg")],
-        "plot cka": ["plot", scan, scan, "--figure", "cka", "-o", str(folder / "c.svg")],
-        "correlate": ["correlate", scan, scores],
+        "plot": ["report", scan, "-o", str(folder / "a.svg")],
+        "plot tradeoff": ["report", scores, "--figure", "tradeoff", "-o", str(folder / "b.svg")],
+        "plot cka": ["report", scan, scan, "--figure", "cka", "-o", str(folder / "c.svg")],
+        "correlate": ["lab", "correlate", scan, scores],
         "tradeoff": ["tradeoff", scores, "--model", model],
         "scan": lambda: layerwise.scan(model, texts, out=scan),
         "difference": lambda: layerwise.difference(scan, "prompt_entropy", 1, 2),

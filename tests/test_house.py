@@ -21,7 +21,7 @@ FLOORS = [
     {"passes", "engines", "functional"},
     {"cli"},
     {"verbs"},
-    {"training", "__main__"},
+    {"training", "lab", "__main__"},
 ]
 FLOOR = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}
 
@@ -101,14 +101,14 @@ def test_the_public_face():
     objects += ["Estimate", "Example", "ExportError", "Finding", "FittedOn", "FittedRecipe", "Forecast"]
     objects += ["Gain", "InputError", "LayerBatch", "LayerScore", "LayerTable", "LayerwiseError", "LinearMap"]
     objects += ["LocalTask", "MergeError", "Metric", "MissingExtra", "ModelError", "ModelLike", "ModelObject"]
-    objects += ["ModelRef", "ModelSpec", "NotFiniteError", "Pick", "PickedLayer", "ProtocolResult", "Reading"]
-    objects += ["Readout", "Recipe", "Reproduction", "Rule", "Run", "RunError", "Source", "StoreError"]
+    objects += ["ModelRef", "ModelSpec", "NotFiniteError", "Pick", "PickedLayer", "Reading"]
+    objects += ["Readout", "Recipe", "Rule", "Run", "RunError", "Source", "StoreError"]
     objects += ["TooLarge", "__version__"]
-    verbs = ["audio", "audit", "audit_protocol", "campaign", "compare", "correlate", "data", "difference", "doctor"]
-    verbs += ["embed", "eval", "evaluate", "export", "functional", "images", "labelled"]
-    verbs += ["mean_over_prompts", "mean_score", "pick", "plan", "plot", "pooled_rows", "probe", "report", "reproduce"]
+    verbs = ["audio", "campaign", "compare", "difference", "doctor"]
+    verbs += ["embed", "eval", "export", "functional", "images", "lab", "labelled"]
+    verbs += ["mean_over_prompts", "mean_score", "pick", "plan", "plot", "pooled_rows", "probe", "report"]
     verbs += ["scan", "shrink"]
-    verbs += ["spectrum_score", "stress", "texts", "tradeoff", "training", "views"]
+    verbs += ["spectrum_score", "texts", "tradeoff", "training"]
     assert layerwise.__all__ == objects + verbs
     for name in layerwise.__all__:
         assert getattr(layerwise, name) is not None

@@ -19,11 +19,11 @@ from layerwise.inputs.source import Example
 from layerwise.runs.table import LayerTable
 from layerwise.verbs.campaign.api import campaign
 from layerwise.verbs.campaign.plan import Campaign
-from layerwise.verbs.compare.alignment import alignment
 from layerwise.verbs.eval import scoring
 from layerwise.verbs.eval.data_root import write_task
 from layerwise.verbs.eval.tasks import TaskChoice
 from layerwise.verbs.eval.vectors import VectorKind
+from layerwise.verbs.report.alignment import alignment
 from layerwise.verbs.scan import run as run_module
 from layerwise.verbs.tradeoff.measured import mean_scores
 
@@ -264,12 +264,12 @@ def test_a_second_call_keeps_the_rows_of_another_recipe(tiny_llama, tmp_path):
     write_task(tmp_path / "root", "Mine", "STS", sts())
     options = {"data_root": tmp_path / "root", "out": tmp_path / "out"}
     for variant in VARIANTS:
-        layerwise.evaluate(tiny_llama, "all", recipes=Recipe(2, **variant), fit=["w1 w2", "w3 w4 w5", "w7"], **options)
+        layerwise.eval(tiny_llama, "all", recipes=Recipe(2, **variant), fit=["w1 w2", "w3 w4 w5", "w7"], **options)
     table = LayerTable.load(tmp_path / "out")
     assert len(table) == len({s.identity for s in table}) == len(VARIANTS)
-    layerwise.evaluate(tiny_llama, "all", recipes=Recipe(2, transform="center"), fit=["w4 w2", "w8 w4 w5"], **options)
+    layerwise.eval(tiny_llama, "all", recipes=Recipe(2, transform="center"), fit=["w4 w2", "w8 w4 w5"], **options)
     assert len(LayerTable.load(tmp_path / "out")) == len(VARIANTS) + 1  # fitted on other texts
-    layerwise.evaluate(tiny_llama, "all", recipes=Recipe(2), **options)
+    layerwise.eval(tiny_llama, "all", recipes=Recipe(2), **options)
     table = LayerTable.load(tmp_path / "out")
     assert len(table) == len(VARIANTS) + 1  # the same again
     assert len(table.curves()) == len(table) == len(mean_scores(table, "mean"))
@@ -297,14 +297,14 @@ def test_a_table_that_other_software_rewrote_loads_without_columns_that_have_a_d
 def test_edited_tables_of_a_data_root_are_not_scored_as_the_old_ones(tiny_llama, tmp_path):
     write_task(tmp_path / "root", "Mine", "STS", sts())
     options = {"data_root": tmp_path / "root", "out": tmp_path / "out", "layers": "1"}
-    layerwise.evaluate(tiny_llama, "all", **options)
+    layerwise.eval(tiny_llama, "all", **options)
     path = tmp_path / "root" / "Mine" / "default" / "test.parquet"
     sts((3.0, 0.0, 2.0, 1.0)).to_parquet(path, index=False)
     with pytest.raises(RunError, match=r"tables in .*Mine \(default/test.parquet\) were changed after"):
-        layerwise.evaluate(tiny_llama, "all", **options)
+        layerwise.eval(tiny_llama, "all", **options)
     write_task(tmp_path / "root", "Mine", "STS", sts((3.0, 0.0, 2.0, 1.0)))
-    fresh = layerwise.evaluate(tiny_llama, "all", **options | {"out": tmp_path / "fresh"})
-    assert [s.value for s in layerwise.evaluate(tiny_llama, "all", **options)] == [s.value for s in fresh]
+    fresh = layerwise.eval(tiny_llama, "all", **options | {"out": tmp_path / "fresh"})
+    assert [s.value for s in layerwise.eval(tiny_llama, "all", **options)] == [s.value for s in fresh]
 
 
 def test_scores_of_one_version_are_not_served_for_another(tmp_path, monkeypatch):

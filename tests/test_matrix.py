@@ -45,22 +45,22 @@ class Made:
         ways = {"pooling": "mean,last", "tokens": "all,no_first"}
         layerwise.scan(model, texts, out=base / "two poolings", **scan, **ways)
         layerwise.scan(model, texts, out=base / "some layers", layers="1,last", **scan)
-        layerwise.evaluate(model, out=base / "eval", **evaluate)
+        layerwise.eval(model, out=base / "eval", **evaluate)
         maps = [layerwise.Recipe(k, transform=word) for k in range(4) for word in ("center", "remove_top:1")]
-        layerwise.evaluate(model, out=base / "two maps", recipes=maps, fit=texts, **evaluate)
+        layerwise.eval(model, out=base / "two maps", recipes=maps, fit=texts, **evaluate)
         lengths = [layerwise.Recipe(k, max_length=n) for k in range(4) for n in (5, 9)]
-        layerwise.evaluate(model, out=base / "two lengths", recipes=lengths, **evaluate)
+        layerwise.eval(model, out=base / "two lengths", recipes=lengths, **evaluate)
         halves = [layerwise.texts(part).with_labels({"y": [i % 2 for i in range(len(part))]}) for part in
                   (TEXTS[:15], TEXTS[15:])]  # fmt: skip
         probes = "linear,attention,weighted_sum"
         layerwise.probe(model, *halves, label="y", probes=probes, epochs=1, out=base / "probe", threads=1)
-        layerwise.stress(model, texts, kind="repeat_one", levels=[0, 0.5, 1], out=base / "stress", threads=1)
+        layerwise.lab.stress(model, texts, kind="repeat_one", levels=[0, 0.5, 1], out=base / "stress", threads=1)
         campaign = {"out": str(base / "campaign"), "models": [model, other], "data": {"d": {"data": str(texts)}}}
         campaign |= {"settings": {"s": {"metrics": METRICS}}}
         (base / "campaign.yaml").write_text(json.dumps(campaign))
         layerwise.campaign(base / "campaign.yaml")
         layerwise.scan(other, texts, out=base / "scan of another model", **scan)
-        layerwise.evaluate(other, out=base / "eval of another model", **evaluate)
+        layerwise.eval(other, out=base / "eval of another model", **evaluate)
         for kind in ("scan", "eval"):
             layerwise.LayerTable.load(base / kind).save(base / f"saved table of {kind}")
         shutil.copytree(base / "scan", base / "damaged")
@@ -148,7 +148,7 @@ def plot(figure):
             models = {row.model for row in made.table(kind)}
             assert len([line for line in axes.lines if len(line.get_xdata()) > 1]) >= len(models), "a curve per model"
         matplotlib.pyplot.close("all")
-        call("plot", *runs, "--figure", figure, "-o", scratch / "figure.svg")
+        call("report", *runs, "--figure", figure, "-o", scratch / "figure.svg")
         assert (scratch / "figure.svg").stat().st_size > 1000
 
     return draw
@@ -225,7 +225,7 @@ def scan_into(made, kind, scratch):
 def eval_into(made, kind, scratch):
     copied = copy_of(made, kind, scratch)
     options = {"tasks": "all", "data_root": made.base / "root", "threads": 1}
-    layerwise.evaluate(made.model, out=copied, **options)
+    layerwise.eval(made.model, out=copied, **options)
     before = {row.identity for row in made.table(kind)}
     assert before <= {row.identity for row in Run.open(copied).table}, "no row of before is lost"
 

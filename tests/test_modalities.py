@@ -204,13 +204,13 @@ def test_a_processor_is_part_of_the_models_fingerprint(tmp_path):
 
 def test_what_works_on_texts_only_says_so(tiny_llama, tmp_path):
     with pytest.raises(InputError, match="inputs do not support the stress random; supported: none"):
-        layerwise.stress(MODEL, source_of(walks()), kind="random")
+        layerwise.lab.stress(MODEL, source_of(walks()), kind="random")
     layerwise.scan(MODEL, source_of(walks()), out=tmp_path / "run", metrics="curvature")
     for verb in (
         lambda: layerwise.doctor(MODEL),
         lambda: layerwise.export(MODEL, 1, tmp_path / "model"),
         lambda: layerwise.pick(MODEL, fit=["a text of some words"] * 9),
-        lambda: layerwise.evaluate(MODEL, "STSBenchmark", out=tmp_path / "eval"),
+        lambda: layerwise.eval(MODEL, "STSBenchmark", out=tmp_path / "eval"),
         lambda: layerwise.tradeoff(tmp_path / "run", "curvature", model=MODEL),
     ):
         with pytest.raises(

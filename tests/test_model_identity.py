@@ -226,7 +226,7 @@ def test_each_recipe_is_cut_at_its_own_length(tiny_bert, tmp_path):
     write_task(tmp_path / "root", "Mine", "STS", pd.DataFrame(pairs, columns=["sentence1", "sentence2", "score"]))
 
     def scores(name, *recipes):
-        table = layerwise.evaluate(tiny_bert, "all", out=tmp_path / name, data_root=tmp_path / "root", recipes=recipes)
+        table = layerwise.eval(tiny_bert, "all", out=tmp_path / name, data_root=tmp_path / "root", recipes=recipes)
         return [row.value for row in table]
 
     one, two = Recipe(2, max_length=4), Recipe(2, max_length=16, tokens="no_first")
@@ -234,7 +234,7 @@ def test_each_recipe_is_cut_at_its_own_length(tiny_bert, tmp_path):
     assert together == scores("one", one) + scores("two", two)
     assert together[1] != scores("short", Recipe(2, max_length=4, tokens="no_first"))[0]
     with pytest.raises(InputError, match="max_length 4.*8 is asked for"):
-        layerwise.evaluate(tiny_bert, "all", out=tmp_path / "x", data_root=tmp_path / "root", recipes=one, max_length=8)
+        layerwise.eval(tiny_bert, "all", out=tmp_path / "x", data_root=tmp_path / "root", recipes=one, max_length=8)
 
 
 # --- families whose final norm has a name that elsewhere means another one ---

@@ -53,14 +53,17 @@ def test_data_keeps_classes_apart_that_differ_as_texts(suffix, tmp_path):
     records = [{"text": f"w{i}", "label": classes[i % 3]} for i in range(12)]
     path = str(written(tmp_path / f"t{suffix}", records))
     root = tmp_path / "root"
-    assert main(["data", str(root), "Own", "--type", "Classification", "--test", path, "--train", path]) == 0
+    assert main(["lab", "data", str(root), "Own", "--type", "Classification", "--test", path, "--train", path]) == 0
     kept = pq.read_table(root / "Own" / "default" / "test.parquet").to_pydict()
     assert kept["label"] == [record["label"] for record in records]
 
 
 def test_data_keeps_texts_that_look_like_nothing(tmp_path):
     path = str(written(tmp_path / "t.csv", [{"text": text, "label": i % 3} for i, text in enumerate(NULLS)]))
-    assert main(["data", str(tmp_path / "r"), "Own", "--type", "Classification", "--test", path, "--train", path]) == 0
+    assert (
+        main(["lab", "data", str(tmp_path / "r"), "Own", "--type", "Classification", "--test", path, "--train", path])
+        == 0
+    )
     kept = pq.read_table(tmp_path / "r" / "Own" / "default" / "test.parquet").to_pydict()
     assert kept["text"] == NULLS and kept["label"] == [i % 3 for i in range(len(NULLS))]
     assert read_root(tmp_path / "r")["Own"].texts("test") == NULLS
@@ -72,7 +75,7 @@ def test_two_classes_named_by_texts_can_be_scored(classes, tiny_llama, tmp_path)
     records = [{"text": f"w{i} w{i + 1}", "label": classes[i % 2]} for i in range(20)]
     table = read_table(written(tmp_path / "t.csv", records))
     write_task(tmp_path / "root", "Own", "Classification", table, table)
-    scored = layerwise.evaluate(tiny_llama, "all", data_root=tmp_path / "root", out=tmp_path / "e", layers="1")
+    scored = layerwise.eval(tiny_llama, "all", data_root=tmp_path / "root", out=tmp_path / "e", layers="1")
     assert len(scored) == 1
 
 
@@ -362,7 +365,7 @@ def test_no_verb_ends_in_a_raw_error_over_half_a_character(tiny_llama, tmp_path)
         lambda: layerwise.embed(tiny_llama, data),
         lambda: layerwise.scan(tiny_llama, data),
         lambda: layerwise.scan(tiny_llama, data, metrics="infonce"),
-        lambda: layerwise.stress(tiny_llama, data, kind="length", levels=[2]),
+        lambda: layerwise.lab.stress(tiny_llama, data, kind="length", levels=[2]),
         lambda: layerwise.pick(tiny_llama, data),
         lambda: layerwise.export(tiny_llama, Recipe(1, transform="center"), tmp_path / "m", fit=data),
         lambda: layerwise.scan(tiny_llama, layerwise.texts(data, min_tokens=2, tokenizer=tokenizer_of(tiny_llama))),
@@ -447,7 +450,7 @@ def test_scoring_leaves_the_datasets_library_as_it_is(tiny_llama, tmp_path, monk
         return evaluate(encoder, task, **options)
 
     monkeypatch.setattr("mteb.evaluate", watched)
-    layerwise.evaluate(tiny_llama, "all", data_root=tmp_path / "root", out=tmp_path / "e", layers="1")
+    layerwise.eval(tiny_llama, "all", data_root=tmp_path / "root", out=tmp_path / "e", layers="1")
     assert seen == [(True, datasets.Column, list)]
 
 
@@ -501,7 +504,7 @@ def test_no_label_is_read_row_by_row(kind, tiny_llama, tmp_path, monkeypatch):
         table = pd.DataFrame({"sentence1": texts, "sentence2": texts[::-1], last: [0, 1] * 10})
     write_task(tmp_path / "root", "Own", kind, table, table if kind == "Classification" else None)
     monkeypatch.setattr(datasets.Column, "__iter__", lambda column: pytest.fail("a column is read row by row"))
-    made = layerwise.evaluate(tiny_llama, "all", data_root=tmp_path / "root", out=tmp_path / "e", layers="1")
+    made = layerwise.eval(tiny_llama, "all", data_root=tmp_path / "root", out=tmp_path / "e", layers="1")
     assert len(made) == 1
 
 

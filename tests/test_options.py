@@ -37,9 +37,8 @@ from layerwise.verbs.lab.reproduce.options import ReproduceOptions
 from layerwise.verbs.lab.stress.options import StressKind, StressOptions
 from layerwise.verbs.lab.views.options import ViewOptions
 from layerwise.verbs.pick.options import PickOptions
-from layerwise.verbs.plot.options import PlotOptions
 from layerwise.verbs.probe.options import ProbeOptions
-from layerwise.verbs.report.options import ReportOptions
+from layerwise.verbs.report.options import PlotOptions, ReportOptions
 from layerwise.verbs.report.provenance import command, command_arguments
 from layerwise.verbs.scan.options import SETTINGS, ScanOptions
 from layerwise.verbs.shrink.options import ShrinkOptions
@@ -48,24 +47,24 @@ from layerwise.verbs.tradeoff.options import TradeoffOptions
 # The library's verbs: their options, and the arguments that are not options.
 LIBRARY = [
     (layerwise.scan, ScanOptions, ["model", "data"]),
-    (layerwise.stress, StressOptions, ["model", "data"]),
+    (layerwise.lab.stress, StressOptions, ["model", "data"]),
     (layerwise.texts, TextOptions, []),
     (layerwise.embed, EmbedOptions, ["model", "data"]),
-    (layerwise.evaluate, EvaluateOptions, ["model"]),
+    (layerwise.eval, EvaluateOptions, ["model"]),
     (layerwise.probe, ProbeOptions, ["model", "data"]),
     (layerwise.export, ExportOptions, ["model", "layer", "out"]),
     (layerwise.shrink, ShrinkOptions, ["model", "data", "out"]),
     (layerwise.pick, PickOptions, ["run"]),
     (layerwise.tradeoff, TradeoffOptions, ["run"]),
-    (layerwise.correlate, CorrelateOptions, ["scan", "eval"]),
+    (layerwise.lab.correlate, CorrelateOptions, ["scan", "eval"]),
     (layerwise.report, ReportOptions, ["runs"]),
     (layerwise.compare, CompareOptions, ["runs"]),
     (layerwise.plot, PlotOptions, ["runs"]),
-    (layerwise.audit, AuditOptions, ["scores"]),
-    (layerwise.audit_protocol, ProtocolOptions, ["protocol"]),
-    (layerwise.data, DataOptions, ["root", "name"]),
-    (layerwise.views, ViewOptions, ["text"]),
-    (layerwise.reproduce, ReproduceOptions, ["experiment"]),
+    (layerwise.lab.audit, AuditOptions, ["scores"]),
+    (layerwise.lab.audit_protocol, ProtocolOptions, ["protocol"]),
+    (layerwise.lab.data, DataOptions, ["root", "name"]),
+    (layerwise.lab.views, ViewOptions, ["text"]),
+    (layerwise.lab.reproduce, ReproduceOptions, ["experiment"]),
 ]
 # These may hold objects of classes that the options, which stand lower, do not know.
 NOT_KNOWN_BELOW = {
@@ -145,9 +144,8 @@ FLAGS = {
     "format servable max-length why texts json",
     "shrink": f"{MODEL} {TEXTS} out queries documents pairs method blocks choose minutes steps lora batch-size "
     "learning-rate seed no-compatible work layer transform dims normalize weights words int8 json",
-    "report": "html overwrite title where",
+    "report": "html overwrite title where figure out metric rows tokens pooling norm transform measure cost",
     "compare": "against rows tokens html overwrite json",
-    "plot": "figure out overwrite metric rows tokens pooling norm transform measure cost",
     "correlate": "norm json",
     "tradeoff": "score model data others mode repeats json",
     "audit": "metrics rules protocol stage data-root models out only fit dtype device column split config limit sample "
@@ -157,7 +155,6 @@ FLAGS = {
     "embed": f"{MODEL} {TEXTS} {READING} out overwrite",
     "data": "type test train subset cap",
     "views": "count strength seed json",
-    "metrics": "json",
     "reproduce": "list out scale models data threads",
     "doctor": f"{MODEL} json",
 }
@@ -312,7 +309,7 @@ def test_the_command_of_a_folder_that_was_scored_twice_names_the_tasks_of_both_c
 
 
 def test_a_stress_test_records_its_own_options_at_every_level(tiny_llama):
-    table = layerwise.stress(tiny_llama, ["w1 w2 w3 w4"], kind="repeat_one", levels="0,1", seed=3)
+    table = layerwise.lab.stress(tiny_llama, ["w1 w2 w3 w4"], kind="repeat_one", levels="0,1", seed=3)
     assert [run["options"]["levels"] for run in table.run["runs"]] == ["0,1", "0,1"]
     words = command(layerwise.LayerTable(table.scores, table.run), "out")
     args = build_parser(commands()).parse_args(shlex.split(words)[1:]) if words.startswith("layerwise stress") else None

@@ -108,7 +108,7 @@ def test_a_figure_and_vectors_replace_nothing_unasked(runs, tiny_llama, tmp_path
     figure, vectors, texts = (tmp_path / name for name in ("f.svg", "v.parquet", "t.txt"))
     texts.write_text("\n".join(TEXTS[:3]), encoding="utf-8")
     for file, command in (
-        (figure, ["plot", str(runs[1] / "scan"), "-o", str(figure)]),
+        (figure, ["report", str(runs[1] / "scan"), "-o", str(figure)]),
         (vectors, ["embed", tiny_llama, "--data", str(texts), "--layers", "1", "--out", str(vectors)]),
     ):
         file.write_bytes(b"mine")
@@ -155,13 +155,13 @@ def outputs(runs, model, texts):
     return {
         "embed": ["embed", model, *data, "--out"],
         "report": ["report", scan, "--html"],
-        "plot": ["plot", scan, "-o"],
+        "plot": ["report", scan, "-o"],
         "compare": ["compare", scan, scan, "--html"],
         "pick": ["pick", model, "--fit", data[1], "--save"],
         "export": ["export", model, "--layer", "1", "--out"],
         "pick and export": ["pick", model, "--fit", data[1], "--export"],
         "scan": ["scan", model, *data, "--out"],
-        "stress": ["stress", model, *data, "--kind", "repeat_one", "--out"],
+        "stress": ["lab", "stress", model, *data, "--kind", "repeat_one", "--out"],
         "eval": ["eval", model, "--tasks", "all", "--data-root", str(Path(evaluated).parents[1] / "root"), "--out"],
     }
 
@@ -343,7 +343,7 @@ def test_termination_unwinds_like_an_interrupt(monkeypatch, capsys):
     monkeypatch.setattr(views, "run", run)
     before = signal.signal(signal.SIGTERM, signal.SIG_DFL)  # another test may have left a handler, as Ray does
     try:
-        assert main(["views", "text"]) == 143 and unwound
+        assert main(["lab", "views", "text"]) == 143 and unwound
         assert "interrupted" in capsys.readouterr().err
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     finally:

@@ -289,10 +289,10 @@ def test_pick_by_a_rule_needs_no_model(tiny_llama, word_texts, tmp_path, capsys)
 def test_the_audit_on_the_command_line(tmp_path, capsys):
     scores = [("f", "m", "t", k, s) for k, s in enumerate([1.0, 3.0, 2.0])]
     pd.DataFrame(scores, columns=["family", "model", "task", "layer", "score"]).to_csv(tmp_path / "s.csv", index=False)
-    assert main(["audit", str(tmp_path / "s.csv"), "--rules", "last,depth:50%", "--json"]) == 0
+    assert main(["lab", "audit", str(tmp_path / "s.csv"), "--rules", "last,depth:50%", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [row["recovered"] for row in rows] == [0.0, 1.0]
-    assert main(["audit", str(tmp_path / "s.csv"), "--rules", "last,depth:50%"]) == 0
+    assert main(["lab", "audit", str(tmp_path / "s.csv"), "--rules", "last,depth:50%"]) == 0
     printed = capsys.readouterr().out.splitlines()
     assert max(map(len, printed)) <= 80 and "+1.0  " in printed[2] and "100 % " in printed[2]
 

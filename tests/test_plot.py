@@ -17,10 +17,10 @@ from layerwise.__main__ import main
 from layerwise.core.errors import InputError, MissingExtra
 from layerwise.runs.folder import Run
 from layerwise.runs.table import LayerTable
-from layerwise.verbs.plot.options import FigureName
 from layerwise.verbs.report.content import page_data
 from layerwise.verbs.report.drawing import with_unit
 from layerwise.verbs.report.figures import FIGURES, LINES, line_colours, select_scores
+from layerwise.verbs.report.options import FigureName
 from layerwise.verbs.report.panels import panel_axes
 
 matplotlib.use("Agg")
@@ -150,9 +150,9 @@ def test_names_are_drawn_as_they_are_and_never_as_formulas():
 def test_the_command_writes_the_same_file_twice(tmp_path, suffix):
     scan_table().save(tmp_path / "run")
     for name in ("one", "two"):
-        assert main(["plot", str(tmp_path / "run"), "-o", str(tmp_path / f"{name}.{suffix}")]) == 0
+        assert main(["report", str(tmp_path / "run"), "-o", str(tmp_path / f"{name}.{suffix}")]) == 0
     assert (tmp_path / f"one.{suffix}").read_bytes() == (tmp_path / f"two.{suffix}").read_bytes()
-    assert main(["plot", str(tmp_path / "run"), "-o", str(tmp_path / "one.gif")]) == 2
+    assert main(["report", str(tmp_path / "run"), "-o", str(tmp_path / "one.gif")]) == 2
 
 
 def test_the_command_offers_every_figure_there_is():
@@ -168,7 +168,7 @@ def test_without_matplotlib_the_message_names_the_command_to_install_it(monkeypa
 def test_the_verbs_load_no_matplotlib():
     import subprocess
 
-    code = "import sys, layerwise.verbs.plot.api; print('matplotlib' in sys.modules)"
+    code = "import sys, layerwise.verbs.report.plot; print('matplotlib' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "False"
 
 

@@ -83,7 +83,7 @@ def test_eval_encodes_and_scores_on_the_cluster_what_it_does_here(nodes, tiny_ll
     write_task(tmp_path / "root", "Own", "STS", pd.DataFrame(pairs))
     found = {}
     for name, engine in {"local": "local", "ray": layerwise.Cluster(workers=2)}.items():
-        table = layerwise.evaluate(
+        table = layerwise.eval(
             tiny_llama, "all", data_root=tmp_path / "root", out=tmp_path / name, engine=engine, threads=1
         )
         assert table.run["forwarded_texts"] == 40
@@ -102,7 +102,7 @@ def test_a_task_that_fails_on_the_cluster_stops_no_other(nodes, broken_llama, tm
         write_task(tmp_path / "root", name, "Classification", labelled, labelled)
     options = {"data_root": tmp_path / "root", "engine": layerwise.Cluster(workers=2), "threads": 1}
     with pytest.raises(RunError, match="2 of 2 tasks failed: One .layer . contains NaN"):
-        layerwise.evaluate(broken_llama, "all", out=tmp_path / "e", **options)
+        layerwise.eval(broken_llama, "all", out=tmp_path / "e", **options)
     assert {(row.metric, row.layer) for row in layerwise.LayerTable.load(tmp_path / "e")} == {
         (name, layer) for name in ("One", "Two") for layer in (0, 1)
     }
@@ -175,8 +175,8 @@ def test_a_poison_example_is_named_and_can_be_left_out(nodes, poisoned, tmp_path
 
 def test_stress_runs_all_levels_with_the_same_workers(nodes, tiny_llama, tmp_path):
     asked = {"kind": "repeat_one", "levels": [0, 1], "threads": 1}
-    here = layerwise.stress(tiny_llama, TEXTS, **asked)
-    there = layerwise.stress(tiny_llama, TEXTS, out=tmp_path, engine=layerwise.Cluster(workers=1), **asked)
+    here = layerwise.lab.stress(tiny_llama, TEXTS, **asked)
+    there = layerwise.lab.stress(tiny_llama, TEXTS, out=tmp_path, engine=layerwise.Cluster(workers=1), **asked)
     pd.testing.assert_frame_equal(here.to_pandas(), there.to_pandas(), check_exact=True)
 
 

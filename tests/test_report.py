@@ -225,7 +225,7 @@ def test_the_commands_of_a_page_make_it_again(tiny_llama, tmp_path, monkeypatch)
     made = [
         ["scan", tiny_llama, *data, "--limit", "20", "--metrics", "prompt_entropy,curvature", "--out", "scan"],
         ["eval", tiny_llama, "--tasks", "all", "--data-root", "root", "--out", "scores"],
-        ["stress", tiny_llama, *data, "--kind", "random", "--levels", "0,1", "--out", "stress"],
+        ["lab", "stress", tiny_llama, *data, "--kind", "random", "--levels", "0,1", "--out", "stress"],
         ["pick", "scan", "--fit", data[1], "--layer-only", "--seed", "3", "--save", "scan"],
         ["tradeoff", "scores", "--score", "Mine", "--repeats", "1"],
         ["report", "scan", "scores", "stress", "--html", "page.html", "--title", "All of it"],

@@ -221,19 +221,19 @@ def test_every_experiment_runs_to_the_end_on_tiny_models(models, data, tmp_path_
             change = {task: settings["tasks"][task] for task in fewer}
         monkeypatch.setitem(settings, "options" if key == "levels" else key, change)
     for name in possible(scale):
-        check(layerwise.reproduce(name, out=out, scale=scale, models=models, data=data, threads=1), scale)
+        check(layerwise.lab.reproduce(name, out=out, scale=scale, models=models, data=data, threads=1), scale)
     before = snapshot(out / scale / "fig2")
-    assert layerwise.reproduce("fig10", out=out, scale=scale, models=models, data=data).seconds < 60
+    assert layerwise.lab.reproduce("fig10", out=out, scale=scale, models=models, data=data).seconds < 60
     assert snapshot(out / scale / "fig2") == before, "runs that another experiment made are read, not repeated"
 
 
 @pytest.mark.parametrize("name", possible("paper"))
 def test_at_the_paper_scale_only_the_hub_is_missing(name, tmp_path):
     if name in ("fig7", "table1"):
-        check(layerwise.reproduce(name, out=tmp_path, scale="paper"), "paper")
+        check(layerwise.lab.reproduce(name, out=tmp_path, scale="paper"), "paper")
     else:
         with pytest.raises((ModelError, InputError), match="HF_HUB_OFFLINE is set"):
-            layerwise.reproduce(name, out=tmp_path, scale="paper")
+            layerwise.lab.reproduce(name, out=tmp_path, scale="paper")
 
 
 def test_what_cannot_be_made_is_refused_with_the_reason_before_anything_is_written(models, data, tmp_path):
@@ -247,33 +247,33 @@ def test_what_cannot_be_made_is_refused_with_the_reason_before_anything_is_writt
     }  # fmt: skip
     for message, (name, options) in refusals.items():
         with pytest.raises(InputError, match=message.replace("(", r"\(")):
-            layerwise.reproduce(name, out=tmp_path / "out", **options)
+            layerwise.lab.reproduce(name, out=tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
     put_decoys(tmp_path / "mine")
     before = snapshot(tmp_path)
     with pytest.raises(RunError, match="is not empty .* and is not a layerwise folder"):
-        layerwise.reproduce("fig7", out=tmp_path / "mine")
+        layerwise.lab.reproduce("fig7", out=tmp_path / "mine")
     assert snapshot(tmp_path) == before
 
 
 def test_the_list_shows_costs_reasons_and_what_is_missing(models, data, capsys):
-    assert main(["reproduce", "--list", "--models", str(models), "--data", str(data)]) == 0
+    assert main(["lab", "reproduce", "--list", "--models", str(models), "--data", str(data)]) == 0
     printed = capsys.readouterr().out
     assert max(map(len, printed.splitlines())) <= 80
     for name in NAMES:
         assert f"\n{name} " in printed
     assert "fig6, released: the published tables have no runs with repeated or random" in printed
     assert "your folders do not have:\n  nothing" in printed
-    assert main(["reproduce", "--list", "--models", str(data)]) == 0
+    assert main(["lab", "reproduce", "--list", "--models", str(data)]) == 0
     assert "fig2: not found in --models: all-minilm-l6-v2" in capsys.readouterr().out.replace("\n", " ")
 
 
 def test_a_command_says_what_the_paper_says_and_what_was_written(tmp_path, capsys):
-    assert main(["reproduce", "fig7", "--out", str(tmp_path / "p")]) == 0
+    assert main(["lab", "reproduce", "fig7", "--out", str(tmp_path / "p")]) == 0
     printed = capsys.readouterr()
     assert "the paper: The order alpha sets" in printed.out and "p/small/fig7/fig7.png" in printed.out
-    assert "next: layerwise reproduce --list" in printed.err
-    assert main(["reproduce", "--out", str(tmp_path / "p")]) == 2
+    assert "next: layerwise lab reproduce --list" in printed.err
+    assert main(["lab", "reproduce", "--out", str(tmp_path / "p")]) == 2
 
 
 # ---- what steps compute
@@ -324,7 +324,7 @@ def test_the_bidirectional_switch_lets_tokens_see_later_ones(models, data, tmp_p
 def test_the_published_results_give_table_2_on_the_same_tasks(shared, tmp_path):
     """The numbers of docs/theory.md, item 7, which another script computed."""
     folder = shared("data/released").parent
-    made = layerwise.reproduce("table2", out=tmp_path, scale="released", data=folder)
+    made = layerwise.lab.reproduce("table2", out=tmp_path, scale="released", data=folder)
     frame = pd.read_csv(made.files[0]).query("family == 'Pythia-410M'").set_index("rule").chosen
     known = pd.read_csv(Path(__file__).parent.parent / "studies/selection/table2.csv")
     known = known[(known.reading == "English") & (known.tasks == 29)].set_index("rule").score

@@ -437,7 +437,7 @@ def test_the_state_is_as_large_as_the_plan_says(tiny_llama, word_texts, tmp_path
     assert WIDTH < 43
 
 
-@pytest.mark.parametrize("verb", [layerwise.scan, partial(layerwise.stress, kind="random", levels=[0, 1])])
+@pytest.mark.parametrize("verb", [layerwise.scan, partial(layerwise.lab.stress, kind="random", levels=[0, 1])])
 def test_a_plan_that_cannot_fit_is_refused_with_what_to_type(verb, tiny_llama, word_texts, monkeypatch):
     class Small:
         available = 10_000

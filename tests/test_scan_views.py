@@ -176,27 +176,27 @@ def test_lengths():
 
 def test_stress_gives_a_table_by_level(tiny_llama, word_texts, tmp_path):
     texts = word_texts
-    table = layerwise.stress(tiny_llama, texts, kind="repeat_one", levels=[0, 1], out=tmp_path)
+    table = layerwise.lab.stress(tiny_llama, texts, kind="repeat_one", levels=[0, 1], out=tmp_path)
     plain = layerwise.scan(tiny_llama, texts, metrics="prompt_entropy")
     untouched = table.where(metric="prompt_entropy", level=0.0).to_pandas()
     assert untouched.value.to_numpy() == pytest.approx(plain.to_pandas().value.to_numpy())
     all_one = table.where(metric="prompt_entropy", level=1.0, layer=0, norm="raw").scores[0]
     assert all_one.value == pytest.approx(0, abs=1e-5) and all_one.condition == "repeat_one"
     assert len(layerwise.LayerTable.load(tmp_path)) == len(table) == 2 * 2 * (DEPTH + 2)
-    resumed = layerwise.stress(tiny_llama, texts, kind="repeat_one", levels=[0, 1], out=tmp_path)
+    resumed = layerwise.lab.stress(tiny_llama, texts, kind="repeat_one", levels=[0, 1], out=tmp_path)
     pd.testing.assert_frame_equal(resumed.to_pandas(), table.to_pandas())
 
 
 def test_a_length_curve_uses_texts_that_are_long_enough_for_every_level(tiny_llama, word_texts):
-    table = layerwise.stress(tiny_llama, word_texts, kind="length", levels=[4, 16], metrics="prompt_entropy")
+    table = layerwise.lab.stress(tiny_llama, word_texts, kind="length", levels=[4, 16], metrics="prompt_entropy")
     assert {s.n for s in table} == {sum(len(t.split()) >= 16 for t in word_texts)}
     with pytest.raises(InputError, match="the longest has 29 tokens"):
-        layerwise.stress(tiny_llama, word_texts, kind="length", levels=[100])
+        layerwise.lab.stress(tiny_llama, word_texts, kind="length", levels=[100])
     longer = [text for text in word_texts if len(text.split()) >= 12]
-    usual = layerwise.stress(tiny_llama, longer, kind="length", metrics="prompt_entropy")
+    usual = layerwise.lab.stress(tiny_llama, longer, kind="length", metrics="prompt_entropy")
     assert {s.level for s in usual} == {16.0}, "of the usual levels, those that half of the texts reach"
     with pytest.raises(InputError, match="repeat_one, repeat_any"):
-        layerwise.stress(tiny_llama, word_texts, kind="repeat")
+        layerwise.lab.stress(tiny_llama, word_texts, kind="repeat")
 
 
 def test_heavier_views_align_worse_on_a_real_model(real_model):

@@ -188,7 +188,7 @@ def test_eval_compares_vectors_as_the_model_ships(tmp_path):
     pairs = pd.DataFrame({"query": texts[:30], "positive": [[t] for t in texts[30:]], "negative": [[]] * 30})
     write_task(tmp_path / "tasks", "Mine", "Retrieval", pairs)
     scores = {
-        name: layerwise.evaluate(
+        name: layerwise.eval(
             tmp_path / name, "Mine", data_root=tmp_path / "tasks", layers="0,last", out=tmp_path / f"{name}-run",
             workers=0,
         )

@@ -684,11 +684,11 @@ def test_tradeoff_sets_a_shrunk_model_beside_the_layers(tmp_path, tiny_bert, cap
     import pandas as pd
 
     pairs = pd.DataFrame({"sentence1": TEXTS[:20], "sentence2": TEXTS[20:40], "score": range(20)})
-    layerwise.data(tmp_path / "tasks", "Mine", type="STS", test=pairs)
-    layerwise.data(tmp_path / "more", "Other", type="STS", test=pairs)
+    layerwise.lab.data(tmp_path / "tasks", "Mine", type="STS", test=pairs)
+    layerwise.lab.data(tmp_path / "more", "Other", type="STS", test=pairs)
     layerwise.shrink(tiny_bert, TEXTS, tmp_path / "small", choose="1,3", compatible=False)
     for model, out, tasks in ((tiny_bert, "whole", "tasks"), (tmp_path / "small", "shrunk", "tasks")):
-        layerwise.evaluate(str(model), "all", data_root=tmp_path / tasks, out=tmp_path / out, workers=0)
+        layerwise.eval(str(model), "all", data_root=tmp_path / tasks, out=tmp_path / out, workers=0)
     words = ["tradeoff", str(tmp_path / "whole"), "--repeats", "1", "--others", str(tmp_path / "shrunk")]
     capsys.readouterr()
     assert main([*words, "--json"]) == 0
@@ -702,7 +702,7 @@ def test_tradeoff_sets_a_shrunk_model_beside_the_layers(tmp_path, tiny_bert, cap
     record = json.loads((tmp_path / "whole" / "tradeoff.json").read_text())
     assert [row["model"] for row in record["others"]] == ["small"] and len(record["layers"]) == 4
     assert main(words) == 0 and "small" in capsys.readouterr().out
-    layerwise.evaluate(str(tmp_path / "small"), "all", data_root=tmp_path / "more", out=tmp_path / "x", workers=0)
+    layerwise.eval(str(tmp_path / "small"), "all", data_root=tmp_path / "more", out=tmp_path / "x", workers=0)
     with pytest.raises(InputError, match="scores of other tasks .Mine, Other"):
         layerwise.tradeoff(tmp_path / "whole", others=str(tmp_path / "x"))
 

@@ -276,14 +276,14 @@ def test_token_vectors_of_a_model_with_blocks_and_a_bare_language_model_are_refu
 def test_eval_embed_and_tradeoff_read_a_static_model(static, teacher, tmp_path):
     root = write_root(tmp_path / "root")
     (row,), (again,) = (
-        layerwise.evaluate(model, "Mine", data_root=root, out=tmp_path / out)
+        layerwise.eval(model, "Mine", data_root=root, out=tmp_path / out)
         for model, out in ((static, "scores"), (SentenceTransformer(str(static)), "again"))
     )
     assert row.layer == 0 and row.norm == "shipped" and row.value == again.value
     vectors = layerwise.embed(static, TEXTS[:5], layers="all")
     assert list(vectors.columns) == ["id", "text", "last"]
     np.testing.assert_allclose(np.stack(vectors["last"]), encode(static, TEXTS[:5]), atol=1e-6)
-    layerwise.evaluate(teacher, "Mine", data_root=root, layers="2,last", out=tmp_path / "whole")
+    layerwise.eval(teacher, "Mine", data_root=root, layers="2,last", out=tmp_path / "whole")
     costs = layerwise.tradeoff(tmp_path / "whole", data=TEXTS, others=tmp_path / "scores", repeats=1)
     small = costs[costs.model == "small"].iloc[0]
     assert small.parameters == 97 * 32 and small.score == pytest.approx(row.value)

@@ -149,7 +149,7 @@ def test_metrics_go_with_scores_of_their_own_pooling_and_every_map_has_its_row()
             *rows_of("Task", wave, rows="-", transform="whiten"),
         )
     )
-    found = layerwise.correlate(scan, scored)
+    found = layerwise.lab.correlate(scan, scored)
     pairs = set(zip(found.metric, found.pooling, found.task_pooling, found["transform"], strict=True))
     assert pairs == {
         ("pooled", "mean", "mean", "none"),
@@ -167,7 +167,7 @@ def test_curves_without_a_partner_are_named():
     scan = LayerTable((*rows_of("a", range(12)), *rows_of("a", range(12), tokens="no_first")))
     scored = LayerTable((*rows_of("Task", range(12), rows="-"), *rows_of("Task", range(12), rows="-", pooling="last")))
     with pytest.warns(UserWarning, match="2 curves have no match .*Task all last none, a raw no_first mean"):
-        layerwise.correlate(scan, scored)
+        layerwise.lab.correlate(scan, scored)
 
 
 def test_two_values_for_one_layer_are_refused_by_name():
@@ -175,7 +175,7 @@ def test_two_values_for_one_layer_are_refused_by_name():
     two = (*rows_of("Task", range(12), rows="-"), *rows_of("Task", range(12), rows="-", dtype="bfloat16"))
     scored = LayerTable(two)
     with pytest.raises(InputError, match="Task all mean none has several values for one layer, which differ in dtype"):
-        layerwise.correlate(scan, scored)
+        layerwise.lab.correlate(scan, scored)
 
 
 def test_bends_are_tested_only_over_seven_or_more_evenly_spaced_layers():
@@ -183,7 +183,7 @@ def test_bends_are_tested_only_over_seven_or_more_evenly_spaced_layers():
     few, gap = rows_of("few", wave[:6]), [s for s in rows_of("gap", wave) if s.layer != 4]
     scored = LayerTable(tuple(rows_of("Task", wave[::-1], rows="-")))
     with pytest.warns(UserWarning, match="only 6 layers"):
-        found = layerwise.correlate(LayerTable((*few, *gap, *rows_of("all", wave))), scored).set_index("metric")
+        found = layerwise.lab.correlate(LayerTable((*few, *gap, *rows_of("all", wave))), scored).set_index("metric")
     assert found.loc[["few", "gap"], "spearman_bends_p"].isna().all() and found.spearman.notna().all()
     assert 0 < found.loc["all", "spearman_bends_p"] < 1
 

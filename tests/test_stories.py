@@ -36,7 +36,7 @@ def test_a_rule_of_ones_own_is_audited_beside_those_that_ship():
     scores = eval_table("m", depth=7).where(norm="raw").to_pandas()
     scores = scores.rename(columns={"metric": "task", "value": "score"})
     metrics = scan_table("m", depth=7).where(norm="raw", rows="raw").to_pandas().assign(task="")
-    frame = layerwise.audit(scores.assign(family="f"), metrics, rules=["last", steepest("curvature")])
+    frame = layerwise.lab.audit(scores.assign(family="f"), metrics, rules=["last", steepest("curvature")])
     assert list(frame.rule) == ["last", "steepest fall of curvature"]
 
 

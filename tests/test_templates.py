@@ -78,7 +78,7 @@ def test_a_wrong_template_is_refused_with_the_fix(template, message, tiny_llama,
     with pytest.raises(InputError, match=message):
         layerwise.export(tiny_llama, 2, tmp_path / "m", template=template)
     with pytest.raises(InputError, match=message):
-        layerwise.evaluate(tiny_llama, "all", data_root=tmp_path, out=tmp_path / "e", template=["about", template])
+        layerwise.eval(tiny_llama, "all", data_root=tmp_path, out=tmp_path / "e", template=["about", template])
 
 
 # ---- the tokenizer adds it
@@ -247,7 +247,7 @@ def write_pairs(folder):
 def test_eval_scores_every_layer_under_each_template(tiny_llama, tmp_path):
     write_pairs(tmp_path / "root")
     template, options = "w5 {text} w6 w7", {"data_root": tmp_path / "root", "out": tmp_path / "out"}
-    table = layerwise.evaluate(tiny_llama, "all", template=[template, "{text}", "w9 {text}"], **options)
+    table = layerwise.eval(tiny_llama, "all", template=[template, "{text}", "w9 {text}"], **options)
     rows = [row for row in table if row.norm == "raw"]
     readings = {(row.template, row.pooling) for row in rows}
     assert readings == {(template, "last"), ("", "mean"), ("w9 {text}", "mean")} and len(rows) == 3 * 4
@@ -266,7 +266,7 @@ def test_eval_scores_every_layer_under_each_template(tiny_llama, tmp_path):
     assert {readout.pooling for readout in kinds["w9 {text}"].readouts} == {"mean"}
     different = len({*PAIRS["sentence1"], *PAIRS["sentence2"]})
     assert table.run["forwarded_texts"] == 3 * different
-    fewer = layerwise.evaluate(tiny_llama, "all", layers="1", template=template, **options)
+    fewer = layerwise.eval(tiny_llama, "all", layers="1", template=template, **options)
     assert fewer.run["forwarded_texts"] == 0, "a later call with fewer layers finds their vectors"
     plan = layerwise.verbs.eval.api.plan_evaluation(
         tiny_llama, "all", data_root=tmp_path / "root", template=[template, "{text}", "w9 {text}"]
@@ -276,7 +276,7 @@ def test_eval_scores_every_layer_under_each_template(tiny_llama, tmp_path):
 
 def test_pooling_that_is_given_is_kept(tiny_llama, tmp_path):
     write_pairs(tmp_path / "root")
-    table = layerwise.evaluate(
+    table = layerwise.eval(
         tiny_llama,
         "all",
         data_root=tmp_path / "root",
@@ -292,9 +292,9 @@ def test_templates_that_would_have_no_effect_are_refused(tiny_llama, tmp_path):
     write_pairs(tmp_path / "root")
     options = {"data_root": tmp_path / "root", "out": tmp_path / "out", "template": "about"}
     with pytest.raises(InputError, match="`last` is the model as shipped"):
-        layerwise.evaluate(tiny_llama, "all", layers="last", **options)
+        layerwise.eval(tiny_llama, "all", layers="last", **options)
     with pytest.raises(InputError, match="prompts= would replace the template"):
-        layerwise.evaluate(tiny_llama, "all", prompts={"Mine": "w3 "}, **options)
+        layerwise.eval(tiny_llama, "all", prompts={"Mine": "w3 "}, **options)
 
 
 def test_the_flag_is_repeated_and_recorded(tiny_llama, tmp_path, capsys):

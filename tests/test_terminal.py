@@ -50,7 +50,10 @@ def test_the_first_screen_fits_80_columns_and_24_lines():
             "'float3' is not one of float32, bfloat16, float16, float64; did you mean",
         ),
         (["scan"], "required: MODEL. See `layerwise scan --help`"),
-        (["views", "a", "b"], "layerwise views takes no further argument b. See `layerwise views --help`"),
+        (
+            ["lab", "views", "a", "b"],
+            "layerwise lab views takes no further argument b. See `layerwise lab views --help`",
+        ),
     ],
 )
 def test_a_mistyped_command_is_answered_with_what_is_near(args, said, capsys):

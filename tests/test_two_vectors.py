@@ -235,7 +235,7 @@ def test_file_eval_embed_and_export_have_the_same_vectors(tiny_llama, word_texts
     write_task(tmp_path / "root", "Mine", "STS", pd.DataFrame(pairs))
     for name, given in (("fitted", {"recipes": loaded}), ("again", {"recipes": recipe, "fit": word_texts})):
         seen.clear()
-        layerwise.evaluate(network, "all", data_root=tmp_path / "root", out=tmp_path / name, **given)
+        layerwise.eval(network, "all", data_root=tmp_path / "root", out=tmp_path / name, **given)
         scored = np.stack([seen[text] for text in TEXTS])
         if name == "fitted":
             assert scored == pytest.approx(exported, abs=1e-5)

@@ -181,14 +181,14 @@ def test_what_works_on_texts_only_says_so(vit, folder, tmp_path):
     layerwise.scan(vit, folder / "png", out=tmp_path / "run", metrics="curvature")
     steps = {
         "doctor": lambda: layerwise.doctor(vit),
-        "eval": lambda: layerwise.evaluate(vit, "STSBenchmark", out=tmp_path / "eval"),
+        "eval": lambda: layerwise.eval(vit, "STSBenchmark", out=tmp_path / "eval"),
         "tradeoff": lambda: layerwise.tradeoff(tmp_path / "run", "curvature", model=vit),
     }
     for step, call in steps.items():
         with pytest.raises(InputError, match=f"^{step} works on texts only, but this model has no tokenizer"):
             call()
     with pytest.raises(InputError, match="inputs do not support the stress random; supported: none"):
-        layerwise.stress(vit, layerwise.images(folder / "png"), kind="random")
+        layerwise.lab.stress(vit, layerwise.images(folder / "png"), kind="random")
     with pytest.raises(LayerwiseError, match="pick works on texts only, but this model takes images"):
         layerwise.pick(vit)
     assert layerwise.pick(tmp_path / "run", rule="min:curvature").recipe.layer in range(DEPTH + 1)

@@ -112,7 +112,7 @@ def test_verbs_refuse_unknown_words_before_weights(name, word, near, tiny_llama,
     with pytest.raises(InputError, match=message):
         layerwise.embed(tiny_llama, TEXTS, **{name: word})
     with pytest.raises(InputError, match=message):
-        layerwise.evaluate(tiny_llama, "STSBenchmark", out=tmp_path, **{name: word})
+        layerwise.eval(tiny_llama, "STSBenchmark", out=tmp_path, **{name: word})
     with pytest.raises(InputError, match=message):
         layerwise.export(tiny_llama, 1, tmp_path / "model", **{name: word})
 
@@ -166,7 +166,7 @@ EVAL_OPTIONS = [
 @pytest.mark.parametrize(("options", "message"), EVAL_OPTIONS)
 def test_eval_checks_its_options_before_weights(options, message, tiny_llama, no_weights, tmp_path):
     with pytest.raises(InputError, match=message):
-        layerwise.evaluate(tiny_llama, "STSBenchmark", out=tmp_path, **options)
+        layerwise.eval(tiny_llama, "STSBenchmark", out=tmp_path, **options)
 
 
 def test_embed_export_and_tradeoff_check_their_options_before_weights(tiny_llama, run, no_weights, tmp_path):
@@ -216,18 +216,18 @@ def test_the_command_line_refuses_the_same_words_in_one_line(args, message, tiny
 
 
 def test_levels_that_are_no_numbers_are_told(tiny_llama, capsys):
-    assert main(["stress", tiny_llama, "--kind", "length", "--levels", "8,many"]) == 2
+    assert main(["lab", "stress", tiny_llama, "--kind", "length", "--levels", "8,many"]) == 2
     printed = capsys.readouterr().err
     assert "'many'" in printed and "unexpected" not in printed
     with pytest.raises(InputError, match="kind 'repeat' .*did you mean repeat_one"):
-        layerwise.stress(tiny_llama, TEXTS, kind="repeat")
+        layerwise.lab.stress(tiny_llama, TEXTS, kind="repeat")
 
 
 def test_views_are_counted_and_strong_within_reason(capsys):
-    assert main(["views", "a text", "--count", "-1"]) == 2
+    assert main(["lab", "views", "a text", "--count", "-1"]) == 2
     assert "count must be at least 1, not -1" in capsys.readouterr().err
     for strength in ("0", "1.5", "nan"):
-        assert main(["views", "a text", "--strength", strength]) == 2
+        assert main(["lab", "views", "a text", "--strength", strength]) == 2
         assert "strength" in capsys.readouterr().err
 
 
@@ -235,7 +235,9 @@ def test_views_are_counted_and_strong_within_reason(capsys):
 def test_a_cap_keeps_at_least_one_example(cap, tmp_path, capsys):
     (tmp_path / "t.csv").write_text("sentence1,sentence2,score\na,b,1\nc,d,2\n")
     root = tmp_path / "root"
-    assert main(["data", str(root), "Own", "--type", "STS", "--test", str(tmp_path / "t.csv"), "--cap", cap]) == 2
+    assert (
+        main(["lab", "data", str(root), "Own", "--type", "STS", "--test", str(tmp_path / "t.csv"), "--cap", cap]) == 2
+    )
     assert f"cap must be at least 1, not {cap}" in capsys.readouterr().err
     assert not root.exists()
 
@@ -291,10 +293,10 @@ def test_an_audit_of_a_metric_that_no_model_has_is_an_error():
     curves = [{"model": "m", "task": "", "layer": k, "metric": "dime", "value": float(k)} for k in range(4)]
     scores, metrics = pd.DataFrame(rows), pd.DataFrame(curves)
     with pytest.raises(InputError, match="no metric 'dim'.*did you mean dime"):
-        layerwise.audit(scores, metrics, rules="last,min:dim")
+        layerwise.lab.audit(scores, metrics, rules="last,min:dim")
     with pytest.raises(InputError, match="no metric 'dime'.*--metrics"):
-        layerwise.audit(scores, rules="min:dime")
-    assert len(layerwise.audit(scores, metrics, rules="min:dime"))
+        layerwise.lab.audit(scores, rules="min:dime")
+    assert len(layerwise.lab.audit(scores, metrics, rules="min:dime"))
 
 
 def test_compare_correlate_and_plot_refuse_unknown_words(run):
@@ -306,7 +308,7 @@ def test_compare_correlate_and_plot_refuse_unknown_words(run):
     with pytest.raises(InputError, match="against 'frist' .*did you mean first"):
         layerwise.compare(table, table, against="frist")
     with pytest.raises(InputError, match="norm 'Raw' .*did you mean raw"):
-        layerwise.correlate(table, table, norm="Raw")
+        layerwise.lab.correlate(table, table, norm="Raw")
     with pytest.raises(InputError, match="figure 'dept' .*did you mean depth"):
         layerwise.plot(table, figure="dept")
 
@@ -393,17 +395,17 @@ def test_metrics_of_a_whole_model_are_seen_whether_their_task_is_empty_or_missin
     (tmp_path / "s.csv").write_text("family,model,task,layer,score\n" + "".join(f"f,m,t,{k},{k}\n" for k in range(4)))
     (tmp_path / "m.csv").write_text("model,task,layer,metric,value\n" + "".join(f"m,,{k},dime,{k}\n" for k in range(4)))
     files = [str(tmp_path / "s.csv"), "--metrics", str(tmp_path / "m.csv")]
-    assert main(["audit", *files, "--rules", "max:dime", "--json"]) == 0
+    assert main(["lab", "audit", *files, "--rules", "max:dime", "--json"]) == 0
     assert '"unseen":0.0' in capsys.readouterr().out
     frames = [pd.read_csv(tmp_path / name) for name in ("s.csv", "m.csv")]
     assert frames[1].task.isna().all()
-    assert layerwise.audit(*frames, rules="min:dime").unseen.tolist() == [0.0]
-    assert layerwise.audit(*frames, rules="min:dime").chosen.tolist() == [0.0]
+    assert layerwise.lab.audit(*frames, rules="min:dime").unseen.tolist() == [0.0]
+    assert layerwise.lab.audit(*frames, rules="min:dime").chosen.tolist() == [0.0]
 
 
 def test_a_number_of_an_audit_that_is_none_is_told_by_its_row(tmp_path, capsys):
     (tmp_path / "s.csv").write_text("family,model,task,layer,score\nf,m,t,0,1\nf,m,t,one,2\n")
-    assert main(["audit", str(tmp_path / "s.csv")]) == 2
+    assert main(["lab", "audit", str(tmp_path / "s.csv")]) == 2
     assert "row 2: layer must be a number, not 'one'" in capsys.readouterr().err
 
 

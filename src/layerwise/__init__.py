@@ -42,11 +42,9 @@ _MODULES = {
     "NotFiniteError": "layerwise.core.errors",
     "Pick": "layerwise.verbs.pick.result",
     "PickedLayer": "layerwise.verbs.pick.picked_layers",
-    "ProtocolResult": "layerwise.verbs.lab.audit.protocol_result",
     "Reading": "layerwise.metrics.readings",
     "Readout": "layerwise.core.recipe",
     "Recipe": "layerwise.core.recipe",
-    "Reproduction": "layerwise.verbs.lab.reproduce.api",
     "Rule": "layerwise.verbs.pick.rules",
     "Run": "layerwise.runs.folder",
     "RunError": "layerwise.core.errors",
@@ -54,46 +52,38 @@ _MODULES = {
     "StoreError": "layerwise.core.errors",
     "TooLarge": "layerwise.core.errors",
     "audio": "layerwise.inputs.opening",
-    "audit": "layerwise.verbs.lab.audit.api",
-    "audit_protocol": "layerwise.verbs.lab.audit.api",
     "campaign": "layerwise.verbs.campaign.api",
     "compare": "layerwise.verbs.compare.api",
-    "correlate": "layerwise.verbs.lab.correlate.api",
-    "data": "layerwise.verbs.lab.data.api",
     "difference": "layerwise.verbs.compare.paired",
     "doctor": "layerwise.verbs.doctor.api",
     "embed": "layerwise.verbs.embed.api",
     "eval": "layerwise.verbs.eval.api",
-    "evaluate": "layerwise.verbs.eval.api",
     "export": "layerwise.verbs.export.api",
     "functional": "layerwise.functional",
     "images": "layerwise.inputs.opening",
+    "lab": "layerwise.lab",
     "labelled": "layerwise.inputs.opening",
     "mean_score": "layerwise.metrics.scores",
     "mean_over_prompts": "layerwise.metrics.readings",
     "spectrum_score": "layerwise.metrics.scores",
     "pick": "layerwise.verbs.pick.api",
     "plan": "layerwise.verbs.scan.api",
-    "plot": "layerwise.verbs.plot.api",
+    "plot": "layerwise.verbs.report.plot",
     "pooled_rows": "layerwise.metrics.readings",
     "probe": "layerwise.verbs.probe.api",
     "report": "layerwise.verbs.report.api",
-    "reproduce": "layerwise.verbs.lab.reproduce.api",
     "scan": "layerwise.verbs.scan.api",
     "shrink": "layerwise.verbs.shrink.api",
-    "stress": "layerwise.verbs.lab.stress.api",
     "texts": "layerwise.inputs.opening",
     "tradeoff": "layerwise.verbs.tradeoff.api",
     "training": "layerwise.training",
-    "views": "layerwise.verbs.lab.views.api",
 }
-
-_OTHER_NAMES = {"eval": "evaluate"}  # the verb of the command line; `evaluate` hides no built-in function
 
 __all__ = sorted([*_MODULES, "__version__"])
 
 if TYPE_CHECKING:  # the same names again, for editors and type checkers
     from layerwise import functional as functional
+    from layerwise import lab as lab
     from layerwise import training as training
     from layerwise.core.errors import ExportError as ExportError
     from layerwise.core.errors import InputError as InputError
@@ -145,28 +135,18 @@ if TYPE_CHECKING:  # the same names again, for editors and type checkers
     from layerwise.verbs.compare.paired import difference as difference
     from layerwise.verbs.doctor.api import doctor as doctor
     from layerwise.verbs.embed.api import embed as embed
-    from layerwise.verbs.eval.api import evaluate as eval  # noqa: F401
-    from layerwise.verbs.eval.api import evaluate as evaluate
+    from layerwise.verbs.eval.api import eval as eval
     from layerwise.verbs.eval.data_root import LocalTask as LocalTask
     from layerwise.verbs.export.api import export as export
     from layerwise.verbs.export.backends.backend import Backend as Backend
-    from layerwise.verbs.lab.audit.api import audit as audit
-    from layerwise.verbs.lab.audit.api import audit_protocol as audit_protocol
-    from layerwise.verbs.lab.audit.protocol_result import ProtocolResult as ProtocolResult
-    from layerwise.verbs.lab.correlate.api import correlate as correlate
-    from layerwise.verbs.lab.data.api import data as data
-    from layerwise.verbs.lab.reproduce.api import Reproduction as Reproduction
-    from layerwise.verbs.lab.reproduce.api import reproduce as reproduce
-    from layerwise.verbs.lab.stress.api import stress as stress
-    from layerwise.verbs.lab.views.api import views as views
     from layerwise.verbs.pick.api import pick as pick
     from layerwise.verbs.pick.decision import Gain as Gain
     from layerwise.verbs.pick.picked_layers import PickedLayer as PickedLayer
     from layerwise.verbs.pick.result import Pick as Pick
     from layerwise.verbs.pick.rules import Rule as Rule
-    from layerwise.verbs.plot.api import plot as plot
     from layerwise.verbs.probe.api import probe as probe
     from layerwise.verbs.report.api import report as report
+    from layerwise.verbs.report.plot import plot as plot
     from layerwise.verbs.scan.api import plan as plan
     from layerwise.verbs.scan.api import scan as scan
     from layerwise.verbs.scan.forecast import Forecast as Forecast
@@ -182,7 +162,7 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'layerwise' has no attribute {name!r}; public names are {', '.join(__all__)}")
     module = import_module(_MODULES[name])
-    value = module if _MODULES[name] == f"{__name__}.{name}" else getattr(module, _OTHER_NAMES.get(name, name))
+    value = module if _MODULES[name] == f"{__name__}.{name}" else getattr(module, name)
     globals()[name] = value
     return value
 

@@ -76,7 +76,7 @@ def main(models: Path, root: Path, out: Path) -> None:
             row |= {key: proof[key] for key in ("max_difference", "largest_entry", "bytes")}
             row["relative_latency"] = proof["encoding_times"][1]["ratio"]  # on texts of 20 tokens
             proofs.append(row | {"parameters": after, "of": before})
-            table = layerwise.evaluate(
+            table = layerwise.eval(
                 spec, tasks, data_root=root, out=Path(scratch) / f"eval-{number}", recipes=recipe, fit=fit
             )
             plain = plain_scores(folder, tasks, root, Path(scratch) / "datasets")

@@ -56,7 +56,7 @@ def main(studies: Path, out: Path) -> None:
         for layer, value in frame.groupby("layer").value.mean().items():
             means.append((model, layer, "raw", value))
         means.append((model, frame.layer.max(), "last", sum(last.values()) / len(last)))
-        found = layerwise.correlate(scan, scores)
+        found = layerwise.lab.correlate(scan, scores)
         grouped = found.groupby(["metric", "rows"])
         part = grouped[["spearman", "kendall", "distance"]].mean()
         part["positive"] = grouped.spearman.agg(lambda values: (values > 0).mean())
@@ -73,7 +73,7 @@ def main(studies: Path, out: Path) -> None:
         out / "own_scores.csv", index=False
     )
     pd.concat(correlations).round(4).to_csv(out / "own_correlations.csv", index=False)
-    rules = layerwise.audit(
+    rules = layerwise.lab.audit(
         pd.DataFrame(known, columns=["family", "model", "task", "layer", "score"]),
         pd.DataFrame(measured, columns=["model", "task", "layer", "metric", "value"]),
         rules=RULES,

@@ -1,7 +1,7 @@
-"""What the figures of the paper show, as small tables: from a folder in which `layerwise reproduce` has made them.
+"""What the figures of the paper show, as small tables: from a folder in which `layerwise lab reproduce` has made them.
 
-    layerwise reproduce all --scale released --data DATA --out OUT
-    layerwise reproduce all --scale small --models MODELS --data DATA --out OUT
+    layerwise lab reproduce all --scale released --data DATA --out OUT
+    layerwise lab reproduce all --scale small --models MODELS --data DATA --out OUT
     python studies/paper/study.py OUT studies/paper
 
 Writes curves.csv (first, middle, lowest, highest, last and mean value of each curve), correlations.csv (means over

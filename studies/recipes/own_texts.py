@@ -31,7 +31,7 @@ def main() -> None:
         fits = {task: texts for task in TEST if (texts := training_texts(Path(data), Path(root), task))}
         calls = [("own texts", [task], own) for task, own in fits.items()] + [("WikiText-2", [*fits], paragraphs)]
         for source, tasks, fit in calls:
-            table = layerwise.evaluate(
+            table = layerwise.eval(
                 layerwise.ModelSpec(f"{models}/{model}", dtype="bfloat16"), tasks, max_length=256,
                 out=f"{folder}/{model}-{source[:3]}-{len(tasks)}-{tasks[0]}", data_root=f"{root}/test",
                 recipes=list(recipes.values()), fit=fit,

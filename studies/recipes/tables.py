@@ -3,7 +3,7 @@
     python studies/recipes/tables.py            # writes the blocks between the marks, and layers.png
     python studies/recipes/tables.py --check    # fails if a page does not contain what would be written
 
-test.csv and gains.csv are what `layerwise audit --protocol` saved and printed; the others are described in README.md.
+test.csv and gains.csv are what `layerwise lab audit --protocol` saved and printed; README.md describes the others.
 """
 
 import sys

@@ -55,7 +55,7 @@ def main(models: Path, texts_file: Path, root: Path, runs: Path, out: Path, type
     for task in sorted(tasks, key=amount_of_text):
         for model, network in networks.items():
             recipes = recipes_of(*MODELS[model])
-            table = layerwise.evaluate(
+            table = layerwise.eval(
                 network, task.name, data_root=root, out=runs / model, recipes=list(recipes.values()), fit=texts,
                 max_length=MAX_LENGTH, threads=1,
             )  # fmt: skip

@@ -28,7 +28,7 @@ def main(models: Path, texts_file: Path, root: Path, recipes: Path, out: Path, *
         length = entry["max_length"]
         recipe = layerwise.Recipe(int(row.layer), row.norm, transform=row["transform"], max_length=length)
         for size in sizes:
-            table = layerwise.evaluate(
+            table = layerwise.eval(
                 entry["path"], "all", data_root=root, out=entry["eval"], recipes=recipe, max_length=length,
                 fit=texts[:size],
             )  # fmt: skip

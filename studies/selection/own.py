@@ -96,7 +96,7 @@ def recipe_rows(entry: dict, trial: ProbeVectors, scored: list, texts: list[str]
     recipes = [replace(recipe, max_length=length) for recipe in dict.fromkeys(named.values())]
     rows = []
     for fit in ("texts", "task"):
-        table = layerwise.evaluate(
+        table = layerwise.eval(
             network,
             entry.get("tasks", "all"),
             data_root=root,

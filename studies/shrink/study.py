@@ -194,7 +194,7 @@ def scores(cell: Cell, folder: Path, root: Path, tasks: list[str], kept: Path) -
     sizes = SIZES.get(cell.model, ()) if cell.method in ("whole", "raw") else ()
     out = kept / "scores" / (f"{cell.model}-raw" if sizes else cell.name)
     layers = [*sizes, DEPTH[cell.model]] if sizes else "last"
-    table = layerwise.evaluate(str(folder), tasks, data_root=root, layers=layers, out=out, workers=0, vectors="evict")
+    table = layerwise.eval(str(folder), tasks, data_root=root, layers=layers, out=out, workers=0, vectors="evict")
     rows = [
         {**cell.identity, "task": row.metric, "score": round(row.value, 3)}
         for row in table

@@ -150,7 +150,7 @@ class Maker:
 
 def score(model: object, root: Path, tasks: list[str]) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
-        table = layerwise.evaluate(model, tasks, data_root=root, layers="last", out=folder, vectors="evict")
+        table = layerwise.eval(model, tasks, data_root=root, layers="last", out=folder, vectors="evict")
         return {row.metric: round(row.value, 3) for row in table}
 
 

@@ -42,7 +42,7 @@ def main() -> None:
             args.shared / "data/wikitext2/test.parquet", sample=12 if kind == "random_length" else 48, **counter
         )
         options = {} if kind == "random_length" else {"max_length": 100}
-        found = layerwise.stress(model, texts, kind=kind, out=args.runs / kind, **SETTINGS, **options)
+        found = layerwise.lab.stress(model, texts, kind=kind, out=args.runs / kind, **SETTINGS, **options)
         tables.append(wide(found, model.name))
     pd.concat(tables).round(3).to_csv(Path(__file__).with_name("stress.csv"), index=False)
     tables = []
@@ -55,7 +55,7 @@ def main() -> None:
             sample=40,
         )
         out = args.runs / f"length-{name}"
-        found = layerwise.stress(args.models / name, texts, kind="length", levels=LENGTHS, out=out, **SETTINGS)
+        found = layerwise.lab.stress(args.models / name, texts, kind="length", levels=LENGTHS, out=out, **SETTINGS)
         tables.append(wide(found, name))
     pd.concat(tables).round(3).to_csv(Path(__file__).with_name("length.csv"), index=False)
 

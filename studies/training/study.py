@@ -1,7 +1,7 @@
 """Trains small models on WikiText-2 with the callback, with and without the entropy regulariser.
 
     python studies/training/study.py train --data wikitext2 --runs RUNS     # about five CPU minutes
-    python studies/training/study.py score --tasks TASKS --runs RUNS        # STS tasks, made by `layerwise data`
+    python studies/training/study.py score --tasks TASKS --runs RUNS        # STS tasks, made by `layerwise lab data`
     python studies/training/study.py table --runs RUNS                      # the CSV files
     python studies/training/study.py figure --runs RUNS                     # docs/images/training.png
 
@@ -65,14 +65,14 @@ def score(tasks: Path, runs: Path) -> None:
 
     for one in REGULARISED:
         out = runs / one.name / "scores"
-        layerwise.evaluate(str(runs / one.name / "model"), TASKS, data_root=tasks, out=out, pooling="mean")
+        layerwise.eval(str(runs / one.name / "model"), TASKS, data_root=tasks, out=out, pooling="mean")
     for seed in SEEDS:  # the same models before the first step
         folder = runs / f"untrained-{seed}"
         tokenizer = AutoTokenizer.from_pretrained(runs / REGULARISED[0].name / "model")
         torch.manual_seed(seed)
         wikitext.make_model("gpt_neox", wikitext.SIZES["small"], tokenizer).base_model.save_pretrained(folder / "model")
         tokenizer.save_pretrained(folder / "model")
-        layerwise.evaluate(str(folder / "model"), TASKS, data_root=tasks, out=folder / "scores", pooling="mean")
+        layerwise.eval(str(folder / "model"), TASKS, data_root=tasks, out=folder / "scores", pooling="mean")
 
 
 def write(name: str, rows: list[dict[str, object]]) -> None:

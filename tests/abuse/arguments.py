@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from functools import cache
 
 from abuse import forked, oracles
-from abuse.desk import GOOD, Case, Workshop
-from layerwise.cli.parser import build_parser
+from abuse.desk import GOOD, Case, Workshop, verb_of
+from layerwise.cli.parser import build_parser, parser_of
 from layerwise.core.display import printable
 from layerwise.verbs import commands
 
@@ -41,21 +41,21 @@ VALID: dict[str, list[str]] = {
     "data": ["texts.txt", "many.txt", "classes.csv", "demo"], "state": ["exact", "float32", "sketch:4"],
     "column": ["text"], "recipe": ["small", "run"], "count": ["1", "3"], "strength": ["0.5"], "repeats": ["1"],
 }  # fmt: skip
-COSTLY = {"shrink": 0.3, "probe": 0.5, "export": 0.6, "metrics": 0.2, "doctor": 0.5}
+COSTLY = {"shrink": 0.3, "probe": 0.5, "export": 0.6, "doctor": 0.5}
 
 
 @cache
 def verbs() -> dict[str, list[argparse.Action]]:
     """The verbs of the command line with all their arguments, as the parser has them."""
-    (subparsers,) = [action for action in build_parser(commands())._actions if action.dest == "verb"]
-    return {name: parser._actions for name, parser in (subparsers.choices or {}).items()}  # type: ignore[union-attr]
+    parser = build_parser(commands())
+    return {verb: parser_of(parser, verb)._actions for verb in commands()}
 
 
 def bases() -> dict[str, list[list[str]]]:
     """Commands that work, by verb: the draw adds options to one of them, or changes one of its values."""
     found: dict[str, list[list[str]]] = {}
     for words, _ in GOOD:
-        found.setdefault(words[0], []).append(words)
+        found.setdefault(verb_of(words), []).append(words)
     return found
 
 
@@ -136,9 +136,9 @@ def attempt(workshop: Workshop, words: list[str]) -> Case:
     implied = {
         "tradeoff": ["scores/tradeoff.json"],
         "campaign": ["cells"],
-        "data": ["tasks", words[1] if len(words) > 1 else ""],
+        "lab data": ["tasks", words[2] if len(words) > 2 else ""],
     }
-    outputs = oracles.outputs_of(words, [name for name in implied.get(words[0], []) if name.strip()])
+    outputs = oracles.outputs_of(words, [name for name in implied.get(verb_of(words), []) if name.strip()])
     problems = oracles.all_of(outcome)
     problems += oracles.names_no_cause(outcome, causes(words))
     problems += oracles.changed_outside(desk, before, oracles.tree_of(desk), outputs)

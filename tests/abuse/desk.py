@@ -31,10 +31,10 @@ GOOD: list[tuple[list[str], list[str]]] = [  # a command, and all that it may ch
     (["scan", "model", *DATA, *FAST], []),
     (["scan", "model", "--data", "link.txt", "--dry-run"], []),
     (["scan", "other", *DATA, *FAST, "--out", "deep/er/run"], ["deep/er/run"]),
-    (["stress", "model", *DATA, "--kind", "repeat_one", "--levels", "0,1", "--out", "stressed"], ["stressed"]),
+    (["lab", "stress", "model", *DATA, "--kind", "repeat_one", "--levels", "0,1", "--out", "stressed"], ["stressed"]),
     (["campaign", "c.yaml"], ["cells"]),
     (["campaign", "c.yaml", "--dry-run"], []),
-    (["data", "tasks", "Mine", "--type", "STS", "--test", "pairs.csv"], ["tasks"]),
+    (["lab", "data", "tasks", "Mine", "--type", "STS", "--test", "pairs.csv"], ["tasks"]),
     (["eval", "model", *EVAL, "--out", "scores"], ["scores"]),
     (["eval", "model", *EVAL, "--out", "scores"], ["scores/table.parquet", "scores/run.json"]),
     (["eval", "model", *EVAL, "--out", "evicted", "--vectors", "evict"], ["evicted"]),
@@ -57,20 +57,20 @@ GOOD: list[tuple[list[str], list[str]]] = [  # a command, and all that it may ch
     (["report", "run", "scores", "--html", "r.html"], ["r.html"]),
     (["report", "run", "--html", "r.html"], ["r.html"]),
     (["compare", "run", "deep/er/run", "--html", "deep/c.html"], ["deep/c.html"]),
-    (["plot", "run", "-o", "f.png"], ["f.png"]),
-    (["correlate", "run", "scores"], []),
-    (["audit", "known.csv"], []),
+    (["report", "run", "-o", "f.png"], ["f.png"]),
+    (["lab", "correlate", "run", "scores"], []),
+    (["lab", "audit", "known.csv"], []),
     (["doctor", "model"], []),
-    (["views", "a text"], []),
-    (["metrics"], []),
-    (["reproduce", "fig7", "--out", "paper"], ["paper"]),
-    (["reproduce", "--list"], []),
+    (["lab", "views", "a text"], []),
+    (["scan", "--metrics", "list"], []),
+    (["lab", "reproduce", "fig7", "--out", "paper"], ["paper"]),
+    (["lab", "reproduce", "--list"], []),
     (["shrink", "other", "--method", "static", "--data", "many.txt", "--out", "deep/static"], ["deep/static"]),
 ]
 BAD: list[tuple[list[str], list[str]]] = [  # refused or failing; and all that it may change nevertheless
     *[([*words, *out], []) for words, option in (
         (["scan", "model", *DATA, *FAST], "--out"),
-        (["stress", "model", *DATA, "--kind", "random"], "--out"),
+        (["lab", "stress", "model", *DATA, "--kind", "random"], "--out"),
         (["eval", "model", *EVAL], "--out"),
         (["export", "model", "--layer", "1"], "--out"),
         (["shrink", "model", *MANY], "--out"),
@@ -80,12 +80,12 @@ BAD: list[tuple[list[str], list[str]]] = [  # refused or failing; and all that i
         (["pick", "run", "--rule", "last"], "--save"),
         (["report", "run"], "--html"),
         (["compare", "run", "deep/er/run"], "--html"),
-        (["plot", "run"], "--out"),
-        (["reproduce", "fig7"], "--out"),
+        (["report", "run"], "--out"),
+        (["lab", "reproduce", "fig7"], "--out"),
     ) for out in ([option, "mine"], [option, "."], [option, ""], [option, "texts.txt"], [option, "texts.txt/x"])],
     (["campaign", "bad.yaml"], []),
-    (["data", "", "Other", "--type", "STS", "--test", "pairs.csv"], []),
-    (["data", ".", "mine", "--type", "STS", "--test", "pairs.csv"], []),
+    (["lab", "data", "", "Other", "--type", "STS", "--test", "pairs.csv"], []),
+    (["lab", "data", ".", "mine", "--type", "STS", "--test", "pairs.csv"], []),
     (["scan", "broken", *DATA, *FAST, "--out", "failed"], ["failed"]),
     (["eval", "broken", *EVAL, "--out", "failed-too"], ["failed-too"]),
     (["export", "broken", "--layer", "2", "--out", "not-made"], []),
@@ -124,9 +124,9 @@ SMALL_SHARDS = ["--shard-size", "2"]
 SCAN = ["scan", "model", *DATA, *FAST, *SMALL_SHARDS]
 WRITERS: dict[str, tuple[list[str], list[str]]] = {  # each into a new place
     "scan": ([*SCAN, "--out", "new"], ["new"]),
-    "stress": (["stress", "model", *DATA, "--kind", "random", "--levels", "0,1", "--out", "new"], ["new"]),
+    "stress": (["lab", "stress", "model", *DATA, "--kind", "random", "--levels", "0,1", "--out", "new"], ["new"]),
     "campaign": (["campaign", "c.yaml"], ["cells"]),
-    "data": (["data", "tasks", "Other", "--type", "STS", "--test", "pairs.csv"], ["tasks"]),
+    "data": (["lab", "data", "tasks", "Other", "--type", "STS", "--test", "pairs.csv"], ["tasks"]),
     "eval": (["eval", "model", *EVAL, "--out", "new"], ["new"]),
     "eval in processes": ([*["2" if w == "0" else w for w in ["eval", "model", *EVAL]], "--out", "new"], ["new"]),
     "pick": (["pick", "run", "--rule", "depth:50%", "--save", "new"], ["new"]),
@@ -139,21 +139,28 @@ WRITERS: dict[str, tuple[list[str], list[str]]] = {  # each into a new place
     "embed": (["embed", "model", *DATA, "--layers", "1", "--out", "new.parquet", "--overwrite"], ["new.parquet"]),
     "report": (["report", "run", "scores", "--html", "new.html"], ["new.html"]),
     "compare": (["compare", "run", "deep/er/run", "--html", "new.html"], ["new.html"]),
-    "plot": (["plot", "run", "-o", "new.svg", "--overwrite"], ["new.svg"]),
+    "plot": (["report", "run", "-o", "new.svg", "--overwrite"], ["new.svg"]),
     "tradeoff": (["tradeoff", "scores"], ["scores/tradeoff.json"]),
-    "audit": (["audit", "known.csv", "--json"], []),
-    "reproduce": (["reproduce", "fig7", "--out", "new"], ["new"]),
+    "audit": (["lab", "audit", "known.csv", "--json"], []),
+    "reproduce": (["lab", "reproduce", "fig7", "--out", "new"], ["new"]),
 }
-READ_ONLY = {"correlate", "doctor", "views", "metrics"}  # verbs that write nothing
+READ_ONLY = {"doctor", "lab correlate", "lab views"}  # verbs that write nothing
+
+
+def verb_of(words: Sequence[str]) -> str:
+    """The verb of a command: one word, or two in the lab."""
+    return " ".join(words[: 2 if words[:1] == ["lab"] else 1])
+
+
 READERS: dict[str, list[str]] = {  # commands that read what other commands have made
     "pick": ["pick", "run", "--rule", "last", "--json"],
     "report": ["report", "run", "scores", "--html", "new.html"],
     "report of probes": ["report", "probes", "stressed", "cells", "--html", "new.html"],
     "compare": ["compare", "run", "deep/er/run"],
-    "plot": ["plot", "run", "-o", "new.svg"],
-    "plot tradeoff": ["plot", "scores", "--figure", "tradeoff", "-o", "new.svg"],
-    "plot cka": ["plot", "run", "deep/er/run", "--figure", "cka", "-o", "new.svg"],
-    "correlate": ["correlate", "run", "scores"],
+    "plot": ["report", "run", "-o", "new.svg"],
+    "plot tradeoff": ["report", "scores", "--figure", "tradeoff", "-o", "new.svg"],
+    "plot cka": ["report", "run", "deep/er/run", "--figure", "cka", "-o", "new.svg"],
+    "correlate": ["lab", "correlate", "run", "scores"],
     "scan again": ["scan", "model", *DATA, *FAST, "--out", "run", "--json"],
     "stress again": [*GOOD[5][0], "--json"],
     "campaign again": ["campaign", "c.yaml", "--json"],
@@ -165,7 +172,7 @@ READERS: dict[str, list[str]] = {  # commands that read what other commands have
     "eval of a recipe": ["eval", "model", *EVAL[:-2], "--recipe", "small", "--out", "new", "--json"],
     "embed with the export": ["embed", "small", *DATA, "--layers", "last", "--out", "new.parquet"],
     "doctor of the export": ["doctor", "small"],
-    "audit": ["audit", "known.csv", "--json"],
+    "audit": ["lab", "audit", "known.csv", "--json"],
 }
 REBUILT = {"scan again": ["run"], "stress again": ["stressed"], "campaign again": ["cells"], "eval again": ["scores"]}
 REBUILT |= {"probe again": ["probes"]}

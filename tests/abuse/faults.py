@@ -107,7 +107,7 @@ def line(words: list[str]) -> Callable[[Workshop], Case]:
 FAULTS: list[tuple[str, Callable[[], Any], Callable[[Workshop], Case], str]] = [
     ("equal results", longer_vectors, odd_texts, "another vector than the reference"),
     ("causes", vague_errors, line(["scan", "model", "--limit=0"]), "names no cause"),
-    ("raw errors", lambda: beside("views", a_raw_error), line(["views", "a text"]), "raw error"),
+    ("raw errors", lambda: beside("lab views", a_raw_error), line(["lab", "views", "a text"]), "raw error"),
     ("tree", lambda: beside("scan", lambda: Path("mine/notes.txt").write_text("x")), line(SCAN), "outside the output"),
     ("processes", lambda: beside("scan", lambda: subprocess.Popen(["sleep", "60"])), line(SCAN), "process left"),
     ("temporary files", left_copies, line(SCAN), "temporary file left"),

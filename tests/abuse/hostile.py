@@ -161,8 +161,9 @@ def run_folder(desk: Path, draw: random.Random) -> list[list[str]]:
             frame.to_parquet(desk / name / "table.parquet", index=False)
     commands = [
         ["report", "run", "scores", "--html", "new.html"], ["compare", "run", "deep/er/run", "--html", "new.html"],
-        ["pick", "run", "--rule", "last"], ["pick", "run", "--rule", "last", "--json"], ["correlate", "run", "scores"],
-        ["plot", "run", "-o", "new.svg"], ["tradeoff", "scores"], ["export", "model", "--layer", "run:auto", "--out",
+        ["pick", "run", "--rule", "last"], ["pick", "run", "--rule", "last", "--json"],
+        ["lab", "correlate", "run", "scores"],
+        ["report", "run", "-o", "new.svg"], ["tradeoff", "scores"], ["export", "model", "--layer", "run:auto", "--out",
         "new"],
     ]  # fmt: skip
     return draw.sample(commands, 3)

@@ -114,7 +114,7 @@ def system_error(error: Exception) -> str:
 
 def require_model(args: Namespace) -> None:
     """Raises for a model that does not exist, before the verb imports torch, which takes seconds."""
-    if hasattr(args, "trust_remote_code"):  # the verb loads a model by its name
+    if hasattr(args, "trust_remote_code") and args.model is not None:  # the verb loads a model by its name
         with located(args.model, args.revision):
             pass
 

@@ -11,6 +11,8 @@ from layerwise.cli.shared import print_error
 from layerwise.core.checks import suggestion
 from layerwise.core.options import SHARED_GROUPS
 
+GROUPS = {"lab": "for people who study layers"}
+OWN_VERB = "own_verb"  # the second word of `lab audit`
 GENERAL = "in general"
 DEBUG_HELP = "show the whole traceback of an error"
 VERBOSE_HELP = "show the bars, reports and warnings of other libraries"
@@ -36,7 +38,7 @@ class Parser(ArgumentParser):
             return
         known = [str(word) for word in action.choices]
         near = suggestion(value, known)
-        if action.dest == "verb":
+        if action.dest in ("verb", OWN_VERB):
             raise NearVerb(f"no verb {value!r}{near}" if near else f"no verb {value!r}; there are {', '.join(known)}")
         raise ArgumentError(action, f"{value!r} is not one of {', '.join(known)}{near}")
 
@@ -62,24 +64,49 @@ def build_parser(commands: Mapping[str, ModuleType]) -> Parser:
     parser.add_argument("--debug", action="store_true", help=DEBUG_HELP)
     parser.add_argument("--verbose", action="store_true", help=VERBOSE_HELP)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", prog="layerwise", parser_class=Parser)
-    for name, verb in commands.items():
-        example = getattr(verb, "EXAMPLE", "")
-        added = verbs.add_parser(
-            name,
-            description=verb.HELP,
-            add_help=False,
-            formatter_class=RawDescriptionHelpFormatter,
-            epilog=f"example:\n  {example}" if example else None,
-        )
-        verb.add_arguments(added)
-        added._action_groups.sort(key=lambda group: place_of_group(group.title))
-        added.usage = short_usage(name, added)
-        general = added.add_argument_group(GENERAL)
-        general.add_argument("-h", "--help", action="help", help="show this help and exit")
-        general.add_argument("--debug", action="store_true", default=SUPPRESS, help=DEBUG_HELP)  # or before the verb
-        general.add_argument("--verbose", action="store_true", default=SUPPRESS, help=VERBOSE_HELP)
-        added.set_defaults(run=verb.run)
+    groups: dict[str, Any] = {}
+    for words, command in commands.items():
+        group, _, name = words.rpartition(" ")
+        if group and group not in groups:
+            groups[group] = add_group(verbs, group, commands)
+        add_verb(groups[group] if group else verbs, name, words, command)
     return parser
+
+
+def add_group(verbs: Any, group: str, commands: Mapping[str, ModuleType]) -> Any:
+    """Adds a word that is followed by one of several verbs, such as `lab`; returns where they are added."""
+    own = {words.removeprefix(f"{group} "): c.HELP for words, c in commands.items() if words.startswith(f"{group} ")}
+    lines = "\n".join(f"  {name:11}{text}" for name, text in own.items())
+    added = verbs.add_parser(
+        group,
+        usage=f"layerwise {group} VERB [options]",
+        description=f"{GROUPS[group]}:\n{lines}",
+        formatter_class=RawDescriptionHelpFormatter,
+    )
+    added.set_defaults(run=lambda args: print(added.format_help()) or 0)
+    return added.add_subparsers(
+        dest=OWN_VERB, metavar="VERB", prog=f"layerwise {group}", parser_class=Parser, help=SUPPRESS
+    )
+
+
+def add_verb(verbs: Any, name: str, words: str, command: ModuleType) -> None:
+    """Adds the parser of one verb."""
+    example = getattr(command, "EXAMPLE", "")
+    added = verbs.add_parser(
+        name,
+        description=command.HELP,
+        add_help=False,
+        formatter_class=RawDescriptionHelpFormatter,
+        epilog=f"example:\n  {example}" if example else None,
+    )
+    command.add_arguments(added)
+    added._action_groups.sort(key=lambda group: place_of_group(group.title))
+    added.usage = short_usage(words, added)
+    general = added.add_argument_group(GENERAL)
+    general.add_argument("-h", "--help", action="help", help="show this help and exit")
+    general.add_argument("--debug", action="store_true", default=SUPPRESS, help=DEBUG_HELP)  # or before the verb
+    general.add_argument("--verbose", action="store_true", default=SUPPRESS, help=VERBOSE_HELP)
+    added.set_defaults(run=command.run)
 
 
 def place_of_group(title: str | None) -> int:
@@ -103,6 +130,8 @@ def short_usage(verb: str, parser: ArgumentParser) -> str:
 def parse(parser: Parser, argv: Sequence[str]) -> Namespace:
     """The arguments; an option that the verb does not have ends with the nearest that it has."""
     args, unknown = parser.parse_known_args(argv)
+    if getattr(args, OWN_VERB, None):
+        args.verb = f"{args.verb} {getattr(args, OWN_VERB)}"
     if unknown:
         known = options_of(parser, args.verb)
         wrong = [word for word in unknown if word.startswith("-")] or unknown
@@ -115,11 +144,15 @@ def parse(parser: Parser, argv: Sequence[str]) -> Namespace:
     return args
 
 
-def options_of(parser: Parser, verb: str | None) -> list[str]:
+def options_of(parser: ArgumentParser, verb: str | None) -> list[str]:
     """The long options of a verb, or of `layerwise` itself."""
-    actions = parser._actions
-    for action in parser._actions:
-        if action.dest == "verb" and verb is not None:
-            chosen: Any = (action.choices or {})[verb]  # type: ignore[index]
-            actions = chosen._actions
+    actions = parser_of(parser, verb or "")._actions
     return [flag for action in actions for flag in action.option_strings if flag.startswith("--")]
+
+
+def parser_of(parser: ArgumentParser, verb: str) -> ArgumentParser:
+    """The parser of a verb, which may have two words; that of `layerwise` itself if it has none."""
+    for word in verb.split():
+        (choices,) = [action.choices for action in parser._actions if action.dest in ("verb", OWN_VERB)]
+        parser = dict(choices or {})[word]
+    return parser

@@ -10,21 +10,14 @@ STEPS = {
 OTHERS = {
     "Other verbs; `layerwise VERB --help` lists the options of each": {
         "eval": "score every layer on MTEB tasks, or on labelled data of your own",
-        "data": "prepare your own labelled tables for eval",
         "probe": "train classifiers on every layer: where can a label be read?",
         "tradeoff": "what each layer scores and what it costs",
         "compare": "what differs between runs: fine-tunes, sizes, checkpoints",
-        "correlate": "which metrics of a scan go with which scores of an eval",
-        "audit": "test rules on known scores, or recipes on held-out tasks",
         "embed": "vectors of any layer, one per text, as Parquet",
         "shrink": "fewer blocks of an embedding model, in the same vector space",
         "campaign": "many models, data sets and settings from one file",
-        "stress": "every layer on repeated, random, short and long prompts",
-        "plot": "one figure for a paper, as PDF, SVG or PNG",
-        "reproduce": "figures and tables of the paper",
         "doctor": "check that layerwise reads a model correctly",
-        "metrics": "list the metrics and what they mean",
-        "views": "show the perturbed copies of a text that some metrics compare",
+        "lab": "for people who study layers: audit, correlate, stress, views, data, ...",
     },
 }
 

@@ -25,11 +25,17 @@ if TYPE_CHECKING:
 PACKAGE = Path(__file__).resolve().parent.parent
 
 
-def add_model(parser: ArgumentParser) -> None:
+def add_model(parser: ArgumentParser, nargs: str | None = None) -> None:
     """Adds the model as a positional argument, and its loading options."""
     name = next(spec for spec in option_specs(ModelSpec) if spec.name == "name")
-    parser.add_argument("model", help=name.option.help)
+    parser.add_argument("model", help=name.option.help, nargs=nargs)
     add_options(parser, ModelSpec, exclude=["name"])
+
+
+def require_model_name(args: Namespace) -> None:
+    """Raises where a command that can do without a model needs one."""
+    if args.model is None:
+        raise InputError(f"the following arguments are required: MODEL. See `layerwise {args.verb} --help`")
 
 
 def model_spec(args: Namespace) -> ModelSpec:

@@ -62,7 +62,7 @@ DATA_SHAPE: Mapping[str, Any] = {"kind": str, "name": str, "fingerprint": str, "
 
 @dataclass(frozen=True, eq=False)
 class FittedRecipe:
-    """A recipe with the weights of its linear map, ready to use for one model. `export` and `evaluate` take it.
+    """A recipe with the weights of its linear map, ready to use for one model. `export` and `eval` take it.
 
     Attributes:
         recipe: layer, tokens, pooling and the word of the map.

@@ -35,8 +35,8 @@ def as_torchmetric(
     rounding: processes are merged in the order of their ranks).
 
     Args:
-        metric: a name from `layerwise metrics`, or a Metric. Metrics that need perturbed views of the texts cannot be
-            used.
+        metric: a name from `layerwise scan --metrics list`, or a Metric. Metrics that need perturbed views of the texts
+            cannot be used.
         rows: what is done to rows first: raw, unit, centered or centered_unit; None for the metric's default.
         pooling: how tokens become one vector per text: mean, last, first or max.
 

@@ -3,21 +3,25 @@
 from importlib import import_module
 from types import ModuleType
 
-# In the order of the first screen's help; a verb of the lab has a folder in lab.
+# In the order of help; those for people who study layers are in lab.
 VERBS = (
-    "scan", "campaign", "eval", "probe", "pick", "export", "shrink", "report", "compare", "plot",
-    "lab.correlate", "tradeoff", "lab.audit", "lab.stress", "embed", "lab.data", "lab.views", "metrics", "doctor",
+    "scan", "campaign", "eval", "probe", "pick", "export", "shrink", "report", "compare",
+    "lab.correlate", "tradeoff", "lab.audit", "lab.stress", "embed", "lab.data", "lab.views", "doctor",
     "lab.reproduce",
 )  # fmt: skip
 
 
 def commands() -> dict[str, ModuleType]:
-    """The command of each verb, by its name."""
-    return {verb.rpartition(".")[2]: import_module(f"{__name__}.{verb}.command") for verb in VERBS}
+    """The command of each verb, by the words that call it, such as "scan" or "lab stress"."""
+    return {verb.replace(".", " "): import_module(f"{__name__}.{verb}.command") for verb in VERBS}
+
+
+def words_of_verb(name: str) -> list[str]:
+    """What is typed to call a verb: ["lab", "stress"] for "stress"."""
+    return next(verb.split(".") for verb in VERBS if verb.rpartition(".")[2] == name)
 
 
 def options_of_verb(name: str) -> type:
     """The options of a verb, which may stand in the lab: the dataclass that its options file calls OPTIONS."""
-    folder = next(verb for verb in VERBS if verb.rpartition(".")[2] == name)
-    options: type = import_module(f"{__name__}.{folder}.options").OPTIONS
+    options: type = import_module(f"{__name__}.{'.'.join(words_of_verb(name))}.options").OPTIONS
     return options

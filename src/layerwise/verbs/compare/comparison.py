@@ -25,9 +25,9 @@ from layerwise.runs.folder import PROMPTS, Run
 from layerwise.runs.labels import model_labels
 from layerwise.runs.scores import LayerScore
 from layerwise.runs.table import LayerTable
-from layerwise.verbs.compare.alignment import Alignment, NotComparableError, align, load_samples
 from layerwise.verbs.compare.options import Against
 from layerwise.verbs.compare.paired import Prompts, merge_common_examples, paired_difference
+from layerwise.verbs.report.alignment import Alignment, NotComparableError, align, load_samples
 
 SETTING_COLUMNS = ["condition", "metric", "rows", "tokens", "pooling", "transform", "point", "norm"]
 PROMPT_COLUMNS = ["metric", "rows", "tokens", "point", "norm"]
@@ -384,16 +384,8 @@ def pair_to_dict(pair: Pair) -> dict[str, Any]:
         {name: finite_or_none(value) for name, value in row.items()} for row in pair.changes.to_dict(orient="records")
     ]
     header = {"first": pair.first, "second": pair.second, "notes": list(pair.notes)}
-    return header | {"changes": changes, "cka": cka_to_dict(pair.cka)}
+    return header | {"changes": changes, "cka": pair.cka.to_record() if pair.cka else None}
 
 
 def finite_or_none(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def cka_to_dict(cka: Alignment | None) -> dict[str, Any] | None:
-    if cka is None:
-        return None
-    values = [[None if v != v else round(v, 4) for v in line] for line in cka.values.tolist()]
-    layers = {"first_layers": list(cka.first_layers), "second_layers": list(cka.second_layers)}
-    return {**layers, "values": values, "n": cka.n, "tokens": cka.tokens}

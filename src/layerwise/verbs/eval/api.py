@@ -1,4 +1,4 @@
-"""evaluate: score every layer on mteb tasks or your own labelled data."""
+"""eval: score every layer on mteb tasks or your own labelled data."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -35,7 +35,7 @@ from layerwise.verbs.eval.run import run_evaluation
 from layerwise.verbs.eval.tasks import choose_tasks
 
 
-def evaluate(
+def eval(
     model: ModelLike,
     tasks: str | Sequence[str],
     *,
@@ -100,8 +100,8 @@ def evaluate(
     Example:
         >>> import pandas as pd
         >>> pairs = pd.DataFrame({"sentence1": texts[:20], "sentence2": texts[20:], "score": range(20)})
-        >>> task = layerwise.data(folder / "tasks", "Mine", type="STS", test=pairs)
-        >>> table = layerwise.evaluate(model, "all", data_root=folder / "tasks", out=folder / "scores")
+        >>> task = layerwise.lab.data(folder / "tasks", "Mine", type="STS", test=pairs)
+        >>> table = layerwise.eval(model, "all", data_root=folder / "tasks", out=folder / "scores")
         >>> sorted({score.layer for score in table})
         [0, 1, 2, 3]
     """
@@ -197,7 +197,7 @@ def plan_evaluation(
     template: Choices | None = None,
     precision: Precision = "float32",
 ) -> list[str]:
-    """The cost of `evaluate`, one line each: tasks, texts, unique texts, forward passes, disk. Loads no weights."""
+    """The cost of `eval`, one line each: tasks, texts, unique texts, forward passes, disk. Loads no weights."""
     require_values(
         EvaluateOptions,
         tasks=tasks,

@@ -35,7 +35,7 @@ def run(args: Namespace) -> int:
         raise InputError("eval needs --out DIR for its scores")
     from layerwise.maps.fitted import load_recipe
     from layerwise.runs.summary import counted
-    from layerwise.verbs.eval.api import evaluate, plan_evaluation
+    from layerwise.verbs.eval.api import plan_evaluation
 
     model, options = model_spec(args), option_values(args, EvaluateOptions)
     if args.dry_run:
@@ -49,7 +49,7 @@ def run(args: Namespace) -> int:
         options["workers"] = 0  # the cluster has its own workers
     elif args.workers is None:
         options["workers"] = os.cpu_count() or 1
-    table = evaluate(model, **options, recipes=[load_recipe(path) for path in args.recipe], progress=True)
+    table = eval(model, **options, recipes=[load_recipe(path) for path in args.recipe], progress=True)
     print(table.to_json() if args.json else table)
     say(f"{counted(table.run['forwarded_texts'], 'text')} went through the model")
     say(f"saved in {args.out}")

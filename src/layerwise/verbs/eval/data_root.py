@@ -51,7 +51,7 @@ TASKS_WITH_OLD_PAIR_COLUMNS = (
 
 @dataclass(frozen=True)
 class LocalTask:
-    """A labelled task in a data root, as `layerwise.data` writes it.
+    """A labelled task in a data root, as `layerwise.lab.data` writes it.
 
     Args:
         name: name of the task.
@@ -148,7 +148,7 @@ def content_hash(folder: Path) -> str:
     for name in listed_tables(folder):
         data = DiskFolder(folder).read(f"{name}.parquet")
         if data is None:
-            raise RunError(f"{folder / name}.parquet is missing; prepare the task again with `layerwise data`")
+            raise RunError(f"{folder / name}.parquet is missing; prepare the task again with `layerwise lab data`")
         digest.update(name.encode() + data)
     return digest.hexdigest()
 
@@ -161,7 +161,7 @@ def listed_tables(folder: Path) -> list[str]:
         for config, split in re.findall(r"^    path: (.*)/(.*)\.parquet$", text, re.MULTILINE)
     ]
     if not entries or not text.startswith(readme_header(entries)):
-        raise RunError(f"{folder / 'README.md'} was not written by `layerwise data`; prepare the task again")
+        raise RunError(f"{folder / 'README.md'} was not written by `layerwise lab data`; prepare the task again")
     return [f"{config}/{split}" for config, split in entries]
 
 
@@ -170,7 +170,7 @@ def read_root(root: Path) -> dict[str, LocalTask]:
     tasks = [read_task(path.parent) for path in sorted(root.glob("*/task.json"))]
     by_name = {task.name: task for task in tasks}
     if not by_name:
-        advice = command_line(["layerwise", "data", str(root), "NAME", "--type", "..."])
+        advice = command_line(["layerwise", "lab", "data", str(root), "NAME", "--type", "..."])
         raise InputError(f"{root} contains no prepared task; create one with `{advice}`")
     return by_name
 
@@ -181,7 +181,7 @@ def read_task(folder: Path) -> LocalTask:
     record = parse_record(DiskFolder(folder).read("task.json") or b"", where)
     require_shape(record, {f.name: f.type for f in fields(LocalTask)}, where)
     if missing := [name for name in ("name", "type", "revision") if name not in record]:
-        raise RunError(f"{where} has no {', '.join(missing)}; prepare the task again with `layerwise data`")
+        raise RunError(f"{where} has no {', '.join(missing)}; prepare the task again with `layerwise lab data`")
     values = {f.name: record[f.name] for f in fields(LocalTask) if f.name in record}
     task = replace(LocalTask(**values | {"folder": ""}), folder=str(folder.resolve()))
     for value, field in ((task.name, "name"), (task.subset, "subset"), (task.revision, "revision")):
@@ -191,7 +191,7 @@ def read_task(folder: Path) -> LocalTask:
     if content_hash(folder) != task.revision:
         names = ", ".join(f"{name}.parquet" for name in listed_tables(folder))
         problem = f"the tables in {folder} ({names}) were changed after the task was prepared"
-        raise RunError(f"{problem}; run `layerwise data` again")
+        raise RunError(f"{problem}; run `layerwise lab data` again")
     return task
 
 

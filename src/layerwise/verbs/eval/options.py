@@ -1,4 +1,4 @@
-"""evaluate: score layers or recipes on labelled tasks."""
+"""eval: score layers or recipes on labelled tasks."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ WORKERS = (
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateOptions:
-    """The options of `evaluate`."""
+    """The options of `eval`."""
 
     tasks: Annotated[
         str | Sequence[str],
@@ -29,7 +29,7 @@ class EvaluateOptions:
     ]
     out: Annotated[str | Path, Option("folder for scores, mteb results and vectors; a later call resumes from it")]
     data_root: Annotated[
-        str | Path | None, Option("folder with tasks prepared by `layerwise data` (works offline)")
+        str | Path | None, Option("folder with tasks prepared by `layerwise lab data` (works offline)")
     ] = None
     layers: Layers = "all"
     norm: Norms = "raw"

@@ -92,7 +92,7 @@ def export(
             blocks of the layer are kept, whatever the mode.
         max_length: longest input in tokens; by default the model's usual length.
         why: why this layer was chosen, for the model card.
-        scores: a run of `evaluate`; its scores of this recipe go into the model card.
+        scores: a run of `eval`; its scores of this recipe go into the model card.
         texts: texts to compare with the original model on, in any form that `layerwise.texts` takes; at most 500 are
             used. By default 120 of the demo texts. For an image model, images in any form that `layerwise.images`
             takes; by default none.

@@ -60,7 +60,7 @@ def pick(
     runs.
 
     Args:
-        run: a model (hub id, folder, ModelSpec or object), or a run of `scan` or `evaluate` (folder or table).
+        run: a model (hub id, folder, ModelSpec or object), or a run of `scan` or `eval` (folder or table).
         fit: texts of many kinds to fit linear maps on, instead of the bundled ones: a list, a file, or what
             `layerwise.texts` returns. Up to 1,000 are used. Texts of one kind make worse maps: what they differ in is
             removed.

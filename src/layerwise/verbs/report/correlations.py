@@ -2,12 +2,14 @@
 differences."""
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from layerwise.core.errors import InputError
+from layerwise.runs.folder import Run
 from layerwise.runs.table import LayerTable
 from layerwise.verbs.report.curves import Curve
 
@@ -15,6 +17,18 @@ FEW_LAYERS = 10
 METRIC_COLUMNS = ["metric", "rows", "tokens", "pooling"]  # columns that identify a curve of a scan
 TASK_COLUMNS = ["metric", "tokens", "pooling", "transform"]  # columns that identify a curve of an eval
 VALUE_COLUMNS = {"layer", "depth", "value", "n", "skipped", "ci_low", "ci_high", "missing", "note", "level"}
+
+
+def correlate_runs(
+    scan: Run | LayerTable | str | Path, evaluation: Run | LayerTable | str | Path, *, norm: str = "raw"
+) -> pd.DataFrame:
+    """The correlations of two runs; an error names their folders."""
+    runs = [Run.open(scan), Run.open(evaluation)]
+    try:
+        return correlations(runs[0].table, runs[1].table, norm=norm)
+    except InputError as error:
+        folders = [run.location for run in runs if run.folder is not None]
+        raise InputError(f"{' and '.join(folders)}: {error}" if folders else str(error)) from None
 
 
 def correlations(scan: LayerTable, evaluation: LayerTable, *, norm: str = "raw") -> pd.DataFrame:

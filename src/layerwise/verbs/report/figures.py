@@ -156,7 +156,7 @@ def stress(table: LayerTable, *, metric: str | None = None, ax: Any = None, **se
     kinds = list(dict.fromkeys(s.condition for s in table if s.condition))
     if len(kinds) != 1:
         available = f"these runs have {', '.join(kinds)}" if kinds else "none was passed"
-        raise InputError(f"a stress figure shows a single run of `layerwise stress`; {available}")
+        raise InputError(f"a stress figure shows a single run of `layerwise lab stress`; {available}")
     chosen = sorted(chosen_curves(table, metric, stressed=True, **setting), key=lambda item: item[1][0].level)
     with figure_axes(ax, 2.3) as ax:
         use_scale(ax, chosen)
@@ -303,7 +303,7 @@ def save(ax: Any, path: Path, *, close: bool = True) -> None:
 
 def require_unstressed(table: LayerTable) -> None:
     if all(s.condition for s in table):
-        raise InputError("this is a run of `layerwise stress`; use --figure stress")
+        raise InputError("this is a run of `layerwise lab stress`; use --figure stress")
 
 
 def chosen_curves(

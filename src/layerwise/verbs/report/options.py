@@ -1,12 +1,17 @@
-"""report: show runs in one HTML file."""
+"""report: a page that shows runs, or a figure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
-from layerwise.core.options import Option, require_valid
+from layerwise.core.options import Option, option_specs, require_valid
 
+FIGURE = "one figure for a paper (--figure NAME --out FILE)"
+FigureName = Literal["depth", "heatmap", "correlation", "inside", "checkpoints", "stress", "tradeoff", "cka"]
+Measure = Literal["spearman", "kendall", "distance"]
+Cost = Literal["latency", "parameters", "memory"]
+NOT_OF_THE_FIGURE = ("figure", "ax", "out", "overwrite")
 OverwritePage = Annotated[
     bool, Option("replace an existing file that layerwise did not write; a page of layerwise is always replaced")
 ]
@@ -30,3 +35,31 @@ class ReportOptions:
 
     def __post_init__(self) -> None:
         require_valid(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlotOptions:
+    """The options of a figure: `report --figure` and `plot`."""
+
+    figure: Annotated[FigureName, Option("which figure", group=FIGURE)] = "depth"
+    out: Annotated[str | Path | None, Option("file to write: .pdf, .svg or .png", group=FIGURE, metavar="FILE")] = None
+    overwrite: Annotated[bool, Option("replace an existing file", group=FIGURE)] = False
+    ax: Annotated[Any, Option("the matplotlib Axes to draw on", group=FIGURE, library_only=True)] = None
+    metric: Annotated[str | None, Option("which metric or task; default: the first of the run", group=FIGURE)] = None
+    rows: Annotated[str | None, Option("row treatment; default: the first of the run", group=FIGURE)] = None
+    tokens: Annotated[str | None, Option("token choice; default: the first of the run", group=FIGURE)] = None
+    pooling: Annotated[str | None, Option("pooling; default: the first of the run", group=FIGURE)] = None
+    norm: Annotated[str | None, Option("raw or normed; default: the first of the run", group=FIGURE)] = None
+    transform: Annotated[
+        str | None, Option("linear map of the scores in a correlation; default: the first of the run", group=FIGURE)
+    ] = None
+    measure: Annotated[Measure | None, Option("measure of a correlation; default: spearman", group=FIGURE)] = None
+    cost: Annotated[Cost | None, Option("cost in a trade-off; default: latency", group=FIGURE)] = None
+
+    def __post_init__(self) -> None:
+        require_valid(self)
+
+    def figure_options(self) -> dict[str, Any]:
+        """The options of the figure itself that were given; the figure has its own defaults for the others."""
+        names = [spec.name for spec in option_specs(PlotOptions) if spec.name not in NOT_OF_THE_FIGURE]
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}

@@ -12,7 +12,7 @@ from layerwise.runs.folder import Run
 from layerwise.runs.summary import counted
 from layerwise.runs.table import LayerTable
 from layerwise.runs.tasks import task_sizes
-from layerwise.verbs import options_of_verb
+from layerwise.verbs import options_of_verb, words_of_verb
 from layerwise.verbs.pick.options import pick_words
 from layerwise.verbs.tradeoff.options import tradeoff_words
 
@@ -131,7 +131,7 @@ def command_arguments(record: Mapping[str, Any], *, model: str) -> list[str]:
     verb = str(record["verb"])
     arguments = [
         "layerwise",
-        verb,
+        *words_of_verb(verb),
         operand(str(model_record.get("name", model))),
         *flag_arguments(ModelSpec, model_record, exclude=["name"]),
     ]

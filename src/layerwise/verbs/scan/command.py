@@ -11,6 +11,7 @@ from layerwise.cli.shared import (
     model_spec,
     next_steps,
     open_data,
+    require_model_name,
     scanned_data,
 )
 from layerwise.engines.options import Cluster
@@ -29,11 +30,17 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_json(parser)
     add_options(parser, ScanOptions, exclude=common)
     add_options(parser, TextOptions, exclude=["data", "limit"])
-    add_model(parser)
+    add_model(parser, nargs="?")  # the list of metrics needs none
     add_options(parser, Cluster)
 
 
 def run(args: Namespace) -> int:
+    if args.metrics == "list":
+        from layerwise.verbs.scan.metric_list import metric_list
+
+        print(metric_list(as_json=args.json))
+        return 0
+    require_model_name(args)
     engine = engine_from_args(args)
     from layerwise.core.progress import announcements
     from layerwise.verbs.scan.api import plan, scan, timed_plan

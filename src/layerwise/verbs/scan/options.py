@@ -49,9 +49,7 @@ class ScanOptions:
     ] = None
     metrics: Annotated[
         str | Sequence[Any],
-        Option(
-            "fast (those that need one pass per text), all, or names from `layerwise metrics`", group=WHAT_TO_MEASURE
-        ),
+        Option("fast (those that need one pass per text), all, names, or list: what there is", group=WHAT_TO_MEASURE),
     ] = "fast"
     rows: Rows = "raw"
     layers: Layers = "all"

@@ -221,9 +221,9 @@ def choose_metrics(metrics: str | Sequence[str | Metric]) -> tuple[Metric, ...]:
         else:
             hint = suggestion(item, [*by_name, "all", "fast"])
             names = f"there are all, fast, {', '.join(by_name)}"
-            raise InputError(f"no metric {item!r}; {names}{hint or '. See `layerwise metrics`'}")
+            raise InputError(f"no metric {item!r}; {names}{hint or '. See `layerwise scan --metrics list`'}")
     if not chosen:
-        raise InputError("no metric given; use fast, all, or names from `layerwise metrics`")
+        raise InputError("no metric given; use fast, all, or names from `layerwise scan --metrics list`")
     if len({m.name for m in chosen}) < len(set(map(id, chosen))):
         raise InputError("two different metrics have the same name; rename one of them")
     return tuple(dict.fromkeys(chosen))

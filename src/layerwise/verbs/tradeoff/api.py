@@ -40,7 +40,7 @@ def tradeoff(
     The model is loaded to be timed. `report` and `plot` show what this leaves in the run's folder.
 
     Args:
-        run: a run of `evaluate` or `scan`: its folder or its table.
+        run: a run of `eval` or `scan`: its folder or its table.
         score: a task or metric of the run, or "mean" over all tasks.
         model: the model to time, where the name in the run's record no longer leads to it.
         data: texts to time the model on, in any form that `layerwise.texts` takes; the first 16 are used.
@@ -99,7 +99,7 @@ def require_no_model(run: object) -> None:
     if not isinstance(run, str | Path):
         raise InputError(
             f"tradeoff takes an eval run, not a {type(run).__name__}; first run "
-            "layerwise.evaluate(model, tasks, out='scores'), then layerwise.tradeoff('scores')"
+            "layerwise.eval(model, tasks, out='scores'), then layerwise.tradeoff('scores')"
         )
     is_model, is_missing = (Path(run) / "config.json").is_file(), not Path(run).exists() and "://" not in str(run)
     if (is_model or is_missing) and not is_run(run):

@@ -19,7 +19,7 @@ from layerwise.models.opening import model_info_and_dtype, resolve_max_length
 from layerwise.models.readouts import baseline_recipe
 from layerwise.models.spec import ModelLike
 from layerwise.runs.claims import claim, require_usable
-from layerwise.verbs.eval.api import evaluate
+from layerwise.verbs.eval.api import eval as evaluate
 from layerwise.verbs.eval.data_root import LocalTask, read_root
 from layerwise.verbs.eval.tasks import MAIN_SCORES
 from layerwise.verbs.lab.audit.held_out import require_held_out
@@ -64,7 +64,7 @@ def audit(
         >>> import pandas as pd
         >>> rows = [("f", "m", "t", layer, score) for layer, score in enumerate([1.0, 3.0, 2.0])]
         >>> scores = pd.DataFrame(rows, columns=["family", "model", "task", "layer", "score"])
-        >>> layerwise.audit(scores, rules="last,depth:50%").recovered.tolist()
+        >>> layerwise.lab.audit(scores, rules="last,depth:50%").recovered.tolist()
         [0.0, 1.0]
     """
     AuditOptions(metrics=metrics, rules=rules)
@@ -89,7 +89,7 @@ def audit_protocol(
 
     Development tasks may be scored as often as you like. Test tasks are scored once: the first call records the
     protocol, its recipes, the texts for fitting and the data in `out`, and a later call with others is refused. The
-    same call resumes. On the command line this is `layerwise audit --protocol FILE`.
+    same call resumes. On the command line this is `layerwise lab audit --protocol FILE`.
 
     Args:
         protocol: the protocol file (JSON).
@@ -116,13 +116,13 @@ def audit_protocol(
         >>> import json, pandas as pd
         >>> for stage, part in (("development", texts[:20]), ("test", texts[20:])):
         ...     pairs = pd.DataFrame({"sentence1": part[:10], "sentence2": part[10:], "score": range(10)})
-        ...     task = layerwise.data(folder / stage, f"{stage}-pairs", type="STS", test=pairs)
+        ...     task = layerwise.lab.data(folder / stage, f"{stage}-pairs", type="STS", test=pairs)
         >>> chosen = {"last": "last", "chosen": {"layer": 1}}
         >>> stages = {s: {"models": ["tiny"], "tasks": [f"{s}-pairs"]} for s in ("development", "test")}
         >>> success = [{"model": "tiny", "recipe": "chosen", "over": "last", "at_least": -100}]
         >>> record = {"schema_version": 1, "name": "mine", **stages, "success": success, "recipes": {"tiny": chosen}}
         >>> _ = (folder / "protocol.json").write_text(json.dumps(record))
-        >>> result = layerwise.audit_protocol(
+        >>> result = layerwise.lab.audit_protocol(
         ...     folder / "protocol.json", stage="test", data_root=folder, models={"tiny": model}, out=folder / "audit"
         ... )
         >>> result.success.met.tolist()

@@ -1,4 +1,4 @@
-"""`layerwise audit`: rules for choosing a layer, tested on known scores; and the recipes of a protocol."""
+"""`layerwise lab audit`: rules for choosing a layer, tested on known scores; and the recipes of a protocol."""
 
 import os
 from argparse import ArgumentParser, Namespace
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 HELP = "test rules for choosing a layer on known scores, or the recipes of a protocol on its tasks"
-EXAMPLE = "layerwise audit scores.parquet --rules last,depth:80%"
+EXAMPLE = "layerwise lab audit scores.parquet --rules last,depth:80%"
 NOTES = (
     "gain: points over the last layer; recovered: share of the gap to the best layer,",
     "interval by drawing tasks; below last: share of pairs; worst: largest loss.",

@@ -5,11 +5,10 @@ from pathlib import Path
 import pandas as pd
 
 from layerwise.core.checks import NormChoice
-from layerwise.core.errors import InputError
 from layerwise.runs.folder import Run
 from layerwise.runs.table import LayerTable
 from layerwise.verbs.lab.correlate.options import CorrelateOptions
-from layerwise.verbs.report.correlations import correlations
+from layerwise.verbs.report.correlations import correlate_runs
 
 
 def correlate(
@@ -35,15 +34,10 @@ def correlate(
 
     Example:
         >>> table = layerwise.scan(model, texts, metrics="curvature")
-        >>> layerwise.correlate(table, table)
+        >>> layerwise.lab.correlate(table, table)
         Traceback (most recent call last):
         ...
         layerwise.core.errors.InputError: expected a scan and then an eval, got scan and scan
     """
     options = CorrelateOptions(norm=norm)
-    runs = [Run.open(scan), Run.open(eval)]
-    try:
-        return correlations(runs[0].table, runs[1].table, norm=options.norm)
-    except InputError as error:
-        folders = [run.location for run in runs if run.folder is not None]
-        raise InputError(f"{' and '.join(folders)}: {error}" if folders else str(error)) from None
+    return correlate_runs(scan, eval, norm=options.norm)

@@ -1,4 +1,4 @@
-"""`layerwise correlate`: how metrics and task scores correlate over the layers of one model."""
+"""`layerwise lab correlate`: how metrics and task scores correlate over the layers of one model."""
 
 import textwrap
 from argparse import ArgumentParser, Namespace

@@ -1,4 +1,4 @@
-"""data: labelled tables of your own as tasks that `evaluate` scores every layer on."""
+"""data: labelled tables of your own as tasks that `eval` scores every layer on."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def data(
     subset: str = "default",
     cap: int | None = None,
 ) -> LocalTask:
-    """Adds a labelled table of your own to a data root, as a task for `evaluate(..., data_root=root)`.
+    """Adds a labelled table of your own to a data root, as a task for `eval(..., data_root=root)`.
 
     Args:
         root: folder that holds your tasks; made if it does not exist.
@@ -41,7 +41,7 @@ def data(
     Example:
         >>> import pandas as pd
         >>> pairs = pd.DataFrame({"sentence1": ["a", "b"], "sentence2": ["c", "d"], "score": [1.0, 4.0]})
-        >>> layerwise.data(folder / "tasks", "Mine", type="STS", test=pairs).examples
+        >>> layerwise.lab.data(folder / "tasks", "Mine", type="STS", test=pairs).examples
         2
     """
     DataOptions(type=type, test=test, train=train, subset=subset, cap=cap)

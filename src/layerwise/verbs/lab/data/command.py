@@ -1,4 +1,4 @@
-"""`layerwise data`: prepare your own labelled tables for eval."""
+"""`layerwise lab data`: prepare your own labelled tables for eval."""
 
 from argparse import ArgumentParser, Namespace
 
@@ -6,7 +6,7 @@ from layerwise.cli.flags import add_options, option_values
 from layerwise.cli.shared import next_steps, say
 from layerwise.verbs.lab.data.options import DataOptions
 
-EXAMPLE = "layerwise data tasks Mine --type STS --test pairs.csv"
+EXAMPLE = "layerwise lab data tasks Mine --type STS --test pairs.csv"
 HELP = "prepare labelled tables for eval: classification, clustering, pairs, STS, reranking, retrieval"
 
 

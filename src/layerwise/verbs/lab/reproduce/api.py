@@ -54,7 +54,7 @@ def reproduce(
 ) -> Reproduction:
     """Makes one figure or table of the paper.
 
-    `layerwise reproduce --list` lists all of them with their cost at each scale, or the reason why one cannot be made.
+    `layerwise lab reproduce --list` lists all of them with their cost at each scale, or why one cannot be made.
 
     Args:
         experiment: its name, such as "fig2" or "table2".
@@ -75,7 +75,7 @@ def reproduce(
         RunError: `out` holds something else.
 
     Example:
-        >>> made = layerwise.reproduce("fig7", out=folder / "paper")
+        >>> made = layerwise.lab.reproduce("fig7", out=folder / "paper")
         >>> [file.name for file in made.files]
         ['fig7.csv', 'fig7.png']
     """

@@ -1,4 +1,4 @@
-"""`layerwise reproduce`: make the figures and tables of the paper, each by its name."""
+"""`layerwise lab reproduce`: make the figures and tables of the paper, each by its name."""
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from layerwise.verbs.lab.reproduce.inputs import Inputs
 
 HELP = "make figures and tables of the paper: small, from published results, or at the paper's scale"
-EXAMPLE = "layerwise reproduce fig7 --out paper"
+EXAMPLE = "layerwise lab reproduce fig7 --out paper"
 WIDTH = 80
 
 
@@ -36,7 +36,7 @@ def run(args: Namespace) -> int:
         print("\n".join(listing(Inputs.open(args.scale, options["models"], options["data"]))))
         return 0
     if not args.experiments or not args.out:
-        raise InputError("name an experiment and a folder, such as: layerwise reproduce fig7 --out paper")
+        raise InputError("name an experiment and a folder, such as: layerwise lab reproduce fig7 --out paper")
     every = args.experiments == ["all"]
     failed = []
     for name in possible(args.scale) if every else args.experiments:
@@ -56,7 +56,7 @@ def run(args: Namespace) -> int:
     if failed:
         say(f"{len(failed)} of {len(experiment_names())} experiments failed: {', '.join(failed)}")
         return 1
-    next_steps(["layerwise", "reproduce", "--list"])
+    next_steps(["layerwise", "lab", "reproduce", "--list"])
     return 0
 
 

@@ -29,8 +29,8 @@ from layerwise.verbs.eval.options import EvaluateOptions
 from layerwise.verbs.lab.data.options import DataOptions
 from layerwise.verbs.lab.reproduce.options import Scale
 from layerwise.verbs.lab.stress.options import StressOptions
-from layerwise.verbs.plot.options import PlotOptions
 from layerwise.verbs.probe.options import ProbeOptions
+from layerwise.verbs.report.options import PlotOptions
 from layerwise.verbs.scan.options import ScanOptions
 
 SCALES: tuple[Scale, ...] = get_args(Scale)

@@ -22,7 +22,7 @@ from layerwise.inputs.tables import read_table
 from layerwise.models.opening import input_kind_of_model, source_options
 from layerwise.models.spec import ModelSpec
 from layerwise.runs.table import LayerTable
-from layerwise.verbs.eval.api import evaluate
+from layerwise.verbs.eval.api import eval as evaluate
 from layerwise.verbs.eval.tasks import choose_tasks
 from layerwise.verbs.lab.audit.api import audit
 from layerwise.verbs.lab.correlate.api import correlate
@@ -36,10 +36,10 @@ from layerwise.verbs.lab.reproduce.spectra import power_law_entropies
 from layerwise.verbs.lab.reproduce.tuning import Tuning, tune_once
 from layerwise.verbs.lab.stress.api import stress
 from layerwise.verbs.pick.cases import metric_curves
-from layerwise.verbs.plot.api import plot
 from layerwise.verbs.probe.api import probe
 from layerwise.verbs.report.figures import FIGURES, save
 from layerwise.verbs.report.panels import draw_orders, panel_axes
+from layerwise.verbs.report.plot import plot
 from layerwise.verbs.scan.api import scan
 
 TALL = 5.0  # inches: a panel with one line of colours per task

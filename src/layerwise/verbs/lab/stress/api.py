@@ -95,7 +95,7 @@ def stress(
         TooLarge: the scan of a level would not fit into memory.
 
     Example:
-        >>> table = layerwise.stress(model, texts, kind="repeat_one", levels=[0, 1])
+        >>> table = layerwise.lab.stress(model, texts, kind="repeat_one", levels=[0, 1])
         >>> sorted({row.level for row in table})
         [0.0, 1.0]
     """

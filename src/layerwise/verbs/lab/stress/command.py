@@ -1,4 +1,4 @@
-"""`layerwise stress`: scan increasingly distorted prompts."""
+"""`layerwise lab stress`: scan increasingly distorted prompts."""
 
 from argparse import ArgumentParser, Namespace
 
@@ -9,7 +9,7 @@ from layerwise.inputs.options import TextOptions
 from layerwise.verbs.lab.stress.options import StressOptions
 
 HELP = "scan repeated, random, short and long prompts"
-EXAMPLE = "layerwise stress gpt2 --kind repeat_one --levels 0,0.5,1 --out stress"
+EXAMPLE = "layerwise lab stress gpt2 --kind repeat_one --levels 0,0.5,1 --out stress"
 
 
 def add_arguments(parser: ArgumentParser) -> None:

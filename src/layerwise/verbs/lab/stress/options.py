@@ -37,7 +37,7 @@ class StressOptions:
         Option("fractions such as 0,0.5,1, or lengths such as 16,64,256; default: as in the paper", parse_levels),
     ] = None
     out: Annotated[str | Path | None, Option("run folder: one scan per level, and the joined table")] = None
-    metrics: Annotated[str | Sequence[Any], Option("names from `layerwise metrics`")] = (
+    metrics: Annotated[str | Sequence[Any], Option("names from `layerwise scan --metrics list`")] = (
         "prompt_entropy,prompt_entropy_normalized"
     )
     rows: Rows = "raw"

@@ -21,7 +21,7 @@ def views(text: str, *, count: int = 4, strength: float = DEFAULT_STRENGTH, seed
         InputError: `count` or `strength` is out of range.
 
     Example:
-        >>> copies = layerwise.views("The quick brown fox jumps over the lazy dog.", count=2)
+        >>> copies = layerwise.lab.views("The quick brown fox jumps over the lazy dog.", count=2)
         >>> len(copies)
         2
     """

@@ -1,4 +1,4 @@
-"""`layerwise views`: show the perturbed copies of a text."""
+"""`layerwise lab views`: show the perturbed copies of a text."""
 
 import json
 from argparse import ArgumentParser, Namespace
@@ -8,7 +8,7 @@ from layerwise.cli.shared import add_json
 from layerwise.verbs.lab.views.options import ViewOptions
 
 HELP = "show the perturbed copies of a text, as used by the invariance metrics"
-EXAMPLE = 'layerwise views "The quick brown fox" --count 2'
+EXAMPLE = 'layerwise lab views "The quick brown fox" --count 2'
 
 
 def add_arguments(parser: ArgumentParser) -> None:

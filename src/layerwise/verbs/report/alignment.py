@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,6 +36,12 @@ class Alignment:
 
     def at(self, first: int, second: int) -> float:
         return float(self.values[self.first_layers.index(first), self.second_layers.index(second)])
+
+    def to_record(self) -> dict[str, Any]:
+        """The same as plain data; None where CKA is not defined."""
+        values = [[None if v != v else round(v, 4) for v in line] for line in self.values.tolist()]
+        layers = {"first_layers": list(self.first_layers), "second_layers": list(self.second_layers)}
+        return {**layers, "values": values, "n": self.n, "tokens": self.tokens}
 
 
 def alignment(

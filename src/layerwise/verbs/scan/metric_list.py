@@ -1,23 +1,14 @@
-"""`layerwise metrics`: list the metrics and what they mean."""
+"""`scan --metrics list`: the metrics and what they mean."""
 
 import json
-from argparse import ArgumentParser, Namespace
 from textwrap import wrap
 
-from layerwise.cli.shared import add_json
 from layerwise.core.columns import WIDTH
-
-HELP = "list the metrics and what they mean"
-EXAMPLE = "layerwise metrics"
+from layerwise.metrics.catalog import CATALOG
 
 
-def add_arguments(parser: ArgumentParser) -> None:
-    add_json(parser, "the list")
-
-
-def run(args: Namespace) -> int:
-    from layerwise.metrics.catalog import CATALOG
-
+def metric_list(*, as_json: bool) -> str:
+    """A line or two per metric, or all that is known of them as JSON."""
     metrics = [
         {
             "name": m.name,
@@ -30,11 +21,11 @@ def run(args: Namespace) -> int:
         }
         for m in CATALOG
     ]
-    if args.json:
-        print(json.dumps(metrics))
-        return 0
+    if as_json:
+        return json.dumps(metrics)
+    lines = []
     for metric in metrics:
         views = f"; needs {metric['views']} views" if metric["views"] else ""
         meaning = f"{metric['perspective']}: larger means: {metric['larger_means']}{views}"
-        print("\n".join(wrap(meaning, WIDTH, initial_indent=f"{metric['name']:27}", subsequent_indent=" " * 27)))
-    return 0
+        lines += wrap(meaning, WIDTH, initial_indent=f"{metric['name']:27}", subsequent_indent=" " * 27)
+    return "\n".join(lines)

@@ -1,21 +1,31 @@
-"""plot: draw one figure for a paper."""
+"""plot: draws one figure for a paper, as `report --figure` does."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from layerwise.core.errors import InputError
 from layerwise.core.outputs import require_new_file
 from layerwise.runs.folder import Run
 from layerwise.runs.table import LayerTable
-from layerwise.verbs.compare.comparison import Comparison, compare_runs
-from layerwise.verbs.lab.correlate.api import correlate
-from layerwise.verbs.plot.options import Cost, FigureName, Measure, PlotOptions
+from layerwise.verbs.report.alignment import NotComparableError, align, load_samples
 from layerwise.verbs.report.content import run_labels
+from layerwise.verbs.report.correlations import correlate_runs
 from layerwise.verbs.report.figures import FIGURES, require_figure, require_suffix, save
+from layerwise.verbs.report.options import Cost, FigureName, Measure, PlotOptions
+
+
+@runtime_checkable
+class Compared(Protocol):
+    """What `compare` returns, as far as figures read it."""
+
+    @property
+    def table(self) -> LayerTable: ...
+    def to_dict(self) -> dict[str, Any]: ...
 
 
 def plot(
-    *runs: Run | LayerTable | Comparison | str | Path,
+    *runs: Run | LayerTable | Compared | str | Path,
     figure: FigureName = "depth",
     out: str | Path | None = None,
     overwrite: bool = False,
@@ -92,16 +102,31 @@ def draw(runs: Any, figure: FigureName, ax: Any, options: dict[str, Any]) -> Any
     """The figure on its Axes; each kind of figure reads something else from the runs."""
     make, first = FIGURES[figure], runs[0]
     if figure == "cka":
-        compared = first if isinstance(first, Comparison) else compare_runs(runs[:2], **options)
-        return make(compared.to_dict()["pairs"][0], ax=ax)
+        return make(first.to_dict()["pairs"][0] if isinstance(first, Compared) else aligned(runs, **options), ax=ax)
     if figure == "correlation":
         if len(runs) != 2:
             raise InputError(f"a correlation takes a scan and an eval, not {len(runs)} runs")
-        return make(correlate(*runs), ax=ax, **options)
-    if isinstance(first, Comparison):
+        return make(correlate_runs(*runs), ax=ax, **options)
+    if isinstance(first, Compared):
         return make(first.table, ax=ax, **options)
     if figure == "tradeoff":
         return make(Run.open(first).tradeoff, ax=ax, **options)
     opened = [part for run in runs for part in Run.open(run).split_by_model()]
     tables = [run.table.with_model_name(label) for run, label in zip(opened, run_labels(opened), strict=True)]
     return make(LayerTable.join(tables), ax=ax, **options)
+
+
+def aligned(runs: Sequence[Any], tokens: str | None = None) -> dict[str, Any]:
+    """How similar the layers of two runs are, as plain data; the reason where that is not known."""
+    if len(runs) < 2:
+        raise InputError("figure cka takes two scans")
+    opened = [Run.open(run) for run in runs[:2]]
+    first, second = run_labels(opened)
+    pair: dict[str, Any] = {"first": first, "second": second}
+    if any(run.folder is None or run.kind != "scan" for run in opened):
+        return pair
+    tokens = tokens or next((score.tokens for score in opened[0].table), "all")
+    try:
+        return pair | {"cka": align(opened, [load_samples(run) for run in opened], tokens).to_record()}
+    except NotComparableError as error:
+        return pair | {"notes": [f"no CKA: {error}"]}

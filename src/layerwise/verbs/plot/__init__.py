@@ -1,1 +1,0 @@
-"""plot: draws one figure."""
