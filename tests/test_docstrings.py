@@ -17,6 +17,9 @@ from layerwise.verbs import commands
 PUBLIC = {name: getattr(layerwise, name) for name in layerwise.__all__}
 FUNCTIONS = {name: value for name, value in PUBLIC.items() if inspect.isfunction(value)}
 CLASSES = {name: value for name, value in PUBLIC.items() if inspect.isclass(value)}
+LAB = {f"lab.{name}": getattr(layerwise.lab, name) for name in layerwise.lab.__all__}
+LAB_CLASSES = {name: value for name, value in LAB.items() if inspect.isclass(value)}
+LAB = {name: value for name, value in LAB.items() if name not in LAB_CLASSES}
 TRAINING = {f"training.{name}": getattr(layerwise.training, name) for name in layerwise.training.__all__}
 TRAINING_CLASSES = {name: value for name, value in TRAINING.items() if inspect.isclass(value)}
 FUNCTIONAL = {f"functional.{name}": getattr(layerwise.functional, name) for name in layerwise.functional.__all__}
@@ -60,7 +63,7 @@ def properties() -> Iterator[tuple[str, property]]:
                 yield f"{owner}.{name}", member
 
 
-CALLABLES = FUNCTIONS | dict(methods()) | FUNCTIONAL
+CALLABLES = FUNCTIONS | LAB | dict(methods()) | FUNCTIONAL
 
 
 def hints_of(function: Any) -> dict[str, Any]:
@@ -99,7 +102,7 @@ def test_every_parameter_is_described_in_order(name):
     assert parts[""].strip(), f"{name} has no summary"
     assert described(parts.get("Args", "")) == wanted, f"Args of {name}"
     hints = hints_of(CALLABLES[name])
-    if hints.get("return", type(None)) is not type(None) and name in {*FUNCTIONS, *FUNCTIONAL}:
+    if hints.get("return", type(None)) is not type(None) and name in {*FUNCTIONS, *LAB, *FUNCTIONAL}:
         assert parts.get("Returns", "").strip(), f"{name} does not say what it returns"
 
 
@@ -124,7 +127,7 @@ def test_every_property_says_what_it_is(name):
     assert inspect.getdoc(dict(properties())[name]), name
 
 
-@pytest.mark.parametrize("name", sorted({*FUNCTIONS, *FUNCTIONAL}))
+@pytest.mark.parametrize("name", sorted({*FUNCTIONS, *LAB, *FUNCTIONAL}))
 def test_every_public_function_shows_an_example(name):
     assert ">>>" in sections(inspect.getdoc(CALLABLES[name]) or "").get("Example", ""), f"{name} has no Example"
 
@@ -176,10 +179,11 @@ def test_every_error_can_be_caught_by_name():
 
 
 def test_the_library_and_the_command_line_have_the_same_verbs():
-    verbs = set(commands())
-    assert {OTHER_NAMES.get(verb, verb) for verb in verbs} <= set(PUBLIC)
+    verbs = {verb for verb in commands() if not verb.startswith("lab ")}
+    assert verbs <= set(PUBLIC)
     assert set(FUNCTIONS) - verbs - ONLY_IN_PYTHON == set(HELPERS)
-    assert layerwise.eval is layerwise.eval
+    in_lab = {verb.removeprefix("lab ") for verb in commands()} - verbs
+    assert {name.removeprefix("lab.") for name in LAB} == in_lab | {"audit_protocol"}  # audit --protocol
 
 
 # What a metric of one's own is made of.
@@ -201,7 +205,7 @@ def example_names(tmp_path_factory, tiny_llama, tiny_bert):
     return names
 
 
-DOCUMENTED = CALLABLES | CLASSES | TRAINING_CLASSES
+DOCUMENTED = CALLABLES | CLASSES | LAB_CLASSES | TRAINING_CLASSES
 EXAMPLES = {name: value for name, value in DOCUMENTED.items() if ">>>" in (inspect.getdoc(value) or "")}
 
 

@@ -6,14 +6,16 @@ Each cell makes a small model by the command line and keeps what it says. Then s
 search with the questions of WikiQA's test set: 237 questions among their own candidate sentences and as many lines of
 WikiText-2 as make 5,341 documents. No text of WikiQA is fitted on. The texts to fit on are requests to a bank or an
 assistant (`requests`: Banking77 and MASSIVE, training sets), these and lines of WikiText-2's training set in one file
-(`mixed`), or the same in two files, as queries and documents (`by kind`). Models are kept in KEPT, and a cell that is
-there is not made again. advice.csv is written next to this file.
+(`mixed`), or the same in two files, as queries and documents (`by kind`). Models are kept in KEPT with what was
+measured, and a cell that is there is not made again. advice.csv, next to this file, has all cells of KEPT.
 """
 
 import argparse
 import json
 import subprocess
 import sys
+from functools import cache, partial
+from itertools import product
 from pathlib import Path
 
 import faiss
@@ -132,24 +134,21 @@ def main() -> None:
     queries, documents, right = search_task(args.data)
     rows = []
     for model, length in LENGTHS.items():
-        cells = [
-            (method, texts, f"{model}-{method}-{texts.replace(' ', '_')}") for method in METHODS for texts in TEXTS
-        ]
-        if not any(args.only in cell for _, _, cell in cells):
-            continue
-        old = encode(args.models / model, queries, documents, length)
-        for method, texts, cell in cells:
-            if args.only not in cell:
-                continue
-            printed = make(model, method, texts, args.kept / cell, args)
-            certificate = json.loads((args.kept / cell / "layerwise.json").read_text())
-            found = (certificate.get("static") or certificate.get("shrunk"))["compatibility"]
-            measured = measure(old, encode(args.kept / cell, queries, documents), right)
-            rows.append({"model": model, "method": method, "texts": texts, "advice": found["advice"]} | measured)
-            print(*printed, rows[-1], sep="\n", flush=True)
+        whole = cache(partial(encode, args.models / model, queries, documents, length))
+        for method, texts in product(METHODS, TEXTS):
+            cell = f"{model}-{method}-{texts.replace(' ', '_')}"
+            kept = args.kept / f"{cell}.json"
+            if args.only in cell and not kept.exists():
+                printed = make(model, method, texts, args.kept / cell, args)
+                certificate = json.loads((args.kept / cell / "layerwise.json").read_text())
+                found = (certificate.get("static") or certificate.get("shrunk"))["compatibility"]
+                measured = measure(whole(), encode(args.kept / cell, queries, documents), right)
+                row = {"model": model, "method": method, "texts": texts, "advice": found["advice"]} | measured
+                kept.write_text(json.dumps(row))
+                print(*printed, row, sep="\n", flush=True)
+            rows += [json.loads(kept.read_text())] if kept.exists() else []
     table = pd.DataFrame(rows).round(4)
-    if not args.only:
-        table.to_csv(HERE / "advice.csv", index=False)
+    table.to_csv(HERE / "advice.csv", index=False)
     print(table.to_string())
 
 

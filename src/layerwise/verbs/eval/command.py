@@ -35,7 +35,7 @@ def run(args: Namespace) -> int:
         raise InputError("eval needs --out DIR for its scores")
     from layerwise.maps.fitted import load_recipe
     from layerwise.runs.summary import counted
-    from layerwise.verbs.eval.api import plan_evaluation
+    from layerwise.verbs.eval.api import eval, plan_evaluation
 
     model, options = model_spec(args), option_values(args, EvaluateOptions)
     if args.dry_run:

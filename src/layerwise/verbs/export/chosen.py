@@ -85,13 +85,13 @@ class ChosenRecipe:
         required = ("model", "recipe", "last", "rule", "why", "layers_alike", "gain", "prefer", "judged_on", "layers")
         if missing := [name for name in required if name not in record]:
             raise RunError(f"{where} is not a saved pick (missing {', '.join(missing)}); {advice}")
-        fields = cls.fields_of_record(record, where)
+        fields = cls._fields_of_record(record, where)
         if not 0 <= fields["recipe"].layer <= fields["last"].layer:
             raise RunError(f"{where} is damaged (layer {fields['recipe'].layer} of {fields['last'].layer}); {advice}")
         return cls(**fields, fitted=load_fitted(location, record.get("fitted")))
 
     @classmethod
-    def fields_of_record(cls, record: Mapping[str, Any], where: str) -> dict[str, Any]:
+    def _fields_of_record(cls, record: Mapping[str, Any], where: str) -> dict[str, Any]:
         """The fields, all but the map, from the record of a pick."""
         return {
             "model": ModelRef.from_record(record["model"], f"{where}: model"),

@@ -110,13 +110,13 @@ class Pick(ChosenRecipe):
         return Path(folder) / PICK.file
 
     @classmethod
-    def fields_of_record(cls, record: Mapping[str, Any], where: str) -> dict[str, Any]:
+    def _fields_of_record(cls, record: Mapping[str, Any], where: str) -> dict[str, Any]:
         """The fields, all but the map, from the record of a pick."""
         prefer, gain, static = record["prefer"], record["gain"], record.get("static_model")
         if prefer not in get_args(Prefer):
             raise RunError(f"{where} is damaged (prefer {prefer!r}); run pick again")
         rows = enumerate(record["layers"])
-        return super().fields_of_record(record, where) | {
+        return super()._fields_of_record(record, where) | {
             "layers_alike": tuple(record["layers_alike"]),
             "gain": None if gain is None else gain_from_record(gain, f"{where}: gain"),
             "prefer": prefer,
