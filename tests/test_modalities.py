@@ -277,7 +277,8 @@ def test_examples_are_equal_by_id_and_content():
 
 # --- nothing about text where every modality passes ---
 
-ROOMS = ("passes", "runs", "sweep")
+ROOMS = ("passes", "runs", "verbs/scan")
+FOR_USERS = {"api.py", "command.py", "options.py", "metric_list.py"}  # of a verb: what they say is about texts
 WORDS = {"tokenizer", "tokenizers", "text", "texts"}
 
 
@@ -306,6 +307,6 @@ def test_a_planted_word_about_text_is_found(planted):
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_rooms_that_every_modality_passes_know_nothing_of_text(room):
-    files = sorted((SRC / room).rglob("*.py"))
+    files = [path for path in sorted((SRC / room).rglob("*.py")) if path.name not in FOR_USERS]
     found = [f"{path.relative_to(SRC)}: {name}" for path in files for name in about_text(path.read_text())]
     assert files and not found, "\n".join(found)

@@ -141,7 +141,8 @@ def idle(monkeypatch):
     def refuse(*args, **options):
         raise AssertionError("the model was loaded before the output was checked")
 
-    for name in ("models.opening.load_network", "api.export.open_network", "api.report.page", "api.compare.page"):
+    names = ("verbs.export.api.open_network", "verbs.report.api.page", "verbs.compare.api.page")
+    for name in ("models.opening.load_network", *names):
         monkeypatch.setattr(f"layerwise.{name}", refuse)
 
 

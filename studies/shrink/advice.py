@@ -127,7 +127,7 @@ def main() -> None:
     parser.add_argument("models", type=Path)
     parser.add_argument("data", type=Path)
     parser.add_argument("kept", type=Path)
-    parser.add_argument("--only", default="", help="cells whose name has these words")
+    parser.add_argument("--only", default="", help="cells whose name has these words; several with commas")
     parser.add_argument("--steps", type=int, default=200)
     args = parser.parse_args()
     args.kept.mkdir(parents=True, exist_ok=True)
@@ -138,7 +138,7 @@ def main() -> None:
         for method, texts in product(METHODS, TEXTS):
             cell = f"{model}-{method}-{texts.replace(' ', '_')}"
             kept = args.kept / f"{cell}.json"
-            if args.only in cell and not kept.exists():
+            if any(words in cell for words in args.only.split(",")) and not kept.exists():
                 printed = make(model, method, texts, args.kept / cell, args)
                 certificate = json.loads((args.kept / cell / "layerwise.json").read_text())
                 found = (certificate.get("static") or certificate.get("shrunk"))["compatibility"]

@@ -36,12 +36,12 @@ class Pick(ChosenRecipe):
         last: the model's last layer, which everything was compared with.
         rule: the name of the rule that chose.
         why: sentences about the choice and its evidence.
+        fitted: the recipe with the weights of its map; None where it has no map.
         layers_alike: other layers that score the same within noise as the best; a lower one is faster.
         gain: how much better the recipe scores than the last layer on the probes; None where no probe was run.
         prefer: `quality` or `fast`, as it was called with.
         judged_on: what the probes were scored on, such as `126 bundled test sentences`.
         layers: the table of all layers, with the same linear map; empty where no probe was run.
-        fitted: the recipe with the weights of its map; None where it has no map.
         options: how pick was called, as JSON values.
         static_model: how a static model scores, and the layer and map that it was made from; None where not compared.
 
