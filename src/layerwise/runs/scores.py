@@ -1,11 +1,9 @@
 """LayerScore: one number for one layer, with everything that defines it; and curves of scores."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import MISSING, dataclass, fields
 from typing import Any
-
-from layerwise.core.checks import SHIPPED
 
 
 @dataclass(frozen=True)
@@ -113,34 +111,24 @@ def curves(scores: Iterable[LayerScore]) -> dict[tuple[str, ...], list[LayerScor
     return lines
 
 
-def main_curves(scores: Sequence[LayerScore]) -> dict[str, list[LayerScore]]:
-    """One curve per metric, ordered by layer: the one that stands for the metric where only one can be used.
+def curves_with_ends(
+    scores: Iterable[LayerScore],
+) -> Iterator[tuple[tuple[str, ...], list[LayerScore], LayerScore | None]]:
+    """The setting and the rows of each curve, and for a raw curve the row of its last layer after the final norm.
 
-    It is the curve of the metric's first row. Outputs of blocks come before points inside them, rows without stress
-    before stressed ones, and curves over layers before the model's own output, which is a single layer.
+    Where only the last layer was read after the final norm, it belongs to the raw curve and is no curve of its own.
     """
-    firsts: dict[str, LayerScore] = {}
-    for s in sorted(scores, key=lambda s: (bool(s.point), bool(s.condition), s.norm == SHIPPED)):
-        firsts.setdefault(s.metric, s)
-    settings = {metric: first.setting for metric, first in firsts.items()}
-    found: dict[str, list[LayerScore]] = {metric: [] for metric in dict.fromkeys(s.metric for s in scores)}
-    for s in sorted(scores, key=lambda s: s.layer):
-        if s.norm == firsts[s.metric].norm and s.setting == settings[s.metric]:
-            found[s.metric].append(s)
-    return found
+    found = curves(scores)
+    for (*setting, norm), rows in found.items():
+        if norm == "normed" and len(rows) == 1 and (*setting, "raw") in found:
+            continue
+        normed = found.get((*setting, "normed")) if norm == "raw" else None
+        yield (*setting, norm), rows, normed[-1] if normed else None
 
 
-def outputs(scores: Sequence[LayerScore]) -> dict[str, LayerScore]:
-    """The row of the model's usual output, for each metric: as shipped, else the last layer of the main curve, after
-    the final norm if there is such a row.
-    """
-    found = {metric: curve[-1] for metric, curve in main_curves(scores).items()}
-    ends = {metric: (s.layer, s.setting) for metric, s in found.items()}
-    for s in scores:
-        is_normed = s.norm == "normed" and found[s.metric].norm != SHIPPED and (s.layer, s.setting) == ends[s.metric]
-        if is_normed or (s.norm == SHIPPED and s.transform == "none" and not s.condition):
-            found[s.metric] = s
-    return found
+def same_columns(s: LayerScore, other: LayerScore, names: Iterable[str]) -> bool:
+    """True if two rows agree in these columns."""
+    return all(getattr(s, name) == getattr(other, name) for name in names)
 
 
 def distinguishing_columns(rows: Sequence[LayerScore]) -> list[str]:

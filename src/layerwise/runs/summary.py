@@ -9,7 +9,7 @@ from typing import Any
 
 from layerwise.core.columns import WIDTH
 from layerwise.core.display import printable
-from layerwise.runs.scores import LayerScore, curves
+from layerwise.runs.scores import LayerScore, curves_with_ends
 
 BARS = "▁▂▃▄▅▆▇█"
 SETTINGS = ("model", "condition", "metric", "rows", "tokens", "pooling", "transform", "point", "norm")
@@ -48,15 +48,11 @@ class Shown:
 
 def curve_lines(scores: Iterable[LayerScore]) -> list[Curve]:
     """The curves of a table; the normed last layer is part of the raw curve's line."""
-    found, lines = curves(scores), []
-    has_points = any(rows[0].point for rows in found.values())
-    for (*setting, norm), rows in found.items():
-        if norm == "normed" and len(rows) == 1 and (*setting, "raw") in found:
-            continue
-        model, *words, point = setting
-        normed = found.get((*setting, "normed"), [])
+    found, lines = list(curves_with_ends(scores)), []
+    has_points = any(rows[0].point for _, rows, _ in found)
+    for (model, *words, point, norm), rows, normed in found:
         place = point or (BLOCK_OUTPUT if has_points else "")
-        lines.append(Curve((Path(model).name, *words, place, norm), rows, normed[-1] if normed else None))
+        lines.append(Curve((Path(model).name, *words, place, norm), rows, normed))
     metrics = list(dict.fromkeys(line.rows[0].metric for line in lines))
     return sorted(lines, key=lambda line: metrics.index(line.rows[0].metric)) if has_points else lines
 

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, get_type_hints
 
+from layerwise.core.checks import SHIPPED
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.files import Folder, open_folder
 from layerwise.core.formats import parquet_bytes, read_parquet
@@ -15,7 +16,7 @@ from layerwise.runs.claims import MARKER
 from layerwise.runs.identity import DataRef, ModelRef
 from layerwise.runs.records import RUN
 from layerwise.runs.result import OWN_TABLE, RUN_FILE, TABLE_FILE, read_result, write_result
-from layerwise.runs.scores import COLUMNS, REQUIRED_COLUMNS, LayerScore, curves, main_curves, outputs
+from layerwise.runs.scores import COLUMNS, REQUIRED_COLUMNS, LayerScore, curves
 from layerwise.runs.summary import shown, summary
 
 if TYPE_CHECKING:
@@ -68,13 +69,59 @@ class LayerTable:
         """Rows grouped by everything except the layer, ordered by depth: one line of a plot each."""
         return curves(self.scores)
 
+    def main_curve(self, metric: str | None = None, where: Mapping[str, Any] | None = None) -> list[LayerScore]:
+        """The curve that stands for a metric where only one can be used: one row per layer, ordered by layer.
+
+        All its rows agree in every column except the layer and what was measured. If the table has several curves of
+        the metric, these come first, in this order: outputs of blocks before points inside them; inputs without stress;
+        readouts of a layer before the model's own output (norm "shipped"); curves over several layers before single
+        layers; vectors without a linear map before mapped ones. Of those that are left, it is the first in the table.
+
+        Args:
+            metric: the metric or task; by default that of the first row.
+            where: columns and the value that rows must have, such as {"norm": "normed"}; by default there are none. A
+                column that the metric does not use ("-") is not compared.
+
+        Raises:
+            InputError: no row has this metric or these values.
+        """
+        metrics = list(dict.fromkeys(s.metric for s in self.scores))
+        metric = metrics[0] if metric is None and metrics else metric
+        if metric not in metrics:
+            raise InputError(f"no metric {metric!r} in this run; choose from {', '.join(metrics) or 'none'}")
+        require_columns(where or ())
+        rows = [s for s in self.scores if s.metric == metric]
+        for name, value in (where or {}).items():
+            available = list(dict.fromkeys(getattr(s, name) for s in rows))
+            rows = [s for s in rows if getattr(s, name) in (value, "-")]
+            if not rows:
+                raise InputError(f"{metric} has no {name} {value!r}; choose from {', '.join(map(str, available))}")
+        found: dict[tuple[Any, ...], list[LayerScore]] = {}
+        for s in rows:
+            found.setdefault((s.norm, *s.setting), []).append(s)
+        curve = min(found.values(), key=distance_from_main)
+        return sorted(curve, key=lambda s: s.layer)
+
     def main_curves(self) -> dict[str, list[LayerScore]]:
-        """One curve per metric, ordered by layer: of several, that of the first row without stress and inner points."""
-        return main_curves(self.scores)
+        """The main curve of each metric, see `main_curve`."""
+        by_metric: dict[str, list[LayerScore]] = {}
+        for s in self.scores:
+            by_metric.setdefault(s.metric, []).append(s)
+        return {metric: LayerTable(tuple(rows)).main_curve() for metric, rows in by_metric.items()}
 
     def outputs(self) -> dict[str, LayerScore]:
-        """The row of the model's usual output for each metric: as shipped, else after the final norm, else the last."""
-        return outputs(self.scores)
+        """The row of the model's usual output for each metric.
+
+        It is the model as shipped, else the last layer of the main curve, after the final norm if there is such a row.
+        """
+        found = {metric: curve[-1] for metric, curve in self.main_curves().items()}
+        ends = {metric: (s.layer, s.setting) for metric, s in found.items()}
+        for s in self.scores:
+            is_normed = s.norm == "normed" and found[s.metric].norm != SHIPPED
+            is_normed = is_normed and (s.layer, s.setting) == ends[s.metric]
+            if is_normed or (s.norm == SHIPPED and s.transform == "none" and not s.condition):
+                found[s.metric] = s
+        return found
 
     @property
     def kind(self) -> str:
@@ -166,6 +213,13 @@ class LayerTable:
         body = "".join(f"<tr>{line}</tr>" for line in lines)
         caption = "<br>".join(html.escape(line) for line in made.caption if line)
         return f"<table><caption>{caption}</caption><tr>{head}</tr>{body}</table>"
+
+
+def distance_from_main(curve: list[LayerScore]) -> tuple[bool, ...]:
+    """Sorts the curves of one metric, the plainest first: see `LayerTable.main_curve`."""
+    first = curve[0]
+    is_single = len({s.layer for s in curve}) == 1
+    return bool(first.point), bool(first.condition), first.norm == SHIPPED, is_single, first.transform != "none"
 
 
 def require_columns(names: Iterable[str]) -> None:

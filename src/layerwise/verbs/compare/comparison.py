@@ -8,7 +8,7 @@ import html
 import json
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -242,7 +242,7 @@ def changes_between(first: LayerTable, second: LayerTable) -> pd.DataFrame:
     """One row per metric, setting and layer that both have: before, after, difference with its interval."""
     first_curves, second_curves = by_setting(first), by_setting(second)
     shared = [setting for setting in first_curves if setting in second_curves]
-    mains = LayerTable(tuple(s for setting in shared for s in first_curves[setting])).main_curves()
+    mains = rows_in(first, shared).main_curves()
     rows = [
         row | {"main": first_curves[setting][0] is mains[first_curves[setting][0].metric][0]}
         for setting in shared
@@ -257,6 +257,13 @@ def changes_between(first: LayerTable, second: LayerTable) -> pd.DataFrame:
 
 def by_setting(table: LayerTable) -> dict[tuple[str, ...], list[LayerScore]]:
     return {(name, *rest): curve for (_, name, *rest), curve in table.curves().items()}
+
+
+def rows_in(table: LayerTable, settings: Iterable[tuple[str, ...]]) -> LayerTable:
+    """The rows of the curves in these settings, in the order of the table."""
+    curves = by_setting(table)
+    kept = {id(s) for setting in settings for s in curves.get(setting, ())}
+    return LayerTable(tuple(s for s in table if id(s) in kept))
 
 
 def curve_changes(
@@ -365,10 +372,18 @@ def describe_cka(cka: Alignment) -> str:
 
 
 def describe_ranges(table: LayerTable) -> str:
-    """The minimum and maximum of the main curve of each metric in each run, with the layer."""
+    """The minimum and maximum of the main curve of each metric in each run, with the layer.
+
+    It is the main curve among the settings that all runs have: curves in different settings cannot be compared. A
+    metric without such a setting has the main curve of each run.
+    """
+    runs = {model: table.where(model=model) for model in dict.fromkeys(s.model for s in table)}
+    shared = set.intersection(*(set(by_setting(run)) for run in runs.values())) if runs else set()
+    comparable = {metric for _, metric, *_ in shared}
     found: dict[tuple[str, str], tuple[str, ...]] = {}
-    for model in dict.fromkeys(s.model for s in table):
-        for metric, curve in table.where(model=model).main_curves().items():
+    for model, run in runs.items():
+        settings = [setting for setting in by_setting(run) if setting in shared or setting[1] not in comparable]
+        for metric, curve in rows_in(run, settings).main_curves().items():
             known = [s for s in curve if math.isfinite(s.value) and not s.condition]
             if len(known) > 1:
                 ends = [f(known, key=lambda s: s.value) for f in (min, max)]

@@ -92,6 +92,6 @@ def scan_eval_correlations(runs: Sequence[Run]) -> Iterator[tuple[int, pd.DataFr
 
 
 def select_one_recipe(evaluation: LayerTable) -> LayerTable:
-    """The scores of plain layers, or of the first map if there are none: one score per layer and readout."""
-    first = next((s for s in evaluation if s.transform == "none"), next(iter(evaluation)))
+    """The scores with the map, the template and the length of the main curve: one score per layer and readout."""
+    first = evaluation.main_curve()[0]
     return LayerTable(tuple(s for s in evaluation if s.recipe[3:] == first.recipe[3:]), evaluation.run)

@@ -9,7 +9,7 @@ from layerwise.core.files import folder_name
 from layerwise.models.families.family import PARALLEL_NOTE, are_parallel, is_stream
 from layerwise.runs.folder import Run
 from layerwise.runs.labels import model_labels, training_step
-from layerwise.runs.scores import LayerScore
+from layerwise.runs.scores import LayerScore, curves_with_ends
 from layerwise.runs.summary import BLOCK_OUTPUT
 from layerwise.runs.table import LayerTable
 from layerwise.verbs.report.captions import captions
@@ -89,13 +89,9 @@ def full_name(table: LayerTable) -> str:
 
 def series(table: LayerTable, model: int) -> list[dict[str, Any]]:
     """One line per curve; the normed last layer is a single point, kept with the raw curve it belongs to."""
-    lines, curves = [], table.curves()
+    lines = []
     example = (table.run.get("data") or {}).get("unit", "text")
-    for (*setting, norm), curve in curves.items():
-        *_, recipe_text, place = setting
-        normed_curve = curves.get((*setting, "normed"), [])
-        if norm == "normed" and len(curve) == 1 and (*setting, "raw") in curves:
-            continue
+    for (*_, recipe_text, place, norm), curve, normed in curves_with_ends(table):
         first, last = curve[0], curve[-1]
         line: dict[str, Any] = {
             "model": model,
@@ -118,8 +114,8 @@ def series(table: LayerTable, model: int) -> list[dict[str, Any]]:
             }
         if any(s.skipped for s in curve):
             line["skipped"] = [s.skipped for s in curve]
-        if norm == "raw" and len(normed_curve) == 1:
-            line["normed"] = point(normed_curve[0])
+        if normed is not None:
+            line["normed"] = point(normed)
         if first.condition:
             line |= {"condition": first.condition, "level": rounded_or_none(first.level)}
         if first.rows == "-":

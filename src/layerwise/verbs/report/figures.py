@@ -21,7 +21,7 @@ from layerwise.core.files import write_atomically
 from layerwise.metrics.catalog import CATALOG
 from layerwise.models.families.family import is_stream
 from layerwise.runs.labels import training_step
-from layerwise.runs.scores import LayerScore
+from layerwise.runs.scores import LayerScore, curves_with_ends, same_columns
 from layerwise.runs.summary import BLOCK_OUTPUT
 from layerwise.runs.table import LayerTable
 from layerwise.verbs.report.drawing import (
@@ -101,12 +101,12 @@ def inside(table: LayerTable, *, metric: str | None = None, ax: Any = None, **se
     if len(points) < 2 or len(models) > 1:
         raise InputError("this figure shows a single run of `layerwise scan --inside`")
     with figure_axes(ax, 2.6) as ax:
-        curves = [(name, chosen_curves(table, metric, **setting | {"point": name})[0]) for name in points]
-        use_scale(ax, [found for _, found in curves])
-        for index, (name, (_, curve, _)) in enumerate(curves):
+        curves = [(name, table.main_curve(metric, setting | {"point": name}), None) for name in points]
+        use_scale(ax, curves)
+        for index, (name, curve, _) in enumerate(curves):
             style, label = "-" if is_stream(name) else "--", display_name(name or BLOCK_OUTPUT)
             draw_curve(ax, curve, label=label, color=LINES[index % len(LINES)], marker="", by="layer", linestyle=style)
-        finish_lines(ax, axis_label(table, curves[0][1][1][0].metric), "layer")
+        finish_lines(ax, axis_label(table, curves[0][1][0].metric), "layer")
     return ax
 
 
@@ -135,7 +135,7 @@ def heatmap(table: LayerTable, *, ax: Any = None, **setting: Any) -> Any:
         raise InputError(f"a heat map shows one model, not {len(models)} ({', '.join(models[:4])}); pass one run")
     metrics = list(dict.fromkeys(s.metric for s in table if not s.condition))
     require_unstressed(table)
-    curves = [chosen_curves(table, metric, **setting)[0][1] for metric in metrics]
+    curves = [table.main_curve(metric, setting) for metric in metrics]
     layers = sorted({s.layer for curve in curves for s in curve})
     values = []
     for curve in curves:
@@ -309,30 +309,13 @@ def require_unstressed(table: LayerTable) -> None:
 def chosen_curves(
     table: LayerTable, metric: str | None, *, stressed: bool = False, **setting: Any
 ) -> list[tuple[str, Curve, LayerScore | None]]:
-    """A label, a curve and its normed last layer for each model, in the given setting, else the first there is."""
+    """A label, a curve and its normed last layer for each model, in the setting of the main curve, or the one given."""
     if not stressed:
         require_unstressed(table)
     scores = [s for s in table if bool(s.condition) == stressed]
-    metric = metric or next((s.metric for s in scores), None)
-    selected = [s for s in scores if s.metric == metric]
-    for name in ("rows", "tokens", "pooling", "transform", "point"):
-        available = list(dict.fromkeys(getattr(s, name) for s in selected))
-        value = setting.get(name, next(iter(available), ""))
-        if available and value not in available and "-" not in available:
-            raise InputError(f"{metric} has no {name} {value!r}; choose from {', '.join(available)}")
-        selected = [s for s in selected if getattr(s, name) in (value, "-")]
-    if not selected:
-        metrics = ", ".join(dict.fromkeys(s.metric for s in scores))
-        raise InputError(f"no metric {metric!r} in this run; choose from {metrics or 'none'}")
-    curves = LayerTable(tuple(selected)).curves()
-    norm = setting.get("norm") or selected[0].norm
-    if norm not in (known := sorted({row.norm for row in selected})):
-        raise InputError(f"no curve has norm {norm!r}; the run has {', '.join(known)}")
-    return [
-        (key[0], curve, next(iter(curves.get((*key[:-1], "normed"), [])), None) if norm == "raw" else None)
-        for key, curve in curves.items()
-        if key[-1] == norm
-    ]
+    main = LayerTable(tuple(scores)).main_curve(metric, setting)[0]
+    alike = [s for s in scores if same_columns(s, main, ("metric", "rows", "tokens", "pooling", "transform", "point"))]
+    return [(key[0], curve, normed) for key, curve, normed in curves_with_ends(alike) if key[-1] == main.norm]
 
 
 def choose_value(available: Sequence[str], value: str | None) -> str:

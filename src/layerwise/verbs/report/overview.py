@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from layerwise.runs.folder import Run
-from layerwise.runs.scores import LayerScore
+from layerwise.runs.scores import LayerScore, curves_with_ends, same_columns
 from layerwise.runs.summary import sparkline
 from layerwise.runs.table import LayerTable
 from layerwise.verbs.report.markup import table
@@ -92,14 +92,14 @@ def best_and_last(scored: LayerTable) -> tuple[tuple[int, Mean] | None, Mean | N
 
 
 def numbers(runs: Sequence[Run], labels: Sequence[str]) -> str:
-    """Every metric and task in its first setting, with 95 % intervals, as a collapsible table."""
+    """Every metric and task in the rows and tokens of its main curve, with 95 % intervals, as a collapsible table."""
     lines = [line for run, label in zip(runs, labels, strict=True) for line in lines_of(run, label)]
     if not lines:
         return ""
     head = [name for name in lines[0] if any(line[name] for line in lines)]
     rows = [[line[name] for name in head] for line in lines]
     words = ("model", "metric", "rows", "tokens", "pooling", "norm", "how")
-    caption = "Every metric and task in its first setting; 95 % intervals in brackets"
+    caption = "Every metric and task in its main rows and tokens; 95 % intervals in brackets"
     return (
         f"<details><summary>All metrics as a table</summary>{table(head, rows, words=words, caption=caption)}</details>"
     )
@@ -109,17 +109,10 @@ def lines_of(run: Run, label: str) -> list[dict[str, str]]:
     """One line per curve of a scan or an eval: its ends, its minimum and maximum."""
     if run.kind == "stress":
         return []
-    firsts: dict[str, tuple[str, str]] = {}
-    for s in run.table:
-        firsts.setdefault(s.metric, (s.rows, s.tokens))
-    chosen = [s for s in run.table if (s.rows, s.tokens) == firsts[s.metric] and not s.point]
-    curves = LayerTable(tuple(chosen)).curves()
+    mains = {metric: curve[0] for metric, curve in run.table.main_curves().items()}
+    chosen = [s for s in run.table if same_columns(s, mains[s.metric], ("rows", "tokens", "point"))]
     found = []
-    for (*setting, norm), curve in curves.items():
-        if norm == "normed" and len(curve) == 1 and (*setting, "raw") in curves:
-            continue  # it stands in the line of the raw curve
-        _, _, metric, rows, tokens, pooling, how, _ = setting
-        normed = curves.get((*setting, "normed"), [])
+    for (_, _, metric, rows, tokens, pooling, how, _, norm), curve, normed in curves_with_ends(chosen):
         known = [s for s in curve if math.isfinite(s.value)]
         least, most = (f(known, key=lambda s: s.value) for f in (min, max)) if known else (None, None)
         found.append(
@@ -134,7 +127,7 @@ def lines_of(run: Run, label: str) -> list[dict[str, str]]:
                 "n": f"{curve[-1].n:,}" if curve[-1].n else "",
                 "first layer": with_interval(curve[0]),
                 "last layer": with_interval(curve[-1]),
-                "last, normed": with_interval(normed[-1]) if normed and norm != "normed" else "",
+                "last, normed": with_interval(normed) if normed else "",
                 "minimum": f"{least.value:.4g} at {least.layer}" if least else "",
                 "maximum": f"{most.value:.4g} at {most.layer}" if most else "",
                 "by layer": sparkline([s.value for s in curve]),

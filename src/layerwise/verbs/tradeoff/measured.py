@@ -18,7 +18,7 @@ from layerwise.models.network import Network
 from layerwise.models.readouts import baseline_recipe, last_recipe
 from layerwise.passes.timing import RelativeTime, clock_of, measured, relative_times, rounds_of
 from layerwise.passes.vectors import pooled_vectors
-from layerwise.runs.scores import LayerScore
+from layerwise.runs.scores import LayerScore, same_columns
 from layerwise.runs.summary import counted
 from layerwise.runs.table import LayerTable
 from layerwise.verbs.export.backends.sentence_transformers.routes import choose_route
@@ -152,9 +152,10 @@ def mean_scores(table: LayerTable, score: str) -> list[LayerScore]:
         raise InputError(f"no score {score!r} in this run; choose from {', '.join(metrics)}, or mean (over tasks)")
     groups: dict[tuple[Any, ...], list[LayerScore]] = {}
     chosen = [row for row in table if score in ("mean", row.metric)]
+    main = LayerTable(tuple(chosen)).main_curve()[0]
     for row in chosen:
-        # Of a metric in several row treatments or levels of stress, the first: their mean has no meaning.
-        if (row.rows, row.condition, str(row.level)) == (chosen[0].rows, chosen[0].condition, str(chosen[0].level)):
+        # Of a metric in several row treatments, levels of stress or points: a mean over them has no meaning.
+        if same_columns(row, main, ("rows", "condition", "point")) and str(row.level) == str(main.level):
             groups.setdefault((row.layer, row.dtype, *row.recipe), []).append(row)
     for rows in groups.values():
         require_unique_scores(rows)
