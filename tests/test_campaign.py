@@ -85,14 +85,14 @@ def test_scans_that_differ_in_anything_have_folders_of_their_own(file, tiny_bert
 
 
 def test_an_error_that_nobody_foresaw_stops_no_other_scan(file, monkeypatch, capsys):
-    real = layerwise.verbs.campaign.api.run_scan
+    real = layerwise.verbs.campaign.api.execute
 
-    def run_scan(opened, plan, source, **options):
+    def execute(model, plan, source, **options):
         if "first 9" in source.name:
             raise OSError("the disk is full")
-        return real(opened, plan, source, **options)
+        return real(model, plan, source, **options)
 
-    monkeypatch.setattr("layerwise.verbs.campaign.api.run_scan", run_scan)
+    monkeypatch.setattr("layerwise.verbs.campaign.api.execute", execute)
     assert main(["campaign", str(file)]) == 2
     assert "6 of 12 scans failed" in (printed := capsys.readouterr().err) and "OSError: the disk is full" in printed
 

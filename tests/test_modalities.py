@@ -151,7 +151,7 @@ def test_batch_size_shards_and_order_do_not_matter():
 
 
 def test_a_stopped_scan_goes_on_and_gives_the_same_bits(tmp_path, monkeypatch):
-    monkeypatch.setattr("layerwise.verbs.scan.run.SECONDS_BETWEEN_CHECKPOINTS", 0)
+    monkeypatch.setattr("layerwise.verbs.scan.execute.SECONDS_BETWEEN_CHECKPOINTS", 0)
     whole = layerwise.scan(MODEL, source_of(walks()), shard_size=23, out=tmp_path / "whole", **ASKED)
     stopping = stop_after(1)
     monkeypatch.setattr("layerwise.verbs.scan.run.scan_shard", stopping)

@@ -102,7 +102,7 @@ def test_given_the_same_hidden_states_shards_merge_to_1e_10(tiny_llama, word_tex
 
 @pytest.mark.parametrize("stop_after", [0, 1, 3, 6])
 def test_an_interrupted_scan_goes_on_and_gives_the_same_bits(tiny_llama, word_texts, tmp_path, monkeypatch, stop_after):
-    monkeypatch.setattr("layerwise.verbs.scan.run.SECONDS_BETWEEN_CHECKPOINTS", 0)
+    monkeypatch.setattr("layerwise.verbs.scan.execute.SECONDS_BETWEEN_CHECKPOINTS", 0)
     whole = layerwise.scan(tiny_llama, word_texts, shard_size=6, out=tmp_path / "whole", **ASKED)
     calls = []
 

@@ -160,7 +160,7 @@ def sole_writer(folder: Folder | None, leases: Leases | None = None) -> Iterator
         yield lambda: held.require(folder)
 
 
-def while_held(require_lease: Callable[[], None], on_batch: OnBatch) -> OnBatch:
+def while_held(require_lease: Callable[[], None], on_batch: Callable[[int, int], None]) -> OnBatch:
     """Reports progress as long as the lease is held, and raises LeaseLost from then on."""
 
     def report(items: int, tokens: int = 0, /) -> None:

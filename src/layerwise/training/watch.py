@@ -27,10 +27,10 @@ from layerwise.runs.table import LayerTable
 from layerwise.training.alerts import AlertState, require_measured
 from layerwise.training.options import WatchOptions
 from layerwise.training.randomness import unchanged_randomness
+from layerwise.verbs.scan.execute import execute
 from layerwise.verbs.scan.options import ScanOptions
 from layerwise.verbs.scan.plan import ScanPlan
 from layerwise.verbs.scan.prepare import forecast_scan, prepare
-from layerwise.verbs.scan.run import run_scan
 from layerwise.verbs.scan.timing import predict_seconds
 
 READING = ("metrics", "rows", "layers", "norm", "tokens", "pooling", "max_length", "batch_tokens", "shard_size")
@@ -132,7 +132,15 @@ class LayerWatch:
         engine = (DistributedEngine if is_distributed() else LocalEngine)(network, network.identity())
         folder = self.new_folder(step)
         keeps_run = self.options.keep == "run"
-        table = run_scan(engine, self.plan, self.source, out=folder if keeps_run else None)
+        # The folder is new, so no other process writes to it, and no lease is needed.
+        table = execute(
+            network,
+            self.plan,
+            self.source,
+            engine=engine,
+            folder=folder if keeps_run else None,
+            require_lease=lambda: None,
+        )
         if folder is not None and not keeps_run:
             table.save(folder)
         return table

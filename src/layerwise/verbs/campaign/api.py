@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import Any
 
 from layerwise.core.errors import LayerwiseError, RunError
 from layerwise.core.files import open_folder
@@ -17,7 +16,7 @@ from layerwise.core.progress import GO_ON
 from layerwise.engines.opening import default_threads, open_engine, to_cluster
 from layerwise.engines.options import Cluster, EngineChoice
 from layerwise.engines.ray_cluster import connected, worker_count
-from layerwise.engines.shards import torch_threads
+from layerwise.engines.shards import Engine, torch_threads
 from layerwise.inputs.modalities import open_source
 from layerwise.models.opening import source_options
 from layerwise.models.spec import ModelSpec, call_record
@@ -28,9 +27,9 @@ from layerwise.runs.table import LayerTable
 from layerwise.verbs.campaign.joined import join_scans
 from layerwise.verbs.campaign.plan import Campaign, Cell
 from layerwise.verbs.campaign.status import READERS, data_file_hash, is_done, model_files_hash
+from layerwise.verbs.scan.execute import execute
 from layerwise.verbs.scan.options import ScanOptions
-from layerwise.verbs.scan.prepare import forecast_scan, prepare
-from layerwise.verbs.scan.run import run_scan
+from layerwise.verbs.scan.prepare import prepare
 
 MODEL_BUILD_LOCK = Lock()  # building a model with transformers changes the default dtype of the whole process
 
@@ -234,28 +233,29 @@ def take(plan: Campaign, cell: Cell, leases: Leases) -> bool:
     return True
 
 
-def run_cell(plan: Campaign, cell: Cell, engine: Any, leases: Leases, on_event: OnEvent) -> None:
+def run_cell(plan: Campaign, cell: Cell, engine: Engine, leases: Leases, on_event: OnEvent) -> None:
     folder = plan.folder(cell)
     options = ScanOptions(**cell.settings, out=str(folder), engine=plan.engine, allow_missing=plan.allow_missing)
     with MODEL_BUILD_LOCK:
         source = open_source(**source_options(cell.model, **cell.data))
         scan_plan, source, info = prepare(cell.model, source, options, threads=default_threads(plan.engine))
-    forecast_scan(cell.model, scan_plan, source, info, loaded=True).require_fit()
-    hashes = {"data_hash": data_file_hash(cell), "model_hash": model_files_hash(cell)}
-    folder.write(CELL.file, CELL.dump(cell.record() | hashes))
-    on_event(Event(cell, "running"))
 
-    def on_batch(prompts: int, tokens: int) -> None:
-        leases.require(folder)
-        on_event(Event(cell, "running", prompts, tokens))
+    def on_start() -> None:
+        hashes = {"data_hash": data_file_hash(cell), "model_hash": model_files_hash(cell)}
+        folder.write(CELL.file, CELL.dump(cell.record() | hashes))
+        on_event(Event(cell, "running"))
 
-    run_scan(
-        engine,
+    execute(
+        cell.model,
         scan_plan,
         source,
-        out=folder,
+        engine=engine,
+        info=info,
+        folder=folder,
+        require_lease=partial(leases.require, folder),
+        on_start=on_start,
+        on_batch=lambda prompts, tokens: on_event(Event(cell, "running", prompts, tokens)),
         allow_missing=plan.allow_missing,
         options=call_record("scan", options, model=cell.model, data=source.options) | {"campaign": plan.file},
-        on_batch=on_batch,
     )
     folder.delete([FAILED.file])

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from layerwise.core.checks import Choices
 from layerwise.core.files import Folder, open_folder
-from layerwise.core.progress import announce, announcements, progress_bar
-from layerwise.engines.opening import default_threads, open_engine
+from layerwise.core.progress import announce, announcements
+from layerwise.engines.opening import default_threads
 from layerwise.engines.options import Cluster, EngineChoice
 from layerwise.inputs.perturbations.base import DEFAULT_STRENGTH
 from layerwise.inputs.source import DataLike, Source
@@ -17,15 +18,15 @@ from layerwise.models.load import identity_from_files
 from layerwise.models.opening import open_network, to_model_spec
 from layerwise.models.options import LayerChoice
 from layerwise.models.spec import ModelLike, ModelSpec, call_record
-from layerwise.runs.claims import claim, require_usable
-from layerwise.runs.leases import sole_writer, while_held
+from layerwise.runs.claims import require_usable
 from layerwise.runs.result import RUN_FILE
 from layerwise.runs.table import LayerTable
+from layerwise.verbs.scan.execute import execute
 from layerwise.verbs.scan.forecast import Forecast
 from layerwise.verbs.scan.options import EntropyChoice, KeepPrompts, ScanOptions
 from layerwise.verbs.scan.plan import ScanPlan
 from layerwise.verbs.scan.prepare import count_for_bar, forecast_scan, prepare, reading_line
-from layerwise.verbs.scan.run import finished_table, run_scan
+from layerwise.verbs.scan.run import finished_table
 from layerwise.verbs.scan.timing import Seconds, predict_seconds
 
 
@@ -129,42 +130,34 @@ def scan(
         progress=progress,
     )
     with announcements(progress):
-        return scanned(model, data, options)
+        scan_plan, source, info = prepare(model, data, options, threads=threads or default_threads(engine))
+        folder = None if out is None else open_folder(out)
+        if folder is not None and require_usable(folder, "scan"):
+            if (done := finished(folder, model, scan_plan, source, allow_missing)) is not None:
+                announce(f"already complete, read from {out}")
+                return done
+        count = count_for_bar(source, progress)
+        return execute(
+            model,
+            scan_plan,
+            source,
+            engine=engine,
+            info=info,
+            folder=folder,
+            on_start=partial(announce_start, scan_plan, source, count),
+            progress=progress,
+            count=count,
+            keep_prompts=keep_prompts,
+            allow_missing=allow_missing,
+            options=call_record("scan", options, model=model, data=source.options),
+        )
 
 
-def scanned(model: ModelLike, data: DataLike, options: ScanOptions) -> LayerTable:
-    """The table of a scan: read from its folder where it is complete there, else computed."""
-    engine, out = options.engine, options.out
-    scan_plan, source, outline = prepare(model, data, options, threads=options.threads or default_threads(engine))
-    folder = None if out is None else open_folder(out)
-    if folder is not None and require_usable(folder, "scan"):
-        if (done := finished(folder, model, scan_plan, source, options.allow_missing)) is not None:
-            announce(f"already complete, read from {out}")
-            return done
-    forecast = forecast_scan(model, scan_plan, source, outline, loaded=engine != "local")
-    forecast.require_fit()
-    count = count_for_bar(source, options.progress)
-    with open_engine(engine, model, out) as opened:
-        if are_parallel(scan_plan.points):
-            announce(PARALLEL_NOTE)
-        announce(reading_line(source, count))
-        if folder is not None:
-            claim(folder, "scan")
-        with (
-            sole_writer(folder) as require_lease,
-            progress_bar(options.progress, count, f"{source.unit}s") as on_batch,
-        ):
-            return run_scan(
-                opened,
-                scan_plan,
-                source,
-                out=folder,
-                keep_prompts=options.keep_prompts,
-                allow_missing=options.allow_missing,
-                options=call_record("scan", options, model=model, data=source.options),
-                on_batch=while_held(require_lease, on_batch),
-                count=count,
-            )
+def announce_start(scan_plan: ScanPlan, source: Source, count: int | None) -> None:
+    """Says what is read."""
+    if are_parallel(scan_plan.points):
+        announce(PARALLEL_NOTE)
+    announce(reading_line(source, count))
 
 
 def timed_plan(model: ModelLike, data: DataLike, options: ScanOptions) -> Seconds:

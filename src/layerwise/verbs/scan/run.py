@@ -1,7 +1,6 @@
-"""Runs a scan from plan to table: shards, checkpoints, per-prompt values, provenance."""
+"""The parts of running a scan: its shards, what its folder must agree in, a finished table, provenance."""
 
 import math
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,24 +13,21 @@ from layerwise.core.files import Folder
 from layerwise.core.formats import stored_checksum
 from layerwise.core.progress import GO_ON
 from layerwise.engines.checkpoints import Checkpoint
-from layerwise.engines.shards import Engine, torch_threads
-from layerwise.inputs.source import Example, Source, shards
+from layerwise.inputs.source import Example, Source
 from layerwise.metrics.accumulators.base import require_same_settings
 from layerwise.metrics.catalog import CATALOG
 from layerwise.models.network import Network
-from layerwise.runs.claims import claim
 from layerwise.runs.folder import PROMPT_FILES, SHARDS, prompts_file, state_files
 from layerwise.runs.identity import DataRef, ModelRef
 from layerwise.runs.records import PLAN, environment
 from layerwise.runs.table import LayerTable
 from layerwise.verbs.scan.options import KeepPrompts
 from layerwise.verbs.scan.plan import ScanPlan
-from layerwise.verbs.scan.rows import layer_scores, prompt_table
+from layerwise.verbs.scan.rows import prompt_table
 from layerwise.verbs.scan.state import ScanState
 from layerwise.verbs.scan.worker import OnBatch, scan_shard
 
 MAX_PROMPTS = 100_000  # limit of `auto`
-SECONDS_BETWEEN_CHECKPOINTS = 30.0
 MERGE_ORDER = "tree"  # the order in which shards are merged affects the last bits
 
 
@@ -55,63 +51,9 @@ class ScanShardFunction:
         return state, {name: table}
 
 
-def run_scan(
-    engine: Engine,
-    plan: ScanPlan,
-    source: Source,
-    *,
-    out: Folder | None = None,
-    keep_prompts: KeepPrompts = "auto",
-    allow_missing: int = 0,
-    options: Mapping[str, Any] | None = None,
-    on_batch: OnBatch = lambda prompts, tokens: None,
-    count: int | None = None,
-) -> LayerTable:
-    """Runs a scan and returns its table; with `out`, also writes a run folder that can be resumed and reopened.
-
-    `options` are the user's options as JSON, for the record. `count` is the number of examples, where it is known.
-    """
-    start_time = time.monotonic()
-    model: ModelRef = engine.identity
-    origin = origin_of(plan, model)
-    if out is not None:
-        claim(out, "scan")
-        data_record = {"name": source.name, "options": dict(source.options)}
-        claim_plan(
-            out,
-            {"origin": origin, "settings": plan.settings(), "model": model.to_record(), "data": data_record},
-            plan.unknown_metrics(),
-        )
-    max_prompts = {"auto": MAX_PROMPTS, "all": float("inf"), "none": 0}[keep_prompts] if out is not None else 0
-    all_shards = None if count is None else math.ceil(count / plan.shard_size)
-    blank_rows = 0
-
-    def on_blank() -> None:
-        nonlocal blank_rows
-        blank_rows += 1
-
-    with torch_threads(plan.threads):  # also for merging and scoring, so that the table is reproducible bit by bit
-        try:
-            state = engine.run_shards(
-                shards(source.examples(on_blank), plan.shard_size),
-                ScanShardFunction(plan, origin, max_prompts),
-                Checkpoint(out, partial(parse_state_of_scan, origin), SECONDS_BETWEEN_CHECKPOINTS, all_shards),
-                allow_missing=allow_missing,
-                report=on_batch,
-            )
-        except KeyboardInterrupt as stopped:
-            stopped.add_note(what_was_kept(out))
-            raise
-        data = DataRef(source.name, state.facts.data_fingerprint, source.options)
-        scores = [s for layer in plan.layers for s in layer_scores(model, plan, state, data, layer)]
-    run = provenance(model, plan, data, state, blank_rows, source.unit) | {
-        "seconds": round(time.monotonic() - start_time, 3)
-    }
-    run |= {} if options is None else {"options": dict(options)}
-    table = LayerTable(tuple(scores), run)
-    if out is not None:
-        table.save(out)
-    return table
+def prompt_limit(keep_prompts: KeepPrompts) -> float:
+    """Of how many examples the own values are kept."""
+    return {"auto": MAX_PROMPTS, "all": math.inf, "none": 0}[keep_prompts]
 
 
 def origin_of(plan: ScanPlan, model: ModelRef) -> dict[str, Any]:
@@ -134,7 +76,7 @@ def finished_table(
     """The table of a folder that holds exactly this scan, complete and undamaged; None in every other case.
 
     It compares the plan, the model's fingerprint and type, and the content of every example, and checks the hashes of
-    state and table. After None, `run_scan` computes what is missing, or raises an error that says what differs.
+    state and table. After None, `execute` computes what is missing, or raises an error that says what differs.
     """
     origin = origin_of(plan, model)
     try:

@@ -4,13 +4,14 @@ import math
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from layerwise.core.checks import Choices
 from layerwise.core.errors import InputError
 from layerwise.core.files import open_folder
-from layerwise.core.progress import GO_ON, announce, announcements, progress_bar
+from layerwise.core.progress import GO_ON, announce, announcements
 from layerwise.engines.opening import default_threads, open_engine
 from layerwise.engines.options import Cluster, EngineChoice
 from layerwise.inputs.modalities import kind_of, open_source, processor_for
@@ -22,12 +23,12 @@ from layerwise.models.opening import model_info_and_dtype, resolve_max_length
 from layerwise.models.options import LayerChoice
 from layerwise.models.spec import ModelLike, call_record
 from layerwise.runs.claims import claim, require_usable
-from layerwise.runs.leases import sole_writer, while_held
+from layerwise.runs.leases import sole_writer
 from layerwise.runs.table import LayerTable
 from layerwise.verbs.lab.stress.options import Levels, StressKind, StressOptions, parse_levels
+from layerwise.verbs.scan.execute import execute
 from layerwise.verbs.scan.options import EntropyChoice
 from layerwise.verbs.scan.prepare import count_for_bar, forecast_scan, prepare, reading_line
-from layerwise.verbs.scan.run import run_scan
 
 
 def stress(
@@ -157,24 +158,25 @@ def run_stress(model: ModelLike, data: DataLike, options: StressOptions) -> Laye
             claim(out_folder, "stress", stress=kind, model=opened.identity.fingerprint)
         require_lease = stack.enter_context(sole_writer(out_folder))
         for level, (scan_plan, source, _) in plans.items():
-            announce(f"{reading_line(source, count)}: {kind} {level:g}")
             folder = None if out is None else open_folder(out, f"{kind}-{level:g}")
-            with progress_bar(options.progress, count, f"{source.unit}s") as on_batch:
-                try:
-                    table = run_scan(
-                        opened,
-                        scan_plan,
-                        source,
-                        out=folder,
-                        allow_missing=options.allow_missing,
-                        options=record,
-                        on_batch=while_held(require_lease, on_batch),
-                        count=count,
-                    )
-                except KeyboardInterrupt as stopped:
-                    if tables and out is not None:  # earlier levels are kept, whatever became of this one
-                        stopped.add_note(GO_ON)
-                    raise
+            try:
+                table = execute(
+                    model,
+                    scan_plan,
+                    source,
+                    engine=opened,
+                    folder=folder,
+                    require_lease=require_lease,
+                    on_start=partial(announce, f"{reading_line(source, count)}: {kind} {level:g}"),
+                    progress=options.progress,
+                    count=count,
+                    allow_missing=options.allow_missing,
+                    options=record,
+                )
+            except KeyboardInterrupt as stopped:
+                if tables and out is not None:  # earlier levels are kept, whatever became of this one
+                    stopped.add_note(GO_ON)
+                raise
             tables.append(table)
         table = LayerTable.join(tables)
         if out_folder is not None:
