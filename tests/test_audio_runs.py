@@ -190,7 +190,7 @@ def test_what_works_on_texts_only_says_so(whisper, folder, tmp_path):
         "doctor": lambda: layerwise.doctor(whisper),
         "export": lambda: layerwise.export(whisper, 1, tmp_path / "model"),
         "eval": lambda: layerwise.eval(whisper, "STSBenchmark", out=tmp_path / "eval"),
-        "tradeoff": lambda: layerwise.tradeoff(tmp_path / "run", "curvature", model=whisper),
+        "tradeoff": lambda: layerwise.lab.tradeoff(tmp_path / "run", "curvature", model=whisper),
     }
     for step, call in steps.items():
         with pytest.raises(InputError, match=f"^{step} works on texts only, but this model has no tokenizer"):

@@ -25,9 +25,9 @@ from layerwise.verbs.eval.data_root import read_root, write_task
 from layerwise.verbs.eval.encoder import experiment_settings, model_name
 from layerwise.verbs.eval.tasks import PAPER_32, choose_tasks
 from layerwise.verbs.eval.vectors import VectorKind, VectorsMissingError, VectorStore, segment_file
+from layerwise.verbs.lab.tradeoff import measured as tradeoff
 from layerwise.verbs.report.correlations import correlations
 from layerwise.verbs.report.curves import correlation
-from layerwise.verbs.tradeoff import measured as tradeoff
 
 mteb = pytest.importorskip("mteb")
 pytestmark = pytest.mark.filterwarnings("ignore")  # of mteb and its dependencies
@@ -280,7 +280,7 @@ def test_columns_read_at_once_change_no_score(tiny_llama, root, tmp_path, monkey
 
 def test_the_tradeoff_marks_layers_that_no_other_beats(tiny_llama, root, tmp_path, capsys):
     layerwise.eval(tiny_llama, "OwnSTS,OwnPairs", data_root=root, out=tmp_path)
-    frame = layerwise.tradeoff(tmp_path, repeats=1)
+    frame = layerwise.lab.tradeoff(tmp_path, repeats=1)
     assert list(frame.columns) == list(tradeoff.COLUMNS) and len(frame) == DEPTH + 2
     for row in frame.itertuples():
         beaten = frame[(frame.score > row.score) & (frame.parameters <= row.parameters)]
@@ -289,24 +289,24 @@ def test_the_tradeoff_marks_layers_that_no_other_beats(tiny_llama, root, tmp_pat
     assert frame.loc[frame.score.idxmax()].pareto and frame.iloc[0].pareto
     drawn = json.loads((tmp_path / "tradeoff.json").read_text())["layers"]
     assert [row["layer"] for row in drawn] == list(range(DEPTH + 1)) and {"memory", "latency", "pareto"} < set(drawn[0])
-    sts = layerwise.tradeoff(tmp_path, "OwnSTS", repeats=1).score
-    pairs = layerwise.tradeoff(tmp_path, "OwnPairs", repeats=1).score
+    sts = layerwise.lab.tradeoff(tmp_path, "OwnSTS", repeats=1).score
+    pairs = layerwise.lab.tradeoff(tmp_path, "OwnPairs", repeats=1).score
     assert list(frame.score) == pytest.approx(list((sts + pairs) / 2))
-    assert main(["tradeoff", str(tmp_path), "--json"]) == 0
+    assert main(["lab", "tradeoff", str(tmp_path), "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)) == len(frame)
-    assert main(["tradeoff", str(tmp_path), "--score", "nothing"]) == 2
+    assert main(["lab", "tradeoff", str(tmp_path), "--score", "nothing"]) == 2
     assert "OwnPairs, OwnSTS, or mean" in capsys.readouterr().err
 
 
 def test_a_model_in_place_of_a_run_gets_the_commands_that_make_one(tiny_llama, tmp_path, capsys):
-    assert main(["tradeoff", tiny_llama]) == 2
+    assert main(["lab", "tradeoff", tiny_llama]) == 2
     message = capsys.readouterr().err
     assert f"{tiny_llama} is a model, not an eval run; first run: layerwise eval {tiny_llama} --tasks" in message
-    assert message.rstrip().endswith("--out scores, then: layerwise tradeoff scores")
+    assert message.rstrip().endswith("--out scores, then: layerwise lab tradeoff scores")
     with pytest.raises(InputError, match="no run some/model; if it is a model, first run: layerwise eval some/model"):
-        layerwise.tradeoff("some/model")
+        layerwise.lab.tradeoff("some/model")
     with pytest.raises(InputError, match="takes an eval run, not a Network"):
-        layerwise.tradeoff(open_network(tiny_llama))
+        layerwise.lab.tradeoff(open_network(tiny_llama))
 
 
 def test_the_tradeoff_shows_how_far_it_is_and_fits_80_columns(tiny_llama, root, tmp_path, capsys, monkeypatch):
@@ -319,7 +319,7 @@ def test_the_tradeoff_shows_how_far_it_is_and_fits_80_columns(tiny_llama, root, 
 
     monkeypatch.setattr(tradeoff, "progress_bar", bar)
     layerwise.eval(tiny_llama, "OwnSTS", data_root=root, out=tmp_path)
-    assert main(["tradeoff", str(tmp_path), "--repeats", "2"]) == 0
+    assert main(["lab", "tradeoff", str(tmp_path), "--repeats", "2"]) == 0
     total = seen[0][1]
     assert seen == [(True, total, "passes"), *[1] * total] and total == DEPTH * 3, "as often as it was said"
     printed = capsys.readouterr()

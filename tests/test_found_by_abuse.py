@@ -56,10 +56,10 @@ def test_a_tokenizer_of_an_embedding_model_that_cannot_pad_is_no_raw_error(tiny_
 def test_a_word_that_is_no_model_is_refused_before_it_is_announced(tiny_bert, tmp_path, capsys):
     layerwise.scan(tiny_bert, ["w1 w2", "w3 w4"], metrics="curvature", out=tmp_path / "run")
     for words in (
-        ["tradeoff", str(tmp_path / "run"), "--score=curvature"],
+        ["lab", "tradeoff", str(tmp_path / "run"), "--score=curvature"],
         ["embed", "--data", "demo", "--out", str(tmp_path / "v.parquet")],
     ):
-        model = ["--model=a,,b"] if words[0] == "tradeoff" else ["a,,b"]
+        model = ["--model=a,,b"] if words[0] == "lab" else ["a,,b"]
         assert main([*words, *model]) == 2
         assert "cannot load 'a,,b'" in capsys.readouterr().err
 
@@ -72,7 +72,7 @@ def test_more_workers_than_any_machine_has_are_refused(tiny_bert, tmp_path, caps
 
 def test_more_repetitions_than_a_median_needs_are_refused():
     with pytest.raises(InputError, match="repeats must be at most 10,000"):
-        layerwise.tradeoff("run", repeats=999999999)
+        layerwise.lab.tradeoff("run", repeats=999999999)
 
 
 def test_views_of_half_a_character_are_no_raw_error():
@@ -95,7 +95,7 @@ def test_what_sentence_transformers_cannot_load_is_refused_in_its_words(tiny_ber
 
 def test_a_name_that_is_too_long_for_a_file_is_refused_in_one_line(capsys):
     for words in (
-        ["tradeoff", "é" * 300],
+        ["lab", "tradeoff", "é" * 300],
         ["report", "é" * 300, "--html", "x.html"],
         ["pick", "é" * 300, "--rule", "last"],
     ):

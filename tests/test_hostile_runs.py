@@ -232,7 +232,7 @@ def test_the_commands_of_a_strangers_run_are_calls_of_layerwise_and_nothing_else
     page = layerwise.report(tmp_path / "run", html=tmp_path / "p.html").read_text()
     listed = html.unescape(re.search(r'<pre id="commands" tabindex="0">(.*?)</pre>', page, re.DOTALL).group(1))
     called, _ = words_read_by_a_shell(listed, tmp_path / "shell")
-    assert [words[0] for words in called] == ["scan", "pick", "tradeoff", "report"]
+    assert [words[0] for words in called] == ["scan", "pick", "lab", "report"]
     assert not [words for words in called if words[1].startswith("-")], "a name is no option"
     assert len(listed.splitlines()) == 4
 
@@ -393,7 +393,7 @@ def whole(tiny_llama, tmp_path_factory):
     write_task(folder / "root", "Mine", "STS", PAIRS)
     layerwise.eval(tiny_llama, "all", data_root=folder / "root", out=folder / "eval")
     layerwise.pick(folder / "scan", rule="depth:50%").save(folder / "scan")  # one that export takes
-    layerwise.tradeoff(folder / "eval", model=tiny_llama, repeats=1)
+    layerwise.lab.tradeoff(folder / "eval", model=tiny_llama, repeats=1)
     record = {"out": str(folder / "many"), "models": [tiny_llama], "settings": {"s": {"metrics": "curvature"}}}
     (folder / "many.yaml").write_text(json.dumps(record))
     assert main(["campaign", str(folder / "many.yaml")]) == 0
@@ -414,7 +414,7 @@ def calls(folder, model):
         "plot tradeoff": ["report", scores, "--figure", "tradeoff", "-o", str(folder / "b.svg")],
         "plot cka": ["report", scan, scan, "--figure", "cka", "-o", str(folder / "c.svg")],
         "correlate": ["lab", "correlate", scan, scores],
-        "tradeoff": ["tradeoff", scores, "--model", model],
+        "tradeoff": ["lab", "tradeoff", scores, "--model", model],
         "scan": lambda: layerwise.scan(model, texts, out=scan),
         "difference": lambda: layerwise.difference(scan, "prompt_entropy", 1, 2),
         "export fit": ["export", model, "--layer=1", "--transform=whiten", "--fit", scan, "--out", str(folder / "e1")],
@@ -479,7 +479,7 @@ def test_a_score_that_is_undefined_does_not_stop_a_report(tiny_llama, tmp_path):
     scores = tuple(replace(s, value=float("nan")) if s.layer == 2 else s for s in table)
     model = {"name": tiny_llama, "fingerprint": open_network(tiny_llama).fingerprint()}
     layerwise.LayerTable(scores, {**table.run, "model": model}).save(tmp_path)
-    frame = layerwise.tradeoff(tmp_path, repeats=1)
+    frame = layerwise.lab.tradeoff(tmp_path, repeats=1)
     assert not frame[frame.layer == 2].pareto.any() and frame.pareto.any()
     assert "NaN" not in (tmp_path / "tradeoff.json").read_text()
     layerwise.report(tmp_path, html=tmp_path / "a.html")

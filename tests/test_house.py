@@ -108,7 +108,7 @@ def test_the_public_face():
     verbs += ["embed", "eval", "export", "functional", "images", "lab", "labelled"]
     verbs += ["mean_over_prompts", "mean_score", "pick", "plan", "plot", "pooled_rows", "probe", "report"]
     verbs += ["scan", "shrink"]
-    verbs += ["spectrum_score", "texts", "tradeoff", "training"]
+    verbs += ["spectrum_score", "texts", "training"]
     assert layerwise.__all__ == objects + verbs
     for name in layerwise.__all__:
         assert getattr(layerwise, name) is not None

@@ -23,9 +23,9 @@ from layerwise.verbs.eval import scoring
 from layerwise.verbs.eval.data_root import write_task
 from layerwise.verbs.eval.tasks import TaskChoice
 from layerwise.verbs.eval.vectors import VectorKind
+from layerwise.verbs.lab.tradeoff.measured import mean_scores
 from layerwise.verbs.report.alignment import alignment
 from layerwise.verbs.scan import run as run_module
-from layerwise.verbs.tradeoff.measured import mean_scores
 
 METRICS = {"metrics": "prompt_entropy,intrinsic_dimension", "shard_size": 9, "threads": 1}
 

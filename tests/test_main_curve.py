@@ -10,11 +10,11 @@ from layerwise.core.errors import InputError
 from layerwise.runs.folder import Run
 from layerwise.runs.table import LayerTable
 from layerwise.verbs.compare.comparison import describe_ranges
+from layerwise.verbs.lab.tradeoff.measured import mean_scores
 from layerwise.verbs.report.api import select_one_recipe
 from layerwise.verbs.report.content import page_data
 from layerwise.verbs.report.figures import chosen_curves
 from layerwise.verbs.report.overview import lines_of
-from layerwise.verbs.tradeoff.measured import mean_scores
 
 
 def raw_rows(table):

@@ -172,19 +172,19 @@ def pick_on_texts(made, kind, scratch):
 def tradeoff(made, kind, scratch):
     table = made.table(kind)
     metric = next(row.metric for row in table)
-    rows = json.loads(call("tradeoff", made.places[kind], "--score", metric, "--json"))
+    rows = json.loads(call("lab", "tradeoff", made.places[kind], "--score", metric, "--json"))
     wanted = {(row.layer, row.recipe) for row in table.where(metric=metric)}
     assert len(rows) == len(wanted), "every recipe of the table has a line"
 
 
 def correlate_scan(made, kind, scratch):
-    rows = json.loads(call("correlate", made.places[kind], made.places["eval"], "--json"))
+    rows = json.loads(call("lab", "correlate", made.places[kind], made.places["eval"], "--json"))
     scored = {(row.metric, row.rows, row.tokens, row.pooling) for row in made.table(kind).where(norm="raw")}
     assert {(row["metric"], row["rows"], row["tokens"], row["pooling"]) for row in rows} <= scored and rows
 
 
 def correlate_eval(made, kind, scratch):
-    rows = json.loads(call("correlate", made.places["scan"], made.places[kind], "--json"))
+    rows = json.loads(call("lab", "correlate", made.places["scan"], made.places[kind], "--json"))
     tasks = {(row.metric, row.transform) for row in made.table(kind).where(norm="raw")}
     assert {(row["task"], row["transform"]) for row in rows} == tasks
 

@@ -211,7 +211,7 @@ def test_what_works_on_texts_only_says_so(tiny_llama, tmp_path):
         lambda: layerwise.export(MODEL, 1, tmp_path / "model"),
         lambda: layerwise.pick(MODEL, fit=["a text of some words"] * 9),
         lambda: layerwise.eval(MODEL, "STSBenchmark", out=tmp_path / "eval"),
-        lambda: layerwise.tradeoff(tmp_path / "run", "curvature", model=MODEL),
+        lambda: layerwise.lab.tradeoff(tmp_path / "run", "curvature", model=MODEL),
     ):
         with pytest.raises(
             InputError, match="works on texts only, but this model has no tokenizer; .* a WalkProcessor"

@@ -171,11 +171,11 @@ def test_two_threads_on_one_model_do_not_see_each_other(tiny_llama):
 def test_a_run_leads_back_to_the_very_model(tiny_llama, tmp_path, word_texts):
     spec = ModelSpec(tiny_llama, dtype="bfloat16")
     layerwise.scan(spec, word_texts, out=tmp_path / "run", metrics="dataset_entropy")
-    frame = layerwise.tradeoff(tmp_path / "run", "dataset_entropy", data=word_texts, repeats=1)
+    frame = layerwise.lab.tradeoff(tmp_path / "run", "dataset_entropy", data=word_texts, repeats=1)
     assert (frame.bytes == 2 * frame.parameters).all()  # timed in bfloat16, as it was scanned
 
 
-@pytest.mark.parametrize("verb", ["tradeoff", "pick"])
+@pytest.mark.parametrize("verb", ["lab", "tradeoff", "pick"])
 def test_a_run_of_other_weights_is_refused(tiny_llama, tmp_path, word_texts, verb):
     shutil.copytree(tiny_llama, tmp_path / "model")
     layerwise.scan(tmp_path / "model", word_texts, out=tmp_path / "run", metrics="dataset_entropy")
@@ -183,7 +183,7 @@ def test_a_run_of_other_weights_is_refused(tiny_llama, tmp_path, word_texts, ver
     (tmp_path / "model" / "config.json").write_text(json.dumps(record | {"rms_norm_eps": 0.1}))
     with pytest.raises(LayerwiseError, match="not the model of this run"):
         if verb == "tradeoff":
-            layerwise.tradeoff(tmp_path / "run", "dataset_entropy", data=word_texts)
+            layerwise.lab.tradeoff(tmp_path / "run", "dataset_entropy", data=word_texts)
         else:
             layerwise.pick(tmp_path / "run", word_texts)
 

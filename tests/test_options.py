@@ -35,6 +35,7 @@ from layerwise.verbs.lab.correlate.options import CorrelateOptions
 from layerwise.verbs.lab.data.options import DataOptions, TaskType
 from layerwise.verbs.lab.reproduce.options import ReproduceOptions
 from layerwise.verbs.lab.stress.options import StressKind, StressOptions
+from layerwise.verbs.lab.tradeoff.options import TradeoffOptions
 from layerwise.verbs.lab.views.options import ViewOptions
 from layerwise.verbs.pick.options import PickOptions
 from layerwise.verbs.probe.options import ProbeOptions
@@ -42,7 +43,6 @@ from layerwise.verbs.report.options import PlotOptions, ReportOptions
 from layerwise.verbs.report.provenance import command, command_arguments
 from layerwise.verbs.scan.options import SETTINGS, ScanOptions
 from layerwise.verbs.shrink.options import ShrinkOptions
-from layerwise.verbs.tradeoff.options import TradeoffOptions
 
 # The library's verbs: their options, and the arguments that are not options.
 LIBRARY = [
@@ -55,7 +55,7 @@ LIBRARY = [
     (layerwise.export, ExportOptions, ["model", "layer", "out"]),
     (layerwise.shrink, ShrinkOptions, ["model", "data", "out"]),
     (layerwise.pick, PickOptions, ["run"]),
-    (layerwise.tradeoff, TradeoffOptions, ["run"]),
+    (layerwise.lab.tradeoff, TradeoffOptions, ["run"]),
     (layerwise.lab.correlate, CorrelateOptions, ["scan", "eval"]),
     (layerwise.report, ReportOptions, ["runs"]),
     (layerwise.compare, CompareOptions, ["runs"]),
@@ -146,16 +146,16 @@ FLAGS = {
     "learning-rate seed no-compatible work layer transform dims normalize weights words int8 json",
     "report": "html overwrite title where figure out metric rows tokens pooling norm transform measure cost",
     "compare": "against rows tokens html overwrite json",
-    "correlate": "norm json",
-    "tradeoff": "score model data others mode repeats json",
-    "audit": "metrics rules protocol stage data-root models out only fit dtype device column split config limit sample "
-    "workers threads json",
-    "stress": f"{MODEL} {TEXTS} {READING} {ENGINE} allow-missing kind levels metrics rows shard-size seed state out "
-    "entropy json",
+    "lab correlate": "norm json",
+    "lab tradeoff": "score model data others mode repeats json",
+    "lab audit": "metrics rules protocol stage data-root models out only fit dtype device column split config limit "
+    "sample workers threads json",
+    "lab stress": f"{MODEL} {TEXTS} {READING} {ENGINE} allow-missing kind levels metrics rows shard-size seed state "
+    "out entropy json",
     "embed": f"{MODEL} {TEXTS} {READING} out overwrite",
-    "data": "type test train subset cap",
-    "views": "count strength seed json",
-    "reproduce": "list out scale models data threads",
+    "lab data": "type test train subset cap",
+    "lab views": "count strength seed json",
+    "lab reproduce": "list out scale models data threads",
     "doctor": f"{MODEL} json",
 }
 
@@ -312,7 +312,7 @@ def test_a_stress_test_records_its_own_options_at_every_level(tiny_llama):
     table = layerwise.lab.stress(tiny_llama, ["w1 w2 w3 w4"], kind="repeat_one", levels="0,1", seed=3)
     assert [run["options"]["levels"] for run in table.run["runs"]] == ["0,1", "0,1"]
     words = command(layerwise.LayerTable(table.scores, table.run), "out")
-    args = build_parser(commands()).parse_args(shlex.split(words)[1:]) if words.startswith("layerwise stress") else None
+    args = build_parser(commands()).parse_args(shlex.split(words)[1:]) if words.startswith("layerwise lab stress") else None
     assert args and (args.kind, args.levels, args.seed, args.data) == ("repeat_one", "0,1", 3, "TEXTS.txt")
 
 

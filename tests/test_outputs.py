@@ -61,12 +61,12 @@ def test_pick_saves_into_the_folder_of_a_run(runs, tmp_path):
 def test_tradeoff_replaces_its_own_file_only(runs, tmp_path):
     run = shutil.copytree(runs[1] / "eval", tmp_path / "run")
     for _ in range(2):
-        layerwise.tradeoff(run, repeats=1)
+        layerwise.lab.tradeoff(run, repeats=1)
     assert json.loads((run / "tradeoff.json").read_bytes())["layers"]
     (run / "tradeoff.json").write_bytes(b"mine")
     before = snapshot(run)
     with pytest.raises(RunError, match="tradeoff.json .* was not written by layerwise"):
-        layerwise.tradeoff(run, repeats=1)
+        layerwise.lab.tradeoff(run, repeats=1)
     assert snapshot(run) == before
 
 

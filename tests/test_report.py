@@ -227,7 +227,7 @@ def test_the_commands_of_a_page_make_it_again(tiny_llama, tmp_path, monkeypatch)
         ["eval", tiny_llama, "--tasks", "all", "--data-root", "root", "--out", "scores"],
         ["lab", "stress", tiny_llama, *data, "--kind", "random", "--levels", "0,1", "--out", "stress"],
         ["pick", "scan", "--fit", data[1], "--layer-only", "--seed", "3", "--save", "scan"],
-        ["tradeoff", "scores", "--score", "Mine", "--repeats", "1"],
+        ["lab", "tradeoff", "scores", "--score", "Mine", "--repeats", "1"],
         ["report", "scan", "scores", "stress", "--html", "page.html", "--title", "All of it"],
     ]
     for words in made:

@@ -15,9 +15,9 @@ from layerwise.runs.records import PICK, PLAN, RUN, TRADEOFF, NewerVersionError
 from layerwise.runs.scores import LayerScore
 from layerwise.runs.table import LayerTable
 from layerwise.verbs.compare.comparison import compare_runs
+from layerwise.verbs.lab.tradeoff.measured import mean_scores
 from layerwise.verbs.pick.run import pick_by_rule
 from layerwise.verbs.report.content import run_labels
-from layerwise.verbs.tradeoff.measured import mean_scores
 
 # What a row's identity leaves out.
 MEASURED = {"value", "n", "skipped", "ci_low", "ci_high", "missing", "note", "depth"}

@@ -689,7 +689,7 @@ def test_tradeoff_sets_a_shrunk_model_beside_the_layers(tmp_path, tiny_bert, cap
     layerwise.shrink(tiny_bert, TEXTS, tmp_path / "small", choose="1,3", compatible=False)
     for model, out, tasks in ((tiny_bert, "whole", "tasks"), (tmp_path / "small", "shrunk", "tasks")):
         layerwise.eval(str(model), "all", data_root=tmp_path / tasks, out=tmp_path / out, workers=0)
-    words = ["tradeoff", str(tmp_path / "whole"), "--repeats", "1", "--others", str(tmp_path / "shrunk")]
+    words = ["lab", "tradeoff", str(tmp_path / "whole"), "--repeats", "1", "--others", str(tmp_path / "shrunk")]
     capsys.readouterr()
     assert main([*words, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
@@ -704,7 +704,7 @@ def test_tradeoff_sets_a_shrunk_model_beside_the_layers(tmp_path, tiny_bert, cap
     assert main(words) == 0 and "small" in capsys.readouterr().out
     layerwise.eval(str(tmp_path / "small"), "all", data_root=tmp_path / "more", out=tmp_path / "x", workers=0)
     with pytest.raises(InputError, match="scores of other tasks .Mine, Other"):
-        layerwise.tradeoff(tmp_path / "whole", others=str(tmp_path / "x"))
+        layerwise.lab.tradeoff(tmp_path / "whole", others=str(tmp_path / "x"))
 
 
 def test_a_bar_counts_the_texts_whose_vectors_are_computed(tmp_path, monkeypatch):

@@ -284,7 +284,7 @@ def test_eval_embed_and_tradeoff_read_a_static_model(static, teacher, tmp_path):
     assert list(vectors.columns) == ["id", "text", "last"]
     np.testing.assert_allclose(np.stack(vectors["last"]), encode(static, TEXTS[:5]), atol=1e-6)
     layerwise.eval(teacher, "Mine", data_root=root, layers="2,last", out=tmp_path / "whole")
-    costs = layerwise.tradeoff(tmp_path / "whole", data=TEXTS, others=tmp_path / "scores", repeats=1)
+    costs = layerwise.lab.tradeoff(tmp_path / "whole", data=TEXTS, others=tmp_path / "scores", repeats=1)
     small = costs[costs.model == "small"].iloc[0]
     assert small.parameters == 97 * 32 and small.score == pytest.approx(row.value)
 

@@ -31,7 +31,7 @@ def test_without_a_verb_the_first_screen_shows_every_verb(capsys):
         main(["--help"])
     assert stopped.value.code == 0 and capsys.readouterr().out == screen == first_screen() + "\n"
     listed = [command.split()[1] for command in STEPS.values()] + [verb for verbs in OTHERS.values() for verb in verbs]
-    assert sorted(listed) == sorted(commands())
+    assert sorted(listed) == sorted({words.split()[0] for words in commands()})
 
 
 def test_the_first_screen_fits_80_columns_and_24_lines():

@@ -182,7 +182,7 @@ def test_what_works_on_texts_only_says_so(vit, folder, tmp_path):
     steps = {
         "doctor": lambda: layerwise.doctor(vit),
         "eval": lambda: layerwise.eval(vit, "STSBenchmark", out=tmp_path / "eval"),
-        "tradeoff": lambda: layerwise.tradeoff(tmp_path / "run", "curvature", model=vit),
+        "tradeoff": lambda: layerwise.lab.tradeoff(tmp_path / "run", "curvature", model=vit),
     }
     for step, call in steps.items():
         with pytest.raises(InputError, match=f"^{step} works on texts only, but this model has no tokenizer"):

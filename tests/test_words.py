@@ -178,9 +178,9 @@ def test_embed_export_and_tradeoff_check_their_options_before_weights(tiny_llama
     with pytest.raises(InputError, match="transform 'whitten'"):
         layerwise.export(tiny_llama, 1, tmp_path / "model", transform="whitten", fit=TEXTS)
     with pytest.raises(InputError, match="mode 'compat' .*did you mean compact"):
-        layerwise.tradeoff(run, "curvature", mode="compat")
+        layerwise.lab.tradeoff(run, "curvature", mode="compat")
     with pytest.raises(InputError, match="repeats must be at least 1, not 0"):
-        layerwise.tradeoff(run, "curvature", repeats=0)
+        layerwise.lab.tradeoff(run, "curvature", repeats=0)
     with pytest.raises(InputError, match="precision 'float61'"):
         plan_evaluation(tiny_llama, "STSBenchmark", precision="float61")
 
@@ -410,9 +410,9 @@ def test_a_number_of_an_audit_that_is_none_is_told_by_its_row(tmp_path, capsys):
 
 
 def test_a_metric_of_a_scan_has_no_better_end_and_no_front(run, tiny_llama, capsys):
-    frame = layerwise.tradeoff(run, "curvature", model=tiny_llama, repeats=1)
+    frame = layerwise.lab.tradeoff(run, "curvature", model=tiny_llama, repeats=1)
     assert "pareto" not in frame and len(frame)
-    assert main(["tradeoff", run, "--score", "curvature", "--model", tiny_llama]) == 0
+    assert main(["lab", "tradeoff", run, "--score", "curvature", "--model", tiny_llama]) == 0
     printed = capsys.readouterr()
     assert "*" not in printed.out and "pareto" not in printed.out
     assert "a higher value is not better" in printed.err

@@ -75,7 +75,6 @@ _MODULES = {
     "scan": "layerwise.verbs.scan.api",
     "shrink": "layerwise.verbs.shrink.api",
     "texts": "layerwise.inputs.opening",
-    "tradeoff": "layerwise.verbs.tradeoff.api",
     "training": "layerwise.training",
 }
 
@@ -151,7 +150,6 @@ if TYPE_CHECKING:  # the same names again, for editors and type checkers
     from layerwise.verbs.scan.api import scan as scan
     from layerwise.verbs.scan.forecast import Forecast as Forecast
     from layerwise.verbs.shrink.api import shrink as shrink
-    from layerwise.verbs.tradeoff.api import tradeoff as tradeoff
 
     __version__: str
 

@@ -15,6 +15,7 @@ _MODULES = {
     "data": "layerwise.verbs.lab.data.api",
     "reproduce": "layerwise.verbs.lab.reproduce.api",
     "stress": "layerwise.verbs.lab.stress.api",
+    "tradeoff": "layerwise.verbs.lab.tradeoff.api",
     "views": "layerwise.verbs.lab.views.api",
 }
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:  # the same names again, for editors and type checkers
     from layerwise.verbs.lab.reproduce.api import Reproduction as Reproduction
     from layerwise.verbs.lab.reproduce.api import reproduce as reproduce
     from layerwise.verbs.lab.stress.api import stress as stress
+    from layerwise.verbs.lab.tradeoff.api import tradeoff as tradeoff
     from layerwise.verbs.lab.views.api import views as views
 
 

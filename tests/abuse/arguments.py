@@ -134,7 +134,7 @@ def attempt(workshop: Workshop, words: list[str]) -> Case:
     before = oracles.tree_of(desk)
     outcome = forked.run(words, desk, workshop.streams, 90)
     implied = {
-        "tradeoff": ["scores/tradeoff.json"],
+        "lab tradeoff": ["scores/tradeoff.json"],
         "campaign": ["cells"],
         "lab data": ["tasks", words[2] if len(words) > 2 else ""],
     }

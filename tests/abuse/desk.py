@@ -53,7 +53,7 @@ GOOD: list[tuple[list[str], list[str]]] = [  # a command, and all that it may ch
     # By the number of words in common, layer 0 is better than the last one, which would not be exported.
     (["pick", "model", "--labels", "labels.csv", "--export", "deep/small"], ["deep/small"]),
     (["embed", "model", *DATA, "--layers", "1", "--out", "v.parquet"], ["v.parquet"]),
-    (["tradeoff", "scores"], ["scores/tradeoff.json"]),
+    (["lab", "tradeoff", "scores"], ["scores/tradeoff.json"]),
     (["report", "run", "scores", "--html", "r.html"], ["r.html"]),
     (["report", "run", "--html", "r.html"], ["r.html"]),
     (["compare", "run", "deep/er/run", "--html", "deep/c.html"], ["deep/c.html"]),
@@ -90,7 +90,7 @@ BAD: list[tuple[list[str], list[str]]] = [  # refused or failing; and all that i
     (["eval", "broken", *EVAL, "--out", "failed-too"], ["failed-too"]),
     (["export", "broken", "--layer", "2", "--out", "not-made"], []),
     (["scan", "nowhere", *DATA, "--out", "not-made"], []),
-    (["tradeoff", "mine"], []),
+    (["lab", "tradeoff", "mine"], []),
     (["report", "mine", "--html", "new.html"], []),
 ]  # fmt: skip
 
@@ -140,7 +140,7 @@ WRITERS: dict[str, tuple[list[str], list[str]]] = {  # each into a new place
     "report": (["report", "run", "scores", "--html", "new.html"], ["new.html"]),
     "compare": (["compare", "run", "deep/er/run", "--html", "new.html"], ["new.html"]),
     "plot": (["report", "run", "-o", "new.svg", "--overwrite"], ["new.svg"]),
-    "tradeoff": (["tradeoff", "scores"], ["scores/tradeoff.json"]),
+    "tradeoff": (["lab", "tradeoff", "scores"], ["scores/tradeoff.json"]),
     "audit": (["lab", "audit", "known.csv", "--json"], []),
     "reproduce": (["lab", "reproduce", "fig7", "--out", "new"], ["new"]),
 }
@@ -178,7 +178,7 @@ REBUILT = {"scan again": ["run"], "stress again": ["stressed"], "campaign again"
 REBUILT |= {"probe again": ["probes"]}
 PREPARED = [  # makes everything that READERS read
     GOOD[0][0], GOOD[4][0], GOOD[5][0], GOOD[6][0], GOOD[8][0], GOOD[9][0], GOOD[13][0], GOOD[16][0], GOOD[18][0],
-    ["tradeoff", "scores"],
+    ["lab", "tradeoff", "scores"],
 ]  # fmt: skip
 
 

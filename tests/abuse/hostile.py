@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from abuse import forked, oracles
-from abuse.desk import DATA, EVAL, FAST, Case, Workshop
+from abuse.desk import DATA, EVAL, FAST, Case, Workshop, verb_of
 
 CANARY = "executed"  # the file that code of an attacker would make, in the current folder
 CODE = f"open('{CANARY}', 'w').write('x')"
@@ -163,8 +163,8 @@ def run_folder(desk: Path, draw: random.Random) -> list[list[str]]:
         ["report", "run", "scores", "--html", "new.html"], ["compare", "run", "deep/er/run", "--html", "new.html"],
         ["pick", "run", "--rule", "last"], ["pick", "run", "--rule", "last", "--json"],
         ["lab", "correlate", "run", "scores"],
-        ["report", "run", "-o", "new.svg"], ["tradeoff", "scores"], ["export", "model", "--layer", "run:auto", "--out",
-        "new"],
+        ["report", "run", "-o", "new.svg"], ["lab", "tradeoff", "scores"],
+        ["export", "model", "--layer", "run:auto", "--out", "new"],
     ]  # fmt: skip
     return draw.sample(commands, 3)
 
@@ -238,7 +238,7 @@ def case(workshop: Workshop, draw: random.Random) -> Case:
         before = oracles.tree_of(desk)
         outcome = forked.run(words, desk, workshop.streams, 90)
         outputs = oracles.outputs_of(
-            words, {"tradeoff": ["scores/tradeoff.json"], "campaign": ["cells", "x"]}.get(words[0], [])
+            words, {"lab tradeoff": ["scores/tradeoff.json"], "campaign": ["cells", "x"]}.get(verb_of(words), [])
         )
         found = oracles.all_of(outcome) + oracles.changed_outside(desk, before, oracles.tree_of(desk), outputs)
         found += oracles.half_written(desk)

@@ -11,7 +11,6 @@ OTHERS = {
     "Other verbs; `layerwise VERB --help` lists the options of each": {
         "eval": "score every layer on MTEB tasks, or on labelled data of your own",
         "probe": "train classifiers on every layer: where can a label be read?",
-        "tradeoff": "what each layer scores and what it costs",
         "compare": "what differs between runs: fine-tunes, sizes, checkpoints",
         "embed": "vectors of any layer, one per text, as Parquet",
         "shrink": "fewer blocks of an embedding model, in the same vector space",

@@ -6,7 +6,7 @@ from types import ModuleType
 # In the order of help; those for people who study layers are in lab.
 VERBS = (
     "scan", "campaign", "eval", "probe", "pick", "export", "shrink", "report", "compare",
-    "lab.correlate", "tradeoff", "lab.audit", "lab.stress", "embed", "lab.data", "lab.views", "doctor",
+    "lab.correlate", "lab.tradeoff", "lab.audit", "lab.stress", "embed", "lab.data", "lab.views", "doctor",
     "lab.reproduce",
 )  # fmt: skip
 

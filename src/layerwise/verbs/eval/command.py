@@ -53,5 +53,5 @@ def run(args: Namespace) -> int:
     print(table.to_json() if args.json else table)
     say(f"{counted(table.run['forwarded_texts'], 'text')} went through the model")
     say(f"saved in {args.out}")
-    next_steps(["layerwise", "tradeoff", args.out], ["layerwise", "report", args.out, "--html", "report.html"])
+    next_steps(["layerwise", "lab", "tradeoff", args.out], ["layerwise", "report", args.out, "--html", "report.html"])
     return 0

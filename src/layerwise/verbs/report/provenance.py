@@ -14,7 +14,6 @@ from layerwise.runs.table import LayerTable
 from layerwise.runs.tasks import task_sizes
 from layerwise.verbs import options_of_verb, words_of_verb
 from layerwise.verbs.pick.options import pick_words
-from layerwise.verbs.tradeoff.options import tradeoff_words
 
 REPEATED = ("scan", "stress", "eval", "probe")  # verbs whose record says how to call them again
 Facts = list[tuple[str, str]]
@@ -140,3 +139,9 @@ def command_arguments(record: Mapping[str, Any], *, model: str) -> list[str]:
     if recipes := record.get("recipes"):
         arguments += ["--recipe", *(f"RECIPE{number}.json" for number, _ in enumerate(recipes, start=1))]
     return arguments + flag_arguments(options_of_verb(verb), record, exclude=["out"])
+
+
+def tradeoff_words(record: Mapping[str, Any], folder: str) -> list[str]:
+    """The words of the command that makes the trade-off in this folder again."""
+    flags = flag_arguments(options_of_verb("tradeoff"), record)
+    return ["layerwise", *words_of_verb("tradeoff"), operand(folder), *flags]

@@ -18,8 +18,8 @@ from layerwise.runs.folder import Run, is_run, require_record_folder, write_reco
 from layerwise.runs.records import TRADEOFF
 from layerwise.runs.table import LayerTable
 from layerwise.verbs.export.summary import EXAMPLE_TASK
-from layerwise.verbs.tradeoff.measured import pareto_front, tradeoffs
-from layerwise.verbs.tradeoff.options import TradeoffOptions, tradeoff_record
+from layerwise.verbs.lab.tradeoff.measured import pareto_front, tradeoffs
+from layerwise.verbs.lab.tradeoff.options import TradeoffOptions, tradeoff_record
 
 TIMED_TEXTS = 16
 
@@ -63,7 +63,7 @@ def tradeoff(
 
     Example:
         >>> table = layerwise.scan(model, texts, metrics="dataset_entropy")
-        >>> costs = layerwise.tradeoff(table, "dataset_entropy", data=texts, repeats=1)
+        >>> costs = layerwise.lab.tradeoff(table, "dataset_entropy", data=texts, repeats=1)
         >>> float(costs.parameters.max()) > float(costs.parameters.min())
         True
     """
@@ -99,13 +99,13 @@ def require_no_model(run: object) -> None:
     if not isinstance(run, str | Path):
         raise InputError(
             f"tradeoff takes an eval run, not a {type(run).__name__}; first run "
-            "layerwise.eval(model, tasks, out='scores'), then layerwise.tradeoff('scores')"
+            "layerwise.eval(model, tasks, out='scores'), then layerwise.lab.tradeoff('scores')"
         )
     is_model, is_missing = (Path(run) / "config.json").is_file(), not Path(run).exists() and "://" not in str(run)
     if (is_model or is_missing) and not is_run(run):
         what = f"{run} is a model, not an eval run;" if is_model else f"there is no run {run}; if it is a model,"
         scoring = command_line(["layerwise", "eval", str(run), "--tasks", EXAMPLE_TASK, "--out", "scores"])
-        raise InputError(f"{what} first run: {scoring}, then: layerwise tradeoff scores")
+        raise InputError(f"{what} first run: {scoring}, then: layerwise lab tradeoff scores")
 
 
 def open_other(run: str | Path | Run | LayerTable) -> Run:

@@ -1,11 +1,11 @@
-"""`layerwise tradeoff`: what each layer scores and costs, with the layers marked that no other beats at both."""
+"""`layerwise lab tradeoff`: what each layer scores and costs, with the layers marked that no other beats at both."""
 
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 from layerwise.cli.flags import add_options, option_values
 from layerwise.cli.shared import add_json, say
-from layerwise.verbs.tradeoff.options import TradeoffOptions
+from layerwise.verbs.lab.tradeoff.options import TradeoffOptions
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,7 +20,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    from layerwise.verbs.tradeoff.api import tradeoff
+    from layerwise.verbs.lab.tradeoff.api import tradeoff
 
     frame = tradeoff(args.run_folder, **option_values(args, TradeoffOptions), progress=True)
     if args.json:

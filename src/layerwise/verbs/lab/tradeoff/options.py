@@ -1,13 +1,11 @@
 """tradeoff: score and cost of each layer."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
 
 from layerwise.core.checks import Choices, require_count
-from layerwise.core.display import operand
-from layerwise.core.option_records import flag_arguments, options_record
+from layerwise.core.option_records import options_record
 from layerwise.core.options import Option, require_valid
 from layerwise.engines.options import Progress
 from layerwise.verbs.export.options import Mode
@@ -43,6 +41,4 @@ def tradeoff_record(options: TradeoffOptions) -> dict[str, Any]:
     return {"verb": "tradeoff", **options_record(options)}
 
 
-def tradeoff_words(record: Mapping[str, Any], folder: str) -> list[str]:
-    """The words of the command that makes the trade-off in this folder again."""
-    return ["layerwise", "tradeoff", operand(folder), *flag_arguments(TradeoffOptions, record)]
+OPTIONS = TradeoffOptions
