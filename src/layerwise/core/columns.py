@@ -1,6 +1,6 @@
 """Columns: rows of text in columns that fit the width of a terminal."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from textwrap import fill
 
 from layerwise.core.display import printable
@@ -15,18 +15,26 @@ def fill_words(line: str, width: int = WIDTH, indent: str = "") -> str:
     return fill(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
-def in_columns(rows: Sequence[Sequence[str]], *, label_columns: int, width: int = WIDTH) -> list[str]:
+def in_columns(
+    rows: Sequence[Sequence[str]], *, label_columns: int = 0, right: Container[int] = (), width: int = WIDTH
+) -> list[str]:
     """The rows as lines, each column as wide as its widest cell; control characters are written out.
 
-    Where the lines would be wider than `width`, the widest of the first `label_columns` columns are shortened, and cut
-    cells end with `…`. The others hold numbers, which are never cut.
+    Cells are aligned to the left; in the columns whose numbers are in `right`, to the right. Where the lines would be
+    wider than `width`, the widest of the first `label_columns` columns are shortened, and cut cells end with `…`. The
+    others hold numbers, which are never cut.
     """
     cells = [[printable(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     room = width - len(GAP) * (len(widths) - 1)
     while sum(widths) > room and max(widths[:label_columns], default=0) > NARROWEST:
         widths[widths.index(max(widths[:label_columns]))] -= 1
-    return [GAP.join(cut(c, w).ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells]
+    lines = []
+    for row in cells:
+        shown = [cut(cell, widths[i]) for i, cell in enumerate(row)]
+        aligned = [cell.rjust(widths[i]) if i in right else cell.ljust(widths[i]) for i, cell in enumerate(shown)]
+        lines.append(GAP.join(aligned).rstrip())
+    return lines
 
 
 def short_number(value: float, sign: str = "") -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
-from layerwise.core.columns import WIDTH
+from layerwise.core.columns import GAP, WIDTH, in_columns
 from layerwise.core.display import printable
 from layerwise.runs.scores import LayerScore, curves_with_ends
 
@@ -157,7 +157,7 @@ def with_pictures(
     tried = dict(columns)
     for left_out in ((), ("first",)):
         tried = {name: cells for name, cells in columns.items() if name not in left_out}
-        room = longest if width is None else min(longest, width - table_width(tried) - 2)
+        room = longest if width is None else min(longest, width - table_width(tried) - len(GAP))
         if room >= min(longest, NARROWEST_PICTURE):
             drawn = [sparkline(values, room * len(values) // max(1, longest)) for values in pictures]
             return {**tried, "by layer": drawn}
@@ -187,21 +187,14 @@ def cell_width(name: str, cells: Iterable[str]) -> int:
 
 
 def table_width(columns: Mapping[str, Sequence[str]]) -> int:
-    return sum(cell_width(name, cells) for name, cells in columns.items()) + 2 * (len(columns) - 1)
+    return sum(cell_width(name, cells) for name, cells in columns.items()) + len(GAP) * (len(columns) - 1)
 
 
 def summary(scores: Sequence[LayerScore], run: Mapping[str, Any] | None = None) -> str:
     """The caption and one line per curve, within 80 columns."""
     made = shown(scores, run, WIDTH)
     caption = [part for line in made.caption for part in wrap(printable(line), WIDTH)]
-    return "\n".join([*caption, *align_columns([made.columns, *made.lines])])
-
-
-def align_columns(rows: Sequence[Sequence[str]], indent: str = "") -> list[str]:
-    """Aligns cells in columns; control characters are escaped."""
-    rows = [[printable(cell) for cell in row] for row in rows]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return [indent + "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return "\n".join([*caption, *in_columns([made.columns, *made.lines])])
 
 
 def sparkline(values: Sequence[float], width: int | None = None) -> str:

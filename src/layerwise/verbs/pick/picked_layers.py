@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import count
 from typing import Any, Self
 
+from layerwise.core.columns import in_columns
 from layerwise.core.errors import RunError
 from layerwise.core.recipe import Recipe
 from layerwise.passes.timing import RelativeTime
@@ -137,6 +138,4 @@ def rounded(row: PickedLayer) -> list[str]:
 
 def as_lines(table: Sequence[Sequence[str]]) -> list[str]:
     """The cells in columns; numbers to the right, the note at the end to the left."""
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    numbers = ["  ".join(c.rjust(w) for c, w in zip(row[:-1], widths, strict=False)) for row in table]
-    return [f"{line}  {row[-1]}".rstrip() for line, row in zip(numbers, table, strict=True)]
+    return in_columns(table, right=range(len(table[0]) - 1))

@@ -176,9 +176,8 @@ def model_lines(model: str, means: pd.DataFrame, gains: pd.DataFrame) -> Iterato
         values = group.set_index("type").score
         columns[str(recipe)] = [str(recipe), *(f"{value:.1f}" for value in values)]
     for names in groups_within(columns, WIDTH - max(map(len, first))):
-        widths = {name: max(map(len, columns[name])) for name in names}
-        rows = [[cell, *(columns[name][row].rjust(widths[name]) for name in names)] for row, cell in enumerate(first)]
-        yield from in_columns(rows, label_columns=1)
+        rows = [[cell, *(columns[name][row] for name in names)] for row, cell in enumerate(first)]
+        yield from in_columns(rows, label_columns=1, right=range(1, len(rows[0])))
     if len(mine_gains := gains[gains.model == model]):
         yield from gain_lines("gain", mine_gains)
 
@@ -202,9 +201,9 @@ def gain_lines(title: str, gains: pd.DataFrame) -> list[str]:
     with_models = "models" in gains
     rows = [[title, *(["models"] if with_models else []), "points", "95 % interval"]]
     for row in gains.itertuples(index=False):
-        middle = [str(row.models).rjust(6)] if with_models else []
-        rows.append([f"{row.recipe} over {row.over}", *middle, signed(row.gain).rjust(6), interval_words(row)])
-    return in_columns(rows, label_columns=1)
+        middle = [str(row.models)] if with_models else []
+        rows.append([f"{row.recipe} over {row.over}", *middle, signed(row.gain), interval_words(row)])
+    return in_columns(rows, label_columns=1, right=(1, 2) if with_models else (1,))
 
 
 def interval_words(row: Any) -> str:
@@ -217,6 +216,6 @@ def success_lines(success: pd.DataFrame) -> list[str]:
     rows = [["success", "model", "gain of", "asked", "points", "95 % interval"]]
     for row in success.itertuples(index=False):
         verdict = "met" if row.met else "not met"
-        asked, gain = signed(row.at_least).rjust(5), signed(row.gain).rjust(6)
+        asked, gain = signed(row.at_least), signed(row.gain)
         rows.append([verdict, row.model, f"{row.recipe} over {row.over}", asked, gain, interval_words(row)])
-    return in_columns(rows, label_columns=3)
+    return in_columns(rows, label_columns=3, right=(3, 4))
