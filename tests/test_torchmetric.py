@@ -1,5 +1,7 @@
 """as_torchmetric: the numbers of scan, in a MetricCollection; test_training.py has the sync over processes."""
 
+import copy
+
 import pytest
 import torch
 from families import make_model, make_tokenizer
@@ -7,6 +9,7 @@ from families import make_model, make_tokenizer
 import layerwise
 from layerwise.core.errors import InputError
 from layerwise.training import as_torchmetric
+from layerwise.training import torchmetric as module
 
 torchmetrics = pytest.importorskip("torchmetrics")
 WITHOUT_VIEWS = [metric.name for metric in layerwise.CATALOG if not metric.reading(metric.rows[0]).views]
@@ -44,6 +47,26 @@ def test_forward_reset_clone_and_state_dict_follow_torchmetrics():
     metric.reset()
     metric.update(rows[:7])
     assert metric.compute().item() == pytest.approx(one)
+
+
+def test_updates_go_to_a_live_accumulator_and_bytes_are_made_only_when_asked_for(monkeypatch):
+    made = []
+    real = module.as_bytes
+    monkeypatch.setattr(module, "as_bytes", lambda kept: made.append(1) or real(kept))
+    metric, rows = as_torchmetric("effective_rank"), torch.randn(12, 1, 5)
+    for row in rows:
+        metric.update(row[None])
+    value = metric.compute().item()
+    assert not made, "nothing is gathered, copied or saved"
+    copies = [metric.clone(), copy.deepcopy(metric)]
+    assert len(made) == 1, "the bytes are those of the last update"
+    metric.update(rows)
+    for other in copies:
+        assert other.compute().item() == pytest.approx(value), "a copy does not share the accumulator"
+        other.update(rows)
+        assert other.compute().item() == pytest.approx(metric.compute().item())
+    metric.states = [*metric.states, *copies[0].states]  # what torchmetrics does with those of two processes
+    assert metric.compute().item() == pytest.approx(copies[1].compute().item())
 
 
 @pytest.mark.parametrize(

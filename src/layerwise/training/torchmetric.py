@@ -72,16 +72,41 @@ def metric_class() -> Any:
     from torchmetrics import Metric as TorchMetric
 
     class LayerMetric(TorchMetric):
-        """One metric of one layer. What it accumulated is one tensor of bytes, which torchmetrics can gather."""
+        """One metric of one layer.
+
+        torchmetrics gathers, copies and resets `states`, which is what was accumulated as one tensor of bytes. Updates
+        go to the accumulator itself; the bytes are made only when they are asked for.
+        """
 
         full_state_update = False
-        states: list[Tensor]
+        kept: Accumulator | None  # None if only the bytes are there
+        stored: list[Tensor] | Tensor | None  # None if the accumulator has changed since; one tensor after a sync
 
         def __init__(self, metric: Metric, rows: RowTreatment, pooling: PoolingChoice) -> None:
             super().__init__()
             self.metric, self.rows, self.pooling = metric, rows, pooling
             self.add_state("states", default=[], dist_reduce_fx="cat")
             self.reset()
+
+        @property
+        def states(self) -> list[Tensor] | Tensor:
+            if self.stored is None:
+                assert self.kept is not None, "one of both is always there"
+                self.stored = [as_bytes(self.kept).to(self.device)]
+            return self.stored
+
+        @states.setter
+        def states(self, states: list[Tensor] | Tensor) -> None:
+            self.stored, self.kept = states, None
+
+        def __getstate__(self) -> dict[str, Any]:
+            return {**super().__getstate__(), "stored": self.states, "kept": None}
+
+        def accumulated(self) -> Accumulator | None:
+            """What was accumulated; None before the first update."""
+            if self.kept is None:
+                self.kept = merged(self.states)
+            return self.kept
 
         def reset(self) -> None:
             super().reset()
@@ -91,13 +116,13 @@ def metric_class() -> Any:
         def update(self, hidden: Tensor, mask: Tensor | None = None) -> None:
             reading = self.metric.reading(self.rows)
             values = reading.read(layer_batch(hidden.detach(), mask, self.pooling))
-            kept = merged(self.states) or reading.make_accumulator(hidden.shape[-1])
+            kept = self.accumulated() or reading.make_accumulator(hidden.shape[-1])
             kept.update(*(part.cpu() for part in values))
-            self.states = [as_bytes(kept).to(self.device)]
+            self.kept, self.stored = kept, None
 
         def compute(self) -> Tensor:
             reading: Reading = self.metric.reading(self.rows)
-            kept = merged(self.states)
+            kept = self.accumulated()
             if kept is None:
                 return torch.tensor(torch.nan, dtype=torch.float64)
             estimate = self.metric.score(reading.finish(kept, self.rows), self.rows)
