@@ -115,7 +115,7 @@ def test_names_of_nodes_are_read_back_and_others_are_not():
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 8, 21])
 @pytest.mark.parametrize("max_bytes", [0, 100])
 def test_the_local_engine_merges_along_the_tree_in_memory_or_not(count, max_bytes, tmp_path, monkeypatch):
-    monkeypatch.setattr("layerwise.engines.merging.MAX_STATE_BYTES", max_bytes)
+    monkeypatch.setattr("layerwise.engines.merging.MAX_MERGED_BYTES", max_bytes)
     in_memory = []
     add = MergeTree.add
     monkeypatch.setattr(MergeTree, "add", lambda tree, *rest: (add(tree, *rest), in_memory.append(len(tree.states))))

@@ -17,7 +17,7 @@ from layerwise.engines.tree import Node, largest, parent
 from layerwise.runs.summary import counted
 
 STATES_IN_MEMORY = 2  # at least: the two that are merged next
-MAX_STATE_BYTES = 4 * 2**30  # of merged states in memory; beyond it, those of the first shards wait on the disk
+MAX_MERGED_BYTES = 4 * 2**30  # of merged states in memory; beyond it, those of the first shards wait on the disk
 
 
 @dataclass
@@ -121,7 +121,7 @@ def intact_nodes(checkpoint: Checkpoint[StateT]) -> dict[Node, Sequence[str]]:
 
 def states_in_memory(shards: int, state_bytes: int) -> int:
     """How many merged states a tree of so many shards holds in memory at most, if all are as large as that."""
-    fitting = MAX_STATE_BYTES // max(1, state_bytes)
+    fitting = MAX_MERGED_BYTES // max(1, state_bytes)
     return min(shards.bit_length(), max(STATES_IN_MEMORY, fitting))
 
 
@@ -167,7 +167,9 @@ class MergeTree(Generic[StateT]):
     def _spill(self) -> None:
         """Writes states to the disk until the rest fits: those of the first shards, which are needed last."""
         in_memory = [node for node in self.nodes if node in self.states]
-        while len(in_memory) > STATES_IN_MEMORY and sum(self.states[node].size for node in in_memory) > MAX_STATE_BYTES:
+        while (
+            len(in_memory) > STATES_IN_MEMORY and sum(self.states[node].size for node in in_memory) > MAX_MERGED_BYTES
+        ):
             node = in_memory.pop(0)
             if self.checkpoint.folder is None:
                 folder = self.resources.enter_context(scratch_folder("states"))

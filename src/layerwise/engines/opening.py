@@ -12,10 +12,10 @@ import torch
 from layerwise.core.checks import require_choice
 from layerwise.core.errors import InputError
 from layerwise.core.hashes import KnownHashes
+from layerwise.engines.engine import Engine
 from layerwise.engines.local import LocalEngine
 from layerwise.engines.options import ENGINES, Cluster
 from layerwise.engines.ray import open_ray
-from layerwise.engines.shards import Engine
 from layerwise.models.fingerprint import file_hashes
 from layerwise.models.load import (
     ModelSpec,

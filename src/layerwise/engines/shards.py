@@ -2,12 +2,9 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import torch
-
-if TYPE_CHECKING:
-    from layerwise.engines.checkpoints import Checkpoint
 
 
 class Item(Protocol):
@@ -64,22 +61,6 @@ def torch_threads(number: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(previous)
-
-
-class Engine(Protocol):
-    """Runs all shards and merges their states along a fixed tree. `identity` identifies the model."""
-
-    @property
-    def identity(self) -> Any: ...
-    def run_shards(
-        self,
-        shards: Iterable[Sequence[ItemT]],
-        work: ShardFunction[StateT],
-        checkpoint: "Checkpoint[StateT]",
-        *,
-        allow_missing: int = 0,
-        report: ProgressCallback = no_report,
-    ) -> StateT: ...
 
 
 class Processes(Protocol):

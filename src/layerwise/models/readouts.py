@@ -13,7 +13,7 @@ from layerwise.models.shipped import Shipped
 
 
 class ReadableModel(Protocol):
-    """What must be known about a model: an Outline (before its weights are loaded) or a Network."""
+    """What must be known about a model: a ModelInfo (before its weights are loaded) or a Network."""
 
     @property
     def depth(self) -> int: ...

@@ -13,10 +13,11 @@ from threading import Lock
 from layerwise.core.errors import LayerwiseError, RunError
 from layerwise.core.files import open_folder
 from layerwise.core.progress import GO_ON
+from layerwise.engines.engine import Engine
 from layerwise.engines.opening import default_threads, open_engine, to_cluster
 from layerwise.engines.options import Cluster, EngineChoice
 from layerwise.engines.ray_cluster import connected, worker_count
-from layerwise.engines.shards import Engine, torch_threads
+from layerwise.engines.shards import torch_threads
 from layerwise.inputs.modalities import open_source
 from layerwise.models.opening import source_options
 from layerwise.models.spec import ModelSpec, call_record

@@ -10,7 +10,8 @@ from layerwise.core.errors import InputError
 from layerwise.core.files import DiskFolder
 from layerwise.core.progress import progress_bar
 from layerwise.engines.checkpoints import Checkpoint
-from layerwise.engines.shards import Engine, Item, ProgressCallback, ShardResult, torch_threads
+from layerwise.engines.engine import Engine
+from layerwise.engines.shards import Item, ProgressCallback, ShardResult, torch_threads
 from layerwise.inputs.source import Example
 from layerwise.models.network import Network
 from layerwise.passes.vectors import pooled_vectors

@@ -12,7 +12,8 @@ from typing import Any, Literal
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.files import DiskFolder, write_checked_json
 from layerwise.core.recipe import Readout, Recipe
-from layerwise.engines.shards import Engine, Processes
+from layerwise.engines.engine import Engine
+from layerwise.engines.shards import Processes
 from layerwise.maps.fitted import AnyRecipe, plain_recipe, texts_fingerprint
 from layerwise.runs.claims import claim
 from layerwise.runs.identity import ModelRef

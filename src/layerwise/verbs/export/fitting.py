@@ -47,7 +47,7 @@ def fit_on_texts(network: Network, recipe: Recipe, fit: DataLike | None) -> tupl
     texts = texts_to_fit(source, [recipe])
     rows = part_rows(network, recipe, texts, resolve_max_length(recipe.max_length, network))
     maps = fit_parts([(map_name, r) for (_, map_name), r in zip(recipe.parts, rows, strict=True)], recipe.dims)
-    assert source is not None  # fitting_texts raises without texts
+    assert source is not None  # texts_to_fit raises without texts
     return maps, FittedOn("texts", source.name, texts_fingerprint(texts), len(texts))
 
 

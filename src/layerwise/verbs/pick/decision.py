@@ -106,7 +106,7 @@ def decide(
 
     Without labels, the last layer is kept unless the gain is larger than `margin` points; what is chosen instead is
     used in the form that `deployed` gives it. Labels are of the user's own task: they move that choice to what is
-    better with them by more than LABELS_MOVE standard errors, and decide in which form it is used.
+    better with them by more than LABELS_MIN_STANDARD_ERRORS, and decide in which form it is used.
     """
     (baseline,) = [s for s in scored if s.recipe == last]
     unlabelled_weights = {name: weight for name, weight in weights.items() if not name.startswith(LABEL_PROBE_PREFIX)}

@@ -10,11 +10,12 @@ from typing import Any
 from layerwise.core.files import Folder
 from layerwise.core.progress import progress_bar
 from layerwise.engines.checkpoints import Checkpoint
+from layerwise.engines.engine import Engine
 from layerwise.engines.opening import open_engine
 from layerwise.engines.options import Cluster, EngineChoice
-from layerwise.engines.shards import Engine, torch_threads
+from layerwise.engines.shards import ProgressCallback, torch_threads
 from layerwise.inputs.source import Source, shards
-from layerwise.models.load import ModelInfo
+from layerwise.models.info import ModelInfo
 from layerwise.runs.claims import claim
 from layerwise.runs.identity import DataRef, ModelRef
 from layerwise.runs.leases import sole_writer, while_held
@@ -32,7 +33,6 @@ from layerwise.verbs.scan.run import (
     provenance,
     what_was_kept,
 )
-from layerwise.verbs.scan.worker import OnBatch
 
 SECONDS_BETWEEN_CHECKPOINTS = 30.0
 
@@ -47,7 +47,7 @@ def execute(
     folder: Folder | None = None,
     require_lease: Callable[[], None] | None = None,
     on_start: Callable[[], object] = lambda: None,
-    on_batch: OnBatch | None = None,
+    on_batch: ProgressCallback | None = None,
     progress: bool = False,
     count: int | None = None,
     keep_prompts: KeepPrompts = "auto",

@@ -13,6 +13,7 @@ from layerwise.core.files import Folder
 from layerwise.core.formats import stored_checksum
 from layerwise.core.progress import GO_ON
 from layerwise.engines.checkpoints import Checkpoint
+from layerwise.engines.shards import ProgressCallback
 from layerwise.inputs.source import Example, Source
 from layerwise.metrics.accumulators.base import require_same_settings
 from layerwise.metrics.catalog import CATALOG
@@ -25,7 +26,7 @@ from layerwise.verbs.scan.options import KeepPrompts
 from layerwise.verbs.scan.plan import ScanPlan
 from layerwise.verbs.scan.rows import prompt_table
 from layerwise.verbs.scan.state import ScanState
-from layerwise.verbs.scan.worker import OnBatch, scan_shard
+from layerwise.verbs.scan.worker import scan_shard
 
 MAX_PROMPTS = 100_000  # limit of `auto`
 MERGE_ORDER = "tree"  # the order in which shards are merged affects the last bits
@@ -40,7 +41,7 @@ class ScanShardFunction:
     max_prompts: float
 
     def __call__(
-        self, network: Network, number: int, examples: Sequence[Example], on_batch: OnBatch
+        self, network: Network, number: int, examples: Sequence[Example], on_batch: ProgressCallback
     ) -> tuple[ScanState, dict[str, bytes]]:
         state, prompts = scan_shard(network, self.plan, self.origin, examples, on_batch)
         is_within_limit = (number + 1) * self.plan.shard_size <= max(self.max_prompts, self.plan.shard_size)

@@ -1,6 +1,6 @@
 """The worker: runs one shard through the model and returns its state. The same on a laptop and on a cluster node."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from layerwise.core.checks import PoolingChoice
 from layerwise.core.recipe import Readout
-from layerwise.engines.shards import torch_threads
+from layerwise.engines.shards import ProgressCallback, torch_threads
 from layerwise.inputs.perturbations.changes import ViewPlan
 from layerwise.inputs.source import Example
 from layerwise.metrics.accumulators.class_scatter import ClassScatter
@@ -26,8 +26,6 @@ from layerwise.runs.keys import CONTENT_DIGESTS
 from layerwise.verbs.scan.keeping import make_accumulator
 from layerwise.verbs.scan.plan import ScanPlan
 from layerwise.verbs.scan.state import Facts, ScanState
-
-OnBatch = Callable[[int, int], None]  # prompts, tokens
 
 
 @dataclass
@@ -47,7 +45,7 @@ class ReadingConsumer:
     plan: ScanPlan
     state: ScanState
     prompts: PromptValues
-    on_batch: OnBatch
+    on_batch: ProgressCallback
     # By layer and point: the readings of each readout, by key.
     readings: dict[tuple[int, str], dict[Readout, dict[str, Reading]]] = field(init=False)
     pending: dict[str, tuple[Reading, tuple[Tensor, ...], int]] = field(default_factory=dict)
@@ -99,7 +97,7 @@ class ReadingConsumer:
 
 
 def scan_shard(
-    network: Network, plan: ScanPlan, origin: Mapping[str, Any], examples: Sequence[Example], on_batch: OnBatch
+    network: Network, plan: ScanPlan, origin: Mapping[str, Any], examples: Sequence[Example], on_batch: ProgressCallback
 ) -> tuple[ScanState, PromptValues]:
     """The state of one shard, and its per-prompt values."""
     state, prompts = ScanState(origin), PromptValues()
