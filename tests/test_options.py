@@ -109,9 +109,9 @@ def test_a_forecast_takes_the_options_that_it_depends_on():
 
 
 def test_no_verb_hides_its_options():
-    for name in ("plan", "doctor", "campaign", *(verb.__name__ for verb, *_ in LIBRARY)):
-        kinds = {p.kind for p in signature(getattr(layerwise, name)).parameters.values()}
-        assert Parameter.VAR_KEYWORD not in kinds, name
+    for verb in (layerwise.plan, layerwise.doctor, layerwise.campaign, *(verb for verb, *_ in LIBRARY)):
+        kinds = {p.kind for p in signature(verb).parameters.values()}
+        assert Parameter.VAR_KEYWORD not in kinds, verb.__name__
 
 
 def test_every_option_has_help():
@@ -312,7 +312,11 @@ def test_a_stress_test_records_its_own_options_at_every_level(tiny_llama):
     table = layerwise.lab.stress(tiny_llama, ["w1 w2 w3 w4"], kind="repeat_one", levels="0,1", seed=3)
     assert [run["options"]["levels"] for run in table.run["runs"]] == ["0,1", "0,1"]
     words = command(layerwise.LayerTable(table.scores, table.run), "out")
-    args = build_parser(commands()).parse_args(shlex.split(words)[1:]) if words.startswith("layerwise lab stress") else None
+    args = (
+        build_parser(commands()).parse_args(shlex.split(words)[1:])
+        if words.startswith("layerwise lab stress")
+        else None
+    )
     assert args and (args.kind, args.levels, args.seed, args.data) == ("repeat_one", "0,1", 3, "TEXTS.txt")
 
 
