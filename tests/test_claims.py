@@ -270,11 +270,11 @@ def test_pages_agree_on_what_labels_count_and_on_what_doubles_the_width():
 
 def test_pages_agree_on_which_commands_read_texts_only():
     (listed,) = re.findall(r"Commands that work on texts only \((.*?)\)", page("docs/architecture.md"))
-    names = set(re.findall(r"`(\w+)`", listed))
+    names = set(re.findall(r"`([\w ]+)`", listed))
     for kind, more in (("image", set()), ("audio", {"export"})):
         text = page("docs/images.md" if kind == "image" else "docs/audio.md")
-        (refused,) = re.findall(rf"((?:`\w+`[\w ,]*)+) raise an error for {kind} models", text)
-        assert set(re.findall(r"`(\w+)`", refused)) == names | more
+        (refused,) = re.findall(rf"((?:`[\w ]+`[\w ,]*)+) raise an error for {kind} models", text)
+        assert set(re.findall(r"`([\w ]+)`", refused)) == names | more
 
 
 def test_pages_give_the_sizes_of_shrunk_and_static_models():

@@ -1,6 +1,6 @@
 """Network: a pretrained model whose layers can be read, with its preprocessor and identity."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from inspect import signature
 from typing import Any
@@ -17,6 +17,7 @@ from layerwise.models.fingerprint import code_text, config_text, hash_lines, pre
 from layerwise.models.head import Head, settings_of, weights_of
 from layerwise.models.modes import config_values, evaluation_mode
 from layerwise.models.shipped import Shipped, default_pooling
+from layerwise.models.taps import OnLayer, OnPoint, apply_final_norm, model_output, tapped
 from layerwise.runs.identity import ModelRef
 
 
@@ -109,6 +110,22 @@ class Network:
             except IndexError:
                 self.require_known_tokens(inputs.get("input_ids"))
                 raise
+
+    def read_layers(
+        self, inputs: Mapping[str, Tensor], layers: Collection[int], on_layer: OnLayer, on_point: OnPoint | None = None
+    ) -> None:
+        """Calls on_layer(k, hidden (B, T, D)) for each chosen layer of a batch, on_point for points inside blocks."""
+        # Not inference_mode: what a model caches in there could not be used in a training afterwards.
+        with torch.no_grad(), tapped(self.structure, layers, on_layer, on_point):
+            self.forward(inputs)
+
+    def normed(self, hidden: Tensor) -> Tensor:
+        """Hidden states after the final norm; raises if there is none."""
+        return apply_final_norm(self.structure, hidden)
+
+    def output(self, hidden: Tensor) -> Tensor:
+        """The model's output from the output of its last block."""
+        return model_output(self.structure, hidden)
 
     def require_known_tokens(self, ids: Tensor | None) -> None:
         """Raises if a token has no embedding: then the tokenizer belongs to another model, or is damaged."""

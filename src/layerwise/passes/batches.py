@@ -12,10 +12,10 @@ from layerwise.core.checks import TokenChoice
 from layerwise.inputs.modalities import processor_for
 from layerwise.inputs.processor import Masks, Prepared, Processor
 from layerwise.metrics.ops.tokens import counted_tokens
-from layerwise.models.network import Network
+from layerwise.passes.hidden_states import HiddenStates
 
 
-def network_processor(network: Network, template: str = "") -> Processor[Any]:
+def network_processor(network: HiddenStates, template: str = "") -> Processor[Any]:
     """The processor that makes this model's inputs, with the template around each text."""
     return processor_for(network.preprocessor, template)
 
@@ -76,7 +76,7 @@ def make_groups(examples: Sequence[Prepared[object]], budget: int) -> Iterator[t
         remaining = remaining[len(group) :]
 
 
-def make_batch(network: Network, examples: Sequence[Prepared[object]]) -> Batch:
+def make_batch(network: HiddenStates, examples: Sequence[Prepared[object]]) -> Batch:
     """The tensors of a group of examples, on the model's device."""
     processor = network_processor(network)
     inputs = {name: tensor.to(network.device) for name, tensor in processor.collate(examples).items()}

@@ -12,10 +12,9 @@ from layerwise.core.checks import PoolingChoice
 from layerwise.core.recipe import Readout
 from layerwise.metrics.ops.pooling import pool
 from layerwise.metrics.ops.precision import at_least_float32
-from layerwise.models.network import Network
-from layerwise.models.taps import apply_final_norm
 from layerwise.passes.batches import Batch
 from layerwise.passes.growing_rows import GrowingRows
+from layerwise.passes.hidden_states import HiddenStates
 
 
 class Features(NamedTuple):
@@ -59,7 +58,7 @@ class LayerFeatures:
 class PositionsConsumer:
     """Collects the features of each readout; padding is never kept."""
 
-    network: Network
+    network: HiddenStates
     readouts: Sequence[Readout]
     keep_positions: bool
     dtype: torch.dtype  # of kept positions
@@ -69,7 +68,7 @@ class PositionsConsumer:
     def on_layer(self, number: int, hidden: Tensor, batch: Batch, point: str = "") -> None:
         for readout in self.readouts:
             if readout.layer == number:
-                states = hidden if readout.norm == "raw" else apply_final_norm(self.network.structure, hidden)
+                states = hidden if readout.norm == "raw" else self.network.normed(hidden)
                 states, mask = batch.counted_states(states, readout.tokens)
                 self.pending[readout] = self.read(states[:, 0], mask[:, 0], cast(PoolingChoice, readout.pooling))
 

@@ -8,9 +8,8 @@ from torch import Tensor
 
 from layerwise.core.errors import ModelError, TooLarge
 from layerwise.inputs.processor import Prepared
-from layerwise.models.network import Network
-from layerwise.models.taps import tapped
 from layerwise.passes.batches import Batch, make_batch, make_groups
+from layerwise.passes.hidden_states import HiddenStates
 
 
 class Consumer(Protocol):
@@ -27,7 +26,7 @@ class Consumer(Protocol):
 
 
 def run_pass(
-    network: Network,
+    network: HiddenStates,
     examples: Sequence[Prepared[object]],
     layers: Collection[int],
     budget: int,
@@ -44,7 +43,12 @@ def run_pass(
 
 
 def run_group(
-    network: Network, group: Sequence[Prepared[object]], layers: Collection[int], consumer: Consumer, *, inside: bool
+    network: HiddenStates,
+    group: Sequence[Prepared[object]],
+    layers: Collection[int],
+    consumer: Consumer,
+    *,
+    inside: bool,
 ) -> None:
     try:
         run_batch(network, make_batch(network, group), layers, consumer, inside=inside)
@@ -66,7 +70,7 @@ def run_group(
 
 
 def run_batch(
-    network: Network, batch: Batch, layers: Collection[int], consumer: Consumer, *, inside: bool = False
+    network: HiddenStates, batch: Batch, layers: Collection[int], consumer: Consumer, *, inside: bool = False
 ) -> None:
     examples, views = len(batch.examples), batch.views
 
@@ -85,9 +89,7 @@ def run_batch(
         hidden = hidden.view(examples, views, real.shape[-1], -1)
         consumer.on_layer(number, hidden if hidden.device == real.device else hidden.to(real.device), batch, point)
 
-    # Not inference_mode: what a model caches in there could not be used in a training afterwards.
-    with torch.no_grad(), tapped(network.structure, layers, deliver, on_point if inside else None):
-        network.forward(batch.inputs)
+    network.read_layers(batch.inputs, layers, deliver, on_point if inside else None)
     consumer.commit(batch)
 
 

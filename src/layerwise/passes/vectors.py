@@ -16,7 +16,6 @@ from layerwise.metrics.ops.pooling import pool
 from layerwise.metrics.ops.precision import not_finite_advice
 from layerwise.models.doctor import output_problem
 from layerwise.models.network import Network
-from layerwise.models.taps import apply_final_norm, model_output
 from layerwise.passes.batches import Batch, network_processor
 from layerwise.passes.growing_rows import GrowingRows
 from layerwise.passes.tapped_pass import place_name, run_pass
@@ -41,13 +40,13 @@ class PoolingConsumer:
                 self.pending[readout] = self.shipped_rows(hidden, batch)
             elif readout.layer == number:
                 if readout.norm not in states_by_norm:
-                    states_by_norm[readout.norm] = apply_final_norm(self.network.structure, hidden)
+                    states_by_norm[readout.norm] = self.network.normed(hidden)
                 states, mask = batch.counted_states(states_by_norm[readout.norm], readout.tokens)
                 self.pending[readout] = pool(states, mask, cast(PoolingChoice, readout.pooling))[:, 0]  # (B, D)
 
     def shipped_rows(self, hidden: Tensor, batch: Batch) -> Tensor:
         """The model's own vectors (B, E), computed from the output of its last block."""
-        states = model_output(self.network.structure, hidden)
+        states = self.network.output(hidden)
         assert self.network.head is not None, "only a model that ships a head has this readout"
         rows = self.network.head(states[:, 0], batch.inputs, self.left_out)  # there are no views here
         return rows.to(torch.promote_types(rows.dtype, torch.float32))

@@ -18,7 +18,6 @@ from layerwise.metrics.accumulators.second_moment import SecondMoment
 from layerwise.metrics.ops.pooling import pool
 from layerwise.metrics.readings import LayerBatch, Reading
 from layerwise.models.network import Network
-from layerwise.models.taps import apply_final_norm
 from layerwise.passes.batches import Batch, network_processor
 from layerwise.passes.tapped_pass import run_pass
 from layerwise.passes.vectors import not_finite
@@ -60,7 +59,7 @@ class ReadingConsumer:
         states = {"raw": hidden}
         for readout, readings in self.readings[number, point].items():
             if readout.norm not in states:
-                states[readout.norm] = apply_final_norm(self.network.structure, hidden)
+                states[readout.norm] = self.network.normed(hidden)
             layer_batch = self.layer_batch(states[readout.norm], batch, readout, point)
             for key, reading in readings.items():
                 self.pending[key] = (reading, reading.read(layer_batch), hidden.shape[-1])
