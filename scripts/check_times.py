@@ -3,22 +3,23 @@
     python scripts/check_times.py MODELS OUT
 
 MODELS holds all-minilm-l6-v2, gte-small and smollm2-135m. The exports are made in OUT unless they are there. Each is
-then timed in a process of its own, without layerwise. Run it on an idle machine. It fails if a time differs by more
+then timed without layerwise in three processes of their own, and the median counts: with the state of its memory
+allocator, a process may differ from the next by a tenth. Run it on an idle machine. It fails if a time differs by more
 than 10 %, or if more than one of the nine is marked as unsteady.
 """
 
 import json
-import resource
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
 TEMPLATE = 'This sentence : "{text}" means in one word:"'
 TOLERANCE, MOST_MARKED = 0.1, 1
-ROUNDS, CALL_SECONDS = 7, 0.2
+PROCESSES, ROUNDS, CALL_SECONDS = 3, 7, 0.2
 BATCHES = {3: 32, 20: 32, 270: 4}  # texts by their number of tokens
 
 
@@ -81,19 +82,12 @@ def texts_of(tokenizer: Any, tokens: int, count: int) -> list[str]:
 
 
 def seconds(model: Any, texts: list[str]) -> float:
-    """The CPU time of encoding the texts, over calls that together take a while.
-
-    Without time in the kernel, which differs from process to process with the state of the memory allocator.
-    """
-    began, calls = cpu_time(), 0
-    while cpu_time() - began < CALL_SECONDS:
+    """The CPU time of encoding the texts, over calls that together take a while."""
+    began, calls = time.process_time(), 0
+    while time.process_time() - began < CALL_SECONDS:
         model.encode(texts, batch_size=32, show_progress_bar=False)
         calls += 1
-    return (cpu_time() - began) / calls
-
-
-def cpu_time() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_utime
+    return (time.process_time() - began) / calls
 
 
 def main() -> int:
@@ -102,7 +96,11 @@ def main() -> int:
     print("model              tokens  printed  outside  difference")
     for name, folder in make_exports(models, out).items():
         command = [sys.executable, __file__, "--measure", str(models / name), str(folder)]
-        outside = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        found = [
+            json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+            for _ in range(PROCESSES)
+        ]
+        outside = {tokens: statistics.median(one[tokens] for one in found) for tokens in found[0]}
         times = json.loads((folder / "layerwise.json").read_text(encoding="utf-8"))["encoding_times"]
         for printed, (tokens, ratio) in zip(times, outside.items(), strict=True):
             difference = printed["ratio"] / ratio - 1

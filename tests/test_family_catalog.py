@@ -20,9 +20,8 @@ from layerwise.models.doctor import run_checks
 from layerwise.models.families import catalog
 from layerwise.models.families.catalog import family_of
 from layerwise.models.families.configs import max_positions, model_depth, model_width, truncate_config
-from layerwise.models.families.default import DEFAULT
+from layerwise.models.families.decoders import DEFAULT, MAMBA
 from layerwise.models.families.family import Family
-from layerwise.models.families.mamba import MAMBA
 from layerwise.models.load import backbone, build_network
 from layerwise.models.taps import model_output, tapped
 from layerwise.models.truncate import truncate_blocks

@@ -8,9 +8,8 @@ from torch import nn
 from layerwise.core.errors import ModelError
 from layerwise.models.families.catalog import family_of
 from layerwise.models.families.configs import block_layout, model_depth, model_width
-from layerwise.models.families.default import DEFAULT
-from layerwise.models.families.family import BlockLayout, Family, has_values
-from layerwise.models.families.nested import text_config
+from layerwise.models.families.decoders import DEFAULT
+from layerwise.models.families.family import BlockLayout, Family, has_values, text_config
 
 
 @dataclass(frozen=True)

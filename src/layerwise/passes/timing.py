@@ -1,14 +1,13 @@
 """Timing: how long functions take relative to one of them, in rounds in which each has its turn.
 
-On a CPU it is the CPU time of this process with all its threads, which other processes hardly change. Time in the
-kernel does not count: there memory is handed out, and whether a call asks for more depends on what the process did
-before, so that the same model differs by a tenth from one process to the next. An accelerator works on its own, so
-there it is the time by the clock until it has finished.
+On a CPU it is the CPU time of this process with all its threads, which other processes hardly change. It includes the
+kernel, which hands out memory: how often a call asks for it depends on what the process did before, so that a ratio may
+differ by a tenth from one process to the next. An accelerator works on its own, so there it is the time by the clock
+until it has finished.
 """
 
 import math
 import statistics
-import sys
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -16,9 +15,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 import torch
-
-if sys.platform != "win32":
-    from resource import RUSAGE_SELF, getrusage
 
 CALL_SECONDS = 0.02  # a shorter call is repeated until one measurement takes so long
 MOST_CALLS = 2000  # a clock may be too coarse to see a short one
@@ -49,12 +45,7 @@ class RelativeTime:
 
 def clock_of(device: torch.device) -> Callable[[], float]:
     """The seconds to measure work on that device by."""
-    return cpu_time if device.type == "cpu" else partial(synchronised_time, device)
-
-
-def cpu_time() -> float:
-    """The seconds that this process has computed outside the kernel; on Windows also inside."""
-    return getrusage(RUSAGE_SELF).ru_utime if sys.platform != "win32" else time.process_time()
+    return time.process_time if device.type == "cpu" else partial(synchronised_time, device)
 
 
 def synchronised_time(device: torch.device) -> float:

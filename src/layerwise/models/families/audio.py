@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from layerwise.core.preprocessors import Frames
+from layerwise.models.families.decoders import pre_norm_layout
 from layerwise.models.families.family import BlockLayout, Family, Point
-from layerwise.models.families.pre_norm import pre_norm_layout
 
 
 def whisper_frames(config: Any, extractor: Any) -> Frames:

@@ -2,20 +2,47 @@
 
 from typing import Any
 
-from layerwise.models.families.albert import ALBERT
 from layerwise.models.families.audio import AST, MOONSHINE, WAV2VEC2, WHISPER
-from layerwise.models.families.bert import BERT, DISTILBERT
-from layerwise.models.families.default import DEFAULT
-from layerwise.models.families.encoder_decoder import BART_LIKE, BIGBIRD_PEGASUS, T5
-from layerwise.models.families.family import Family
-from layerwise.models.families.gemma3 import GEMMA3, GLM4, OLMO2
-from layerwise.models.families.mamba import MAMBA, RWKV
-from layerwise.models.families.nested import text_config
-from layerwise.models.families.parallel import FALCON, GPT_NEOX, GPTJ, PHI, STABLELM
-from layerwise.models.families.pre_norm import GPT2, LLAMA, MODERNBERT, OPT
-from layerwise.models.families.roberta import MPNET, ROBERTA, ROBERTA_POSITIONS, ROBERTA_PRELAYERNORM, XMOD
-from layerwise.models.families.unreadable import XLM, XLNET
-from layerwise.models.families.unusual_norms import BIOGPT, CLIP_TEXT, CTRL, ESM, LFM2, MEGATRON_BERT
+from layerwise.models.families.decoders import (
+    BIOGPT,
+    CLIP_TEXT,
+    CTRL,
+    DEFAULT,
+    ESM,
+    FALCON,
+    GEMMA3,
+    GLM4,
+    GPT2,
+    GPT_NEOX,
+    GPTJ,
+    LFM2,
+    LLAMA,
+    MAMBA,
+    MEGATRON_BERT,
+    MODERNBERT,
+    OLMO2,
+    OPT,
+    PHI,
+    RWKV,
+    STABLELM,
+    XLM,
+    XLNET,
+)
+from layerwise.models.families.encoders import (
+    ALBERT,
+    BART_LIKE,
+    BERT,
+    BIGBIRD_PEGASUS,
+    DISTILBERT,
+    MPNET,
+    ROBERTA,
+    ROBERTA_POSITIONS,
+    ROBERTA_PRELAYERNORM,
+    T5,
+    XLM_ROBERTA_XL,
+    XMOD,
+)
+from layerwise.models.families.family import Family, text_config
 from layerwise.models.families.vision import (
     AIMV2_VISION,
     BEIT,
@@ -27,7 +54,6 @@ from layerwise.models.families.vision import (
     SWIN,
     VIT,
 )
-from layerwise.models.families.xlm_roberta_xl import XLM_ROBERTA_XL
 
 FAMILIES: tuple[Family, ...] = (
     LLAMA, GPT2, OPT, MODERNBERT,

@@ -5,8 +5,7 @@ from typing import Any
 
 from layerwise.core.errors import ModelError
 from layerwise.models.families.catalog import family_of
-from layerwise.models.families.family import BlockLayout
-from layerwise.models.families.nested import text_config
+from layerwise.models.families.family import BlockLayout, text_config
 
 
 def model_depth(config: Any) -> int:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from layerwise.core.errors import ModelError
 from layerwise.core.preprocessors import Frames, Patches
 
 # The points inside a block, in order of computation. A name means the same point in every family.
@@ -125,3 +126,17 @@ class Family:
     layouts: tuple[
         BlockLayout, ...
     ] = ()  # block layouts; the first that matches the config is used. Empty: not declared yet
+
+
+def text_config(config: Any) -> Any:
+    """The config of the text blocks: a nested one, or the config itself.
+
+    An encoder-decoder model nests two, so its config is used unchanged; `part` selects one of its stacks, which has
+    its own config.
+    """
+    if not hasattr(config, "get_text_config") or getattr(config, "is_encoder_decoder", False):
+        return config
+    try:
+        return config.get_text_config()
+    except ValueError as error:
+        raise ModelError(f"the config of this {config.model_type} has no single text part: {error}") from None

@@ -7,8 +7,8 @@ norm that precedes the blocks.
 from typing import Any
 
 from layerwise.core.preprocessors import Patches
+from layerwise.models.families.decoders import pre_norm_layout
 from layerwise.models.families.family import Family
-from layerwise.models.families.pre_norm import pre_norm_layout
 
 VIT_LAYOUT = pre_norm_layout("layernorm_before", "attention", "layernorm_after", "mlp")
 CLIP_LAYOUT = pre_norm_layout("layer_norm1", "self_attn", "layer_norm2", "mlp")
