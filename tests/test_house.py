@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import layerwise
-from layerwise.verbs import commands
+from layerwise.verbs import VERBS, commands
 
 SRC = Path(layerwise.__file__).parent
 
@@ -23,6 +23,10 @@ FLOORS = [
     {"verbs"},
     {"training", "lab", "__main__"},
 ]
+# A verb imports only verbs before it.
+ORDER = ["scan", "eval", "doctor", "embed", "probe", "export", "shrink", "pick", "report", "compare", "campaign"]
+ORDER += [f"lab.{name}" for name in ("data", "views", "stress", "correlate", "tradeoff", "audit", "reproduce")]
+MOST_ARROWS = 30  # between verbs
 FLOOR = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}
 
 
@@ -51,6 +55,32 @@ def test_imports_run_downhill():
         if here != there and not (there in FLOOR and here in FLOOR and FLOOR[there] < FLOOR[here])
     ]
     assert not wrong, "\n".join(wrong)
+
+
+def verb_of(parts):
+    """The verb whose folder a module is in; "" for the list of verbs."""
+    return ".".join(parts[1 : 3 if parts[1:2] == ("lab",) else 2]) if parts[0] == "verbs" else ""
+
+
+def arrows_between_verbs():
+    """Every (file, importing verb, imported verb), from the syntax trees."""
+    for path in sorted((SRC / "verbs").rglob("*.py")):
+        here = verb_of(path.relative_to(SRC).with_suffix("").parts)
+        for node in ast.walk(ast.parse(path.read_text())):
+            module = node.module or "" if isinstance(node, ast.ImportFrom) else ""
+            there = verb_of(tuple(module.split(".")[1:])) if module.startswith("layerwise.verbs.") else ""
+            if there and there != here:
+                yield path.relative_to(SRC), here, there
+
+
+def test_a_verb_imports_only_verbs_before_it():
+    arrows = [*arrows_between_verbs()]
+    wrong = [
+        f"{path}: {here} imports {there}" for path, here, there in arrows if ORDER.index(there) > ORDER.index(here)
+    ]
+    assert not wrong, "\n".join(wrong)
+    assert len({(here, there) for _, here, there in arrows}) <= MOST_ARROWS
+    assert sorted(ORDER) == sorted(VERBS), "a verb is one folder, and one line in the list of verbs"
 
 
 def test_commands_to_copy_are_made_in_one_place():

@@ -44,8 +44,8 @@ def made_up(layers=30, chosen=9, alike=(1, 8), transform="none", **changes):
     ]  # fmt: skip
     recipe, last = Recipe(chosen, transform=transform), Recipe(layers, "normed")
     found = Pick(
-        ModelRef("m", device="cpu"), recipe, last, "rule", ("why",), tuple(alike), Gain(8.2, 2.0), "quality",
-        "126 bundled test sentences", tuple(rows),
+        ModelRef("m", device="cpu"), recipe, last, "rule", ("why",), layers_alike=tuple(alike),
+        gain=Gain(8.2, 2.0), judged_on="126 bundled test sentences", layers=tuple(rows),
     )  # fmt: skip
     return replace(found, **changes)
 
@@ -308,6 +308,7 @@ def test_fast_can_be_exported_and_explains_what_it_risks(tiny_llama, texts, tmp_
 UNUSED_BY_A_RULE = {
     "fit": "texts.txt", "labels": "does-not-exist.csv", "prefer": "fast", "templates": "prompteol", "layer_only": True,
     "static": False, "servable": True, "dims": 8, "compare_static": True, "model": "other", "max_length": 9, "seed": 3,
+    "export": "made",
 }  # fmt: skip
 
 
