@@ -266,6 +266,15 @@ def test_pick_answers_and_its_answer_is_exported(tiny_llama, word_texts, tmp_pat
     assert "SentenceTransformer" in capsys.readouterr().err
 
 
+def test_pick_takes_the_options_of_loading_a_model(tiny_llama, word_texts, tmp_path, capsys):
+    assert main(["pick", tiny_llama, "--dtype", "float64", "--max-length", "16", "--layer-only", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["model"]["dtype"] == "float64"
+    layerwise.scan(tiny_llama, word_texts, metrics="curvature", out=tmp_path / "run")
+    words = ["pick", str(tmp_path / "run"), "--dtype", "float64", "--layer-only", "--max-length", "16"]
+    assert main(words) == 2
+    assert "--dtype is about loading a model, and a run names its own: add --model" in capsys.readouterr().err
+
+
 def test_pick_by_a_rule_needs_no_model(tiny_llama, word_texts, tmp_path, capsys):
     layerwise.scan(tiny_llama, word_texts, metrics="dataset_entropy,curvature", out=tmp_path)
     table = layerwise.LayerTable.load(tmp_path)

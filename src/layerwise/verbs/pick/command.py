@@ -2,14 +2,16 @@
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from layerwise.cli.flags import add_options, option_values
 from layerwise.cli.shared import add_json, say
 from layerwise.core.display import command_line, operand
 from layerwise.core.errors import InputError
 from layerwise.core.option_records import flag_arguments
+from layerwise.core.options import option_specs
 from layerwise.inputs.options import TextOptions
+from layerwise.models.spec import ModelSpec
 from layerwise.verbs.export.command import print_certificate
 from layerwise.verbs.pick.options import PickOptions
 
@@ -26,6 +28,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--save", help="folder for pick.json and recipe.safetensors; use it with `export --layer FOLDER:auto`"
     )
+    add_options(parser, ModelSpec, exclude=["name"])
     add_json(parser, "the result")
 
 
@@ -45,7 +48,7 @@ def run(args: Namespace) -> int:
     if not args.rule:
         sentences = 4 * len(proxy_items())  # each has a paraphrase, a decoy and a related sentence
         say(f"scoring every layer of {args.run_folder} on {sentences} bundled sentences")
-    result = pick(args.run_folder, **options, progress=True)
+    result = pick(with_loading_options(args, options), **options, progress=True)
     if args.save is not None:
         result.save(args.save)
     if args.export is None or result.keep_last:
@@ -56,6 +59,21 @@ def run(args: Namespace) -> int:
         print_certificate(args.export, as_json=False)
     say(f"saved in {args.export}; load it with SentenceTransformer({args.export!r})")
     return 0
+
+
+def with_loading_options(args: Namespace, options: dict[str, Any]) -> Any:
+    """What to pick for, with the options of loading a model; those of a run go with --model."""
+    from layerwise.runs.folder import is_run
+
+    loading = option_values(args, ModelSpec, exclude=["name"])
+    if not is_run(args.run_folder):
+        return ModelSpec(args.run_folder, **loading)
+    given = [spec.flag for spec in option_specs(ModelSpec) if loading.get(spec.name, spec.default) != spec.default]
+    if args.model is not None:
+        options["model"] = ModelSpec(args.model, **loading)
+    elif given:
+        raise InputError(f"{given[0]} is about loading a model, and a run names its own: add --model MODEL")
+    return args.run_folder
 
 
 def next_steps(found: "Pick", args: Namespace) -> Iterator[str]:
