@@ -24,8 +24,8 @@ import torch
 from ray.cluster_utils import Cluster
 from transformers import BertConfig, BertModel, BertTokenizerFast
 
+from layerwise.engines.checkpoints import Node, largest
 from layerwise.engines.ray_cluster import RAY_ENVIRONMENT
-from layerwise.engines.tree import Node, largest
 from layerwise.runs.table import LayerTable
 
 

@@ -248,7 +248,9 @@ def test_what_cannot_be_run_is_refused_before_anything_is_written(desk):
 
 def command(desk, *words):
     given = ["--stage", "test", "--data-root", desk / "root", "--models", desk / "models", "--out", desk / "out"]
-    return main([str(word) for word in ("audit", "--protocol", desk / "p.json", *given, "--workers", "0", *words)])
+    return main(
+        [str(word) for word in ("lab", "audit", "--protocol", desk / "p.json", *given, "--workers", "0", *words)]
+    )
 
 
 def test_the_command(desk, capsys):

@@ -158,7 +158,7 @@ def own_classes(hint: Any) -> Iterator[type]:
 
 
 def test_everything_that_a_public_function_takes_or_returns_can_be_imported_by_name():
-    exported = set(CLASSES.values())
+    exported = {*CLASSES.values(), *LAB_CLASSES.values()}
     hidden = {
         f"{name}: {found.__qualname__}"
         for name, function in CALLABLES.items()

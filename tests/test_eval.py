@@ -26,8 +26,7 @@ from layerwise.verbs.eval.encoder import experiment_settings, model_name
 from layerwise.verbs.eval.tasks import PAPER_32, choose_tasks
 from layerwise.verbs.eval.vectors import VectorKind, VectorsMissingError, VectorStore, segment_file
 from layerwise.verbs.lab.tradeoff import measured as tradeoff
-from layerwise.verbs.report.correlations import correlations
-from layerwise.verbs.report.curves import correlation
+from layerwise.verbs.report.correlations import correlation, correlations
 
 mteb = pytest.importorskip("mteb")
 pytestmark = pytest.mark.filterwarnings("ignore")  # of mteb and its dependencies

@@ -2,7 +2,7 @@
 
 import torch
 
-from layerwise.passes.growing_rows import FIRST_BLOCK, GrowingRows
+from layerwise.passes.vectors import FIRST_BLOCK, GrowingRows
 
 
 def test_rows_come_back_in_any_order_whatever_the_batches():

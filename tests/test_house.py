@@ -127,7 +127,18 @@ def test_there_are_at_most_seven_floors():
 
 
 def test_the_public_face():
-    objects = ["Backend", "CATALOG", "Campaign", "Clip", "Cluster", "Comparison", "DataLike", "DataRef", "Difference"]
+    objects = [
+        "Backend",
+        "CATALOG",
+        "Campaign",
+        "ChosenRecipe",
+        "Clip",
+        "Cluster",
+        "Comparison",
+        "DataLike",
+        "DataRef",
+        "Difference",
+    ]
     objects += ["Estimate", "Example", "ExportError", "Finding", "FittedOn", "FittedRecipe", "Forecast"]
     objects += ["Gain", "InputError", "LayerBatch", "LayerScore", "LayerTable", "LayerwiseError", "LinearMap"]
     objects += ["LocalTask", "MergeError", "Metric", "MissingExtra", "ModelError", "ModelLike", "ModelObject"]

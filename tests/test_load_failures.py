@@ -311,9 +311,15 @@ def test_the_command_reports_a_mistyped_folder_in_one_message(tmp_path, tiny_lla
     assert capsys.readouterr().err.startswith(f"layerwise: cannot load '{tmp_path}/gte-smal': there is no such folder")
 
 
+def with_model(words, model):
+    """The words of a command with a model after its verb, which has two words in the lab."""
+    length = 2 if words[0] == "lab" else 1
+    return [*words[:length], model, *words[length:]]
+
+
 DEVICE_VERBS = {
     "scan": [],
-    "stress": ["--kind", "random"],
+    "lab stress": ["--kind", "random"],
     "embed": ["--data", "demo", "--out", "vectors.parquet"],
     "export": ["--layer", "1", "--out", "small"],
     "shrink": ["--data", "demo", "--out", "small"],
@@ -326,7 +332,7 @@ def test_a_device_that_is_not_there_is_refused_before_weights_are_read(verb, tin
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(devices, "accelerators", lambda: [])
     monkeypatch.setattr(load, "load_located", lambda *given: pytest.fail("loaded"))
-    assert main([verb, tiny_llama, *DEVICE_VERBS[verb], "--device", "cuda"]) == 2
+    assert main([*with_model(verb.split(), tiny_llama), *DEVICE_VERBS[verb], "--device", "cuda"]) == 2
     last = capsys.readouterr().err.splitlines()[-1]
     assert last == "layerwise: cannot use device 'cuda': this machine has cpu, as far as torch can use it"
 
@@ -392,25 +398,24 @@ REFUSED = {
     "export --layer 1 --transform nothing --out small": "transform 'nothing'",
     "scan --state nothing": "state 'nothing'",
     "scan --cpus-per-worker 4": "without --engine ray",
-    "stress --kind length --max-length 0": "max_length",
+    "lab stress --kind length --max-length 0": "max_length",
     "eval --tasks STSBenchmark": "eval needs --out",
     "shrink --data demo --method linear --minutes 3 --out small": "add --method distill",
 }
 
 
 @pytest.mark.parametrize("option", ["--cpus-per-worker 4", "--gpus-per-worker 1", "--workers 2", "--address auto"])
-@pytest.mark.parametrize("verb", ["scan", "stress --kind random", "eval --tasks STSBenchmark --out scores"])
+@pytest.mark.parametrize("verb", ["scan", "lab stress --kind random", "eval --tasks STSBenchmark --out scores"])
 def test_options_of_workers_are_refused_without_ray(verb, option, tiny_llama, capsys):
-    verb, *words = verb.split()
-    if (verb, option.split()[0]) == ("eval", "--workers"):
+    if (verb.split()[0], option.split()[0]) == ("eval", "--workers"):
         return  # it has processes without Ray, too
-    assert main([verb, tiny_llama, *words, *option.split()]) == 2
+    assert main([*with_model(verb.split(), tiny_llama), *option.split()]) == 2
     assert f"no workers, so {option.split()[0]} would have no effect; add --engine ray" in capsys.readouterr().err
 
 
 def test_options_are_refused_before_torch_is_imported(tiny_llama, tmp_path):
     """All in one process: none of them may import it."""
-    commands = [[words.split()[0], tiny_llama, *words.split()[1:]] for words in REFUSED]
+    commands = [with_model(words.split(), tiny_llama) for words in REFUSED]
     code = (
         "import sys; from layerwise.__main__ import main\n"
         f"for words in {commands!r}: assert main(words) == 2, words\n"

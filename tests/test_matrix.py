@@ -293,9 +293,7 @@ REFUSED = {
     "plot checkpoints": of(KINDS, "whose names end with a step") | {"stress": "use --figure stress"},
     "plot stress": of([kind for kind in KINDS if kind != "stress"], "none was passed"),
     "plot tradeoff": of(KINDS, "pass a run folder with tradeoff.json"),
-    "plot cka": SEVERAL | of(("stress", "probe", *EVALS), NOTHING_SHARED) | {
-        "saved table of scan": "have no stored rows",
-    },
+    "plot cka": SEVERAL | of(("stress", "probe", "saved table of scan", *EVALS), "have no stored rows"),
     "pick --rule": {"campaign": "expected the table of one model, got 2"},
     "pick --fit": SEVERAL,
     "tradeoff": SEVERAL,

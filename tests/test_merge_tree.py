@@ -8,10 +8,19 @@ import pytest
 
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.files import DiskFolder
-from layerwise.engines.checkpoints import Checkpoint, merge_children, node_file, node_named
+from layerwise.engines.checkpoints import (
+    Checkpoint,
+    Node,
+    largest,
+    leaf,
+    merge_children,
+    node_file,
+    node_named,
+    parent,
+    sibling,
+)
 from layerwise.engines.local import LocalEngine
 from layerwise.engines.merging import MergeTree
-from layerwise.engines.tree import Node, largest, leaf, parent, sibling
 
 
 @dataclass(frozen=True)

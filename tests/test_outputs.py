@@ -23,7 +23,7 @@ from layerwise.__main__ import main
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.files import HOST_ID, DiskFolder, write_atomically
 from layerwise.runs.claims import MARKER, claim
-from layerwise.verbs.export.folder import temporary_folder
+from layerwise.verbs.export.run import temporary_folder
 
 # Single files: what is there is not replaced without a word
 

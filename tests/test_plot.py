@@ -19,9 +19,8 @@ from layerwise.runs.folder import Run
 from layerwise.runs.table import LayerTable
 from layerwise.verbs.report.content import page_data
 from layerwise.verbs.report.drawing import with_unit
-from layerwise.verbs.report.figures import FIGURES, LINES, line_colours, select_scores
+from layerwise.verbs.report.figures import FIGURES, LINES, line_colours, panel_axes, select_scores
 from layerwise.verbs.report.options import FigureName
-from layerwise.verbs.report.panels import panel_axes
 
 matplotlib.use("Agg")
 

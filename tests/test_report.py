@@ -29,13 +29,20 @@ from layerwise.runs.table import LayerTable
 from layerwise.verbs import commands
 from layerwise.verbs.report.captions import captions
 from layerwise.verbs.report.content import page_data, run_labels
-from layerwise.verbs.report.drawing import axis_label
+from layerwise.verbs.report.drawing import (
+    DIVERGING,
+    LINES,
+    LINES_ON_DARK,
+    RAMP,
+    axis_label,
+    is_log,
+    place_of_ring,
+    ramp_colour,
+)
 from layerwise.verbs.report.markup import safe_json
 from layerwise.verbs.report.overview import best_and_last
-from layerwise.verbs.report.palette import DIVERGING, LINES, LINES_ON_DARK, RAMP, ramp_colour
 from layerwise.verbs.report.pick_card import pick_card, pick_cards
 from layerwise.verbs.report.provenance import command, pick_command
-from layerwise.verbs.report.scales import is_log, place_of_ring
 
 PICK = {
     "recipe": {"layer": 3, "norm": "raw", "pooling": "mean", "transform": "none"},

@@ -34,10 +34,11 @@ from layerwise.verbs.shrink.compatibility import (
     check_compatibility,
     choose_test,
     closeness,
+    grouped_agreement,
     halves,
+    one_kind_hint,
     reciprocal_ranks,
 )
-from layerwise.verbs.shrink.groups import grouped_agreement, one_kind_hint
 from layerwise.verbs.shrink.linear import block_words
 from layerwise.verbs.shrink.student import search_prompts
 from layerwise.verbs.shrink.texts import GivenTexts, PromptedText, TextSplit, read_pairs, split_texts

@@ -302,7 +302,7 @@ class Clock:
     """A clock that only steps and evaluations move: by 1 second for a step, unless set otherwise, and by 2."""
 
     def __init__(self, monkeypatch, step_seconds=lambda now: 1.0, stop_at=float("inf")):
-        from layerwise.verbs.shrink import deadline, training
+        from layerwise.verbs.shrink import training
 
         self.now, self.rates = 0.0, []
         evaluate, forward, rate = (
@@ -325,8 +325,7 @@ class Clock:
             self.rates.append(rate(its_deadline))
             return self.rates[-1]
 
-        for module in (training, deadline):
-            monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: self.now))
+        monkeypatch.setattr(training, "time", SimpleNamespace(perf_counter=lambda: self.now))
         monkeypatch.setattr(training.AgreementEvaluator, "__call__", slow_evaluation)
         monkeypatch.setattr(training.ImitationLoss, "forward", slow_step)
         monkeypatch.setattr(training.Deadline, "rate", noted_rate)
@@ -378,7 +377,7 @@ def test_evaluations_take_no_more_than_a_tenth_of_the_time_unless_there_are_few_
 
 
 def test_batches_hold_every_text_once_and_similar_lengths():
-    from layerwise.verbs.shrink.batches import similar_length_batches
+    from layerwise.verbs.shrink.training import similar_length_batches
 
     lengths = torch.randint(5, 300, (1003,), generator=torch.Generator().manual_seed(0)).tolist()
     batches = similar_length_batches(lengths, 8, seed=3)

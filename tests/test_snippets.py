@@ -141,7 +141,7 @@ def run_command(line):
     """Runs a command of a page. What an earlier line of the page has written is put aside: lines are often choices."""
     words = shlex.split(line, comments=True)
     assert words[0] == "layerwise", f"{line}: mark it as not run"
-    verb = words[1]
+    verb = words[2] if words[1] == "lab" else words[1]
     words = [HUB.get(word, word) for word in words[1:] if word != "RUN..."]
     if "RUN..." in line:
         words[1:1] = ["RUN_A", "RUN_B"]

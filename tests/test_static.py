@@ -24,9 +24,8 @@ from layerwise.verbs.export.agreement import neighbour_overlap
 from layerwise.verbs.pick.probes import proxy_probes
 from layerwise.verbs.pick.run import default_rulebook
 from layerwise.verbs.shrink.bags import add_words, frequent_words, token_bags, token_weights
-from layerwise.verbs.shrink.static import fit_rows, fit_static
+from layerwise.verbs.shrink.static import fit_rows, fit_static, token_rows
 from layerwise.verbs.shrink.static_backend import quantized_rows, rounded_rows
-from layerwise.verbs.shrink.token_rows import token_rows
 
 TEXTS = [" ".join(f"w{(i * i + 7 * j + i // 90) % 89}" for j in range(6 + i % 9)) for i in range(150)]
 

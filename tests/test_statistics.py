@@ -23,7 +23,7 @@ from layerwise.metrics.readings import mean_over_prompts, pooled_rows
 from layerwise.metrics.scores import mean_score, spectrum_score
 from layerwise.runs.scores import LayerScore
 from layerwise.runs.table import LayerTable
-from layerwise.verbs.report.curves import correlation, surrogates
+from layerwise.verbs.report.correlations import correlation, surrogates
 from layerwise.verbs.scan.plan import ScanPlan
 
 METRICS = {metric.name: metric for metric in CATALOG}

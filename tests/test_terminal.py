@@ -13,7 +13,7 @@ from transformers.utils import logging as transformers_logging
 
 import layerwise
 from layerwise.__main__ import main
-from layerwise.cli.screen import OTHERS, STEPS, first_screen
+from layerwise.cli.parser import OTHERS, STEPS, first_screen
 from layerwise.core import progress
 from layerwise.core.progress import announce, announcements, progress_bar
 from layerwise.core.quiet import VERBOSE_VARIABLE, quiet_libraries
@@ -39,6 +39,11 @@ def test_the_first_screen_fits_80_columns_and_24_lines():
     assert max(map(len, lines)) <= 80 and len(lines) < 24
 
 
+def test_scan_needs_a_model_but_for_its_list_of_metrics(capsys):
+    assert main(["scan"]) == 2
+    assert "required: MODEL. See `layerwise scan --help`" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("args", "said"),
     [
@@ -49,7 +54,7 @@ def test_the_first_screen_fits_80_columns_and_24_lines():
             ["scan", "m", "--dtype", "float3"],
             "'float3' is not one of float32, bfloat16, float16, float64; did you mean",
         ),
-        (["scan"], "required: MODEL. See `layerwise scan --help`"),
+        (["export"], "required: MODEL, --out. See `layerwise export --help`"),
         (
             ["lab", "views", "a", "b"],
             "layerwise lab views takes no further argument b. See `layerwise lab views --help`",

@@ -10,6 +10,7 @@ _MODULES = {
     "Backend": "layerwise.verbs.export.backends.backend",
     "CATALOG": "layerwise.metrics.catalog",
     "Campaign": "layerwise.verbs.campaign.plan",
+    "ChosenRecipe": "layerwise.verbs.export.chosen",
     "Clip": "layerwise.inputs.source",
     "Cluster": "layerwise.engines.options",
     "Comparison": "layerwise.verbs.compare.comparison",
@@ -138,6 +139,7 @@ if TYPE_CHECKING:  # the same names again, for editors and type checkers
     from layerwise.verbs.eval.data_root import LocalTask as LocalTask
     from layerwise.verbs.export.api import export as export
     from layerwise.verbs.export.backends.backend import Backend as Backend
+    from layerwise.verbs.export.chosen import ChosenRecipe as ChosenRecipe
     from layerwise.verbs.pick.api import pick as pick
     from layerwise.verbs.pick.decision import Gain as Gain
     from layerwise.verbs.pick.picked_layers import PickedLayer as PickedLayer

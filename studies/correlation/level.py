@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from layerwise.verbs.report.curves import p_value, second_difference_test, spearman, surrogates
+from layerwise.verbs.report.correlations import p_value, second_difference_test, spearman, surrogates
 
 Array = NDArray[np.float64]
 Random = np.random.Generator

@@ -24,7 +24,7 @@ from layerwise.inputs.text import demo_texts
 from layerwise.models.families.gguf_layouts import gguf_problem
 from layerwise.models.opening import open_network
 from layerwise.models.readouts import last_recipe
-from layerwise.passes.recipes import part_rows
+from layerwise.passes.vectors import part_rows
 from layerwise.verbs.export.backends.backend import ExportJob
 from layerwise.verbs.export.backends.catalog import find_backend
 from layerwise.verbs.export.backends.gguf.backend import HALF_FILE, Q8_FILE, load_gguf

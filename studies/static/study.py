@@ -38,10 +38,9 @@ from layerwise.verbs.shrink.bags import (
     token_weights,
     vocabulary_size,
 )
-from layerwise.verbs.shrink.static import fit_static, principal_directions
+from layerwise.verbs.shrink.static import fit_static, principal_directions, token_rows
 from layerwise.verbs.shrink.student import own_vectors
 from layerwise.verbs.shrink.texts import PromptedText
-from layerwise.verbs.shrink.token_rows import token_rows
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "shrink"))

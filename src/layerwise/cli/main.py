@@ -16,8 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from layerwise.cli.flags import require_options
-from layerwise.cli.parser import build_parser, parse
-from layerwise.cli.screen import first_screen
+from layerwise.cli.parser import build_parser, first_screen, parse
 from layerwise.cli.shared import print_error, short_warnings
 from layerwise.core.display import printable, redact
 from layerwise.core.errors import LayerwiseError

@@ -6,10 +6,39 @@ from importlib.metadata import version
 from types import ModuleType
 from typing import Any, NoReturn
 
-from layerwise.cli.screen import first_screen
 from layerwise.cli.shared import print_error
 from layerwise.core.checks import suggestion
 from layerwise.core.options import SHARED_GROUPS
+
+# What most people do, in this order.
+STEPS = {
+    "measure": "layerwise scan MODEL --data texts.txt --out run",
+    "choose": "layerwise pick MODEL --save run",
+    "deploy": "layerwise export MODEL --layer run:auto --out small",
+    "look": "layerwise report run --html report.html",
+}
+OTHERS = {
+    "Other verbs; `layerwise VERB --help` lists the options of each": {
+        "eval": "score every layer on MTEB tasks, or on labelled data of your own",
+        "probe": "train classifiers on every layer: where can a label be read?",
+        "compare": "what differs between runs: fine-tunes, sizes, checkpoints",
+        "embed": "vectors of any layer, one per text, as Parquet",
+        "shrink": "fewer blocks of an embedding model, in the same vector space",
+        "campaign": "many models, data sets and settings from one file",
+        "doctor": "check that layerwise reads a model correctly",
+        "lab": "for people who study layers: audit, stress, tradeoff, ...",
+    },
+}
+
+
+def first_screen() -> str:
+    """The four steps with a command each, and the other verbs with one line each."""
+    lines = ["layerwise looks inside networks layer by layer. MODEL is a hub id or a folder."]
+    lines += [f"  {what:11}{command}" for what, command in STEPS.items()]
+    for title, verbs in OTHERS.items():
+        lines += [f"{title}:", *(f"  {verb:11}{line}" for verb, line in verbs.items())]
+    return "\n".join(lines)
+
 
 GROUPS = {"lab": "for people who study layers"}
 OWN_VERB = "own_verb"  # the second word of `lab audit`
@@ -120,7 +149,8 @@ def short_usage(verb: str, parser: ArgumentParser) -> str:
     for action in parser._actions:
         if not action.option_strings:
             action.metavar = str(action.metavar or action.dest).upper()
-            forms = {"+": "{0} [{0} ...]", "*": "{0} [{0} ...]", "?": "[{0}]"}
+            # A model is needed, but for the list of metrics.
+            forms = {"+": "{0} [{0} ...]", "*": "{0} [{0} ...]", "?": "{0}" if action.dest == "model" else "[{0}]"}
             given.append(forms.get(str(action.nargs), "{0}").format(action.metavar))
         elif action.required:
             flags.append(f"{action.option_strings[0]} {action.metavar or action.dest.upper()}")

@@ -10,10 +10,9 @@ from typing import Any, TypeVar
 
 import torch.distributed as dist
 
-from layerwise.engines.checkpoints import Checkpoint
+from layerwise.engines.checkpoints import Checkpoint, leaf
 from layerwise.engines.merging import MergeTree, require_examples
 from layerwise.engines.shards import ItemT, ProgressCallback, ShardFunction, StateT, no_report
-from layerwise.engines.tree import leaf
 
 ValueT = TypeVar("ValueT")
 

@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection, wait
 from threading import Thread
 from typing import Any
 
-from layerwise.engines.checkpoints import Checkpoint, was_made_from
+from layerwise.engines.checkpoints import Checkpoint, leaf, was_made_from
 from layerwise.engines.merging import (
     MergeTree,
     ShardWalk,
@@ -30,7 +30,6 @@ from layerwise.engines.shards import (
     StateT,
     no_report,
 )
-from layerwise.engines.tree import leaf
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,8 @@ from layerwise.core.errors import InputError, RunError
 from layerwise.core.files import DiskFolder
 from layerwise.core.outputs import scratch_folder
 from layerwise.core.progress import announce
-from layerwise.engines.checkpoints import Checkpoint, missing_in
+from layerwise.engines.checkpoints import Checkpoint, Node, largest, missing_in, parent
 from layerwise.engines.shards import ItemT, ProgressCallback, StateT, no_report
-from layerwise.engines.tree import Node, largest, parent
 from layerwise.runs.summary import counted
 
 STATES_IN_MEMORY = 2  # at least: the two that are merged next

@@ -9,7 +9,7 @@ from typing import Any, Generic
 import torch
 
 from layerwise.core.errors import RunError
-from layerwise.engines.checkpoints import Checkpoint, merge_children, was_made_from
+from layerwise.engines.checkpoints import Checkpoint, Node, leaf, merge_children, parent, sibling, was_made_from
 from layerwise.engines.merging import ShardWalk, intact_nodes, require_examples, require_missing_allowed
 from layerwise.engines.poison import exclude_items, find_failing_items
 from layerwise.engines.ray_workers import (
@@ -21,7 +21,6 @@ from layerwise.engines.ray_workers import (
     unwrap_error,
 )
 from layerwise.engines.shards import ItemT, ProgressCallback, StateT
-from layerwise.engines.tree import Node, leaf, parent, sibling
 
 DEATHS_TO_CONFIRM = 2  # worker deaths on a single example before it is blamed; one may be a coincidence
 SHARDS_PER_WORKER = 2  # the current one and the next, so that a worker never waits for the driver

@@ -8,12 +8,11 @@ from importlib import import_module
 from typing import Any
 
 from layerwise.core.errors import LayerwiseError, RunError
-from layerwise.engines.checkpoints import Checkpoint
+from layerwise.engines.checkpoints import Checkpoint, leaf
 from layerwise.engines.options import Cluster
 from layerwise.engines.poison import Failure, attempt
 from layerwise.engines.ray_cluster import worker_count
 from layerwise.engines.shards import ItemT, ResultT, ShardFunction, StateT, no_report, torch_threads
-from layerwise.engines.tree import leaf
 
 MAX_WORKER_DEATHS = 3  # worker deaths on one shard before its examples are suspected
 SECONDS_BEFORE_NOTICE = 30.0  # how long to wait for the first worker before printing a notice

@@ -6,7 +6,7 @@ from typing import Any
 
 from layerwise.core.checks import require_count
 from layerwise.core.errors import InputError
-from layerwise.models.options import LayerChoice as LayerChoice
+from layerwise.models.spec import LayerChoice as LayerChoice
 
 NUMBER, PERCENT = re.compile(r"-?\d+", re.ASCII), re.compile(r"(\d+(?:\.\d+)?)%", re.ASCII)
 

@@ -13,8 +13,8 @@ from layerwise.core.recipe import Readout
 from layerwise.metrics.ops.pooling import pool
 from layerwise.metrics.ops.precision import at_least_float32
 from layerwise.passes.batches import Batch
-from layerwise.passes.growing_rows import GrowingRows
 from layerwise.passes.hidden_states import HiddenStates
+from layerwise.passes.vectors import GrowingRows
 
 
 class Features(NamedTuple):

@@ -1,7 +1,7 @@
 """Pooled vectors of any layers, one row per example, from the same pass as scan."""
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -10,15 +10,57 @@ from torch import Tensor
 
 from layerwise.core.checks import SHIPPED, PoolingChoice
 from layerwise.core.errors import ModelError, NotFiniteError
-from layerwise.core.recipe import Readout
-from layerwise.inputs.source import Example
+from layerwise.core.recipe import Readout, Recipe
+from layerwise.inputs.source import Example, Payload
 from layerwise.metrics.ops.pooling import pool
 from layerwise.metrics.ops.precision import not_finite_advice
 from layerwise.models.doctor import output_problem
 from layerwise.models.network import Network
 from layerwise.passes.batches import Batch, network_processor
-from layerwise.passes.growing_rows import GrowingRows
 from layerwise.passes.tapped_pass import place_name, run_pass
+
+FIRST_BLOCK = 2**20  # bytes
+
+
+class GrowingRows:
+    """Rows (D,) that are added batch by batch; the block that holds them doubles when it is full.
+
+    If they were kept as many small tensors, these would lie between the large ones that each batch frees, and break up
+    the heap: the memory of a process would grow with every batch.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.block: Tensor | None = None
+
+    def add(self, rows: Tensor) -> range:
+        """Copies rows (B, D) to the CPU, and returns their places."""
+        block = self.block
+        if block is None:
+            row_bytes = max(1, rows.shape[1] * rows.element_size())
+            block = self.block = torch.empty(max(1, FIRST_BLOCK // row_bytes), rows.shape[1], dtype=rows.dtype)
+        needed = self.count + len(rows)
+        if needed > len(block):
+            larger = torch.empty(max(needed, 2 * len(block)), block.shape[1], dtype=block.dtype)
+            larger[: self.count] = block[: self.count]
+            block = self.block = larger
+        block[self.count : needed] = rows
+        places = range(self.count, needed)
+        self.count = needed
+        return places
+
+    def take(self, places: Iterable[int]) -> Tensor:
+        """The rows at these places, in that order."""
+        assert self.block is not None, "no rows were added"
+        return self.block[torch.tensor([*places], dtype=torch.long)]
+
+
+def part_rows(network: Network, recipe: Recipe, payloads: Sequence[Payload], max_length: int) -> list[Tensor]:
+    """Pooled rows (N, D) of each part of the recipe before its map, from the same pass as scan."""
+    examples = [Example(str(i), payload) for i, payload in enumerate(payloads)]
+    readouts = [readout for readout, _ in recipe.parts]
+    vectors = pooled_vectors(network, examples, readouts, max_length=max_length, template=recipe.template)
+    return [vectors[readout] for readout in readouts]
 
 
 @dataclass

@@ -10,8 +10,8 @@ from layerwise.core.checks import Choices
 from layerwise.core.errors import InputError
 from layerwise.inputs.source import DataLike
 from layerwise.metrics.base import Metric
-from layerwise.models.options import LayerChoice
 from layerwise.models.parts import is_sentence_transformer
+from layerwise.models.spec import LayerChoice
 from layerwise.runs.table import LayerTable
 from layerwise.training.options import Alert, Keep, WatchOptions
 from layerwise.training.watch import LayerWatch, open_watch

@@ -11,9 +11,8 @@ from torch.utils.hooks import RemovableHandle
 from layerwise.core.errors import InputError
 from layerwise.models.anatomy import find_structure
 from layerwise.models.layers import choose_layers
-from layerwise.models.options import LayerChoice
 from layerwise.models.parts import backbone, inner_module
-from layerwise.models.spec import ModelObject
+from layerwise.models.spec import LayerChoice, ModelObject
 from layerwise.models.taps import hidden_from_arguments, hidden_from_output
 from layerwise.training.losses import entropy_loss
 

@@ -8,8 +8,7 @@ from layerwise.core.checks import Choices
 from layerwise.core.errors import MissingExtra
 from layerwise.inputs.source import DataLike
 from layerwise.metrics.base import Metric
-from layerwise.models.options import LayerChoice
-from layerwise.models.spec import ModelObject
+from layerwise.models.spec import LayerChoice, ModelObject
 from layerwise.runs.table import LayerTable
 from layerwise.training.options import Alert, Keep, WatchOptions
 from layerwise.training.watch import LayerWatch, open_watch

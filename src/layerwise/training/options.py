@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from layerwise.core.checks import require_count, require_fraction
 from layerwise.core.errors import InputError
 from layerwise.core.options import HOW_IT_RUNS, WHAT_TO_MEASURE, Option, require_valid
-from layerwise.models.options import (
+from layerwise.models.spec import (
     BatchTokens,
     LayerChoice,
     Layers,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from layerwise.core.options import Option, require_valid
 from layerwise.engines.options import Progress
-from layerwise.models.options import (
+from layerwise.models.spec import (
     BatchTokens,
     Layers,
     MaxLength,

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from layerwise.core.checks import Precision, require_count
 from layerwise.core.options import HOW_IT_RUNS, Option, require_valid
 from layerwise.engines.options import Engine, Progress, Threads
-from layerwise.models.options import BatchTokens, Layers, MaxLength, Norms, PoolingsOrDefault, Templates, TokenChoices
+from layerwise.models.spec import BatchTokens, Layers, MaxLength, Norms, PoolingsOrDefault, Templates, TokenChoices
 
 StoredVectors = Literal["keep", "evict"]
 MAX_WORKERS = 1_000  # processes on one machine; more would only be a mistake

@@ -16,7 +16,7 @@ from layerwise.core.recipe import Recipe
 from layerwise.models.network import Network
 from layerwise.models.readouts import last_recipe
 from layerwise.models.shipped import MODULES_WITHOUT_WEIGHTS
-from layerwise.passes.recipes import part_rows
+from layerwise.passes.vectors import part_rows
 from layerwise.verbs.export.backends.backend import Encoder, ExportJob
 
 NEIGHBOURS = 10

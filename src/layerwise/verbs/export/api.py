@@ -30,9 +30,8 @@ from layerwise.verbs.export.backends.catalog import find_backend
 from layerwise.verbs.export.backends.sentence_transformers.backend import SentenceTransformersBackend
 from layerwise.verbs.export.chosen import ChosenRecipe
 from layerwise.verbs.export.fitting import fit_recipe
-from layerwise.verbs.export.folder import require_new_folder
 from layerwise.verbs.export.options import ExportOptions
-from layerwise.verbs.export.run import export_fitted
+from layerwise.verbs.export.run import export_fitted, require_new_folder
 
 
 def export(

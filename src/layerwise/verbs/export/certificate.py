@@ -14,7 +14,9 @@ from torch import Tensor, nn
 
 from layerwise.core.errors import ExportError
 from layerwise.core.progress import announce
+from layerwise.core.quiet import quiet_libraries
 from layerwise.core.templates import parse_template
+from layerwise.inputs.images import made_up_images
 from layerwise.inputs.modalities import kind_of
 from layerwise.inputs.text import demo_texts
 from layerwise.inputs.timed_texts import TIMED_TEXTS, room_for_text, timed_texts
@@ -23,11 +25,36 @@ from layerwise.models.modes import evaluation_mode
 from layerwise.models.modules import as_sentence_transformer
 from layerwise.models.network import Network
 from layerwise.models.readouts import baseline_recipe
-from layerwise.passes.recipes import part_rows
+from layerwise.passes.batches import network_processor
 from layerwise.passes.timing import clock_of, measured, relative_times
+from layerwise.passes.vectors import part_rows
 from layerwise.verbs.export.agreement import ComparedTexts, agreement, mean_cosine
 from layerwise.verbs.export.backends.backend import Backend, Encoder, ExportJob, SavedExport, Variant
-from layerwise.verbs.export.checked import checked_inputs
+
+CHECKED = 26  # texts or images; of texts, the last but one is very short and the last one long
+LONGEST_TEXT = 2048  # tokens: longer inputs than this are not made only to be truncated
+DOUBLINGS = 8  # of a text, to make it that long; a tokenizer may give any text the same few tokens
+
+
+def checked_inputs(job: ExportJob) -> tuple[Sequence[Any], bool]:
+    """What to encode, and whether the last input is longer than max_length. Images are read whole."""
+    if kind_of(job.network.preprocessor) == "image":
+        return made_up_images(CHECKED), False
+    long_text, truncated = text_to_truncate(job)
+    return [*demo_texts()[: CHECKED - 2], "Short.", long_text], truncated
+
+
+def text_to_truncate(job: ExportJob) -> tuple[str, bool]:
+    """A text that is longer than max_length, and True; False if that would take too long to encode."""
+    length = min(job.max_length, LONGEST_TEXT)
+    processor = network_processor(job.network, job.recipe.template)
+    text = " ".join(demo_texts()[:40])
+    with quiet_libraries():  # transformers warns about inputs that are longer than the model allows
+        for _ in range(DOUBLINGS):
+            if processor.size(text) <= length:
+                text = f"{text} {text}"
+        return text, processor.size(text) > job.max_length
+
 
 RELATIVE_TOLERANCE = 1e-6  # relative to the largest entry: rounding noise of sums in another order
 HALF_PRECISION_NOISE = 1e5  # factor for bfloat16 and float16

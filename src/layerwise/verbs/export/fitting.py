@@ -11,9 +11,9 @@ from layerwise.maps.fitted import AnyRecipe, FittedOn, FittedRecipe, plain_recip
 from layerwise.maps.linear import LinearMap, fit_maps, fit_parts, reduce_dims
 from layerwise.models.network import Network
 from layerwise.models.opening import is_recorded_model, resolve_max_length
-from layerwise.passes.recipes import part_rows
+from layerwise.passes.vectors import part_rows
 from layerwise.runs.folder import Run, is_run
-from layerwise.verbs.scan.moments import scan_moments
+from layerwise.verbs.scan.state import scan_moments
 
 
 def fit_recipe(

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from layerwise.core.checks import ExportMode, TokenChoice, require_count, require_transform
 from layerwise.core.options import WHAT_TO_MEASURE, Option, require_valid
 from layerwise.engines.options import Progress
-from layerwise.models.options import MaxLength, SingleNorm, SinglePoolingOrDefault, SingleTemplate
+from layerwise.models.spec import MaxLength, SingleNorm, SinglePoolingOrDefault, SingleTemplate
 
 Mode = Annotated[
     ExportMode,

@@ -22,7 +22,7 @@ from layerwise.models.spec import ModelLike
 from layerwise.runs.folder import Run, is_run
 from layerwise.runs.table import LayerTable
 from layerwise.verbs.export.api import export as export_model
-from layerwise.verbs.export.folder import require_new_folder
+from layerwise.verbs.export.run import require_new_folder
 from layerwise.verbs.pick.labels import label_probe
 from layerwise.verbs.pick.options import PickOptions, Prefer, pick_record, templates_to_try
 from layerwise.verbs.pick.result import Pick

@@ -13,8 +13,7 @@ from layerwise.core.options import Option, require_valid
 from layerwise.core.templates import INPUT, split_templates
 from layerwise.engines.options import Progress
 from layerwise.inputs.options import TextOptions
-from layerwise.models.options import MaxLength, Seed
-from layerwise.models.spec import ModelSpec
+from layerwise.models.spec import MaxLength, ModelSpec, Seed
 
 Prefer = Literal["quality", "fast"]
 

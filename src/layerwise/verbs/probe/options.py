@@ -10,7 +10,7 @@ from layerwise.core.errors import InputError
 from layerwise.core.options import HOW_IT_RUNS, WHAT_TO_MEASURE, Option, require_valid
 from layerwise.engines.options import Progress, Threads
 from layerwise.inputs.options import require_label
-from layerwise.models.options import BatchTokens, Layers, MaxLength, Seed, SingleTokenChoice
+from layerwise.models.spec import BatchTokens, Layers, MaxLength, Seed, SingleTokenChoice
 
 ProbeName = Literal["linear", "knn", "attention", "weighted_sum"]
 PROBES: tuple[str, ...] = get_args(ProbeName)

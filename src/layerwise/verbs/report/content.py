@@ -13,8 +13,7 @@ from layerwise.runs.scores import LayerScore, curves_with_ends
 from layerwise.runs.summary import BLOCK_OUTPUT
 from layerwise.runs.table import LayerTable
 from layerwise.verbs.report.captions import captions
-from layerwise.verbs.report.palette import colours
-from layerwise.verbs.report.scales import is_log, place_of_ring
+from layerwise.verbs.report.drawing import colours, is_log, place_of_ring
 
 DIGITS = 5  # more than a chart can show, at half the size
 SETTING = ("metric", "rows", "tokens", "pooling", "norm")  # of the curves that one picture shows

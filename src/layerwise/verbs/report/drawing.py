@@ -1,14 +1,69 @@
 """What figures are drawn from: curves with bands, rings, grids of colours, labels. An Axes is given to each."""
 
-from collections.abc import Sequence
-from typing import Any
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
 
 from layerwise.runs.labels import training_step
 from layerwise.runs.scores import LayerScore
 from layerwise.runs.table import LayerTable
 from layerwise.verbs.report.captions import Caption, captions
-from layerwise.verbs.report.palette import LINES, RAMP, ramp_colour
-from layerwise.verbs.report.scales import Place, is_log
+
+LOG_FROM = 100.0  # times: a curve whose largest value is more than this many times its smallest is drawn on a log axis
+STRETCH = 2.0  # times: a ring that would stretch the axis by more than this is marked at the edge, with its value
+
+Place = Literal["inside", "above", "below"]
+
+
+def is_log(values: Iterable[float]) -> bool:
+    """True if curves with these values belong on a logarithmic axis. Undefined values are left out."""
+    known = [value for value in values if math.isfinite(value)]
+    return bool(known) and min(known) > 0 and max(known) > LOG_FROM * min(known)
+
+
+def place_of_ring(values: Iterable[float], ring: float, *, log: bool) -> Place:
+    """Where the normed last layer is drawn beside curves with these values: inside the axis, or at its edge."""
+    known = [value for value in values if math.isfinite(value) and (value > 0 or not log)]
+    if not known or not math.isfinite(ring):
+        return "inside"
+    if log and ring <= 0:
+        return "below"
+    low, high, at = (math.log(x) if log else x for x in (min(known), max(known), ring))
+    span = high - low or abs(high) or 1.0
+    if max(high, at) - min(low, at) <= STRETCH * span:
+        return "inside"
+    return "above" if at > high else "below"
+
+
+# The Okabe-Ito hues, darkened for white and lightened for dark backgrounds, so that thin lines are visible.
+LINES = ("#0072B2", "#D55E00", "#00845F", "#B0467F", "#8A6D00", "#3F3D99", "#3D97CC", "#6B6B6B")
+LINES_ON_DARK = ("#56B4E9", "#FF8A4C", "#2CC79A", "#E58BBB", "#E0B84A", "#A5A3F0", "#9BD8FF", "#B8B8B8")
+
+# From low to high, perceptually even; high values contrast with the background.
+RAMP = ("#EDF3F2", "#B4D8CE", "#62AFAE", "#2A7796", "#1C4674", "#152447")
+RAMP_ON_DARK = ("#1B2530", "#1E4A60", "#23767F", "#54A68F", "#A5D3A0", "#F3F6CF")
+
+# From low to high around a neutral middle.
+DIVERGING = ("#0B5FA5", "#7FB2D9", "#F1F1EE", "#EBA273", "#C04A05")
+DIVERGING_ON_DARK = ("#6CB8F5", "#2F6FA3", "#262B31", "#A85A2A", "#FF9A57")
+
+
+def colours() -> dict[str, Any]:
+    """All colours, for the page's script."""
+    return {
+        "light": {"lines": LINES, "ramp": RAMP, "diverging": DIVERGING},
+        "dark": {"lines": LINES_ON_DARK, "ramp": RAMP_ON_DARK, "diverging": DIVERGING_ON_DARK},
+    }
+
+
+def ramp_colour(ramp: Sequence[str], fraction: float) -> str:
+    """The colour at a position from 0 to 1 on a ramp, interpolated between neighbours."""
+    position = min(max(fraction, 0.0), 1.0) * (len(ramp) - 1)
+    left = min(int(position), len(ramp) - 2)
+    ends = [[int(colour[i : i + 2], 16) for i in (1, 3, 5)] for colour in ramp[left : left + 2]]
+    mixed = [round(a + (b - a) * (position - left)) for a, b in zip(*ends, strict=True)]
+    return "#{:02X}{:02X}{:02X}".format(*mixed)
+
 
 Curve = Sequence[LayerScore]
 LONGEST_AXIS_LABEL = 36  # characters: at the size of our text, what the height of a panel holds

@@ -99,7 +99,7 @@ def numbers(runs: Sequence[Run], labels: Sequence[str]) -> str:
     head = [name for name in lines[0] if any(line[name] for line in lines)]
     rows = [[line[name] for name in head] for line in lines]
     words = ("model", "metric", "rows", "tokens", "pooling", "norm", "how")
-    caption = "Every metric and task in its main rows and tokens; 95 % intervals in brackets"
+    caption = "Every metric and task by its main curve; 95 % intervals in brackets"
     return (
         f"<details><summary>All metrics as a table</summary>{table(head, rows, words=words, caption=caption)}</details>"
     )

@@ -121,6 +121,8 @@ def aligned(runs: Sequence[Any], tokens: str | None = None) -> dict[str, Any]:
     if len(runs) < 2:
         raise InputError("figure cka takes two scans")
     opened = [Run.open(run) for run in runs[:2]]
+    for run in opened:
+        run.table.require_model()  # the layers of several could not be told apart
     first, second = run_labels(opened)
     pair: dict[str, Any] = {"first": first, "second": second}
     if any(run.folder is None or run.kind != "scan" for run in opened):

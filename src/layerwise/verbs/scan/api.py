@@ -16,8 +16,7 @@ from layerwise.metrics.base import Metric
 from layerwise.models.families.family import PARALLEL_NOTE, are_parallel
 from layerwise.models.load import identity_from_files
 from layerwise.models.opening import open_network, to_model_spec
-from layerwise.models.options import LayerChoice
-from layerwise.models.spec import ModelLike, ModelSpec, call_record
+from layerwise.models.spec import LayerChoice, ModelLike, ModelSpec, call_record
 from layerwise.runs.claims import require_usable
 from layerwise.runs.result import RUN_FILE
 from layerwise.runs.table import LayerTable

@@ -9,7 +9,7 @@ from layerwise.core.checks import require_count, require_fraction, require_state
 from layerwise.core.options import HOW_IT_RUNS, WHAT_TO_MEASURE, Option, flag_names, require_valid
 from layerwise.engines.options import AllowMissing, Engine, Progress, Threads
 from layerwise.inputs.perturbations.base import DEFAULT_STRENGTH
-from layerwise.models.options import BatchTokens, Layers, MaxLength, Norms, Poolings, Rows, Seed, TokenChoices
+from layerwise.models.spec import BatchTokens, Layers, MaxLength, Norms, Poolings, Rows, Seed, TokenChoices
 
 EntropyChoice = Literal["auto", "exact", "products"]
 Entropy = Annotated[

@@ -38,11 +38,9 @@ from layerwise.verbs.eval.encoding import Encoding, with_engine
 from layerwise.verbs.eval.vectors import VectorKind, VectorStore
 from layerwise.verbs.export.agreement import MOST_TEXTS, ComparedTexts
 from layerwise.verbs.export.backends.catalog import find_backend
-from layerwise.verbs.export.folder import require_new_folder
-from layerwise.verbs.export.run import export_fitted
+from layerwise.verbs.export.run import export_fitted, require_new_folder
 from layerwise.verbs.shrink.blocks import BlockChoice, named_blocks
-from layerwise.verbs.shrink.compatibility import check_compatibility
-from layerwise.verbs.shrink.groups import grouped_agreement
+from layerwise.verbs.shrink.compatibility import check_compatibility, grouped_agreement
 from layerwise.verbs.shrink.linear import LinearStudent, block_words, choice_record, choose_blocks, fit_student
 from layerwise.verbs.shrink.options import ShrinkMethod, ShrinkOptions, TokenWeights
 from layerwise.verbs.shrink.static_models import export_static

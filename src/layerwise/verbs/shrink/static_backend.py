@@ -21,8 +21,7 @@ from layerwise.verbs.export.backends.sentence_transformers.backend import (
     SentenceTransformersBackend,
 )
 from layerwise.verbs.export.backends.sentence_transformers.old_names import write_old_names
-from layerwise.verbs.export.certificate import RELATIVE_TOLERANCE
-from layerwise.verbs.export.checked import checked_inputs
+from layerwise.verbs.export.certificate import RELATIVE_TOLERANCE, checked_inputs
 
 TOLERANCE_PER_TOKEN = 2**-24  # torch adds the rows of a text one by one in float32; each sum is rounded by that much
 WEIGHTS = "model.safetensors"

@@ -33,14 +33,12 @@ from layerwise.verbs.shrink.bags import (
     token_weights,
     vocabulary_size,
 )
-from layerwise.verbs.shrink.compatibility import check_compatibility
-from layerwise.verbs.shrink.groups import grouped_agreement
+from layerwise.verbs.shrink.compatibility import check_compatibility, grouped_agreement
 from layerwise.verbs.shrink.options import ShrinkOptions
-from layerwise.verbs.shrink.static import StaticFit, centered_rows, fit_static, principal_directions
+from layerwise.verbs.shrink.static import StaticFit, centered_rows, fit_static, principal_directions, token_rows
 from layerwise.verbs.shrink.static_backend import StaticBackend, rounded_rows
 from layerwise.verbs.shrink.student import default_prompt, is_unit, own_vectors, require_own_vectors, search_prompts
 from layerwise.verbs.shrink.texts import GivenTexts, PromptedText, TextSplit, open_given, split_texts
-from layerwise.verbs.shrink.token_rows import token_rows
 
 CHUNK = 512  # texts between two steps of the progress bar
 REMEDY = "keep some blocks (--method linear or distill), or add texts like your queries and documents"

@@ -8,14 +8,16 @@ import json
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers.base.sampler import DefaultBatchSampler
 from sentence_transformers.sentence_transformer.evaluation import SentenceEvaluator
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
@@ -28,16 +30,99 @@ from layerwise.core.hashes import file_sha256
 from layerwise.core.progress import announce
 from layerwise.core.quiet import quiet_libraries
 from layerwise.core.tensors import dump_tensors, parse_tensors
-from layerwise.verbs.shrink.batches import SimilarLengthSampler
-from layerwise.verbs.shrink.deadline import (
-    EVALUATED_SHARE,
-    FEWEST_EVALUATIONS,
-    MOST_EVALUATIONS,
-    WARMUP_SHARE,
-    Deadline,
-    clock_time,
-)
 from layerwise.verbs.shrink.texts import PromptedText
+
+WARMUP_SHARE = 0.1
+FEWEST_EVALUATIONS, MOST_EVALUATIONS = 3, 12  # during the training, each with a checkpoint
+EVALUATED_SHARE = 0.1  # of the time of the steps, at most, unless those are very few
+
+
+class Deadline(TrainerCallback):
+    """Ends a training after so many seconds, evaluations and checkpoints included, however fast its steps are.
+
+    The learning rate follows the time that has passed instead of the steps. The trainer's history, which is part of
+    every checkpoint, holds that time, so that a resumed training has what is left of it.
+    """
+
+    def __init__(self, seconds: float, began: float, spent: float, evaluation: float) -> None:
+        """`spent` seconds were used before a stop; an evaluation took `evaluation` seconds."""
+        self.seconds, self.began = seconds, began - spent
+        self.evaluation = evaluation  # the last one, with its checkpoint
+        self.evaluated = spent  # when the last one was
+        self.paused: float | None = None  # since when steps wait for an evaluation
+
+    @property
+    def elapsed(self) -> float:
+        return time.perf_counter() - self.began
+
+    def rate(self) -> float:
+        """The share of the highest learning rate: it rises during the first tenth, then falls to 0."""
+        done = self.elapsed / (self.seconds - self.evaluation) if self.seconds > self.evaluation else 1.0
+        return max(0.0, min(done / WARMUP_SHARE, (1 - done) / (1 - WARMUP_SHARE)))
+
+    def interval(self) -> float:
+        """The seconds between two evaluations, which take about a tenth of the time as long as there are three."""
+        wanted = max(self.evaluation / EVALUATED_SHARE, self.seconds / MOST_EVALUATIONS)
+        return min(wanted, self.seconds / FEWEST_EVALUATIONS)
+
+    def resume(self) -> None:
+        """Notes how long the evaluation took, if there was one."""
+        if self.paused is not None:
+            self.evaluation, self.evaluated, self.paused = self.elapsed - self.paused, self.elapsed, None
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        self.resume()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        at_end = self.elapsed + self.evaluation >= self.seconds
+        if at_end or self.elapsed + self.evaluation - self.evaluated >= self.interval():
+            control.should_evaluate = control.should_save = True
+            self.paused = self.elapsed
+        control.should_training_stop = control.should_training_stop or at_end
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        state.log_history[-1]["elapsed"] = self.elapsed
+
+    def steps_in_all(self, done: int) -> int:
+        """How many steps there will be, if they go on as they have."""
+        return done + round(done * max(0.0, self.seconds - self.elapsed) / max(1e-9, self.elapsed))
+
+
+def clock_time(seconds: float) -> str:
+    """The time of day in so many seconds."""
+    return (datetime.now() + timedelta(seconds=max(0.0, seconds))).strftime("%H:%M:%S")
+
+
+BATCHES_IN_A_POOL = 50  # texts are sorted within pools of so many batches, so that batches differ between epochs
+
+
+def similar_length_batches(lengths: Sequence[int], batch_size: int, seed: int) -> list[list[int]]:
+    """Every text once, in batches of similar length, in an order that depends only on the seed."""
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.randperm(len(lengths), generator=generator).tolist()
+    batches = []
+    for start in range(0, len(order), BATCHES_IN_A_POOL * batch_size):
+        pool = sorted(order[start : start + BATCHES_IN_A_POOL * batch_size], key=lambda place: lengths[place])
+        batches += [pool[i : i + batch_size] for i in range(0, len(pool), batch_size)]
+    return [batches[i] for i in torch.randperm(len(batches), generator=generator).tolist()]
+
+
+class SimilarLengthSampler(DefaultBatchSampler):
+    """For the trainer: the batches of an epoch depend on seed and epoch alone, so that a resumed training has them too.
+
+    The number of characters stands for that of tokens: nothing has to be tokenized beforehand.
+    """
+
+    def __init__(self, dataset: Any, batch_size: int, drop_last: bool, seed: int = 0, **others: Any) -> None:
+        super().__init__(dataset, batch_size, drop_last, seed=seed, **others)
+        self.lengths = [len(text) for text in dataset["text"]]
+
+    def __iter__(self) -> Iterator[list[int]]:
+        yield from similar_length_batches(self.lengths, self.batch_size, self.seed + self.epoch)
+
+    def __len__(self) -> int:
+        return -(-len(self.lengths) // self.batch_size)
+
 
 SIMILARITY_WEIGHT = 10.0  # of the similarity matrices' squared error, against 1 - cosine
 NO_END = 10**9  # steps, where minutes decide

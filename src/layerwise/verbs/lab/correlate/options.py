@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from layerwise.core.options import require_valid
-from layerwise.models.options import SingleNorm
+from layerwise.models.spec import SingleNorm
 
 
 @dataclass(frozen=True, kw_only=True)

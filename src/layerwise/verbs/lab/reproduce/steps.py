@@ -37,8 +37,7 @@ from layerwise.verbs.lab.reproduce.tuning import Tuning, tune_once
 from layerwise.verbs.lab.stress.api import stress
 from layerwise.verbs.pick.cases import metric_curves
 from layerwise.verbs.probe.api import probe
-from layerwise.verbs.report.figures import FIGURES, save
-from layerwise.verbs.report.panels import draw_orders, panel_axes
+from layerwise.verbs.report.figures import FIGURES, draw_orders, panel_axes, save
 from layerwise.verbs.report.plot import plot
 from layerwise.verbs.scan.api import scan
 

@@ -20,8 +20,7 @@ from layerwise.inputs.processor import Processor
 from layerwise.inputs.source import DataLike, Source
 from layerwise.metrics.base import Metric
 from layerwise.models.opening import model_info_and_dtype, resolve_max_length
-from layerwise.models.options import LayerChoice
-from layerwise.models.spec import ModelLike, call_record
+from layerwise.models.spec import LayerChoice, ModelLike, call_record
 from layerwise.runs.claims import claim, require_usable
 from layerwise.runs.leases import sole_writer
 from layerwise.runs.table import LayerTable

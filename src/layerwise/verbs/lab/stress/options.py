@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from layerwise.core.checks import require_number, split_choices
 from layerwise.core.options import Option, require_valid
 from layerwise.engines.options import AllowMissing, Engine, Progress, Threads
-from layerwise.models.options import BatchTokens, Layers, MaxLength, Norms, Poolings, Rows, Seed, TokenChoices
+from layerwise.models.spec import BatchTokens, Layers, MaxLength, Norms, Poolings, Rows, Seed, TokenChoices
 from layerwise.verbs.scan.options import SETTINGS, Entropy, ScanOptions, ShardSize, State
 
 StressKind = Literal["repeat_one", "repeat_any", "random", "length", "random_length"]

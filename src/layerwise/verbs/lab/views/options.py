@@ -7,7 +7,7 @@ from typing import Annotated
 from layerwise.core.checks import require_count, require_fraction
 from layerwise.core.options import Option, require_valid
 from layerwise.inputs.perturbations.base import DEFAULT_STRENGTH
-from layerwise.models.options import Seed
+from layerwise.models.spec import Seed
 
 MOST_COPIES = 10_000  # more could only be a mistake: they are made to be looked at
 
