@@ -83,7 +83,7 @@ def check_works() -> None:
         make_model("bert").save_pretrained(f"{folder}/model")
         make_tokenizer().save_pretrained(f"{folder}/model")
         run("--version", folder)
-        run("metrics", folder)
+        run("scan --metrics list", folder)
         run("scan model --limit 20 --max-length 64 --out run", folder)
         run("pick run", folder)
         run("report run --html page.html", folder)
