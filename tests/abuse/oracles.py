@@ -115,7 +115,7 @@ def last_line(text: str) -> str:
 
 def outputs_of(words: Sequence[str], outputs: Collection[str] = ()) -> list[str]:
     """What a command line may change: the values of its output options, and the declared outputs."""
-    flags = ("--out", "-o", "--html", "--save", "--work")
+    flags = ("--out", "-o", "--html", "--save", "--work", "--export")
     found = [*outputs]
     for place, word in enumerate(words):
         flag, equals, value = word.partition("=")
