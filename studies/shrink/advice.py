@@ -78,7 +78,8 @@ Vectors = tuple[np.ndarray, np.ndarray]  # of queries and of documents
 
 def encode(folder: Path, queries: list[str], documents: list[str], length: int | None = None) -> Vectors:
     model = SentenceTransformer(str(folder), device="cpu")
-    model.max_seq_length = length or model.max_seq_length
+    if length is not None:  # a static model has none
+        model.max_seq_length = length
     return tuple(model.encode(part, batch_size=64) for part in (queries, documents))  # type: ignore[return-value]
 
 
