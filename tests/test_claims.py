@@ -292,3 +292,18 @@ def test_pages_give_the_sizes_of_shrunk_and_static_models():
     assert f"takes {costs['static']:.0f} MB for all-MiniLM-L6-v2 ({costs['whole']:.0f} MB whole)" in page(
         "docs/static.md"
     )
+
+
+def test_the_advice_on_an_index_was_right_in_every_case_that_was_tried():
+    """Keeping the index loses beyond its interval and re-embedding loses more, so no other advice would be right."""
+    table = pd.read_csv(ROOT / "studies/shrink/advice.csv")
+    assert set(table.advice) == {"original", "unknown"} and set(table.texts[table.advice == "unknown"]) == {"requests"}
+    assert (table.keeping_high < 0).all() and (table.re_embedding_high < 0).all()
+    study, shrink = page("studies/shrink/README.md"), page("docs/shrink.md")
+    for row in table.itertuples():
+        gain = f"{row.keeping_gain:+.3f} ({row.keeping_low:+.3f} to {row.keeping_high:+.3f})"
+        assert f"| {row.old:.3f} | {row.new_queries:.3f} | {row.new:.3f} | {gain} |" in study
+    trained = table.set_index(["model", "method", "texts"]).loc["all-minilm-l6-v2", "distill", "mixed"]
+    assert f"in all {len(table)} cases" in shrink and f"static model, with {table.new.min():.3f}" in shrink
+    said = f"documents from {trained.old:.3f} to {trained.new_queries:.3f} in the old index, and to {trained.new:.3f}"
+    assert said in shrink
