@@ -284,3 +284,13 @@ def test_a_settled_state_hands_no_rows_on_and_holds_the_same_sums():
     assert not len(kept.to_state().tensors["waiting"]) and len(few.rows()) == 20, "rows stay while all of them fit"
     for one, other in zip(before, kept.moments(), strict=True):
         torch.testing.assert_close(torch.as_tensor(one), torch.as_tensor(other))
+
+
+@pytest.mark.parametrize("kind", START)
+@pytest.mark.parametrize("examples", [0, 1, N])
+def test_memory_and_settings_are_known_without_writing_the_state(kind, examples):
+    kept = feed(kind, START[kind](), range(examples))
+    state = kept.to_state()
+    assert kept.settings == state.settings
+    counted = sum(tensor.nbytes for tensor in state.tensors.values())
+    assert 0 <= counted - kept.nbytes <= 64, "a few counts of its own are numbers in memory"

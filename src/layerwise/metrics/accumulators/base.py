@@ -28,6 +28,14 @@ class Accumulator(Protocol):
     @property
     def update(self) -> Callable[..., None]: ...
     def merge(self, other: Self) -> None: ...
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What must be the same in two states that are merged."""
+
+    @property
+    def nbytes(self) -> int:
+        """The memory in bytes that it takes now."""
+
     def bytes_for(self, n: int) -> int:
         """The maximum memory in bytes after n examples; a plan sums this before the run."""
 

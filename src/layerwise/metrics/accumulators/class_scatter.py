@@ -1,7 +1,7 @@
 """Class scatter: the spread of views within a prompt, and between prompts."""
 
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Any, Self
 
 from torch import Tensor
 
@@ -37,9 +37,17 @@ class ClassScatter:
         self.within.update((rows - means).reshape(-1, self.width))
 
     def merge(self, other: Self) -> None:
-        require_same_settings(self.to_state().settings, other.to_state().settings)
+        require_same_settings(self.settings, other.settings)
         self.between.merge(other.between)
         self.within.merge(other.within)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"kind": "class_scatter", "width": self.width, "views": self.views, "precision": self.precision}
+
+    @property
+    def nbytes(self) -> int:
+        return self.between.nbytes + self.within.nbytes
 
     def bytes_for(self, n: int) -> int:
         return self.between.bytes_for(n) + self.within.bytes_for(n * self.views)
@@ -51,8 +59,7 @@ class ClassScatter:
     def to_state(self) -> State:
         parts = {"between": self.between.to_state(), "within": self.within.to_state()}
         tensors = {f"{name}.{key}": value for name, part in parts.items() for key, value in part.tensors.items()}
-        settings = {"kind": "class_scatter", "width": self.width, "views": self.views, "precision": self.precision}
-        return State(settings, tensors)
+        return State(self.settings, tensors)
 
     @classmethod
     def from_state(cls, state: State) -> Self:

@@ -5,7 +5,7 @@ value is reduced by that of the first dropped direction. `lost` is the sum of th
 """
 
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -41,7 +41,7 @@ class FrequentDirections:
             self._add(len(chunk), chunk.mean(dim=0) if len(chunk) else self.mean, float((chunk**2).sum()), chunk)
 
     def merge(self, other: Self) -> None:
-        require_same_settings(self.to_state().settings, other.to_state().settings)
+        require_same_settings(self.settings, other.settings)
         self.skipped += other.skipped
         self.error_bound += other.error_bound
         self._add(other.count, other.mean, other.sum_of_squares, other.sketch)
@@ -83,14 +83,21 @@ class FrequentDirections:
         error = self.error_bound / total
         return f"sketch of {self.size} directions: each eigenvalue is accurate to {error:.1e} of their sum"
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"kind": "frequent_directions", "width": self.width, "size": self.size}
+
+    @property
+    def nbytes(self) -> int:
+        return self.sketch.nbytes + self.mean.nbytes
+
     def bytes_for(self, n: int) -> int:
         return 8 * self.width * min(n, 2 * self.size)
 
     def to_state(self) -> State:
-        settings = {"kind": "frequent_directions", "width": self.width, "size": self.size}
         numbers = torch.tensor([self.error_bound, self.sum_of_squares], dtype=torch.float64)
         counts = torch.tensor([self.count, self.skipped], dtype=torch.int64)
-        return State(settings, {"kept": self.sketch, "mean": self.mean, "numbers": numbers, "counts": counts})
+        return State(self.settings, {"kept": self.sketch, "mean": self.mean, "numbers": numbers, "counts": counts})
 
     @classmethod
     def from_state(cls, state: State) -> Self:

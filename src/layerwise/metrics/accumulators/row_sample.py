@@ -4,7 +4,7 @@ With one view it is a sample of rows, with two a sample of pairs.
 """
 
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -48,7 +48,7 @@ class RowSample:
         self._add_undefined(keys[~defined])
 
     def merge(self, other: Self) -> None:
-        require_same_settings(self.to_state().settings, other.to_state().settings)
+        require_same_settings(self.settings, other.settings)
         self.seen += other.seen
         self.undefined_count += other.undefined_count
         self._add(other.keys, other.rows)
@@ -84,15 +84,21 @@ class RowSample:
             keys = keys[keys < self.keys[-1]]
         self.undefined_keys = keys[: UNDEFINED_PER_ROW * self.size]
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"kind": "row_sample", "width": self.width, "views": self.views, "size": self.size}
+
+    @property
+    def nbytes(self) -> int:
+        return self.keys.nbytes + self.rows.nbytes + self.undefined_keys.nbytes
+
     def bytes_for(self, n: int) -> int:
         return min(n, self.size) * (8 + 4 * self.views * self.width)
 
     def to_state(self) -> State:
-        settings = {"kind": "row_sample", "width": self.width, "views": self.views, "size": self.size}
         counts = torch.tensor([self.seen, self.undefined_count], dtype=torch.int64)
-        return State(
-            settings, {"keys": self.keys, "kept": self.rows, "counts": counts, "undefined": self.undefined_keys}
-        )
+        tensors = {"keys": self.keys, "kept": self.rows, "counts": counts, "undefined": self.undefined_keys}
+        return State(self.settings, tensors)
 
     @classmethod
     def from_state(cls, state: State) -> Self:

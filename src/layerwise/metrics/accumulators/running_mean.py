@@ -1,7 +1,7 @@
 """Running mean: count, mean and variance of numbers or vectors, and how many were undefined."""
 
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -32,7 +32,7 @@ class RunningMean:
         self._add(count, mean, squared_deviations, (~defined).sum(dim=0).double())
 
     def merge(self, other: Self) -> None:
-        require_same_settings(self.to_state().settings, other.to_state().settings)
+        require_same_settings(self.settings, other.settings)
         self._add(other.count, other.mean, other.squared_deviations, other.skipped)
 
     def _add(self, count: Tensor, mean: Tensor, deviations: Tensor, skipped: Tensor) -> None:
@@ -44,6 +44,14 @@ class RunningMean:
         self.count = self.count + count
         self.skipped = self.skipped + skipped
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"kind": "running_mean", "width": self.width}
+
+    @property
+    def nbytes(self) -> int:
+        return self.bytes_for(0)
+
     def bytes_for(self, n: int) -> int:
         return 4 * 8 * self.width
 
@@ -54,7 +62,7 @@ class RunningMean:
             "deviations": self.squared_deviations,
             "skipped": self.skipped,
         }
-        return State({"kind": "running_mean", "width": self.width}, tensors)
+        return State(self.settings, tensors)
 
     @classmethod
     def from_state(cls, state: State) -> Self:

@@ -1,7 +1,7 @@
 """Second moment: count, mean and scatter of rows; stored as rows while that is smaller, then as a D x D matrix."""
 
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -46,7 +46,7 @@ class SecondMoment:
         self._append(rows)
 
     def merge(self, other: Self) -> None:
-        require_same_settings(self.to_state().settings, other.to_state().settings)
+        require_same_settings(self.settings, other.settings)
         self.skipped += other.skipped
         self.folds += other.folds
         if other.scatter is not None:
@@ -111,6 +111,14 @@ class SecondMoment:
         if self.scatter is not None:
             self._fold_buffer()
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"kind": "second_moment", "width": self.width, "precision": self.precision}
+
+    @property
+    def nbytes(self) -> int:
+        return sum(tensor.nbytes for tensor in (self.mean, self.scatter, *self.buffer) if tensor is not None)
+
     def bytes_for(self, n: int) -> int:
         rows, folded = min(n, self.width), 1 if n > self.width else 0
         return DTYPES[self.precision].itemsize * self.width * (rows + folded * self.width)
@@ -120,7 +128,7 @@ class SecondMoment:
         tensors["counts"] = torch.tensor([self.count, self.skipped, self.folds], dtype=torch.int64)
         if self.scatter is not None:
             tensors["scatter"] = self.scatter
-        return State({"kind": "second_moment", "width": self.width, "precision": self.precision}, tensors)
+        return State(self.settings, tensors)
 
     @classmethod
     def from_state(cls, state: State) -> Self:
