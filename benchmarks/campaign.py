@@ -22,7 +22,7 @@ import yaml
 import layerwise
 from layerwise.core.files import open_folder
 from layerwise.core.formats import json_bytes, parquet_bytes
-from layerwise.runs.claims import MARKER, claim
+from layerwise.runs.ownership import MARKER, claim
 from layerwise.runs.records import CELL, RUN
 from layerwise.runs.table import TABLE_FILE, LayerTable, arrow_table
 from layerwise.verbs.campaign.api import run_campaign

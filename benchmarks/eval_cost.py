@@ -9,8 +9,8 @@ import argparse
 import statistics
 import time
 
+import layerwise
 from layerwise.core.recipe import Readout
-from layerwise.inputs.text import open_texts
 from layerwise.models.load import ModelSpec, load_network
 from layerwise.passes.vectors import pooled_vectors
 
@@ -22,7 +22,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     args = parser.parse_args()
     network = load_network(ModelSpec(args.model))
-    examples = list(open_texts("demo", limit=args.texts))
+    examples = list(layerwise.texts("demo", limit=args.texts))
     readouts = [Readout(layer) for layer in range(network.depth + 1)]
     together, apart = [], []
     for repeat in range(args.repeats + 1):

@@ -15,18 +15,19 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from layerwise.inputs.opening import texts
+
 from layerwise.core.files import open_folder
 from layerwise.engines.checkpoints import Checkpoint
 from layerwise.engines.local import LocalEngine
 from layerwise.engines.opening import open_engine
 from layerwise.engines.options import Cluster
 from layerwise.engines.shards import torch_threads
-from layerwise.inputs.opening import texts
 from layerwise.inputs.source import Example
 from layerwise.models.load import ModelSpec, load_network
 from layerwise.verbs.scan.options import ScanOptions
 from layerwise.verbs.scan.prepare import prepare
-from layerwise.verbs.scan.run import ScanShardFunction
+from layerwise.verbs.scan.shards import ScanShardFunction
 from layerwise.verbs.scan.state import ScanState
 
 

@@ -52,8 +52,9 @@ def record(model: Path, root: Path, work: Path) -> dict[str, object]:
     picked = layerwise.pick(str(model), texts, max_length=LENGTH)
     found["pick"] = picked.recipe.to_json()
     found["pick gain"] = [float(x).hex() for x in (picked.gain.mean, picked.gain.error)] if picked.gain else None
-    exported = layerwise.export(str(model), picked, work / "picked")
-    found["export of the pick"] = hashed(exported.encode(LINES))
+    if not picked.keep_last:
+        exported = layerwise.export(str(model), picked, work / "picked")
+        found["export of the pick"] = hashed(exported.encode(LINES))
     exported = layerwise.export(str(model), 1, work / "layer", max_length=LENGTH)
     found["export of layer 1"] = hashed(exported.encode(LINES))
     frame = layerwise.embed(str(model), LINES, layers="all", max_length=LENGTH)
@@ -70,7 +71,7 @@ def record(model: Path, root: Path, work: Path) -> dict[str, object]:
     )
     found |= rows(probed, "probe")
     shorter = layerwise.scan(str(model), texts, out=work / "shorter", max_length=LENGTH // 2, threads=1)
-    compared = layerwise.compare(scanned, shorter)
+    compared = layerwise.compare([scanned, shorter])
     found["compare"] = frame_hash(compared.pairs[0].changes)
     found["correlate"] = frame_hash(layerwise.lab.correlate(work / "scan", work / "eval"))
     # Shrunk and static models are made of an embedding model, which a language model becomes by an export.

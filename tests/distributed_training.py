@@ -10,7 +10,7 @@ from families import make_tokenizer
 from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
 
 import layerwise
-from layerwise.verbs.scan import run as scan_run
+from layerwise.verbs.scan import shards as scan_run
 
 folder, model = Path(sys.argv[1]), sys.argv[2]
 texts = json.loads((folder / "texts.json").read_text())

@@ -25,8 +25,8 @@ from layerwise.core.errors import InputError, ModelError
 from layerwise.core.recipe import Readout
 from layerwise.inputs.modalities import processor_for
 from layerwise.inputs.source import Clip, Example
-from layerwise.models.anatomy import find_structure
 from layerwise.models.doctor import run_checks
+from layerwise.models.find_blocks import find_structure
 from layerwise.models.load import ModelSpec, backbone, load_network, network_from_object, read_model_info
 from layerwise.models.parts import part_names
 from layerwise.models.taps import apply_final_norm, tapped

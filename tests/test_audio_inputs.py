@@ -12,7 +12,6 @@ from audio_models import RATE, clips, make_extractor, tone, wav_bytes
 import layerwise
 from layerwise.core.errors import InputError, MissingExtra
 from layerwise.core.preprocessors import AudioPreprocessor, Frames
-from layerwise.inputs.audio import open_audio
 from layerwise.inputs.audio_processor import AudioProcessor
 from layerwise.inputs.decoding import load_samples, resample
 from layerwise.inputs.modalities import MODALITIES, kind_of, open_source, processor_for
@@ -63,13 +62,13 @@ def test_tables_hold_bytes_paths_or_what_datasets_stores(tmp_path):
     }
     for name, cell in cells.items():
         pd.DataFrame({"audio": [cell], "id": ["x"]}).to_parquet(tmp_path / "t.parquet")
-        (example,) = open_audio(tmp_path / "t.parquet", id_column="id")
+        (example,) = layerwise.audio(tmp_path / "t.parquet", id_column="id")
         assert (example.id, example.payload) == ("x", content), name
     (folder / "list.csv").write_text("sound,n\nb.wav,1\ndeep/c.flac,2\n")
-    first, second = open_audio(folder / "list.csv", column="sound")
+    first, second = layerwise.audio(folder / "list.csv", column="sound")
     assert first.payload == content and second.payload == (folder / "deep/c.flac").read_bytes()
     pd.DataFrame({"audio": [None, content]}).to_parquet(tmp_path / "t.parquet")
-    assert [example is None for _, example in open_audio(tmp_path / "t.parquet").all_rows()] == [True, False]
+    assert [example is None for _, example in layerwise.audio(tmp_path / "t.parquet").all_rows()] == [True, False]
 
 
 def test_a_hub_data_set_gives_the_bytes_of_its_files(tmp_path, monkeypatch):
@@ -79,7 +78,7 @@ def test_a_hub_data_set_gives_the_bytes_of_its_files(tmp_path, monkeypatch):
     stored = table.to_iterable_dataset().cast_column("audio", datasets.Audio(sampling_rate=RATE))
     monkeypatch.setattr("layerwise.inputs.media.require_dataset", lambda name: type("Hub", (), {"reached": True}))
     monkeypatch.setattr("datasets.load_dataset", lambda *args, **options: stored)
-    source = open_audio("someone/speech", split="test")
+    source = layerwise.audio("someone/speech", split="test")
     assert source.remote and source.name == "someone/speech:test"
     assert [example.payload for example in source] == [content]
 
@@ -88,14 +87,14 @@ def test_lists_hold_files_bytes_and_arrays_with_their_rate(tmp_path):
     folder, (samples, rate) = write_folder(tmp_path / "f"), clips(1)[0]
     listed = [folder / "b.wav", str(folder / "b.wav"), (folder / "b.wav").read_bytes(), (samples, rate)]
     listed.append({"array": samples, "sampling_rate": rate})
-    found = list(open_audio(listed))
+    found = list(layerwise.audio(listed))
     assert len({example.digest for example in found[:3]}) == 3, "the same content occurs three times"
     assert found[0].payload == found[1].payload == found[2].payload
     assert found[3].content == found[4].content != Example("", Clip(samples, rate + 1)).content
     with pytest.raises(InputError, match="item 0 of the list is an array without a rate"):
-        open_audio([samples])
+        layerwise.audio([samples])
     with pytest.raises(InputError, match="cannot read clips from a ndarray"):
-        open_audio(samples)
+        layerwise.audio(samples)
 
 
 def test_what_holds_no_audio_is_named(tmp_path):
@@ -113,7 +112,7 @@ def test_what_holds_no_audio_is_named(tmp_path):
         ([], {}, "the list of clips is empty"),
     ):
         with pytest.raises(InputError, match=message):
-            list(open_audio(data, **options))
+            list(layerwise.audio(data, **options))
 
 
 def test_the_options_of_texts_open_audio_too_except_filters(tmp_path):

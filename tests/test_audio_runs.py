@@ -76,15 +76,15 @@ def test_shards_batches_and_resuming_do_not_matter(model, folder, tmp_path, requ
     whole = layerwise.scan(model, folder / "wav", out=tmp_path / "whole", **options)
     one = layerwise.scan(model, folder / "wav", **options | {"shard_size": 100, "batch_tokens": 1})
     np.testing.assert_allclose(values_of(one), values_of(whole), rtol=1e-4, atol=1e-6)
-    monkeypatch.setattr("layerwise.verbs.scan.run.scan_shard", stop_after(1))
+    monkeypatch.setattr("layerwise.verbs.scan.shards.scan_shard", stop_after(1))
     with pytest.raises(KeyboardInterrupt):
         layerwise.scan(model, folder / "wav", out=tmp_path / "run", **options)
-    monkeypatch.setattr("layerwise.verbs.scan.run.scan_shard", worker.scan_shard)
+    monkeypatch.setattr("layerwise.verbs.scan.shards.scan_shard", worker.scan_shard)
     resumed = layerwise.scan(model, folder / "wav", out=tmp_path / "run", **options)
     assert values_of(resumed).equals(values_of(whole))
     states = [next((tmp_path / name).glob("state-*")).read_bytes() for name in ("whole", "run")]
     assert states[0] == states[1]
-    monkeypatch.setattr("layerwise.verbs.scan.run.scan_shard", None)  # a finished run is read, not computed
+    monkeypatch.setattr("layerwise.verbs.scan.shards.scan_shard", None)  # a finished run is read, not computed
     assert values_of(layerwise.scan(model, folder / "wav", out=tmp_path / "run", **options)).equals(values_of(whole))
 
 
@@ -137,8 +137,8 @@ def test_clips_that_cannot_be_read_are_left_out_if_that_is_allowed(whisper, fold
 def test_two_models_are_compared_and_reported(whisper, wav2vec2, folder, tmp_path):
     for name, model in (("a", whisper), ("b", wav2vec2)):
         layerwise.scan(model, folder / "wav", out=tmp_path / name, metrics="prompt_entropy,dataset_entropy,curvature")
-    assert f"over {N} " in str(layerwise.compare(tmp_path / "a", tmp_path / "b"))
-    layerwise.report(tmp_path / "a", tmp_path / "b", html=tmp_path / "report.html")
+    assert f"over {N} " in str(layerwise.compare([tmp_path / "a", tmp_path / "b"]))
+    layerwise.report([tmp_path / "a", tmp_path / "b"], html=tmp_path / "report.html")
     assert "audio clip" in (tmp_path / "report.html").read_text()
 
 

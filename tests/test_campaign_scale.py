@@ -17,8 +17,8 @@ import layerwise
 from layerwise.__main__ import main
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.files import DiskFolder, open_folder
-from layerwise.runs.claims import claim
 from layerwise.runs.leases import LeaseLost, Leases, lease_files
+from layerwise.runs.ownership import claim
 from layerwise.runs.quantiles import MAX_MODELS, runs_by_model
 from layerwise.runs.table import LayerTable, parse_conditions
 from layerwise.verbs.campaign import api, joined

@@ -88,7 +88,7 @@ def test_cka_needs_kept_rows_of_the_same_texts(two_runs, tiny_llama, tmp_path):
 
 
 def test_differences_are_paired_over_the_prompts_that_both_saw(two_runs):
-    (pair,) = layerwise.compare(*two_runs).pairs
+    (pair,) = layerwise.compare(two_runs).pairs
     row = pair.changes.query("metric == 'prompt_entropy' and rows == 'raw' and norm == 'raw' and layer == 2").iloc[0]
     same = layerwise.difference(two_runs[0], "prompt_entropy", 2, 2, other_run=two_runs[1])
     assert (row.difference, row.ci_low, row.ci_high, row.p, row.n) == pytest.approx(
@@ -112,10 +112,10 @@ def with_other_curves(table, **columns):
 
 @pytest.mark.parametrize("columns", [{"point": "mlp_output"}, {"transform": "whiten"}, {"template": "a {text}"}])
 def test_the_summary_is_of_one_curve_per_metric(columns):
-    plain = layerwise.compare(scan_table("a", rows=("raw",)), scan_table("b", rows=("raw",), shift=0.5))
+    plain = layerwise.compare([scan_table("a", rows=("raw",)), scan_table("b", rows=("raw",), shift=0.5)])
     for first in with_other_curves(scan_table("a", rows=("raw",)), **columns)[not columns.get("point") :]:
         second = with_other_curves(scan_table("b", rows=("raw",), shift=0.5), **columns)[1]
-        both = layerwise.compare(first, changed_rows(second))
+        both = layerwise.compare([first, changed_rows(second)])
         assert both.pairs[0].change_by_layer().to_dict() == plain.pairs[0].change_by_layer().to_dict()
         assert str(both) == str(plain)
         drawn = pair_data(both.to_dict()["pairs"][0])["changes"]
@@ -125,14 +125,14 @@ def test_the_summary_is_of_one_curve_per_metric(columns):
 def test_a_difference_that_may_come_from_the_number_of_texts_is_left_out():
     many = scan_table("a", metrics=("curvature", "effective_rank"), rows=("raw",))
     few = changed_rows(scan_table("b", metrics=("curvature", "effective_rank"), rows=("raw",), shift=3), n=60)
-    (pair,) = layerwise.compare(changed_rows(many, n=120, data_hash="x"), changed_rows(few, data_hash="y")).pairs
+    (pair,) = layerwise.compare([changed_rows(many, n=120, data_hash="x"), changed_rows(few, data_hash="y")]).pairs
     assert pair.changes.query("metric == 'effective_rank'").difference.isna().all()
     assert set(pair.largest_changes().metric) == {"curvature"}
     assert "effective_rank; scan the same number of texts" in pair.notes[1] and "120 and 60" in pair.notes[1]
     assert "different texts (120 and 60)" in pair.notes[0]
-    (pair,) = layerwise.compare(changed_rows(many, n=60, data_hash="x"), changed_rows(few, data_hash="x")).pairs
+    (pair,) = layerwise.compare([changed_rows(many, n=60, data_hash="x"), changed_rows(few, data_hash="x")]).pairs
     assert pair.notes == () and set(pair.largest_changes().metric) == {"curvature", "effective_rank"}
-    assert layerwise.compare(changed_rows(many, n=60), changed_rows(many, n=61)).pairs[0].notes != ()
+    assert layerwise.compare([changed_rows(many, n=60), changed_rows(many, n=61)]).pairs[0].notes != ()
 
 
 def test_which_metrics_depend_on_the_number_of_texts():
@@ -141,24 +141,24 @@ def test_which_metrics_depend_on_the_number_of_texts():
 
 
 def test_unpaired_intervals_add_up_as_squares():
-    (pair,) = layerwise.compare(scan_table("a"), scan_table("b", shift=0.5)).pairs
+    (pair,) = layerwise.compare([scan_table("a"), scan_table("b", shift=0.5)]).pairs
     row = pair.changes.iloc[0]
     assert (row.difference, row.ci_high - row.difference) == pytest.approx((0.5, 0.1 * math.sqrt(2)))
 
 
 def test_layers_meet_at_equal_depth_ties_to_the_shallower():
-    (pair,) = layerwise.compare(scan_table("a", depth=2), scan_table("b", depth=5), rows="raw").pairs
+    (pair,) = layerwise.compare([scan_table("a", depth=2), scan_table("b", depth=5)], rows="raw").pairs
     curve = pair.changes.query("metric == 'curvature' and norm == 'raw'")
     assert list(zip(curve.layer, curve.other_layer, strict=True)) == [(0, 0), (1, 2), (2, 5)]
 
 
 def test_against_the_previous_or_the_first():
     tables = [scan_table(f"zoo/x/step{step}", shift=step / 10) for step in (1, 2, 8)]
-    assert [(p.first, p.second) for p in layerwise.compare(*tables).pairs] == [
+    assert [(p.first, p.second) for p in layerwise.compare(tables).pairs] == [
         ("x/step1", "x/step2"),
         ("x/step1", "x/step8"),
     ]
-    result = layerwise.compare(*tables, against="previous")
+    result = layerwise.compare(tables, against="previous")
     assert [p.first for p in result.pairs] == ["x/step1", "x/step2"]
     assert [training_step(label) for label in result.labels] == [1, 2, 8] and training_step("llama-3") is None
 
@@ -166,7 +166,7 @@ def test_against_the_previous_or_the_first():
 def test_the_layer_that_changed_most_is_found_and_said():
     one, two = scan_table("a", rows=("raw",)), scan_table("b", rows=("raw",))
     moved = tuple(type(s)(**(vars(s) | {"value": s.value + 5 * (s.layer == 3)})) for s in two)
-    compared = layerwise.compare(one, layerwise.LayerTable(moved, two.run))
+    compared = layerwise.compare([one, layerwise.LayerTable(moved, two.run)])
     (pair,) = compared.pairs
     assert pair.change_by_layer().idxmax() == 3 and set(pair.largest_changes().layer) == {3}
     assert "a → b" in str(compared) and "layers that changed most: 3 (" in str(compared)
@@ -175,14 +175,14 @@ def test_the_layer_that_changed_most_is_found_and_said():
 def test_one_model_in_two_runs_keeps_two_names(tmp_path):
     for name in ("before", "after"):
         scan_table("hub/x").save(tmp_path / name)
-    assert layerwise.compare(tmp_path / "before", tmp_path / "after").labels == ("x · before", "x · after")
-    assert layerwise.compare(scan_table("x"), scan_table("x")).labels == ("x · 1", "x · 2")
+    assert layerwise.compare([tmp_path / "before", tmp_path / "after"]).labels == ("x · before", "x · after")
+    assert layerwise.compare([scan_table("x"), scan_table("x")]).labels == ("x · 1", "x · 2")
 
 
 def test_scores_and_stress_tests_compare_as_well():
-    (pair,) = layerwise.compare(eval_table("a"), eval_table("b")).pairs
+    (pair,) = layerwise.compare([eval_table("a"), eval_table("b")]).pairs
     assert set(pair.changes.metric) == {"STS12", "Banking77Classification"} and (pair.changes.difference == 0).all()
-    (pair,) = layerwise.compare(stress_table("a"), stress_table("b")).pairs
+    (pair,) = layerwise.compare([stress_table("a"), stress_table("b")]).pairs
     assert set(pair.changes.condition) == {"random 0", "random 0.5", "random 1"}
 
 
@@ -190,13 +190,13 @@ def test_mistakes_are_told(tmp_path):
     with pytest.raises(InputError, match="at least two"):
         layerwise.compare(scan_table())
     with pytest.raises(InputError, match="not one of first, previous"):
-        layerwise.compare(scan_table(), scan_table(), against="last")
+        layerwise.compare([scan_table(), scan_table()], against="last")
     with pytest.raises(InputError, match="share no metric"):
-        layerwise.compare(scan_table("a"), eval_table("b"))
+        layerwise.compare([scan_table("a"), eval_table("b")])
 
 
 def test_notebooks_show_names_as_text():
-    shown = layerwise.compare(scan_table("<script>x"), scan_table("b"))._repr_html_()
+    shown = layerwise.compare([scan_table("<script>x"), scan_table("b")])._repr_html_()
     assert "&lt;script&gt;x" in shown and "<script>" not in shown and "<table" in shown
 
 
@@ -217,7 +217,7 @@ def test_the_command_prints_words_or_json_and_writes_a_page(two_runs, tmp_path, 
 def test_a_comparison_prints_within_eighty_columns_and_cuts_no_number():
     long = ("m" * 60, "prompt_entropy_normalized", "t" * 90)
     tables = [scan_table(f"{'very-' * 12}long/{'name' * 9}{i}", metrics=long, shift=i * 12345.678) for i in range(3)]
-    text = str(layerwise.compare(*tables))
+    text = str(layerwise.compare(tables))
     assert max(map(len, text.splitlines())) <= 80
     assert "+12,346 [12,346, 12,346]" in text and "largest change" in text
 

@@ -19,8 +19,8 @@ from layerwise.__main__ import main
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.files import DiskFolder
 from layerwise.engines.checkpoints import Checkpoint
-from layerwise.runs.claims import MARKER, claim
 from layerwise.runs.folder import SHARD_FILE
+from layerwise.runs.ownership import MARKER, claim
 from layerwise.verbs import commands
 
 # 1.1: the user's own files
@@ -219,8 +219,8 @@ def test_comparing_a_damaged_run_deletes_nothing_and_names_the_file(runs, tmp_pa
     run, state = damaged(runs[1] / "scan", tmp_path / "run")
     before = snapshot(run)
     for read in (
-        lambda: layerwise.compare(run, runs[1] / "scan"),
-        lambda: layerwise.plot(run, runs[1] / "scan", figure="cka"),
+        lambda: layerwise.compare([run, runs[1] / "scan"]),
+        lambda: layerwise.plot([run, runs[1] / "scan"], figure="cka"),
     ):
         with pytest.raises(RunError, match=state.name):
             read()

@@ -39,7 +39,7 @@ def refuse(forecast):
 
 
 def test_several_scans_share_an_open_engine_and_a_lease_that_is_held(tiny_llama, word_texts, tmp_path):
-    plan, source, _ = prepare(tiny_llama, word_texts, ScanOptions(metrics="curvature"), threads=1)
+    plan, source, _ = prepare(ScanOptions(tiny_llama, word_texts, metrics="curvature"), threads=1)
     events, asked = [], []
     with open_engine("local", tiny_llama, None) as engine:
         tables = [

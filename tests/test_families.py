@@ -12,8 +12,8 @@ import layerwise
 from layerwise.core.errors import ModelError
 from layerwise.core.recipe import Readout
 from layerwise.inputs.source import Example
-from layerwise.models.anatomy import find_structure
 from layerwise.models.doctor import run_checks
+from layerwise.models.find_blocks import find_structure
 from layerwise.models.load import ModelSpec, build_network, load_network, read_model_info
 from layerwise.models.taps import apply_final_norm, tapped
 from layerwise.passes.vectors import pooled_vectors

@@ -15,13 +15,13 @@ import layerwise
 from layerwise.core.errors import ModelError
 from layerwise.core.recipe import Readout
 from layerwise.inputs.source import Example
-from layerwise.models.anatomy import find_structure
 from layerwise.models.doctor import run_checks
 from layerwise.models.families import catalog
 from layerwise.models.families.catalog import family_of
 from layerwise.models.families.configs import max_positions, model_depth, model_width, truncate_config
 from layerwise.models.families.decoders import DEFAULT, MAMBA
 from layerwise.models.families.family import Family
+from layerwise.models.find_blocks import find_structure
 from layerwise.models.load import backbone, build_network
 from layerwise.models.taps import model_output, tapped
 from layerwise.models.truncate import truncate_blocks
@@ -30,7 +30,7 @@ from layerwise.passes.vectors import pooled_vectors
 SRC = Path(layerwise.__file__).parent
 KNOWN_TYPES = {*CONFIG_MAPPING_NAMES, *(name for family in catalog.FAMILIES for name in family.types)}
 # Where a model type may be read, not compared with anything: for records, and for messages.
-TYPE_READERS = {Path("models/network.py"), Path("models/anatomy.py")}
+TYPE_READERS = {Path("models/network.py"), Path("models/find_blocks.py")}
 
 
 def names_of_architectures(source, *, may_read_type=False):

@@ -242,7 +242,7 @@ def test_a_comparison_names_a_state_that_is_missing(in_its_place, tiny_llama, tm
     assert main(["compare", str(tmp_path / "one"), str(tmp_path / "two")]) == 0
     assert "no CKA: state-*.safetensors is missing in" in capsys.readouterr().out
     with pytest.raises(InputError, match=r"state-\*\.safetensors is missing in .*one"):
-        layerwise.plot(tmp_path / "one", tmp_path / "two", figure="cka")
+        layerwise.plot([tmp_path / "one", tmp_path / "two"], figure="cka")
 
 
 def test_correlate_names_the_folders_that_do_not_fit(tmp_path):

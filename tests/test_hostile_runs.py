@@ -305,7 +305,7 @@ def test_names_from_a_strangers_run_cannot_steer_the_terminal(tmp_path, capsys):
     assert main(["compare", str(tmp_path / "a"), str(tmp_path / "b")]) == 0
     assert main(["lab", "correlate", str(tmp_path / "b"), str(tmp_path / "c")]) == 2
     printed = capsys.readouterr()
-    compared, picked = layerwise.compare(table, scan_table("b")), layerwise.pick(table, rule="last")
+    compared, picked = layerwise.compare([table, scan_table("b")]), layerwise.pick(table, rule="last")
     shown = [printed.out, printed.err, repr(table), str(compared), repr(picked)]
     assert not [text for text in shown if set(text) & {"\x1b", "\x07", "\x9b"}]
     assert "evil\\u001b" in printed.out and printable("a\tb\n") == "a\tb\n"
@@ -494,7 +494,7 @@ def test_an_eval_with_two_maps_and_two_poolings_can_be_reported_beside_a_scan(tm
     for changes in ({"transform": "whiten", "fit": "task"}, {"pooling": "max"}, {"normalize": True}, {"max_length": 7}):
         more += [replace(s, **changes) for s in table]
     both = layerwise.LayerTable((*table, *more), table.run)
-    page = layerwise.report(scan_table(), both, html=tmp_path / "a.html").read_text()
+    page = layerwise.report([scan_table(), both], html=tmp_path / "a.html").read_text()
     assert "all + whiten" in page and '<section id="correlation"' in page
     assert best_and_last(both)[0][0] == best_and_last(table)[0][0]
 
@@ -509,7 +509,7 @@ def test_every_verb_reads_a_run_on_an_object_store_as_it_reads_a_folder(store, w
     scan, scores = store.url("verbs/scan"), store.url("verbs/eval")
     here = str(whole / "scan")
     assert repr(layerwise.pick(scan, rule="last")) == repr(layerwise.pick(here, rule="last"))
-    mine, theirs = (layerwise.compare(a, b).pairs[0] for a, b in ((here, here), (scan, scan)))
+    mine, theirs = (layerwise.compare([a, b]).pairs[0] for a, b in ((here, here), (scan, scan)))
     assert theirs.changes.paired.any() and theirs.changes.equals(mine.changes) and theirs.notes == ()
     assert theirs.cka is not None and torch.equal(theirs.cka.values, mine.cka.values)
     assert layerwise.difference(scan, "prompt_entropy", 1, 2) == layerwise.difference(here, "prompt_entropy", 1, 2)

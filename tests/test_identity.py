@@ -25,7 +25,7 @@ from layerwise.verbs.eval.tasks import TaskChoice
 from layerwise.verbs.eval.vectors import VectorKind
 from layerwise.verbs.lab.tradeoff.measured import mean_scores
 from layerwise.verbs.report.alignment import alignment
-from layerwise.verbs.scan import run as run_module
+from layerwise.verbs.scan import shards as run_module
 
 METRICS = {"metrics": "prompt_entropy,intrinsic_dimension", "shard_size": 9, "threads": 1}
 
@@ -66,12 +66,12 @@ def test_texts_are_paired_by_id_and_content(tiny_llama, word_texts, tmp_path):
         layerwise.difference(a, "prompt_entropy", 1, 1, other_run=b)
     with pytest.raises(RunError, match="share 0 examples; 43 ids are in both, but with other content"):
         alignment(a, b)
-    (pair,) = layerwise.compare(a, b).pairs
+    (pair,) = layerwise.compare([a, b]).pairs
     assert not pair.changes.paired.any() and pair.cka is None and len(pair.notes) == 3
-    assert "not paired by text: 43 ids" in str(layerwise.compare(a, b))
+    assert "not paired by text: 43 ids" in str(layerwise.compare([a, b]))
     assert layerwise.difference(a, "prompt_entropy", 1, 1, other_run=half_run).n == 21
     assert alignment(a, half_run).n == 21
-    (pair,) = layerwise.compare(a, half_run).pairs
+    (pair,) = layerwise.compare([a, half_run]).pairs
     (note,) = pair.notes
     assert "the runs read different texts" in note and set(pair.changes[pair.changes.paired].n) == {21}
 
@@ -113,7 +113,7 @@ def test_a_flipped_bit_in_a_state_or_prompts_file_is_noticed(finished, tmp_path)
         data = path.read_bytes()
         path.write_bytes(flipped(data, chance.randrange(len(data)), chance.randrange(8)))
         try:
-            layerwise.compare(run, folder)
+            layerwise.compare([run, folder])
             wrong.append(path.name)
         except RunError as error:
             assert path.name in str(error)
@@ -145,13 +145,13 @@ def readers(run: Path, other: Path, model: str, scratch: Path):
     """Every way to read the state or the values of single texts of a run."""
     return {
         "state": [
-            lambda: layerwise.compare(run, other),
+            lambda: layerwise.compare([run, other]),
             lambda: alignment(other, run),
-            lambda: layerwise.plot(run, other, figure="cka", out=scratch / "cka.png"),
+            lambda: layerwise.plot([run, other], figure="cka", out=scratch / "cka.png"),
             lambda: layerwise.export(model, 1, transform="center", fit=run, out=scratch / "small"),
         ],
         "prompts": [
-            lambda: layerwise.compare(other, run),
+            lambda: layerwise.compare([other, run]),
             lambda: layerwise.difference(run, "prompt_entropy", 0, 1),
             lambda: layerwise.difference(other, "prompt_entropy", 1, 1, other_run=run),
         ],
@@ -200,7 +200,7 @@ def test_a_run_without_values_of_single_texts_takes_none_from_elsewhere(finished
     shutil.copytree(folder / "prompts", tmp_path / "prompts")
     with pytest.raises(RunError, match="has no per-prompt values"):
         layerwise.difference(tmp_path, "prompt_entropy", 0, 1)
-    (pair,) = layerwise.compare(tmp_path, folder).pairs
+    (pair,) = layerwise.compare([tmp_path, folder]).pairs
     assert not pair.changes.paired.any() and "keeps no values of single texts" in pair.notes[0]
 
 

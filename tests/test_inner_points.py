@@ -9,9 +9,9 @@ from families import COMMON, DEPTH, FAMILIES, KV, VOCABULARY, WIDTH, make_config
 from transformers import AutoConfig, AutoModel
 from vision_models import VISION, make_processor, make_vision_model, picture
 
-from layerwise.models.anatomy import find_structure
 from layerwise.models.families import catalog
 from layerwise.models.families.configs import block_layout
+from layerwise.models.find_blocks import find_structure
 from layerwise.models.load import backbone
 from layerwise.models.taps import hidden_from_arguments, hidden_from_output
 

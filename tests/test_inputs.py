@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import layerwise
 from layerwise.core.errors import InputError
 from layerwise.core.hub import Answer
-from layerwise.inputs.occurrences import Occurrences
-from layerwise.inputs.source import Example, shards
-from layerwise.inputs.text import demo_texts, open_texts, wikitext_paragraph
+from layerwise.inputs.source import Example, Occurrences, shards
+from layerwise.inputs.text import demo_texts, wikitext_paragraph
 
 TEXTS = ["one text", "a second, with a comma", 'a "third"', "one text"]
 
 
 def read(*args, **options):
-    return [example.text for example in open_texts(*args, **options)]
+    return [example.text for example in layerwise.texts(*args, **options)]
 
 
 def test_every_format_gives_the_same_texts_and_ids(tmp_path):
@@ -28,20 +28,20 @@ def test_every_format_gives_the_same_texts_and_ids(tmp_path):
     frame.to_parquet(tmp_path / "t.parquet")
     frame.to_json(tmp_path / "t.jsonl", orient="records", lines=True)
     (tmp_path / "t.txt").write_text("\n".join(TEXTS) + "\n\n")
-    expected = list(open_texts(TEXTS))
+    expected = list(layerwise.texts(TEXTS))
     assert [e.text for e in expected] == TEXTS
     for name in ("t.csv", "t.parquet", "t.jsonl", "t.txt"):
-        assert list(open_texts(tmp_path / name, column="body")) == expected, name
+        assert list(layerwise.texts(tmp_path / name, column="body")) == expected, name
 
 
 def test_standard_input(monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("one\n\ntwo\n"))
-    source = open_texts("-")
+    source = layerwise.texts("-")
     assert [e.text for e in source] == [e.text for e in source] == ["one", "two"]
 
 
 def test_ids_do_not_depend_on_order_and_repeats_are_told_apart():
-    forward, backward = list(open_texts(TEXTS)), list(open_texts(TEXTS[::-1]))
+    forward, backward = list(layerwise.texts(TEXTS)), list(layerwise.texts(TEXTS[::-1]))
     assert sorted(e.id for e in forward) == sorted(e.id for e in backward)
     assert len({e.id for e in forward}) == len(TEXTS)
 
@@ -49,10 +49,10 @@ def test_ids_do_not_depend_on_order_and_repeats_are_told_apart():
 def test_a_named_column_gives_the_ids(tmp_path):
     path = tmp_path / "t.jsonl"
     path.write_text("".join(json.dumps({"text": t, "n": i}) + "\n" for i, t in enumerate(TEXTS)))
-    assert [e.id for e in open_texts(path, id_column="n")] == ["0", "1", "2", "3"]
+    assert [e.id for e in layerwise.texts(path, id_column="n")] == ["0", "1", "2", "3"]
     path.write_text('{"text": "a", "n": 1}\n{"text": "b", "n": 1}\n')
     with pytest.raises(InputError, match="occurs twice"):
-        list(open_texts(path, id_column="n"))
+        list(layerwise.texts(path, id_column="n"))
 
 
 def test_a_sample_is_fair_and_does_not_depend_on_order():
@@ -83,10 +83,10 @@ def test_files_of_spreadsheets_and_long_cells_are_read(tmp_path):
 
 def test_counting_stops_in_time_and_is_not_begun_online(monkeypatch):
     texts = [f"text {i}" for i in range(10)]
-    assert open_texts(texts).count(20) == (10, True)
-    assert open_texts(texts).count(4) == (4, False)
+    assert layerwise.texts(texts).count(20) == (10, True)
+    assert layerwise.texts(texts).count(4) == (4, False)
     monkeypatch.setattr("layerwise.inputs.text.ask_hub", lambda *_, **__: Answer())
-    online = open_texts("nobody/nothing", only="wikitext", limit=5)
+    online = layerwise.texts("nobody/nothing", only="wikitext", limit=5)
     assert online.remote and online.count(7) == (7, False)
 
 
@@ -139,7 +139,7 @@ def test_a_folder_is_answered_with_the_file_to_pass(tmp_path):
 def test_a_file_without_readable_text_is_named_when_it_is_opened(content, problem, tmp_path):
     (tmp_path / "t.txt").write_bytes(content)
     with pytest.raises(InputError, match=f"t.txt {problem}"):
-        open_texts(tmp_path / "t.txt")
+        layerwise.texts(tmp_path / "t.txt")
 
 
 @pytest.mark.parametrize(("answer", "problem"), [
@@ -150,7 +150,7 @@ def test_a_hub_data_set_that_does_not_exist_is_refused_when_it_is_opened(answer,
     pytest.importorskip("datasets")
     monkeypatch.setattr("layerwise.inputs.text.ask_hub", lambda *_, **__: answer)
     with pytest.raises(InputError, match=problem):
-        open_texts("dmo")
+        layerwise.texts("dmo")
 
 
 def test_a_hub_data_set_that_cannot_be_had_is_a_clear_error(monkeypatch):

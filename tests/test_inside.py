@@ -121,7 +121,7 @@ def test_a_saved_run_resumes_reports_plots_compares_and_pairs(tmp_path, word_tex
     ax = layerwise.plot(folder, figure="inside", metric="prompt_entropy")
     assert len(ax.lines) == len({s.point for s in made})
     assert len(layerwise.plot(folder, metric="prompt_entropy").lines) <= 2  # the layers alone, and a ring
-    compared = layerwise.compare(folder, other)
+    compared = layerwise.compare([folder, other])
     changes = compared.pairs[0].changes
     assert set(changes.point) == {s.point for s in made} and (changes.difference == 0).all()
     between = layerwise.difference(folder, "prompt_entropy", 1, 2, point="mlp_output")

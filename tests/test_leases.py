@@ -12,8 +12,8 @@ from snapshots import SCAN, TEXTS, run_verb, snapshot, write_root
 import layerwise
 from layerwise.core.errors import RunError
 from layerwise.core.files import DiskFolder
-from layerwise.runs.claims import claim
 from layerwise.runs.leases import LeaseLost, Leases, lease_files, sole_writer, while_held
+from layerwise.runs.ownership import claim
 
 
 @pytest.fixture
@@ -107,7 +107,8 @@ def test_no_verb_writes_to_a_folder_that_another_process_holds(verb, tiny_llama,
 
 def test_two_scans_into_one_folder_are_one_scan_and_one_refusal(tiny_llama, tmp_path, monkeypatch):
     """The second begins while the first is at work on its first shard."""
-    from layerwise.verbs.scan import run, worker
+    from layerwise.verbs.scan import shards as run
+    from layerwise.verbs.scan import worker
 
     answers = []
 

@@ -19,7 +19,8 @@ from layerwise.__main__ import main
 from layerwise.core.errors import InputError, ModelError
 from layerwise.core.hub import Answer, ask_hub, asked_once, offline, read_offline
 from layerwise.inputs import media, text
-from layerwise.models import devices, load
+from layerwise.models import load
+from layerwise.models import load as devices
 from layerwise.models.explain import explain_load_error
 from layerwise.models.load import ModelSpec, load_network, load_tokenizer, read_model_info
 

@@ -120,7 +120,7 @@ def test_ranges_of_runs_are_of_one_setting():
     second = LayerTable(tuple(replace(s, model="b") for s in plain))
     text = describe_ranges(LayerTable.join([first, second]))
     assert "99" not in text and len(text.splitlines()) == 3
-    compared = layerwise.compare(first, second)
+    compared = layerwise.compare([first, second])
     assert set(compared.pairs[0].changes.query("main").rows) == {plain[0].rows}
     alone = LayerTable(tuple(replace(s, model="b", metric="curvature") for s in plain))
     assert "99" in describe_ranges(LayerTable.join([first, alone])), "without a common setting, each has its own"

@@ -142,7 +142,7 @@ def plot(figure):
             runs.append(made.places["eval"])
         if figure == "cka":
             runs.append(made.places["scan"])
-        axes = layerwise.plot(*runs, figure=figure)
+        axes = layerwise.plot(runs, figure=figure)
         assert axes.lines or axes.images or axes.collections, "something is drawn"
         if figure == "depth":
             models = {row.model for row in made.table(kind)}

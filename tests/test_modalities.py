@@ -154,10 +154,10 @@ def test_a_stopped_scan_goes_on_and_gives_the_same_bits(tmp_path, monkeypatch):
     monkeypatch.setattr("layerwise.verbs.scan.execute.SECONDS_BETWEEN_CHECKPOINTS", 0)
     whole = layerwise.scan(MODEL, source_of(walks()), shard_size=23, out=tmp_path / "whole", **ASKED)
     stopping = stop_after(1)
-    monkeypatch.setattr("layerwise.verbs.scan.run.scan_shard", stopping)
+    monkeypatch.setattr("layerwise.verbs.scan.shards.scan_shard", stopping)
     with pytest.raises(KeyboardInterrupt):
         layerwise.scan(MODEL, source_of(walks()), shard_size=23, out=tmp_path / "run", **ASKED)
-    monkeypatch.setattr("layerwise.verbs.scan.run.scan_shard", worker.scan_shard)
+    monkeypatch.setattr("layerwise.verbs.scan.shards.scan_shard", worker.scan_shard)
     resumed = layerwise.scan(MODEL, source_of(walks()), shard_size=23, out=tmp_path / "run", **ASKED)
     assert values_of(whole).equals(values_of(resumed)) and len(stopping.calls) == 1
     states = [next((tmp_path / name).glob("state-*")).read_bytes() for name in ("whole", "run")]
@@ -167,7 +167,7 @@ def test_a_stopped_scan_goes_on_and_gives_the_same_bits(tmp_path, monkeypatch):
 def test_two_runs_on_the_same_examples_are_compared(tmp_path):
     layerwise.scan(MODEL, source_of(walks()), out=tmp_path / "a", **ASKED)
     layerwise.scan((Walker(1), WalkProcessor()), source_of(walks()), out=tmp_path / "b", **ASKED)
-    compared = layerwise.compare(tmp_path / "a", tmp_path / "b")
+    compared = layerwise.compare([tmp_path / "a", tmp_path / "b"])
     assert "over 41 " in str(compared)
 
 
@@ -175,7 +175,7 @@ def test_other_content_under_the_same_ids_is_not_paired(tmp_path):
     ids = [str(i) for i in range(41)]
     layerwise.scan(MODEL, source_of(walks(), ids), out=tmp_path / "a", **ASKED)
     layerwise.scan(MODEL, source_of(walks(seed=1), ids), out=tmp_path / "b", **ASKED)
-    compared = str(layerwise.compare(tmp_path / "a", tmp_path / "b"))
+    compared = str(layerwise.compare([tmp_path / "a", tmp_path / "b"]))
     assert "CKA at equal depth" not in compared and "41 ids" in compared
 
 

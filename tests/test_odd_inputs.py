@@ -19,7 +19,6 @@ from layerwise.__main__ import main
 from layerwise.core.errors import InputError, NotFiniteError
 from layerwise.core.recipe import Recipe
 from layerwise.inputs.tables import read_table
-from layerwise.inputs.text import open_texts
 from layerwise.metrics.ops.precision import not_finite_advice
 from layerwise.verbs.eval.data_root import read_root, write_task
 from layerwise.verbs.pick.labels import label_probe
@@ -139,14 +138,14 @@ UNCLOSED = [
 def test_a_csv_that_would_swallow_or_lose_cells_is_refused_by_line(content, line, tmp_path):
     (tmp_path / "t.csv").write_text(content)
     with pytest.raises(InputError, match=f"t.csv, {line}"):
-        list(open_texts(tmp_path / "t.csv"))
+        list(layerwise.texts(tmp_path / "t.csv"))
     with pytest.raises(InputError, match=f"t.csv, {line}"):
         read_table(tmp_path / "t.csv")
 
 
 def test_a_csv_may_have_quotes_lines_and_a_mark_of_its_encoding(tmp_path):
     (tmp_path / "t.csv").write_bytes('\ufefftext,label\r\n"two\nlines, ""quoted""",1\r\n5" screen,2\r\n\r\n'.encode())
-    assert [e.text for e in open_texts(tmp_path / "t.csv")] == ['two\nlines, "quoted"', '5" screen']
+    assert [e.text for e in layerwise.texts(tmp_path / "t.csv")] == ['two\nlines, "quoted"', '5" screen']
     assert list(read_table(tmp_path / "t.csv").columns) == ["text", "label"]
     (tmp_path / "twice.csv").write_text("text,text\na,b\n")
     with pytest.raises(InputError, match="two columns named 'text'"):
@@ -275,7 +274,7 @@ def test_a_csv_with_other_separators_is_named_with_what_converts_it(mark, noun, 
     exec(str(refused.value).splitlines()[-1])  # what the message asks to run
     assert read_table("NEW.csv").to_dict("list") == {"text": ["w1 w2, w3", "w4 w5"], "label": ["007", "NA"]}
     path.write_text(f"text{mark}label\nw1{mark}1\n")
-    assert [e.text for e in open_texts(path, column=f"text{mark}label")] == [f"w1{mark}1"], "it was asked for"
+    assert [e.text for e in layerwise.texts(path, column=f"text{mark}label")] == [f"w1{mark}1"], "it was asked for"
 
 
 BLANKS = {
@@ -348,7 +347,7 @@ def test_a_text_with_half_a_character_is_told_and_can_be_left_out(tiny_llama, tm
     call = ["scan", tiny_llama, "--data", str(path), "--metrics", "curvature", "--json"]
     assert main(call) == 2
     printed = capsys.readouterr().err
-    (example,) = [e for e in open_texts(path) if e.text == LONE]
+    (example,) = [e for e in layerwise.texts(path) if e.text == LONE]
     assert example.id in printed and "lone surrogate" in printed and "unexpected" not in printed
     assert main([*call, "--allow-missing", "1"]) == 0
     output = capsys.readouterr()
@@ -415,7 +414,7 @@ def test_every_row_of_a_scan_counts_n_and_skipped_over_the_same_examples(tiny_ll
     for row in table:
         if (sampled := row.metric == "intrinsic_dimension" or row.rows == "centered_unit") or row.metric == "mean_norm":
             reached.setdefault(sampled, set()).add(row.n + row.skipped)
-    defined = [" " in example.text for example in sorted(open_texts(texts), key=lambda example: example.key)]
+    defined = [" " in example.text for example in sorted(layerwise.texts(texts), key=lambda example: example.key)]
     seventh = [place for place, known in enumerate(defined, start=1) if known][6]
     assert 7 < seventh < 27
     assert reached == {False: {40}, True: {seventh}}
@@ -552,7 +551,7 @@ def test_a_config_of_too_many_blocks_is_refused_before_it_is_built(verb, tiny_ll
 
 def test_the_blocks_of_nested_configs_count_as_well():
     from layerwise.core.errors import ModelError
-    from layerwise.models.limits import require_buildable
+    from layerwise.models.load import require_buildable
 
     require_buildable({"num_hidden_layers": 1999, "max_position_embeddings": 10**6, "block_size": 10**6}, "m")
     for record in ({"text_config": {"n_layer": 10**6}}, {"encoder_layers": 10**6}, {"num_local_experts": 10**6}):

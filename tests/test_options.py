@@ -1,9 +1,9 @@
-"""Options: one dataclass per verb; signatures, flags, campaign files and records follow it."""
+"""Options: one dataclass per verb; signatures, docstrings, flags, campaign files and records follow it."""
 
 import json
 import shlex
 from argparse import ArgumentParser
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import KW_ONLY, dataclass, fields, replace
 from inspect import Parameter, signature
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
@@ -15,108 +15,94 @@ from layerwise.cli.flags import add_options, option_values
 from layerwise.cli.parser import build_parser
 from layerwise.core.checks import require_count
 from layerwise.core.errors import InputError
-from layerwise.core.options import Option, option_specs, require_valid
+from layerwise.core.options import Option, option_specs, require_valid, takes
 from layerwise.core.recipe import Recipe
 from layerwise.engines.options import Cluster
 from layerwise.inputs.options import TextFilter, TextOptions
-from layerwise.inputs.perturbations.stress import STRESS_SCALES
+from layerwise.inputs.perturbations.changes import STRESS_SCALES
 from layerwise.inputs.text import FILTERS
 from layerwise.models.load import DTYPES
 from layerwise.models.spec import Dtype, ModelSpec, call_record
 from layerwise.verbs import commands
-from layerwise.verbs.compare.options import CompareOptions
 from layerwise.verbs.embed.options import EmbedOptions
-from layerwise.verbs.eval.api import plan_evaluation
 from layerwise.verbs.eval.data_root import COLUMNS
 from layerwise.verbs.eval.options import EvaluateOptions
 from layerwise.verbs.export.options import ExportOptions
-from layerwise.verbs.lab.audit.options import AuditOptions, ProtocolOptions
-from layerwise.verbs.lab.correlate.options import CorrelateOptions
-from layerwise.verbs.lab.data.options import DataOptions, TaskType
-from layerwise.verbs.lab.reproduce.options import ReproduceOptions
+from layerwise.verbs.lab.data.options import TaskType
 from layerwise.verbs.lab.stress.options import StressKind, StressOptions
-from layerwise.verbs.lab.tradeoff.options import TradeoffOptions
-from layerwise.verbs.lab.views.options import ViewOptions
-from layerwise.verbs.pick.options import PickOptions
 from layerwise.verbs.probe.options import ProbeOptions
-from layerwise.verbs.report.options import PlotOptions, ReportOptions
-from layerwise.verbs.report.provenance import command, command_arguments
+from layerwise.verbs.report.repeat_commands import command, command_arguments
 from layerwise.verbs.scan.options import SETTINGS, ScanOptions
-from layerwise.verbs.shrink.options import ShrinkOptions
 
-# The library's verbs: their options, and the arguments that are not options.
-LIBRARY = [
-    (layerwise.scan, ScanOptions, ["model", "data"]),
-    (layerwise.lab.stress, StressOptions, ["model", "data"]),
-    (layerwise.texts, TextOptions, []),
-    (layerwise.embed, EmbedOptions, ["model", "data"]),
-    (layerwise.eval, EvaluateOptions, ["model"]),
-    (layerwise.probe, ProbeOptions, ["model", "data"]),
-    (layerwise.export, ExportOptions, ["model", "layer", "out"]),
-    (layerwise.shrink, ShrinkOptions, ["model", "data", "out"]),
-    (layerwise.pick, PickOptions, ["run"]),
-    (layerwise.lab.tradeoff, TradeoffOptions, ["run"]),
-    (layerwise.lab.correlate, CorrelateOptions, ["scan", "eval"]),
-    (layerwise.report, ReportOptions, ["runs"]),
-    (layerwise.compare, CompareOptions, ["runs"]),
-    (layerwise.plot, PlotOptions, ["runs"]),
-    (layerwise.lab.audit, AuditOptions, ["scores"]),
-    (layerwise.lab.audit_protocol, ProtocolOptions, ["protocol"]),
-    (layerwise.lab.data, DataOptions, ["root", "name"]),
-    (layerwise.lab.views, ViewOptions, ["text"]),
-    (layerwise.lab.reproduce, ReproduceOptions, ["experiment"]),
-]
-# These may hold objects of classes that the options, which stand lower, do not know.
-NOT_KNOWN_BELOW = {
-    "metrics",
-    "recipes",
-    "format",
-    "rule",
-    "rules",
-    "scores",
-    "data",
-    "fit",
-    "texts",
-    "labels",
-    "model",
-}
-NOT_KNOWN_BELOW |= {"tokenizer", "test", "train", "queries", "documents", "pairs"}
+LIBRARY = {name: getattr(layerwise, name) for name in layerwise.__all__}
+LIBRARY |= {name: getattr(layerwise.lab, name) for name in layerwise.lab.__all__}
+LIBRARY = {name: value for name, value in LIBRARY.items() if hasattr(value, "__signature__")}
 
 
-@pytest.mark.parametrize(("verb", "options", "arguments"), LIBRARY, ids=[verb.__name__ for verb, *_ in LIBRARY])
-def test_a_verb_takes_exactly_its_options(verb, options, arguments):
-    taken = list(signature(verb).parameters.values())
-    assert [p.name for p in taken[: len(arguments)]] == arguments
-    mine, theirs = taken[len(arguments) :], option_specs(options)
-    assert [p.name for p in mine] == [one.name for one in theirs], "same names, same order"
-    empty = {p.name: MISSING if p.default is Parameter.empty else p.default for p in mine}
-    assert empty == {one.name: one.default for one in theirs}, "same defaults"
-    hints = get_type_hints(verb)
-    for one in theirs:
-        assert one.name in NOT_KNOWN_BELOW or hints[one.name] == one.type, one.name
-
-
-def test_a_forecast_takes_the_options_that_it_depends_on():
-    for verb, options in ((layerwise.plan, ScanOptions), (plan_evaluation, EvaluateOptions)):
-        known = {one.name: one.default for one in option_specs(options)}
-        mine = {p.name: p.default for p in signature(verb).parameters.values() if p.kind is Parameter.KEYWORD_ONLY}
-        mine.pop("timed", None)  # on the command line, a dry run is timed always
-        assert mine.items() <= known.items()
-    assert (
-        tuple(name for name in signature(layerwise.plan).parameters if name not in ("model", "data", "timed"))
-        == SETTINGS
-    )
-
-
-def test_no_verb_hides_its_options():
-    for verb in (layerwise.plan, layerwise.doctor, layerwise.campaign, *(verb for verb, *_ in LIBRARY)):
+def test_every_verb_has_its_signature_from_its_options():
+    verbs = {words.rpartition(" ")[2] for words in commands()} - {"doctor", "campaign"}  # one argument each
+    assert verbs | {"audit_protocol", "plan", "plot", "texts", "audio", "images", "labelled"} == set(LIBRARY)
+    for name, verb in LIBRARY.items():
         kinds = {p.kind for p in signature(verb).parameters.values()}
-        assert Parameter.VAR_KEYWORD not in kinds, verb.__name__
+        assert kinds <= {Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY}, name
 
 
-def test_every_option_has_help():
-    for _, options, _ in LIBRARY:
-        assert all(len(one.option.help) > 5 for one in option_specs(options))
+@dataclass(frozen=True)
+class PeekOptions:
+    """The options of a verb that does not exist."""
+
+    name: Annotated[str, Option("whose")]
+    _: KW_ONLY
+    depth_limit: Annotated[int, Option("how deep; see --max-length", require_count)] = 3
+    share: Annotated[float | None, Option("how much", group="reading")] = None
+    mode: Annotated[Literal["quick", "slow"], Option("which way")] = "quick"
+    strict: Annotated[bool, Option("stop at the first problem")] = False
+    cache: Annotated[bool, Option("forget what was seen")] = True
+    on_seen: Annotated[Any, Option("called for each", library_only=True)] = None
+
+    def __post_init__(self) -> None:
+        require_valid(self)
+
+
+def test_a_function_takes_what_its_options_declare():
+    @takes(PeekOptions)
+    def peek(options: PeekOptions) -> int:
+        """Looks.
+
+        Returns:
+            How deep.
+        """
+        return options.depth_limit
+
+    assert peek("a") == 3 and peek(name="a", depth_limit=5) == 5
+    taken = signature(peek).parameters
+    assert list(taken) == ["name", "depth_limit", "share", "mode", "strict", "cache", "on_seen"]
+    assert (taken["name"].default, taken["share"].default) == (Parameter.empty, None)
+    assert get_type_hints(peek)["depth_limit"] is int and get_type_hints(peek)["return"] is int
+    assert peek.__doc__ == PEEK_HELP
+    with pytest.raises(TypeError, match=r"^peek\(\) got an unexpected keyword argument 'depth'"):
+        peek("a", depth=3)
+    with pytest.raises(TypeError, match=r"^peek\(\) missing a required argument: 'name'"):
+        peek()
+    with pytest.raises(TypeError, match=r"^peek\(\) too many positional arguments"):
+        peek("a", 3)
+    with pytest.raises(InputError, match="depth_limit must be at least 1"):
+        peek("a", depth_limit=0)
+
+
+PEEK_HELP = """Looks.
+
+Args:
+    name: whose.
+    depth_limit: how deep; see `max_length`.
+    share: how much.
+    mode: which way.
+    strict: stop at the first problem.
+    cache: if False, forget what was seen.
+    on_seen: called for each.
+
+Returns:
+    How deep."""
 
 
 def test_words_that_another_room_gives_a_meaning_are_the_words_that_are_offered():
@@ -179,22 +165,6 @@ def test_help_groups_flags_and_shows_defaults(capsys, monkeypatch):
         assert line in printed
 
 
-@dataclass(frozen=True, kw_only=True)
-class PeekOptions:
-    """The options of a verb that does not exist."""
-
-    depth_limit: Annotated[int, Option("how deep", require_count)] = 3
-    share: Annotated[float | None, Option("how much", group="reading")] = None
-    mode: Annotated[Literal["quick", "slow"], Option("which way")] = "quick"
-    strict: Annotated[bool, Option("stop at the first problem")] = False
-    cache: Annotated[bool, Option("forget what was seen")] = True
-    name: Annotated[str, Option("whose")]
-    on_seen: Annotated[Any, Option("called for each", library_only=True)] = None
-
-    def __post_init__(self) -> None:
-        require_valid(self)
-
-
 def test_the_options_of_a_new_verb_are_its_flags():
     parser = ArgumentParser()
     add_options(parser, PeekOptions)
@@ -215,14 +185,18 @@ def test_wrong_values_are_refused_by_name_all_at_once():
         "depth_limit must be at least 1, not 0; mode 'quik' is not one of quick, slow; did you mean quick?"
     )
     with pytest.raises(InputError, match="rows 'row'.*; norm 'Raw'.*; shard_size must.*; engine 'rey'"):
-        ScanOptions(rows="row", norm="Raw", shard_size=0, engine="rey")
+        ScanOptions("m", rows="row", norm="Raw", shard_size=0, engine="rey")
 
 
 @pytest.mark.parametrize("options", [EmbedOptions, ExportOptions])
 def test_a_verb_that_makes_one_vector_per_layer_takes_one_way_to_read_it(options):
     for name, word in (("norm", "raw,normed"), ("tokens", ["all", "no_first"]), ("pooling", "mean,last")):
         with pytest.raises(InputError, match=f"{name} .* is not one of"):
-            options(**{name: word})
+            options(
+                "m",
+                0 if options is ExportOptions else "demo",
+                **{name: word} | ({"out": "o"} if options is ExportOptions else {}),
+            )
 
 
 def test_an_option_without_help_is_refused():
@@ -234,30 +208,30 @@ def test_an_option_without_help_is_refused():
         option_specs(Bare)
 
 
+HUB = ModelSpec("hub/m", dtype="float16", trust_remote_code=True)
 ASKED = [
-    ("scan", ScanOptions()),
-    ("scan", ScanOptions(metrics=["curvature"], rows="raw,unit", max_length=64, state="sketch:8", threads=1)),
-    ("scan", ScanOptions(layers="-2,-1", view_strength=0.25, engine=Cluster("auto", 3, gpus_per_worker=0.5))),
-    ("stress", StressOptions(kind="random", levels=[0.0, 0.5, 1.0], tokens=("all", "no_first"))),
-    ("probe", ProbeOptions(label="a,b", test="test.csv", probes=["linear", "knn"], test_share=0.25, pooling="last")),
-    ("eval", EvaluateOptions(tasks=["STS12", "STS13"], out="x", pooling="last", fit="task", workers=3)),
+    ("scan", ScanOptions(HUB)),
+    ("scan", ScanOptions(HUB, metrics=["curvature"], rows="raw,unit", max_length=64, state="sketch:8", threads=1)),
+    ("scan", ScanOptions(HUB, layers="-2,-1", view_strength=0.25, engine=Cluster("auto", 3, gpus_per_worker=0.5))),
+    ("stress", StressOptions(HUB, kind="random", levels=[0.0, 0.5, 1.0], tokens=("all", "no_first"))),
+    ("probe", ProbeOptions(HUB, "d", "test.csv", label="a,b", probes=["linear", "knn"], test_share=0.25)),
+    ("eval", EvaluateOptions(HUB, tasks=["STS12", "STS13"], out="x", pooling="last", fit="task", workers=3)),
 ]
 
 
 @pytest.mark.parametrize(("verb", "options"), ASKED)
 def test_a_recorded_call_becomes_a_command_that_asks_for_the_same(verb, options):
     """What is asked, recorded, typed and parsed again is recorded the same."""
-    model = ModelSpec("hub/m", dtype="float16", trust_remote_code=True)
-    texts = TextOptions(data="texts.csv", column="body", limit=7)
+    texts = TextOptions("texts.csv", column="body", limit=7)
     data = None if verb == "eval" else {one.name: getattr(texts, one.name) for one in option_specs(TextOptions)}
-    record = json.loads(json.dumps(call_record(verb, options, model=model, data=data)))
+    record = json.loads(json.dumps(call_record(verb, options, data)))
     args = build_parser(commands()).parse_args([*command_arguments(record, model="?")[1:], "--out", "x"])
-    assert ModelSpec(args.model, **option_values(args, ModelSpec, exclude=["name"])) == model
+    assert ModelSpec(args.model, **option_values(args, ModelSpec, exclude=["name"])) == HUB
     assert verb == "eval" or TextOptions(**option_values(args, TextOptions)) == texts
     typed = option_values(args, type(options))
     if getattr(args, "engine", "local") == "ray":
         typed["engine"] = Cluster(**option_values(args, Cluster))
-    again = call_record(verb, type(options)(**typed | {"out": options.out}), model=model, data=data)
+    again = call_record(verb, replace(options, **typed | {"out": options.out}), data)
     for name, value in again.items():
         assert as_words(value) == as_words(record[name]), name
 
@@ -276,20 +250,20 @@ def test_a_run_records_what_was_asked_without_secrets_or_texts(tiny_llama, tmp_p
     assert record == table.run["options"]
     assert (record["verb"], record["model"]["name"], record["rows"]) == ("scan", tiny_llama, "unit")
     assert (record["data"]["data"], record["data"]["limit"]) == (str(tmp_path / "t.txt"), 2)
-    assert {one.name for one in option_specs(ScanOptions)} - {"progress"} == set(record) - {"verb", "model", "data"}
+    assert {one.name for one in option_specs(ScanOptions)} - {"progress"} == set(record) - {"verb"}
     made = layerwise.LayerTable(found.scores, {**found.run, "environment": {}})
     words = ["scan", tiny_llama, "--data", str(tmp_path / "t.txt"), "--limit", "2", "--metrics", "curvature"]
     assert shlex.split(command(made, "again")) == ["layerwise", *words, "--rows", "unit", "--out", "again"]
-    secret = call_record("scan", ScanOptions(out="s3://me:pass@bucket/run"), model="m")
+    secret = call_record("scan", ScanOptions("m", out="s3://me:pass@bucket/run"))
     assert secret["out"] == "s3://***@bucket/run"
-    listed = call_record("eval", EvaluateOptions(tasks="STS", out="o", fit=["private text"]), model=object())
+    listed = call_record("eval", EvaluateOptions(object(), "STS", out="o", fit=["private text"]))
     assert listed["fit"] == {"in_memory": "list"} and listed["model"] is None
     assert "--fit FIT" in " ".join(command_arguments(listed, model="m"))
 
 
 def test_recipes_of_a_recorded_eval_are_named_in_its_command():
-    options = EvaluateOptions(tasks="STS", out="o", recipes=[Recipe(1), Recipe(2, transform="center")], fit="f.txt")
-    record = call_record("eval", options, model="m")
+    recipes = [Recipe(1), Recipe(2, transform="center")]
+    record = call_record("eval", EvaluateOptions("m", "STS", out="o", recipes=recipes, fit="f.txt"))
     assert record["recipes"][1]["transform"] == "center"
     args = build_parser(commands()).parse_args(command_arguments(record, model="m")[1:])
     assert (args.recipe, args.fit, args.tasks) == (["RECIPE1.json", "RECIPE2.json"], "f.txt", "STS")
@@ -299,7 +273,7 @@ def test_the_command_of_a_folder_that_was_scored_twice_names_the_tasks_of_both_c
     from layerwise.verbs.eval.run import merge_earlier
 
     def of(task: str) -> layerwise.LayerTable:
-        record = call_record("eval", EvaluateOptions(tasks=task, out="o", pooling="last"), model="m")
+        record = call_record("eval", EvaluateOptions("m", task, out="o", pooling="last"))
         run = {"kind": "eval", "tasks": {task: {"source": "hub"}}, "failed": {}, "options": record}
         return layerwise.LayerTable(eval_table("m", tasks=[task]).scores, run)
 

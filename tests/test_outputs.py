@@ -22,7 +22,7 @@ import layerwise
 from layerwise.__main__ import main
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.files import HOST_ID, DiskFolder, write_atomically
-from layerwise.runs.claims import MARKER, claim
+from layerwise.runs.ownership import MARKER, claim
 from layerwise.verbs.export.run import temporary_folder
 
 # Single files: what is there is not replaced without a word

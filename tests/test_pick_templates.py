@@ -29,7 +29,7 @@ from layerwise.verbs.pick.picked_layers import picked_layers
 from layerwise.verbs.pick.probes import Probe
 from layerwise.verbs.pick.result import Pick
 from layerwise.verbs.pick.run import Rulebook, default_rulebook, pick_recipe, usable_templates
-from layerwise.verbs.report.provenance import pick_command
+from layerwise.verbs.report.repeat_commands import pick_command
 
 TEMPLATE = "w5 {text} w6 w7"
 BOOK = Rulebook("test", {"deep": 1}, ("none",), -1000, True, (TEMPLATE,), ("center",))
@@ -271,9 +271,9 @@ def test_templates_are_names_texts_or_none():
     assert templates_to_try("none") == templates_to_try(["none"]) == templates_to_try([]) == ()
     assert templates_to_try(["about", "w1 {text}"]) == (TEMPLATES["about"], "w1 {text}")
     with pytest.raises(InputError, match=r"templates: an empty one, or \{text\} alone, adds nothing; pass none"):
-        PickOptions(templates="{text}")
+        PickOptions("m", templates="{text}")
     with pytest.raises(InputError, match="template 'promteol' is not one of .*did you mean prompteol"):
-        PickOptions(templates=["promteol"])
+        PickOptions("m", templates=["promteol"])
 
 
 def test_the_flags_are_passed_on_and_recorded(tiny_llama, word_texts, tmp_path, monkeypatch, capsys):

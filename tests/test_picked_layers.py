@@ -319,7 +319,7 @@ def test_a_rule_refuses_options_that_it_does_not_use(name):
 
 
 def test_every_option_of_pick_is_used_by_a_rule_or_refused(tmp_path, capsys):
-    assert {spec.name for spec in option_specs(PickOptions)} == {"rule", "progress", *UNUSED_BY_A_RULE}
+    assert {spec.name for spec in option_specs(PickOptions)} == {"run", "rule", "progress", *UNUSED_BY_A_RULE}
     labels = pd.DataFrame({"text": ["a"], "label": ["b"]})
     with pytest.raises(InputError, match="makes no use of fit, labels: "):
         layerwise.pick(scan_table(), ["a text"], labels=labels, rule="last")

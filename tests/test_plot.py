@@ -33,7 +33,7 @@ def closed():
 
 def test_depth_draws_a_line_a_model_with_its_band_and_the_normed_ring():
     table = scan_table("a", depth=5)
-    ax = layerwise.plot(table, scan_table("b", depth=8), metric="curvature", rows="raw")
+    ax = layerwise.plot([table, scan_table("b", depth=8)], metric="curvature", rows="raw")
     curve = [s.value for s in table.where(metric="curvature", rows="raw", norm="raw")]
     lines = [line for line in ax.lines if len(line.get_xdata()) > 1]
     assert len(lines) == 2 and len(ax.collections) == 2
@@ -75,7 +75,7 @@ def test_heat_maps_scale_each_metric_by_itself():
 
 def test_checkpoints_are_rows_in_the_order_of_steps():
     tables = [scan_table(f"x/step{step}", depth=4, shift=step) for step in (64, 8)]
-    ax = layerwise.plot(*tables, figure="checkpoints")
+    ax = layerwise.plot(tables, figure="checkpoints")
     shown = np.asarray(ax.images[0].get_array())
     assert shown.shape == (2, 5) and shown[1] == pytest.approx(shown[0] + 56)
     assert [text.get_text() for text in ax.get_yticklabels()] == ["8", "64"]
@@ -90,12 +90,14 @@ def test_stress_draws_a_line_a_level():
 
 def test_correlation_has_a_cell_a_task_and_metric():
     with pytest.warns(UserWarning, match="only 6 layers"):
-        ax = layerwise.plot(scan_table(), eval_table(), figure="correlation", rows="centered_unit")
+        ax = layerwise.plot([scan_table(), eval_table()], figure="correlation", rows="centered_unit")
     assert np.asarray(ax.images[0].get_array()).shape == (2, 3)
     assert [text.get_text() for text in ax.get_xticklabels()] == ["prompt entropy", "dataset entropy", "curvature"]
     assert ax.images[0].get_clim() == (-1, 1)
     with pytest.warns(UserWarning, match="only 6 layers"):
-        ax = layerwise.plot(scan_table(), eval_table(), figure="correlation", rows="centered_unit", measure="distance")
+        ax = layerwise.plot(
+            [scan_table(), eval_table()], figure="correlation", rows="centered_unit", measure="distance"
+        )
     assert ax.images[0].get_clim() == (0, 1), "it has no sign"
 
 
@@ -113,8 +115,8 @@ def test_tradeoff_and_cka_are_read_from_folders(tmp_path, tiny_llama, word_texts
     assert {text.get_text() for text in ax.texts} == {"0", "1", "3"}
     for name in ("a", "b"):
         layerwise.scan(tiny_llama, word_texts, metrics="intrinsic_dimension", out=tmp_path / name)
-    compared = layerwise.compare(tmp_path / "a", tmp_path / "b")
-    for ax in (layerwise.plot(tmp_path / "a", tmp_path / "b", figure="cka"), layerwise.plot(compared, figure="cka")):
+    compared = layerwise.compare([tmp_path / "a", tmp_path / "b"])
+    for ax in (layerwise.plot([tmp_path / "a", tmp_path / "b"], figure="cka"), layerwise.plot(compared, figure="cka")):
         assert np.diag(np.asarray(ax.images[0].get_array())) == pytest.approx(1, abs=1e-3)
     assert len(layerwise.plot(compared, metric="intrinsic_dimension").get_legend().get_texts()) == 2
 
@@ -136,11 +138,11 @@ def test_tradeoff_and_cka_are_read_from_folders(tmp_path, tiny_llama, word_texts
 )
 def test_mistakes_say_what_to_pass(runs, options, said):
     with pytest.raises(InputError, match=said):
-        layerwise.plot(*runs, **options)
+        layerwise.plot(runs, **options)
 
 
 def test_names_are_drawn_as_they_are_and_never_as_formulas():
-    ax = layerwise.plot(scan_table("_a$x^2$"), scan_table("b" * 10_000))
+    ax = layerwise.plot([scan_table("_a$x^2$"), scan_table("b" * 10_000)])
     ax.figure.canvas.draw()
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["a$x^2$", "b" * 39 + "…"]
 

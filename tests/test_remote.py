@@ -13,7 +13,7 @@ import layerwise
 from layerwise.core import remote
 from layerwise.core.errors import InputError, LayerwiseError, RunError, StoreError
 from layerwise.core.files import DiskFolder, open_folder
-from layerwise.runs.claims import claim
+from layerwise.runs.ownership import claim
 
 werkzeug_app = pytest.importorskip("moto.moto_server.werkzeug_app")
 
@@ -84,7 +84,7 @@ def test_a_scan_into_an_object_store_is_the_scan_into_a_folder_and_is_resumed(
     layerwise.scan(tiny_llama, word_texts, out=there, **OPTIONS)
     for name in ("state-00005.safetensors", "table.parquet", "prompts/00004.parquet"):
         assert open_folder(there).read(name) == (tmp_path / name).read_bytes()
-    monkeypatch.setattr("layerwise.verbs.scan.run.scan_shard", None)
+    monkeypatch.setattr("layerwise.verbs.scan.shards.scan_shard", None)
     again = layerwise.scan(tiny_llama, word_texts, out=there, **OPTIONS)
     pd.testing.assert_frame_equal(again.to_pandas(), on_disk.to_pandas(), check_exact=True)
     with pytest.raises(RunError, match="shard_size: 9 there, 8 asked for"):

@@ -20,15 +20,13 @@ from layerwise.core.errors import InputError, RunError
 from layerwise.core.option_records import flag_arguments
 from layerwise.engines.local import local_processes
 from layerwise.inputs.options import TextOptions
-from layerwise.inputs.text import open_texts
 from layerwise.metrics.readings import mean_over_prompts
 from layerwise.metrics.scores import mean_score
 from layerwise.runs.folder import Run
 from layerwise.runs.labels import model_labels
 from layerwise.runs.table import LayerTable
 from layerwise.verbs import commands
-from layerwise.verbs.report.captions import captions
-from layerwise.verbs.report.content import page_data, run_labels
+from layerwise.verbs.report.content import captions, page_data, run_labels
 from layerwise.verbs.report.drawing import (
     DIVERGING,
     LINES,
@@ -42,7 +40,7 @@ from layerwise.verbs.report.drawing import (
 from layerwise.verbs.report.markup import safe_json
 from layerwise.verbs.report.overview import best_and_last
 from layerwise.verbs.report.pick_card import pick_card, pick_cards
-from layerwise.verbs.report.provenance import command, pick_command
+from layerwise.verbs.report.repeat_commands import command, pick_command
 
 PICK = {
     "recipe": {"layer": 3, "norm": "raw", "pooling": "mean", "transform": "none"},
@@ -89,14 +87,14 @@ def test_a_scan_alone_has_no_scores_and_a_pair_has_correlations(tmp_path):
         "heat",
         "provenance",
     ]
-    page = layerwise.report(scan_table(), eval_table(), html=tmp_path / "b.html").read_text()
+    page = layerwise.report([scan_table(), eval_table()], html=tmp_path / "b.html").read_text()
     assert headings(page) == ["summary", "curves", "heat", "scores", "correlation", "provenance"]
     (found,) = data_of(page)["correlation"]
     assert found["model"] == 0 and {row["task"] for row in found["rows"]} == {"STS12", "Banking77Classification"}
 
 
 def test_another_models_scores_are_not_correlated(tmp_path):
-    page = layerwise.report(scan_table("a"), eval_table("b"), html=tmp_path / "p.html").read_text()
+    page = layerwise.report([scan_table("a"), eval_table("b")], html=tmp_path / "p.html").read_text()
     assert "correlation" not in headings(page) and "scores" in headings(page)
 
 
@@ -162,7 +160,7 @@ def test_json_cannot_end_its_script():
 
 
 def test_the_page_asks_nothing_of_the_network(tmp_path):
-    page = layerwise.report(scan_table(), eval_table(), html=tmp_path / "p.html").read_text()
+    page = layerwise.report([scan_table(), eval_table()], html=tmp_path / "p.html").read_text()
     assert "default-src 'none'" in page
     assert not re.findall(r"""(?:src|href)\s*=\s*["'](?!#)|@import|url\(|fetch\(|XMLHttp|\bimport\(""", page)
     assert set(re.findall(r"https?://[^\"'\s]+", page)) == {"http://www.w3.org/2000/svg"}  # a name, not an address
@@ -184,10 +182,10 @@ def test_the_recorded_command_is_given_or_put_together(tmp_path):
 def test_the_options_of_a_source_open_it_again(tmp_path):
     (tmp_path / "t.txt").write_text("a b c\nd e\n")
     count = lambda text: {"input_ids": text.split()}  # noqa: E731
-    source = open_texts(tmp_path / "t.txt", only="wikitext", min_tokens=2, tokenizer=count, limit=9, sample=5)
-    typed = ["--data", str(tmp_path / "t.txt"), "--only", "wikitext", "--min-tokens", "2", "--limit", "9"]
-    assert flag_arguments(TextOptions, source.options) == [*typed, "--sample", "5"]
-    assert open_texts(["a"]).options == {}, "nothing opens a list again"
+    source = layerwise.texts(tmp_path / "t.txt", only="wikitext", min_tokens=2, tokenizer=count, limit=9, sample=5)
+    typed = ["--data", str(tmp_path / "t.txt"), "--limit", "9", "--sample", "5", "--only", "wikitext"]
+    assert flag_arguments(TextOptions, source.options) == [*typed, "--min-tokens", "2"]
+    assert layerwise.texts(["a"]).options == {}, "nothing opens a list again"
 
 
 def test_the_command_line_writes_the_file_and_says_how_large_it_is(tmp_path, capsys):
@@ -198,7 +196,7 @@ def test_the_command_line_writes_the_file_and_says_how_large_it_is(tmp_path, cap
     assert main(["report", str(tmp_path / "nothing"), "--html", str(tmp_path / "r.html")]) == 2
     assert "no finished run" in capsys.readouterr().err
     with pytest.raises(InputError, match="no run given"):
-        layerwise.report(html=tmp_path / "r.html")
+        layerwise.report([], html=tmp_path / "r.html")
 
 
 def luminance(colour: str) -> float:
@@ -302,7 +300,7 @@ def test_the_same_pick_in_two_folders_is_shown_once():
 def test_scores_have_intervals_and_texts_are_counted(tmp_path):
     scored = eval_table(depth=3)
     sure = LayerTable(tuple(replace(s, ci_low=s.value - 3, ci_high=s.value + 4) for s in scored), scored.run)
-    page = layerwise.report(scan_table(), sure, html=tmp_path / "p.html").read_text()
+    page = layerwise.report([scan_table(), sure], html=tmp_path / "p.html").read_text()
     low, high = 60.5 - 3 / math.sqrt(2), 60.5 + 4 / math.sqrt(2)  # two independent tasks
     assert f"2 (60.5 [{low:.1f}, {high:.1f}])" in page
     assert "7 texts, 70 tokens, 1 cut at 64 tokens" in page

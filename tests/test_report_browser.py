@@ -208,7 +208,7 @@ def test_no_width_overflows_and_no_label_leaves_its_picture(open_page, width, th
 @pytest.mark.parametrize("width", [390, 1280])
 def test_a_comparison_says_it_first_and_draws_training_differences_and_cka(open_page, width):
     tables = [scan_table(f"x/step{step}", shift=step / 9) for step in (1, 4, 9)]
-    compared = layerwise.compare(*tables)
+    compared = layerwise.compare(tables)
     data = compared.to_dict()
     layers = list(range(6))
     grid = [[1 - abs(i - j) / 9 for j in layers] for i in layers]

@@ -112,13 +112,13 @@ def test_an_interrupted_scan_goes_on_and_gives_the_same_bits(tiny_llama, word_te
         calls.append(1)
         return worker.scan_shard(network, plan, origin, examples, on_batch)
 
-    monkeypatch.setattr("layerwise.verbs.scan.run.scan_shard", failing)
+    monkeypatch.setattr("layerwise.verbs.scan.shards.scan_shard", failing)
     with pytest.raises(KeyboardInterrupt):
         layerwise.scan(tiny_llama, word_texts, shard_size=6, out=tmp_path / "run", **ASKED)
     assert not (tmp_path / "run" / "table.parquet").exists()
     resumed_with = []
     monkeypatch.setattr(
-        "layerwise.verbs.scan.run.scan_shard", lambda *args: (resumed_with.append(1), worker.scan_shard(*args))[1]
+        "layerwise.verbs.scan.shards.scan_shard", lambda *args: (resumed_with.append(1), worker.scan_shard(*args))[1]
     )
     resumed = layerwise.scan(tiny_llama, word_texts, shard_size=6, out=tmp_path / "run", **ASKED)
     identical(whole, resumed)
@@ -129,7 +129,7 @@ def test_an_interrupted_scan_goes_on_and_gives_the_same_bits(tiny_llama, word_te
 
 def test_a_finished_run_is_read_again_without_a_forward_pass(tiny_llama, word_texts, tmp_path, monkeypatch):
     first = layerwise.scan(tiny_llama, word_texts, out=tmp_path)
-    monkeypatch.setattr("layerwise.verbs.scan.run.scan_shard", None)
+    monkeypatch.setattr("layerwise.verbs.scan.shards.scan_shard", None)
     identical(first, layerwise.scan(tiny_llama, word_texts, out=tmp_path))
     identical(first, LayerTable.load(tmp_path))
 

@@ -11,11 +11,11 @@ from families import DEPTH
 import layerwise
 from layerwise import functional as F
 from layerwise.core.errors import InputError, RunError
-from layerwise.inputs.perturbations.stress import STRESS_SCALES, Stress
+from layerwise.inputs.perturbations.changes import STRESS_SCALES, Stress
 from layerwise.inputs.perturbations.text import make_view
 from layerwise.inputs.perturbations.tokens import Vocabulary, apply_stress
 from layerwise.inputs.source import hash_id
-from layerwise.inputs.text import demo_texts, open_texts
+from layerwise.inputs.text import demo_texts
 from layerwise.metrics.intervals import group_jackknife, interval
 from layerwise.verbs.compare.paired import paired_difference
 
@@ -52,7 +52,7 @@ def test_batches_do_not_matter_with_views(tiny_llama, texts):
 
 def test_block_metrics_are_a_naive_two_pass_computation_on_the_same_vectors(tiny_llama, texts):
     scanned = layerwise.scan(tiny_llama, texts, metrics=VIEWED, batch_tokens=1).where(layer=2)
-    examples = sorted(open_texts(texts), key=lambda e: e.key)
+    examples = sorted(layerwise.texts(texts), key=lambda e: e.key)
     made = [make_view(e.text, 0, e.id, v) for e in examples for v in range(1, 17)]
     rows = np.stack(layerwise.embed(tiny_llama, made, layers="2", batch_tokens=1).layer_2).reshape(len(texts), 16, -1)
     rows = torch.from_numpy(rows).double()
@@ -210,5 +210,5 @@ def test_heavier_views_align_worse_on_a_real_model(real_model):
 
 
 def test_ids_hash_the_same_in_accumulators_and_inputs():
-    example = next(iter(open_texts(["a text"])))
+    example = next(iter(layerwise.texts(["a text"])))
     assert example.key == hash_id(example.id)

@@ -22,12 +22,12 @@ from layerwise.core.templates import template_of_prompt
 from layerwise.inputs.source import Example
 from layerwise.models.fingerprint import weight_files_hash
 from layerwise.models.opening import is_recorded_model, open_network
+from layerwise.models.preprocessing import lowercasing
 from layerwise.models.readouts import last_recipe
 from layerwise.models.shipped import ShippedModule, read_shipped
-from layerwise.models.tokenizers import lowercasing
 from layerwise.passes.vectors import pooled_vectors
 from layerwise.verbs.eval.data_root import write_task
-from layerwise.verbs.shrink.compatibility import closeness, reciprocal_ranks
+from layerwise.verbs.shrink.index_advice import closeness, reciprocal_ranks
 from layerwise.verbs.shrink.student import blocks_read, pooling_modules
 
 

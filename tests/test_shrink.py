@@ -26,7 +26,7 @@ from layerwise.verbs.export.backends.backend import ExportJob
 from layerwise.verbs.export.certificate import expected_vectors
 from layerwise.verbs.export.summary import mean_words, size_words
 from layerwise.verbs.shrink.blocks import candidates, evenly_spaced, named_blocks, neighbours, search_blocks
-from layerwise.verbs.shrink.compatibility import (
+from layerwise.verbs.shrink.index_advice import (
     Case,
     Cases,
     Mean,

@@ -193,7 +193,7 @@ def test_a_report_of_two_poolings_and_two_maps_is_made(tmp_path):
     scores = eval_table()
     more = [replace(s, transform="whiten") for s in scores] + [replace(s, pooling="last") for s in scores]
     both = LayerTable((*scores.scores, *more), scores.run)
-    page = layerwise.report(run, both, html=tmp_path / "p.html").read_text()
+    page = layerwise.report([run, both], html=tmp_path / "p.html").read_text()
     assert "task_pooling" in page and "whiten" in page
 
 

@@ -34,7 +34,7 @@ from layerwise.verbs.eval.options import EvaluateOptions
 from layerwise.verbs.eval.scoring import Scorer
 from layerwise.verbs.eval.tasks import TaskChoice
 from layerwise.verbs.eval.vectors import VectorKind, find_kinds
-from layerwise.verbs.report.provenance import command_arguments
+from layerwise.verbs.report.repeat_commands import command_arguments
 
 EOL = TEMPLATES["prompteol"]
 ODD_TEXTS = [
@@ -306,8 +306,8 @@ def test_the_flag_is_repeated_and_recorded(tiny_llama, tmp_path, capsys):
     table = LayerTable.load(tmp_path / "out")
     assert {row.template for row in table} == {TEMPLATES["about"], "w1, w2 {text}"}
     assert "template" in capsys.readouterr().out
-    options = EvaluateOptions(tasks="all", out="o", template=templates)
-    command = command_arguments(call_record("eval", options, model="m"), model="m")
+    options = EvaluateOptions("m", tasks="all", out="o", template=templates)
+    command = command_arguments(call_record("eval", options), model="m")
     at = command.index("--template")
     assert command[at : at + 4] == flags
 

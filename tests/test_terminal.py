@@ -13,7 +13,7 @@ from transformers.utils import logging as transformers_logging
 
 import layerwise
 from layerwise.__main__ import main
-from layerwise.cli.parser import OTHERS, STEPS, first_screen
+from layerwise.cli.parser import STEPS, first_screen
 from layerwise.core import progress
 from layerwise.core.progress import announce, announcements, progress_bar
 from layerwise.core.quiet import VERBOSE_VARIABLE, quiet_libraries
@@ -29,13 +29,14 @@ def test_without_a_verb_the_first_screen_shows_every_verb(capsys):
     screen = capsys.readouterr().out
     with pytest.raises(SystemExit) as stopped:
         main(["--help"])
-    assert stopped.value.code == 0 and capsys.readouterr().out == screen == first_screen() + "\n"
-    listed = [command.split()[1] for command in STEPS.values()] + [verb for verbs in OTHERS.values() for verb in verbs]
+    assert stopped.value.code == 0 and capsys.readouterr().out == screen == first_screen(commands()) + "\n"
+    others = [line.split()[0] for line in screen.partition("Other verbs")[2].splitlines()[1:]]
+    listed = [command.split()[1] for command in STEPS.values()] + others
     assert sorted(listed) == sorted({words.split()[0] for words in commands()})
 
 
 def test_the_first_screen_fits_80_columns_and_24_lines():
-    lines = first_screen().splitlines()
+    lines = first_screen(commands()).splitlines()
     assert max(map(len, lines)) <= 80 and len(lines) < 24
 
 
@@ -48,7 +49,7 @@ def test_scan_needs_a_model_but_for_its_list_of_metrics(capsys):
     ("args", "said"),
     [
         (["scna", "m"], "no verb 'scna'; did you mean scan?"),
-        (["zzz"], "no verb 'zzz'; there are scan, campaign"),
+        (["zzz"], "no verb 'zzz'; there are scan, pick"),
         (["scan", "m", "--metrcs", "all"], "layerwise scan takes no option --metrcs; did you mean --metrics?"),
         (
             ["scan", "m", "--dtype", "float3"],
@@ -201,10 +202,10 @@ def test_verbose_shows_what_libraries_print(tiny_llama, capfd):
 
 
 def test_a_bar_of_a_resumed_scan_ends_at_its_total(tiny_llama, word_texts, tmp_path, monkeypatch):
-    monkeypatch.setattr("layerwise.verbs.scan.run.scan_shard", stop_after(2))
+    monkeypatch.setattr("layerwise.verbs.scan.shards.scan_shard", stop_after(2))
     with pytest.raises(KeyboardInterrupt):
         layerwise.scan(tiny_llama, word_texts, out=tmp_path, **SCAN)
-    monkeypatch.setattr("layerwise.verbs.scan.run.scan_shard", worker.scan_shard)
+    monkeypatch.setattr("layerwise.verbs.scan.shards.scan_shard", worker.scan_shard)
     screen = Terminal(True)
     monkeypatch.setattr(sys, "stderr", screen)
     layerwise.scan(tiny_llama, word_texts, out=tmp_path, progress=True, **SCAN)
@@ -212,10 +213,10 @@ def test_a_bar_of_a_resumed_scan_ends_at_its_total(tiny_llama, word_texts, tmp_p
 
 
 def test_a_resumed_scan_says_how_many_shards_it_reuses(tiny_llama, word_texts, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("layerwise.verbs.scan.run.scan_shard", stop_after(2))
+    monkeypatch.setattr("layerwise.verbs.scan.shards.scan_shard", stop_after(2))
     with pytest.raises(KeyboardInterrupt):
         layerwise.scan(tiny_llama, word_texts, out=tmp_path, **SCAN)
-    monkeypatch.setattr("layerwise.verbs.scan.run.scan_shard", worker.scan_shard)
+    monkeypatch.setattr("layerwise.verbs.scan.shards.scan_shard", worker.scan_shard)
     layerwise.scan(tiny_llama, word_texts, out=tmp_path, progress=True, **SCAN)
     assert capsys.readouterr().err.splitlines()[-1] == "resuming: 2 of 8 shards done already"
     (tmp_path / "table.parquet").unlink()
@@ -254,12 +255,12 @@ def test_a_log_file_gets_a_line_now_and_then_with_the_time_left(monkeypatch):
     ],
 )
 def test_an_interrupted_scan_says_what_was_kept(shards, with_out, said, tiny_llama, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("layerwise.verbs.scan.run.scan_shard", stop_after(shards))
+    monkeypatch.setattr("layerwise.verbs.scan.shards.scan_shard", stop_after(shards))
     args = ["scan", tiny_llama, "--limit", "20", "--shard-size", "6", "--metrics", "curvature"]
     assert main([*args, "--out", str(tmp_path)] if with_out else args) == 130
     assert capsys.readouterr().err.splitlines()[-1] == f"layerwise: {said}"
     if with_out and shards:  # and what it says is true
-        monkeypatch.setattr("layerwise.verbs.scan.run.scan_shard", stop_after(2))
+        monkeypatch.setattr("layerwise.verbs.scan.shards.scan_shard", stop_after(2))
         assert main([*args, "--out", str(tmp_path)]) == 0, "two of four shards were kept"
 
 

@@ -116,7 +116,7 @@ def test_the_whole_model_is_timed_as_plain_sentence_transformers_runs_it(tmp_pat
 
 
 def predicted(network, texts, **options):
-    plan, source, info = prepare(network, texts, ScanOptions(**options), threads=1)
+    plan, source, info = prepare(ScanOptions(network, texts, **options), threads=1)
     return predict_seconds(network, plan, source, forecast_scan(network, plan, source, info))
 
 

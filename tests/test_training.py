@@ -144,11 +144,11 @@ def test_the_runs_are_kept_for_compare_and_the_checkpoints_figure(tmp_path, word
     trainer.train()
     folders = sorted((tmp_path / "layers").iterdir())
     assert [folder.name for folder in folders] == ["step000000", "step000003", "step000006", "step000007"]
-    compared = layerwise.compare(folders[0], folders[-1])
+    compared = layerwise.compare([folders[0], folders[-1]])
     (pair,) = compared.pairs
     assert {"prompt_entropy", "curvature"} <= set(pair.changes[pair.changes.paired.notna()].metric)  # with intervals
     assert pair.cka is not None
-    figure = layerwise.plot(*folders, figure="checkpoints", metric="effective_rank", out=tmp_path / "steps.png")
+    figure = layerwise.plot(folders, figure="checkpoints", metric="effective_rank", out=tmp_path / "steps.png")
     assert figure is not None and (tmp_path / "steps.png").stat().st_size > 0
 
 

@@ -13,7 +13,7 @@ import layerwise
 from layerwise.core.errors import InputError, MissingExtra
 from layerwise.core.preprocessors import ImagePreprocessor, Patches
 from layerwise.inputs.image_processor import ImageProcessor
-from layerwise.inputs.images import load_image, open_images
+from layerwise.inputs.images import load_image
 from layerwise.inputs.modalities import kind_of, open_source, processor_for
 from layerwise.inputs.perturbations import images as views
 from layerwise.inputs.perturbations.base import perturb
@@ -59,13 +59,13 @@ def test_tables_hold_bytes_paths_or_what_datasets_stores(tmp_path):
     }
     for name, cell in cells.items():
         pd.DataFrame({"image": [cell], "id": ["x"]}).to_parquet(tmp_path / "t.parquet")
-        (example,) = open_images(tmp_path / "t.parquet", id_column="id")
+        (example,) = layerwise.images(tmp_path / "t.parquet", id_column="id")
         assert (example.id, example.payload) == ("x", content), name
     (folder / "list.csv").write_text("img,n\nb.png,1\ndeep/c.bmp,2\n")
-    first, second = open_images(folder / "list.csv", column="img")
+    first, second = layerwise.images(folder / "list.csv", column="img")
     assert first.payload == content and second.payload == (folder / "deep/c.bmp").read_bytes()
     pd.DataFrame({"image": [None, content]}).to_parquet(tmp_path / "t.parquet")
-    assert [example is None for _, example in open_images(tmp_path / "t.parquet").all_rows()] == [True, False]
+    assert [example is None for _, example in layerwise.images(tmp_path / "t.parquet").all_rows()] == [True, False]
 
 
 def test_a_hub_data_set_gives_the_bytes_of_its_files(monkeypatch):
@@ -75,7 +75,7 @@ def test_a_hub_data_set_gives_the_bytes_of_its_files(monkeypatch):
     stored = table.to_iterable_dataset().cast_column("image", datasets.Image())
     monkeypatch.setattr("layerwise.inputs.media.require_dataset", lambda name: type("Hub", (), {"reached": True}))
     monkeypatch.setattr("datasets.load_dataset", lambda *args, **options: stored)
-    source = open_images("someone/pictures", split="test")
+    source = layerwise.images("someone/pictures", split="test")
     assert source.remote and source.name == "someone/pictures:test"
     assert [example.payload for example in source] == [content]
 
@@ -83,13 +83,13 @@ def test_a_hub_data_set_gives_the_bytes_of_its_files(monkeypatch):
 def test_lists_hold_files_bytes_arrays_and_pillow_images(tmp_path):
     folder = write_folder(tmp_path / "f")
     listed = [folder / "b.png", (folder / "b.png").read_bytes(), picture(1), Image.fromarray(picture(1))]
-    found = list(open_images(listed))
+    found = list(layerwise.images(listed))
     for example in found:
         np.testing.assert_array_equal(pixels_of(example.payload), picture(1))
     assert found[0].payload == found[1].payload and found[2].content == found[3].content
     for wrong, message in (([3], "item 0 of the list is a int, not images"), (picture(), "cannot read images from a")):
         with pytest.raises(InputError, match=message):
-            open_images(wrong)
+            layerwise.images(wrong)
 
 
 def test_what_holds_no_images_is_named(tmp_path):
@@ -104,7 +104,7 @@ def test_what_holds_no_images_is_named(tmp_path):
         ([], {}, "the list of images is empty"),
     ):
         with pytest.raises(InputError, match=message):
-            list(open_images(data, **options))
+            list(layerwise.images(data, **options))
 
 
 def test_the_options_of_texts_open_images_too_except_filters(tmp_path):

@@ -143,8 +143,8 @@ def test_two_models_are_compared_and_reported(vit, folder, tmp_path):
     other = save_vision(tmp_path / "aimv2", "aimv2")
     for name, model in (("a", vit), ("b", other)):
         layerwise.scan(model, folder / "png", out=tmp_path / name, metrics="prompt_entropy,dataset_entropy,curvature")
-    assert f"over {N} " in str(layerwise.compare(tmp_path / "a", tmp_path / "b"))
-    layerwise.report(tmp_path / "a", tmp_path / "b", html=tmp_path / "report.html")
+    assert f"over {N} " in str(layerwise.compare([tmp_path / "a", tmp_path / "b"]))
+    layerwise.report([tmp_path / "a", tmp_path / "b"], html=tmp_path / "report.html")
     assert f"{N} images" in (tmp_path / "report.html").read_text()
 
 

@@ -302,11 +302,11 @@ def test_an_audit_of_a_metric_that_no_model_has_is_an_error():
 def test_compare_correlate_and_plot_refuse_unknown_words(run):
     table = LayerTable.load(run)
     with pytest.raises(InputError, match="rows 'row' .*did you mean raw"):
-        layerwise.compare(table, table, rows="row")
+        layerwise.compare([table, table], rows="row")
     with pytest.raises(InputError, match="tokens 'al' .*did you mean all"):
-        layerwise.compare(table, table, tokens="al")
+        layerwise.compare([table, table], tokens="al")
     with pytest.raises(InputError, match="against 'frist' .*did you mean first"):
-        layerwise.compare(table, table, against="frist")
+        layerwise.compare([table, table], against="frist")
     with pytest.raises(InputError, match="norm 'Raw' .*did you mean raw"):
         layerwise.lab.correlate(table, table, norm="Raw")
     with pytest.raises(InputError, match="figure 'dept' .*did you mean depth"):

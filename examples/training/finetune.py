@@ -52,7 +52,7 @@ def fine_tune(model_name: str, pairs: Path, texts: Path, out: Path, steps: int, 
     trainer.train()
     model.save_pretrained(str(out / "model"))
     first, last = (out / "layers" / f"step{step:06d}" for step in (0, steps))
-    return str(layerwise.compare(first, last))
+    return str(layerwise.compare([first, last]))
 
 
 def main() -> None:

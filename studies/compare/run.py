@@ -18,7 +18,7 @@ SETTINGS = (("raw", "all"), ("centered_unit", "no_first"))
 def main(runs: list[str]) -> None:
     rows = []
     for treatment, tokens in SETTINGS:
-        for pair in layerwise.compare(*runs, against="previous", rows=treatment, tokens=tokens).pairs:
+        for pair in layerwise.compare(runs, against="previous", rows=treatment, tokens=tokens).pairs:
             shown = pair.changes[pair.changes.norm == "raw"].assign(pair=f"{pair.first} to {pair.second}")
             moved, cka = shown.layer.map(pair.change_by_layer()), [pair.cka.at(layer, layer) for layer in shown.layer]
             rows.append(shown.assign(moved=moved, cka=cka))

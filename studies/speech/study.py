@@ -73,7 +73,7 @@ def few(data: Path, model: str, out: Path, name: str) -> None:
     columns = ("label", "speaker")
     train, test = (layerwise.labelled(data / f"{s}.parquet", columns, kind="audio") for s in ("train", "test"))
     labelled = read_labelled(train, test, columns, test_share=0.2, seed=0)
-    options = ProbeOptions(label=columns, max_length=1500)
+    options = ProbeOptions(network, train, test, label=columns, max_length=1500)
     readouts = probe_readouts(network, options)
     kind = FeatureKind(network.identity().fingerprint, 1500, readouts, positions=True, precision="float16")
     plan = ProbePlan(readouts, ("linear",), columns, 1500, 40, 0, 4096, "float16")

@@ -139,7 +139,7 @@ def figure(runs: Path) -> None:
         folders = sorted((runs / one.name / "layers").iterdir())
         for ax, metric in zip(line, metrics, strict=True):
             rows = "raw" if metric == "curvature" else "centered"
-            layerwise.plot(*folders, figure="checkpoints", metric=metric, rows=rows, ax=ax)
+            layerwise.plot(folders, figure="checkpoints", metric=metric, rows=rows, ax=ax)
             ax.set_title(one.family, fontsize=9)
     plt.savefig(ROOT / "docs" / "images" / "training.png", dpi=110)
 

@@ -74,8 +74,9 @@ def require_options(args: Namespace) -> None:
     for options, names in getattr(args, "added_options", ()):
         given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
         required = {spec.name for spec in option_specs(options) if spec.default is MISSING}
-        if set(names) == set(flag_names(options)) and required <= set(given):
-            options(**given)  # also checks which options go together
+        not_yet_opened = dict.fromkeys(required - set(flag_names(options)))  # the model and the data
+        if set(names) == set(flag_names(options)) and required <= {*given, *not_yet_opened}:
+            options(**given, **not_yet_opened)  # also checks which options go together
         else:
             require_values(options, **given)
 

@@ -122,7 +122,7 @@ def run_verb(verbs: Mapping[str, ModuleType], argv: Sequence[str]) -> int:
     """Runs one of the verbs, as these words say, and returns the exit code."""
     args = parse(build_parser(verbs), argv)
     if args.verb is None:
-        print(first_screen())
+        print(first_screen(verbs))
         return 0
     try:
         with (

@@ -17,30 +17,21 @@ STEPS = {
     "deploy": "layerwise export MODEL --layer run:auto --out small",
     "look": "layerwise report run --html report.html",
 }
-OTHERS = {
-    "Other verbs; `layerwise VERB --help` lists the options of each": {
-        "eval": "score every layer on MTEB tasks, or on labelled data of your own",
-        "probe": "train classifiers on every layer: where can a label be read?",
-        "compare": "what differs between runs: fine-tunes, sizes, checkpoints",
-        "embed": "vectors of any layer, one per text, as Parquet",
-        "shrink": "fewer blocks of an embedding model, in the same vector space",
-        "campaign": "many models, data sets and settings from one file",
-        "doctor": "check that layerwise reads a model correctly",
-        "lab": "for people who study layers: audit, stress, tradeoff, ...",
-    },
-}
+OTHERS = "Other verbs; `layerwise VERB --help` lists the options of each"
+GROUPS = {"lab": "for people who study layers"}
 
 
-def first_screen() -> str:
-    """The four steps with a command each, and the other verbs with one line each."""
+def first_screen(commands: Mapping[str, ModuleType]) -> str:
+    """The four steps with a command each, and the other verbs with one line each: 80 columns and 24 lines."""
     lines = ["layerwise looks inside networks layer by layer. MODEL is a hub id or a folder."]
     lines += [f"  {what:11}{command}" for what, command in STEPS.items()]
-    for title, verbs in OTHERS.items():
-        lines += [f"{title}:", *(f"  {verb:11}{line}" for verb, line in verbs.items())]
-    return "\n".join(lines)
+    others = {verb: command.LINE for verb, command in commands.items() if hasattr(command, "LINE")}
+    for group, text in GROUPS.items():
+        verbs = [words.removeprefix(f"{group} ") for words in commands if words.startswith(f"{group} ")]
+        others[group] = f"{text}: {', '.join(verbs[:3])}, ..."
+    return "\n".join([*lines, f"{OTHERS}:", *(f"  {verb:11}{line}" for verb, line in others.items())])
 
 
-GROUPS = {"lab": "for people who study layers"}
 OWN_VERB = "own_verb"  # the second word of `lab audit`
 GENERAL = "in general"
 DEBUG_HELP = "show the whole traceback of an error"
@@ -82,13 +73,16 @@ class NearVerb(ArgumentError):
 class TopParser(Parser):
     """The parser of `layerwise` itself, whose help is the first screen."""
 
+    screen = ""
+
     def format_help(self) -> str:
-        return first_screen() + "\n"
+        return self.screen + "\n"
 
 
 def build_parser(commands: Mapping[str, ModuleType]) -> Parser:
     """The parser of all verbs, from the command of each."""
     parser = TopParser(prog="layerwise", usage="layerwise VERB [options]")
+    parser.screen = first_screen(commands)
     parser.add_argument("--version", action="version", version=f"layerwise {version('layerwise')}")
     parser.add_argument("--debug", action="store_true", help=DEBUG_HELP)
     parser.add_argument("--verbose", action="store_true", help=VERBOSE_HELP)

@@ -52,10 +52,10 @@ def open_data(args: Namespace) -> Any:
 
 def open_kinds(args: Namespace) -> dict[str, Any]:
     """The queries and documents of a command, opened with its --column."""
-    from layerwise.inputs.text import open_texts
+    from layerwise.inputs.text import texts
 
     given = {name: getattr(args, name) for name in ("queries", "documents")}
-    return {name: open_texts(file, column=args.column) for name, file in given.items() if file is not None}
+    return {name: texts(file, column=args.column) for name, file in given.items() if file is not None}
 
 
 def engine_from_args(args: Namespace, *, local_workers: bool = False) -> str | Cluster:
@@ -73,10 +73,6 @@ def engine_from_args(args: Namespace, *, local_workers: bool = False) -> str | C
 
 def add_json(parser: ArgumentParser, subject: str = "the table") -> None:
     parser.add_argument("--json", action="store_true", help=f"print {subject} as JSON")
-
-
-def add_overwrite(parser: ArgumentParser) -> None:
-    parser.add_argument("--overwrite", action="store_true", help="replace an existing file")
 
 
 def close_scan(table: "LayerTable", out: str | None) -> None:

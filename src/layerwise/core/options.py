@@ -2,28 +2,43 @@
 
     Layers = Annotated[str | int, Option("which layers", group="what to measure")]
 
-    @dataclass(frozen=True, kw_only=True)
+    @dataclass(frozen=True)
     class PeekOptions:
+        model: Model
+        _: KW_ONLY
         layers: Layers = "all"
 
         def __post_init__(self) -> None:
             require_valid(self)
 
-Unlike a dataclasses.field, an annotation can be shared by several verbs, while name and default stay visible in each.
+    @takes(PeekOptions)
+    def peek(options: PeekOptions) -> LayerTable:
+        \"""Looks at the layers of a model.\"""
+
+An option stands nowhere else: the signature and docstring of `peek(model, layers="last")` follow from the dataclass,
+and so do the flags of the command, the keys of a campaign file and the record of the call. Unlike a dataclasses.field,
+an annotation can be shared by several verbs, while name and default stay visible in each.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from functools import cache
+from dataclasses import MISSING, dataclass, fields
+from functools import cache, wraps
+from inspect import Parameter, Signature, cleandoc
+from textwrap import fill
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from layerwise.core.checks import require_choice, suggestion
 from layerwise.core.errors import InputError
 
 WHAT_TO_MEASURE, THE_MODEL, THE_TEXTS, HOW_IT_RUNS = "what to measure", "the model", "the texts", "how it runs"
 SHARED_GROUPS = (WHAT_TO_MEASURE, THE_MODEL, THE_TEXTS, HOW_IT_RUNS)  # headings in --help, in this order
+SECTION = re.compile(r"^(Returns|Raises|Example):$", re.MULTILINE)  # of a docstring
 Check = Callable[[str, Any], object]  # the option's name and value; raises InputError
+Given = ParamSpec("Given")
+Options = TypeVar("Options")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -133,3 +148,58 @@ def require_valid(instance: object) -> None:
     """For `__post_init__`: raises one InputError that lists every problem with these options."""
     options: type = type(instance)
     require_values(options, **{spec.name: getattr(instance, spec.name) for spec in option_specs(options)})
+
+
+def takes(options: Callable[Given, Options]) -> Callable[[Callable[[Options], Result]], Callable[Given, Result]]:
+    """Makes a function of an options object callable with the options themselves."""
+    assert isinstance(options, type)
+
+    def decorate(function: Callable[[Options], Result]) -> Callable[Given, Result]:
+        result = get_type_hints(function)["return"]
+        signature = signature_of(options, result)
+
+        @wraps(function)
+        def call(*args: Given.args, **kwargs: Given.kwargs) -> Result:
+            try:
+                signature.bind(*args, **kwargs)
+            except TypeError as error:
+                raise TypeError(f"{function.__name__}() {error}") from None
+            return function(options(*args, **kwargs))
+
+        call.__signature__ = signature  # type: ignore[attr-defined]
+        call.__annotations__ = {spec.name: spec.type for spec in option_specs(options)} | {"return": result}
+        call.__doc__ = with_arguments(function.__doc__ or "", options)
+        return call
+
+    return decorate
+
+
+def signature_of(options: type, result: Any) -> Signature:
+    """The signature of a function that takes the options."""
+    keyword_only = {field.name for field in fields(options) if field.kw_only}
+    parameters = [
+        Parameter(
+            spec.name,
+            Parameter.KEYWORD_ONLY if spec.name in keyword_only else Parameter.POSITIONAL_OR_KEYWORD,
+            default=Parameter.empty if spec.default is MISSING else spec.default,
+            annotation=spec.type,
+        )
+        for spec in option_specs(options)
+    ]
+    return Signature(parameters, return_annotation=result)
+
+
+def with_arguments(docstring: str, options: type) -> str:
+    """The docstring with a section that describes every option, before what it returns."""
+    text = cleandoc(docstring)
+    lines = [fill(described(spec), 116, initial_indent=" " * 4, subsequent_indent=" " * 8, break_long_words=False,
+                  break_on_hyphens=False) for spec in option_specs(options)]  # fmt: skip
+    section = "\n".join(["Args:", *lines, "", ""])
+    place = found.start() if (found := SECTION.search(text)) else len(text)
+    return f"{text[:place]}{section}{text[place:]}"
+
+
+def described(spec: OptionSpec) -> str:
+    """An option in a docstring; its help names flags, which are parameters there."""
+    words = re.sub(r"--([a-z][a-z0-9-]*)", lambda flag: f"`{flag[1].replace('-', '_')}`", spec.option.help)
+    return f"{spec.name}: {'if False, ' if spec.default is True else ''}{words}."

@@ -1,4 +1,8 @@
-"""Checkpoints: the files that a run resumes from, one per node of the merge tree, and one for a finished run."""
+"""Checkpoints: the files that a run resumes from, one per node of the merge tree, and one for a finished run.
+
+The tree depends on shard numbers alone, so that sums have the same bits on one machine and on many, whichever shard is
+finished first.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

@@ -12,6 +12,7 @@ from threading import Thread
 from typing import Any
 
 from layerwise.engines.checkpoints import Checkpoint, leaf, was_made_from
+from layerwise.engines.failing_items import Failure, attempt, exclude_items, find_failing_items
 from layerwise.engines.merging import (
     MergeTree,
     ShardWalk,
@@ -20,7 +21,6 @@ from layerwise.engines.merging import (
     require_examples,
     require_missing_allowed,
 )
-from layerwise.engines.poison import Failure, attempt, exclude_items, find_failing_items
 from layerwise.engines.shards import (
     ItemT,
     ProgressCallback,

@@ -57,7 +57,12 @@ def require_engine(name: str, engine: Any) -> None:
 
 
 Engine = Annotated[
-    EngineChoice | Cluster, Option("local, or ray for several processes or machines", require_engine, HOW_IT_RUNS)
+    EngineChoice | Cluster,
+    Option(
+        "local, or ray for several processes or machines, with the same numbers; in Python also a Cluster",
+        require_engine,
+        HOW_IT_RUNS,
+    ),
 ]
 Threads = Annotated[
     int | None,
@@ -66,7 +71,12 @@ Threads = Annotated[
 AllowMissing = Annotated[
     int,
     Option(
-        "allow up to K texts to fail and leave them out", partial(require_count, minimum=0), HOW_IT_RUNS, metavar="K"
+        "leave out up to K texts that cannot be computed; every row says how many were",
+        partial(require_count, minimum=0),
+        HOW_IT_RUNS,
+        metavar="K",
     ),
 ]
-Progress = Annotated[bool, Option("show a progress bar", library_only=True, is_recorded=False)]
+Progress = Annotated[
+    bool, Option("show what is being done, and progress bars, on standard error", library_only=True, is_recorded=False)
+]

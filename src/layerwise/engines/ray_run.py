@@ -10,8 +10,8 @@ import torch
 
 from layerwise.core.errors import RunError
 from layerwise.engines.checkpoints import Checkpoint, Node, leaf, merge_children, parent, sibling, was_made_from
+from layerwise.engines.failing_items import exclude_items, find_failing_items
 from layerwise.engines.merging import ShardWalk, intact_nodes, require_examples, require_missing_allowed
-from layerwise.engines.poison import exclude_items, find_failing_items
 from layerwise.engines.ray_workers import (
     MAX_WORKER_DEATHS,
     ShardDone,

@@ -9,8 +9,8 @@ from typing import Any
 
 from layerwise.core.errors import LayerwiseError, RunError
 from layerwise.engines.checkpoints import Checkpoint, leaf
+from layerwise.engines.failing_items import Failure, attempt
 from layerwise.engines.options import Cluster
-from layerwise.engines.poison import Failure, attempt
 from layerwise.engines.ray_cluster import worker_count
 from layerwise.engines.shards import ItemT, ResultT, ShardFunction, StateT, no_report, torch_threads
 

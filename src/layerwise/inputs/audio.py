@@ -5,7 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from layerwise.core.options import takes
 from layerwise.inputs.media import Medium
+from layerwise.inputs.options import AudioOptions
 from layerwise.inputs.source import Clip, Payload, Source
 
 
@@ -24,7 +26,7 @@ AUDIO = Medium(
     unit="audio clip",
     plural="clips",
     suffixes=(".wav", ".flac", ".ogg", ".mp3", ".aiff", ".aif"),
-    column="audio",
+    options=AudioOptions,
     help=(
         "pass a folder of audio files, one file (.wav, .flac), a .parquet, .csv or .jsonl file with a column of audio, "
         "a hub data set, or a list of files, bytes or pairs (samples, rate)"
@@ -36,6 +38,23 @@ AUDIO = Medium(
 )
 
 
-def open_audio(data: Any, *, column: str = AUDIO.column, **options: Any) -> Source:
-    """Opens clips as a Source, with the options of `Medium.open`."""
-    return AUDIO.open(data, column=column, **options)
+@takes(AudioOptions)
+def audio(options: AudioOptions) -> Source:
+    """Opens audio clips with options, for `scan`, `plan` and `embed` of a model that takes audio.
+
+    In a folder, the path of a file is its id.
+
+    Returns:
+        A Source that can be iterated again and again. Clips are decoded when they are used.
+
+    Raises:
+        InputError: a file or column does not exist, or an option cannot be used.
+        MissingExtra: a hub data set needs the package datasets.
+
+    Example:
+        >>> import numpy as np
+        >>> tone = np.sin(np.arange(8000) / 5)
+        >>> [example.payload.rate for example in layerwise.audio([(tone, 16000), (tone / 2, 16000)])]
+        [16000, 16000]
+    """
+    return AUDIO.open(options)

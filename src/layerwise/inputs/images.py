@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from layerwise.core.errors import InputError, MissingExtra
+from layerwise.core.options import takes
 from layerwise.inputs.media import Medium
+from layerwise.inputs.options import ImageOptions
 from layerwise.inputs.source import Payload, Source
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ IMAGES = Medium(
     unit="image",
     plural="images",
     suffixes=(".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm"),
-    column="image",
+    options=ImageOptions,
     help=(
         "pass a folder of images, one file (.jpg, .png), a .parquet, .csv or .jsonl file with a column of images, a "
         "hub data set, or a list of files, bytes, arrays or Pillow images"
@@ -45,9 +47,26 @@ IMAGES = Medium(
 )
 
 
-def open_images(data: Any, *, column: str = IMAGES.column, **options: Any) -> Source:
-    """Opens images as a Source, with the options of `Medium.open`."""
-    return IMAGES.open(data, column=column, **options)
+@takes(ImageOptions)
+def images(options: ImageOptions) -> Source:
+    """Opens images with options, for `scan`, `plan`, `probe` and `embed` of a model that takes images.
+
+    In a folder, the path of a file is its id.
+
+    Returns:
+        A Source that can be iterated again and again. Images are decoded when they are used.
+
+    Raises:
+        InputError: a file or column does not exist, or an option cannot be used.
+        MissingExtra: a hub data set needs the package datasets.
+
+    Example:
+        >>> import numpy as np
+        >>> black, white = np.zeros((32, 32, 3), np.uint8), np.full((32, 32, 3), 255, np.uint8)
+        >>> [example.payload.shape for example in layerwise.images([black, white])]
+        [(32, 32, 3), (32, 32, 3)]
+    """
+    return IMAGES.open(options)
 
 
 def made_up_images(count: int) -> list[Any]:

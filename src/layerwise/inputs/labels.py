@@ -1,10 +1,15 @@
 """Labels of examples: columns of the table that the examples came from, read row by row whatever the modality."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from layerwise.core.checks import split_choices
 from layerwise.core.errors import InputError
+from layerwise.core.options import takes
+from layerwise.inputs.modalities import open_source
+from layerwise.inputs.options import LabelledOptions
 from layerwise.inputs.source import Label, Source
 from layerwise.inputs.tables import READERS, Record, read_records, require_labels
 from layerwise.inputs.text import dataset_records, missing_column_message
@@ -60,3 +65,34 @@ def class_name(label: Label) -> str:
     if isinstance(label, float) and label.is_integer():
         return str(int(label))
     return str(label)
+
+
+@takes(LabelledOptions)
+def labelled(options: LabelledOptions) -> Source:
+    """Opens examples together with their labels, for `probe`.
+
+    Returns:
+        A Source whose examples have `labels`. For examples in memory use `Source.with_labels` instead.
+
+    Raises:
+        InputError: a file or column does not exist, or a label is missing.
+        MissingExtra: a hub data set needs the package datasets.
+
+    Example:
+        >>> import pandas as pd
+        >>> pd.DataFrame({"text": texts[:3], "topic": ["a", "b", "a"]}).to_csv(folder / "topics.csv", index=False)
+        >>> source = layerwise.labelled(folder / "topics.csv", "topic")
+        >>> [example.labels["topic"] for example in source]
+        ['a', 'b', 'a']
+    """
+    source = options.data
+    if not isinstance(source, Source):
+        how = {name: getattr(options, name) for name in ("column", "id_column", "split", "config")}
+        source = open_source(source, options.kind, **how)
+    source = with_label_columns(source, split_choices("label", options.label))
+    opened = dict(source.options)
+    if options.limit is not None:
+        source, opened["limit"] = source.first(options.limit), options.limit
+    if options.sample is not None:
+        source, opened["sample"] = source.sample(options.sample), options.sample
+    return replace(source, options=opened)

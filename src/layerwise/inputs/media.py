@@ -11,7 +11,7 @@ import numpy as np
 from layerwise.core.errors import InputError
 from layerwise.core.hub import read_offline
 from layerwise.core.option_records import options_record
-from layerwise.inputs.options import TextOptions
+from layerwise.inputs.options import AudioOptions, ImageOptions, TextOptions
 from layerwise.inputs.source import HasContent, Payload, Source
 from layerwise.inputs.tables import READERS, missing_file_message, read_records, require_text_file
 from layerwise.inputs.text import cells_in, dataset_records, require_dataset
@@ -28,35 +28,22 @@ class Medium:
     unit: str  # what one input is called in messages
     plural: str  # what several are called
     suffixes: tuple[str, ...]
-    column: str  # of a table, unless another one is chosen
+    options: type[AudioOptions] | type[ImageOptions]
     help: str  # what to pass
     payload: Callable[[Any], Payload | None]  # an input from bytes, an array or another object; None if it is none
     payload_help: str  # what a cell or an item of a list may be
     array_problem: str  # why an array alone is none
     feature: str  # the name of its class in `datasets`
 
-    def open(
-        self,
-        data: Any,
-        *,
-        column: str,
-        id_column: str | None = None,
-        split: str = "train",
-        config: str | None = None,
-        limit: int | None = None,
-        sample: int | None = None,
-    ) -> Source:
+    def open(self, options: AudioOptions | ImageOptions) -> Source:
         """Opens inputs as a Source; `limit` keeps the first ones, `sample` a random sample by hashed ids.
 
         Files are read when the source is iterated. A file of a folder has its path in the folder as its id.
         """
-        options = TextOptions(
-            data=data, column=column, id_column=id_column, split=split, config=config, limit=limit, sample=sample
-        )
-        source = self.open_whole(data, column, id_column, split, config)
-        if limit is not None:
-            source = source.first(limit)
-        source = source if sample is None else source.sample(sample)
+        data = options.data
+        source = self.open_whole(data, options.column, options.id_column, options.split, options.config)
+        source = source if options.limit is None else source.first(options.limit)
+        source = source if options.sample is None else source.sample(options.sample)
         return replace(source, options=options_record(options) if isinstance(data, str | Path) else {})
 
     def open_with(
@@ -65,9 +52,9 @@ class Medium:
         """Opens inputs with the options that texts have; raises for those that apply to texts only."""
         if only is not None or min_tokens:
             raise InputError(f"--only and --min-tokens filter texts, but this model takes {self.noun}")
-        if options.get("column", TextOptions.column) == TextOptions.column:  # nobody reads media from a column of texts
-            options["column"] = self.column
-        return self.open(data, **options)
+        if options.get("column") == TextOptions.column:  # nobody reads media from a column of texts
+            del options["column"]
+        return self.open(self.options(data, **options))
 
     def open_whole(self, data: Any, column: str, id_column: str | None, split: str, config: str | None) -> Source:
         """Opens a list, a folder, a file, or else a hub data set."""

@@ -14,7 +14,7 @@ from layerwise.inputs.images import IMAGES
 from layerwise.inputs.media import Medium
 from layerwise.inputs.processor import Processor
 from layerwise.inputs.source import DataLike, Source
-from layerwise.inputs.text import open_texts
+from layerwise.inputs.text import texts
 from layerwise.inputs.text_processor import TextProcessor
 
 
@@ -28,7 +28,7 @@ class Modality:
 
 
 MODALITIES: Mapping[InputKind, Modality] = {
-    "text": Modality(is_tokenizer, TextProcessor, open_texts),
+    "text": Modality(is_tokenizer, TextProcessor, texts),
     "audio": Modality(is_audio, AudioProcessor, AUDIO.open_with),
     "image": Modality(is_image, ImageProcessor, IMAGES.open_with),
 }

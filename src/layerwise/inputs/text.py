@@ -14,8 +14,9 @@ from typing import Any
 from layerwise.core.errors import InputError, MissingExtra
 from layerwise.core.hub import Answer, ask_hub, near_path, read_offline
 from layerwise.core.option_records import options_record
+from layerwise.core.options import takes
 from layerwise.core.quiet import quiet_libraries
-from layerwise.inputs.options import TextFilter, TextOptions
+from layerwise.inputs.options import TextOptions
 from layerwise.inputs.source import Source
 from layerwise.inputs.tables import (
     ENCODING,
@@ -34,54 +35,38 @@ END_OF_SENTENCE = re.compile(r'(?<=[.!?])"?\s+(?=[A-Z"])')
 DATA_HELP = "pass a list of texts, a .txt, .jsonl, .csv or .parquet file, - for standard input, a hub data set, or demo"
 
 
-def open_texts(
-    data: str | Path | Iterable[str],
-    *,
-    column: str = "text",
-    id_column: str | None = None,
-    split: str = "train",
-    config: str | None = None,
-    only: TextFilter | None = None,
-    min_tokens: int = 0,
-    tokenizer: Any = None,
-    limit: int | None = None,
-    sample: int | None = None,
-) -> Source:
-    """Opens texts as a Source. Filters are applied before limit and sample.
+@takes(TextOptions)
+def texts(options: TextOptions) -> Source:
+    """Opens texts with options, for every function that takes data. They are filtered first and then cut.
 
-    `only="wikitext"` drops headings, as in the paper; `min_tokens` drops texts with fewer tokens by `tokenizer`;
-    `limit` keeps the first texts, `sample` a random sample by hashed ids.
+    Returns:
+        A Source that can be iterated again and again; each example has an `id` and a `text`.
+
+    Raises:
+        InputError: a file or column does not exist, or an option cannot be used.
+        MissingExtra: a hub data set needs the package datasets.
+
+    Example:
+        >>> source = layerwise.texts(texts, limit=3)
+        >>> [example.text for example in source] == texts[:3]
+        True
     """
-    options = TextOptions(
-        data=data,
-        column=column,
-        id_column=id_column,
-        split=split,
-        config=config,
-        only=only,
-        min_tokens=min_tokens,
-        tokenizer=tokenizer,
-        limit=limit,
-        sample=sample,
-    )
-    source = unfiltered(data, column, id_column, split, config)
-    if only is not None:
-        predicate = FILTERS[only]
-        source = source.filter(lambda text: predicate(str(text)), f"only {only} paragraphs")
-    if min_tokens:
+    data, tokenizer, fewest = options.data, options.tokenizer, options.min_tokens
+    source = unfiltered(data, options.column, options.id_column, options.split, options.config)
+    if options.only is not None:
+        predicate = FILTERS[options.only]
+        source = source.filter(lambda text: predicate(str(text)), f"only {options.only} paragraphs")
+    if fewest:
         if tokenizer is None:
             raise InputError("min_tokens needs a tokenizer to count tokens: pass tokenizer=")
-        source = source.filter(lambda text: count_tokens(tokenizer, str(text)) >= min_tokens, f">= {min_tokens} tokens")
-    if limit is not None:
-        source = source.first(limit)
-    source = source if sample is None else source.sample(sample)
+        source = source.filter(lambda text: count_tokens(tokenizer, str(text)) >= fewest, f">= {fewest} tokens")
+    source = source if options.limit is None else source.first(options.limit)
+    source = source if options.sample is None else source.sample(options.sample)
     in_memory = not isinstance(data, str | Path) or str(data) == "-"
     return replace(source, options={} if in_memory else options_record(options))
 
 
-def unfiltered(
-    data: str | Path | Iterable[str], column: str, id_column: str | None, split: str, config: str | None
-) -> Source:
+def unfiltered(data: Any, column: str, id_column: str | None, split: str, config: str | None) -> Source:
     """Opens a list, `demo`, `-` (standard input), a file, or else a hub data set, without filters."""
     if not isinstance(data, str | Path):
         return source_from_list(data)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from layerwise.core.checks import PoolingChoice
-from layerwise.models.anatomy import ModelStructure
+from layerwise.models.find_blocks import ModelStructure
 from layerwise.models.network import Network
 from layerwise.models.shipped import Shipped
 

@@ -1,5 +1,10 @@
-"""Loads a Network from a hub id, a folder or objects in memory. safetensors only; no remote code unless allowed."""
+"""Loads a Network from a hub id, a folder or objects in memory. safetensors only; no remote code unless allowed.
 
+A model is built from its config before any weights are read, so an untrusted config has limits.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -13,9 +18,6 @@ from layerwise.core.preprocessors import DEFAULT_MAX_LENGTH as DEFAULT_MAX_LENGT
 from layerwise.core.preprocessors import NO_LIMIT, InputKind, is_tokenizer
 from layerwise.core.quiet import quiet_libraries
 from layerwise.models.adapters import load_with_adapter
-from layerwise.models.anatomy import find_structure
-from layerwise.models.audio import audio_preprocessor, is_feature_extractor
-from layerwise.models.devices import pick_device, require_device
 from layerwise.models.explain import (
     ADDED_TOKENS_FILES,
     explain_load_error,
@@ -25,12 +27,11 @@ from layerwise.models.explain import (
     require_vocabulary,
 )
 from layerwise.models.families.configs import max_positions
+from layerwise.models.find_blocks import find_structure
 from layerwise.models.fingerprint import weight_files_hash
 from layerwise.models.head import Head, head_from_model, load_head
-from layerwise.models.images import image_preprocessor, is_image_processor, require_pillow
 from layerwise.models.info import ModelInfo as ModelInfo
 from layerwise.models.info import network_info
-from layerwise.models.limits import require_buildable
 from layerwise.models.location import located
 from layerwise.models.network import Network
 from layerwise.models.parts import (
@@ -43,12 +44,78 @@ from layerwise.models.parts import (
     require_readable,
     require_text_class,
 )
+from layerwise.models.preprocessing import (
+    audio_preprocessor,
+    image_preprocessor,
+    is_feature_extractor,
+    is_image_processor,
+    lowercasing,
+    require_pillow,
+    with_right_padding,
+)
 from layerwise.models.shipped import Shipped, default_pooling, read_object, read_shipped
 from layerwise.models.spec import ModelSpec as ModelSpec
 from layerwise.models.static import is_static, load_static, static_from_object
-from layerwise.models.tokenizers import lowercasing, with_right_padding
 from layerwise.runs.identity import ModelRef
 from layerwise.runs.summary import counted
+
+
+def pick_device(device: str) -> torch.device:
+    """`auto` is the machine's accelerator, or the CPU if there is none."""
+    if device == "auto":
+        return torch.device(next((one.type for one in accelerators()), "cpu"))
+    try:
+        return torch.device(device)
+    except RuntimeError:
+        raise InputError(f"torch knows no device {device!r}; use cpu, cuda, cuda:1, mps or auto") from None
+
+
+def require_device(device: torch.device) -> torch.device:
+    """Raises for a device that is not there; the workers of a cluster may have one that this machine lacks."""
+    if not has_device(device):
+        names = ", ".join(["cpu", *map(str, accelerators())])
+        raise InputError(f"cannot use device {str(device)!r}: this machine has {names}, as far as torch can use it")
+    return device
+
+
+def has_device(device: torch.device) -> bool:
+    """True if this machine has the device, and this build of torch can use it."""
+    found = (one.type == device.type and device.index in (None, one.index) for one in accelerators())
+    return device.type == "cpu" or any(found)
+
+
+def accelerators() -> list[torch.device]:
+    """The accelerators that this machine has and this build of torch can use, such as cuda:0 and cuda:1."""
+    kind = torch.accelerator.current_accelerator()
+    if kind is None or not torch.accelerator.is_available():
+        return []
+    return [torch.device(kind.type, index) for index in range(torch.accelerator.device_count())]
+
+
+# The deepest models have a few hundred blocks. A config with 200,000 would only exhaust memory.
+MAX_BLOCKS = 2000
+COUNT_FIELD = re.compile(r"(n|num)_(\w+_)?(layers?|blocks?|experts)|(encoder|decoder)_layers")
+
+
+def require_buildable(config: Any, name: str) -> None:
+    """Raises if a config asks for more blocks, or experts per block, than any real model has."""
+    fields = config.to_dict() if hasattr(config, "to_dict") else dict(config)
+    for field, number in counts_in(fields):
+        if number > MAX_BLOCKS:
+            raise ModelError(
+                f"the config.json of {name!r} has {field} = {number:,}; models with more than {MAX_BLOCKS:,} are "
+                "refused. Is the file damaged?"
+            )
+
+
+def counts_in(fields: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    """All numbers of blocks or experts, including those of nested configs."""
+    for field, value in fields.items():
+        if isinstance(value, Mapping):
+            yield from counts_in(value)
+        elif isinstance(value, int) and COUNT_FIELD.fullmatch(field):
+            yield field, value
+
 
 PREPROCESSORS: dict[InputKind, str] = {
     "text": "tokenizer", "audio": "feature extractor", "image": "image processor"

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from layerwise.core.checks import PoolingChoice
 from layerwise.core.errors import ModelError
 from layerwise.core.preprocessors import require_tokenizer
-from layerwise.models.anatomy import ModelStructure
 from layerwise.models.families.family import Family
+from layerwise.models.find_blocks import ModelStructure
 from layerwise.models.fingerprint import code_text, config_text, hash_lines, preprocessor_text, weights_hash
 from layerwise.models.head import Head, settings_of, weights_of
 from layerwise.models.modes import config_values, evaluation_mode

@@ -1,4 +1,4 @@
-"""How to load a model."""
+"""How to load a model and how to read its layers: the options that several verbs share."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,28 +27,42 @@ from layerwise.core.templates import TEMPLATES, parse_template, split_templates
 LayerChoice = str | int | Sequence[int | str]
 
 
-def choices_option(choices: Sequence[str], suffix: str = "") -> Option:
+def choices_option(what: str, choices: Sequence[str], suffix: str = "") -> Option:
     """An option that takes one or several choices, separated by commas."""
     check = partial(require_choices, choices=choices)
-    return Option(f"{', '.join(choices)}; separate several with commas{suffix}", check, WHAT_TO_MEASURE)
+    return Option(f"{what}: {', '.join(choices)}; separate several with commas{suffix}", check, WHAT_TO_MEASURE)
 
 
 Layers = Annotated[
     LayerChoice,
     Option("all, layer numbers (0,6,12), depths (25%,50%), or last (the model's output)", group=WHAT_TO_MEASURE),
 ]
-Norms = Annotated[Choices, choices_option(NORMS, "; the last layer is read both raw and normed")]
-TokenChoices = Annotated[Choices, choices_option(TOKEN_CHOICES)]
-Rows = Annotated[Choices, choices_option(ROW_TREATMENTS, "; a metric that supports none of these uses its default")]
-Poolings = Annotated[Choices | None, choices_option(POOLINGS)]
-PoolingsOrDefault = Annotated[Choices | None, choices_option(POOLINGS, "; default: the model's own pooling")]
+Norms = Annotated[
+    Choices,
+    choices_option(
+        "hidden states as they are, or after the final norm", NORMS, "; the last layer is read both raw and normed"
+    ),
+]
+TokenChoices = Annotated[Choices, choices_option("which tokens count", TOKEN_CHOICES)]
+Rows = Annotated[
+    Choices,
+    choices_option("what is done to rows", ROW_TREATMENTS, "; a metric that supports none of these uses its default"),
+]
+HOW_POOLED = "how tokens become one vector"
+Poolings = Annotated[Choices | None, choices_option(HOW_POOLED, POOLINGS)]
+PoolingsOrDefault = Annotated[
+    Choices | None,
+    choices_option(HOW_POOLED, POOLINGS, "; default: the model's own, or last if a template has text after the input"),
+]
 SingleNorm = Annotated[
     NormChoice, Option("raw: the hidden state as is; normed: after the final norm", group=WHAT_TO_MEASURE)
 ]
 SingleTokenChoice = Annotated[TokenChoice, Option("which tokens are pooled", group=WHAT_TO_MEASURE)]
 SinglePoolingOrDefault = Annotated[
     PoolingChoice | None,
-    Option("how tokens become one vector; default: the model's own pooling", group=WHAT_TO_MEASURE),
+    Option(
+        f"{HOW_POOLED}; default: the model's own, or last if a template has text after the input", group=WHAT_TO_MEASURE
+    ),
 ]
 TEMPLATE_HELP = f"text before and after every input, with {{text}} in its place, or one of {', '.join(TEMPLATES)}"
 Templates = Annotated[
@@ -76,8 +90,18 @@ MaxLength = Annotated[
         metavar="N",
     ),
 ]
-BatchTokens = Annotated[int, Option("tokens per batch, including padding", require_count, HOW_IT_RUNS, metavar="N")]
-Seed = Annotated[int, Option("random seed", partial(require_count, minimum=None), WHAT_TO_MEASURE, metavar="N")]
+BatchTokens = Annotated[
+    int,
+    Option(
+        "tokens per batch, including padding; more is faster and needs more memory",
+        require_count,
+        HOW_IT_RUNS,
+        metavar="N",
+    ),
+]
+Seed = Annotated[
+    int, Option("seed of everything random", partial(require_count, minimum=None), WHAT_TO_MEASURE, metavar="N")
+]
 
 
 Dtype = Literal["float32", "bfloat16", "float16", "float64"]
@@ -126,14 +150,23 @@ class ModelObject(Protocol):
 
 # What a function takes as a model: a hub id or folder, a spec, a model object, or (module, tokenizer or processor).
 ModelLike = str | Path | ModelSpec | ModelObject | tuple[ModelObject, object]
+Model = Annotated[
+    ModelLike,
+    Option(
+        "a hub id, a folder, a ModelSpec (which also sets dtype, device and revision), a transformers model, a "
+        "SentenceTransformer, or a pair (module, tokenizer or processor)",
+        library_only=True,
+        is_recorded=False,
+    ),
+]
 
 
-def call_record(verb: str, options: object, *, model: Any, data: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def call_record(verb: str, options: Any, data: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The record of a call: the verb, its options, and how the model and texts were opened.
 
     Objects that were passed directly become None (model, data) or are marked as in memory (options).
     """
-    spec = ModelSpec(str(model)) if isinstance(model, str | Path) else model
+    spec = ModelSpec(str(options.model)) if isinstance(options.model, str | Path) else options.model
     model_record = options_record(spec) if isinstance(spec, ModelSpec) else None
     data_record: dict[str, Any] = {} if data is None else {"data": redact_record(data) or None}
     return {"verb": verb, "model": model_record, **data_record, **options_record(options)}

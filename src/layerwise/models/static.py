@@ -15,7 +15,7 @@ from layerwise.core.errors import InputError, ModelError
 from layerwise.core.hashes import KnownHashes
 from layerwise.core.preprocessors import NO_LIMIT
 from layerwise.core.templates import parse_template
-from layerwise.models.anatomy import ModelStructure
+from layerwise.models.find_blocks import ModelStructure
 from layerwise.models.fingerprint import weight_files_hash
 from layerwise.models.head import Head, has_safetensors, head_from_model, load_sentence_transformer
 from layerwise.models.network import Network

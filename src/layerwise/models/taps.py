@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from layerwise.core.errors import ModelError
-from layerwise.models.anatomy import ModelStructure
 from layerwise.models.families.family import Point
+from layerwise.models.find_blocks import ModelStructure
 
 OnLayer = Callable[[int, Tensor], None]
 OnPoint = Callable[[int, str, Tensor], None]

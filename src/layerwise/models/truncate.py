@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import nn
 
-from layerwise.models.anatomy import ModelStructure, find_structure
 from layerwise.models.families.configs import select_config_blocks
+from layerwise.models.find_blocks import ModelStructure, find_structure
 
 
 def truncate_blocks(module: nn.Module, block_count: int) -> Any:

@@ -39,34 +39,25 @@ def run_pass(
     With `inside`, the consumer also receives the points inside each chosen block.
     """
     for group in make_groups(examples, budget):
-        run_group(network, group, layers, consumer, inside=inside)
-
-
-def run_group(
-    network: HiddenStates,
-    group: Sequence[Prepared[object]],
-    layers: Collection[int],
-    consumer: Consumer,
-    *,
-    inside: bool,
-) -> None:
-    try:
-        run_batch(network, make_batch(network, group), layers, consumer, inside=inside)
-        return
-    except RuntimeError as error:  # includes torch.OutOfMemoryError; the CPU allocator raises a plain RuntimeError
-        consumer.discard()
-        if not is_out_of_memory(error):
-            raise
-        if len(group) == 1:
-            raise TooLarge(
-                f"one example of {len(group[0].sizes)} x {group[0].max_size} tokens does not fit into the memory of "
-                f"{network.device}; try a smaller --max-length, --dtype bfloat16, or a larger device"
-            ) from error
-    if network.device.type != "cpu":
-        torch.accelerator.empty_cache()
-    half = len(group) // 2  # outside the handler, so that the failed batch's tensors are freed
-    run_group(network, group[:half], layers, consumer, inside=inside)
-    run_group(network, group[half:], layers, consumer, inside=inside)
+        waiting = [group]
+        while waiting:
+            part = waiting.pop()
+            try:
+                run_batch(network, make_batch(network, part), layers, consumer, inside=inside)
+                continue
+            except RuntimeError as error:  # torch.OutOfMemoryError; the CPU allocator raises a plain RuntimeError
+                consumer.discard()
+                if not is_out_of_memory(error):
+                    raise
+                if len(part) == 1:
+                    raise TooLarge(
+                        f"one example of {len(part[0].sizes)} x {part[0].max_size} tokens does not fit into the memory "
+                        f"of {network.device}; try a smaller --max-length, --dtype bfloat16, or a larger device"
+                    ) from error
+            if network.device.type != "cpu":  # outside the handler, so that the failed batch's tensors are freed
+                torch.accelerator.empty_cache()
+            half = len(part) // 2
+            waiting += [part[half:], part[:half]]  # the first half is next
 
 
 def run_batch(

@@ -12,7 +12,7 @@ from layerwise.core.errors import RunError
 from layerwise.core.files import Folder, has_file, open_folder
 from layerwise.core.formats import require_checksum, stored_checksum
 from layerwise.core.outputs import require_record
-from layerwise.runs.claims import MARKER
+from layerwise.runs.ownership import MARKER
 from layerwise.runs.records import PICK, TRADEOFF, Schema
 from layerwise.runs.result import TABLE_FILE
 from layerwise.runs.scores import LayerScore
@@ -191,3 +191,11 @@ def require_record_folder(location: str | Path, schema: Schema) -> Folder:
 def write_record(location: str | Path, schema: Schema, content: Mapping[str, Any]) -> None:
     """Writes a record to a new or existing folder; replaces an earlier record of the same kind only."""
     require_record_folder(location, schema).write(schema.file, schema.dump(content))
+
+
+RunLike = Run | LayerTable | str | Path  # what a function takes as a run: its folder, its table or itself
+
+
+def run_list(runs: Any) -> list[Any]:
+    """One run, or several in a list or tuple, as a list."""
+    return list(runs) if isinstance(runs, list | tuple) else [runs]

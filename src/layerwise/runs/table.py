@@ -12,8 +12,8 @@ from layerwise.core.checks import SHIPPED
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.files import Folder, open_folder
 from layerwise.core.formats import parquet_bytes, read_parquet
-from layerwise.runs.claims import MARKER
 from layerwise.runs.identity import DataRef, ModelRef
+from layerwise.runs.ownership import MARKER
 from layerwise.runs.records import RUN
 from layerwise.runs.result import OWN_TABLE, RUN_FILE, TABLE_FILE, read_result, write_result
 from layerwise.runs.scores import COLUMNS, REQUIRED_COLUMNS, LayerScore, curves

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from layerwise.core.errors import InputError
-from layerwise.models.anatomy import find_structure
+from layerwise.models.find_blocks import find_structure
 from layerwise.models.layers import choose_layers
 from layerwise.models.parts import backbone, inner_module
 from layerwise.models.spec import LayerChoice, ModelObject

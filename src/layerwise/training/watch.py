@@ -20,7 +20,7 @@ from layerwise.inputs.token_ids import TokenIdsProcessor, is_tokenized, open_tok
 from layerwise.models.load import module_info, network_from_object
 from layerwise.models.network import Network
 from layerwise.models.parts import inner_module
-from layerwise.runs.claims import require_usable
+from layerwise.runs.ownership import require_usable
 from layerwise.runs.scores import LayerScore
 from layerwise.runs.summary import counted
 from layerwise.runs.table import LayerTable
@@ -28,7 +28,7 @@ from layerwise.training.alerts import AlertState, require_measured
 from layerwise.training.options import WatchOptions
 from layerwise.training.randomness import unchanged_randomness
 from layerwise.verbs.scan.execute import execute
-from layerwise.verbs.scan.options import ScanOptions
+from layerwise.verbs.scan.options import ScanSettings
 from layerwise.verbs.scan.plan import ScanPlan
 from layerwise.verbs.scan.prepare import forecast_scan, prepare
 from layerwise.verbs.scan.timing import predict_seconds
@@ -191,6 +191,6 @@ def open_watch(model: Any, data: DataLike | TokenizedBatches | Iterable[Any], op
         module = model[0] if isinstance(model, tuple) else model
         model, data = (inner_module(module), TokenIdsProcessor()), open_token_ids(data)  # type: ignore[arg-type]
     network = network_from_object(model)
-    scan_options = ScanOptions(**{name: getattr(options, name) for name in READING})
-    plan, source, _ = prepare(network, data, scan_options, threads=torch.get_num_threads())
+    settings = ScanSettings(network, data, **{name: getattr(options, name) for name in READING})
+    plan, source, _ = prepare(settings, threads=torch.get_num_threads())
     return LayerWatch(network, plan, source, options)

@@ -5,9 +5,8 @@ from types import ModuleType
 
 # In the order of help; those for people who study layers are in lab.
 VERBS = (
-    "scan", "campaign", "eval", "probe", "pick", "export", "shrink", "report", "compare",
-    "lab.correlate", "lab.tradeoff", "lab.audit", "lab.stress", "embed", "lab.data", "lab.views", "doctor",
-    "lab.reproduce",
+    "scan", "pick", "export", "report", "eval", "probe", "shrink", "compare", "embed", "campaign", "doctor",
+    "lab.correlate", "lab.tradeoff", "lab.audit", "lab.stress", "lab.data", "lab.views", "lab.reproduce",
 )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from threading import Lock
+from typing import Any
 
 from layerwise.core.errors import LayerwiseError, RunError
 from layerwise.core.files import open_folder
@@ -21,8 +22,8 @@ from layerwise.engines.shards import torch_threads
 from layerwise.inputs.modalities import open_source
 from layerwise.models.opening import source_options
 from layerwise.models.spec import ModelSpec, call_record
-from layerwise.runs.claims import claim
 from layerwise.runs.leases import Leases, lease_files
+from layerwise.runs.ownership import claim
 from layerwise.runs.records import CELL, FAILED
 from layerwise.runs.table import LayerTable
 from layerwise.verbs.campaign.joined import join_scans
@@ -236,10 +237,11 @@ def take(plan: Campaign, cell: Cell, leases: Leases) -> bool:
 
 def run_cell(plan: Campaign, cell: Cell, engine: Engine, leases: Leases, on_event: OnEvent) -> None:
     folder = plan.folder(cell)
-    options = ScanOptions(**cell.settings, out=str(folder), engine=plan.engine, allow_missing=plan.allow_missing)
     with MODEL_BUILD_LOCK:
-        source = open_source(**source_options(cell.model, **cell.data))
-        scan_plan, source, info = prepare(cell.model, source, options, threads=default_threads(plan.engine))
+        data = open_source(**source_options(cell.model, **cell.data))
+        how: dict[str, Any] = {"out": str(folder), "engine": plan.engine, "allow_missing": plan.allow_missing}
+        options = ScanOptions(cell.model, data, **cell.settings, **how)
+        scan_plan, source, info = prepare(options, threads=default_threads(plan.engine), out=options.out)
 
     def on_start() -> None:
         hashes = {"data_hash": data_file_hash(cell), "model_hash": model_files_hash(cell)}
@@ -257,6 +259,6 @@ def run_cell(plan: Campaign, cell: Cell, engine: Engine, leases: Leases, on_even
         on_start=on_start,
         on_batch=lambda prompts, tokens: on_event(Event(cell, "running", prompts, tokens)),
         allow_missing=plan.allow_missing,
-        options=call_record("scan", options, model=cell.model, data=source.options) | {"campaign": plan.file},
+        options=call_record("scan", options, source.options) | {"campaign": plan.file},
     )
     folder.delete([FAILED.file])

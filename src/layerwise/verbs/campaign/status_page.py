@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from layerwise.core.display import printable, redact
 from layerwise.core.files import open_folder
-from layerwise.runs.claims import MARKER, read_marker
+from layerwise.runs.ownership import MARKER, read_marker
 from layerwise.verbs.campaign.plan import Campaign
 from layerwise.verbs.campaign.status import STATUSES, CellStatus, counts, statuses
 from layerwise.verbs.report.markup import escape, table

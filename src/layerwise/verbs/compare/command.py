@@ -6,6 +6,7 @@ from layerwise.cli.flags import add_options, option_values
 from layerwise.cli.shared import add_json, say
 from layerwise.verbs.compare.options import CompareOptions
 
+LINE = "what differs between runs: fine-tunes, sizes, checkpoints"
 HELP = "compare runs: fine-tunes, model sizes, checkpoints, architectures"
 
 
@@ -18,7 +19,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     from layerwise.verbs.compare.api import compare
 
-    comparison = compare(*args.runs, **option_values(args, CompareOptions))
+    comparison = compare(args.runs, **option_values(args, CompareOptions))
     print(comparison.to_json() if args.json else comparison)
     if args.html:
         say(f"wrote {args.html}; open it in a browser")

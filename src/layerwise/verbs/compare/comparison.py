@@ -86,7 +86,7 @@ class Comparison:
 
     Example:
         >>> base, tuned = (layerwise.scan(m, texts, metrics="curvature") for m in (model, encoder))
-        >>> compared = layerwise.compare(base, tuned)
+        >>> compared = layerwise.compare([base, tuned])
         >>> len(compared.labels), len(compared.pairs)
         (2, 1)
     """

@@ -1,20 +1,27 @@
 """compare: differences between runs."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 from layerwise.core.checks import RowTreatment, TokenChoice
 from layerwise.core.options import Option, require_valid
+from layerwise.runs.folder import RunLike
 from layerwise.verbs.report.options import OverwritePage
 
 Against = Literal["first", "previous"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class CompareOptions:
     """The options of `compare`."""
 
+    runs: Annotated[
+        Sequence[RunLike],
+        Option("two or more run folders, urls or LayerTables, each of one model", library_only=True, is_recorded=False),
+    ]
+    _: KW_ONLY
     against: Annotated[Against, Option("which run to compare with: the first, or the previous one")] = "first"
     rows: Annotated[RowTreatment | None, Option("only this row treatment")] = None
     tokens: Annotated[TokenChoice | None, Option("only this token choice")] = None

@@ -8,6 +8,7 @@ from layerwise.core.options import option_specs
 from layerwise.inputs.options import TextOptions
 from layerwise.verbs.embed.options import EmbedOptions
 
+LINE = "vectors of any layer, one per text, as Parquet"
 HELP = "write the vectors of any layer, one per text, to a Parquet file"
 
 

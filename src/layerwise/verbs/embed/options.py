@@ -1,25 +1,30 @@
 """embed: vectors of chosen layers."""
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Annotated
 
 from layerwise.core.options import Option, require_valid
 from layerwise.engines.options import Progress
+from layerwise.inputs.options import Data
 from layerwise.models.spec import (
     BatchTokens,
     Layers,
     MaxLength,
+    Model,
     SingleNorm,
     SinglePoolingOrDefault,
     SingleTokenChoice,
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class EmbedOptions:
     """The options of `embed`."""
 
+    model: Model
+    data: Data
+    _: KW_ONLY
     layers: Layers = "last"
     norm: SingleNorm = "raw"
     tokens: SingleTokenChoice = "all"

@@ -7,86 +7,37 @@ from pathlib import Path
 from layerwise.core.checks import Choices, Precision
 from layerwise.core.errors import InputError
 from layerwise.core.files import open_folder
-from layerwise.core.options import require_values
+from layerwise.core.options import require_values, takes
 from layerwise.core.preprocessors import require_tokenizer
 from layerwise.core.progress import GO_ON, announce, announcements, progress_bar
 from layerwise.core.recipe import Recipe
 from layerwise.core.templates import parse_template
 from layerwise.engines.local import local_processes
 from layerwise.engines.opening import default_threads, open_engine
-from layerwise.engines.options import Cluster, EngineChoice
 from layerwise.engines.ray import RayEngine
 from layerwise.inputs.modalities import texts_to_fit
-from layerwise.inputs.source import DataLike
 from layerwise.maps.fitted import AnyRecipe, FittedRecipe, plain_recipe
 from layerwise.models.layers import LayerChoice
 from layerwise.models.load import read_model_info
 from layerwise.models.opening import model_info_and_dtype, resolve_max_length, to_model_spec
 from layerwise.models.readouts import expand_layers, readout_choices
 from layerwise.models.shipped import similarity_of
-from layerwise.models.spec import ModelLike, ModelSpec, call_record
-from layerwise.runs.claims import claim, require_usable
+from layerwise.models.spec import ModelSpec, call_record
 from layerwise.runs.leases import sole_writer, while_held
+from layerwise.runs.ownership import claim, require_usable
 from layerwise.runs.summary import counted
 from layerwise.runs.table import LayerTable
 from layerwise.verbs.eval.forecast import forecast_lines
-from layerwise.verbs.eval.options import EvaluateOptions, StoredVectors
+from layerwise.verbs.eval.options import EvaluateOptions
 from layerwise.verbs.eval.run import run_evaluation
 from layerwise.verbs.eval.tasks import choose_tasks
 
 
-def eval(
-    model: ModelLike,
-    tasks: str | Sequence[str],
-    *,
-    out: str | Path,
-    data_root: str | Path | None = None,
-    layers: LayerChoice = "all",
-    norm: Choices = "raw",
-    tokens: Choices = "all",
-    pooling: Choices | None = None,
-    template: Choices | None = None,
-    recipes: AnyRecipe | Sequence[AnyRecipe] = (),
-    fit: DataLike | None = None,
-    max_length: int | None = None,
-    prompts: Mapping[str, str] | None = None,
-    batch_tokens: int = 4096,
-    precision: Precision = "float32",
-    vectors: StoredVectors = "keep",
-    engine: EngineChoice | Cluster = "local",
-    workers: int = 0,
-    threads: int | None = None,
-    progress: bool = False,
-) -> LayerTable:
+@takes(EvaluateOptions)
+def eval(options: EvaluateOptions) -> LayerTable:
     """Scores every layer on MTEB tasks or on labelled data of your own, with one forward pass per text.
 
-    mteb itself computes the scores. `layerwise.eval` is the same function under the command line's name.
-
-    Args:
-        model: a hub id, a folder, a ModelSpec, a transformers model, a SentenceTransformer, or (module, tokenizer).
-        tasks: "paper32" (the paper's tasks), names of mteb tasks, types such as "STS", or "all" tasks of `data_root`.
-        out: folder for scores, mteb's results and vectors. What is there already is not computed again.
-        data_root: folder with tasks of your own, made by `data`; without it, mteb downloads its tasks.
-        layers: which layers: "all", a number, a depth such as "50%", "last", or several of these.
-        norm: "raw", or "normed" to apply the model's final norm to every layer, or both.
-        tokens: which tokens are pooled: "all", "no_first", "no_special", "no_sinks", or several of these.
-        pooling: "mean", "last", "first" or "max", or several; None pools as the model itself does, and by "last" if a
-            template has text after the input.
-        template: text before and after every text, with `{text}` in its place; the name of a known template, such as
-            "prompteol"; or a list of these: layers are scored under each. "{text}" adds nothing. None is the model's
-            own prompt, if it ships one. Does not apply to `last` and `recipes`.
-        recipes: score these recipes instead of bare layers. A FittedRecipe is scored with the map that it brings.
-        fit: texts on which the recipes' linear maps are fitted; "task" fits on each task's own texts, without labels.
-        max_length: longest input in tokens; None is the model's own limit.
-        prompts: text put before each text, by role ("query", "document"), task name or task type, as mteb does it. It
-            replaces the template there.
-        batch_tokens: tokens per batch, padding included.
-        precision: number type of stored vectors, "float32" or "float16".
-        vectors: "keep" stored vectors for later runs, or "evict" (delete) them after each task.
-        engine: "local", "ray", or a Cluster. With Ray, `out` and `data_root` must be on a disk that every node sees.
-        workers: processes that compute scores. A script that uses them needs `if __name__ == "__main__":`.
-        threads: threads per process; None chooses.
-        progress: show a progress bar.
+    mteb itself computes the scores.
 
     Returns:
         One row per task and layer: the task's name is the metric, the value is in points from 0 to 100. The model as
@@ -105,35 +56,15 @@ def eval(
         >>> sorted({score.layer for score in table})
         [0, 1, 2, 3]
     """
-    options = EvaluateOptions(
-        tasks=tasks,
-        out=out,
-        data_root=data_root,
-        layers=layers,
-        norm=norm,
-        tokens=tokens,
-        pooling=pooling,
-        template=template,
-        recipes=recipes,
-        fit=fit,
-        max_length=max_length,
-        prompts=prompts,
-        batch_tokens=batch_tokens,
-        precision=precision,
-        vectors=vectors,
-        engine=engine,
-        workers=workers,
-        threads=threads,
-        progress=progress,
-    )
-    threads = threads or default_threads(engine)
-    chosen = choose_tasks(tasks, Path(data_root).absolute() if data_root else None)
-    info, _ = model_info_and_dtype(model, static=True)
+    threads = options.threads or default_threads(options.engine)
+    chosen = choose_tasks(options.tasks, Path(options.data_root).absolute() if options.data_root else None)
+    info, _ = model_info_and_dtype(options.model, static=True)
     require_tokenizer(info.preprocessor, "eval")
-    recipes_to_score: list[AnyRecipe] = [recipes] if isinstance(recipes, Recipe | FittedRecipe) else list(recipes)
+    given, max_length = options.recipes, options.max_length
+    recipes_to_score: list[AnyRecipe] = [given] if isinstance(given, Recipe | FittedRecipe) else list(given)
     if not recipes_to_score:
-        choices = readout_choices(norm, tokens, pooling, template)
-        recipes_to_score += expand_layers(info, layers, choices, normed_last=True)
+        choices = readout_choices(options.norm, options.tokens, options.pooling, options.template)
+        recipes_to_score += expand_layers(info, options.layers, choices, normed_last=True)
     else:
         plain_recipes = [plain_recipe(recipe) for recipe in recipes_to_score]
         require_one_length(plain_recipes, max_length)
@@ -141,42 +72,42 @@ def eval(
             max_length = lengths.pop() or max_length
     as_shipped = any(plain_recipe(recipe).shipped for recipe in recipes_to_score)
     similarity = similarity_of(info.shipped) if as_shipped else ""
-    require_templates_or_prompts([plain_recipe(recipe) for recipe in recipes_to_score], prompts)
-    fitting_texts = texts_to_fit(fit, [recipe for recipe in recipes_to_score if isinstance(recipe, Recipe)])
-    if "://" in str(out):
+    require_templates_or_prompts([plain_recipe(recipe) for recipe in recipes_to_score], options.prompts)
+    fitting_texts = texts_to_fit(options.fit, [recipe for recipe in recipes_to_score if isinstance(recipe, Recipe)])
+    if "://" in str(options.out):
         raise InputError("eval memory-maps its vectors, so --out must be a folder on disk, not a URL")
-    require_usable(open_folder(out), "eval")
+    require_usable(open_folder(options.out), "eval")
     with ExitStack() as stack:
-        stack.enter_context(announcements(progress))
-        encoder = stack.enter_context(open_engine(engine, model, out))
+        stack.enter_context(announcements(options.progress))
+        encoder = stack.enter_context(open_engine(options.engine, options.model, options.out))
         for fitted in recipes_to_score:
             if isinstance(fitted, FittedRecipe):
                 fitted.require_model(encoder.identity)
-        claim(open_folder(out), "eval")
-        require_lease = stack.enter_context(sole_writer(open_folder(out)))
+        claim(open_folder(options.out), "eval")
+        require_lease = stack.enter_context(sole_writer(open_folder(options.out)))
         announce(f"scoring {counted(len(recipes_to_score), 'readout')} on {counted(len(chosen), 'task')}")
-        on_batch = stack.enter_context(progress_bar(progress, len(chosen) * len(recipes_to_score), "scores"))
-        processes = encoder if isinstance(encoder, RayEngine) else stack.enter_context(local_processes(workers))
+        on_batch = stack.enter_context(progress_bar(options.progress, len(chosen) * len(recipes_to_score), "scores"))
+        processes = encoder if isinstance(encoder, RayEngine) else stack.enter_context(local_processes(options.workers))
         try:
             return run_evaluation(
                 encoder,
                 processes,
                 chosen,
                 recipes_to_score,
-                out=Path(out).absolute(),
+                out=Path(options.out).absolute(),
                 threads=threads,
                 max_length=resolve_max_length(max_length, info),
                 fit=fitting_texts,
-                batch_tokens=batch_tokens,
-                prompts=dict(prompts or {}),
-                precision=precision,
-                vectors=vectors,
+                batch_tokens=options.batch_tokens,
+                prompts=dict(options.prompts or {}),
+                precision=options.precision,
+                vectors=options.vectors,
                 similarity=similarity,
-                options=call_record("eval", options, model=model),
+                options=call_record("eval", options),
                 on_score=lambda score: while_held(require_lease, on_batch)(1, 0),
             )
         except KeyboardInterrupt as stopped:
-            stopped.add_note(GO_ON if holds_scores(Path(out)) else "nothing was kept (no score was finished)")
+            stopped.add_note(GO_ON if holds_scores(Path(options.out)) else "nothing was kept (no score was finished)")
             raise
 
 

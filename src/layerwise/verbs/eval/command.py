@@ -10,6 +10,7 @@ from layerwise.core.errors import InputError
 from layerwise.engines.options import Cluster
 from layerwise.verbs.eval.options import EvaluateOptions
 
+LINE = "score every layer on MTEB tasks, or on labelled data of your own"
 HELP = "score every layer on MTEB tasks, or your own, with one forward pass per text"
 EXAMPLE = "layerwise eval gpt2 --tasks STSBenchmark,Banking77Classification --out scores"
 

@@ -29,7 +29,7 @@ from layerwise.inputs.tables import (
     require_text,
     text_column,
 )
-from layerwise.runs.claims import claim
+from layerwise.runs.ownership import claim
 from layerwise.runs.summary import counted
 from layerwise.runs.tasks import format_size
 

@@ -1,32 +1,49 @@
 """eval: score layers or recipes on labelled tasks."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from layerwise.core.checks import Precision, require_count
 from layerwise.core.options import HOW_IT_RUNS, Option, require_valid
 from layerwise.engines.options import Engine, Progress, Threads
-from layerwise.models.spec import BatchTokens, Layers, MaxLength, Norms, PoolingsOrDefault, Templates, TokenChoices
+from layerwise.models.spec import (
+    BatchTokens,
+    Layers,
+    MaxLength,
+    Model,
+    Norms,
+    PoolingsOrDefault,
+    Templates,
+    TokenChoices,
+)
+
+if TYPE_CHECKING:
+    from layerwise.inputs.source import DataLike
+    from layerwise.maps.fitted import AnyRecipe
+else:
+    AnyRecipe = DataLike = Any  # importing them loads torch
 
 StoredVectors = Literal["keep", "evict"]
 MAX_WORKERS = 1_000  # processes on one machine; more would only be a mistake
 WORKERS = (
     "local: number of scoring processes (0: none; default: one per core); "
-    "ray: worker processes, each with a copy of the model"
+    'ray: worker processes, each with a copy of the model. A script that uses them needs `if __name__ == "__main__":`'
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class EvaluateOptions:
     """The options of `eval`."""
 
+    model: Model
     tasks: Annotated[
         str | Sequence[str],
         Option("paper32, mteb task names, task types such as STS, or all (every task in the data root)"),
     ]
+    _: KW_ONLY
     out: Annotated[str | Path, Option("folder for scores, mteb results and vectors; a later call resumes from it")]
     data_root: Annotated[
         str | Path | None, Option("folder with tasks prepared by `layerwise lab data` (works offline)")
@@ -36,13 +53,24 @@ class EvaluateOptions:
     tokens: TokenChoices = "all"
     pooling: PoolingsOrDefault = None
     template: Templates = None
-    recipes: Annotated[Any, Option("score these recipes instead of plain layers", library_only=True)] = ()
+    recipes: Annotated[
+        AnyRecipe | Sequence[AnyRecipe],
+        Option(
+            "score these recipes instead of plain layers; a FittedRecipe with the map that it brings", library_only=True
+        ),
+    ] = ()
     fit: Annotated[
-        Any, Option("texts to fit the linear maps on; task: use each task's own texts (no labels)", is_text_source=True)
+        DataLike | None,
+        Option("texts to fit the linear maps on; task: use each task's own texts (no labels)", is_text_source=True),
     ] = None
     max_length: MaxLength = None
     prompts: Annotated[
-        Mapping[str, str] | None, Option("text to prepend to the texts of a task", library_only=True)
+        Mapping[str, str] | None,
+        Option(
+            "text put before each text, by role (query, document), task name or task type, as mteb does it; it "
+            "replaces the template there",
+            library_only=True,
+        ),
     ] = None
     batch_tokens: BatchTokens = 4096
     precision: Annotated[Precision, Option("dtype of stored vectors")] = "float32"

@@ -15,8 +15,8 @@ from layerwise.core.recipe import Readout, Recipe
 from layerwise.engines.engine import Engine
 from layerwise.engines.shards import Processes
 from layerwise.maps.fitted import AnyRecipe, plain_recipe, texts_fingerprint
-from layerwise.runs.claims import claim
 from layerwise.runs.identity import ModelRef
+from layerwise.runs.ownership import claim
 from layerwise.runs.records import environment
 from layerwise.runs.result import RUN_FILE, TABLE_FILE
 from layerwise.runs.scores import LayerScore

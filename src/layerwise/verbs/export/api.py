@@ -7,9 +7,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from layerwise.core.checks import ExportMode, NormChoice, PoolingChoice, TokenChoice, with_dims
+from layerwise.core.checks import ExportMode, with_dims
 from layerwise.core.display import command_line
 from layerwise.core.errors import InputError
+from layerwise.core.options import takes
 from layerwise.core.preprocessors import InputKind, require_tokenizer
 from layerwise.core.progress import announce, announcements
 from layerwise.core.recipe import Recipe
@@ -34,68 +35,14 @@ from layerwise.verbs.export.options import ExportOptions
 from layerwise.verbs.export.run import export_fitted, require_new_folder
 
 
-def export(
-    model: ModelLike,
-    layer: int | str | Recipe | ChosenRecipe | FittedRecipe,
-    out: str | Path,
-    *,
-    norm: NormChoice = "raw",
-    tokens: TokenChoice = "all",
-    pooling: PoolingChoice | None = None,
-    transform: str = "none",
-    dims: int | None = None,
-    fit: DataLike | None = None,
-    normalize: bool = False,
-    template: str | None = None,
-    mode: ExportMode = "portable",
-    format: str | Backend = "sentence_transformers",
-    servable: bool = False,
-    max_length: int | None = None,
-    why: str = "",
-    scores: Run | LayerTable | str | Path | None = None,
-    texts: DataLike = "demo",
-    progress: bool = False,
-) -> Any:
+@takes(ExportOptions)
+def export(options: ExportOptions) -> Any:
     """Writes a layer or recipe of a text or image model as a folder that plain `SentenceTransformer(path)` loads.
 
     The folder is loaded again and compared with the vectors that `scan` measures, and for `last` with those of the
     original model. It is kept only if they are the same up to rounding. How much the vectors agree with those of the
     original model is measured as well; quality on a task is not. `layerwise.json` in the folder is the certificate,
     `README.md` the model card.
-
-    Args:
-        model: a hub id, a folder, a ModelSpec, a transformers model or SentenceTransformer, or (module, tokenizer).
-        layer: a number, a depth such as "50%", or "last" (the model as shipped). Also a Recipe, a FittedRecipe, or the
-            answer of `pick`; these say themselves how the layer is read, so `norm`, `tokens`, `pooling`, `transform`,
-            `dims`, `normalize`, `template` and `max_length` do not count then.
-        out: the folder to write; it must not exist.
-        norm: "raw", or "normed": the layer behind the model's final norm.
-        tokens: which tokens are pooled: "all", "no_first" or "no_special".
-        pooling: "mean", "last", "first" or "max"; by default the model's own, or mean; "last" if the template has text
-            after the input.
-        transform: a linear map fitted without labels: "none", "center", "zscore", "remove_top:3", "whiten",
-            "whiten:0.1:128"; each but none also with "+mean" (the mean over all tokens beside another pooling) or
-            "+static" (whitened token embeddings).
-        dims: keep this many principal directions of the mapped vectors, fitted on the same texts.
-        fit: what to fit the map on: texts in any form that `layerwise.texts` takes, or the folder of a scan of this
-            model. A FittedRecipe is fitted again on it; a Pick with a map keeps its own.
-        normalize: scale vectors to length 1.
-        template: text before and after every input, with `{text}` in its place, or the name of a known template, such
-            as "prompteol"; by default the model's own prompt, if it ships one. Text after the input becomes part of
-            the exported tokenizer, and needs a fast one.
-        mode: "portable" keeps one block more than needed and loads with any version; "compact" keeps none more and
-            needs transformers 5.18.
-        format: "sentence_transformers", "onnx", "openvino" or "gguf" (see docs/serve.md), or an object with the
-            interface of `layerwise.verbs.export.backends.backend.Backend`.
-        servable: raise an error if plain embedding servers cannot compute the recipe; see docs/serve.md. Exactly the
-            blocks of the layer are kept, whatever the mode.
-        max_length: longest input in tokens; by default the model's usual length.
-        why: why this layer was chosen, for the model card.
-        scores: a run of `eval`; its scores of this recipe go into the model card.
-        texts: texts to compare with the original model on, in any form that `layerwise.texts` takes; at most 500 are
-            used. By default 120 of the demo texts. For an image model, images in any form that `layerwise.images`
-            takes; by default none.
-        progress: print a line on standard error before each slow step.
 
     Returns:
         The exported model, loaded on the CPU: a SentenceTransformer, or what the backend loads.
@@ -109,33 +56,16 @@ def export(
         >>> small.encode(["a text"]).shape
         (1, 32)
     """
-    options = ExportOptions(
-        norm=norm,
-        tokens=tokens,
-        pooling=pooling,
-        transform=transform,
-        dims=dims,
-        fit=fit,
-        normalize=normalize,
-        template=template,
-        mode=mode,
-        format=format,
-        servable=servable,
-        max_length=max_length,
-        why=why,
-        scores=scores,
-        texts=texts,
-        progress=progress,
-    )
-    require_new_folder(out)
-    fit = fit_to_use(layer, transform, fit)
-    target, kind = find_backend(format), input_kind_of_model(model)
+    require_new_folder(options.out)
+    model, layer, why = options.model, options.layer, options.why
+    fit = fit_to_use(layer, options.transform, options.fit)
+    target, kind = find_backend(options.format), input_kind_of_model(model)
     if kind == "image":
-        require_exportable_images(target, fit, servable=servable)
-    compared = texts_to_compare(texts, kind)
-    mode = "compact" if servable else mode  # a servable layer needs no further block
-    asked = None if isinstance(layer, ChosenRecipe | Recipe | FittedRecipe) else numbered_recipe(model, layer, options)
-    with announcements(progress):
+        require_exportable_images(target, fit, servable=options.servable)
+    compared = texts_to_compare(options.texts, kind)
+    mode: ExportMode = "compact" if options.servable else options.mode  # a servable layer needs no further block
+    asked = numbered_recipe(layer, options) if isinstance(layer, int | str) else None
+    with announcements(options.progress):
         network = open_network(model)
         if kind != "image":
             require_tokenizer(network.preprocessor, "export")
@@ -150,19 +80,19 @@ def export(
             recipe = asked
         if fit is not None:
             announce(f"fitting the map {plain_recipe(recipe).transform}")
-        if servable:
+        if options.servable:
             require_servable(network, plain_recipe(recipe))
         fitted = fit_recipe(network, recipe, fit, partial(target.check_supported, network, mode=mode))
-        table = recipe_scores(scores, fitted) if scores is not None else None
+        table = recipe_scores(options.scores, fitted) if options.scores is not None else None
         announce(f"saving layer {fitted.recipe.layer} of {network.depth}")
         return export_fitted(
-            network, fitted, Path(out), backend=target, compared=compared, mode=mode, why=why, scores=table
+            network, fitted, Path(options.out), backend=target, compared=compared, mode=mode, why=why, scores=table
         )
 
 
-def numbered_recipe(model: ModelLike, layer: int | str, options: ExportOptions) -> Recipe:
+def numbered_recipe(layer: int | str, options: ExportOptions) -> Recipe:
     """The recipe of a layer given by its number, depth or `last`; raises before weights are loaded."""
-    info, _ = model_info_and_dtype(model)
+    info, _ = model_info_and_dtype(options.model)
     # `last` is read as shipped, whatever the template
     template = options.template if separate_last(layer)[0] is not None else None
     choices = readout_choices(options.norm, options.tokens, options.pooling, template)
@@ -206,11 +136,11 @@ def fit_to_use(layer: int | str | Recipe | ChosenRecipe | FittedRecipe, transfor
     if isinstance(layer, ChosenRecipe):
         if layer.recipe.transform == "none":
             warnings.warn(
-                f"pick chose layer {layer.recipe.layer} without a linear map; --fit is not needed", stacklevel=3
+                f"pick chose layer {layer.recipe.layer} without a linear map; --fit is not needed", stacklevel=4
             )
             return None
         if layer.fitted is not None and layer.fitted.recipe == layer.recipe:
-            warnings.warn("the map saved with the pick is used; --fit is not needed", stacklevel=3)
+            warnings.warn("the map saved with the pick is used; --fit is not needed", stacklevel=4)
             return None
     elif isinstance(layer, Recipe | FittedRecipe):
         if plain_recipe(layer).transform == "none":

@@ -23,7 +23,6 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="layer number, depth such as 50%%, last (the model as shipped), or RUN:auto (the choice saved by pick)",
     )
     group.add_argument("--recipe", help="recipe file, recipe.safetensors from pick, or an exported folder")
-    parser.add_argument("--out", required=True, help="folder to write; must not exist")
     add_options(parser, ExportOptions)
     add_options(
         parser,
@@ -38,7 +37,7 @@ def run(args: Namespace) -> int:
     if not (args.layer or args.recipe):
         raise InputError("say what to export: --layer N, or --recipe FILE")
     from layerwise.inputs.modalities import open_source
-    from layerwise.inputs.opening import texts
+    from layerwise.inputs.text import texts
     from layerwise.maps.fitted import load_recipe
     from layerwise.models.opening import input_kind_of_model
     from layerwise.verbs.export.api import export
@@ -55,7 +54,7 @@ def run(args: Namespace) -> int:
     layer: Any = load_recipe(args.recipe) if args.recipe else args.layer
     if args.layer and args.layer.endswith(":auto"):
         layer = ChosenRecipe.load(args.layer.removesuffix(":auto"))
-    export(spec, layer, args.out, **options, progress=True)
+    export(spec, layer, **options, progress=True)
     print_certificate(args.out, as_json=args.json)
     return 0
 

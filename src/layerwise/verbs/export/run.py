@@ -31,8 +31,8 @@ from layerwise.runs.exported import RECORD_FILE, SCHEMA_VERSION
 from layerwise.runs.table import LayerTable
 from layerwise.verbs.export.agreement import ComparedTexts
 from layerwise.verbs.export.backends.backend import Backend, ExportJob
-from layerwise.verbs.export.card import model_card
 from layerwise.verbs.export.certificate import certify
+from layerwise.verbs.export.model_card import model_card
 from layerwise.verbs.export.serving import serving_rows
 
 OWNER_FILE = "layerwise-export.json"  # in an unfinished folder: the process that writes it

@@ -33,7 +33,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    from layerwise.inputs.opening import texts
+    from layerwise.inputs.text import texts
     from layerwise.verbs.pick.api import pick
     from layerwise.verbs.pick.probes import proxy_items
     from layerwise.verbs.pick.result import require_pick_folder

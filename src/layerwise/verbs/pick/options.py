@@ -1,9 +1,9 @@
 """pick: recommend a layer or recipe."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from layerwise.core.checks import Choices, require_count
 from layerwise.core.display import operand, redact_record
@@ -13,7 +13,17 @@ from layerwise.core.options import Option, require_valid
 from layerwise.core.templates import INPUT, split_templates
 from layerwise.engines.options import Progress
 from layerwise.inputs.options import TextOptions
-from layerwise.models.spec import MaxLength, ModelSpec, Seed
+from layerwise.models.spec import MaxLength, ModelLike, ModelSpec, Seed
+from layerwise.runs.folder import Run
+from layerwise.runs.table import LayerTable
+from layerwise.verbs.pick.rules import Rule
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from layerwise.inputs.source import DataLike
+else:
+    DataFrame = DataLike = Any  # importing them takes long
 
 Prefer = Literal["quality", "fast"]
 
@@ -28,21 +38,38 @@ def templates_to_try(templates: Choices) -> tuple[str, ...]:
     return found
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class PickOptions:
     """The options of `pick`."""
 
-    fit: Annotated[
-        Any,
+    run: Annotated[
+        ModelLike | Run | LayerTable,
         Option(
-            "texts of many kinds to fit linear maps on, up to 1,000; default: about 800 bundled ones",
+            "a model (hub id, folder, ModelSpec or object), or a run of scan or eval (folder or table)",
+            library_only=True,
+            is_recorded=False,
+        ),
+    ]
+    fit: Annotated[
+        DataLike | None,
+        Option(
+            "texts of many kinds to fit linear maps on, up to 1,000; default: about 800 bundled ones. Texts of one "
+            "kind make worse maps: what they differ in is removed",
             is_text_source=True,
         ),
     ] = None
+    _: KW_ONLY
     labels: Annotated[
-        Any, Option("labelled examples: .csv, .jsonl or .parquet with columns text,label or text1,text2,score")
+        str | Path | DataFrame | None,
+        Option(
+            "a few labels of your own task as one more probe: .csv, .jsonl or .parquet with columns text,label or "
+            "text1,text2,score; 16 rows at least"
+        ),
     ] = None
-    rule: Annotated[Any, Option("selection rule: depth:80%, min:dime, max:infonce@20%-90% ...")] = None
+    rule: Annotated[
+        str | Rule | None,
+        Option("a rule that reads the table of a run, and no model: depth:80%, min:dime, max:infonce@20%-90% ..."),
+    ] = None
     prefer: Annotated[
         Prefer, Option("quality: the best score; fast: the lowest layer that scores the same within noise")
     ] = "quality"
@@ -55,7 +82,9 @@ class PickOptions:
             is_repeated=True,
         ),
     ] = None
-    layer_only: Annotated[bool, Option("choose a layer without a linear map")] = False
+    layer_only: Annotated[
+        bool, Option("choose a layer without a linear map, and without a template unless one is given")
+    ] = False
     static: Annotated[
         bool,
         Option("leave out the whitened token embeddings, which double the width of a map without a template"),
@@ -75,12 +104,16 @@ class PickOptions:
         bool,
         Option("also score the static model that shrink makes of it, which runs no block; takes a minute more"),
     ] = False
-    model: Annotated[Any, Option("the model to run, if the run's model was moved or renamed")] = None
+    model: Annotated[ModelLike | None, Option("the model to run, if the run's model was moved or renamed")] = None
     max_length: MaxLength = None
     seed: Seed = 0
     export: Annotated[
         str | Path | None,
-        Option("also write the answer to this new folder, as export does", metavar="OUT", is_recorded=False),
+        Option(
+            "also write the answer to this new folder, as export does, unless the last layer should be kept",
+            metavar="OUT",
+            is_recorded=False,
+        ),
     ] = None
     progress: Progress = False
 
@@ -90,11 +123,9 @@ class PickOptions:
             raise InputError("layer_only tries no linear map, and dims needs one: leave out one of them")
 
 
-def pick_record(options: PickOptions, *, run: Any) -> dict[str, Any]:
-    """The record of a call of pick: its options, and what it was called on.
-
-    `run` is the place of a run or the name of a model; it is recorded as None if it was passed as an object.
-    """
+def pick_record(options: PickOptions) -> dict[str, Any]:
+    """The record of a call of pick: its options, and the run or model that it was called on; None for an object."""
+    run = options.run
     place = run.name if isinstance(run, ModelSpec) else str(run) if isinstance(run, str | Path) else None
     labels = {"labels": redact_record(text_source_record(options.labels))}  # a table in memory is not written out
     return {"verb": "pick", "run": redact_record(place), **options_record(options), **labels}

@@ -11,6 +11,7 @@ from layerwise.verbs.probe.options import ProbeOptions
 if TYPE_CHECKING:
     from layerwise.runs.table import LayerTable
 
+LINE = "train classifiers on every layer: where can a label be read?"
 HELP = "train classifiers on every layer: how well can a label be read from it?"
 EXAMPLE = "layerwise probe gpt2 --data train.csv --test test.csv --label topic --out probes"
 OPENED = ("column", "id_column", "config", "split", "limit", "sample")
@@ -29,7 +30,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    from layerwise.inputs.opening import labelled
+    from layerwise.inputs.labels import labelled
     from layerwise.models.load import input_kind_of
     from layerwise.verbs.probe.api import probe
 

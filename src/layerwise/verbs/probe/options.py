@@ -1,16 +1,21 @@
 """probe: train probes on every layer."""
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from layerwise.core.checks import Choices, PoolingChoice, Precision, require_choices, require_count
 from layerwise.core.errors import InputError
 from layerwise.core.options import HOW_IT_RUNS, WHAT_TO_MEASURE, Option, require_valid
 from layerwise.engines.options import Progress, Threads
 from layerwise.inputs.options import require_label
-from layerwise.models.spec import BatchTokens, Layers, MaxLength, Seed, SingleTokenChoice
+from layerwise.models.spec import BatchTokens, Layers, MaxLength, Model, Seed, SingleTokenChoice
+
+if TYPE_CHECKING:
+    from layerwise.inputs.source import Source
+else:
+    Source = Any  # importing it loads numpy
 
 ProbeName = Literal["linear", "knn", "attention", "weighted_sum"]
 PROBES: tuple[str, ...] = get_args(ProbeName)
@@ -22,20 +27,42 @@ def require_share(name: str, value: Any) -> None:
         raise InputError(f"{name} must be between 0 and 1, not {value!r}")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class ProbeOptions:
     """The options of `probe`."""
 
+    model: Model
+    data: Annotated[
+        str | Path | Source,
+        Option(
+            "examples to train on: a .jsonl, .csv or .parquet file with a column text, `labelled(...)` with other "
+            "options, or a Source with labels, of any modality",
+            library_only=True,
+            is_recorded=False,
+        ),
+    ]
     test: Annotated[
-        Any, Option("data to test on; default: a share of --data, chosen by hashed content", is_text_source=True)
+        str | Path | Source | None,
+        Option(
+            "data to test on; default: a share of --data, chosen by hashed content. What is also in --data is left out",
+            is_text_source=True,
+        ),
     ] = None
+    _: KW_ONLY
     label: Annotated[Choices, Option("column with the class of each example; separate several with commas",
                                      require_label)]  # fmt: skip
     probes: Annotated[
         Choices,
-        Option(f"{', '.join(PROBES)}; separate several with commas", partial(require_choices, choices=PROBES)),
+        Option(
+            "linear: logistic regression; knn: nearest neighbours; attention: a learned query over all positions; "
+            "weighted_sum: one classifier on a weighted sum of all layers; separate several with commas",
+            partial(require_choices, choices=PROBES),
+        ),
     ] = "linear,knn,attention,weighted_sum"
-    out: Annotated[str | Path | None, Option("run folder; the same call resumes it")] = None
+    out: Annotated[
+        str | Path | None,
+        Option("run folder; the same call resumes it, and one with other labels or probes adds to it"),
+    ] = None
     layers: Layers = "all"
     tokens: SingleTokenChoice = "all"
     pooling: Annotated[

@@ -24,8 +24,8 @@ from layerwise.core.recipe import Readout
 from layerwise.inputs.source import Example, shards
 from layerwise.models.network import Network
 from layerwise.passes.batches import network_processor
-from layerwise.runs.claims import claim
 from layerwise.runs.folder import PROMPT_FILES, Run, prompts_file
+from layerwise.runs.ownership import claim
 from layerwise.runs.records import environment
 from layerwise.runs.result import RUN_FILE, TABLE_FILE
 from layerwise.runs.summary import counted

@@ -10,37 +10,25 @@ from layerwise.core.display import operand
 from layerwise.core.errors import InputError
 from layerwise.core.files import write_atomically
 from layerwise.core.option_records import flag_arguments, options_record
+from layerwise.core.options import takes
 from layerwise.core.outputs import require_new_file
-from layerwise.runs.folder import Run
+from layerwise.runs.folder import Run, run_list
 from layerwise.runs.identity import same_model
 from layerwise.runs.quantiles import runs_by_model
 from layerwise.runs.table import LayerTable, parse_conditions
 from layerwise.verbs.report.correlations import correlations
 from layerwise.verbs.report.options import ReportOptions
 from layerwise.verbs.report.page import is_page, page
-from layerwise.verbs.report.provenance import NO_PLACE
+from layerwise.verbs.report.repeat_commands import NO_PLACE
 
 
-def report(
-    *runs: Run | LayerTable | str | Path,
-    html: str | Path,
-    title: str = "",
-    where: Sequence[str] | None = None,
-    overwrite: bool = False,
-) -> Path:
+@takes(ReportOptions)
+def report(options: ReportOptions) -> Path:
     """Writes one HTML file that shows runs of `scan`, `stress` and `eval`, of one model or several. It works offline.
 
     If a scan and an eval are of the same model, the page shows how metrics and scores correlate. It also shows what
     `pick` and `tradeoff` saved in a run folder, and the commands that make everything again. If a table has more than
     100 models, it shows quantiles over them.
-
-    Args:
-        runs: Run folders, urls such as s3://bucket/run, or LayerTables.
-        html: The file to write.
-        title: The heading of the page. By default the names of the models.
-        where: Conditions that rows must meet, such as ["metric=curvature", "model=gpt2"]. Two conditions on one column
-            allow either value. By default all rows are shown.
-        overwrite: Replace `html` even if layerwise did not write it. A page of layerwise is always replaced.
 
     Returns:
         The path of the file.
@@ -55,17 +43,16 @@ def report(
         >>> "My model" in page.read_text()
         True
     """
-    options = ReportOptions(html=html, title=title, where=where, overwrite=overwrite)
+    runs = run_list(options.runs)
     if not runs:
         raise InputError("no run given; pass folders written by scan, stress or eval")
-    require_new_file(html, overwrite=overwrite, is_ours=is_page)
-    conditions = parse_conditions(where or ())
+    require_new_file(options.html, overwrite=options.overwrite, is_ours=is_page)
+    conditions = parse_conditions(options.where or ())
     opened = [part for run in runs for part in runs_by_model(run, conditions)]
     places = dict.fromkeys(run.name or NO_PLACE for run in opened)  # a campaign is one place with several models
     words = ["layerwise", "report", *map(operand, places), *flag_arguments(ReportOptions, options_record(options))]
-    return write_page(
-        html, page(opened, title=title, correlations=list(scan_eval_correlations(opened)), command_line=words)
-    )
+    found = list(scan_eval_correlations(opened))
+    return write_page(options.html, page(opened, title=options.title, correlations=found, command_line=words))
 
 
 def write_page(path: str | Path, text: str) -> Path:

@@ -31,11 +31,11 @@ def run(args: Namespace) -> int:
     if args.html is not None:
         from layerwise.verbs.report.api import report
 
-        path = report(*args.runs, **option_values(args, ReportOptions))
+        path = report(args.runs, **option_values(args, ReportOptions))
         say(f"wrote {path} ({path.stat().st_size / 1000:,.0f} kB); open it in a browser")
     if args.out is not None:
         from layerwise.verbs.report.plot import plot
 
-        plot(*args.runs, **option_values(args, PlotOptions))
+        plot(args.runs, **option_values(args, PlotOptions))
         say(f"wrote {args.out}")
     return 0

@@ -1,5 +1,10 @@
 """Which metrics correlate with which tasks across layers: descriptive correlations, and a test on second
-differences."""
+differences.
+
+A curve is one number per layer. Two curves that both rise or fall with depth correlate almost perfectly even if
+unrelated, so the correlation of curves is descriptive and not tested. The bends b[k] = x[k-1] - 2 x[k] + x[k+1] can be
+tested, since trends and random walks do not affect them (studies/correlation).
+"""
 
 import warnings
 from collections.abc import Callable

@@ -1,4 +1,8 @@
-"""What figures are drawn from: curves with bands, rings, grids of colours, labels. An Axes is given to each."""
+"""What figures are drawn from: curves with bands, rings, grids of colours, labels. An Axes is given to each.
+
+Colours are safe for colour-blind readers, on white and on black, and distinct in greyscale. Page and figures ask here
+whether an axis is logarithmic and whether a ring fits on it, so that both show the same.
+"""
 
 import math
 from collections.abc import Iterable, Sequence

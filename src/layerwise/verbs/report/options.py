@@ -1,26 +1,46 @@
 """report: a page that shows runs, or a figure."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol, runtime_checkable
 
 from layerwise.core.options import Option, option_specs, require_valid
+from layerwise.runs.folder import RunLike
+from layerwise.runs.table import LayerTable
 
 FIGURE = "one figure for a paper (--figure NAME --out FILE)"
 FigureName = Literal["depth", "heatmap", "correlation", "inside", "checkpoints", "stress", "tradeoff", "cka"]
 Measure = Literal["spearman", "kendall", "distance"]
 Cost = Literal["latency", "parameters", "memory"]
-NOT_OF_THE_FIGURE = ("figure", "ax", "out", "overwrite")
+NOT_OF_THE_FIGURE = ("runs", "figure", "ax", "out", "overwrite")
 OverwritePage = Annotated[
     bool, Option("replace an existing file that layerwise did not write; a page of layerwise is always replaced")
 ]
 
 
-@dataclass(frozen=True, kw_only=True)
+@runtime_checkable
+class Compared(Protocol):
+    """What `compare` returns, as far as figures read it."""
+
+    @property
+    def table(self) -> LayerTable: ...
+    def to_dict(self) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True)
 class ReportOptions:
     """The options of `report`."""
 
+    runs: Annotated[
+        RunLike | Sequence[RunLike],
+        Option(
+            "a run folder, url such as s3://bucket/run or LayerTable, or several in a list",
+            library_only=True,
+            is_recorded=False,
+        ),
+    ]
+    _: KW_ONLY
     html: Annotated[str | Path, Option("file to write", metavar="FILE")]
     title: Annotated[str, Option("heading of the page; default: the names of the models")] = ""
     where: Annotated[
@@ -37,11 +57,27 @@ class ReportOptions:
         require_valid(self)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class PlotOptions:
     """The options of a figure: `report --figure` and `plot`."""
 
-    figure: Annotated[FigureName, Option("which figure", group=FIGURE)] = "depth"
+    runs: Annotated[
+        RunLike | Compared | Sequence[RunLike | Compared],
+        Option(
+            "a run folder, url or LayerTable, or several in a list; correlation takes a scan and an eval, cka two "
+            "scans or a Comparison, tradeoff a folder in which tradeoff has been run",
+            library_only=True,
+        ),
+    ]
+    _: KW_ONLY
+    figure: Annotated[
+        FigureName,
+        Option(
+            "depth: one metric by depth, one line per model; heatmap: all metrics of one model; checkpoints: one "
+            "metric by layer and training step; or what else its name says",
+            group=FIGURE,
+        ),
+    ] = "depth"
     out: Annotated[str | Path | None, Option("file to write: .pdf, .svg or .png", group=FIGURE, metavar="FILE")] = None
     overwrite: Annotated[bool, Option("replace an existing file", group=FIGURE)] = False
     ax: Annotated[Any, Option("the matplotlib Axes to draw on", group=FIGURE, library_only=True)] = None

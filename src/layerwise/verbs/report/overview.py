@@ -10,7 +10,7 @@ from layerwise.runs.scores import LayerScore, curves_with_ends, same_columns
 from layerwise.runs.summary import sparkline
 from layerwise.runs.table import LayerTable
 from layerwise.verbs.report.markup import table
-from layerwise.verbs.report.provenance import first_run, format_counts
+from layerwise.verbs.report.repeat_commands import first_run, format_counts
 
 SCORES_NOTE = "gain: best minus last layer. The best layer was found with these scores, so new data will show less"
 

@@ -15,7 +15,7 @@ from layerwise.verbs.report.content import page_data, run_labels
 from layerwise.verbs.report.markup import escape, safe_json
 from layerwise.verbs.report.overview import summary_section
 from layerwise.verbs.report.pick_card import pick_cards
-from layerwise.verbs.report.provenance import commands, facts
+from layerwise.verbs.report.repeat_commands import commands, facts
 
 HEADINGS = {
     "summary": ("Summary", ""),

@@ -1,62 +1,23 @@
 """plot: draws one figure for a paper, as `report --figure` does."""
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from layerwise.core.errors import InputError
+from layerwise.core.options import takes
 from layerwise.core.outputs import require_new_file
-from layerwise.runs.folder import Run
+from layerwise.runs.folder import Run, run_list
 from layerwise.runs.table import LayerTable
 from layerwise.verbs.report.alignment import NotComparableError, align, load_samples
 from layerwise.verbs.report.content import run_labels
 from layerwise.verbs.report.correlations import correlate_runs
 from layerwise.verbs.report.figures import FIGURES, require_figure, require_suffix, save
-from layerwise.verbs.report.options import Cost, FigureName, Measure, PlotOptions
+from layerwise.verbs.report.options import Compared, FigureName, PlotOptions
 
 
-@runtime_checkable
-class Compared(Protocol):
-    """What `compare` returns, as far as figures read it."""
-
-    @property
-    def table(self) -> LayerTable: ...
-    def to_dict(self) -> dict[str, Any]: ...
-
-
-def plot(
-    *runs: Run | LayerTable | Compared | str | Path,
-    figure: FigureName = "depth",
-    out: str | Path | None = None,
-    overwrite: bool = False,
-    ax: Any = None,
-    metric: str | None = None,
-    rows: str | None = None,
-    tokens: str | None = None,
-    pooling: str | None = None,
-    norm: str | None = None,
-    transform: str | None = None,
-    measure: Measure | None = None,
-    cost: Cost | None = None,
-) -> Any:
+@takes(PlotOptions)
+def plot(options: PlotOptions) -> Any:
     """Draws a figure for a paper, one column wide, on a matplotlib Axes.
-
-    Args:
-        runs: Run folders, urls or LayerTables. `correlation` takes a scan and an eval; `cka` takes two scans or a
-            Comparison; `tradeoff` takes a folder in which `tradeoff` has been run.
-        figure: `depth` (one metric by depth, one line per model), `heatmap` (all metrics of one model), `correlation`,
-            `checkpoints` (one metric by layer and training step), `stress`, `tradeoff` or `cka`.
-        out: File to write: .pdf, .svg or .png. By default nothing is written.
-        overwrite: Replace `out` if it exists. By default an existing file is an error.
-        ax: The matplotlib Axes to draw on. By default a new figure is made.
-        metric: The metric or task to draw. By default the first of the run.
-        rows: The row treatment to draw. By default the first of the run.
-        tokens: The token choice to draw. By default the first of the run.
-        pooling: The pooling to draw. By default the first of the run.
-        norm: `raw` or `normed`. By default the first of the run.
-        transform: For `correlation`: the linear map of the scores. By default the first of the run.
-        measure: For `correlation`: `spearman` (default), `kendall` or `distance`.
-        cost: For `tradeoff`: `latency` (default), `parameters` or `memory`.
 
     Returns:
         The matplotlib Axes. If `out` is given and `ax` is not, its figure is closed after writing.
@@ -72,29 +33,16 @@ def plot(
         >>> ax.get_ylabel()
         'curvature (radians)'
     """
-    options = PlotOptions(
-        figure=figure,
-        out=out,
-        overwrite=overwrite,
-        ax=ax,
-        metric=metric,
-        rows=rows,
-        tokens=tokens,
-        pooling=pooling,
-        norm=norm,
-        transform=transform,
-        measure=measure,
-        cost=cost,
-    ).figure_options()
-    require_figure(figure, options)
+    asked, runs = options.figure_options(), run_list(options.runs)
+    require_figure(options.figure, asked)
     if not runs:
         raise InputError("no run given; pass folders written by scan, stress or eval")
-    path = None if out is None else require_new_file(out, overwrite=overwrite)
+    path = None if options.out is None else require_new_file(options.out, overwrite=options.overwrite)
     if path is not None:
         require_suffix(path)
-    drawn = draw(runs, figure, ax, options)
+    drawn = draw(runs, options.figure, options.ax, asked)
     if path is not None:
-        save(drawn, path, close=ax is None)
+        save(drawn, path, close=options.ax is None)
     return drawn
 
 
@@ -122,7 +70,7 @@ def aligned(runs: Sequence[Any], tokens: str | None = None) -> dict[str, Any]:
         raise InputError("figure cka takes two scans")
     opened = [Run.open(run) for run in runs[:2]]
     for run in opened:
-        run.table.require_model()  # the layers of several could not be told apart
+        run.table.require_model()  # layers of several models have the same numbers
     first, second = run_labels(opened)
     pair: dict[str, Any] = {"first": first, "second": second}
     if any(run.folder is None or run.kind != "scan" for run in opened):

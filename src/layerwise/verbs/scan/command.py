@@ -52,7 +52,7 @@ def run(args: Namespace) -> int:
         print("\n".join(forecast.lines()))
         forecast.require_fit()
         with announcements(True):
-            print(timed_plan(model, data, ScanOptions(**options)).line())
+            print(timed_plan(ScanOptions(model, data, **options)).line())
         return 0
     table = scan(model, data, **options | {"engine": engine}, progress=True)
     print(table.to_json() if args.json else table)

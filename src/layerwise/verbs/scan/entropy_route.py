@@ -12,8 +12,7 @@ from layerwise.core.checks import EntropyRoute
 from layerwise.core.files import open_folder
 from layerwise.metrics.ops.entropy_products import entropy_by_products
 from layerwise.metrics.ops.spectrum import eigenvalues, renyi_entropy
-from layerwise.models.devices import has_device, pick_device
-from layerwise.models.load import ModelSpec, network_from_object
+from layerwise.models.load import ModelSpec, has_device, network_from_object, pick_device
 from layerwise.models.opening import to_model_spec
 from layerwise.runs.records import PLAN
 

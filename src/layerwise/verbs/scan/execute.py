@@ -16,15 +16,15 @@ from layerwise.engines.options import Cluster, EngineChoice
 from layerwise.engines.shards import ProgressCallback, torch_threads
 from layerwise.inputs.source import Source, shards
 from layerwise.models.info import ModelInfo
-from layerwise.runs.claims import claim
 from layerwise.runs.identity import DataRef, ModelRef
 from layerwise.runs.leases import sole_writer, while_held
+from layerwise.runs.ownership import claim
 from layerwise.runs.table import LayerTable
 from layerwise.verbs.scan.options import KeepPrompts
 from layerwise.verbs.scan.plan import ScanPlan
 from layerwise.verbs.scan.prepare import forecast_scan
 from layerwise.verbs.scan.rows import layer_scores
-from layerwise.verbs.scan.run import (
+from layerwise.verbs.scan.shards import (
     ScanShardFunction,
     claim_plan,
     origin_of,

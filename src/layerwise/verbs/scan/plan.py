@@ -13,15 +13,15 @@ from layerwise.core.errors import InputError
 from layerwise.core.options import problems_in
 from layerwise.core.recipe import Readout
 from layerwise.inputs.perturbations.base import DEFAULT_STRENGTH
-from layerwise.inputs.perturbations.stress import Stress
+from layerwise.inputs.perturbations.changes import Stress
 from layerwise.metrics.base import Metric
 from layerwise.metrics.catalog import CATALOG
 from layerwise.metrics.code_hash import UNKNOWN, code_identity
 from layerwise.metrics.ops.rows import RowTreatment
 from layerwise.metrics.readings import Reading
 from layerwise.runs.keys import NO_POOLING, StateKey
-from layerwise.verbs.scan.keeping import MAX_STATE_BYTES, make_accumulator, state_options
 from layerwise.verbs.scan.options import ScanOptions
+from layerwise.verbs.scan.sum_precision import MAX_STATE_BYTES, make_accumulator, state_options
 
 INTEGER_OPTIONS = ("max_length", "batch_tokens", "shard_size", "threads", "seed")
 

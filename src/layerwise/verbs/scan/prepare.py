@@ -9,7 +9,7 @@ from typing import Any
 from layerwise.core.checks import split_choices
 from layerwise.core.errors import InputError
 from layerwise.inputs.modalities import kind_of, open_source, processor_for
-from layerwise.inputs.perturbations.stress import Stress
+from layerwise.inputs.perturbations.changes import Stress
 from layerwise.inputs.processor import Processor
 from layerwise.inputs.source import Example, Source
 from layerwise.models.layers import choose_layers
@@ -23,7 +23,7 @@ from layerwise.models.opening import model_info_and_dtype, resolve_max_length
 from layerwise.runs.summary import counted
 from layerwise.verbs.scan.entropy_route import chosen_route
 from layerwise.verbs.scan.forecast import Forecast, make_forecast
-from layerwise.verbs.scan.options import ScanOptions
+from layerwise.verbs.scan.options import ScanSettings
 from layerwise.verbs.scan.plan import ScanPlan, choose_metrics, with_state
 
 MAX_COUNTED = 20_000  # maximum number of examples counted; states do not grow beyond it
@@ -32,18 +32,14 @@ LENGTH_SAMPLE = 64  # number of examples used to estimate lengths
 
 
 def prepare(
-    model: Any,
-    data: Any,
-    options: ScanOptions,
-    *,
-    threads: int,
-    stress: Stress | None = None,
+    options: ScanSettings, *, threads: int, stress: Stress | None = None, out: str | Path | None = None
 ) -> tuple[ScanPlan, Source, ModelInfo]:
-    """The plan, the data and the model info, before any weights are loaded."""
+    """The plan, the data and the model info, before any weights are loaded. An interrupted run in `out` is gone on
+    with as it began."""
     reading_options = {name: getattr(options, name) for name in ("rows", "tokens", "norm")}
     reading_options["pooling"] = options.pooling or "mean"
     chosen = choose_metrics(options.metrics)
-    info, dtype = model_info_and_dtype(model)
+    info, dtype = model_info_and_dtype(options.model)
     require_stress(processor_for(info.preprocessor), stress)
     max_length = resolve_max_length(options.max_length, info, default_limit=DEFAULT_MAX_LENGTH)
     parsed: Any = {name: split_choices(name, value) for name, value in reading_options.items()}
@@ -60,11 +56,11 @@ def prepare(
         stress=stress,
         points=info.structure.require_layout().point_names if options.inside else (),
         dtype=dtype,
-        entropy=chosen_route(options.entropy, model, min(max_length, info.width), options.out),
+        entropy=chosen_route(options.entropy, options.model, min(max_length, info.width), out),
         threads=threads,
         **parsed,
     )
-    source = open_source(data, kind_of(info.preprocessor))
+    source = open_source(options.data, kind_of(info.preprocessor))
     plan = with_state(scan_plan, options.state, info.width, lambda: source.count(MAX_COUNTED)[0])
     return plan, source, info
 

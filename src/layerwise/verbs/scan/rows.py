@@ -14,9 +14,9 @@ from layerwise.metrics.ops.rows import RowTreatment
 from layerwise.metrics.readings import Reading
 from layerwise.runs.identity import DataRef, ModelRef
 from layerwise.runs.scores import LayerScore
-from layerwise.verbs.scan.keeping import make_accumulator
 from layerwise.verbs.scan.plan import Measurement, ScanPlan
 from layerwise.verbs.scan.state import ScanState
+from layerwise.verbs.scan.sum_precision import make_accumulator
 from layerwise.verbs.scan.worker import PromptValues
 
 

@@ -1,4 +1,7 @@
-"""The state of a scan: all accumulators of all layers, and facts about the examples."""
+"""The state of a scan: all accumulators of all layers, and facts about the examples.
+
+A finished scan keeps second moments too, so that a linear map can be fitted without another pass.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -103,8 +106,7 @@ class ScanState:
     @property
     def size(self) -> int:
         """Bytes of memory."""
-        states = [accumulator.to_state() for accumulator in self.accumulators.values()]
-        return sum(tensor.nbytes for state in states for tensor in state.tensors.values())
+        return sum(accumulator.nbytes for accumulator in self.accumulators.values())
 
     def record_missing(self, items: Sequence[Item]) -> None:
         """Records examples that could not be computed."""

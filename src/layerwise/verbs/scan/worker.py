@@ -22,9 +22,9 @@ from layerwise.passes.batches import Batch, network_processor
 from layerwise.passes.tapped_pass import run_pass
 from layerwise.passes.vectors import not_finite
 from layerwise.runs.keys import CONTENT_DIGESTS
-from layerwise.verbs.scan.keeping import make_accumulator
 from layerwise.verbs.scan.plan import ScanPlan
 from layerwise.verbs.scan.state import Facts, ScanState
+from layerwise.verbs.scan.sum_precision import make_accumulator
 
 
 @dataclass

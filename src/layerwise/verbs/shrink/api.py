@@ -19,30 +19,29 @@ from layerwise.core.errors import InputError, MissingExtra
 from layerwise.core.files import DiskFolder, write_checked_json
 from layerwise.core.formats import parse_record
 from layerwise.core.hub import offline
+from layerwise.core.options import takes
 from layerwise.core.outputs import require_path
 from layerwise.core.preprocessors import require_tokenizer
 from layerwise.core.progress import GO_ON, announce, announcements, is_announcing
 from layerwise.core.templates import template_of_prompt
 from layerwise.engines.local import LocalEngine
-from layerwise.inputs.source import DataLike
 from layerwise.maps.fitted import FittedOn, FittedRecipe, texts_fingerprint
 from layerwise.models.load import network_from_object
 from layerwise.models.network import Network
 from layerwise.models.opening import open_network
 from layerwise.models.readouts import last_recipe
 from layerwise.models.shipped import similarity_of
-from layerwise.models.spec import ModelLike
-from layerwise.runs.claims import MARKER, claim, require_usable
 from layerwise.runs.leases import sole_writer
+from layerwise.runs.ownership import MARKER, claim, require_usable
 from layerwise.verbs.eval.encoding import Encoding, with_engine
 from layerwise.verbs.eval.vectors import VectorKind, VectorStore
 from layerwise.verbs.export.agreement import MOST_TEXTS, ComparedTexts
 from layerwise.verbs.export.backends.catalog import find_backend
 from layerwise.verbs.export.run import export_fitted, require_new_folder
 from layerwise.verbs.shrink.blocks import BlockChoice, named_blocks
-from layerwise.verbs.shrink.compatibility import check_compatibility, grouped_agreement
+from layerwise.verbs.shrink.index_advice import check_compatibility, grouped_agreement
 from layerwise.verbs.shrink.linear import LinearStudent, block_words, choice_record, choose_blocks, fit_student
-from layerwise.verbs.shrink.options import ShrinkMethod, ShrinkOptions, TokenWeights
+from layerwise.verbs.shrink.options import ShrinkOptions
 from layerwise.verbs.shrink.static_models import export_static
 from layerwise.verbs.shrink.student import (
     Teacher,
@@ -55,7 +54,7 @@ from layerwise.verbs.shrink.student import (
     search_prompts,
     teacher_prompts,
 )
-from layerwise.verbs.shrink.texts import PairsLike, PromptedText, TextSplit, open_given, split_texts
+from layerwise.verbs.shrink.texts import PromptedText, TextSplit, open_given, split_texts
 
 BATCH_TOKENS = 4096
 REMEDY = "keep more blocks (--blocks), train (--method distill), or add texts like your queries and documents"
@@ -63,77 +62,12 @@ OWN_FILE, OWN_FOLDER = re.compile(r"blocks-[0-9a-f]{16}\.json"), re.compile(r"tr
 TRAINING_PACKAGES = ("accelerate", "datasets")
 
 
-def shrink(
-    model: ModelLike,
-    data: DataLike | None,
-    out: str | Path,
-    *,
-    queries: DataLike | None = None,
-    documents: DataLike | None = None,
-    pairs: PairsLike | None = None,
-    method: ShrinkMethod = "linear",
-    blocks: int | None = None,
-    choose: str = "measured",
-    minutes: float | None = None,
-    steps: int | None = None,
-    lora: int | None = None,
-    batch_size: int = 32,
-    learning_rate: float = 3e-4,
-    seed: int = 0,
-    compatible: bool = True,
-    work: str | Path | None = None,
-    layer: int | str = "last",
-    transform: str = "none",
-    dims: int | None = None,
-    normalize: bool = False,
-    weights: TokenWeights = "zipf",
-    words: int = 0,
-    int8: bool = False,
-    progress: bool = False,
-) -> Any:
+@takes(ShrinkOptions)
+def shrink(options: ShrinkOptions) -> Any:
     """Makes an embedding model smaller: keeps some of its blocks, and fits them to give the whole model's vectors.
 
     No labels are needed. The result is a folder that plain `SentenceTransformer(path)` loads, checked like every
     export. Its vectors lie in the space of the original's, so they may even work with an index of those.
-
-    Args:
-        model: the embedding model: a hub id, a folder, a ModelSpec or a SentenceTransformer.
-        data: texts like those that the model will read, in any form that `layerwise.texts` takes; some thousands. A
-            tenth, at most 500, is held out for choosing, and as many for the figures that are reported. None if there
-            are `queries`, `documents` or `pairs`.
-        out: the folder to write; it must not exist.
-        queries: texts that are known to be queries; they are used like `data`, with the model's prompt of queries, and
-            search the documents.
-        documents: texts that are known to be documents, in the same way.
-        pairs: queries with a document that answers them: a file or data frame with the columns query and document, or a
-            list of (query, document). Half of the queries, at most 200 (of more than 2,000 a tenth, at most 500), are
-            held out with their documents: they test search. The others are used like `queries` and `documents`.
-        method: "linear" fits a linear map in closed form; "distill" then also trains blocks and map; "static" keeps no
-            block: one vector per token, whose mean is the vector of a text, so that encoding takes a hundredth of the
-            time (docs/static.md).
-        blocks: how many blocks to keep; by default half of them.
-        choose: which blocks: "measured" compares sets of blocks on up to 1,000 of the texts; "prefix" takes the first,
-            "even" evenly spaced ones; or their numbers, counted from 1, such as "1,2,6".
-        minutes: train until so much time has passed, evaluations and checkpoints included. The learning rate follows
-            the clock, so the weights differ from call to call.
-        steps: train for this many steps instead, with the same weights on every call.
-        lora: train low-rank adapters of this rank, and the map, instead of all weights; needs peft.
-        batch_size: texts per training step.
-        learning_rate: the highest learning rate; it is reached after a tenth of the training and then falls to 0.
-        seed: seed of the division of texts and of their order.
-        compatible: whether to check if an index of the original's vectors can be kept.
-        work: folder for the original's vectors and for checkpoints, kept for further calls. By default a folder next to
-            `out`, deleted at the end. After an interruption, the same call continues from it.
-        layer: for "static", the layer that the vectors of tokens come from: a number, a depth, or "last".
-        transform: for "static", a map for them, such as "whiten", instead of the fit to the model's own vectors; for a
-            language model, which has none.
-        dims: for "static", keep this many principal directions of the vectors.
-        normalize: for "static", scale vectors to length 1; those of a model that does so are scaled in any case.
-        weights: for "static", how much a token counts: "zipf" (by its place in the vocabulary: most are ordered by
-            frequency), "sif" or "idf" (by its frequency in the texts), or "none".
-        words: for "static", add so many of the most frequent words of the texts to the vocabulary.
-        int8: for "static", write 8-bit vectors, a quarter of the size.
-        progress: print lines on standard error while it works.
 
     Returns:
         The small model, loaded on the CPU: a SentenceTransformer.
@@ -148,44 +82,20 @@ def shrink(
         >>> small.encode(["a text"]).shape
         (1, 32)
     """
-    options = ShrinkOptions(
-        queries=queries,
-        documents=documents,
-        pairs=pairs,
-        method=method,
-        blocks=blocks,
-        choose=choose,
-        minutes=minutes,
-        steps=steps,
-        lora=lora,
-        batch_size=batch_size,
-        learning_rate=learning_rate,
-        seed=seed,
-        compatible=compatible,
-        work=work,
-        layer=layer,
-        transform=transform,
-        dims=dims,
-        normalize=normalize,
-        weights=weights,
-        words=words,
-        int8=int8,
-        progress=progress,
-    )
-    require_new_folder(out)
-    if method == "static":
-        with announcements(progress):
-            given = open_given(data, queries, documents, pairs)
-            return export_static(open_network(model), given, require_path(out), options)
+    require_new_folder(options.out)
+    if options.method == "static":
+        with announcements(options.progress):
+            given = open_given(options.data, options.queries, options.documents, options.pairs)
+            return export_static(open_network(options.model), given, require_path(options.out), options)
     require_packages(options)
-    target = require_path(out)
-    folder = require_path(work) if work is not None else target.with_name(f"{target.name}.work")
+    target = require_path(options.out)
+    folder = require_path(options.work) if options.work is not None else target.with_name(f"{target.name}.work")
     require_usable(DiskFolder(folder), "shrink")
-    given = open_given(data, queries, documents, pairs)
+    given = open_given(options.data, options.queries, options.documents, options.pairs)
     if given is None:
         raise InputError("shrink needs texts: pass --data, --queries, --documents or --pairs (data=, queries=, ...)")
-    with announcements(progress):
-        network = open_network(model)
+    with announcements(options.progress):
+        network = open_network(options.model)
         require_tokenizer(network.preprocessor, "shrink")
         require_own_vectors(network)
         backend = find_backend("sentence_transformers")
@@ -193,7 +103,7 @@ def shrink(
         pooling, prompts = pooling_modules(network), teacher_prompts(network)
         similarity = similarity_of(network.shipped)
         count = block_count(network, options)
-        split = split_texts(given, prompts, seed, search_prompts(network))
+        split = split_texts(given, prompts, options.seed, search_prompts(network))
         claim(DiskFolder(folder), "shrink")
         with sole_writer(DiskFolder(folder)), offline():  # sentence-transformers would look the model up on the hub
             try:
@@ -209,7 +119,7 @@ def shrink(
                 )
                 record = shrunk_record(options, student, choice, fitted_on)
                 small = assemble(teacher, student.network, student.fit.linear)
-                if method == "distill":
+                if options.method == "distill":
                     record["training"] = train(teacher, small, split, choice, options, folder)
                 made = network_from_object(small)
                 made.name = network.name
@@ -219,18 +129,18 @@ def shrink(
                 record["agreement"] = grouped_agreement(
                     vectors, of_student, split, of_search[1] if of_search else prompts[0]
                 ).to_record()
-                if compatible:
+                if options.compatible:
                     found = check_compatibility(vectors, of_student, split, similarity, of_search, REMEDY)
                     record["compatibility"] = found.to_record()
             except KeyboardInterrupt as stopped:
                 stopped.add_note(GO_ON)
                 raise
         exported = export_fitted(
-            made, FittedRecipe(last_recipe(made), made.identity()), Path(out), backend=backend,
+            made, FittedRecipe(last_recipe(made), made.identity()), Path(options.out), backend=backend,
             compared=ComparedTexts([t.text for t in split.check[:MOST_TEXTS]], given.name), original=network,
             shrunk=record,
         )  # fmt: skip
-        if work is None:
+        if options.work is None:
             delete_work(folder)
         return exported
 

@@ -8,13 +8,13 @@ from layerwise.inputs.options import TextOptions
 from layerwise.verbs.export.command import print_certificate
 from layerwise.verbs.shrink.options import ShrinkOptions
 
+LINE = "fewer blocks of an embedding model, in the same vector space"
 HELP = "make an embedding model smaller: fewer blocks whose vectors imitate those of the whole model; no labels needed"
 EXAMPLE = "layerwise shrink MODEL --data texts.txt --blocks 6 --method distill --minutes 10 --out small"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     add_model(parser)
-    parser.add_argument("--out", required=True, help="folder to write; must not exist")
     add_options(parser, ShrinkOptions)
     add_options(parser, TextOptions, defaults={"data": None})
     add_json(parser, "the whole certificate, layerwise.json,")
@@ -25,6 +25,6 @@ def run(args: Namespace) -> int:
 
     options = option_values(args, ShrinkOptions) | open_kinds(args)
     data = open_data(args) if args.data is not None else None
-    shrink(model_spec(args), data, args.out, **options, progress=True)
+    shrink(model_spec(args), data, **options, progress=True)
     print_certificate(args.out, as_json=args.json)
     return 0

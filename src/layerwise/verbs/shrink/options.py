@@ -1,15 +1,21 @@
 """shrink: fewer blocks, the same vectors."""
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from layerwise.core.checks import require_count, require_transform
 from layerwise.core.errors import InputError
 from layerwise.core.options import HOW_IT_RUNS, Option, changed_options, option_specs, require_valid
 from layerwise.engines.options import Progress
 from layerwise.inputs.options import Documents, Pairs, Queries
+from layerwise.models.spec import Model
+
+if TYPE_CHECKING:
+    from layerwise.inputs.source import DataLike
+else:
+    DataLike = Any  # importing it loads numpy
 
 ShrinkMethod = Literal["linear", "distill", "static"]
 TokenWeights = Literal["sif", "idf", "zipf", "none"]
@@ -25,10 +31,22 @@ def require_positive(name: str, number: Any) -> None:
         raise InputError(f"{name} must be a number above 0, not {number!r}")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class ShrinkOptions:
     """The options of `shrink`."""
 
+    model: Model
+    data: Annotated[
+        DataLike | None,
+        Option(
+            "texts like those that the model will read, some thousands, in any form that `texts(...)` takes; a tenth, "
+            "at most 500, is held out for choosing, and as many for the figures that are reported; None with "
+            "--queries, --documents or --pairs",
+            library_only=True,
+        ),
+    ]
+    out: Annotated[str | Path, Option("folder to write; must not exist")]
+    _: KW_ONLY
     queries: Queries = None
     documents: Documents = None
     pairs: Pairs = None
@@ -46,16 +64,36 @@ class ShrinkOptions:
         str, Option("which blocks: measured, prefix (the first), even (evenly spaced), or numbers such as 1,2,6")
     ] = "measured"
     minutes: Annotated[
-        float | None, Option("train for this long, by the clock", require_positive, TRAINING, metavar="M")
+        float | None,
+        Option(
+            "train for this long, by the clock, so that weights differ from call to call",
+            require_positive,
+            TRAINING,
+            metavar="M",
+        ),
     ] = None
-    steps: Annotated[int | None, Option("or train for this many steps", require_count, TRAINING, metavar="N")] = None
+    steps: Annotated[
+        int | None,
+        Option(
+            "or train for this many steps, with the same weights on every call", require_count, TRAINING, metavar="N"
+        ),
+    ] = None
     lora: Annotated[
         int | None,
         Option("train low-rank adapters of this rank instead of all weights", require_count, TRAINING, metavar="R"),
     ] = None
     batch_size: Annotated[int, Option("texts per step", partial(require_count, minimum=2), TRAINING)] = 32
-    learning_rate: Annotated[float, Option("highest learning rate", require_positive, TRAINING)] = 3e-4
-    seed: Annotated[int, Option("seed of the order of texts", partial(require_count, minimum=0))] = 0
+    learning_rate: Annotated[
+        float,
+        Option(
+            "highest learning rate, reached after a tenth of the training; then it falls to 0",
+            require_positive,
+            TRAINING,
+        ),
+    ] = 3e-4
+    seed: Annotated[
+        int, Option("seed of the division of texts and of their order", partial(require_count, minimum=0))
+    ] = 0
     compatible: Annotated[bool, Option("do not check whether an index of the original's vectors can be kept")] = True
     work: Annotated[
         str | Path | None,

@@ -33,7 +33,7 @@ from layerwise.verbs.shrink.bags import (
     token_weights,
     vocabulary_size,
 )
-from layerwise.verbs.shrink.compatibility import check_compatibility, grouped_agreement
+from layerwise.verbs.shrink.index_advice import check_compatibility, grouped_agreement
 from layerwise.verbs.shrink.options import ShrinkOptions
 from layerwise.verbs.shrink.static import StaticFit, centered_rows, fit_static, principal_directions, token_rows
 from layerwise.verbs.shrink.static_backend import StaticBackend, rounded_rows
@@ -108,7 +108,10 @@ def static_model_of(network: Network, texts: Sequence[str], *, progress: bool = 
     Of an embedding model, token vectors that are fitted on these texts; of a language model, whitened embeddings.
     """
     made_from = Recipe(network.depth) if network.has_own_vectors else Recipe(0, transform="whiten")
-    options = ShrinkOptions(method="static", layer=made_from.layer, transform=made_from.transform, progress=progress)
+    options = ShrinkOptions(
+        network, [*texts], out="", method="static", layer=made_from.layer, transform=made_from.transform,
+        progress=progress,
+    )  # fmt: skip
     with offline():
         static, _, _ = make_static(network, open_given([*texts]), options)
     return StaticModel(static, made_from)

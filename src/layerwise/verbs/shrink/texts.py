@@ -5,18 +5,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple
 
 import pandas as pd
 
 from layerwise.core.errors import InputError
 from layerwise.inputs.modalities import open_source
+from layerwise.inputs.options import PairsLike
 from layerwise.inputs.source import DataLike
 from layerwise.inputs.tables import read_table, text_column
 
-PairsLike: TypeAlias = (
-    str | Path | pd.DataFrame | Sequence[tuple[str, str]]
-)  # queries with a document that answers them
 Kind = Literal["query", "document", "other"]
 KINDS: tuple[Kind, ...] = ("query", "document", "other")  # a text that is given as several counts as the first
 FEWEST_TEXTS = 50

@@ -1,7 +1,9 @@
 """Trains a student to give the teacher's vectors, with the trainer of sentence-transformers.
 
 The student starts from its linear map. Held-out texts decide when training ends and which weights are kept; those of
-the start are kept if no later ones are better. Imported late: it needs sentence-transformers, accelerate, datasets.
+the start are kept if no later ones are better. Texts of a batch have similar lengths: a batch is as
+long as its longest text, and the rest of it is wasted work. A deadline holds whatever else the machine does. Imported
+late: it needs sentence-transformers, accelerate, datasets.
 """
 
 import json

@@ -9,6 +9,7 @@ import pandas as pd
 from layerwise.core.checks import split_choices, suggestion
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.files import DiskFolder, write_atomically
+from layerwise.core.options import takes
 from layerwise.core.outputs import require_path
 from layerwise.core.progress import announce, announcements
 from layerwise.core.recipe import Recipe
@@ -18,7 +19,7 @@ from layerwise.maps.fitted import texts_fingerprint
 from layerwise.models.opening import model_info_and_dtype, resolve_max_length
 from layerwise.models.readouts import baseline_recipe
 from layerwise.models.spec import ModelLike
-from layerwise.runs.claims import claim, require_usable
+from layerwise.runs.ownership import claim, require_usable
 from layerwise.verbs.eval.api import eval as evaluate
 from layerwise.verbs.eval.data_root import LocalTask, read_root
 from layerwise.verbs.eval.tasks import MAIN_SCORES
@@ -35,22 +36,12 @@ from layerwise.verbs.lab.audit.protocol import (
 from layerwise.verbs.lab.audit.protocol_result import ProtocolResult, protocol_result
 from layerwise.verbs.lab.audit.regret import audit as audit_rules
 from layerwise.verbs.pick.cases import cases_from_frames
-from layerwise.verbs.pick.rules import Rule, parse_rule
+from layerwise.verbs.pick.rules import parse_rule
 
 
-def audit(
-    scores: pd.DataFrame,
-    metrics: pd.DataFrame | None = None,
-    *,
-    rules: str | Sequence[str | Rule] = "last,second_to_last,depth:80%",
-) -> pd.DataFrame:
+@takes(AuditOptions)
+def audit(options: AuditOptions) -> pd.DataFrame:
     """Tests rules for choosing a layer on known scores.
-
-    Args:
-        scores: a table with the columns family, model, task, layer and score (in points, 0 to 100).
-        metrics: a table with the columns model, task, layer, metric and value, for rules that read metrics; an empty
-            task means that the value belongs to the model as a whole. None for rules such as `depth:80%`.
-        rules: the rules, as words with commas or as a list of words and Rule objects.
 
     Returns:
         One row per rule and family, and one per rule for all families: the mean score of the chosen, last and best
@@ -67,42 +58,17 @@ def audit(
         >>> layerwise.lab.audit(scores, rules="last,depth:50%").recovered.tolist()
         [0.0, 1.0]
     """
-    AuditOptions(metrics=metrics, rules=rules)
-    rule_list = split_choices("rules", rules) if isinstance(rules, str) else rules
-    return audit_rules(cases_from_frames(scores, metrics), [parse_rule(rule) for rule in rule_list])
+    rule_list = split_choices("rules", options.rules) if isinstance(options.rules, str) else options.rules
+    return audit_rules(cases_from_frames(options.scores, options.metrics), [parse_rule(rule) for rule in rule_list])
 
 
-def audit_protocol(
-    protocol: str | Path,
-    *,
-    stage: StageName,
-    data_root: str | Path,
-    models: str | Path | Mapping[str, ModelLike],
-    out: str | Path,
-    only: str | None = None,
-    fit: DataLike | None = None,
-    workers: int = 0,
-    threads: int | None = None,
-    progress: bool = False,
-) -> ProtocolResult:
+@takes(ProtocolOptions)
+def audit_protocol(options: ProtocolOptions) -> ProtocolResult:
     """Scores the recipes of a protocol file on the tasks of one stage, and says which criteria of success are met.
 
     Development tasks may be scored as often as you like. Test tasks are scored once: the first call records the
     protocol, its recipes, the texts for fitting and the data in `out`, and a later call with others is refused. The
     same call resumes. On the command line this is `layerwise lab audit --protocol FILE`.
-
-    Args:
-        protocol: the protocol file (JSON).
-        stage: "development" or "test". The test stage needs recipes in the file.
-        data_root: folder with the tasks of each stage in `development` and `test`. Examples in `labels/TASK.csv` must
-            not be among the scored ones.
-        models: folder that contains the models by their names, or a mapping from names to models.
-        out: folder for scores, vectors and results. What is there already is not computed again.
-        only: run only this model; its result is saved under a name of its own. None runs all models of the stage.
-        fit: texts on which the recipes' linear maps are fitted; None if no recipe has a map.
-        workers: processes that compute scores. A script that uses them needs `if __name__ == "__main__":`.
-        threads: threads per process; None chooses.
-        progress: show a progress bar.
 
     Returns:
         Scores, means by type, gains with 95 % intervals, and criteria of success. Printing it shows them as text. The
@@ -128,47 +94,44 @@ def audit_protocol(
         >>> result.success.met.tolist()
         [True]
     """
-    ProtocolOptions(
-        stage=stage, data_root=data_root, models=models, out=out, only=only, fit=fit, workers=workers, threads=threads,
-        progress=progress,
-    )  # fmt: skip
-    plan = read_protocol(protocol)
-    names = chosen_models(plan, stage, only)
-    entries = plan.stage_recipes(stage)
-    tasks = stage_tasks(plan, stage, Path(data_root))
-    require_held_out(tasks.values(), Path(data_root))
-    texts = fitting_texts(fit, [entry for labels in entries.values() for entry in labels.values()])
+    plan = read_protocol(options.protocol)
+    names = chosen_models(plan, options.stage, options.only)
+    entries = plan.stage_recipes(options.stage)
+    tasks = stage_tasks(plan, options.stage, Path(options.data_root))
+    require_held_out(tasks.values(), Path(options.data_root))
+    texts = fitting_texts(options.fit, [entry for labels in entries.values() for entry in labels.values()])
+    models = options.models
     found = given_models(models, names) if isinstance(models, Mapping) else model_folders(models, names)
     recipes = {name: usable_recipes(name, found[name], entries[name], plan.file) for name in names}
-    if "://" in str(out):
+    if "://" in str(options.out):
         raise InputError("audit memory-maps its vectors, so --out must be a folder on disk, not a URL")
-    folder = DiskFolder(require_path(out).absolute())
+    folder = DiskFolder(require_path(options.out).absolute())
     for name in names:
-        require_usable(DiskFolder(folder.path / stage / name), "eval")
+        require_usable(DiskFolder(folder.path / options.stage / name), "eval")
     claim(folder, "audit")
-    if stage == "test":
+    if options.stage == "test":
         fitted_on = {"texts": len(texts), "fingerprint": texts_fingerprint(texts)} if texts else {}
         freeze(folder, frozen_record(plan, {name: task.revision for name, task in tasks.items()}, fitted_on))
     frames = []
     for number, name in enumerate(names, start=1):
-        with announcements(progress):
+        with announcements(options.progress):
             announce(f"{name} (model {number} of {len(names)})")
         distinct = list(dict.fromkeys(recipes[name].values()))  # two labels may stand for the same recipe
         table = evaluate(
             found[name],
             list(tasks),
-            data_root=Path(data_root) / stage,
-            out=folder.path / stage / name,
+            data_root=Path(options.data_root) / options.stage,
+            out=folder.path / options.stage / name,
             recipes=distinct,
             fit=list(texts) or None,
-            workers=workers,
-            threads=threads,
-            progress=progress,
+            workers=options.workers,
+            threads=options.threads,
+            progress=options.progress,
         )
         values = {(row.metric, recipe): row.value for row, recipe in zip(table, distinct * len(tasks), strict=True)}
         frames.append(score_frame(name, recipes[name], tasks, values))
-    result = protocol_result(plan, stage, pd.concat(frames, ignore_index=True))
-    file = f"audit-{stage}-{only}" if only else f"audit-{stage}"
+    result = protocol_result(plan, options.stage, pd.concat(frames, ignore_index=True))
+    file = f"audit-{options.stage}-{options.only}" if options.only else f"audit-{options.stage}"
     write_atomically(folder.path / f"{file}.csv", result.scores.to_csv(index=False).encode())
     write_atomically(folder.path / f"{file}.json", f"{result.to_json()}\n".encode())
     return result

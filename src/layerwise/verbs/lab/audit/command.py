@@ -54,7 +54,7 @@ def run(args: Namespace) -> int:
 
 
 def run_protocol(args: Namespace) -> int:
-    from layerwise.inputs.opening import texts
+    from layerwise.inputs.text import texts
     from layerwise.verbs.lab.audit.api import audit_protocol, chosen_models, model_folders
     from layerwise.verbs.lab.audit.protocol import read_protocol
 

@@ -7,13 +7,14 @@ from typing import Any
 
 from layerwise.core.errors import InputError
 from layerwise.core.files import open_folder
+from layerwise.core.options import takes
 from layerwise.core.outputs import require_path
 from layerwise.core.progress import announce, announcements
-from layerwise.runs.claims import claim, require_usable
+from layerwise.runs.ownership import claim, require_usable
 from layerwise.runs.records import REPRODUCTION, environment
 from layerwise.verbs.lab.reproduce.experiment import Experiment, load_experiment
 from layerwise.verbs.lab.reproduce.inputs import Inputs
-from layerwise.verbs.lab.reproduce.options import Folders, ReproduceOptions, Scale
+from layerwise.verbs.lab.reproduce.options import ReproduceOptions, Scale
 from layerwise.verbs.lab.reproduce.steps import Workplace, run_step
 
 
@@ -42,30 +43,11 @@ class Reproduction:
     seconds: float
 
 
-def reproduce(
-    experiment: str,
-    *,
-    out: str | Path,
-    scale: Scale = "small",
-    models: Folders = (),
-    data: str | Path | None = None,
-    threads: int | None = None,
-    progress: bool = False,
-) -> Reproduction:
+@takes(ReproduceOptions)
+def reproduce(options: ReproduceOptions) -> Reproduction:
     """Makes one figure or table of the paper.
 
     `layerwise lab reproduce --list` lists all of them with their cost at each scale, or why one cannot be made.
-
-    Args:
-        experiment: its name, such as "fig2" or "table2".
-        out: folder for runs, tables and pictures of all experiments. The same call goes on where it stopped, and reads
-            finished runs.
-        scale: "small" measures models and data in your folders, within an hour on two cores; "released" draws the
-            authors' published results; "paper" measures the paper's models on its data, from the hub.
-        models: for "small": one or several folders that hold the models by the names in `--list`.
-        data: for "small" and "released": folder that holds the data sets by their names (docs/reproduce.md).
-        threads: threads per process; None for as many as torch uses.
-        progress: show what is being done, on standard error.
 
     Returns:
         A Reproduction: the files that were written, and what the paper says about them.
@@ -79,23 +61,28 @@ def reproduce(
         >>> [file.name for file in made.files]
         ['fig7.csv', 'fig7.png']
     """
-    ReproduceOptions(out=out, scale=scale, models=models, data=data, threads=threads, progress=progress)
-    inputs = Inputs.open(scale, models, data)
-    chosen = load_experiment(experiment)
-    needed = in_order(chosen, scale)
+    inputs = Inputs.open(options.scale, options.models, options.data)
+    chosen = load_experiment(options.experiment)
+    needed = in_order(chosen, options.scale)
     require_possible(needed, inputs)
-    root = open_folder(require_path(out))
+    root = open_folder(require_path(options.out))
     require_usable(root, "reproduce")
     claim(root, "reproduce")
     start, files = time.monotonic(), list[Path]()
-    with announcements(progress):
+    with announcements(options.progress):
         for one in needed:
-            place = Workplace(one, Path(out) / scale, inputs, threads, progress)
+            place = Workplace(one, Path(options.out) / options.scale, inputs, options.threads, options.progress)
             if one is chosen or not was_made(place):
                 files = make(place)
-    variant, folder, seconds = chosen.scales[scale], Path(out) / scale / chosen.name, time.monotonic() - start
     return Reproduction(
-        chosen.name, scale, chosen.title, chosen.says, variant.note, folder, tuple(files), round(seconds, 1)
+        experiment=chosen.name,
+        scale=options.scale,
+        title=chosen.title,
+        says=chosen.says,
+        note=chosen.scales[options.scale].note,
+        folder=Path(options.out) / options.scale / chosen.name,
+        files=tuple(files),
+        seconds=round(time.monotonic() - start, 1),
     )
 
 

@@ -1,7 +1,7 @@
 """reproduce: make one figure or table of the paper."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -12,10 +12,12 @@ Scale = Literal["small", "released", "paper"]
 Folders = str | Path | Sequence[str | Path]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class ReproduceOptions:
     """The options of `reproduce`."""
 
+    experiment: Annotated[str, Option("its name, such as fig2 or table2", library_only=True)]
+    _: KW_ONLY
     out: Annotated[
         str | Path, Option("folder for runs, tables and pictures; the same command goes on there", metavar="DIR")
     ]

@@ -15,8 +15,8 @@ from layerwise.core.errors import InputError
 from layerwise.core.files import write_atomically
 from layerwise.core.progress import announce
 from layerwise.engines.shards import torch_threads
+from layerwise.inputs.labels import labelled
 from layerwise.inputs.modalities import open_source
-from layerwise.inputs.opening import labelled
 from layerwise.inputs.source import Source
 from layerwise.inputs.tables import read_table
 from layerwise.models.opening import input_kind_of_model, source_options
@@ -314,7 +314,7 @@ def draw_panels(place: Workplace, step: Step) -> list[Path]:
             frame = frame[frame.model == model] if model else frame
             FIGURES["correlation"](frame, ax=ax, **without(options, "figure"))
         else:
-            plot(*place.runs(reference), ax=ax, **options)
+            plot(place.runs(reference), ax=ax, **options)
         if "title" in panel:
             ax.set_xlabel(f"{panel['title']}: {ax.get_xlabel()}".removesuffix(": "))
     path = place.folder / f"{step.name}.png"

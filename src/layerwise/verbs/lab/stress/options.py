@@ -3,13 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from layerwise.core.checks import require_number, split_choices
-from layerwise.core.options import Option, require_valid
+from layerwise.core.options import Option, option_specs
 from layerwise.engines.options import AllowMissing, Engine, Progress, Threads
-from layerwise.models.spec import BatchTokens, Layers, MaxLength, Norms, Poolings, Rows, Seed, TokenChoices
-from layerwise.verbs.scan.options import SETTINGS, Entropy, ScanOptions, ShardSize, State
+from layerwise.verbs.scan.options import MeasureOptions, ScanSettings
+
+if TYPE_CHECKING:
+    from layerwise.metrics.base import Metric
+else:
+    Metric = Any  # importing it loads torch
 
 StressKind = Literal["repeat_one", "repeat_any", "random", "length", "random_length"]
 Levels = str | Sequence[float] | None
@@ -22,14 +26,14 @@ def parse_levels(name: str, levels: Levels) -> list[float]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StressOptions:
+class StressOptions(MeasureOptions):
     """The options of `stress`."""
 
     kind: Annotated[
         StressKind,
         Option(
             "repeat_one: repeat one token; repeat_any: repeat tokens of the prompt; random: random tokens; "
-            "length: a prefix; random_length: only random tokens"
+            "length: a prefix of texts that are long enough for every level; random_length: only random tokens"
         ),
     ]
     levels: Annotated[
@@ -37,31 +41,17 @@ class StressOptions:
         Option("fractions such as 0,0.5,1, or lengths such as 16,64,256; default: as in the paper", parse_levels),
     ] = None
     out: Annotated[str | Path | None, Option("run folder: one scan per level, and the joined table")] = None
-    metrics: Annotated[str | Sequence[Any], Option("names from `layerwise scan --metrics list`")] = (
-        "prompt_entropy,prompt_entropy_normalized"
-    )
-    rows: Rows = "raw"
-    layers: Layers = "all"
-    norm: Norms = "raw"
-    tokens: TokenChoices = "all"
-    pooling: Poolings = "mean"
-    max_length: MaxLength = None
-    batch_tokens: BatchTokens = 4096
-    shard_size: ShardSize = 1024
-    seed: Seed = 0
-    state: State = "auto"
-    entropy: Entropy = "auto"
+    metrics: Annotated[
+        str | Sequence[str | Metric], Option("names from `layerwise scan --metrics list`; none that needs views")
+    ] = "prompt_entropy,prompt_entropy_normalized"
     engine: Engine = "local"
     threads: Threads = None
     allow_missing: AllowMissing = 0
     progress: Progress = False
 
-    def __post_init__(self) -> None:
-        require_valid(self)
-
-    def scan_options(self) -> ScanOptions:
+    def scan_settings(self) -> ScanSettings:
         """The settings of the scan at each level."""
-        return ScanOptions(**{name: getattr(self, name) for name in SETTINGS if hasattr(self, name)})
+        return ScanSettings(**{spec.name: getattr(self, spec.name) for spec in option_specs(MeasureOptions)})
 
 
 OPTIONS = StressOptions

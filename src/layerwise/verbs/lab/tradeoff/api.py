@@ -5,16 +5,14 @@ from pathlib import Path
 
 import pandas as pd
 
-from layerwise.core.checks import Choices, ExportMode
 from layerwise.core.display import command_line
 from layerwise.core.errors import InputError, RunError
+from layerwise.core.options import takes
 from layerwise.core.preprocessors import require_tokenizer
 from layerwise.core.progress import announcements
 from layerwise.inputs.modalities import open_source
-from layerwise.inputs.source import DataLike
 from layerwise.models.opening import load_recorded_model
-from layerwise.models.spec import ModelLike
-from layerwise.runs.folder import Run, is_run, require_record_folder, write_record
+from layerwise.runs.folder import Run, is_run, require_record_folder, run_list, write_record
 from layerwise.runs.records import TRADEOFF
 from layerwise.runs.table import LayerTable
 from layerwise.verbs.export.summary import EXAMPLE_TASK
@@ -24,31 +22,11 @@ from layerwise.verbs.lab.tradeoff.options import TradeoffOptions, tradeoff_recor
 TIMED_TEXTS = 16
 
 
-def tradeoff(
-    run: Run | LayerTable | str | Path,
-    score: str = "mean",
-    *,
-    model: ModelLike | None = None,
-    data: DataLike = "demo",
-    others: Choices | None = None,
-    mode: ExportMode = "portable",
-    repeats: int = 5,
-    progress: bool = False,
-) -> pd.DataFrame:
+@takes(TradeoffOptions)
+def tradeoff(options: TradeoffOptions) -> pd.DataFrame:
     """What each layer of a run scores and costs: relative time, parameters and memory.
 
     The model is loaded to be timed. `report` and `plot` show what this leaves in the run's folder.
-
-    Args:
-        run: a run of `eval` or `scan`: its folder or its table.
-        score: a task or metric of the run, or "mean" over all tasks.
-        model: the model to time, where the name in the run's record no longer leads to it.
-        data: texts to time the model on, in any form that `layerwise.texts` takes; the first 16 are used.
-        others: folder of an eval run of another model, such as a shrunk or a smaller one, or a list of them. That model
-            as shipped becomes a row; it must have been scored on the same tasks.
-        mode: which export is costed: "portable" keeps one block more than needed, "compact" none.
-        repeats: how often each layer is timed, at most 10,000 times; the median counts.
-        progress: show a progress bar, and a line before each slow step, on standard error.
 
     Returns:
         One row per layer and way to read it: layer, depth, norm, tokens, transform, score, latency, parameters, bytes.
@@ -67,28 +45,32 @@ def tradeoff(
         >>> float(costs.parameters.max()) > float(costs.parameters.min())
         True
     """
-    options = TradeoffOptions(
-        score=score, model=model, data=data, others=others, mode=mode, repeats=repeats, progress=progress
-    )
-    require_no_model(run)
-    opened = Run.open(run)
-    out_folder = run if isinstance(run, str | Path) else None
+    require_no_model(options.run)
+    opened = Run.open(options.run)
+    out_folder = options.run if isinstance(options.run, str | Path) else None
     if out_folder is not None:
         require_record_folder(out_folder, TRADEOFF)  # raises now, not after the timing
-    with announcements(progress):
-        network = load_recorded_model(opened.table.require_model(), model)
+    with announcements(options.progress):
+        network = load_recorded_model(opened.table.require_model(), options.model)
         require_tokenizer(network.preprocessor, "tradeoff")
-        batch = [example.text for example in islice(open_source(data), TIMED_TEXTS)]
+        batch = [example.text for example in islice(open_source(options.data), TIMED_TEXTS)]
         beside = [
             (other.table, load_recorded_model(other.table.require_model()))
-            for other in map(open_other, [others] if isinstance(others, str | Path) else others or ())
+            for other in map(open_other, run_list(options.others or ()))
         ]
         frame = tradeoffs(
-            opened.table, network, batch, score=score, mode=mode, repeats=repeats, others=beside, progress=progress
+            opened.table,
+            network,
+            batch,
+            score=options.score,
+            mode=options.mode,
+            repeats=options.repeats,
+            others=beside,
+            progress=options.progress,
         )
     if out_folder is not None:
         made = {"model": network.identity().to_record(), "options": tradeoff_record(options)}
-        write_record(out_folder, TRADEOFF, pareto_front(frame, score) | made)
+        write_record(out_folder, TRADEOFF, pareto_front(frame, options.score) | made)
     return frame
 
 

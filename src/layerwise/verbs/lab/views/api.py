@@ -1,18 +1,13 @@
 """views: the perturbed copies of a text that invariance metrics compare."""
 
-from layerwise.inputs.perturbations.base import DEFAULT_STRENGTH
+from layerwise.core.options import takes
 from layerwise.inputs.perturbations.text import make_view
 from layerwise.verbs.lab.views.options import ViewOptions
 
 
-def views(text: str, *, count: int = 4, strength: float = DEFAULT_STRENGTH, seed: int = 0) -> list[str]:
+@takes(ViewOptions)
+def views(options: ViewOptions) -> list[str]:
     """Perturbed copies of a text, as `infonce`, `dime` and `lidar` compare them.
-
-    Args:
-        text: the text to perturb.
-        count: how many copies to make.
-        strength: share of words and letters that change, from 0 to 1.
-        seed: seed of the changes; the same seed gives the same copies.
 
     Returns:
         The copies, in order: a scan uses the first ones as views 1, 2, and so on.
@@ -25,5 +20,5 @@ def views(text: str, *, count: int = 4, strength: float = DEFAULT_STRENGTH, seed
         >>> len(copies)
         2
     """
-    ViewOptions(count=count, strength=strength, seed=seed)
-    return [make_view(text, seed, text, number, strength) for number in range(1, count + 1)]
+    text, numbers = options.text, range(1, options.count + 1)
+    return [make_view(text, options.seed, text, number, options.strength) for number in numbers]

@@ -1,4 +1,4 @@
-"""Claims: how a run marks its folder, and which folders a verb may write to.
+"""Whose folder it is: how a run marks its own, and which folders a verb may write to.
 
 A run folder contains layerwise-run.json, which names the verb that made it. It is written first, and only into a new or
 empty folder. So in a marked folder, a file with one of layerwise's names was written by layerwise. All other files

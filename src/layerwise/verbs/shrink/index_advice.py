@@ -2,6 +2,7 @@
 
 Queries search documents, each with vectors of the original (old) or of the small model (new): old queries in old
 documents, new in old, old in new, new in new. The advice follows from these four numbers and their intervals alone.
+Agreement is also given by kind and by length of texts, since a mean over all texts may hide what is lost on some.
 """
 
 import statistics
