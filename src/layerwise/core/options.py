@@ -27,7 +27,7 @@ from functools import cache, wraps
 from inspect import Parameter, Signature, cleandoc
 from textwrap import fill
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Concatenate, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from layerwise.core.checks import require_choice, suggestion
 from layerwise.core.errors import InputError
@@ -38,6 +38,7 @@ SECTION = re.compile(r"^(Returns|Raises|Example):$", re.MULTILINE)  # of a docst
 Check = Callable[[str, Any], object]  # the option's name and value; raises InputError
 Given = ParamSpec("Given")
 Options = TypeVar("Options")
+Owner = TypeVar("Owner")
 Result = TypeVar("Result")
 
 
@@ -92,10 +93,10 @@ class OptionSpec:
 
 @cache
 def option_specs(options: type) -> tuple[OptionSpec, ...]:
-    """The options of a dataclass, in order."""
+    """The options of a dataclass, in order; positional ones first, also where a base class has others."""
     hints = get_type_hints(options, include_extras=True)
     specs = []
-    for field in fields(options):
+    for field in sorted(fields(options), key=lambda field: bool(field.kw_only)):
         hint = hints[field.name]
         if get_origin(hint) is not Annotated or not isinstance(hint.__metadata__[0], Option):
             raise TypeError(f"{options.__name__}.{field.name} needs Annotated[..., Option(help)]")
@@ -156,22 +157,46 @@ def takes(options: Callable[Given, Options]) -> Callable[[Callable[[Options], Re
 
     def decorate(function: Callable[[Options], Result]) -> Callable[Given, Result]:
         result = get_type_hints(function)["return"]
-        signature = signature_of(options, result)
 
         @wraps(function)
         def call(*args: Given.args, **kwargs: Given.kwargs) -> Result:
-            try:
-                signature.bind(*args, **kwargs)
-            except TypeError as error:
-                raise TypeError(f"{function.__name__}() {error}") from None
-            return function(options(*args, **kwargs))
+            return function(made_of(options, function.__name__, args, kwargs))
 
-        call.__signature__ = signature  # type: ignore[attr-defined]
+        call.__signature__ = signature_of(options, result)  # type: ignore[attr-defined]
         call.__annotations__ = {spec.name: spec.type for spec in option_specs(options)} | {"return": result}
-        call.__doc__ = with_arguments(function.__doc__ or "", options)
+        call.__doc__ = with_arguments(function.__doc__, options)
         return call
 
     return decorate
+
+
+def init_takes(
+    options: Callable[Given, Options],
+) -> Callable[[Callable[[Owner, Options], None]], Callable[Concatenate[Owner, Given], None]]:
+    """The same for `__init__`. The docstring of the class stays as it is: see `with_arguments`."""
+    assert isinstance(options, type)
+
+    def decorate(init: Callable[[Owner, Options], None]) -> Callable[Concatenate[Owner, Given], None]:
+        @wraps(init)
+        def call(self: Owner, /, *args: Given.args, **kwargs: Given.kwargs) -> None:
+            init(self, made_of(options, type(self).__name__, args, kwargs))
+
+        own = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)
+        parameters = signature_of(options, None).parameters.values()
+        call.__signature__ = Signature([own, *parameters])  # type: ignore[attr-defined]
+        call.__annotations__ = {spec.name: spec.type for spec in option_specs(options)}
+        return call
+
+    return decorate
+
+
+def made_of(options: type, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """The options of a call; raises TypeError in the name of what was called, not of the dataclass."""
+    try:
+        signature_of(options, None).bind(*args, **kwargs)
+    except TypeError as error:
+        raise TypeError(f"{name}() {error}") from None
+    return options(*args, **kwargs)
 
 
 def signature_of(options: type, result: Any) -> Signature:
@@ -189,9 +214,9 @@ def signature_of(options: type, result: Any) -> Signature:
     return Signature(parameters, return_annotation=result)
 
 
-def with_arguments(docstring: str, options: type) -> str:
+def with_arguments(docstring: str | None, options: type) -> str:
     """The docstring with a section that describes every option, before what it returns."""
-    text = cleandoc(docstring)
+    text = cleandoc(docstring or "")
     lines = [fill(described(spec), 116, initial_indent=" " * 4, subsequent_indent=" " * 8, break_long_words=False,
                   break_on_hyphens=False) for spec in option_specs(options)]  # fmt: skip
     section = "\n".join(["Args:", *lines, "", ""])

@@ -1,23 +1,32 @@
 """The callbacks of training: what is measured of the layers, how often, and where it is kept."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from layerwise.core.checks import require_count, require_fraction
 from layerwise.core.errors import InputError
-from layerwise.core.options import HOW_IT_RUNS, WHAT_TO_MEASURE, Option, require_valid
+from layerwise.core.options import Option, require_valid
 from layerwise.models.spec import (
     BatchTokens,
     LayerChoice,
     Layers,
     MaxLength,
+    ModelObject,
     Norms,
     Poolings,
     Rows,
     TokenChoices,
 )
+
+if TYPE_CHECKING:
+    from transformers import Trainer
+
+    from layerwise.inputs.source import DataLike
+    from layerwise.metrics.base import Metric
+else:
+    DataLike = Metric = Trainer = Any  # importing them takes long
 
 Keep = Literal["run", "table"]
 
@@ -70,12 +79,23 @@ def require_alerts(name: str, alerts: object) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class WatchOptions:
-    """The options of the callbacks of training."""
+    """What all callbacks of training take."""
 
-    every: Annotated[int | Sequence[int], Option("steps between scans, or the steps", require_steps, HOW_IT_RUNS)] = 100
-    out: Annotated[str | Path | None, Option("folder or url for one run per scan")] = None
-    keep: Annotated[Keep, Option("run: all of each run; table: only its table", group=HOW_IT_RUNS)] = "run"
-    metrics: Annotated[str | Sequence[Any], Option("as in scan", group=WHAT_TO_MEASURE)] = (
+    every: Annotated[
+        int | Sequence[int],
+        Option("steps between scans, or a list of the steps to scan at, such as [1, 2, 4, 8]", require_steps),
+    ] = 100
+    out: Annotated[
+        str | Path | None, Option("folder or url that gets one run per scan, for compare, report and plot")
+    ] = None
+    keep: Annotated[
+        Keep,
+        Option(
+            "run: all of a run, which grows with the number of texts and the square of the width; table: a few "
+            "kilobytes, but compare has no paired intervals"
+        ),
+    ] = "run"
+    metrics: Annotated[str | Sequence[str | Metric], Option("fast, all, names with commas, or Metric objects")] = (
         "prompt_entropy,effective_rank,curvature"
     )
     rows: Rows = "raw"
@@ -85,12 +105,48 @@ class WatchOptions:
     pooling: Poolings = "mean"
     max_length: MaxLength = None
     batch_tokens: BatchTokens = 4096
-    shard_size: Annotated[int, Option("texts that one process computes at a time", require_count, HOW_IT_RUNS)] = 64
-    alerts: Annotated[Sequence[Alert], Option("rules that warn", require_alerts, WHAT_TO_MEASURE)] = ()
+    shard_size: Annotated[
+        int, Option("texts that one process of a distributed training computes at a time", require_count)
+    ] = 64
+    alerts: Annotated[
+        Sequence[Alert], Option('rules that warn, such as `Alert("effective_rank", below=5.0)`', require_alerts)
+    ] = ()
     max_share: Annotated[
-        float | None, Option("largest share of the training time that scans may take", require_fraction, HOW_IT_RUNS)
+        float | None, Option("skip a scan if scans took more than this share of the time so far", require_fraction)
     ] = None
-    progress: Annotated[bool, Option("say what the scans cost at the end", is_recorded=False)] = True
+    progress: Annotated[bool, Option("do not say at the end what the scans cost", is_recorded=False)] = True
 
     def __post_init__(self) -> None:
         require_valid(self)
+
+
+WatchedTexts = Annotated[
+    DataLike | Sequence[Mapping[str, Any]],
+    Option("what `scan` takes as data, or a list of tokenized batches with `input_ids` and `attention_mask`"),
+]
+
+
+@dataclass(frozen=True)
+class CallbackOptions(WatchOptions):
+    """The options of LayerwiseCallback."""
+
+    trainer: Annotated[Trainer, Option("the Trainer of transformers, or a SentenceTransformerTrainer")]
+    texts: WatchedTexts
+    _: KW_ONLY
+    tokenizer: Annotated[
+        object, Option("the tokenizer; default: the trainer's own, or the one that the model came with")
+    ] = None
+
+
+@dataclass(frozen=True)
+class LightningOptions(WatchOptions):
+    """The options of LightningCallback."""
+
+    model: Annotated[
+        Callable[[Any], ModelObject | tuple[ModelObject, object]],
+        Option(
+            "a function of your LightningModule that returns what to measure: a transformers model, a "
+            "SentenceTransformer, or a pair (model, tokenizer)"
+        ),
+    ]
+    texts: WatchedTexts

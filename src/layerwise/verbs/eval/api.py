@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from layerwise.core.checks import Choices, Precision
 from layerwise.core.errors import InputError
 from layerwise.core.files import open_folder
-from layerwise.core.options import require_values, takes
+from layerwise.core.options import takes
 from layerwise.core.preprocessors import require_tokenizer
 from layerwise.core.progress import GO_ON, announce, announcements, progress_bar
 from layerwise.core.recipe import Recipe
@@ -17,12 +16,10 @@ from layerwise.engines.opening import default_threads, open_engine
 from layerwise.engines.ray import RayEngine
 from layerwise.inputs.modalities import texts_to_fit
 from layerwise.maps.fitted import AnyRecipe, FittedRecipe, plain_recipe
-from layerwise.models.layers import LayerChoice
-from layerwise.models.load import read_model_info
-from layerwise.models.opening import model_info_and_dtype, resolve_max_length, to_model_spec
+from layerwise.models.opening import model_info_and_dtype, resolve_max_length
 from layerwise.models.readouts import expand_layers, readout_choices
 from layerwise.models.shipped import similarity_of
-from layerwise.models.spec import ModelSpec, call_record
+from layerwise.models.spec import call_record
 from layerwise.runs.leases import sole_writer, while_held
 from layerwise.runs.ownership import claim, require_usable
 from layerwise.runs.summary import counted
@@ -116,34 +113,14 @@ def holds_scores(out: Path) -> bool:
     return any(True for name in ("scores/*/*.json", "segment-*.safetensors") for _ in out.rglob(name))
 
 
-def plan_evaluation(
-    model: str | Path | ModelSpec,
-    tasks: str | Sequence[str],
-    *,
-    data_root: str | Path | None = None,
-    layers: LayerChoice = "all",
-    norm: Choices = "raw",
-    tokens: Choices = "all",
-    pooling: Choices | None = None,
-    template: Choices | None = None,
-    precision: Precision = "float32",
-) -> list[str]:
+def plan_evaluation(options: EvaluateOptions) -> list[str]:
     """The cost of `eval`, one line each: tasks, texts, unique texts, forward passes, disk. Loads no weights."""
-    require_values(
-        EvaluateOptions,
-        tasks=tasks,
-        data_root=data_root,
-        layers=layers,
-        norm=norm,
-        tokens=tokens,
-        pooling=pooling,
-        template=template,
-        precision=precision,
-    )
-    chosen, info = choose_tasks(tasks, data_root), read_model_info(to_model_spec(model))
-    recipes = expand_layers(info, layers, readout_choices(norm, tokens, pooling, template), normed_last=True)
+    chosen = choose_tasks(options.tasks, options.data_root)
+    info, _ = model_info_and_dtype(options.model, static=True)
+    choices = readout_choices(options.norm, options.tokens, options.pooling, options.template)
+    recipes = expand_layers(info, options.layers, choices, normed_last=True)
     templates = len({recipe.template for recipe in recipes})
-    return forecast_lines(chosen, len(recipes), info.width, 4 if precision == "float32" else 2, templates)
+    return forecast_lines(chosen, len(recipes), info.width, 4 if options.precision == "float32" else 2, templates)
 
 
 def require_templates_or_prompts(recipes: Sequence[Recipe], prompts: Mapping[str, str] | None) -> None:

@@ -2,7 +2,6 @@
 
 import os
 from argparse import ArgumentParser, Namespace
-from inspect import signature
 
 from layerwise.cli.flags import add_options, option_values
 from layerwise.cli.shared import add_json, add_model, engine_from_args, model_spec, next_steps, say
@@ -39,17 +38,14 @@ def run(args: Namespace) -> int:
     from layerwise.verbs.eval.api import eval, plan_evaluation
 
     model, options = model_spec(args), option_values(args, EvaluateOptions)
-    if args.dry_run:
-        parameters = signature(plan_evaluation).parameters
-        print(
-            "\n".join(plan_evaluation(model, **{name: value for name, value in options.items() if name in parameters}))
-        )
-        return 0
     options["engine"] = engine
     if args.engine == "ray":
         options["workers"] = 0  # the cluster has its own workers
     elif args.workers is None:
         options["workers"] = os.cpu_count() or 1
+    if args.dry_run:
+        print("\n".join(plan_evaluation(EvaluateOptions(model, **options | {"out": args.out or ""}))))
+        return 0
     table = eval(model, **options, recipes=[load_recipe(path) for path in args.recipe], progress=True)
     print(table.to_json() if args.json else table)
     say(f"{counted(table.run['forwarded_texts'], 'text')} went through the model")
