@@ -23,6 +23,7 @@ from safetensors import safe_open
 import layerwise
 
 TEXTS = 96
+SCANNED = 32  # with all metrics, views and settings, a scan of more takes long
 LENGTH = 64  # tokens
 NAMES = ("layer", "tokens", "pooling", "rows", "metric", "transform", "condition")
 NUMBERS = ("value", "ci_low", "ci_high")
@@ -31,16 +32,14 @@ NUMBERS = ("value", "ci_low", "ci_high")
 def record(model: Path, root: Path, work: Path) -> dict[str, object]:
     """Every number of one model, by a name that says what it is."""
     found: dict[str, object] = {}
-    texts = layerwise.texts("demo", limit=TEXTS)
+    texts, few = (layerwise.texts("demo", limit=count) for count in (TEXTS, SCANNED))
     scanned = layerwise.scan(
-        str(model), texts, out=work / "scan", metrics="all", rows=["raw", "centered_unit"], tokens=["all", "no_first"],
-        pooling=["mean", "last"], max_length=LENGTH, threads=1, shard_size=40,
+        str(model), few, out=work / "scan", metrics="all", rows=["raw", "centered_unit"], tokens=["all", "no_first"],
+        pooling=["mean", "last"], max_length=LENGTH, threads=1, shard_size=14,
     )  # fmt: skip
     found |= rows(scanned, "scan")
     found["state"] = tensors_of(*sorted((work / "scan").glob("state-*.safetensors")))
-    stressed = layerwise.lab.stress(
-        str(model), texts, kind="repeat_one", levels=[0.0, 0.5], max_length=LENGTH, threads=1
-    )
+    stressed = layerwise.lab.stress(str(model), few, kind="repeat_one", levels=[0.0, 0.5], max_length=LENGTH, threads=1)
     found |= rows(stressed, "stress")
     mapped = layerwise.Recipe(2, transform="whiten", max_length=LENGTH)
     scored = layerwise.eval(str(model), "all", out=work / "eval", data_root=root, max_length=LENGTH, threads=1)
@@ -70,7 +69,7 @@ def record(model: Path, root: Path, work: Path) -> dict[str, object]:
         threads=1,
     )
     found |= rows(probed, "probe")
-    shorter = layerwise.scan(str(model), texts, out=work / "shorter", max_length=LENGTH // 2, threads=1)
+    shorter = layerwise.scan(str(model), few, out=work / "shorter", max_length=LENGTH // 2, threads=1)
     compared = layerwise.compare([scanned, shorter])
     found["compare"] = frame_hash(compared.pairs[0].changes)
     found["correlate"] = frame_hash(layerwise.lab.correlate(work / "scan", work / "eval"))

@@ -9,15 +9,16 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # read when transformers is imported: no tes
 
 import pytest
 import torch
+from browser import chromium  # noqa: F401
 from families import make_model, make_tokenizer
 from hypothesis import settings
 from parts import pytest_collection_modifyitems, pytest_make_collect_report, pytest_runtest_makereport  # noqa: F401
+from places import ROOT
 from snapshots import run_verb, write_root
 
 settings.register_profile("steady", deadline=None, derandomize=True, max_examples=50, print_blob=True)
 settings.load_profile("steady")
 
-ROOT = Path(__file__).parent.parent
 SHARED = Path(os.environ.get("LAYERWISE_SHARED", ROOT.parent / "shared"))
 MODELS = Path(os.environ.get("LAYERWISE_MODELS", Path.home() / ".cache" / "layerwise-models"))
 

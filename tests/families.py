@@ -4,6 +4,8 @@ from typing import Any
 
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers.normalizers import Replace
+from tokenizers.processors import TemplateProcessing
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, PreTrainedTokenizerFast
 
 DEPTH, WIDTH, VOCABULARY = 3, 32, 97
@@ -88,3 +90,13 @@ def save_byte_model(folder: Any, depth: int, length: int = 64, family: str = "ll
     kind = AutoModelForCausalLM if family == "llama" else AutoModel
     kind.from_config(config).save_pretrained(folder)
     return str(folder)
+
+
+def adding_tokenizer():
+    """It puts <s> before and </s> after every text; a text of x alone has no tokens of its own."""
+    tokenizer = make_tokenizer()
+    tokenizer.backend_tokenizer.normalizer = Replace("x", "")
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", 1), ("</s>", 2)]
+    )
+    return tokenizer

@@ -3,70 +3,19 @@
 import os
 
 import pytest
+from places import TESTS
 
-# By file. A test that needs real weights or data is in `real`, wherever it is; what is not listed is in `core`.
-ABUSE = {
-    "abuse",
-    "do_no_harm",
-    "found_by_abuse",
-    "hostile_runs",
-    "leases",
-    "odd_inputs",
-    "ray",
-    "remote",
-    "strangers_files",
-    "words",
-    "wrong_names",
-}
-DOCS = {
-    "ci",
-    "claims",
-    "docs",
-    "gallery",
-    "notebooks",
-    "paper_numbers",
-    "readme",
-    "release",
-    "serve_numbers",
-    "site",
-    "snippets",
-    "stories",
-    "study_numbers",
-}
-DOCS |= {"static_numbers"}
+# By folder. A test that needs real weights or data is in `real`, wherever it is; what is not listed is in `core`.
+FOLDERS = {"abuse": "abuse", "pages": "docs"}
 # Files whose tests run no model, no Ray, no browser and no mteb.
-FAST = {
-    "accumulators",
-    "audio_inputs",
-    "ci",
-    "claims",
-    "docs",
-    "gallery",
-    "golden",
-    "house",
-    "inputs",
-    "layers",
-    "metric_edges",
-    "metric_laws",
-}
-FAST |= {
-    "metrics_as_data",
-    "numerics",
-    "paper_numbers",
-    "probes",
-    "protocol",
-    "readme",
-    "release",
-    "report",
-    "results",
-    "run_folder",
-    "selection",
-    "serve_numbers",
-    "static_numbers",
-    "study_numbers",
-    "views",
-    "vision_inputs",
-}
+FAST = set(
+    """
+    accumulators audio_inputs bundled_probes ci docs gallery golden house inputs layers metric_edges
+    metric_laws metrics_as_data numbers_in_pages numerics paper_numbers protocol readme release
+    report results run_folder selection serve_numbers static_numbers study_numbers views
+    vision_inputs
+    """.split()
+)
 
 REAL_FIXTURES = {"real_model", "shared"}
 
@@ -75,8 +24,7 @@ def part_of(item: pytest.Item) -> str:
     """The one part in which CI runs a test."""
     if REAL_FIXTURES.intersection(item.fixturenames) or item.get_closest_marker("real"):
         return "real"
-    name = file_of(item)
-    return "abuse" if name in ABUSE else "docs" if name in DOCS else "core"
+    return FOLDERS.get(item.path.relative_to(TESTS).parts[0], "core") if TESTS in item.path.parents else "core"
 
 
 def file_of(item: pytest.Item) -> str:

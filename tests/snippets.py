@@ -2,7 +2,7 @@
 
     python tests/snippets.py
 
-prints the counts. A block of code is run by tests/test_snippets.py, unless a comment stands above it:
+prints the counts. A block of code is run by tests/pages/test_snippets.py, unless a comment stands above it:
 
     <!-- run by tests/test_x.py -->           another test runs it
     <!-- not run here: reason -->             nothing runs it
@@ -15,9 +15,9 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from places import ROOT
+
 PAGES = ("README.md", "CONTRIBUTING.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")))
 KINDS = {"bash": "commands", "console": "commands", "python": "snippets", "text": "outputs"}
 OTHER_KINDS = {"yaml": "snippets", "json": "snippets", "sql": "snippets", "js": "snippets"}

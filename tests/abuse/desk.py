@@ -1,6 +1,6 @@
 """The desk: a folder where a user works, the commands that every verb is attacked with, and what they must give.
 
-A verb without an entry in GOOD fails tests/test_abuse.py, so that none escapes the campaign.
+A verb without an entry in GOOD fails tests/abuse/test_abuse.py, so that none escapes the campaign.
 """
 
 import gc

@@ -1,0 +1,308 @@
+"""What README.md and the docs claim in numbers is what the committed tables say."""
+
+import importlib.util
+import json
+import re
+
+import pandas as pd
+import pytest
+from places import ROOT
+
+from layerwise.core.recipe import Recipe
+from layerwise.verbs.pick.candidates import widened
+from layerwise.verbs.pick.labels import MIN_LABELS
+from layerwise.verbs.pick.run import LABELS_FOR_EQUAL_WEIGHT
+
+STUDY = ROOT / "studies" / "selection"
+README, PICK, EXPORT, VIEWS, EVAL = (
+    " ".join((ROOT / name).read_text(encoding="utf-8").split())
+    for name in ("README.md", "docs/pick.md", "docs/export.md", "studies/views/README.md", "studies/eval/README.md")
+)
+
+
+def study_module(path):
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def headline():
+    return study_module(STUDY / "headline.py")
+
+
+@pytest.fixture(scope="module")
+def found(headline):
+    return headline.table()
+
+
+@pytest.fixture(scope="module")
+def figure(found):
+    """One figure by (model or set of models, fit, recipe, name)."""
+    known = found.fillna({"fitted_on": ""}).set_index(["models", "fitted_on", "recipe", "figure"]).sort_index()
+    return lambda *at: known.loc[at].iloc[0] if isinstance(known.loc[at], pd.DataFrame) else known.loc[at]
+
+
+def span(row, digits=1):
+    return f"({row.low:.{digits}f} to {row.high:.{digits}f})"
+
+
+SMOL, GEMMA = "smollm2-135m", "gemma3-270m"
+
+
+def test_headline_csv_is_what_its_script_computes_from_the_other_tables(found):
+    committed = pd.read_csv(STUDY / "headline.csv")
+    pd.testing.assert_frame_equal(committed, found.reset_index(drop=True), atol=2e-4, check_dtype=False)
+
+
+def test_the_pages_show_the_tables_of_the_study_of_recipes():
+    tables = study_module(ROOT / "studies/recipes/tables.py")
+    blocks = tables.make_blocks()
+    for page in tables.PAGES:
+        text = page.read_text(encoding="utf-8")
+        shown = [name for name in blocks if f"<!-- {name}: written by tables.py -->" in text]
+        assert shown and tables.write_blocks(page, blocks, check=True), page
+    assert "one map per model, fitted on 1,000 paragraphs of WikiText-2" in README
+    assert "Only these two language models were tested, and both had been explored before" in README
+
+
+def test_the_gains_of_the_study_are_those_of_its_scores_and_the_test_tasks_are_those_of_the_protocol():
+    tables = study_module(ROOT / "studies/recipes/tables.py")
+    protocol = json.loads((ROOT / "studies/recipes/protocol.json").read_text(encoding="utf-8"))
+    scores = pd.read_csv(ROOT / "studies/recipes/test.csv")
+    assert set(scores.task) == set(protocol["test"]["tasks"]) and set(scores.model) == set(protocol["test"]["models"])
+    means = tables.type_means(scores)["mean"]
+    for row in pd.read_csv(ROOT / "studies/recipes/gains.csv").itertuples():
+        assert row.gain == pytest.approx(means[(row.model, row.recipe)] - means[(row.model, row.over)], abs=0.006)
+        assert row.low - 0.006 <= row.gain <= row.high + 0.006
+
+
+def test_the_table_of_pick_is_the_headline_table(headline, found):
+    page = (ROOT / "docs/pick.md").read_text(encoding="utf-8")
+    for line in headline.page_tables(found)["texts"]:
+        assert line in page
+
+
+def test_the_pages_show_the_ablation_that_was_scored(headline, found):
+    block = headline.ablation_block(found)
+    for page in headline.PAGES:
+        assert f"{headline.START}\n{block}\n{headline.END}" in page.read_text(encoding="utf-8"), page
+    if headline.ABLATION.exists():
+        tasks = pd.read_csv(headline.ABLATION).groupby(["model", "recipe"]).task.agg(frozenset)
+        assert len(set(tasks)) == 1 and len(tasks) == 12  # six recipes of two models, all on the same tasks
+        assert f"on {len(tasks.iloc[0])} of the 22 tasks" in block
+    else:
+        ideas = pd.read_csv(STUDY / "test_ideas.csv").query("model == 'gemma3-270m' and transform == 'remove_top:3'")
+        ideas = ideas[(ideas.fitted_on == "texts") & (ideas.layer == 18)]
+        assert f"has {ideas.score.mean():.2f} (`test_ideas.csv`)" in block and len(ideas) == 22
+
+
+def test_recipes_that_the_ablation_scored_again_have_the_scores_of_the_study():
+    keys = ["model", "layer", "readout", "transform", "task"]
+    ideas = pd.read_csv(STUDY / "test_ideas.csv").query("tokens == 'all' and fitted_on != 'task'")
+    both = pd.read_csv(STUDY / "ablation_whole.csv").merge(ideas, on=keys, suffixes=("", "_study"))
+    assert set(both.recipe) >= {"last", "static", "chosen", "chosen without static"}
+    apart = (both.score - both.score_study).abs().groupby(both.type).max()
+    assert apart["STS"] <= 0.0011  # the study kept three digits
+    assert apart["Classification"] <= 0.1  # the last bits of vectors move a logistic regression
+
+
+def test_pick_quotes_gains_over_the_static_baseline_and_without_single_tasks(figure):
+    for name, pattern in (
+        ("over static", "the recipe gains another {} {} points on SmolLM2 and {} {} on Gemma3"),
+        ("over last, without WikiQARetrieval", "without it the gains are {} and {}"),
+        ("over last, without tasks like the probes", "gains over the last layer are {} and {} points instead of"),
+    ):
+        rows = [figure(model, "texts", "chosen", name) for model in (SMOL, GEMMA)]
+        cells = [f"{row.value:.1f}" for row in rows]
+        if pattern.count("{}") == 4:
+            cells = [part for row in rows for part in (f"{row.value:.1f}", span(row))]
+        assert pattern.format(*cells) in PICK, name
+
+
+def test_pick_calls_fitting_on_the_test_sets_own_texts_transductive(figure):
+    (section,) = re.findall(r"\*\*Transductive fitting\*\*.*?## Few labels", PICK)
+    for recipe in ("chosen", "static"):
+        smol, gemma = (figure(model, "task", recipe, "over last") for model in (SMOL, GEMMA))
+        assert f"{smol.value:.1f} {span(smol)} and {gemma.value:.1f} {span(gemma)}" in section
+    assert "held out" not in PICK
+
+
+def test_pick_gives_shares_recovered_with_and_without_the_model_that_carries_them(figure):
+    sets = ("all five", "without smollm2-135m", GEMMA)
+    every, rest, gemma = (figure(name, "", "layer alone", "recovered") for name in sets)
+    assert f"recover {every.value:.0f} % {span(every, 0)} of the gap" in PICK
+    assert f"{rest.value:.0f} % {span(rest, 0)} without SmolLM2" in PICK
+    assert f"{gemma.value:.0f} % {span(gemma, 0)} on Gemma3 alone" in PICK
+    audited = pd.read_csv(STUDY / "test_layers.csv").query("rule == 'probes-2' and family == 'all'").iloc[0]
+    assert every.value == pytest.approx(100 * audited.recovered, abs=0.02)
+    assert every.low == pytest.approx(100 * audited.low_tasks, abs=0.02)
+
+
+def test_pick_shows_both_directions_of_the_papers_rule():
+    table = pd.read_csv(STUDY / "released.csv").query("family == 'all'").set_index("rule")
+    said = {
+        "min:dime": "| lowest DiME (the paper's rule) |",
+        "max:dime": "| highest DiME |",
+        "depth:80%": "| a fixed depth of 80 % |",
+    }
+    for rule, words in said.items():
+        row = table.loc[rule]
+        share = f"{100 * row.recovered:.0f} % ({100 * row.low_tasks:.0f} to {100 * row.high_tasks:.0f})"
+        assert f"{words} {share}" in PICK, rule
+
+
+def test_the_rulebook_has_the_gains_of_the_study():
+    audit = json.loads((ROOT / "src/layerwise/verbs/pick/rulebook.json").read_text())["audit"]
+    gains = pd.read_csv(ROOT / "studies/recipes/gains.csv").query("recipe == 'all_dimensions' and over == 'last'")
+    gains = gains.set_index("model")
+    assert audit["tasks"] == pd.read_csv(ROOT / "studies/recipes/test.csv").task.nunique()
+    for model, name in ((SMOL, "SmolLM2-135M"), (GEMMA, "Gemma3-270M")):
+        row = gains.loc[model]
+        assert audit["gains"][name] == pytest.approx([row.gain, row.low, row.high], abs=0.06)
+    assert len(audit["gains"]) == 2
+
+
+def test_export_tells_which_certificates_exceed_a_millionth():
+    table = pd.read_csv(ROOT / "studies/export/certificates.csv")
+    share = table.max_difference / table.largest_entry
+    large = share[share > 1e-6]
+    assert len(table) == 13 and len(large) == 3
+    assert f"by {large.min():.1e} to {large.max():.1e}".replace("e-06", "e-6") in EXPORT
+    cut = pd.read_csv(ROOT / "studies/export/truncated.csv").groupby("model").cosine
+    for name, words in ((SMOL, "SmolLM2-135M"), (GEMMA, "Gemma3-270M"), ("stories15m", "stories15M")):
+        assert f"{cut.min()[name]:.2f} to {cut.max()[name]:.2f} ({words})" in EXPORT
+    assert cut.min()[["all-minilm-l6-v2", "gte-small"]].min() > 0.9999
+
+
+def test_the_cost_of_a_scan_is_that_of_the_benchmark():
+    """README and benchmarks/README.md against benchmarks/overhead.csv: ratios and ranges, parts, and megabytes."""
+    table = pd.read_csv(ROOT / "benchmarks/overhead.csv")
+    table["shown"] = [f"{row.cpu:.2f} ({row.cpu_low:.2f} to {row.cpu_high:.2f})" for row in table.itertuples()]
+    scans = table[(table.run == "lengths") & (table.way == "scan") & (table.dtype == "float32")]
+    scans = scans.set_index(["model", "tokens"])
+    short, long = (scans.loc[("smollm2-135m", tokens), "shown"] for tokens in (64, 256))
+    assert f"With 64 tokens per text, a scan takes {short} times as long" in README
+    assert f"with 256 tokens, {long} times" in README
+
+    page = (ROOT / "benchmarks/README.md").read_text(encoding="utf-8")
+    found = re.findall(r"(?m)^\|([^|]*)\| (\d+) \| ([\d.]+ \([^|]*\))" + r" \| ([\d.]+)" * 5 + r" \|$", page)
+    names = {"1024": "neox-410m", "512": "neox-70m", "576": "smollm2-135m", "384": "all-minilm-l6-v2"}
+    model = ""
+    for name, tokens, ratio, *numbers in found:
+        model = names[re.search(r"width (\d+)", name)[1]] if name.strip() else model
+        row = scans.loc[(model, int(tokens))]
+        assert ratio == row.shown
+        rest = row.pooling + row.curvature + row["other readings"]
+        expected = (row.predicted, row.gram, row.eigenvalues, row.accumulators, rest)
+        assert numbers == [f"{value:.2f}" for value in expected]
+    assert len(found) == len(scans) == 13
+    words = " ".join(page.split())
+    for others in (table[table.run == "views"], table[table.run == "peers"]):
+        for row in others[others.way != "taps"].itertuples():
+            assert row.shown in words, row
+    assert table[(table.dtype == "bfloat16") & (table.way == "scan")].shown.item() in words
+    peers = table[table.run == "peers"].set_index(["model", "way"]).megabytes.map("{:.0f}".format)
+    for model in ("neox-410m", "smollm2-135m"):
+        assert re.search(rf"{peers[model, 'scan']} (MB )?instead of {peers[model, 'naive']}", words)
+
+
+def test_the_cost_of_the_whole_command_is_that_of_the_benchmark():
+    table = pd.read_csv(ROOT / "benchmarks/whole_scan.csv")
+    words = " ".join((ROOT / "benchmarks/README.md").read_text(encoding="utf-8").split())
+    both = table[table.model == "stories15m"].set_index("way").cpu
+    assert f"takes {both['command']:.0f} s of CPU time" in words
+    assert f"takes {both['loop']:.0f} s: {both['command'] / both['loop']:.2f} times as much" in words
+    by_prompts = table[table.model == "stories260k"].set_index("prompts")
+    for prompts, row in by_prompts.iterrows():
+        assert f"| {prompts:,} | {row.cpu:.1f} | {1000 * row.cpu / prompts:.1f} | {row.megabytes:.0f} |" in words
+    assert list(by_prompts.index) == [1_000, 10_000, 100_000]
+
+
+def test_no_sinks_is_not_no_first_and_the_study_of_eval_says_how_often():
+    scores = pd.read_csv(ROOT / "studies/eval/scores.csv").query("readout == 'raw'")
+    for model, low, high in ((SMOL, 12, 28), (GEMMA, 5, 10)):
+        some = scores[(scores.model == model) & scores.layer.between(low, high)]
+        grid = some.pivot_table(index=["layer", "task"], columns="tokens", values="value")
+        assert f"layers {low} to {high} the" in EVAL or f"layers {low} to {high} they" in EVAL
+        assert f"equal in {(grid.no_sinks == grid.no_first).sum()} of {len(grid)}" in EVAL
+
+
+def test_table_2_of_the_paper_is_what_the_released_results_give(shared, monkeypatch):
+    monkeypatch.syspath_prepend(STUDY)  # as if it were run from there: it imports a neighbour
+    again = study_module(STUDY / "released.py").table2(shared("data/released"))
+    pd.testing.assert_frame_equal(again, pd.read_csv(STUDY / "table2.csv"))
+    printed = again.set_index(["reading", "tasks", "rule"]).score.round(1)
+    assert printed["first entry", 32, "last"] == 45.5 and printed["first entry", 29, "min:dime"] == 48.5
+
+
+def test_the_counts_of_the_campaign_are_those_of_its_results():
+    table = pd.read_csv(ROOT / "tests" / "abuse" / "results.csv")
+    page = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
+    names = {
+        "inputs": "odd texts", "arguments": "argument combinations", "damage": "damages",
+        "kills": "kills and failing disks", "concurrency": "concurrent pairs", "stores": "vanished stores",
+        "hostile": "hostile models, runs, data, campaigns",
+    }  # fmt: skip
+    for kind, name in names.items():
+        rows = table[table.kind == kind]
+        clean = rows[rows.failures == 0]
+        seeds = ", ".join(map(str, sorted(clean.seed.unique())))
+        (line,) = re.findall(rf"(?m)^\| {name} \| ([\d,]*\d).* \| ([\d,]+ \(seeds? [\d, ]+\)) \|$", page)
+        assert line == (f"{rows['count'].sum():,}", f"{clean['count'].sum():,} (seed{'s' * (',' in seeds)} {seeds})")
+
+
+def page(name):
+    return " ".join((ROOT / name).read_text(encoding="utf-8").split())
+
+
+def test_pages_agree_on_what_labels_count_and_on_what_doubles_the_width():
+    assert (MIN_LABELS, LABELS_FOR_EQUAL_WEIGHT) == (16, 32)
+    assert "32 labels count as much as all other tests together, 16 half as much" in PICK
+    assert "32 of them weigh as much as the bundled sentences" in page("docs/howto-choose-and-export.md")
+    for name in ("docs/faq.md", "docs/howto-choose-and-export.md"):
+        assert "16 to 256" in page(name) and "did not improve" in page(name)
+    recipe = widened(Recipe(layer=3, pooling="last", transform="remove_top:8"), static=False)
+    assert recipe.transform == "remove_top:8+mean", "twice the width, also with --no-static"
+    assert "In a template, the mean over all tokens doubles it in any case" in PICK
+
+
+def test_pages_agree_on_which_commands_read_texts_only():
+    (listed,) = re.findall(r"Commands that work on texts only \((.*?)\)", page("docs/architecture.md"))
+    names = set(re.findall(r"`([\w ]+)`", listed))
+    for kind, more in (("image", set()), ("audio", {"export"})):
+        text = page("docs/images.md" if kind == "image" else "docs/audio.md")
+        (refused,) = re.findall(rf"((?:`[\w ]+`[\w ,]*)+) raise an error for {kind} models", text)
+        assert set(re.findall(r"`([\w ]+)`", refused)) == names | more
+
+
+def test_pages_give_the_sizes_of_shrunk_and_static_models():
+    sizes = pd.read_csv(ROOT / "docs/gallery/gallery.csv").query("made == 'shrink'").set_index("model")
+    trained = pd.read_csv(ROOT / "studies/shrink/models.csv").query("minutes == 30").set_index("model")
+    for model, row in trained.iterrows():
+        before, after = sizes.parameters_before[model] / 1e6, row.parameters / 1e6
+        assert f"{after:.1f} of {before:.1f}" in page("docs/shrink.md"), model
+    order = ["all-minilm-l6-v2", "gte-small", "all-mpnet-base-v2"]
+    minutes = [f"{seconds / 60:.0f}" for seconds in trained.seconds[order]]
+    assert f"took {minutes[0]}, {minutes[1]} and {minutes[2]} minutes" in page("studies/shrink/README.md")
+    assert f"that took {minutes[2]} to {minutes[0]} minutes" in README
+    costs = pd.read_csv(ROOT / "studies/static/costs.csv").set_index(["model", "method"]).megabytes["all-minilm-l6-v2"]
+    assert f"takes {costs['static']:.0f} MB for all-MiniLM-L6-v2 ({costs['whole']:.0f} MB whole)" in page(
+        "docs/static.md"
+    )
+
+
+def test_the_advice_on_an_index_was_right_in_every_case_that_was_tried():
+    """Keeping the index loses beyond its interval and re-embedding loses more, so no other advice would be right."""
+    table = pd.read_csv(ROOT / "studies/shrink/advice.csv")
+    assert set(table.advice) == {"original", "unknown"} and set(table.texts[table.advice == "unknown"]) == {"requests"}
+    assert (table.keeping_high < 0).all() and (table.re_embedding_high < 0).all()
+    study, shrink = page("studies/shrink/README.md"), page("docs/shrink.md")
+    for row in table.itertuples():
+        gain = f"{row.keeping_gain:+.3f} ({row.keeping_low:+.3f} to {row.keeping_high:+.3f})"
+        assert f"| {row.old:.3f} | {row.new_queries:.3f} | {row.new:.3f} | {gain} |" in study
+    trained = table.set_index(["model", "method", "texts"]).loc["all-minilm-l6-v2", "distill", "mixed"]
+    assert f"in all {len(table)} cases" in shrink and f"static model, with {table.new.min():.3f}" in shrink
+    said = f"documents from {trained.old:.3f} to {trained.new_queries:.3f} in the old index, and to {trained.new:.3f}"
+    assert said in shrink

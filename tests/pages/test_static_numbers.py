@@ -1,0 +1,80 @@
+"""Measured numbers of studies/static: its tables are made again from the CSV files and must stand in the page."""
+
+import importlib.util
+
+import pandas as pd
+import pytest
+from places import ROOT
+
+STATIC = ROOT / "studies" / "static"
+
+
+def tables():
+    spec = importlib.util.spec_from_file_location("static_table", STATIC / "table.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", ["lines_of_scores", "lines_of_choices", "lines_of_costs", "lines_of_index"])
+def test_the_tables_of_the_page_are_those_of_the_csv_files(name):
+    page = (STATIC / "README.md").read_text()
+    lines = list(getattr(tables(), name)())
+    assert len(lines) > 2
+    assert not [line for line in lines if line not in page]
+
+
+def claims():
+    table = tables()
+    means, costs = table.test_scores().mean(), table.csv("costs.csv").set_index(["model", "method"])
+    small, other = "all-minilm-l6-v2", "gte-small"
+    yield (
+        f"the static model of all-MiniLM-L6-v2 scores {means[small, 'static']:.2f}, model2vec's "
+        f"{means[small, 'model2vec']:.2f}, the whole model {means[small, 'whole']:.2f}"
+    )
+    large = "all-mpnet-base-v2"
+    yield (
+        f"For gte-small it is {means[other, 'static']:.2f} against {means[other, 'model2vec']:.2f}, for {large} "
+        f"{means[large, 'static']:.2f} against {means[large, 'model2vec']:.2f}"
+    )
+    for model in (small, other, large):
+        gaps = table.test_scores()[model, "static"] - table.test_scores()[model, "model2vec"]
+        assert "(+" in table.difference(gaps), "the interval is above 0, as the page says"
+    fast, index = costs.times_as_fast.round().astype(int), table.csv("index.csv").set_index("model").loc[small]
+    times = [fast[model, "static"] for model in (small, other)]
+    yield f"{times[0]} times as fast as all-MiniLM-L6-v2 and {times[1]} times as fast as gte-small"
+    yield f"with an MRR of {index.static_queries:.3f} (WikiQA); its own queries reach {index.teacher:.3f}"
+
+
+@pytest.mark.parametrize("page", ["studies/static/README.md", "docs/static.md"])
+def test_the_sentences_of_the_pages_are_those_of_the_csv_files(page):
+    text = " ".join((STATIC.parent.parent / page).read_text().split())
+    assert not [claim for claim in claims() if claim not in text]
+
+
+def test_the_shrunk_model_is_compared_on_the_same_tasks():
+    scores = pd.read_csv(STATIC.parent / "shrink" / "scores.csv")
+    tasks = tables().test_scores().index
+    own = scores[(scores.cell == "all-minilm-l6-v2-linear-3-measured-24000") & scores.task.isin(tasks)]
+    assert len(own) == len(tasks) == 15
+    page = " ".join((STATIC / "README.md").read_text().split())
+    assert f"with a linear map scores {own.score.mean():.2f} on the same tasks" in page
+    means = scores[scores.task.isin(tasks)].groupby("cell").score.mean()
+    whole, half = (means[f"gte-small-{name}"] for name in ("whole-12---0", "distill-6-30min-measured-24000"))
+    assert f"whole gte-small scores {whole:.2f} on the same tasks, and {half:.2f} with half of its blocks" in page
+    assert f"the whole all-mpnet-base-v2 scores {means['all-mpnet-base-v2-whole-12---0']:.2f}" in page
+
+
+def test_the_choices_were_compared_on_development_tasks_only():
+    table = tables()
+    scores, compared = table.csv("scores.csv"), table.csv("choices.csv")
+    development = set(scores[scores.development].task)
+    assert development and development == set(compared.columns) & set(scores.task)
+
+
+def test_a_static_model_is_better_than_that_of_model2vec_and_fifty_times_as_fast_as_its_teacher():
+    table = tables()
+    scores, costs = table.test_scores(), table.csv("costs.csv")
+    for model in {model for model, method in scores.columns if method == "static"}:
+        assert scores[model, "static"].mean() > scores[model, "model2vec"].mean()
+        assert costs[(costs.model == model) & (costs.method == "static")].times_as_fast.item() > 50
