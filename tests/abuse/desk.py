@@ -252,7 +252,14 @@ class Workshop:
 
 # Numbers that a repetition may change: durations, times of day, and names of files for which they are part.
 COUNTS = rb"finished|seconds|seconds_reading|created|time|forwarded|forwarded_texts"
-TIMES = re.compile(rb"\d[\d:.-]*(T[\d:.+]+)?( ?(ms|s|seconds|%|x|times))\b" + rb'|"(' + COUNTS + rb')": [^,}\n]+')
+# Encoding times are ratios that differ a little each time, and so does where the line is wrapped.
+TIMES = re.compile(
+    rb"encoding time:[^\n]*(\n  (?!layerwise)[^\n]*)*"
+    + rb"|\d[\d:.-]*(T[\d:.+]+)?( ?(ms|s|seconds|%|x|times))\b"
+    + rb'|"('
+    + COUNTS
+    + rb')": [^,}\n]+'
+)
 # The same on a page; and that a command was given with --json. The page that it is compared with may show the moment
 # before, so nothing is put in its place.
 SHOWN = re.compile(rb"<dt>(finished|seconds)</dt><dd>[^<]*</dd>| --json\b")
