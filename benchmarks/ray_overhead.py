@@ -15,8 +15,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from layerwise.inputs.opening import texts
-
 from layerwise.core.files import open_folder
 from layerwise.engines.checkpoints import Checkpoint
 from layerwise.engines.local import LocalEngine
@@ -24,6 +22,7 @@ from layerwise.engines.opening import open_engine
 from layerwise.engines.options import Cluster
 from layerwise.engines.shards import torch_threads
 from layerwise.inputs.source import Example
+from layerwise.inputs.text import texts
 from layerwise.models.load import ModelSpec, load_network
 from layerwise.verbs.scan.options import ScanOptions
 from layerwise.verbs.scan.prepare import prepare

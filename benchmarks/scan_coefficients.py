@@ -15,9 +15,9 @@ from pathlib import Path
 import torch
 
 from layerwise.core.files import open_folder
-from layerwise.inputs.opening import texts
 from layerwise.inputs.perturbations.text import make_view
 from layerwise.inputs.source import Source
+from layerwise.inputs.text import texts
 from layerwise.models.load import ModelSpec, load_network
 from layerwise.passes.batches import make_batch, make_groups, network_processor
 from layerwise.verbs.scan.options import ScanOptions

@@ -63,6 +63,7 @@ def record(model: Path, root: Path, work: Path) -> dict[str, object]:
         str(model),
         work.parent / "Classes-train.csv",
         label="label",
+        precision="float32",  # hidden states of Gemma do not fit into float16
         out=work / "probe",
         max_length=LENGTH,
         epochs=3,
