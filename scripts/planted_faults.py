@@ -32,7 +32,7 @@ FAULTS = {
     "an existing file is overwritten": Fault(
         "core/outputs.py", "if not os.path.lexists(absolute):", "if absolute:", "tests/core"
     ),
-    "models are told apart by name": Fault(
+    "two models with the same name count as one": Fault(
         "runs/identity.py",
         "return bool(self.fingerprint) and self.fingerprint == other.fingerprint\n\n    def to_record(self)",
         "return bool(self.name) and self.name == other.name\n\n    def to_record(self)",

@@ -5,7 +5,7 @@ import sys
 from dataclasses import replace
 from typing import get_args
 
-import matplotlib
+import matplotlib.pyplot
 import numpy as np
 import pandas as pd
 import pytest

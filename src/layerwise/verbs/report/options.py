@@ -74,7 +74,7 @@ class PlotOptions:
         FigureName,
         Option(
             "depth: one metric by depth, one line per model; heatmap: all metrics of one model; checkpoints: one "
-            "metric by layer and training step; or what else its name says",
+            "metric by layer and training step; the other names say what they show",
             group=FIGURE,
         ),
     ] = "depth"
