@@ -58,8 +58,11 @@ STYLE = """.md-typeset table:not([class]) th { min-width: 0; }
   overflow-x: auto; scrollbar-color: var(--md-default-fg-color--lighter) transparent;
 }
 """
-# What a user calls, then what it returns, then what extensions are made of.
-FUNCTIONS, CLASSES, EXTENDING = "Functions", "What they return and take", "Metrics and readings of your own"
+# The verbs come first, in the order of the first screen; then the packages that their arguments and results are of.
+PACKAGES = {
+    "inputs": "Texts, audio, images and labels", "core.recipe": "Models, recipes and runs",
+    "metrics": "Metrics and readings of your own", "core.errors": "Errors",
+}  # fmt: skip
 
 
 def tracked_pages() -> list[Path]:
@@ -124,24 +127,32 @@ def commands_page() -> str:
     from layerwise.verbs import commands
 
     parser = build_parser(commands())
-    parts = ["# Commands", "What `layerwise COMMAND --help` prints."]
+    parts = ["# Commands", "What `layerwise COMMAND --help-all` prints."]
     for name in commands():
         parts += [f"## {name}", f"```text\n{help_of(parser, name)}\n```"]
     return "\n\n".join(parts) + "\n"
 
 
 def help_of(parser: Any, verb: str) -> str:
-    """The help of a command."""
-    from layerwise.cli.parser import parser_of
+    """The help of a command, with all options."""
+    from layerwise.cli.parser import VerbParser, parser_of
 
-    return parser_of(parser, verb).format_help().rstrip()
+    found = parser_of(parser, verb)
+    assert isinstance(found, VerbParser)
+    return found.format_whole_help().rstrip()
 
 
 def python_page() -> str:
     """Every public name, in groups, from its docstring."""
     import layerwise
+    from layerwise.cli.parser import DOORS
+    from layerwise.verbs import commands
 
-    groups: dict[str, list[str]] = {FUNCTIONS: [], CLASSES: [], EXTENDING: []}
+    titles = {
+        f"verbs.{verb}.": DOORS[command.DOOR].capitalize() for verb, command in commands().items() if " " not in verb
+    }
+    titles |= {f"{package}.": title for package, title in PACKAGES.items()}
+    groups: dict[str, list[str]] = {title: [] for title in titles.values()}
     for name in sorted(layerwise.__all__, key=str.lower):
         if name == "__version__":
             continue
@@ -153,7 +164,8 @@ def python_page() -> str:
             or not module.startswith("layerwise")
         ):
             continue
-        group = EXTENDING if ".metrics." in module else CLASSES if isinstance(found, type) else FUNCTIONS
+        place = module.removeprefix("layerwise.") + "."
+        group = next((title for start, title in titles.items() if place.startswith(start)), PACKAGES["core.recipe"])
         groups[group].append(f"### layerwise.{name}\n\n::: {module}.{found.__qualname__}")
     groups["layerwise.functional"] = functional_names()
     parts = ["# Python", "Every public name. The examples are run by the tests."]

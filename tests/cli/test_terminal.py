@@ -1,6 +1,7 @@
 """The terminal: the first screen, progress, quiet libraries, finished and interrupted runs, closing lines."""
 
 import logging
+import re
 import sys
 import types
 import warnings
@@ -13,7 +14,7 @@ from transformers.utils import logging as transformers_logging
 
 import layerwise
 from layerwise.__main__ import main
-from layerwise.cli.parser import STEPS, first_screen
+from layerwise.cli.parser import DOORS, START, build_parser, first_screen, parser_of
 from layerwise.core import progress
 from layerwise.core.progress import announce, announcements, progress_bar
 from layerwise.core.quiet import VERBOSE_VARIABLE, quiet_libraries
@@ -30,14 +31,38 @@ def test_without_a_verb_the_first_screen_shows_every_verb(capsys):
     with pytest.raises(SystemExit) as stopped:
         main(["--help"])
     assert stopped.value.code == 0 and capsys.readouterr().out == screen == first_screen(commands()) + "\n"
-    others = [line.split()[0] for line in screen.partition("Other verbs")[2].splitlines()[1:]]
-    listed = [command.split()[1] for command in STEPS.values()] + others
+    doors, _, start = screen.partition("start with")
+    listed = [line.split()[0] for line in doors.splitlines() if line.startswith("  ")]
     assert sorted(listed) == sorted({words.split()[0] for words in commands()})
+    assert [line.removesuffix(":") for line in doors.splitlines()[1:] if not line.startswith("  ")] == [*DOORS.values()]
+    assert all(command in start for command in START.values())
 
 
 def test_the_first_screen_fits_80_columns_and_24_lines():
     lines = first_screen(commands()).splitlines()
     assert max(map(len, lines)) <= 80 and len(lines) < 24
+
+
+MOST_VERBS, MOST_OPTIONS = 12, 20  # ceilings: raise one openly, or take something away
+
+
+def test_there_are_few_verbs():
+    assert len({words.split()[0] for words in commands()}) <= MOST_VERBS
+
+
+@pytest.mark.parametrize("verb", commands())
+def test_the_help_of_a_verb_shows_few_options_and_help_all_shows_the_rest(verb, capsys):
+    def options_of(flag):
+        with pytest.raises(SystemExit) as stopped:
+            main([*verb.split(), flag])
+        assert stopped.value.code == 0
+        return re.findall(r"^  (?:-\w(?: \w+)?, )?(--[\w-]+)", capsys.readouterr().out, re.MULTILINE)
+
+    shown = options_of("--help")
+    assert len(shown) <= MOST_OPTIONS and len(set(shown)) == len(shown)
+    parser = parser_of(build_parser(commands()), verb)
+    every = [flag for action in parser._actions for flag in action.option_strings if flag.startswith("--")]
+    assert sorted(options_of("--help-all") if "--help-all" in every else shown) == sorted(every)
 
 
 def test_scan_needs_a_model_but_for_its_list_of_metrics(capsys):
@@ -49,7 +74,7 @@ def test_scan_needs_a_model_but_for_its_list_of_metrics(capsys):
     ("args", "said"),
     [
         (["scna", "m"], "no verb 'scna'; did you mean scan?"),
-        (["zzz"], "no verb 'zzz'; there are scan, pick"),
+        (["zzz"], "no verb 'zzz'; there are scan, report"),
         (["scan", "m", "--metrcs", "all"], "layerwise scan takes no option --metrcs; did you mean --metrics?"),
         (
             ["scan", "m", "--dtype", "float3"],
@@ -77,6 +102,12 @@ def test_the_usage_line_is_short_and_help_ends_with_an_example(capsys, monkeypat
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "usage: layerwise scan MODEL [options]"
     assert lines[-2:] == ["example:", "  layerwise scan gpt2 --data texts.txt --out run"]
+    assert max(map(len, lines)) <= 80
+    titles = [line for line in lines if line.endswith(":") and not line.startswith((" ", "example"))]
+    assert titles[1:] == ["main options:", "in general:"]
+    with pytest.raises(SystemExit):
+        main(["scan", "--help-all"])
+    lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
     titles = [line for line in lines if line.endswith(":") and not line.startswith((" ", "example"))]
     assert titles[1:] == ["options:", "what to measure:", "the model:", "the texts:", "how it runs:", "in general:"]

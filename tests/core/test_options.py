@@ -157,7 +157,7 @@ def test_no_flag_is_lost(verb):
 def test_help_groups_flags_and_shows_defaults(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     with pytest.raises(SystemExit):
-        build_parser(commands()).parse_args(["scan", "--help"])
+        build_parser(commands()).parse_args(["scan", "--help-all"])
     printed = capsys.readouterr().out
     for heading in ("the model:", "the texts:", "what to measure:", "how it runs:"):
         assert f"\n{heading}\n" in printed

@@ -15,14 +15,12 @@ def add_options(
     *,
     only: Collection[str] | None = None,
     exclude: Collection[str] = (),
-    common: Collection[str] = (),
     defaults: Mapping[str, Any] | None = None,
     helps: Mapping[str, str] | None = None,
 ) -> None:
     """Adds a flag for each option, in its argument group.
 
-    `only` and `exclude` choose among them. Those in `common` are listed first, under no heading. `defaults` and `helps`
-    say where the command line differs from the library.
+    `only` and `exclude` choose among them. `defaults` and `helps` say where the command line differs from the library.
     """
     specs = [
         spec
@@ -34,8 +32,7 @@ def add_options(
     for spec in specs:
         default = (defaults or {}).get(spec.name, spec.default)
         text = (helps or {}).get(spec.name, spec.option.help)
-        group = "" if spec.name in common else spec.option.group
-        argument_group(parser, group).add_argument(
+        argument_group(parser, spec.option.group).add_argument(
             spec.flag, dest=spec.name, help=help_text(text, default), **argparse_arguments(spec, default)
         )
 

@@ -1,6 +1,15 @@
 """The parser of the command line: verbs, short usage lines, options in groups, and errors that name what is near."""
 
-from argparse import SUPPRESS, Action, ArgumentError, ArgumentParser, Namespace, RawDescriptionHelpFormatter
+import sys
+from argparse import (
+    SUPPRESS,
+    Action,
+    ArgumentError,
+    ArgumentParser,
+    Namespace,
+    RawDescriptionHelpFormatter,
+    _ArgumentGroup,
+)
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from types import ModuleType
@@ -10,26 +19,33 @@ from layerwise.cli.shared import print_error
 from layerwise.core.checks import suggestion
 from layerwise.core.options import SHARED_GROUPS
 
-# What most people do, in this order.
-STEPS = {
-    "measure": "layerwise scan MODEL --data texts.txt --out run",
-    "choose": "layerwise pick MODEL --save run",
-    "deploy": "layerwise export MODEL --layer run:auto --out small",
-    "look": "layerwise report run --html report.html",
+# What people come for, in the order of the first screen, the README and the site. Each command names its door.
+DOORS = {
+    "look": "look at every layer",
+    "choose": "choose a layer and use it",
+    "cheaper": "make an embedding model cheaper",
+    "many": "many models",
+    "lab": "study layers",
 }
-OTHERS = "Other verbs; `layerwise VERB --help` lists the options of each"
+ABOUT = "layerwise looks inside pretrained models, layer by layer."
+START = {
+    "an embedding model": "layerwise shrink MODEL --data texts.txt --out small",
+    "a language model": "layerwise pick MODEL --export embedder",
+}
+HELP_LINE = "`layerwise VERB --help` shows the main options of a verb, `--help-all` all."
 GROUPS = {"lab": "for people who study layers"}
 
 
 def first_screen(commands: Mapping[str, ModuleType]) -> str:
-    """The four steps with a command each, and the other verbs with one line each: 80 columns and 24 lines."""
-    lines = ["layerwise looks inside networks layer by layer. MODEL is a hub id or a folder."]
-    lines += [f"  {what:11}{command}" for what, command in STEPS.items()]
-    others = {verb: command.LINE for verb, command in commands.items() if hasattr(command, "LINE")}
-    for group, text in GROUPS.items():
-        verbs = [words.removeprefix(f"{group} ") for words in commands if words.startswith(f"{group} ")]
-        others[group] = f"{text}: {', '.join(verbs[:3])}, ..."
-    return "\n".join([*lines, f"{OTHERS}:", *(f"  {verb:11}{line}" for verb, line in others.items())])
+    """Every verb behind its door, with one line each, and where to start: 80 columns and 24 lines."""
+    lines = {verb: (command.DOOR, command.LINE) for verb, command in commands.items() if " " not in verb}
+    for group in GROUPS:
+        lines[group] = group, ", ".join(verb.split()[1] for verb in commands if verb.startswith(f"{group} "))
+    screen = [ABOUT]
+    for door, title in DOORS.items():
+        screen += [f"{title}:", *(f"  {verb:10}{line}" for verb, (its_door, line) in lines.items() if its_door == door)]
+    start = [f"  {what:20}{command}" for what, command in START.items()]
+    return "\n".join([*screen, "start with (MODEL is a hub id or a folder):", *start, HELP_LINE])
 
 
 OWN_VERB = "own_verb"  # the second word of `lab audit`
@@ -63,6 +79,41 @@ class Parser(ArgumentParser):
         raise ArgumentError(action, f"{value!r} is not one of {', '.join(known)}{near}")
 
 
+class VerbParser(Parser):
+    """The parser of one verb, whose help shows its main options; --help-all shows all of them in groups."""
+
+    main: Sequence[str] = ()  # in the order of the help; () if the verb has so few options that all are shown
+
+    def format_help(self) -> str:
+        return self.format_whole_help() if not self.main else self.format_main_help()
+
+    def format_whole_help(self) -> str:
+        """The help with all options."""
+        return super().format_help()
+
+    def format_main_help(self) -> str:
+        """The help with the main options, under one heading."""
+        flags = {action.dest: action for action in self._actions if action.option_strings}
+        shown = _ArgumentGroup(self, "main options")
+        shown._group_actions = [flags[name] for name in self.main]
+        groups, kept = self._action_groups, ("positional arguments", GENERAL)
+        given, general = [group for group in groups if group.title in kept]
+        self._action_groups = [given, shown, general]
+        try:
+            return super().format_help()
+        finally:
+            self._action_groups = groups
+
+
+class HelpAll(Action):
+    """`--help-all`: prints the help with all options."""
+
+    def __call__(self, parser: ArgumentParser, *_: object) -> None:
+        assert isinstance(parser, VerbParser)
+        parser._print_message(parser.format_whole_help(), sys.stdout)
+        parser.exit()
+
+
 class NearVerb(ArgumentError):
     """A mistyped verb; printed without the name of argparse's argument."""
 
@@ -86,7 +137,7 @@ def build_parser(commands: Mapping[str, ModuleType]) -> Parser:
     parser.add_argument("--version", action="version", version=f"layerwise {version('layerwise')}")
     parser.add_argument("--debug", action="store_true", help=DEBUG_HELP)
     parser.add_argument("--verbose", action="store_true", help=VERBOSE_HELP)
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", prog="layerwise", parser_class=Parser)
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", prog="layerwise", parser_class=VerbParser)
     groups: dict[str, Any] = {}
     for words, command in commands.items():
         group, _, name = words.rpartition(" ")
@@ -108,7 +159,7 @@ def add_group(verbs: Any, group: str, commands: Mapping[str, ModuleType]) -> Any
     )
     added.set_defaults(run=lambda args: print(added.format_help()) or 0)
     return added.add_subparsers(
-        dest=OWN_VERB, metavar="VERB", prog=f"layerwise {group}", parser_class=Parser, help=SUPPRESS
+        dest=OWN_VERB, metavar="VERB", prog=f"layerwise {group}", parser_class=VerbParser, help=SUPPRESS
     )
 
 
@@ -127,6 +178,10 @@ def add_verb(verbs: Any, name: str, words: str, command: ModuleType) -> None:
     added.usage = short_usage(words, added)
     general = added.add_argument_group(GENERAL)
     general.add_argument("-h", "--help", action="help", help="show this help and exit")
+    added.main = getattr(command, "MAIN", ())
+    if added.main:
+        count = len([action for action in added._actions if action.option_strings])
+        general.add_argument("--help-all", action=HelpAll, nargs=0, help=f"show all {count + 3} options and exit")
     general.add_argument("--debug", action="store_true", default=SUPPRESS, help=DEBUG_HELP)  # or before the verb
     general.add_argument("--verbose", action="store_true", default=SUPPRESS, help=VERBOSE_HELP)
     added.set_defaults(run=command.run)

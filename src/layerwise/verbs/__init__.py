@@ -5,7 +5,7 @@ from types import ModuleType
 
 # In the order of help; those for people who study layers are in lab.
 VERBS = (
-    "scan", "pick", "export", "report", "eval", "probe", "shrink", "compare", "embed", "campaign", "doctor",
+    "scan", "report", "compare", "doctor", "pick", "export", "eval", "probe", "embed", "shrink", "campaign",
     "lab.correlate", "lab.tradeoff", "lab.audit", "lab.stress", "lab.data", "lab.views", "lab.reproduce",
 )  # fmt: skip
 

@@ -13,7 +13,7 @@ from layerwise.core.display import printable, redact
 from layerwise.core.progress import announcements
 
 EXAMPLE = "layerwise campaign campaign.yaml --dry-run"
-LINE = "many models, data sets and settings from one file"
+DOOR, LINE = "many", "many models, data sets and settings from one file"
 HELP = "scan many models, revisions, data sets and settings from one file, into one table"
 
 

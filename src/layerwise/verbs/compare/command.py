@@ -6,7 +6,7 @@ from layerwise.cli.flags import add_options, option_values
 from layerwise.cli.shared import add_json, say
 from layerwise.verbs.compare.options import CompareOptions
 
-LINE = "what differs between runs: fine-tunes, sizes, checkpoints"
+DOOR, LINE = "look", "what differs between runs: fine-tunes, sizes, checkpoints"
 HELP = "compare runs: fine-tunes, model sizes, checkpoints, architectures"
 
 

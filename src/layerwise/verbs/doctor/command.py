@@ -8,7 +8,7 @@ from textwrap import wrap
 from layerwise.cli.shared import add_json, add_model, model_spec
 from layerwise.core.columns import WIDTH
 
-LINE = "check that layerwise reads a model correctly"
+DOOR, LINE = "look", "check that layerwise reads a model correctly"
 HELP = "check that layerwise's assumptions hold for a model: layers, padding, final norm"
 EXAMPLE = "layerwise doctor gpt2"
 

@@ -8,8 +8,9 @@ from layerwise.core.options import option_specs
 from layerwise.inputs.options import TextOptions
 from layerwise.verbs.embed.options import EmbedOptions
 
-LINE = "vectors of any layer, one per text, as Parquet"
+DOOR, LINE = "choose", "vectors of any layer, one per text, as Parquet"
 HELP = "write the vectors of any layer, one per text, to a Parquet file"
+MAIN = "data limit column layers norm tokens pooling max_length dtype device out overwrite".split()
 
 
 def add_arguments(parser: ArgumentParser) -> None:

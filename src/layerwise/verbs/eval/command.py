@@ -9,14 +9,15 @@ from layerwise.core.errors import InputError
 from layerwise.engines.options import Cluster
 from layerwise.verbs.eval.options import EvaluateOptions
 
-LINE = "score every layer on MTEB tasks, or on labelled data of your own"
+DOOR, LINE = "choose", "score every layer on MTEB tasks, or on labelled data of your own"
 HELP = "score every layer on MTEB tasks, or your own, with one forward pass per text"
 EXAMPLE = "layerwise eval gpt2 --tasks STSBenchmark,Banking77Classification --out scores"
+MAIN = "tasks data_root layers pooling template recipe fit dtype device engine out dry_run json".split()
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     # --out is not needed for a dry run; by default there is one scoring process per core.
-    add_options(parser, EvaluateOptions, common=["layers"], defaults={"out": None, "workers": None})
+    add_options(parser, EvaluateOptions, defaults={"out": None, "workers": None})
     add_model(parser)
     add_options(parser, Cluster, exclude=["workers"])
     parser.add_argument(

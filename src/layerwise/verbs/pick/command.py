@@ -18,7 +18,10 @@ from layerwise.verbs.pick.options import PickOptions
 if TYPE_CHECKING:
     from layerwise.verbs.pick.result import Pick
 
+DOOR, LINE = "choose", "which layer, with the evidence for it; needs no labels"
 HELP = "choose a layer or recipe, with the evidence for it; it may recommend keeping the last layer"
+
+MAIN = "fit labels rule prefer templates layer_only servable dims dtype device export save json".split()
 
 
 def add_arguments(parser: ArgumentParser) -> None:

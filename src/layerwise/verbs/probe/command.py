@@ -11,19 +11,18 @@ from layerwise.verbs.probe.options import ProbeOptions
 if TYPE_CHECKING:
     from layerwise.runs.table import LayerTable
 
-LINE = "train classifiers on every layer: where can a label be read?"
+DOOR, LINE = "choose", "train classifiers on every layer: where can a label be read?"
 HELP = "train classifiers on every layer: how well can a label be read from it?"
 EXAMPLE = "layerwise probe gpt2 --data train.csv --test test.csv --label topic --out probes"
+MAIN = "data test label probes layers pooling limit dtype device out json".split()
 OPENED = ("column", "id_column", "config", "split", "limit", "sample")
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    common = ["test", "label", "probes", "out", "layers"]
     data = "a .csv, .jsonl or .parquet file, or a hub data set, with texts, audio or images, and labels"
-    add_options(parser, TextOptions, only=["data"], common=["data"], helps={"data": data})
-    add_options(parser, ProbeOptions, only=common, common=common)
+    add_options(parser, TextOptions, only=["data"], helps={"data": data})
+    add_options(parser, ProbeOptions)
     add_json(parser)
-    add_options(parser, ProbeOptions, exclude=common)
     add_options(parser, TextOptions, only=OPENED)
     parser.add_argument("--test-split", help="split of a hub data set to test on; default: test, if --test is given")
     add_model(parser)

@@ -8,6 +8,7 @@ from layerwise.core.errors import InputError
 from layerwise.core.options import option_specs
 from layerwise.verbs.report.options import FIGURE, PlotOptions, ReportOptions
 
+DOOR, LINE = "look", "runs as one page that works offline, or as one figure"
 HELP = "show runs in one HTML file that works offline, or draw one figure as PDF, SVG or PNG"
 EXAMPLE = (
     "layerwise report RUN --html report.html\n  layerwise report RUN --figure depth --metric curvature -o curvature.pdf"

@@ -18,18 +18,17 @@ from layerwise.engines.options import Cluster
 from layerwise.inputs.options import TextOptions
 from layerwise.verbs.scan.options import SETTINGS, ScanOptions
 
+DOOR, LINE = "look", "measure every layer on your texts, in one pass"
 HELP = "measure every layer of a model on your texts, in one pass"
 EXAMPLE = "layerwise scan gpt2 --data texts.txt --out run"
+MAIN = "data limit metrics layers pooling tokens max_length dtype device engine out dry_run json".split()
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    add_options(parser, TextOptions, only=["data", "limit"], common=["data", "limit"], defaults={"data": "demo"})
-    common = ["out", "metrics", "layers"]
-    add_options(parser, ScanOptions, only=common, common=common)
+    add_options(parser, ScanOptions)
     parser.add_argument("--dry-run", action="store_true", help="report memory and time, and stop")
     add_json(parser)
-    add_options(parser, ScanOptions, exclude=common)
-    add_options(parser, TextOptions, exclude=["data", "limit"])
+    add_options(parser, TextOptions, defaults={"data": "demo"})
     add_model(parser, nargs="?")  # the list of metrics needs none
     add_options(parser, Cluster)
 

@@ -8,9 +8,10 @@ from layerwise.inputs.options import TextOptions
 from layerwise.verbs.export.command import print_certificate
 from layerwise.verbs.shrink.options import ShrinkOptions
 
-LINE = "fewer blocks of an embedding model, in the same vector space"
+DOOR, LINE = "cheaper", "fewer blocks, or none, in the same vector space"
 HELP = "make an embedding model smaller: fewer blocks whose vectors imitate those of the whole model; no labels needed"
 EXAMPLE = "layerwise shrink MODEL --data texts.txt --blocks 6 --method distill --minutes 10 --out small"
+MAIN = "data queries documents pairs limit method blocks minutes steps device out json".split()
 
 
 def add_arguments(parser: ArgumentParser) -> None:

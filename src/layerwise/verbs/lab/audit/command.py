@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 HELP = "test rules for choosing a layer on known scores, or the recipes of a protocol on its tasks"
 EXAMPLE = "layerwise lab audit scores.parquet --rules last,depth:80%"
+MAIN = "rules metrics protocol stage data_root models fit dtype device out json".split()
 NOTES = (
     "gain: points over the last layer; recovered: share of the gap to the best layer,",
     "interval by drawing tasks; below last: share of pairs; worst: largest loss.",

@@ -10,15 +10,13 @@ from layerwise.verbs.lab.stress.options import StressOptions
 
 HELP = "scan repeated, random, short and long prompts"
 EXAMPLE = "layerwise lab stress gpt2 --kind repeat_one --levels 0,0.5,1 --out stress"
+MAIN = "kind levels data limit metrics layers dtype device engine out json".split()
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    common = ["kind", "levels", "out", "metrics", "layers"]
-    add_options(parser, StressOptions, only=common, common=common)
-    add_options(parser, TextOptions, only=["data", "limit"], common=["data", "limit"], defaults={"data": "demo"})
+    add_options(parser, StressOptions)
+    add_options(parser, TextOptions, defaults={"data": "demo"})
     add_json(parser)
-    add_options(parser, StressOptions, exclude=common)
-    add_options(parser, TextOptions, exclude=["data", "limit"])
     add_model(parser)
     add_options(parser, Cluster)
 
