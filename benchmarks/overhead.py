@@ -19,8 +19,8 @@ least. CPU time counts all threads of the process.
 - reference: the same, by the formulas of the paper's code: float64, curvature token by token (`--peers`).
 
 Parts of a scan are timed in rounds of their own, by clocks around the functions that do the work. Megabytes are the
-most that tensors take at once beside the weights, in a pass of its own. `predicted` is the ratio by the cost model of
-docs/scale.md, with the speed of matrix products and of eigenvalues as measured here. Rows are added to the table.
+most that tensors take at once beside the weights, in a pass of its own. `predicted` is the ratio by the cost model in
+README.md, with the speed of matrix products and of eigenvalues as measured here. Rows are added to the table.
 
 On a GPU: `python -m benchmarks.overhead MODELS --device cuda --entropy products --batch-tokens 8192 --out gpu.csv`.
 """
@@ -252,7 +252,7 @@ def peak(action: Callable[[], object]) -> int:
 
 
 def predicted_ratio(network: Any, prompts: int, length: int, args: argparse.Namespace, forward: float) -> float:
-    """By the cost model of docs/scale.md, with speeds of this device: the forward pass, and prompt entropy."""
+    """By the cost model in README.md, with speeds of this device: the forward pass, and prompt entropy."""
     import torch
 
     from layerwise.metrics.ops.spectrum import symmetric_eigenvalues

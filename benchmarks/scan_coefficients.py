@@ -1,4 +1,4 @@
-"""The coefficients of docs/scale.md on this machine: views, tokens, forward, readings, states, merging, disk.
+"""Coefficients of the cost model in README.md on this machine: views, tokens, forward, readings, states, merging, disk.
 
     python benchmarks/scan_coefficients.py MODEL DATA [--texts 256] [--repeats 5]
 

@@ -92,24 +92,23 @@ def chosen(name: str, run: str, data: Path) -> dict[str, Any]:
 
 def table_of(frame: pd.DataFrame) -> str:
     """The table in Markdown, one row per model."""
-    head = "| model | most alike | `pick` says | made of it | million parameters | time | neighbours kept |"
-    lines = [head, "|---" * 7 + "|"]
+    head = "| model | `pick` says | made of it (blocks) | time | neighbours kept (%) |"
+    lines = [head, "|---" * 5 + "|"]
     for row in frame.itertuples():
         if pd.isna(row.made):
-            cells = ["only for texts", "", "", "", ""]
+            cells = ["only for texts", "", "", ""]
         else:
-            change = f"{row.parameters_before / 1e6:.1f} to {row.parameters_after / 1e6:.1f}"
-            how = f"{row.made}: {row.blocks_kept:.0f} of {row.blocks} blocks"
-            cells = [advice(row), how, change, f"{row.time:.2f}", f"{100 * row.neighbours_shared:.0f} %"]
+            how = f"{row.made} ({row.blocks_kept:.0f} of {row.blocks})"
+            cells = [advice(row), how, f"{row.time:.2f}", f"{100 * row.neighbours_shared:.0f}"]
         name = f"[{row.model}](gallery/{row.model}.html)"
-        lines.append("| " + " | ".join([name, f"layer {row.most_alike} of {row.blocks}", *cells]) + " |")
+        lines.append("| " + " | ".join([name, *cells]) + " |")
     return "\n".join(lines) + "\n"
 
 
 def advice(row: Any) -> str:
     """What `pick` recommends, in a few words."""
     if row.keep_last:
-        return "keep the last layer"
+        return "last layer"
     return f"layer {row.layer:.0f}, `{row.map}`: {row.gain:+.1f} ({row.gain_low:.1f} to {row.gain_high:.1f})"
 
 

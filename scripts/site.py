@@ -4,8 +4,8 @@
     python scripts/site.py OUT
 
 Pages keep their places, so that links work on the site as they do in the repository: README.md is the front page, and
-whatever a page links to is copied. The references of commands and of Python are made from parsers and docstrings. Pages
-that mkdocs.yml does not name (the studies) are reached by links, and listed under "Studies". Notebooks become pages.
+whatever a page links to is copied. The references of commands and of Python are made from parsers and docstrings.
+Notebooks become pages.
 """
 
 import argparse
@@ -89,6 +89,7 @@ def gather(target: Path) -> None:
         place.write_text(with_names_of_site(without_folder_links(page, text)), encoding="utf-8")
     for path in NOTEBOOKS.glob("*.ipynb"):
         place = target / path.relative_to(ROOT)
+        place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, place)
         text = as_page(json.loads(path.read_text(encoding="utf-8")), path.name)
         place.with_suffix(".md").write_text(with_names_of_site(text), encoding="utf-8")
@@ -181,15 +182,6 @@ def functional_names() -> list[str]:
     return [f"### functional.{name}\n\n::: {f.__module__}.{f.__qualname__}" for name, f in found]
 
 
-def studies_pages(target: Path) -> list[dict[str, str]]:
-    """The entries of the studies: their first heading, and their page."""
-    found = []
-    for page in sorted((target / "studies").glob("*/README.md")):
-        title = page.read_text(encoding="utf-8").split("\n", 1)[0].lstrip("# ")
-        found.append({title: str(page.relative_to(target))})
-    return found
-
-
 def build(out: Path) -> None:
     """Gathers the pages, and builds the site; raises SystemExit on a warning."""
     from mkdocs.commands.build import build as build_site
@@ -206,19 +198,10 @@ def build(out: Path) -> None:
         (pages / "reference" / "commands.md").write_text(commands_page(), encoding="utf-8")
         (pages / "reference" / "python.md").write_text(python_page(), encoding="utf-8")
         config = load_config(str(ROOT / "mkdocs.yml"), docs_dir=str(pages), site_dir=str(out.resolve()))
-        named = [entry for entry in config.nav or [] if "Studies" not in entry]
-        config.nav = [*named, {"Studies": studies_pages(pages)}, {"More": other_pages(pages, config.nav or [])}]
         try:
             build_site(config)
         except Abort as error:
             sys.exit(str(error))
-
-
-def other_pages(pages: Path, nav: list[Any]) -> list[str]:
-    """Pages that stand nowhere else in the navigation."""
-    named = set(re.findall(r"[\w./-]+\.md", str(nav)))
-    all_pages = {str(page.relative_to(pages)) for page in pages.rglob("*.md")}
-    return sorted(page for page in all_pages - named if not re.fullmatch(r"studies/[^/]+/README\.md", page))
 
 
 def main() -> None:

@@ -1,9 +1,9 @@
-"""The figures that README.md and docs/pick.md quote, computed from the committed tables alone.
+"""The figures that README.md of this folder and docs/pick.md quote, computed from the committed tables alone.
 
     python studies/selection/headline.py
 
 Reads test_ideas.csv, test_recipes.csv, ablation.csv, test_labels.csv, picks.json and ../eval/scores.csv; writes
-headline.csv, and the ablation into README.md and docs/pick.md. Intervals are of 95 %, by drawing tasks again with
+headline.csv, and the ablation into README.md. Intervals are of 95 %, by drawing tasks again with
 replacement; two decoders are too few to draw models.
 `texts`: one map per model, fitted on 1,000 paragraphs of WikiText-2 train. `task`: transductive, one map for each task,
 fitted on the unlabelled texts of its own test set.
@@ -31,7 +31,7 @@ LIKE_THE_PROBES = [
     "SICK-R", "BiomedicalTitlesClustering", "StackOverflowTitlesClustering",
 ]  # fmt: skip
 DRAWS = 10_000
-PAGES = [HERE / "README.md", HERE.parents[1] / "docs" / "pick.md"]
+PAGES = [HERE / "README.md"]
 # The whole test sets where they were scored, else at most 200 examples of each.
 ABLATION = next((p for p in (HERE / "ablation.csv", HERE / "ablation_200.csv") if p.exists()), HERE / "ablation.csv")
 CAPPED = (
@@ -176,7 +176,7 @@ def page_rows(found: pd.DataFrame, fitted_on: str, names: dict[str, str]) -> lis
 
 
 def page_tables(found: pd.DataFrame) -> dict[str, list[str]]:
-    """The tables of docs/pick.md and of this study's README."""
+    """The tables of this study's README."""
     static = {"static": "token embeddings, whitened (layer 0)"}
     plain = {"last": "last layer", **static}
     shipped = {"chosen without static": "recipe, `--no-static`", "chosen": "**recipe (pick's default)**"}

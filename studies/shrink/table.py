@@ -134,9 +134,14 @@ def against_whole(row: object, models: pd.DataFrame, by_task: pd.DataFrame) -> s
 
 def difference(gaps: pd.Series) -> str:
     """The mean over tasks, with its 95 % interval."""
+    return "{:+.1f} ({:+.1f} to {:+.1f})".format(*interval(gaps))
+
+
+def interval(gaps: pd.Series) -> tuple[float, float, float]:
+    """The mean over tasks, and the ends of its 95 % interval."""
     gaps = gaps.dropna()
     error = t.ppf(0.975, len(gaps) - 1) * gaps.std() / math.sqrt(len(gaps))
-    return f"{gaps.mean():+.1f} ({gaps.mean() - error:+.1f} to {gaps.mean() + error:+.1f})"
+    return gaps.mean(), gaps.mean() - error, gaps.mean() + error
 
 
 def choices(models: pd.DataFrame, by_task: pd.DataFrame) -> list[list[object]]:

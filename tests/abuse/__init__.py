@@ -1,1 +1,1 @@
-"""The campaign against our own software: `python -m tests.abuse --minutes 60 --seed 1`. See docs/reliability.md."""
+"""The campaign against our own software: `python -m tests.abuse --minutes 60 --seed 1`. See README.md."""

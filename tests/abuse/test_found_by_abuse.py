@@ -1,4 +1,4 @@
-"""Faults that the campaign of tests/abuse has found, one small test each; docs/reliability.md lists them."""
+"""Faults that the campaign of tests/abuse has found, one small test each; README.md lists them."""
 
 import json
 import re

@@ -27,7 +27,7 @@ PAGES = sorted(
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 BLOCK = re.compile(r"```python\n(.*?)```(?:\n```text\n(.*?)```)?", re.DOTALL)
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
-EXECUTED = ("docs/theory.md", "docs/metrics.md")
+EXECUTED = ("studies/paper/README.md", "docs/metrics.md")
 
 
 def read(name: str) -> str:

@@ -1,12 +1,11 @@
 """What README.md and the docs claim in numbers is what the committed tables say."""
 
-import importlib.util
 import json
 import re
 
 import pandas as pd
 import pytest
-from places import ROOT
+from places import ROOT, script
 
 from layerwise.core.recipe import Recipe
 from layerwise.verbs.pick.candidates import widened
@@ -14,22 +13,22 @@ from layerwise.verbs.pick.labels import MIN_LABELS
 from layerwise.verbs.pick.run import LABELS_FOR_EQUAL_WEIGHT
 
 STUDY = ROOT / "studies" / "selection"
-README, PICK, EXPORT, VIEWS, EVAL = (
+README, PICK, EXPORT, VIEWS, EVAL, SELECTION = (
     " ".join((ROOT / name).read_text(encoding="utf-8").split())
-    for name in ("README.md", "docs/pick.md", "docs/export.md", "studies/views/README.md", "studies/eval/README.md")
+    for name in (
+        "README.md",
+        "docs/pick.md",
+        "docs/export.md",
+        "studies/views/README.md",
+        "studies/eval/README.md",
+        "studies/selection/README.md",
+    )
 )
-
-
-def study_module(path):
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="module")
 def headline():
-    return study_module(STUDY / "headline.py")
+    return script(STUDY / "headline.py")
 
 
 @pytest.fixture(scope="module")
@@ -57,18 +56,17 @@ def test_headline_csv_is_what_its_script_computes_from_the_other_tables(found):
 
 
 def test_the_pages_show_the_tables_of_the_study_of_recipes():
-    tables = study_module(ROOT / "studies/recipes/tables.py")
+    tables = script(ROOT / "studies/recipes/tables.py")
     blocks = tables.make_blocks()
     for page in tables.PAGES:
         text = page.read_text(encoding="utf-8")
         shown = [name for name in blocks if f"<!-- {name}: written by tables.py -->" in text]
         assert shown and tables.write_blocks(page, blocks, check=True), page
-    assert "one map per model, fitted on 1,000 paragraphs of WikiText-2" in README
-    assert "Only these two language models were tested, and both had been explored before" in README
+    assert "Only these two language models were tested" in README
 
 
 def test_the_gains_of_the_study_are_those_of_its_scores_and_the_test_tasks_are_those_of_the_protocol():
-    tables = study_module(ROOT / "studies/recipes/tables.py")
+    tables = script(ROOT / "studies/recipes/tables.py")
     protocol = json.loads((ROOT / "studies/recipes/protocol.json").read_text(encoding="utf-8"))
     scores = pd.read_csv(ROOT / "studies/recipes/test.csv")
     assert set(scores.task) == set(protocol["test"]["tasks"]) and set(scores.model) == set(protocol["test"]["models"])
@@ -78,10 +76,23 @@ def test_the_gains_of_the_study_are_those_of_its_scores_and_the_test_tasks_are_t
         assert row.low - 0.006 <= row.gain <= row.high + 0.006
 
 
-def test_the_table_of_pick_is_the_headline_table(headline, found):
-    page = (ROOT / "docs/pick.md").read_text(encoding="utf-8")
+def test_the_table_of_the_study_of_selection_is_the_headline_table(headline, found):
+    page = (STUDY / "README.md").read_text(encoding="utf-8")
     for line in headline.page_tables(found)["texts"]:
         assert line in page
+
+
+def test_pick_quotes_the_gains_without_a_template_and_the_worst_type(figure, headline):
+    chosen = [figure(model, "texts", "chosen", "over last") for model in (SMOL, GEMMA)]
+    gained = " and ".join(f"{row.value:.1f} {span(row)}" for row in chosen)
+    assert f"an earlier rule gained {gained} points over the last layer on 22 tasks" in PICK
+    alone = " and ".join(f"{figure(model, 'texts', 'static', 'over last').value:.1f}" for model in (SMOL, GEMMA))
+    assert f"Whitened token embeddings alone, which run no block, gained {alone}" in PICK
+    scores = headline.recipe_scores("texts").pivot_table(index=["model", "task"], columns="recipe", values="score")
+    types = pd.read_csv(STUDY / "test_ideas.csv").drop_duplicates("task").set_index("task").type
+    by_type = (scores.chosen - scores["last"]).groupby(["model", lambda at: types[at[1]]]).mean()
+    assert by_type.idxmin() == (GEMMA, "Clustering")
+    assert f"the worst type was clustering, {by_type.min():.1f} on Gemma3-270M" in PICK
 
 
 def test_the_pages_show_the_ablation_that_was_scored(headline, found):
@@ -108,33 +119,32 @@ def test_recipes_that_the_ablation_scored_again_have_the_scores_of_the_study():
     assert apart["Classification"] <= 0.1  # the last bits of vectors move a logistic regression
 
 
-def test_pick_quotes_gains_over_the_static_baseline_and_without_single_tasks(figure):
+def test_the_study_quotes_gains_over_the_static_baseline_and_without_single_tasks(figure):
     for name, pattern in (
-        ("over static", "the recipe gains another {} {} points on SmolLM2 and {} {} on Gemma3"),
-        ("over last, without WikiQARetrieval", "without it the gains are {} and {}"),
-        ("over last, without tasks like the probes", "gains over the last layer are {} and {} points instead of"),
+        ("over static", "| over the static baseline, both of WikiText-2 | +{} {} | +{} {} |"),
+        ("over last, without WikiQARetrieval", "| without the one retrieval task | +{} {} | +{} {} |"),
+        ("over last, without tasks like the probes", "Without these tasks the gains are {} and {}."),
     ):
         rows = [figure(model, "texts", "chosen", name) for model in (SMOL, GEMMA)]
         cells = [f"{row.value:.1f}" for row in rows]
         if pattern.count("{}") == 4:
             cells = [part for row in rows for part in (f"{row.value:.1f}", span(row))]
-        assert pattern.format(*cells) in PICK, name
+        assert pattern.format(*cells) in SELECTION, name
 
 
-def test_pick_calls_fitting_on_the_test_sets_own_texts_transductive(figure):
-    (section,) = re.findall(r"\*\*Transductive fitting\*\*.*?## Few labels", PICK)
-    for recipe in ("chosen", "static"):
+def test_the_study_calls_fitting_on_the_test_sets_own_texts_transductive(figure):
+    for recipe, words in (("chosen", ""), ("static", "whitened token embeddings alone, ")):
         smol, gemma = (figure(model, "task", recipe, "over last") for model in (SMOL, GEMMA))
-        assert f"{smol.value:.1f} {span(smol)} and {gemma.value:.1f} {span(gemma)}" in section
-    assert "held out" not in PICK
+        gains = f"+{smol.value:.1f} {span(smol)} | +{gemma.value:.1f} {span(gemma)}"
+        assert f"| {words}own texts (transductive) | {gains} |" in SELECTION
 
 
-def test_pick_gives_shares_recovered_with_and_without_the_model_that_carries_them(figure):
+def test_the_study_gives_shares_recovered_with_and_without_the_model_that_carries_them(figure):
     sets = ("all five", "without smollm2-135m", GEMMA)
     every, rest, gemma = (figure(name, "", "layer alone", "recovered") for name in sets)
-    assert f"recover {every.value:.0f} % {span(every, 0)} of the gap" in PICK
-    assert f"{rest.value:.0f} % {span(rest, 0)} without SmolLM2" in PICK
-    assert f"{gemma.value:.0f} % {span(gemma, 0)} on Gemma3 alone" in PICK
+    assert f"recovers {every.value:.0f} % {span(every, 0)} of the gap" in SELECTION
+    assert f"{rest.value:.0f} % {span(rest, 0)} without SmolLM2" in SELECTION
+    assert f"{gemma.value:.0f} % {span(gemma, 0)} on Gemma3" in SELECTION
     audited = pd.read_csv(STUDY / "test_layers.csv").query("rule == 'probes-2' and family == 'all'").iloc[0]
     assert every.value == pytest.approx(100 * audited.recovered, abs=0.02)
     assert every.low == pytest.approx(100 * audited.low_tasks, abs=0.02)
@@ -151,6 +161,35 @@ def test_pick_shows_both_directions_of_the_papers_rule():
         row = table.loc[rule]
         share = f"{100 * row.recovered:.0f} % ({100 * row.low_tasks:.0f} to {100 * row.high_tasks:.0f})"
         assert f"{words} {share}" in PICK, rule
+
+
+def test_pick_says_what_the_template_gives_what_labels_give_and_what_late_layers_give():
+    tables = script(ROOT / "studies/recipes/tables.py")
+    gains = pd.read_csv(ROOT / "studies/recipes/gains.csv").query("over == 'last'")
+    gains = gains.pivot(index="model", columns="recipe", values="gain").loc[[SMOL, GEMMA]]
+    template = " and ".join(f"{gain:.1f}" for gain in gains.template)
+    assert f"(last layer, last token, no map) already gains {template} points" in PICK
+    rest = " and ".join(f"{gain:.1f}" for gain in gains.all_dimensions - gains.template)
+    assert f"Map, appended mean and layer together add {rest}." in PICK
+    means = tables.type_means(pd.read_csv(ROOT / "studies/recipes/test.csv"))["mean"].unstack()
+    fixed = means.chosen - means["last"]
+    assert f"with 256, gains {fixed[SMOL]:.1f} and {fixed[GEMMA]:.2f}" in PICK
+    whole = means.all_dimensions
+    assert f"SmolLM2-135M {whole[SMOL]:.1f} and Gemma3-270M {whole[GEMMA]:.1f} with what `pick` recommends" in PICK
+    cost = (whole - means.chosen).loc[[SMOL, GEMMA]]
+    assert f"(`--dims 256`) cost {cost[SMOL]:.1f} and {cost[GEMMA]:.1f} points" in PICK
+    ideas = pd.read_csv(ROOT / "studies/recipes/ideas.csv").query("number in (1, 2)")
+    best, last = (ideas[ideas.number == number].groupby("model")["mean"].max() for number in (2, 1))
+    late = " and ".join(f"{best[model] - last[model]:.1f}" for model in (SMOL, GEMMA))
+    assert f"the best late layer is {late} points above the last" in PICK
+    cells = [line.split(" | ") for line in tables.few_labels_table().splitlines()]
+    (every,) = [row for row in cells if row[0] == "| **all** (8 models)"]
+    best = "the gap between the last layer and each task's best candidate"
+    assert f"recovers {every[3]} of {best} without labels, and {every[4]} with them" in PICK
+    share = {row[0]: [int(cell.split()[0]) for cell in row[3:5]] for row in cells[2:-2]}
+    name, (without, with_labels) = min(share.items(), key=lambda one: one[1][1] - one[1][0])
+    assert f"worst change: {name.removeprefix('| ')}, {with_labels} % instead of {without} %" in PICK
+    assert sum(without == 0 for without, _ in share.values()) == 4
 
 
 def test_the_rulebook_has_the_gains_of_the_study():
@@ -182,9 +221,7 @@ def test_the_cost_of_a_scan_is_that_of_the_benchmark():
     table["shown"] = [f"{row.cpu:.2f} ({row.cpu_low:.2f} to {row.cpu_high:.2f})" for row in table.itertuples()]
     scans = table[(table.run == "lengths") & (table.way == "scan") & (table.dtype == "float32")]
     scans = scans.set_index(["model", "tokens"])
-    short, long = (scans.loc[("smollm2-135m", tokens), "shown"] for tokens in (64, 256))
-    assert f"With 64 tokens per text, a scan takes {short} times as long" in README
-    assert f"with 256 tokens, {long} times" in README
+    assert f"64 tokens per text takes {scans.loc[('smollm2-135m', 64), 'shown']} times as long" in README
 
     page = (ROOT / "benchmarks/README.md").read_text(encoding="utf-8")
     found = re.findall(r"(?m)^\|([^|]*)\| (\d+) \| ([\d.]+ \([^|]*\))" + r" \| ([\d.]+)" * 5 + r" \|$", page)
@@ -231,7 +268,7 @@ def test_no_sinks_is_not_no_first_and_the_study_of_eval_says_how_often():
 
 def test_table_2_of_the_paper_is_what_the_released_results_give(shared, monkeypatch):
     monkeypatch.syspath_prepend(STUDY)  # as if it were run from there: it imports a neighbour
-    again = study_module(STUDY / "released.py").table2(shared("data/released"))
+    again = script(STUDY / "released.py").table2(shared("data/released"))
     pd.testing.assert_frame_equal(again, pd.read_csv(STUDY / "table2.csv"))
     printed = again.set_index(["reading", "tasks", "rule"]).score.round(1)
     assert printed["first entry", 32, "last"] == 45.5 and printed["first entry", 29, "min:dime"] == 48.5
@@ -260,8 +297,7 @@ def page(name):
 def test_pages_agree_on_what_labels_count_and_on_what_doubles_the_width():
     assert (MIN_LABELS, LABELS_FOR_EQUAL_WEIGHT) == (16, 32)
     assert "32 labels count as much as all other tests together, 16 half as much" in PICK
-    assert "32 of them weigh as much as the bundled sentences" in page("docs/howto-choose-and-export.md")
-    for name in ("docs/faq.md", "docs/howto-choose-and-export.md"):
+    for name in ("docs/questions.md", "docs/pick.md"):
         assert "16 to 256" in page(name) and "did not improve" in page(name)
     recipe = widened(Recipe(layer=3, pooling="last", transform="remove_top:8"), static=False)
     assert recipe.transform == "remove_top:8+mean", "twice the width, also with --no-static"
@@ -286,7 +322,7 @@ def test_pages_give_the_sizes_of_shrunk_and_static_models():
     order = ["all-minilm-l6-v2", "gte-small", "all-mpnet-base-v2"]
     minutes = [f"{seconds / 60:.0f}" for seconds in trained.seconds[order]]
     assert f"took {minutes[0]}, {minutes[1]} and {minutes[2]} minutes" in page("studies/shrink/README.md")
-    assert f"that took {minutes[2]} to {minutes[0]} minutes" in README
+    assert f"they took {minutes[2]} to {minutes[0]} minutes." in page("docs/shrink.md")
     costs = pd.read_csv(ROOT / "studies/static/costs.csv").set_index(["model", "method"]).megabytes["all-minilm-l6-v2"]
     assert f"takes {costs['static']:.0f} MB for all-MiniLM-L6-v2 ({costs['whole']:.0f} MB whole)" in page(
         "docs/static.md"
@@ -302,7 +338,9 @@ def test_the_advice_on_an_index_was_right_in_every_case_that_was_tried():
     for row in table.itertuples():
         gain = f"{row.keeping_gain:+.3f} ({row.keeping_low:+.3f} to {row.keeping_high:+.3f})"
         assert f"| {row.old:.3f} | {row.new_queries:.3f} | {row.new:.3f} | {gain} |" in study
-    trained = table.set_index(["model", "method", "texts"]).loc["all-minilm-l6-v2", "distill", "mixed"]
-    assert f"in all {len(table)} cases" in shrink and f"static model, with {table.new.min():.3f}" in shrink
-    said = f"documents from {trained.old:.3f} to {trained.new_queries:.3f} in the old index, and to {trained.new:.3f}"
-    assert said in shrink
+    counts = table.advice.value_counts()
+    assert f"In {len(table)} trials on 237 questions of WikiQA" in shrink
+    assert f'"keep the original" in {counts.original} trials, and "not known" in the {counts.unknown} that' in shrink
+    kept, again = (f"{-gain.max():.3f} to {-gain.min():.3f}" for gain in (table.keeping_gain, table.re_embedding_gain))
+    assert f"lost {kept} of MRR in the old index, and re-embedding lost another {again}." in shrink
+    assert f"in the old index {kept} of MRR, and re-embedding the documents another {again}." in study

@@ -1,4 +1,4 @@
-"""The numbers in studies/paper and docs/reproduce.md are those of the study's tables."""
+"""The numbers in studies/paper, docs/reproduce.md and docs/theory.md are those of the studies' tables."""
 
 import pandas as pd
 import pytest
@@ -250,10 +250,51 @@ def sentences():
     talk = [gain[("least_entropy", "min:entropy_prompt", model)] for model in ("Pythia-410M", "BERT-base")]
     yield study, f"gains {talk[0]} points on Pythia-410M and {talk[1]} on BERT-base"
     yield docs, f"least prompt entropy gains {talk[0]} points on Pythia-410M and {talk[1]} on BERT"
-    yield docs, f"least DiME gains {gain[('table2', 'min:dime', 'Pythia-410M')]} points on Pythia-410M"
+    pythia, bert, llm2vec = (gain[("table2", "min:dime", m)] for m in ("Pythia-410M", "BERT-base", "LLM2Vec-8B"))
+    yield docs, f"least DiME gains {pythia} points on Pythia-410M, loses {-bert} on BERT and {-llm2vec} on LLM2Vec"
     own = pd.read_csv(STUDY / "own_rules.csv").set_index(["rule", "family"])
     lost = own.chosen[("min:prompt_entropy", "all")] - own["last"][("min:prompt_entropy", "all")]
     yield study, f"{-lost:.1f} points on average over the six"
+
+
+def corrections():
+    """What docs/theory.md takes from tables."""
+    rows = []
+    layers = pd.read_csv(ROOT / "studies/recipes/layers.csv")
+    for (_, _, pooling, _), part in layers.groupby(["model", "template", "pooling", "map"]):
+        scores = part.set_index("layer")["mean"].sort_index()
+        depth = scores.index.max() - 1  # the entry behind it is the last layer after the final norm
+        rows.append((pooling, min(scores.idxmax(), depth) >= depth - 2, scores.max() - scores.iloc[-1]))
+    found = pd.DataFrame(rows, columns=["pooling", "late", "gain"]).groupby("pooling")
+    late, gain = found.late.agg(["sum", "count"]), found.gain.agg(["mean", "min", "max"]).round(3)
+    yield f"| {late['sum']['mean']} of {late['count']['mean']} combinations of model, input and map |"
+    yield f"| {late['sum']['last']} of {late['count']['last']} |"
+    mean, last = (gain.loc[name] for name in ("mean", "last"))
+    # A single gain is rounded as the table of studies/recipes rounds it.
+    yield f"{mean['mean']:.1f} points ({mean['min']:.1f} to {mean['max'] + 1e-6:.1f})"
+    yield f"{last['mean']:.1f} ({last['min']:.1f} to {last['max'] + 1e-6:.1f})"
+    table = pd.read_csv(ROOT / "studies/selection/released.csv").set_index(["rule", "family"]).loc["min:dime"]
+    shares = (100 * table[["recovered", "low_tasks", "high_tasks"]]).round().astype(int)
+    families = ("Pythia", "RoBERTa", "BERT", "LLM2Vec", "all")
+    yield line(*("{} % ({} to {})".format(*shares.loc[family]) for family in families))
+    scores = pd.read_csv(ROOT / "studies/selection/table2.csv").query("reading == 'English' and tasks == 29")
+    scores = scores.set_index("rule").score
+    over = (scores - scores["last"]).round(1)
+    yield f"the lowest DiME gains {over['min:dime']} points over the last layer"
+    yield f"The lowest InfoNCE loses {-over['min:infonce']}, the highest gains {over['max:infonce']}."
+    gains = [curve("fig1", m, "mean_score") for m in ("Pythia-410M", "Mamba-370M", "BERT-base", "LLM2Vec-8B")]
+    gains = [r.highest - r["last"] for r in gains]
+    yield f"in all four models of Fig. 1, by {min(gains):.1f} to {max(gains):.1f} points"
+
+
+@pytest.mark.parametrize("expected", list(corrections()))
+def test_every_number_of_the_corrections_is_that_of_a_table(expected):
+    assert expected in words("docs/theory.md")
+
+
+@pytest.mark.parametrize("number", ["1.3841", "1.7548", "9.70 and 4.16", "2.77", "4.852 > 2.079", "2.06", "0.69"])
+def test_the_examples_of_the_corrections_are_those_that_the_study_prints(number):
+    assert number in words("docs/theory.md") and number in words("studies/paper/README.md")
 
 
 @pytest.mark.parametrize(("page", "expected"), list(sentences()))

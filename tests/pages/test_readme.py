@@ -6,15 +6,20 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from places import ROOT
+from embedders import ship
+from places import ROOT, script
+from sentence_transformers import SentenceTransformer
 
 from layerwise.__main__ import main
 from layerwise.inputs.text import demo_texts
 from layerwise.verbs.pick.probes import proxy_items
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-_, BASH = re.findall(r"```bash\n(.*?)```", README, re.S)  # installation, and the four steps
+SHRINK, PICK, _ = re.findall(r"```bash\n(.*?)```", README, re.S)  # the last one installs
+WORDS = " ".join(README.split())
 (PYTHON,) = re.findall(r"```python\n(.*?)```", README, re.S)
+# What a tiny model has, and less time.
+SMALLER = {"--blocks 9": "--blocks 2", "--minutes 30": "--steps 2"}
 
 
 @pytest.fixture
@@ -31,24 +36,73 @@ def desk(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.filterwarnings("ignore")  # of mteb and its dependencies
-def test_every_command_runs(desk, real_model, capsys):
-    lines = [line.partition("#")[0].strip() for line in BASH.splitlines()]
-    assert len(lines) == 4
+def typed(block, model):
+    """The words of each command of a block, which has three."""
+    for wide, narrow in SMALLER.items():
+        block = block.replace(wide, narrow)
+    lines = [line.partition("#")[0].strip() for line in block.splitlines()]
+    assert len(lines) == 3
     for line in lines:
-        program, *words = shlex.split(line.replace("MODEL", real_model("stories260k")))
+        program, *words = shlex.split(line.replace("MODEL", model))
         assert program == "layerwise"
-        assert main(words) == 0, line
-        assert "".join(capsys.readouterr()).strip(), f"{line} said nothing"
+        yield words
+
+
+def test_every_command_on_an_embedding_model_runs(desk, capsys):
+    # A tiny tokenizer knows the words w0 to w88.
+    lines = [" ".join(f"w{(i * i + 7 * j + i // 90) % 89}" for j in range(6 + i % 9)) for i in range(150)]
+    Path("texts.txt").write_text("\n".join(lines), encoding="utf-8")
+    for words in typed(SHRINK, ship(desk / "embeds", "bert", "mean", normalize=True)):
+        assert main(words) == 0, words
+        assert "your index" in "".join(capsys.readouterr()), words
+        vectors = SentenceTransformer(words[-1], device="cpu").encode(lines[:2])
+        assert vectors.shape == (2, 32), "as many dimensions as before"
+
+
+@pytest.mark.filterwarnings("ignore")  # of mteb and its dependencies
+def test_every_command_on_a_language_model_runs(desk, real_model, capsys):
+    for words in typed(PICK, real_model("stories260k")):
+        assert main(words) == 0, words
+        assert "".join(capsys.readouterr()).strip(), f"{words} said nothing"
+    assert SentenceTransformer("embedder", device="cpu").encode(["a text"]).shape[0] == 1
     assert (desk / "report.html").stat().st_size < 1_000_000
     assert "stories260k" in (desk / "report.html").read_text(encoding="utf-8")
 
 
 def test_the_python_lines_run(desk, real_model):
     exec(PYTHON.replace("MODEL", real_model("stories260k")), {})
-    assert (desk / "smaller" / "layerwise.json").exists(), "of this model, pick recommends a lower layer"
+    assert (desk / "embedder" / "layerwise.json").exists(), "of this model, pick recommends a lower layer"
 
 
 def test_every_link_leads_somewhere():
     for target in re.findall(r"\]\(([^)]+)\)", README):
         assert (ROOT / target.partition("#")[0]).exists(), target
+
+
+def test_the_table_of_cheaper_models_is_that_of_the_studies(capsys):
+    front = script(ROOT / "studies/shrink/front.py")
+    table = pd.read_csv(front.TABLE)
+    front.print_front(table)
+    assert f"{front.BEGIN}\n{capsys.readouterr().out}{front.END}" in README
+    made = front.front_table(table[table.way == "whole"].set_index("model").milliseconds.to_dict())
+    pd.testing.assert_frame_equal(table, made.reset_index(drop=True), atol=1e-4, check_dtype=False)
+    nine = (
+        pd.read_csv(ROOT / "studies/shrink/models.csv")
+        .set_index("cell")
+        .loc["all-mpnet-base-v2-linear-9-measured-12000"]
+    )
+    assert (
+        nine.query_loss < 0.001 and f"less than 0.001 of an MRR (mean reciprocal rank) of {nine.whole_mrr:.2f}" in WORDS
+    )
+
+
+def test_the_picture_is_drawn_from_the_table(tmp_path):
+    front = script(ROOT / "studies/shrink/front.py")
+    front.draw(pd.read_csv(front.TABLE), tmp_path / "again.svg")
+    assert (tmp_path / "again.svg").read_bytes() == front.PICTURE.read_bytes()
+
+
+def test_the_front_page_answers_the_question_of_the_paper():
+    study = " ".join((ROOT / "studies/recipes/README.md").read_text(encoding="utf-8").split())
+    assert "48 of 48 combinations of model, input and map. With mean pooling that is so in 2 of 16" in study
+    assert "in 48 of 48 combinations" in WORDS and "it is so in 2 of 16" in WORDS

@@ -88,6 +88,18 @@ def test_every_dependency_of_a_user_has_its_reason_and_its_licence_on_the_page()
     assert [name for name in sorted(needed) if name not in reasons or name not in licences] == []
 
 
+def test_policy_and_changelog_name_the_versions_and_extras_of_the_project():
+    policy, changelog = ((ROOT / name).read_text(encoding="utf-8") for name in ("docs/policy.md", "CHANGELOG.md"))
+    bounds = {one.name: str(one.specifier).removeprefix(">=") for one in map(Requirement, PROJECT["dependencies"])}
+    needed = {"Python": PROJECT["requires-python"].removeprefix(">=")}
+    needed |= {name: bounds[name] for name in ("torch", "transformers")}
+    assert dict(re.findall(r"^\| (\w+) \| ([\d.]+) or newer \|", policy, re.MULTILINE)) == needed
+    python, torch, transformers = needed.values()
+    assert f"Python {python}, torch {torch} and transformers {transformers}, or newer" in changelog
+    (extras,) = re.findall(r"extras are (.*?)\.", changelog, re.DOTALL)
+    assert set(re.findall(r"`(\w+)`", extras)) == USERS_EXTRAS
+
+
 def test_images_run_as_an_ordinary_user_with_the_torch_that_ci_tests():
     text = (ROOT / "containers" / "Containerfile").read_text(encoding="utf-8")
     stages = dict(re.findall(r"^FROM \S+ AS (\S+)\n(.*?)(?=^FROM |\Z)", text, re.MULTILINE | re.DOTALL))

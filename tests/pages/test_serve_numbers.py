@@ -65,6 +65,30 @@ def claims_about_servable():
         yield f"{-cost.difference:.1f} points ({-cost.high:.1f} to {-cost.low:.1f}) for {name}"
 
 
+def claims_of_the_serving_page():
+    table = csv("differences").set_index(["model", "transform", "precision"]).min_cosine.sort_index()
+    names = {"all-minilm-l6-v2": "all-MiniLM-L6-v2, layer 3", "gte-small": "gte-small, layer 8",
+             "smollm2-135m": "SmolLM2-135M, layer 15"}  # fmt: skip
+    for model, words in names.items():
+        int8, q8 = (table[model, "none", precision].item() for precision in ("int8", "q8_0"))
+        yield f"| {words} | {int8:.3f} | {q8:.4f} |"
+    yield f"| all-mpnet-base-v2, layer 9 | **{table['all-mpnet-base-v2', 'none', 'int8'].item():.3f}** |"
+    int8, q8 = (table["smollm2-135m", "remove_top:3", precision].item() for precision in ("int8", "q8_0"))
+    yield f"| the same, with the map `remove_top:3` | **{int8:.3f}** | {q8:.4f} |"
+    changes = csv("quantised")
+    small = changes[changes.model.isin(["all-minilm-l6-v2", "gte-small"])]
+    yield f"change by {small.change.min():+.1f} to {small.change.max():+.1f} points"
+    large = changes[(changes.model == "all-mpnet-base-v2") & (changes.task == "WikiQA")].iloc[0]
+    yield f"loses {-large.change:.1f} points ({-large.high:.1f} to {-large.low:.1f}) on WikiQA"
+    yield from claims_about_servable()
+
+
+def test_the_numbers_of_the_serving_page_are_in_the_csv_files():
+    text = " ".join((ROOT / "docs" / "serve.md").read_text().split())
+    missing = [claim for claim in claims_of_the_serving_page() if claim not in text]
+    assert not missing, "\n".join(missing)
+
+
 CLAIMS = [claims_about_runtimes, claims_about_int8, claims_about_speed, claims_about_servable]
 
 

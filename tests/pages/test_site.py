@@ -16,7 +16,7 @@ QUESTIONS = {
     "Which layer of my model makes the best embeddings?": "layerwise pick MODEL",
     "Can I use the result without layerwise?": "plain folder for sentence-transformers",
     "How do I make my embedding model faster?": "layerwise shrink MODEL",
-    "Can I keep my index?": "you can keep your index: use the small model for queries",
+    "Can I keep my index?": "you can keep your index: new queries in old documents",
     "What does prompt entropy mean?": "matrix entropy",
     "How do I score the layers on my own labels?": "layerwise eval",
     "How do I run it on many GPUs?": "--engine ray",
@@ -134,7 +134,7 @@ def test_no_two_entries_of_the_navigation_have_one_name(site):
     page = (site / "index.html").read_text(encoding="utf-8")
     (navigation,) = re.findall(r'<nav class="md-nav md-nav--primary.*?<div class="md-content"', page, re.DOTALL)
     titles = [re.sub(r"<.*?>", "", title).strip() for title in re.findall(r"<a .*?</a>", navigation, re.DOTALL)]
-    assert len(titles) > 40 and sorted(titles) == sorted(set(titles))
+    assert len(titles) > 25 and sorted(titles) == sorted(set(titles))
 
 
 @pytest.mark.parametrize("width", [1280, 400])
@@ -193,12 +193,12 @@ def test_a_folder_that_is_no_site_is_left_alone(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
-def test_the_errors_page_quotes_real_messages():
-    page = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
+def test_the_page_of_questions_quotes_real_messages():
+    page = (ROOT / "docs" / "questions.md").read_text(encoding="utf-8")
     quoted = re.findall(r'^\| "([^"]+)"', page, re.MULTILINE)
     source = " ".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
     source = re.sub(r'"\s*f?"', "", source)  # messages that go on in the next line
-    assert len(quoted) >= 10
+    assert len(quoted) >= 7
     assert [words for words in quoted if words not in source] == []
 
 

@@ -171,7 +171,7 @@ def test_everything_on_a_page_runs(page, desk, tmp_path, monkeypatch):
         add_speech()
     if page == "docs/images.md":
         add_photos()
-    if page in ("docs/static.md", "docs/shrink.md", "docs/howto-shrink.md"):  # of embedding models
+    if page in ("docs/static.md", "docs/shrink.md"):  # of embedding models
         shutil.rmtree("MODEL")
         shutil.copytree("encoder", "MODEL")
     names = {"layerwise": layerwise, "texts": TEXTS[:12], "table": layerwise.LayerTable.load("run"), "__name__": "page"}

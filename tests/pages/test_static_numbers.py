@@ -46,10 +46,42 @@ def claims():
     yield f"with an MRR of {index.static_queries:.3f} (WikiQA); its own queries reach {index.teacher:.3f}"
 
 
-@pytest.mark.parametrize("page", ["studies/static/README.md", "docs/static.md"])
-def test_the_sentences_of_the_pages_are_those_of_the_csv_files(page):
-    text = " ".join((STATIC.parent.parent / page).read_text().split())
+def words(page):
+    return " ".join((ROOT / page).read_text(encoding="utf-8").split())
+
+
+def test_the_sentences_of_the_study_are_those_of_the_csv_files():
+    text = words("studies/static/README.md")
     assert not [claim for claim in claims() if claim not in text]
+
+
+def test_the_page_gives_the_worst_task_beside_the_mean():
+    table = tables()
+    scores, wholes = table.test_scores(), pd.read_csv(STATIC.parent / "shrink" / "scores.csv")
+    wholes = wholes[wholes.method == "whole"].pivot(index="task", columns="model", values="score").loc[scores.index]
+    assert (wholes["all-minilm-l6-v2"] == scores["all-minilm-l6-v2", "whole"]).all(), "the same tasks and examples"
+    fast = table.csv("costs.csv").set_index(["model", "method"]).times_as_fast
+    docs, means, worst = (ROOT / "docs/static.md").read_text(encoding="utf-8"), [], []
+    for model in ("all-minilm-l6-v2", "gte-small", "all-mpnet-base-v2"):
+        gap = scores[model, "static"] - wholes[model]
+        assert len(gap) == 15 and gap.idxmin() == "WikiQARetrieval"
+        means.append(-gap.mean())
+        worst.append(-gap.min())
+        cells = (
+            f"{wholes[model].mean():.2f}", f"{scores[model, 'static'].mean():.2f}", table.difference(gap),
+            f"{gap.min():.1f}", f"{scores[model, 'model2vec'].mean():.2f}", f"{fast[model, 'static']:.0f}",
+        )  # fmt: skip
+        assert table.line(model, *cells) in docs, table.line(model, *cells)
+    lost = f"{min(means):.1f} to {max(means):.1f} points in the mean of 15 tasks, and {min(worst):.1f} to"
+    assert f"loses {lost} {max(worst):.1f} in search" in words("docs/shrink.md")
+    assert "lose {:.1f}, {:.1f} and {:.1f} points there".format(*worst) in words("studies/static/README.md")
+    index = table.csv("index.csv").set_index("model")
+    falls = [f"from {row.teacher:.3f} to {row.static_queries:.3f} for {{}}" for row in index.itertuples()]
+    of_index = dict(zip(index.index, falls, strict=True))
+    small, large = of_index["all-minilm-l6-v2"], of_index["all-mpnet-base-v2"]
+    assert (index.teacher - index.static_queries).idxmax() == "all-mpnet-base-v2", "the worst"
+    said = f"falls {small.format('all-MiniLM-L6-v2')}, and {large.format('all-mpnet-base-v2')}, the worst"
+    assert said in words("docs/static.md")
 
 
 def test_the_shrunk_model_is_compared_on_the_same_tasks():

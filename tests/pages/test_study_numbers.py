@@ -456,6 +456,29 @@ def test_the_measured_numbers_of_a_study_are_those_of_its_table(study, claims):
     assert not missing, "\n".join(missing)
 
 
+def test_the_page_of_metrics_says_what_a_sink_moves():
+    smol, text = scan_curves().loc["smollm2-135m"], words("docs", "metrics.md")
+    digits = {"mean_norm": 0, "prompt_entropy": 2, "dataset_entropy": 2, "effective_rank": 1}
+    digits |= {"intrinsic_dimension": 1, "anisotropy": 3, "curvature": 2}
+    for metric, shown in digits.items():
+        every, rest = (smol[f"{metric} raw {tokens}"] for tokens in ("all", "no_first"))
+        assert line(metric, *numbers([every[11], every[12], rest[12]], shown)) in text
+    centered = prompt_curve("smollm2-135m", "centered_unit", "all")
+    assert f"only weakens it ({centered.min():.2f} nats at layer {centered.idxmin()})" in text
+    hill = prompt_curve("smollm2-135m", *UNIT)
+    assert f"rises until layer {hill.idxmax()} of 30" in text
+    turns = scan_curves()["curvature raw all"].groupby("model")
+    span = turns.max() - turns.min()
+    assert f"values span {span.min():.2f} to {span.max():.2f} radians" in text
+
+
+def test_the_gallery_has_the_collapse_of_studies_compare():
+    early, late = changes(EARLY, *UNIT), changes(LATE, *UNIT)
+    first, middle, last = numbers([early.before[12], early.after[12], late.after[12]])
+    shown = f"from {first} nats (step 8) to {middle} (step 64) and rises to {last} "
+    assert shown in words("docs", "gallery.md")
+
+
 # ---- studies/vision
 
 
@@ -526,8 +549,6 @@ def test_the_study_of_shrink_shows_the_table_of_its_csv_files(capsys):
     names = ("linear-3-measured-24000", "whole-6---0", "raw-3-prefix-0", "distill-3-30min-measured-24000")
     linear, whole, raw, trained = (f"{means[f'all-minilm-l6-v2-{name}']:.1f}" for name in names)
     other = f"{means['paraphrase-minilm-l3-v2-whole-0---0']:.1f}"
-    docs = words("docs/shrink.md")
-    assert f"three blocks that others trained, scores {other}." in docs
     own = page("shrink")
     assert f"scores {trained} on 22 tasks, 99 % of the whole model's {whole}" in own
     assert f"map score {linear}" in own and f"the cut after block 3 scores {raw}." in own
@@ -576,7 +597,15 @@ def test_the_study_of_shrink_shows_the_table_of_its_csv_files(capsys):
     assert f"after five minutes {in_brackets(tables['difference'](by_task[four] - by_task[whole_gte]))}" in own
     assert f"score {means['gte-small-linear-3-measured-24000']:.1f} and {means[three]:.1f} (-6.8" in own
     assert f"(queries of four blocks lose {figures.query_loss[four]:.3f})" in own
-    assert f"four blocks of gte-small score {means[four]:.1f} and three {means[three]:.1f}, and paraphrase-" in docs
+    docs = words("docs/shrink.md")
+    lost = pd.DataFrame({"other": other, "four": by_task[four]}).rsub(by_task[whole_gte], axis=0)
+    worst, search = lost.loc["Banking77Classification"], lost.loc["WikiQARetrieval"]
+    assert (lost.max() == worst).all()
+    assert (
+        f"(three blocks) loses {lost.other.mean():.1f} points in the mean, {worst.other:.1f} on Banking77 and "
+        f"{search.other:.1f} in search; four blocks of gte-small, trained for five minutes, lose "
+        f"{lost.four.mean():.1f}, {worst.four:.1f} and {search.four:.1f}."
+    ) in docs
     more = by_task[trained_gte] - by_task["all-minilm-l6-v2-whole-6---0"]
     assert f"scores {more.mean():.1f} more than all-MiniLM-L6-v2 (-0.4" in own
     mpnet = "all-mpnet-base-v2"
@@ -606,43 +635,49 @@ def test_the_study_of_shrink_shows_the_table_of_its_csv_files(capsys):
     assert 0.45 < lost[commands].sum() / lost.sum() < 0.55, "half of the loss comes from three tasks"
 
 
-def test_the_page_of_shrink_has_half_and_three_quarters_of_the_table_of_its_study(capsys):
-    tables = runpy.run_path(str(STUDIES / "shrink/table.py"), run_name="__main__")
-    rows = [row.strip("| ").split(" | ") for row in capsys.readouterr().out.split("\n\n", 1)[0].splitlines()]
-    columns = [rows[0].index(name) for name in ("cut", "linear map", "5 minutes", "30 minutes", "whole model", "time")]
-    docs = (STUDIES.parent / "docs/shrink.md").read_text()
-    by_task = shrink_by_task()
-    losses = pd.read_csv(STUDIES / "shrink/models.csv").set_index("cell").query_loss
-    found, gaps, lost, shares, times = [], [], [], [], []
+def test_the_page_of_shrink_shows_three_quarters_and_half_of_each_model_with_the_worst_task():
+    tables = runpy.run_path(str(STUDIES / "shrink/table.py"))
+    by_task, figures = shrink_by_task(), pd.read_csv(STUDIES / "shrink/models.csv").set_index("cell")
+    quarters, halves, lost, gaps, untrained = [], [], [], [], []
     for model, depth, texts in SHRUNK:
-        for size in (5 if depth == 6 else 9, depth // 2):
-            (row,) = (row for row in rows if row[:2] == [model, str(size)])
-            found.append(line(model, f"{size} of {depth}", *(row[column] for column in columns)))
-        trained = f"{model}-distill-{size}-30min-measured-{texts}"
-        gaps.append(tables["difference"](by_task[trained] - by_task[f"{model}-whole-{depth}---0"]))
-        lost.append(losses[trained])
-        shares.append(100 * by_task[trained].mean() / by_task[f"{model}-whole-{depth}---0"].mean())
-        times.append(float(row[-1]))
-    assert "\n".join(found) in docs, "\n".join(found)
-    said = words("docs/shrink.md")
-    assert f"are {gaps[0].replace('(', '(95 %: ')}, {gaps[1]} and {gaps[2]}, and their queries lose" in said
+        size, whole = 5 if depth == 6 else 9, by_task[f"{model}-whole-{depth}---0"]
+        for rows, kept, made, name in (
+            (quarters, size, "linear map", f"linear-{size}"),
+            (halves, depth // 2, "trained", f"distill-{depth // 2}-30min"),
+        ):
+            cell = f"{model}-{name}-measured-{texts}"
+            gap, figure = by_task[cell] - whole, figures.loc[cell]
+            assert len(gap.dropna()) == 22 and gap.idxmin() == "Banking77Classification"
+            rows.append(
+                line(
+                    model, f"{kept} of {depth}, {made}", tables["difference"](gap), f"{gap.min():.1f}",
+                    f"{gap['WikiQARetrieval']:.1f}", f"{figure.query_loss:.3f} of {figure.whole_mrr:.3f}",
+                    f"{figure.latency:.2f}",
+                )
+            )  # fmt: skip
+        lost.append(figure.query_loss)
+        gaps.append(by_task[cell].mean() / whole.mean())
+        untrained.append(whole - by_task[f"{model}-linear-{depth // 2}-measured-{texts}"])
+    docs, said = (STUDIES.parent / "docs/shrink.md").read_text(), words("docs/shrink.md")
+    assert "\n".join(quarters + halves) in docs, "\n".join(quarters + halves)
     for name in ("docs/shrink.md", "README.md", "studies/shrink/README.md"):
         assert f"{min(lost):.3f} to {max(lost):.3f} of MRR" in words(name), name
-    nine = by_task["all-mpnet-base-v2-linear-9-measured-12000"] - by_task["all-mpnet-base-v2-whole-12---0"]
-    banking, search = nine["Banking77Classification"], nine["WikiQARetrieval"]
-    assert f"{nine.mean():+.1f}, but Banking77 {banking:.1f} and WikiQARetrieval {search:.1f}" in said
-    low, *_, high = sorted(shares)
-    front = words("README.md")
-    assert f"{low:.0f} to {high:.0f} % of the mean score on 22 tasks" in front
-    assert f"in {min(times):.2f} to {max(times):.2f} of the time" in front
+    assert f"{100 * min(gaps):.0f} to {100 * max(gaps):.0f} % of the mean score on 22 tasks" in page("shrink")
+    times = [float(row.strip("| ").split(" | ")[-1]) for row in halves]
     assert f"in {min(times):.2f} to {max(times):.2f} of the time" in page("shrink")
+    assert all(loss.idxmax() == "Banking77Classification" for loss in untrained)
+    mean, worst, search = (
+        f"{min(losses):.1f} to {max(losses):.1f}"
+        for losses in zip(*((loss.mean(), loss.max(), loss["WikiQARetrieval"]) for loss in untrained), strict=True)
+    )
+    assert f"half of the blocks lose {mean} points in the mean, {worst} on Banking77, and {search} in search" in said
 
 
 def sentences(text):
     return re.split(r"(?<=[a-z)%0-9])\. (?=[A-Z*`\[])", text)
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/shrink.md", "docs/gallery.md", "studies/shrink/README.md"])
+@pytest.mark.parametrize("name", ["docs/gallery.md", "studies/shrink/README.md"])
 def test_the_mean_of_shrunk_models_comes_with_the_worst_task_and_with_search(name):
     """A mean hides what single tasks lose, so both are in the same sentence."""
     by_task = shrink_by_task()
@@ -672,20 +707,23 @@ def test_the_front_page_says_where_pick_loses():
     assert set(gains.idxmin()) == {"AGNewsClassification"}
     lost = " and ".join(f"{-loss:.1f}" for loss in gains.min())
     search = gains.loc[["TrecQARetrieval", "GSM8KRetrieval"]].to_numpy()
+    better = (gains > 0).sum()
+    often = f"on {better.iloc[0]} of the 16 tasks for SmolLM2-135M and on {better.iloc[1]} for Gemma3-270M"
+    assert f"beats the last layer {often}" in words("docs/pick.md")
     for name in ("README.md", "docs/pick.md"):
         assert f"it loses {lost} points on the worst of the 16 tasks (AG News classification)" in words(name)
         assert f"gains {search.min():.0f} to {search.max():.0f} in the two search tasks" in words(name)
 
 
 def test_the_questions_page_says_why_one_model_has_several_scores():
-    shown = words("docs/faq.md")
+    shown = words("docs/questions.md")
     recipes = pd.read_csv(STUDIES / "recipes/test.csv").query("model == 'all-minilm-l6-v2' and recipe == 'last'")
     whole = pd.read_csv(STUDIES / "eval/best_and_last.csv").query("model == 'all-minilm-l6-v2' and type == 'all tasks'")
     static = pd.read_csv(STUDIES / "static/scores.csv").query("model == 'all-minilm-l6-v2' and method == 'whole'")
     shrunk = shrink_by_task()["all-minilm-l6-v2-whole-6---0"]
     by_type = recipes.groupby("type").score.mean()
     assert f"all-MiniLM-L6-v2 has {by_type.mean():.1f} on the same tasks" in words("docs/pick.md")
-    assert f"They score {by_type.mean():.1f}, " in words("README.md")
+    assert f"all-MiniLM-L6-v2, with 23 million parameters, scores {by_type.mean():.1f} on these" in words("README.md")
     for score, tasks in (
         (by_type.mean(), len(recipes)),
         (shrunk.mean(), len(shrunk)),
@@ -717,11 +755,11 @@ def test_the_study_of_shrink_says_which_blocks_scored_what():
     four_trained, two_trained = (means[f"distill-{size}-5min-measured-24000"] for size in (4, 2))
     assert f"the four to {four_trained:.1f} (0.65 of the time) and the two to {two_trained:.1f}." in own
     docs = words("docs/shrink.md")
-    even, measured, first = (f"{chosen[name]:.1f}" for name in ("even", "measured", "prefix"))
-    assert f"({even} and {measured}), and both more than the first three ({first})" in docs
-    others = f"than evenly spaced ones ({shown['even']}) and the first six ({shown['prefix']})"
-    assert f"of gte-small, the chosen ones score more ({shown['measured']}) {others}" in docs
-    assert "one is worse ({}), and two are within chance ({} and {})".format(*random_sets) in docs
+    less = {name: [sets["measured"] - sets[name] for sets in (chosen, gte)] for name in ("prefix", "even")}
+    assert (
+        "the first blocks scored {:.1f} points (all-MiniLM-L6-v2, 3 of 6) and {:.1f} points (gte-small, 6 of 12) less"
+    ).format(*less["prefix"]) in docs
+    assert f"Evenly spaced ones scored {-less['even'][0]:.1f} more and {less['even'][1]:.1f} less." in docs
     grown = [f"{means[f'linear-3-measured-{texts}']:.1f}" for texts in (1000, 4000, 24000)]
     assert "1,000 sentences give {}, 4,000 {} and 24,000 {}.".format(*grown) in own
     assert f"after block 5 scores {means['raw-5-prefix-0']:.1f}" in own
@@ -743,8 +781,9 @@ def test_the_study_of_shrink_says_what_is_left_of_a_recipe():
     assert f"only {figures.steps:.0f} steps, take them to {trained} (-5.5, -7.8 to -3.2), 2.4 more" in own
     assert f"queries lose {figures.query_loss:.3f})" in own
     docs = words("docs/shrink.md")
-    assert f"score {linear} of {whole} on 19 tasks with a linear map, and {trained} after five minutes" in docs
-    assert f"Whitened token embeddings score {embeddings:.1f}" in docs
+    lost = found[f"smollm2-135m-{names[0]}"] - found[f"smollm2-135m-{names[3]}"]
+    assert lost.idxmax() == "WikiQARetrieval"
+    assert f"lost {lost.mean():.1f} points in the mean of 19 tasks, and {lost.max():.1f} in search." in docs
     all_means = scores.groupby("cell").score.mean()
     assert f"take them to {all_means['gte-small-distill-9-5min-measured-24000']:.1f} (-0.8," in own
 
@@ -756,15 +795,19 @@ def test_the_study_of_shrink_says_what_texts_of_the_tasks_add():
     assert len(study["WITH_TRAINING_TEXTS"]) == 7
     kinds = ("AmazonCounterfactual", "Banking77", "Emotion", "Massive", "MRPC", "STSBenchmark", "TweetSentiment")
     same = by_task.index.str.startswith(kinds)
-    searched, docs = [], words("docs/shrink.md")
+    searched, changed = [], []
     for name, depth, texts in SHRUNK:
         cell = f"{name}-distill-{depth // 2}-5min-measured-{texts}"
         gained = by_task[f"{cell}-tasks"] - by_task[cell]
         assert len(gained) == 22 and same.sum() == 8
         shown = " | ".join(tables["difference"](part) for part in (gained, gained[same], gained[~same]))
-        assert f"| {name} | {shown} |" in own and f"{gained[same].mean():.1f} " in docs.partition("are from gained")[2]
+        assert f"| {name} | {shown} |" in own
+        changed.append(gained[same].mean())
         searched.append(-gained[gained.index.str.contains("QA")].mean())
     assert "lose most, {:.1f}, {:.1f} and {:.1f} points in the mean".format(*searched) in own
+    docs = words("docs/shrink.md")
+    assert "changed these tasks by {:+.1f}, {:+.1f} and {:+.1f} points".format(*changed) in docs
+    assert "but search and reranking by -{:.1f}, -{:.1f} and -{:.1f}.".format(*searched) in docs
     of_mpnet = gained["Banking77Classification"], -gained["EmotionClassification"]
     assert "Banking77 gains {:.1f} points and Emotion loses {:.1f}.".format(*of_mpnet) in own
     bank, cell = by_task.loc["Banking77Classification"], "gte-small-distill-6-5min-measured-24000"

@@ -173,8 +173,10 @@ def test_a_reader_with_the_rules_of_servers_gives_the_vectors_of_a_servable_fold
     wanted = encoded(tmp_path / "m", word_texts)
     assert not skipped and np.abs(found.numpy() - wanted).max() <= 1e-5 * np.abs(wanted).max()
     rows = {row["program"]: row for row in as_json(tmp_path / "m" / "layerwise.json")["serving"]}
-    for program in ("Text Embeddings Inference", "vLLM"):
-        assert (rows[program]["vectors"], rows[program]["known"]) == ("exact", "by its source code, not run")
+    known = {"Text Embeddings Inference": "by its source code, not run", "vLLM": "run on other exports (studies/serve)"}
+    for program, how in known.items():
+        assert (rows[program]["vectors"], rows[program]["known"]) == ("exact", how)
+    assert "length 1" in rows["Text Embeddings Inference"]["note"] and "length 1" not in rows["vLLM"]["note"]
     assert "## Where it can be served" in (tmp_path / "m" / "README.md").read_text()
 
 

@@ -324,7 +324,7 @@ def test_the_bidirectional_switch_lets_tokens_see_later_ones(models, data, tmp_p
 
 @pytest.mark.long
 def test_the_published_results_give_table_2_on_the_same_tasks(shared, tmp_path):
-    """The numbers of docs/theory.md, item 7, which another script computed."""
+    """The numbers behind docs/theory.md, item 7, which another script computed."""
     folder = shared("data/released").parent
     made = layerwise.lab.reproduce("table2", out=tmp_path, scale="released", data=folder)
     frame = pd.read_csv(made.files[0]).query("family == 'Pythia-410M'").set_index("rule").chosen

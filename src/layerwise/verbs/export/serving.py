@@ -16,7 +16,7 @@ RUN = "run on this export"
 RUN_ELSEWHERE = "run on other exports (studies/serve)"
 BY_SOURCE = "by its source code, not run"
 GRAPH_PROGRAMS = ("ONNX Runtime", "transformers.js", "fastembed")
-UNSCALED = "it scales vectors to length 1 unless the request says otherwise"
+SCALED = "it scales vectors to length 1 unless the request says otherwise"
 
 
 @dataclass(frozen=True)
@@ -50,14 +50,14 @@ def folder_rows(job: ExportJob, exact_blocks: bool) -> list[Serving]:
         problems = ["it has one block more than its layer; export it with --servable"]
     reason = "; ".join(problems)
     servers = {
-        "Text Embeddings Inference": f"if it supports this architecture; {UNSCALED}",
-        "vLLM": f"with --runner pooling, if it supports this architecture; {UNSCALED}",
+        "Text Embeddings Inference": (f"if it supports this architecture; {SCALED}", BY_SOURCE),
+        "vLLM": ("with --runner pooling, if it supports this architecture", RUN_ELSEWHERE),
     }
     return [
         Serving("sentence-transformers", "exact", "", RUN),
         *(
-            Serving(name, "other vectors" if problems else "exact", reason or note, BY_SOURCE)
-            for name, note in servers.items()
+            Serving(name, "other vectors" if problems else "exact", reason or note, BY_SOURCE if problems else known)
+            for name, (note, known) in servers.items()
         ),
         *(Serving(name, "cannot read it", "export with --format onnx", BY_SOURCE) for name in GRAPH_PROGRAMS),
         llama_cpp_row(job, reason),

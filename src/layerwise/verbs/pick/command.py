@@ -106,6 +106,6 @@ def next_step(found: "Pick", model: str, args: Namespace) -> str:
         return f"next: keep using {model} as it is; if speed matters more:\n{faster}"
     more = ["--fit", "TEXTS"] if found.recipe.transform != "none" and found.fitted is None else []
     more += ["--servable"] if args.servable else []
-    words = ["export", model, "--layer", f"{args.save or 'run'}:auto", *more, "--out", "small"]
+    words = ["export", model, "--layer", f"{args.save or 'run'}:auto", *more, "--out", "embedder"]
     export = command_line(["layerwise", *words])
     return f"next:\n{export}" if args.save else f"next: add --save run to this command, then:\n{export}"

@@ -170,7 +170,7 @@ class Pick(ChosenRecipe):
             shrink = f'layerwise.shrink("{self.model.name}", texts, "small")'
             return f"next: keep using {self.model.name} as it is; if speed matters more: {fast}{shrink}"
         fit = ", fit=texts" if self.recipe.transform != "none" and self.fitted is None else ""
-        return f'next: layerwise.export("{self.model.name}", picked, "small"{fit})'
+        return f'next: layerwise.export("{self.model.name}", picked, "embedder"{fit})'
 
     def _headline(self) -> str:
         name, depth = Path(self.model.name).name, self.last.layer
