@@ -190,6 +190,7 @@ def test_a_near_folder_is_named_before_the_hub(monkeypatch, tmp_path, tiny_llama
     assert f"did you mean {tmp_path}/gte-small?" in message_for(tmp_path / "gte-smal", read_model_info)
 
 
+@pytest.mark.long
 def test_a_hub_id_is_not_refused_for_a_near_folder(hub, monkeypatch, tmp_path):
     (tmp_path / "bert-base-cased").mkdir()
     monkeypatch.chdir(tmp_path)

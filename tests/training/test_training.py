@@ -339,6 +339,7 @@ def test_the_callbacks_take_the_options_that_are_declared():
 DISTRIBUTED = TESTS / "distributed_training.py"
 
 
+@pytest.mark.long
 def test_two_processes_merge_to_the_bits_of_one(tmp_path, word_texts, tiny_llama):
     (tmp_path / "texts.json").write_text(json.dumps(word_texts))
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", str(DISTRIBUTED)]

@@ -29,6 +29,7 @@ from layerwise.core.errors import InputError
 from layerwise.inputs.tokenizing import AddedIds, added_ids
 
 SEED, SETTINGS, PARTS = 20, 208, 8  # in CI: settings are divided over as many tests
+AT_ONCE = 4  # parts of every change; the others are run by --full
 EXPORTED = 9  # one setting of so many is also exported; no divisor of PARTS, so that every test has some
 # Where the blocks and the final norm of a family are.
 PLACES = {
@@ -298,7 +299,9 @@ def real_model_of(folder: str) -> Model:
     return Model(module, tokenizer, *PLACES[kind], module.config.hidden_size, words, special, 40, stack=module)
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize(
+    "part", [*range(AT_ONCE), *(pytest.param(k, marks=pytest.mark.long) for k in range(AT_ONCE, PARTS))]
+)
 def test_scan_embed_and_export_give_the_numbers_of_the_reference(part):
     found = run(SEED, range(part, SETTINGS, PARTS), [])
     assert not found.differences, "\n".join(found.differences[:20])

@@ -129,7 +129,12 @@ def lowest_cosine(found, wanted):
     return ((found * wanted).sum(1) / np.linalg.norm(found, axis=1) / np.linalg.norm(wanted, axis=1)).min()
 
 
-@pytest.fixture(scope="module", params=CASES)
+AT_ONCE = ("llama", "gemma3", "bert")  # one of each kind of tokenizer and of block; the others are run by --full
+
+
+@pytest.fixture(
+    scope="module", params=[name if name in AT_ONCE else pytest.param(name, marks=pytest.mark.long) for name in CASES]
+)
 def exported(request, tmp_path_factory):
     """A folder, and what sentence-transformers gives for the same recipe."""
     family, changes, tokenizer, layer, options = CASES[request.param]

@@ -246,8 +246,8 @@ def test_the_command_that_is_printed_last_makes_the_export(tiny_llama, texts, tm
     printed = capsys.readouterr().out.splitlines()
     assert printed[-2] == "next:"
     command = shlex.split(printed[-1])
-    assert command == ["layerwise", "export", tiny_llama, "--layer", "my run:auto", "--out", "small"]
-    assert main(command[1:]) == 0 and (tmp_path / "small" / "modules.json").exists()
+    assert command == ["layerwise", "export", tiny_llama, "--layer", "my run:auto", "--out", "embedder"]
+    assert main(command[1:]) == 0 and (tmp_path / "embedder" / "modules.json").exists()
     capsys.readouterr()
     assert main(["pick", tiny_llama, *own]) == 0
     assert "next: add --save run to this command, then:" in capsys.readouterr().out
