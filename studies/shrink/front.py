@@ -135,31 +135,21 @@ def draw(table: pd.DataFrame, path: Path) -> None:
 
 
 def print_front(table: pd.DataFrame) -> None:
-    """The table of the README: what each way costs and keeps, from the worst to the best of the models."""
-    most = table.blocks == table.model.map({model: sizes[0] for model, sizes in SIZES.items()})
-    shown = {
-        "5 of 6 or 9 of 12 blocks, linear map": table[(table.way == "map") & most],
-        "half of the blocks, trained for 30 minutes": table[table.way == "trained"],
-        "no blocks (static)": table[table.way == "static"],
-    }
+    """The table of the README: what each way costs and keeps, of each model."""
     rows = []
-    for words, found in shown.items():
-        means = f"{span(found.difference)} ({found.gap_low.min():+.1f} to {found.gap_high.max():+.1f})"
-        worst = " or ".join(
-            sorted({task.replace("Classification", "").replace("Retrieval", "") for task in found.worst_task})
-        )
-        rows.append([words, times(found.time), means, f"{span(found.worst)} ({worst})", span(found.search)])
-    print_table(["what is kept", "time", "mean of 22 tasks (95 %)", "worst task", "search (WikiQA)"], rows)
-
-
-def span(values: pd.Series) -> str:
-    return f"{values.min():+.1f} to {values.max():+.1f}"
-
-
-def times(shares: pd.Series) -> str:
-    """Shares of the whole model's time; very small ones as fractions."""
-    small = shares.max() < 0.05
-    return " to ".join(f"1/{1 / share:.0f}" if small else f"{share:.2f}" for share in (shares.min(), shares.max()))
+    for row in table.itertuples():
+        most, half = SIZES.get(row.model, (0, 0))
+        kept = {
+            ("map", most): f"{most} of {2 * half} blocks, linear map",
+            ("trained", half): f"{half} of {2 * half}, trained for 30 minutes",
+            ("static", 0): "no blocks (static)",
+        }.get((row.way, row.blocks))
+        if kept is not None:
+            task = row.worst_task.replace("Classification", "").replace("Retrieval", "")
+            share = f"{row.time:.2f}" if row.time > 0.05 else f"1/{1 / row.time:.0f}"
+            mean = f"{row.difference:+.1f} ({row.gap_low:+.1f} to {row.gap_high:+.1f})"
+            rows.append([NAMES[row.model], kept, share, mean, f"{row.worst:+.1f} ({task})", f"{row.search:+.1f}"])
+    print_table(["model", "what is kept", "time", "mean of 22 tasks (95 %)", "worst task", "search (WikiQA)"], rows)
 
 
 def main() -> None:
