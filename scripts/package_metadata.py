@@ -1,7 +1,7 @@
 """What the package says about its repository: addresses, and a README whose links also work on PyPI.
 
-The build calls it (see pyproject.toml). The repository's address is read from LAYERWISE_REPOSITORY, which .ci/repository
-sets. Without it, the package has no addresses, and its README is unchanged.
+The build calls it (see pyproject.toml). The repository's address is read from LAYERWISE_REPOSITORY, which
+.ci/repository sets. Without it, the package has no addresses, and its README is unchanged.
 """
 
 import os
