@@ -110,6 +110,7 @@ def test_a_task_that_fails_on_the_cluster_stops_no_other(nodes, broken_llama, tm
     }
 
 
+@pytest.mark.long
 def test_a_node_that_is_lost_takes_nothing_with_it(nodes, local, tiny_llama, tmp_path):
     lost = next(node for node in nodes.worker_nodes)
 
@@ -161,7 +162,7 @@ def poisoned(tmp_path_factory):
     return str(folder)
 
 
-@pytest.mark.parametrize("engine", ["local", "ray"])
+@pytest.mark.parametrize("engine", ["local", pytest.param("ray", marks=pytest.mark.long)])
 def test_a_poison_example_is_named_and_can_be_left_out(nodes, poisoned, tmp_path, engine):
     texts = [*TEXTS[:20], "w1 w88 w2", *TEXTS[20:]]
     engine = layerwise.Cluster(workers=1) if engine == "ray" else engine

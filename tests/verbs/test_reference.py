@@ -29,7 +29,7 @@ from layerwise.core.errors import InputError
 from layerwise.inputs.tokenizing import AddedIds, added_ids
 
 SEED, SETTINGS, PARTS = 20, 208, 8  # in CI: settings are divided over as many tests
-AT_ONCE = 4  # parts of every change; the others are run by --full
+AT_ONCE = 2  # parts of every change; the others are run by --full
 EXPORTED = 9  # one setting of so many is also exported; no divisor of PARTS, so that every test has some
 # Where the blocks and the final norm of a family are.
 PLACES = {

@@ -28,7 +28,7 @@ def run_graph(folder, texts, file="onnx/model.onnx"):
 CASES = {"map and template": ("llama", MAPPED), "prompt": ("bert", {"template": "w1 {text}"})}
 
 
-@pytest.fixture(scope="module", params=CASES)
+@pytest.fixture(scope="module", params=["map and template", pytest.param("prompt", marks=pytest.mark.long)])
 def exported(request, tmp_path_factory):
     """A folder in ONNX, texts, and what sentence-transformers gives for the same recipe; tracing a graph is slow."""
     family, options = CASES[request.param]
