@@ -26,6 +26,7 @@ from short_texts import parts_of, random_words, whole_words
 from sklearn.linear_model import LogisticRegression
 
 from layerwise.maps.ridge import fit_ridge
+from layerwise.models.modules import transformer_module
 from layerwise.models.truncate import keep_blocks
 from layerwise.verbs.shrink.texts import PromptedText
 
@@ -105,17 +106,28 @@ def measured(rows: Rows, whole: Rows, right: dict[str, list]) -> dict[str, float
     return {name: round(value, 4) for name, value in found.items()}
 
 
+def pooled(first: Transformer, lines: list[str]) -> np.ndarray:
+    """Mean, maximum and first token side by side (N, 3 D), in this order; that of sentence-transformers is another."""
+    width = first.get_embedding_dimension()
+    modules = [first, Pooling(width, ("mean", "max", "cls"))]
+    found = SentenceTransformer(modules=modules, device="cpu").encode(lines, batch_size=64)
+    sample = {
+        name: SentenceTransformer(modules=[first, Pooling(width, name)], device="cpu").encode(lines[0])
+        for name in ("mean", "max", "cls")
+    }
+    parts = [found[:, part * width : (part + 1) * width] for part in range(3)]
+    return np.hstack([min(parts, key=lambda part, row=row: np.abs(part[0] - row).max()) for row in sample.values()])
+
+
 def table_of(model: str, models: Path, data: Path) -> pd.DataFrame:
     first = Transformer(str(models / model), max_seq_length=LENGTH)
     width = first.get_embedding_dimension()
     texts, right = texts_of(data, first.tokenizer)
     mean = SentenceTransformer(modules=[first, Pooling(width, "mean"), Normalize()], device="cpu")
     whole = {name: mean.encode(lines, batch_size=64) for name, lines in texts.items()}
-    first.auto_model = keep_blocks(first.auto_model, [block - 1 for block in BLOCKS[model]])
-    half = SentenceTransformer(modules=[first, Pooling(width, ("mean", "max", "cls"))], device="cpu")
-    # sentence-transformers puts them side by side in the order cls, max, mean.
-    order = np.r_[2 * width : 3 * width, width : 2 * width, 0:width]
-    features = {name: half.encode(lines, batch_size=64)[:, order] for name, lines in texts.items()}
+    kept = keep_blocks(first.auto_model, [block - 1 for block in BLOCKS[model]])
+    assert kept.config.num_hidden_layers == len(BLOCKS[model]) < first.auto_model.config.num_hidden_layers
+    features = {name: pooled(transformer_module(kept, first.tokenizer, LENGTH), lines) for name, lines in texts.items()}
     rows = [{"fitted_on": "whole model", "read": ""} | measured(whole.__getitem__, whole.__getitem__, right)]
     cut = measured(lambda name: features[name][:, :width], whole.__getitem__, right)
     rows.append({"fitted_on": "no map", "read": "mean"} | cut)
@@ -123,7 +135,7 @@ def table_of(model: str, models: Path, data: Path) -> pd.DataFrame:
     for read, parts in READ.items():
         columns = np.concatenate([np.arange(part * width, (part + 1) * width) for part in parts])
 
-        def joined(side: dict[str, np.ndarray], names: list[str], columns: object) -> torch.Tensor:
+        def joined(side: dict[str, np.ndarray], names: list[str], columns: object = slice(None)) -> torch.Tensor:
             return torch.from_numpy(np.concatenate([side[name] for name in names])[:, columns])
 
         for fitted_on in FITTED_ON:

@@ -216,13 +216,11 @@ def test_export_tells_which_certificates_exceed_a_millionth():
 
 
 def test_the_cost_of_a_scan_is_that_of_the_benchmark():
-    """README and benchmarks/README.md against benchmarks/overhead.csv: ratios and ranges, parts, and megabytes."""
+    """benchmarks/README.md against benchmarks/overhead.csv: ratios and ranges, parts, and megabytes."""
     table = pd.read_csv(ROOT / "benchmarks/overhead.csv")
     table["shown"] = [f"{row.cpu:.2f} ({row.cpu_low:.2f} to {row.cpu_high:.2f})" for row in table.itertuples()]
     scans = table[(table.run == "lengths") & (table.way == "scan") & (table.dtype == "float32")]
     scans = scans.set_index(["model", "tokens"])
-    assert f"64 tokens per text takes {scans.loc[('smollm2-135m', 64), 'shown']} times as long" in README
-
     page = (ROOT / "benchmarks/README.md").read_text(encoding="utf-8")
     found = re.findall(r"(?m)^\|([^|]*)\| (\d+) \| ([\d.]+ \([^|]*\))" + r" \| ([\d.]+)" * 5 + r" \|$", page)
     names = {"1024": "neox-410m", "512": "neox-70m", "576": "smollm2-135m", "384": "all-minilm-l6-v2"}

@@ -711,7 +711,7 @@ def test_the_front_page_says_where_pick_loses():
     often = f"on {better.iloc[0]} of the 16 tasks for SmolLM2-135M and on {better.iloc[1]} for Gemma3-270M"
     assert f"beats the last layer {often}" in words("docs/pick.md")
     for name in ("README.md", "docs/pick.md"):
-        assert f"it loses {lost} points on the worst of the 16 tasks (AG News classification)" in words(name)
+        assert f"loses {lost} points on the worst of the 16 tasks (AG News classification)" in words(name)
         assert f"gains {search.min():.0f} to {search.max():.0f} in the two search tasks" in words(name)
 
 
