@@ -596,7 +596,10 @@ def plain_model(folder, layer, blocks):
 
 @pytest.mark.parametrize(
     ("name", "blocks", "layers"),
-    [("all-minilm-l6-v2", "encoder.layer", (1, 3, 5)), ("smollm2-135m", "layers", (1, 9, 15))],
+    [
+        ("all-minilm-l6-v2", "encoder.layer", (1, 3, 5)),
+        pytest.param("smollm2-135m", "layers", (1, 9, 15), marks=pytest.mark.long),
+    ],
 )
 def test_a_layer_scores_as_a_model_cut_at_that_layer(real_model, shared, tmp_path, name, blocks, layers):
     from layerwise.verbs.eval.tasks import make_task

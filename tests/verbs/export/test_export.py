@@ -516,6 +516,7 @@ def test_words_that_differ_from_a_left_out_token_in_case_only_keep_their_weight(
     assert (weights == 0).nonzero().flatten().tolist() == [1]
 
 
+@pytest.mark.long
 def test_without_an_opening_token_a_prompt_of_one_token_takes_its_place(real_model, tmp_path):
     """SmolLM2's tokenizer adds nothing; a line break takes the sink's place and is left out."""
     folder = real_model("smollm2-135m")
