@@ -21,9 +21,9 @@ from snapshots import SCAN, TEXTS, ours_in, put_decoys, snapshot, write_root
 import layerwise
 from layerwise.__main__ import main
 from layerwise.core.errors import InputError, RunError
-from layerwise.core.files import HOST_ID, DiskFolder, write_atomically
+from layerwise.core.files import HOST_ID, DiskFolder, create_atomically, write_atomically
 from layerwise.runs.ownership import MARKER, claim
-from layerwise.verbs.export.run import temporary_folder
+from layerwise.verbs.export.run import OWNER_FILE, delete_abandoned_folders, temporary_folder
 
 # Single files: what is there is not replaced without a word
 
@@ -350,3 +350,35 @@ def test_termination_unwinds_like_an_interrupt(monkeypatch, capsys):
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK])
+def test_where_a_disk_has_no_links_a_file_is_still_created_by_one_process_only(tmp_path, monkeypatch, number):
+    def no_links(source, target):
+        raise OSError(number, "no links here")
+
+    monkeypatch.setattr(os, "link", no_links)
+    assert create_atomically(tmp_path / "lease", b"first")
+    assert not create_atomically(tmp_path / "lease", b"second")
+    assert (tmp_path / "lease").read_bytes() == b"first"
+    assert [path.name for path in tmp_path.iterdir()] == ["lease"], "no temporary file is left"
+
+
+def test_only_unfinished_exports_of_ended_processes_are_deleted(tmp_path):
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    record = {"host": HOST_ID, "pid": ended.pid, "began": psutil.Process(ended.pid).create_time()}
+    ended.wait()
+    alive = {"host": HOST_ID, "pid": os.getpid(), "began": psutil.Process().create_time()}
+    elsewhere = record | {"host": "another"}
+    folders = {"ended": record, "alive": alive, "elsewhere": elsewhere, "users": None, "odd": "not JSON"}
+    for name, owner in folders.items():
+        folder = tmp_path / f".small.{name}"
+        folder.mkdir()
+        (folder / "weights").write_text("precious")
+        if owner is not None:
+            (folder / OWNER_FILE).write_text(owner if isinstance(owner, str) else json.dumps(owner))
+    (tmp_path / ".other.ended").mkdir()
+    (tmp_path / ".other.ended" / OWNER_FILE).write_text(json.dumps(record))
+    delete_abandoned_folders(tmp_path / "small")
+    kept = {".small.alive", ".small.elsewhere", ".small.users", ".small.odd", ".other.ended"}
+    assert {path.name for path in tmp_path.iterdir()} == kept
