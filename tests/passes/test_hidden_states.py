@@ -73,3 +73,33 @@ def test_stored_hidden_states_give_what_the_tapped_model_gives():
         found.append({number: torch.stack(parts) for number, parts in sums.found.items()})
     assert stored.asked == [list(layers)] * len(stored.kept) and len(stored.kept) > 1
     assert list(found[0]) == list(layers) and all(torch.equal(found[0][n], found[1][n]) for n in layers)
+
+
+class Tight(Sums):
+    """Has no room for more than two examples, which it notices half-way through the layers."""
+
+    def __init__(self, source):
+        super().__init__(source)
+        self.committed, self.refused = [], 0
+
+    def on_layer(self, number, hidden, batch, point=""):
+        if number == 1 and len(batch.examples) > 2:
+            self.refused += 1
+            raise torch.OutOfMemoryError("out of memory")
+        super().on_layer(number, hidden, batch, point)
+
+    def commit(self, batch):
+        super().commit(batch)
+        self.committed += [example.id for example in batch.examples]
+
+
+def test_a_batch_that_does_not_fit_is_halved_and_each_example_is_read_once():
+    network = open_network((make_model("llama"), make_tokenizer()))
+    prepared = network_processor(network).prepare(EXAMPLES, 16)
+    consumer = Tight(network)
+    run_pass(network, prepared, range(DEPTH + 1), 1000, consumer)
+    assert consumer.refused and sorted(consumer.committed) == sorted(example.id for example in EXAMPLES)
+    whole = Sums(network)
+    run_pass(network, prepared, range(DEPTH + 1), 1000, whole)
+    for number, parts in consumer.found.items():
+        torch.testing.assert_close(torch.stack(parts).sum(dim=0), torch.stack(whole.found[number]).sum(dim=0))
