@@ -190,7 +190,7 @@ def test_a_killed_training_ends_with_the_weights_of_an_uninterrupted_one(teacher
         tests=[str(TESTS), str(Path(__file__).parent)], teacher=teacher, out=str(tmp_path / "killed")
     )
     process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300  # it starts slowly on a busy machine
     work = tmp_path / "killed.work"
     while not list(work.glob("training-*/checkpoint-*/trainer_state.json")) and time.monotonic() < deadline:
         assert process.poll() is None, process.stderr.read().decode()[-2000:]
