@@ -117,6 +117,9 @@ def test_the_table_of_cheaper_models_is_that_of_the_studies(capsys):
     assert f"{gains.min():.1f} to {gains.max():.1f} points more than those of model2vec, for three of three" in WORDS
     assert len(gains) == 3 and len(set(tests.task)) == 15
     lost = -pd.read_csv(ROOT / "studies/shrink/advice.csv").keeping_gain
+    mapped = pd.read_csv(ROOT / "studies/shrink/models.csv").query("method == 'linear' and choose == 'measured'")
+    most = mapped[[front.SIZES.get(row.model, (0,))[0] == row.blocks for row in mapped.itertuples()]].query_loss
+    assert f"lost {most.min():.3f} to {most.max():.3f}." in WORDS and len(most) == 3
     assert f"With 237 questions of WikiQA, halves and static models lost {lost.min():.3f} to {lost.max():.3f}" in WORDS
 
 
