@@ -299,7 +299,7 @@ def long(folder, number):
 """
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
 def test_workers_end_with_the_process_that_started_them(tmp_path, how):
     (tmp_path / "busy.py").write_text(BUSY)
     (tmp_path / "busy_call.py").write_text(CALL)

@@ -128,6 +128,7 @@ def claim_cell(plan, cell):
     return plan.folder(cell)
 
 
+@pytest.mark.long
 def test_two_processes_share_the_scans_and_each_is_run_once(file, tmp_path):
     alone = layerwise.campaign(replace(Campaign.load(file), out=str(tmp_path / "alone")))
     command = [sys.executable, "-m", "layerwise", "campaign", str(file)]

@@ -80,6 +80,7 @@ def scores(table):
     return table.to_pandas().set_index(["metric", "layer", "norm", "tokens"]).value.sort_index()
 
 
+@pytest.mark.long
 def test_every_type_is_scored_on_every_layer_with_one_pass_a_text(tiny_llama, root, tmp_path):
     table = layerwise.eval(tiny_llama, "all", data_root=root, out=tmp_path, workers=2)
     frame = table.to_pandas()

@@ -75,6 +75,7 @@ def test_the_onnx_folder_has_the_files_that_other_readers_look_for(exported):
     assert ("Put the prompt 'w1 ' before every text" in (out / "README.md").read_text()) == (texts != prompted)
 
 
+@pytest.mark.long
 def test_openvino_gives_the_measured_vectors(tiny_llama, word_texts, tmp_path):
     openvino = pytest.importorskip("openvino")
     wanted = layerwise.export(tiny_llama, 2, tmp_path / "st", texts=word_texts).encode(word_texts)

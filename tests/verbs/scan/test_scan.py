@@ -99,7 +99,9 @@ def test_given_the_same_hidden_states_shards_merge_to_1e_10(tiny_llama, word_tex
     same(whole, layerwise.scan(tiny_llama, word_texts, shard_size=6, **alone), prompt=1e-10, dataset=1e-10)
 
 
-@pytest.mark.parametrize("stop_after", [0, 1, 3, 6])
+@pytest.mark.parametrize(
+    "stop_after", [0, pytest.param(1, marks=pytest.mark.long), pytest.param(3, marks=pytest.mark.long), 6]
+)
 def test_an_interrupted_scan_goes_on_and_gives_the_same_bits(tiny_llama, word_texts, tmp_path, monkeypatch, stop_after):
     monkeypatch.setattr("layerwise.verbs.scan.execute.SECONDS_BETWEEN_CHECKPOINTS", 0)
     whole = layerwise.scan(tiny_llama, word_texts, shard_size=6, out=tmp_path / "whole", **ASKED)

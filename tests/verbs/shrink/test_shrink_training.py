@@ -101,7 +101,9 @@ def test_training_brings_the_student_closer_and_is_recorded(teacher, tmp_path, c
     assert "trained for 60 steps" in (tmp_path / "trained" / "README.md").read_text()
 
 
-@pytest.mark.parametrize("learning_rate", [30.0, 1e30])  # the second gives no numbers at all
+@pytest.mark.parametrize(
+    "learning_rate", [pytest.param(30.0, marks=pytest.mark.long), 1e30]
+)  # the second gives no numbers at all
 def test_the_linear_student_is_kept_if_training_only_makes_it_worse(teacher, tmp_path, learning_rate):
     layerwise.shrink(teacher, TEXTS, tmp_path / "linear", blocks=1, choose="prefix")
     layerwise.shrink(teacher, TEXTS, tmp_path / "wild", **SETTINGS | {"learning_rate": learning_rate}, steps=14)
@@ -280,7 +282,7 @@ def test_a_checkpoint_whose_best_weights_are_damaged_is_not_used(tmp_path, capsy
     assert "checkpoint-10 is not used: checkpoint-5, which has the best weights, is damaged" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("file", ["optimizer.pt", "model.safetensors"])
+@pytest.mark.parametrize("file", [pytest.param("optimizer.pt", marks=pytest.mark.long), "model.safetensors"])
 def test_a_training_goes_on_from_the_last_whole_checkpoint(file, teacher, tmp_path, monkeypatch, poor_map):
     from layerwise.verbs.shrink import training
 
