@@ -65,9 +65,9 @@ def left_copies() -> Any:
 
 def lasting_hooks() -> Any:
     """As if the last hook was left out when hooks are removed."""
-    from layerwise.passes import tapped_pass
+    from layerwise.models import network
 
-    usual = tapped_pass.tapped
+    usual = network.tapped
 
     @contextmanager
     def tapped(structure: Any, *args: Any, **options: Any) -> Iterator[Any]:
@@ -75,7 +75,7 @@ def lasting_hooks() -> Any:
         with usual(structure, *args, **options) as opened:
             yield opened
 
-    return patch.object(tapped_pass, "tapped", tapped)
+    return patch.object(network, "tapped", tapped)
 
 
 @contextmanager

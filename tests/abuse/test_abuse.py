@@ -7,11 +7,12 @@ import subprocess
 import sys
 
 import pytest
-from places import ROOT
+from places import ROOT, script
 
 from abuse import arguments, oracles
 from abuse.campaign import KINDS, UNITS
 from abuse.desk import GOOD, READ_ONLY, WRITERS, comparable, verb_of
+from abuse.faults import FAULTS
 from abuse.forked import Outcome
 from layerwise.verbs import commands
 
@@ -31,6 +32,17 @@ def test_every_verb_is_attacked():
 def test_a_case_depends_on_seed_and_number_only():
     draws = [[arguments.drawn(random.Random(f"7 arguments {i}")) for i in range(40)] for _ in range(2)]
     assert draws[0] == draws[1] and len({tuple(words) for words in draws[0]}) > 35
+
+
+def test_every_fault_can_be_planted():
+    """They are planted by hand, so the function or the line that a fault changes may have moved since."""
+    for _, fault, _, _ in FAULTS:
+        with fault():
+            pass
+    planted = script(ROOT / "scripts/planted_faults.py").FAULTS
+    for name, fault in planted.items():
+        assert fault.right in (ROOT / "src/layerwise" / fault.file).read_text(encoding="utf-8"), name
+        assert all((ROOT / folder).is_dir() for folder in fault.tests.split()), name
 
 
 @pytest.mark.long

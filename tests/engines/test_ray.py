@@ -300,8 +300,8 @@ def test_examples_that_fail_for_reasons_nobody_foresaw_are_left_out_one_by_one(n
         if {3, 17, 18} & set(seen):
             raise ZeroDivisionError("no reason")
 
-    with pytest.raises(InputError, match="example 3 cannot be computed: ZeroDivisionError: no reason"):
-        count(tmp_path, harm)
+    with pytest.raises(InputError, match=r"example (3|17|18) cannot be computed: ZeroDivisionError: no reason"):
+        count(tmp_path, harm)  # which shard fails first is not certain
     assert count(tmp_path, harm, allow_missing=3).missing == ["3", "17", "18"]
 
 

@@ -170,6 +170,8 @@ ODD_OPTIONS = FAMILIES | {
 
 def make_odd(name):
     """A tiny model with random norms; of an encoder-decoder model its decoder: some encoders take no token ids."""
+    if name not in CONFIG_MAPPING_NAMES:
+        pytest.skip(f"this version of transformers has no {name}")
     torch.manual_seed(sum(map(ord, name)))
     config = AutoConfig.for_model(name, **COMMON | ODD_OPTIONS.get(name, STACKS))
     model = AutoModel.from_config(config).eval()
@@ -248,7 +250,7 @@ def test_a_cut_model_that_also_sees_keeps_the_blocks_that_its_config_says(name, 
 
 def test_an_encoder_decoder_config_is_not_taken_for_that_of_its_decoder():
     part = make_config("bert").to_dict()
-    config = AutoConfig.for_model("encoder-decoder", encoder=part, decoder=part)
+    config = AutoConfig.for_model("encoder-decoder", encoder=part, decoder=dict(part))
     with pytest.raises(ModelError, match="does not define its depth"):
         model_depth(config)
 

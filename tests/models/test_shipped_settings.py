@@ -266,6 +266,8 @@ def test_an_adapter_next_to_the_weights_belongs_to_the_model(tmp_path):
 
 
 def test_modules_with_files_of_their_own_belong_to_the_model(tmp_path):
+    if "stride_sizes" not in CNN.config_keys:
+        pytest.skip("this version of sentence-transformers does not save the stride")
     base = SentenceTransformer(ship(tmp_path / "model", "bert", "mean"), device="cpu")
     seen = []
     for stride in (1, 2):

@@ -159,6 +159,8 @@ def run_command(line):
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
         code = main(words)
+    if code and "needs sentence-transformers" in printed.getvalue():
+        pytest.skip(f"an older version of sentence-transformers is installed: {line}")
     assert code == 0, f"{line}\n{printed.getvalue()}"
 
 

@@ -89,8 +89,9 @@ def test_order_does_not_matter(tiny_llama, word_texts):
 
 
 def test_sharding_does_not_matter(tiny_llama, word_texts):
-    whole = layerwise.scan(tiny_llama, word_texts, **ASKED)
-    same(whole, layerwise.scan(tiny_llama, word_texts, shard_size=7, **ASKED))
+    whole, parts = (layerwise.scan(tiny_llama, word_texts, shard_size=n, max_length=20, **ASKED) for n in (99, 7))
+    same(whole, parts)
+    assert whole.run["data"] == parts.run["data"], "texts, tokens and cut texts are counted"
 
 
 def test_given_the_same_hidden_states_shards_merge_to_1e_10(tiny_llama, word_texts):
