@@ -1,9 +1,9 @@
 """A data root of real labelled data for `layerwise eval`, from plain Parquet files.
 
-    python studies/eval/prepare.py SHARED_DATA ROOT [--cap 2000] [--cap-all]
+    python studies/eval/prepare.py SHARED_DATA ROOT [--cap 2000] [--cap-all] [--whole TASK ...]
 
-STS, reranking and retrieval are capped only with --cap-all; other test sets always are, by hashed id. Names are
-those of mteb where the data are.
+STS, reranking and retrieval are capped only with --cap-all; other test sets always are, by hashed id. Tasks after
+--whole keep all test examples. Names are those of mteb where the data are.
 """
 
 import argparse
@@ -46,13 +46,15 @@ def main() -> None:
     parser.add_argument("root", type=Path)
     parser.add_argument("--cap", type=int, default=2000)
     parser.add_argument("--cap-all", action="store_true", help="STS, reranking and retrieval as well, for a quick look")
+    parser.add_argument("--whole", nargs="+", default=[], help="tasks whose test set is not capped")
     args = parser.parse_args()
     for folder, name, kind, subset in SETS:
         test = pd.read_parquet(args.data / folder / "test.parquet")
         train = pd.read_parquet(args.data / folder / "train.parquet") if kind == "Classification" else None
         if kind == "Clustering":  # five sets are enough to average over
             test = test.iloc[:5]
-        cap = args.cap if args.cap_all or kind not in ("STS", "Reranking", "Retrieval") else None
+        capped = args.cap_all or kind not in ("STS", "Reranking", "Retrieval")
+        cap = args.cap if capped and name not in args.whole else None
         task = write_task(args.root, name, kind, test, train, subset=subset, cap=cap)
         print(f"{task.name:42}{task.type:20}{task.size}")
 

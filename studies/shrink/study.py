@@ -28,8 +28,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
-from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+from originals import original
 
 import layerwise
 from layerwise.verbs.shrink.texts import MOST_HELD_OUT
@@ -38,7 +37,6 @@ from layerwise.verbs.shrink.training import evaluation_count
 HERE = Path(__file__).parent
 SIZES = {"all-minilm-l6-v2": (5, 4, 3, 2), "gte-small": (9, 6, 4, 3), "all-mpnet-base-v2": (9, 6, 4, 3)}
 DEPTH = {"all-minilm-l6-v2": 6, "gte-small": 12, "all-mpnet-base-v2": 12}
-LENGTHS = {"all-minilm-l6-v2": 256, "gte-small": 512, "all-mpnet-base-v2": 384, "paraphrase-minilm-l3-v2": 128}
 SMALLER = {"all-minilm-l6-v2": ("paraphrase-minilm-l3-v2",)}  # models of that size that others have trained
 CHOICE_MODELS = ("all-minilm-l6-v2", "gte-small")
 RECIPE_MODEL, RECIPE_SIZES, RECIPE_TEXTS = "smollm2-135m", (14,), 4000
@@ -140,18 +138,12 @@ def sentences(wikitext: Path, count: int) -> list[str]:
     return random.Random(0).sample(kept, count)
 
 
-def original(name: str, models: Path, kept: Path) -> Path:
-    """The model as its authors ship it: mean pooling, length 1. A folder without modules is completed in KEPT."""
-    if (models / name / "modules.json").is_file():
-        return models / name
+def source_of(name: str, models: Path, kept: Path) -> Path:
+    """The model to shrink; the language model with its recipe is made in KEPT."""
     folder = kept / "originals" / name
-    if not folder.exists() and name == RECIPE_MODEL:
+    if name == RECIPE_MODEL and not folder.exists():
         layerwise.export(str(models / name), layerwise.pick(str(models / name), progress=True), folder, progress=True)
-    elif not folder.exists():
-        first = Transformer(str(models / name), max_seq_length=LENGTHS[name])
-        modules = [first, Pooling(first.get_embedding_dimension(), "mean"), Normalize()]
-        SentenceTransformer(modules=modules, device="cpu").save(str(folder), create_model_card=False)
-    return folder
+    return folder if name == RECIPE_MODEL else original(name, models, kept)
 
 
 def steps_for(cell: Cell, kept: Path) -> int:
@@ -170,7 +162,7 @@ def steps_for(cell: Cell, kept: Path) -> int:
 
 def make(cell: Cell, models: Path, texts: list[str], kept: Path) -> Path:
     """The folder of the cell's model, shrunk now if it is not there."""
-    source = original(cell.model, models, kept)
+    source = source_of(cell.model, models, kept)
     folder = kept / "models" / cell.name
     if cell.method == "raw" and cell.model == RECIPE_MODEL:  # the recipe at another layer needs its own map
         if not folder.exists():

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from study import BATCH_SIZE, RECIPE_MODEL, RECIPE_SIZES, SIZES, original, sentences
+from study import BATCH_SIZE, RECIPE_MODEL, RECIPE_SIZES, SIZES, sentences, source_of
 
 from layerwise.maps.linear import LinearMap
 from layerwise.models.opening import open_network
@@ -62,7 +62,7 @@ def main() -> None:
     path = kept / "timing.json"
     found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     for name, sizes in {**SIZES, RECIPE_MODEL: RECIPE_SIZES}.items():
-        network = open_network(str(original(name, models, kept)))
+        network = open_network(str(source_of(name, models, kept)))
         pooling = pooling_modules(network)
         width = pooling[-1].get_embedding_dimension()  # a recipe may pool twice and put both side by side
         targets = torch.randn(TEXTS, width)

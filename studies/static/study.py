@@ -44,7 +44,8 @@ from layerwise.verbs.shrink.texts import PromptedText
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "shrink"))
-from study import original, sentences  # noqa: E402
+from originals import original  # noqa: E402
+from study import sentences  # noqa: E402
 
 TEXTS = {"all-minilm-l6-v2": 8000, "gte-small": 8000, "all-mpnet-base-v2": 4000}
 TEXTS |= {"smollm2-135m": 8000, "gemma3-270m": 8000}

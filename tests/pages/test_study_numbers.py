@@ -6,7 +6,7 @@ import runpy
 
 import pandas as pd
 import pytest
-from places import ROOT
+from places import ROOT, script
 
 STUDIES = ROOT / "studies"
 RAW, UNIT = ("raw", "all"), ("centered_unit", "no_first")
@@ -791,8 +791,8 @@ def test_the_study_of_shrink_says_what_is_left_of_a_recipe():
 def test_the_study_of_shrink_says_what_texts_of_the_tasks_add():
     by_task = shrink_by_task()
     own = page("shrink")
-    study, tables = (runpy.run_path(str(STUDIES / f"shrink/{name}.py")) for name in ("study", "table"))
-    assert len(study["WITH_TRAINING_TEXTS"]) == 7
+    study, tables = script(STUDIES / "shrink/study.py"), runpy.run_path(str(STUDIES / "shrink/table.py"))
+    assert len(study.WITH_TRAINING_TEXTS) == 7
     kinds = ("AmazonCounterfactual", "Banking77", "Emotion", "Massive", "MRPC", "STSBenchmark", "TweetSentiment")
     same = by_task.index.str.startswith(kinds)
     searched, changed = [], []
@@ -848,3 +848,14 @@ def test_the_study_of_shrink_says_what_a_lower_learning_rate_gives(capsys):
     gap = tables["difference"](nine - by_task["all-mpnet-base-v2-whole-12---0"])
     assert f"the difference from the whole model becomes {gap}." in page("shrink")
     assert f"At a learning rate of 1e-4 they score {nine.mean():.1f} (below)." in page("shrink")
+
+
+def test_the_ideas_for_training_are_those_of_their_table():
+    table = pd.read_csv(STUDIES / "shrink/ideas.csv")
+    assert {*table.idea} <= {*script(STUDIES / "shrink/ideas.py").IDEAS}
+    tasks = ("Banking77Classification", "MassiveIntentClassification", "SICK-R", "STSBenchmark", "WikiQAReranking")
+    for _, row in table.iterrows():
+        lost = " | ".join(
+            [*(f"{row[f'{task} lost']:.1f}" for task in tasks), *(f"{row[f'{m} lost']:.3f}" for m in ("mrr", "recall"))]
+        )
+        assert f"| {row.idea} | {row.seconds:g} | {row.steps:,} | {lost} |" in page("shrink"), row.idea

@@ -1,0 +1,169 @@
+"""What does a cheaper model lose on each task, with an interval? Scored by mteb and sentence-transformers alone.
+
+    python studies/shrink/losses.py ROOT ANSWERS WHOLE SMALL [SMALL ...] [--tasks TASK ...]
+
+WHOLE and SMALL are folders of models; ROOT is a data root (studies/eval/prepare.py). ANSWERS keeps what each model
+answered to each test example, so that nothing is encoded twice. losses.csv gets one row per small model and task: both
+scores, and the 95 % interval of their difference by bootstrap over test examples, the same ones for both models.
+"""
+
+import argparse
+import json
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import mteb
+import numpy as np
+import pandas as pd
+from mteb.cache import ResultCache
+from numpy.typing import NDArray
+from scipy.stats import rankdata
+from sentence_transformers import SentenceTransformer
+from sklearn.metrics import average_precision_score, v_measure_score
+
+from layerwise.verbs.eval.scoring import load_task
+from layerwise.verbs.eval.tasks import TaskChoice, choose_tasks
+
+HERE = Path(__file__).parent
+TABLE = HERE / "losses.csv"
+SAMPLES = 1000
+BEST_RANKS = {"Retrieval": 10, "Reranking": 1000}
+TOLERANCE = 1e-3  # points, between our score of the answers and mteb's
+
+Places = NDArray[np.int64]
+Score = Callable[[Places], float]  # of the test examples at these places, in points
+
+
+def answers_of(choice: TaskChoice, task: Any, folder: Path, answers: Path) -> tuple[Any, float]:
+    """What a model answers to the test examples of a task, and mteb's main score in points."""
+    own = answers / folder.name / choice.name
+    score_file = own / f"score-{choice.local.revision if choice.local else 'hub'}.json"
+    if not score_file.is_file():
+        result = mteb.evaluate(
+            SentenceTransformer(str(folder), device="cpu"), task, cache=ResultCache(own / "mteb"),
+            overwrite_strategy="always", prediction_folder=own, show_progress_bar=False, co2_tracker=False,
+        )  # fmt: skip
+        score_file.write_text(json.dumps(100 * float(result.task_results[0].get_score())), encoding="utf-8")
+    found = json.loads((own / f"{choice.name}_predictions.json").read_text(encoding="utf-8"))
+    (subset,) = (value for key, value in found.items() if key != "mteb_model_meta")
+    return subset["test"], json.loads(score_file.read_text(encoding="utf-8"))
+
+
+def score_of(kind: str, task: Any, found: Any) -> tuple[int, Score]:
+    """The number of test examples, and the score of a sample of them."""
+    if kind in BEST_RANKS:
+        values = query_scores(kind, task, found)
+        return len(values), lambda places: 100 * float(values[places].mean())
+    (data,) = (subset["test"] if "test" in subset else subset for subset in [first_subset(task)])
+    if kind == "Classification":
+        right = np.mean([np.asarray(one) == np.asarray(data["label"][:]) for one in found], axis=0)
+        return len(right), lambda places: 100 * float(right[places].mean())
+    if kind == "STS":
+        ours, theirs = np.asarray(found["cosine_scores"]), np.asarray(data["score"][:])
+        return len(ours), lambda places: 100 * correlation(rankdata(ours[places]), rankdata(theirs[places]))
+    if kind == "PairClassification":
+        close, labels = np.asarray(found["cosine_scores"]), np.asarray(pair_labels(data))
+        return len(labels), lambda places: 100 * float(average_precision_score(labels[places], close[places]))
+    sets = [np.asarray(labels) for labels in data["labels"][:]]
+    clusters = [np.asarray(one) for one in found]
+    ends = np.cumsum([len(labels) for labels in sets])
+
+    def v_measure(places: Places) -> float:
+        parts = [places[(places >= end - len(labels)) & (places < end)] - (end - len(labels))
+                 for labels, end in zip(sets, ends, strict=True)]  # fmt: skip
+        measured = [v_measure_score(labels[part], own[part])
+                    for labels, own, part in zip(sets, clusters, parts, strict=True)]  # fmt: skip
+        return 100 * float(np.mean(measured))
+
+    return int(ends[-1]), v_measure
+
+
+def first_subset(task: Any) -> Any:
+    """The test data of the only language of a task."""
+    data = task.dataset
+    return data if "test" in data else data[next(iter(task.hf_subsets))]
+
+
+def pair_labels(data: Any) -> Sequence[int]:
+    labels = data["labels"][:]
+    return labels[0] if len(labels) == 1 else labels
+
+
+def correlation(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
+    return float(np.corrcoef(a, b)[0, 1])
+
+
+def query_scores(kind: str, task: Any, found: Any) -> NDArray[np.float64]:
+    """Per query: nDCG@10 for retrieval, average precision for reranking."""
+    (subset,) = task.dataset.values()
+    relevant = subset["test"]["relevant_docs"]
+    return np.array([one_query(kind, found[query], relevant[query]) for query in sorted(relevant)])
+
+
+def one_query(kind: str, scores: dict[str, float], relevant: dict[str, int]) -> float:
+    # Equal scores are ranked by id, the later one first, as pytrec_eval does for mteb.
+    ranked = sorted(scores, key=lambda document: (np.float32(scores[document]), document), reverse=True)
+    hits = np.array([relevant.get(document, 0) > 0 for document in ranked[: BEST_RANKS[kind]]])
+    total = sum(value > 0 for value in relevant.values())
+    if kind == "Reranking":
+        return float((hits.cumsum() / np.arange(1, len(hits) + 1))[hits].sum() / total)
+    gains = 1 / np.log2(np.arange(2, BEST_RANKS[kind] + 2))
+    return float(gains[: len(hits)][hits].sum() / gains[:total].sum())
+
+
+def row_of(choice: TaskChoice, whole: Path, small: Path, answers: Path) -> dict[str, Any]:
+    """Both scores on one task, and the interval of their difference."""
+    task = load_task(choice)
+    scores: list[Score] = []
+    for folder in (whole, small):
+        found, mteb_score = answers_of(choice, load_task(choice), folder, answers)
+        count, score = score_of(choice.type, task, found)
+        ours = score(np.arange(count))
+        # mteb's average precision is the best of four similarities; ours is that of the cosine.
+        if abs(ours - mteb_score) > TOLERANCE and choice.type != "PairClassification":
+            raise ValueError(f"{choice.name}, {folder.name}: {ours} from the answers, {mteb_score} by mteb")
+        scores.append(score)
+    generator = np.random.default_rng(zlib.crc32(choice.name.encode()))
+    everything = np.arange(count)
+    gaps = []
+    for _ in range(SAMPLES):
+        places = generator.integers(0, count, count)
+        gaps.append(scores[1](places) - scores[0](places))
+    low, high = np.quantile(gaps, [0.025, 0.975])
+    before, after = (score(everything) for score in scores)
+    return {
+        "whole": whole.name, "small": small.name, "task": choice.name, "examples": count, "score": round(after, 3),
+        "whole_score": round(before, 3), "difference": round(after - before, 3), "low": round(float(low), 3),
+        "high": round(float(high), 3),
+    }  # fmt: skip
+
+
+def add_row(row: dict[str, Any], table: Path, keys: Sequence[str]) -> None:
+    """Replaces the row with these keys, and keeps the others."""
+    rows = pd.DataFrame([row])
+    if table.is_file():
+        rows = pd.concat([pd.read_csv(table), rows], ignore_index=True)
+        rows = rows.drop_duplicates(list(keys), keep="last")
+    rows.to_csv(table, index=False)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("root", "answers", "whole"):
+        parser.add_argument(name, type=Path)
+    parser.add_argument("small", type=Path, nargs="+")
+    parser.add_argument("--tasks", nargs="+", default=["all"])
+    parser.add_argument("--table", type=Path, default=TABLE)
+    args = parser.parse_args()
+    for choice in choose_tasks(args.tasks, args.root):
+        for small in args.small:
+            row = row_of(choice, args.whole, small, args.answers)
+            add_row(row, args.table, ["whole", "small", "task"])
+            print(f"{row['small']:40}{row['task']:40}{row['score']:8.2f}{row['difference']:+8.2f} "
+                  f"({row['low']:+.2f} to {row['high']:+.2f})", flush=True)  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
