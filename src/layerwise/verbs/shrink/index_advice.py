@@ -18,14 +18,14 @@ from torch import Tensor
 from layerwise.core.errors import InputError
 from layerwise.inputs.text import demo_texts
 from layerwise.verbs.shrink.student import Vectors
-from layerwise.verbs.shrink.texts import PromptedText, TextSplit
+from layerwise.verbs.shrink.texts import PART_WORDS, PromptedText, TextSplit
 
 SHORT_WORDS, MEDIUM_WORDS = 8, 40  # the longest texts of the first two of three lengths
 WORST_SHARE = 0.05
 FEWEST_IN_GROUP = 10  # texts, for a mean that is worth showing
 MUCH_LESS = 0.05  # of cosine, below the rest, that is worth a warning
 ALMOST_ALL = 0.95
-ALL = "all"
+ALL, PARTS = "all", "parts of texts ({} to {} words)".format(*PART_WORDS)
 
 GROUPS: dict[str, Callable[[PromptedText], bool]] = {
     ALL: lambda item: True,
@@ -65,9 +65,18 @@ def word_count(item: PromptedText) -> int:
 
 
 def grouped_agreement(
-    teacher: Vectors, student: Vectors, split: TextSplit, document_prompt: str = "", *, centered: bool = False
+    teacher: Vectors,
+    student: Vectors,
+    split: TextSplit,
+    document_prompt: str = "",
+    *,
+    parts: Sequence[PromptedText] = (),
+    centered: bool = False,
 ) -> GroupedAgreement:
-    """Compares the vectors of the texts to check, group by group; `centered`: after both means are subtracted."""
+    """Compares the vectors of the texts to check, group by group, and of parts of them as one more group.
+
+    `centered`: after both means are subtracted.
+    """
     cosines = cosines_of(teacher, student, split.check, centered=centered)
     groups = [
         group_of(name, cosines[chosen])
@@ -75,6 +84,8 @@ def grouped_agreement(
         if (chosen := torch.tensor([belongs(item) for item in split.check])).sum() >= FEWEST_IN_GROUP or name == ALL
     ]
     groups = [group for group in groups if group.name == ALL or group.texts < len(split.check)]
+    if len(parts) >= FEWEST_IN_GROUP:
+        groups.append(group_of(PARTS, cosines_of(teacher, student, parts, centered=centered)))
     warnings = warnings_of(groups)
     hint = one_kind_hint([*split.fit, *split.held_out, *split.check])
     if "--documents" in hint:

@@ -1,7 +1,8 @@
 """The texts for shrinking a model: of which kind they are, with which prompt, and which are fitted on and checked."""
 
 import hashlib
-from collections.abc import Iterable, Sequence
+import random
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -20,6 +21,7 @@ KINDS: tuple[Kind, ...] = ("query", "document", "other")  # a text that is given
 FEWEST_TEXTS = 50
 HELD_OUT_SHARE, MOST_HELD_OUT = 0.1, 500  # of the texts of a kind, for choosing; the same number for checking
 TESTED_PAIRS = 200  # queries with their documents: half of them up to this number, then as for other texts
+PART_WORDS = (2, 9)  # of a part of a text, at least and at most
 PAIR_COLUMNS = ("query", "document")
 USUAL_NAMES = {
     "query": ("question", "queries", "anchor", "title"),
@@ -170,6 +172,23 @@ def tested_pairs(pairs: Sequence[tuple[str, str]], ordered: Sequence[str]) -> di
             documents.setdefault(first, {})[second] = None
     tested = min(MOST_HELD_OUT, max(int(HELD_OUT_SHARE * len(documents)), min(TESTED_PAIRS, len(documents) // 2)))
     return {query: sorted(documents[query]) for query in [words for words in ordered if words in documents][:tested]}
+
+
+def parts_of(texts: Sequence[PromptedText], query_prompt: str, generator: random.Random) -> Iterator[PromptedText]:
+    """A few consecutive words of each text that has more; a part of a document is read as a query."""
+    for item in texts:
+        words, count = item.text.split(), generator.randint(*PART_WORDS)
+        if len(words) > count:
+            first = generator.randrange(len(words) - count + 1)
+            prompt = query_prompt if item.kind == "document" else item.prompt
+            yield PromptedText(" ".join(words[first : first + count]), prompt, item.kind)
+
+
+def parts_to_check(split: TextSplit, query_prompt: str, seed: int) -> tuple[PromptedText, ...]:
+    """Parts of the texts to check, all different, of which none was fitted on."""
+    known = {words_of(item.text) for item in (*split.fit, *split.held_out)}
+    parts = {words_of(part.text): part for part in parts_of(split.check, query_prompt, random.Random(seed))}
+    return tuple(part for words, part in parts.items() if words not in known)
 
 
 def words_of(text: str) -> str:
