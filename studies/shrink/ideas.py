@@ -34,7 +34,7 @@ from layerwise.maps.ridge import fit_ridge
 from layerwise.models.load import network_from_object
 from layerwise.verbs.eval.tasks import choose_tasks
 from layerwise.verbs.shrink.student import Teacher, assemble, own_vectors, pooled_student, pooling_modules
-from layerwise.verbs.shrink.texts import PromptedText, parts_of, parts_to_check, split_texts
+from layerwise.verbs.shrink.texts import PromptedText, parts_of, split_texts
 from layerwise.verbs.shrink.training import imitation_loss, similar_length_batches
 
 TABLE = Path(__file__).parent / "ideas.csv"
@@ -103,7 +103,7 @@ class Texts:
         frequent = sorted(word for item in split.fit for word in item.text.split())  # as often as they occur
         for kind in SHORT:
             self.of_kind[f"variants of {kind}"] = tuple(variants(self.of_kind[kind], frequent))
-        self.checks = {"sentences": split.check, "parts": parts_to_check(split, "", 0)}
+        self.checks = {"sentences": split.check, "parts": split.parts}
         self.held_out = split.held_out
         self.teacher = Teacher(self.network, pooling_modules(self.network), ("",), 256, self.targets, True)
         self.cut = pooled_student(self.teacher, BLOCKS)

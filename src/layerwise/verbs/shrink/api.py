@@ -54,7 +54,7 @@ from layerwise.verbs.shrink.student import (
     search_prompts,
     teacher_prompts,
 )
-from layerwise.verbs.shrink.texts import PromptedText, TextSplit, open_given, parts_to_check, split_texts
+from layerwise.verbs.shrink.texts import PromptedText, TextSplit, open_given, split_texts
 
 BATCH_TOKENS = 4096
 REMEDY = "keep more blocks (--blocks), train (--method distill), or add texts like your queries and documents"
@@ -103,8 +103,7 @@ def shrink(options: ShrinkOptions) -> Any:
         pooling, prompts = pooling_modules(network), teacher_prompts(network)
         similarity = similarity_of(network.shipped)
         count = block_count(network, options)
-        of_search = search_prompts(network)
-        split = split_texts(given, prompts, options.seed, of_search)
+        split = split_texts(given, prompts, options.seed, search_prompts(network))
         claim(DiskFolder(folder), "shrink")
         with sole_writer(DiskFolder(folder)), offline():  # sentence-transformers would look the model up on the hub
             try:
@@ -126,10 +125,9 @@ def shrink(options: ShrinkOptions) -> Any:
                 made.name = network.name
                 announce(f"comparing vectors of both models for {len(split.check):,} held-out texts")
                 of_student = partial(own_vectors, made, max_length=teacher.max_length)
-                query_prompt, document_prompt = of_search or (prompts[0], prompts[0])
-                parts = parts_to_check(split, query_prompt, options.seed)
+                of_search = search_prompts(network)
                 record["agreement"] = grouped_agreement(
-                    vectors, of_student, split, document_prompt, parts=parts
+                    vectors, of_student, split, of_search[1] if of_search else prompts[0]
                 ).to_record()
                 if options.compatible:
                     found = check_compatibility(vectors, of_student, split, similarity, of_search, REMEDY)

@@ -25,7 +25,7 @@ WORST_SHARE = 0.05
 FEWEST_IN_GROUP = 10  # texts, for a mean that is worth showing
 MUCH_LESS = 0.05  # of cosine, below the rest, that is worth a warning
 ALMOST_ALL = 0.95
-ALL, PARTS = "all", "parts of texts ({} to {} words)".format(*PART_WORDS)
+ALL, PARTS = "all", f"parts of texts ({PART_WORDS[0]} to {PART_WORDS[1]} words)"
 
 GROUPS: dict[str, Callable[[PromptedText], bool]] = {
     ALL: lambda item: True,
@@ -65,13 +65,7 @@ def word_count(item: PromptedText) -> int:
 
 
 def grouped_agreement(
-    teacher: Vectors,
-    student: Vectors,
-    split: TextSplit,
-    document_prompt: str = "",
-    *,
-    parts: Sequence[PromptedText] = (),
-    centered: bool = False,
+    teacher: Vectors, student: Vectors, split: TextSplit, document_prompt: str = "", *, centered: bool = False
 ) -> GroupedAgreement:
     """Compares the vectors of the texts to check, group by group, and of parts of them as one more group.
 
@@ -84,8 +78,8 @@ def grouped_agreement(
         if (chosen := torch.tensor([belongs(item) for item in split.check])).sum() >= FEWEST_IN_GROUP or name == ALL
     ]
     groups = [group for group in groups if group.name == ALL or group.texts < len(split.check)]
-    if len(parts) >= FEWEST_IN_GROUP:
-        groups.append(group_of(PARTS, cosines_of(teacher, student, parts, centered=centered)))
+    if len(split.parts) >= FEWEST_IN_GROUP:
+        groups.append(group_of(PARTS, cosines_of(teacher, student, split.parts, centered=centered)))
     warnings = warnings_of(groups)
     hint = one_kind_hint([*split.fit, *split.held_out, *split.check])
     if "--documents" in hint:

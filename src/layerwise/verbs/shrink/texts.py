@@ -3,7 +3,7 @@
 import hashlib
 import random
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -68,13 +68,15 @@ class GivenTexts:
 class TextSplit:
     """Disjoint texts: `fit` for fitting and training, `held_out` for choosing, `check` for the reported figures.
 
-    The texts of `pairs` are among those of `check`.
+    The texts of `pairs` are among those of `check`. `parts` are a few words of each text of `check`; none of them is a
+    text of `fit` or `held_out`.
     """
 
     fit: tuple[PromptedText, ...]
     held_out: tuple[PromptedText, ...]
     check: tuple[PromptedText, ...]
-    pairs: tuple[Pair, ...] = field(default=())
+    pairs: tuple[Pair, ...] = ()
+    parts: tuple[PromptedText, ...] = ()
 
 
 def open_given(
@@ -152,14 +154,17 @@ def split_texts(
         held = min(MOST_HELD_OUT, int(HELD_OUT_SHARE * len(left)))
         held_out.update(left[:held])
         checked.update(left[held : 2 * held])
+    check = tuple(prompted(words) for words in ordered if words in checked)
+    parts = {words_of(part.text): part for part in parts_of(check, of_kind["query"], random.Random(seed))}
     return TextSplit(
         tuple(prompted(words) for words in ordered if words not in held_out | checked),
         tuple(prompted(words) for words in ordered if words in held_out),
-        tuple(prompted(words) for words in ordered if words in checked),
+        check,
         tuple(
             Pair(prompted(query, "query"), tuple(prompted(words, "document") for words in documents))
             for query, documents in tested.items()
         ),
+        tuple(part for words, part in parts.items() if words in checked or words not in by_words),
     )
 
 
@@ -182,13 +187,6 @@ def parts_of(texts: Sequence[PromptedText], query_prompt: str, generator: random
             first = generator.randrange(len(words) - count + 1)
             prompt = query_prompt if item.kind == "document" else item.prompt
             yield PromptedText(" ".join(words[first : first + count]), prompt, item.kind)
-
-
-def parts_to_check(split: TextSplit, query_prompt: str, seed: int) -> tuple[PromptedText, ...]:
-    """Parts of the texts to check, all different, of which none was fitted on."""
-    known = {words_of(item.text) for item in (*split.fit, *split.held_out)}
-    parts = {words_of(part.text): part for part in parts_of(split.check, query_prompt, random.Random(seed))}
-    return tuple(part for words, part in parts.items() if words not in known)
 
 
 def words_of(text: str) -> str:
