@@ -47,4 +47,5 @@ def test_a_student_that_forgets_short_inputs_is_warned_about():
 
     found = grouped_agreement(teacher, student, split)
     assert found.groups[0].mean_cosine == pytest.approx(1) and found.groups[-1].name.startswith("parts of texts")
-    assert any("parts of texts (2 to 9 words) agree much less" in warning for warning in found.warnings)
+    (warning,) = (text for text in found.warnings if "parts of texts (2 to 9 words) agree much less" in text)
+    assert warning.endswith("if your queries are as short, add some with --queries FILE")

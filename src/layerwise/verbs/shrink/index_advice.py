@@ -78,9 +78,10 @@ def grouped_agreement(
         if (chosen := torch.tensor([belongs(item) for item in split.check])).sum() >= FEWEST_IN_GROUP or name == ALL
     ]
     groups = [group for group in groups if group.name == ALL or group.texts < len(split.check)]
+    warnings = warnings_of(groups, "if they matter, add more of them")
     if len(split.parts) >= FEWEST_IN_GROUP:
         groups.append(group_of(PARTS, cosines_of(teacher, student, split.parts, centered=centered)))
-    warnings = warnings_of(groups)
+        warnings += warnings_of([groups[0], groups[-1]], "if your queries are as short, add some with --queries FILE")
     hint = one_kind_hint([*split.fit, *split.held_out, *split.check])
     if "--documents" in hint:
         with suppress(InputError):  # a tokenizer may know none of their words
@@ -103,15 +104,15 @@ def group_of(name: str, cosines: Tensor) -> Group:
     return Group(name, len(cosines), float(cosines.mean()), float(cosines.quantile(WORST_SHARE)))
 
 
-def warnings_of(groups: Sequence[Group]) -> list[str]:
-    """A sentence for the group that agrees much less than the mean, if there is one."""
+def warnings_of(groups: Sequence[Group], advice: str) -> list[str]:
+    """A sentence with advice for the group that agrees much less than all texts, if there is one."""
     all_texts, *others = groups
     worst = min(others, key=lambda group: group.mean_cosine, default=all_texts)
     if worst.mean_cosine >= all_texts.mean_cosine - MUCH_LESS:
         return []
     return [
         f"{worst.name} agree much less with the original (mean cosine {worst.mean_cosine:.2f}) than all texts "
-        f"({all_texts.mean_cosine:.2f}); if they matter, add more of them"
+        f"({all_texts.mean_cosine:.2f}); {advice}"
     ]
 
 
