@@ -46,7 +46,10 @@ def main() -> None:
     parser.add_argument("root", type=Path)
     parser.add_argument("--cap", type=int, default=2000)
     parser.add_argument("--cap-all", action="store_true", help="STS, reranking and retrieval as well, for a quick look")
-    parser.add_argument("--whole", nargs="+", default=[], help="tasks whose test set is not capped")
+    names = [name for _, name, _, _ in SETS]
+    parser.add_argument(
+        "--whole", nargs="+", default=[], choices=names, metavar="TASK", help="tasks whose test set is not capped"
+    )
     args = parser.parse_args()
     for folder, name, kind, subset in SETS:
         test = pd.read_parquet(args.data / folder / "test.parquet")

@@ -1,12 +1,13 @@
 """What does each idea for training a cheaper model give, at equal CPU time?
 
-    python studies/shrink/ideas.py MODELS SHARED_DATA ROOT DEBIAN KEPT IDEA [IDEA ...] [--seconds 420] [--seed 0]
+    python studies/shrink/ideas.py MODELS SHARED_DATA ROOT DEBIAN KEPT IDEA [IDEA ...]
+        [--seconds 420] [--seed 0] [--blocks 1,5,6]
 
 ROOT is a data root with whole test sets (studies/eval/prepare.py), DEBIAN a table of package descriptions (search.py).
-All-MiniLM-L6-v2 is reduced to its blocks 1, 5 and 6, and trained on one thread for so many CPU seconds; IDEAS says on
-what and how. ideas.csv gets one row per idea and seed: points lost on tasks that the ideas were chosen by, points of
-MRR and recall@10 lost by its queries in the whole model's documents, and the mean cosine with the whole model's vectors
-by kind of text. The ideas are in the order in which they were tried.
+All-MiniLM-L6-v2 is reduced to some of its blocks, and trained on one thread for so many CPU seconds; IDEAS says on what
+and how. ideas.csv gets one row per idea, choice of blocks and seed: points lost on tasks that the ideas were chosen by,
+points of MRR and recall@10 lost by its queries in the whole model's documents, and the mean cosine with the whole
+model's vectors by kind of text. The ideas are in the order in which they were tried.
 """
 
 import argparse
@@ -23,11 +24,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from losses import add_row, row_of
+from kept import add_rows, model_key
+from losses import row_of
+from originals import original
 from search import QUERIES, in_hash_order, measures, ranks, vectors
 from sentence_transformers import SentenceTransformer
 from short_texts import request_texts, vocabulary_words, word_texts
-from study import original, sentences
+from study import sentences
 from torch import Tensor, nn
 
 from layerwise.maps.ridge import fit_ridge
@@ -38,10 +41,9 @@ from layerwise.verbs.shrink.texts import PromptedText, parts_of, split_texts
 from layerwise.verbs.shrink.training import imitation_loss, similar_length_batches
 
 TABLE = Path(__file__).parent / "ideas.csv"
-MODEL, BLOCKS = "all-minilm-l6-v2", (0, 4, 5)
+MODEL = "all-minilm-l6-v2"
 TASKS = ["Banking77Classification", "MassiveIntentClassification", "SICK-R", "STSBenchmark", "WikiQAReranking"]
 SENTENCES, DOCUMENTS, WARMUP_SHARE = 24000, 5000, 0.1
-TOKENS_WEIGHT = 1.0
 
 
 @dataclass(frozen=True)
@@ -66,9 +68,9 @@ IDEAS = {
     "loss: cosine alone": Idea(SHORT, "cosine"),
     "loss: tokens too": Idea(SHORT, "ours+tokens"),
     "loss: rare directions too": Idea(SHORT, "ours+whitened"),
-    "rate 1e-3": Idea(SHORT, rate=1e-3),
-    "rate 1e-4": Idea(SHORT, rate=1e-4),
-    "batches of 16": Idea(SHORT, batch=16),
+    "rate 1e-3": Idea((*SHORT, "requests"), rate=1e-3),
+    "rate 1e-4": Idea((*SHORT, "requests"), rate=1e-4),
+    "batches of 16": Idea((*SHORT, "requests"), batch=16),
     "loss: differences too": Idea(SHORT, "ours+differences"),
     "linear map, made requests": Idea((*SHORT, "requests"), trained=False),
     "linear map, own requests": Idea((*SHORT, "requests", "own requests"), trained=False),
@@ -83,7 +85,7 @@ IDEAS = {
 class Texts:
     """The texts of each kind, and the whole model's vectors of them."""
 
-    def __init__(self, whole: Path, data: Path, kept: Path) -> None:
+    def __init__(self, whole: Path, blocks: Sequence[int], data: Path, kept: Path) -> None:
         self.whole, self.kept = whole, kept
         self.network = network_from_object(SentenceTransformer(str(whole), device="cpu"))
         split = split_texts(sentences(data / "wikitext2" / "train.parquet", SENTENCES), [""], 0)
@@ -106,15 +108,15 @@ class Texts:
         self.checks = {"sentences": split.check, "parts": split.parts}
         self.held_out = split.held_out
         self.teacher = Teacher(self.network, pooling_modules(self.network), ("",), 256, self.targets, True)
-        self.cut = pooled_student(self.teacher, BLOCKS)
+        self.cut, self.blocks = pooled_student(self.teacher, blocks), blocks
 
     def targets(self, texts: Sequence[PromptedText]) -> Tensor:
         return vectors(self.whole, "text", [item.text for item in texts], self.kept)
 
     def of_cut(self, texts: Sequence[PromptedText]) -> Tensor:
         """The vectors of the blocks before they are mapped."""
-        digest = hashlib.blake2b(repr(texts).encode(), digest_size=8).hexdigest()
-        path = self.kept / f"cut-{digest}.npy"
+        digest = hashlib.blake2b(repr((texts, self.blocks)).encode(), digest_size=8).hexdigest()
+        path = self.kept / f"{model_key(self.whole)}-cut-{digest}.npy"
         if not path.is_file():
             np.save(path, own_vectors(self.cut, texts, 256).numpy())
         return torch.from_numpy(np.load(path))
@@ -167,7 +169,7 @@ def train(idea: Idea, texts: Texts, small: Any, seconds: float, seed: int) -> in
     targets = torch.cat([texts.targets(texts.of_kind[kind]) for kind in idea.texts])
     whole = SentenceTransformer(str(texts.whole), device="cpu") if "tokens" in idea.loss else None
     # The vector of the whole model is the mean of its tokens' states, scaled to length 1: about by this.
-    scale = 1 / float(torch.as_tensor(texts_norm(whole, words[:500]))) if whole is not None else 1.0
+    scale = 1 / mean_length(whole, words[:500]) if whole is not None else 1.0
     paired = "differences" in idea.loss
     if paired:
         words += [item.text for kind in idea.texts for item in texts.of_kind[f"variants of {kind}"]]
@@ -202,7 +204,7 @@ def train(idea: Idea, texts: Texts, small: Any, seconds: float, seed: int) -> in
             with torch.no_grad():
                 states = whole[0](dict(features))["token_embeddings"]
             own = dense.linear(read["token_embeddings"])
-            loss = loss + TOKENS_WEIGHT * token_loss(own, scale * states, features["attention_mask"])
+            loss = loss + token_loss(own, scale * states, features["attention_mask"])
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(parameters, 1.0)
@@ -211,7 +213,7 @@ def train(idea: Idea, texts: Texts, small: Any, seconds: float, seed: int) -> in
     raise AssertionError("there is no end of batches")
 
 
-def texts_norm(whole: Any, words: Sequence[str]) -> float:
+def mean_length(whole: Any, words: Sequence[str]) -> float:
     """The mean length of the whole model's vectors before they are scaled to 1."""
     pooled = nn.Sequential(*list(whole.children())[:2])
     with torch.no_grad():
@@ -259,18 +261,26 @@ def main() -> None:
     parser.add_argument("ideas", nargs="+", choices=list(IDEAS))
     parser.add_argument("--seconds", type=float, default=420)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--blocks", default="1,5,6", help="counted from 1")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    texts = Texts(original(MODEL, args.models, args.kept), args.data, args.kept / "vectors")
+    blocks = [int(number) - 1 for number in args.blocks.split(",")]
+    texts = Texts(original(MODEL, args.models, args.kept), blocks, args.data, args.kept / "vectors")
     for name in args.ideas:
         idea = IDEAS[name]
         small = texts.start(idea)
         steps = train(idea, texts, small, args.seconds, args.seed) if idea.trained else 0
-        folder = args.kept / "ideas" / f"{name.replace(' ', '-')}-{args.seconds:g}-{args.seed}"
+        folder = args.kept / "ideas" / f"{name.replace(' ', '-')}-{args.blocks}-{args.seconds:g}-{args.seed}"
         small.eval().save(str(folder), create_model_card=False)
-        row = {"idea": name, "seed": args.seed, "seconds": args.seconds if steps else 0, "steps": steps}
+        row = {
+            "idea": name,
+            "blocks": args.blocks,
+            "seed": args.seed,
+            "seconds": args.seconds if steps else 0,
+            "steps": steps,
+        }
         row |= measure(name, folder, texts, args.root, args.debian, args.kept)
-        add_row(row, TABLE, ["idea", "seed", "seconds"])
+        add_rows(TABLE, pd.DataFrame([row]), ["idea", "blocks", "seed", "seconds"])
         print(row, flush=True)
 
 

@@ -10,16 +10,17 @@ scores, and the 95 % interval of their difference by bootstrap over test example
 import argparse
 import json
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import mteb
 import numpy as np
 import pandas as pd
+from kept import add_rows, model_key
 from mteb.cache import ResultCache
 from numpy.typing import NDArray
-from scipy.stats import rankdata
+from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 from sklearn.metrics import average_precision_score, v_measure_score
 
@@ -36,14 +37,15 @@ Places = NDArray[np.int64]
 Score = Callable[[Places], float]  # of the test examples at these places, in points
 
 
-def answers_of(choice: TaskChoice, task: Any, folder: Path, answers: Path) -> tuple[Any, float]:
+def answers_of(choice: TaskChoice, folder: Path, answers: Path) -> tuple[Any, float]:
     """What a model answers to the test examples of a task, and mteb's main score in points."""
-    own = answers / folder.name / choice.name
-    score_file = own / f"score-{choice.local.revision if choice.local else 'hub'}.json"
+    own = answers / model_key(folder) / f"{choice.name}-{choice.local.revision if choice.local else 'hub'}"
+    score_file = own / "score.json"  # written last
     if not score_file.is_file():
-        result = mteb.evaluate(
-            SentenceTransformer(str(folder), device="cpu"), task, cache=ResultCache(own / "mteb"),
-            overwrite_strategy="always", prediction_folder=own, show_progress_bar=False, co2_tracker=False,
+        model = SentenceTransformer(str(folder), device="cpu")
+        result = mteb.evaluate(  # it changes the task, so the task is loaded for this alone
+            model, load_task(choice), cache=ResultCache(own / "mteb"), overwrite_strategy="always",
+            prediction_folder=own, show_progress_bar=False, co2_tracker=False,
         )  # fmt: skip
         score_file.write_text(json.dumps(100 * float(result.task_results[0].get_score())), encoding="utf-8")
     found = json.loads((own / f"{choice.name}_predictions.json").read_text(encoding="utf-8"))
@@ -56,43 +58,26 @@ def score_of(kind: str, task: Any, found: Any) -> tuple[int, Score]:
     if kind in BEST_RANKS:
         values = query_scores(kind, task, found)
         return len(values), lambda places: 100 * float(values[places].mean())
-    (data,) = (subset["test"] if "test" in subset else subset for subset in [first_subset(task)])
+    data = task.dataset if "test" in task.dataset else task.dataset[next(iter(task.hf_subsets))]
+    data = data["test"]
     if kind == "Classification":
         right = np.mean([np.asarray(one) == np.asarray(data["label"][:]) for one in found], axis=0)
         return len(right), lambda places: 100 * float(right[places].mean())
     if kind == "STS":
         ours, theirs = np.asarray(found["cosine_scores"]), np.asarray(data["score"][:])
-        return len(ours), lambda places: 100 * correlation(rankdata(ours[places]), rankdata(theirs[places]))
+        return len(ours), lambda places: 100 * float(spearmanr(ours[places], theirs[places]).statistic)
     if kind == "PairClassification":
-        close, labels = np.asarray(found["cosine_scores"]), np.asarray(pair_labels(data))
+        close, labels = np.asarray(found["cosine_scores"]), np.ravel(data["labels"][:])
         return len(labels), lambda places: 100 * float(average_precision_score(labels[places], close[places]))
-    sets = [np.asarray(labels) for labels in data["labels"][:]]
-    clusters = [np.asarray(one) for one in found]
-    ends = np.cumsum([len(labels) for labels in sets])
+    sets = data["labels"][:]
+    labels, clusters = np.concatenate(sets), np.concatenate(found)
+    of_set = np.repeat(np.arange(len(sets)), [len(one) for one in sets])
 
     def v_measure(places: Places) -> float:
-        parts = [places[(places >= end - len(labels)) & (places < end)] - (end - len(labels))
-                 for labels, end in zip(sets, ends, strict=True)]  # fmt: skip
-        measured = [v_measure_score(labels[part], own[part])
-                    for labels, own, part in zip(sets, clusters, parts, strict=True)]  # fmt: skip
-        return 100 * float(np.mean(measured))
+        parts = [places[of_set[places] == one] for one in range(len(sets))]
+        return 100 * float(np.mean([v_measure_score(labels[part], clusters[part]) for part in parts]))
 
-    return int(ends[-1]), v_measure
-
-
-def first_subset(task: Any) -> Any:
-    """The test data of the only language of a task."""
-    data = task.dataset
-    return data if "test" in data else data[next(iter(task.hf_subsets))]
-
-
-def pair_labels(data: Any) -> Sequence[int]:
-    labels = data["labels"][:]
-    return labels[0] if len(labels) == 1 else labels
-
-
-def correlation(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
-    return float(np.corrcoef(a, b)[0, 1])
+    return len(labels), v_measure
 
 
 def query_scores(kind: str, task: Any, found: Any) -> NDArray[np.float64]:
@@ -118,7 +103,7 @@ def row_of(choice: TaskChoice, whole: Path, small: Path, answers: Path) -> dict[
     task = load_task(choice)
     scores: list[Score] = []
     for folder in (whole, small):
-        found, mteb_score = answers_of(choice, load_task(choice), folder, answers)
+        found, mteb_score = answers_of(choice, folder, answers)
         count, score = score_of(choice.type, task, found)
         ours = score(np.arange(count))
         # mteb's average precision is the best of four similarities; ours is that of the cosine.
@@ -140,15 +125,6 @@ def row_of(choice: TaskChoice, whole: Path, small: Path, answers: Path) -> dict[
     }  # fmt: skip
 
 
-def add_row(row: dict[str, Any], table: Path, keys: Sequence[str]) -> None:
-    """Replaces the row with these keys, and keeps the others."""
-    rows = pd.DataFrame([row])
-    if table.is_file():
-        rows = pd.concat([pd.read_csv(table), rows], ignore_index=True)
-        rows = rows.drop_duplicates(list(keys), keep="last")
-    rows.to_csv(table, index=False)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("root", "answers", "whole"):
@@ -160,7 +136,7 @@ def main() -> None:
     for choice in choose_tasks(args.tasks, args.root):
         for small in args.small:
             row = row_of(choice, args.whole, small, args.answers)
-            add_row(row, args.table, ["whole", "small", "task"])
+            add_rows(args.table, pd.DataFrame([row]), ["whole", "small", "task"])
             print(f"{row['small']:40}{row['task']:40}{row['score']:8.2f}{row['difference']:+8.2f} "
                   f"({row['low']:+.2f} to {row['high']:+.2f})", flush=True)  # fmt: skip
 

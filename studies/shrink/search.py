@@ -5,7 +5,8 @@
 
 WHOLE and SMALL are folders of models; VECTORS keeps their vectors. Queries and documents are each encoded by the whole
 model (old) or the small one (new). search.csv gets one row per small model and case, with the 95 % interval of the
-difference from old queries in old documents, by bootstrap over queries. One row is BM25 alone.
+difference from old queries in old documents, by bootstrap over queries. One row is BM25 alone, which needs `pip
+install bm25s`.
 """
 
 import argparse
@@ -15,12 +16,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
+from kept import add_rows, model_key
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
 TABLE = Path(__file__).parent / "search.csv"
 QUERIES, SAMPLES = 1000, 2000
-CASES = {"old old": (0, 0), "new old": (1, 0), "old new": (0, 1), "new new": (1, 1)}
+CASES = {"new old": (1, 0), "old new": (0, 1), "new new": (1, 1)}  # queries, documents
 Ranks = NDArray[np.int64]
 
 
@@ -33,7 +35,7 @@ def in_hash_order(table: pd.DataFrame) -> pd.DataFrame:
 def vectors(folder: Path, role: str, texts: list[str], kept: Path) -> torch.Tensor:
     """The vectors of a model, with its prompt for this role if it has one; read from disk if they are there."""
     digest = hashlib.blake2b("\n".join(texts).encode(), digest_size=8).hexdigest()
-    path = kept / f"{folder.name}-{role}-{digest}.npy"
+    path = kept / f"{model_key(folder)}-{role}-{digest}.npy"
     if not path.is_file():
         model = SentenceTransformer(str(folder), device="cpu")
         encode = model.encode_query if role == "query" else model.encode_document
@@ -71,8 +73,9 @@ def measures(found: Ranks) -> dict[str, NDArray[np.float64]]:
     return {"mrr": 1 / found, "recall": first_ten.astype(float), "ndcg": first_ten / np.log2(found + 1)}
 
 
-def row_of(name: str, case: str, documents: int, found: Ranks, baseline: Ranks) -> dict[str, object]:
-    row: dict[str, object] = {"model": name, "case": case, "documents": documents, "queries": len(found)}
+def row_of(names: tuple[str, str, str], documents: int, found: Ranks, baseline: Ranks) -> dict[str, object]:
+    row: dict[str, object] = dict(zip(("whole", "model", "case"), names, strict=True))
+    row |= {"documents": documents, "queries": len(found)}
     generator = np.random.default_rng(0)
     samples = generator.integers(0, len(found), (SAMPLES, len(found)))
     for measure, values in measures(found).items():
@@ -94,18 +97,17 @@ def main() -> None:
     queries, documents = table["query"].tolist()[:QUERIES], table.document.tolist()
     old = vectors(args.whole, "query", queries, args.vectors), vectors(args.whole, "document", documents, args.vectors)
     baseline = ranks(*old)
-    rows = [row_of("BM25", "", len(documents), bm25_ranks(queries, documents), baseline),
-            row_of(args.whole.name, "old old", len(documents), baseline, baseline)]  # fmt: skip
+    whole, count = args.whole.name, len(documents)
+    rows = [row_of((whole, "BM25", ""), count, bm25_ranks(queries, documents), baseline),
+            row_of((whole, whole, "old old"), count, baseline, baseline)]  # fmt: skip
     for small in args.small:
         new = vectors(small, "query", queries, args.vectors), vectors(small, "document", documents, args.vectors)
-        for case, (query, document) in list(CASES.items())[1:]:
+        for case, (query, document) in CASES.items():
             found = ranks((old, new)[query][0], (old, new)[document][1])
-            rows.append(row_of(small.name, case, len(documents), found, baseline))
+            rows.append(row_of((whole, small.name, case), count, found, baseline))
     for row in rows:
         print(" ".join(f"{value}" for value in row.values()), flush=True)
-    kept = [pd.read_csv(args.table)] if args.table.is_file() else []
-    both = pd.concat([*kept, pd.DataFrame(rows)], ignore_index=True)
-    both.drop_duplicates(["model", "case", "documents"], keep="last").to_csv(args.table, index=False)
+    add_rows(args.table, pd.DataFrame(rows), ["whole", "model", "case", "documents"])
 
 
 if __name__ == "__main__":

@@ -36,18 +36,13 @@ def request_texts(vocabulary: Sequence[str], count: int, generator: random.Rando
 
 
 def vocabulary_words(tokenizer: Any) -> list[str]:
-    """The entries of a vocabulary that begin a word and have letters only, in alphabetical order.
+    """The entries of a vocabulary that are words of letters alone, in alphabetical order.
 
-    Which entries continue a word is told by how the tokenizer joins them to the word before.
+    An entry begins a word if the tokenizer puts a space before it when another entry comes first.
     """
-    entries = sorted(tokenizer.get_vocab())
-    special = set(tokenizer.all_special_tokens)
-    first = next((entry for entry in entries if entry.isalpha() and entry not in special), "")
-    words = []
-    for entry in entries:
-        if entry in special:
-            continue
-        *before, word = tokenizer.convert_tokens_to_string([first, entry]).split(" ") if first else [""]
-        if before and len(word) > 1 and word.isalpha():
-            words.append(word)
-    return sorted(set(words))
+    entries = sorted(set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens))
+    first = next((entry for entry in entries if entry.isalpha()), None)
+    if first is None:
+        return []
+    joined = (tokenizer.convert_tokens_to_string([first, entry]).partition(" ") for entry in entries)
+    return sorted({word for _, space, word in joined if space and len(word) > 1 and word.isalpha()})

@@ -28,6 +28,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
+from kept import add_rows
 from originals import original
 
 import layerwise
@@ -225,15 +226,6 @@ def history(cell: Cell, folder: Path) -> pd.DataFrame:
     )
 
 
-def add_rows(name: str, rows: pd.DataFrame) -> None:
-    """Replaces the rows of a cell in a table, and keeps the others."""
-    path = HERE / name
-    if path.is_file():
-        keys = [key for key in ("cell", "task", "step") if key in rows]
-        rows = pd.concat([pd.read_csv(path), rows], ignore_index=True).drop_duplicates(keys, keep="last")
-    rows.to_csv(path, index=False)
-
-
 def is_done(cell: Cell, tasks: list[str]) -> bool:
     """True if the cell has a score of every task and its row of figures, which is written last."""
     if not (HERE / "models.csv").is_file():
@@ -264,9 +256,9 @@ def main() -> None:
             print(cell.name, flush=True)
             texts = task_texts(args.data, cell.texts) if cell.source == "tasks" else general[: cell.texts or None]
             folder = make(cell, args.models, texts, args.kept)
-            add_rows("scores.csv", scores(cell, folder, args.root, tasks, args.kept))
-            add_rows("history.csv", history(cell, folder))
-            add_rows("models.csv", pd.DataFrame([figures(cell, folder)]))
+            add_rows(HERE / "scores.csv", scores(cell, folder, args.root, tasks, args.kept), ["cell", "task"])
+            add_rows(HERE / "history.csv", history(cell, folder), ["cell", "step"])
+            add_rows(HERE / "models.csv", pd.DataFrame([figures(cell, folder)]), ["cell"])
 
 
 if __name__ == "__main__":

@@ -44,6 +44,7 @@ from layerwise.verbs.shrink.texts import PromptedText
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "shrink"))
+from kept import add_rows  # noqa: E402
 from originals import original  # noqa: E402
 from study import sentences  # noqa: E402
 
@@ -174,13 +175,6 @@ def choices(name: str) -> list[Choice]:
     return [base, *maps, *layers, *weights, *sizes, *rest, *then]
 
 
-def add_rows(name: str, rows: pd.DataFrame, keys: list[str]) -> None:
-    path = HERE / name
-    if path.is_file():
-        rows = pd.concat([pd.read_csv(path), rows], ignore_index=True).drop_duplicates(keys, keep="last")
-    rows.to_csv(path, index=False)
-
-
 def is_known(name: str, row: dict[str, object]) -> bool:
     if not (HERE / name).is_file():
         return False
@@ -196,7 +190,7 @@ def compare_choices(maker: Maker, root: Path) -> None:
         scores = score(model, root, list(DEVELOPMENT))
         row = asdict(choice) | {key: round(value, 4) for key, value in found.items()} | scores
         row["mean"] = round(float(np.mean(list(scores.values()))), 2)
-        add_rows("choices.csv", pd.DataFrame([row]), list(asdict(choice)))
+        add_rows(HERE / "choices.csv", pd.DataFrame([row]), list(asdict(choice)))
         print(row, flush=True)
 
 
@@ -249,7 +243,7 @@ def score_methods(maker: Maker, root: Path) -> None:
         rows = [
             key | {"task": task, "development": task in DEVELOPMENT, "score": value} for task, value in scores.items()
         ]
-        add_rows("scores.csv", pd.DataFrame(rows), ["model", "method", "task"])
+        add_rows(HERE / "scores.csv", pd.DataFrame(rows), ["model", "method", "task"])
         print(key, round(float(np.mean(list(scores.values()))), 2), flush=True)
 
 
@@ -275,7 +269,7 @@ def time_methods(maker: Maker) -> None:
             "model": maker.name, "method": name, "texts_per_second": round(1 / float(np.median(found)), 1),
             "times_as_fast": round(float(np.median(whole / found)), 1), "megabytes": round(size / 1e6, 1),
         }  # fmt: skip
-        add_rows("costs.csv", pd.DataFrame([row]), ["model", "method"])
+        add_rows(HERE / "costs.csv", pd.DataFrame([row]), ["model", "method"])
         print(row, flush=True)
 
 
@@ -307,7 +301,7 @@ def search_index(maker: Maker, data: Path) -> None:
         "static_queries": mrr(of_static[0], of_teacher[1]), "static_documents": mrr(of_teacher[0], of_static[1]),
         "static": mrr(*of_static),
     }  # fmt: skip
-    add_rows("index.csv", pd.DataFrame([row]), ["model"])
+    add_rows(HERE / "index.csv", pd.DataFrame([row]), ["model"])
     print(row, flush=True)
 
 
