@@ -35,7 +35,7 @@ def test_a_case_depends_on_seed_and_number_only():
 
 
 def test_every_fault_can_be_planted():
-    """They are planted by hand, so the function or the line that a fault changes may have moved since."""
+    """They are run by hand, so the function or the line that a fault changes may have moved since."""
     for _, fault, _, _ in FAULTS:
         with fault():
             pass

@@ -1,6 +1,7 @@
 """Image inputs: sources, decoding and views; no model runs."""
 
 import io
+import re
 from random import Random
 
 import numpy as np
@@ -145,12 +146,13 @@ def test_a_photograph_is_turned_as_its_file_says():
 def test_what_is_no_image_is_named_with_its_example():
     deep = io.BytesIO()
     Image.fromarray(np.arange(12, dtype=np.uint16).reshape(3, 4)).save(deep, "PNG")
+    mode = re.escape(Image.open(deep).mode)  # its name depends on the version of Pillow
     whole = encoded(picture(size=(90, 80)))
     for payload, message in (
         (b"", "example a is an empty file"),
         (b"no image", "example a is not an image in a format that Pillow reads"),
         (whole[: len(whole) // 2], "example a is not an image that can be read"),
-        (deep.getvalue(), "mode I(;16)?, more than 8 bits per channel"),
+        (deep.getvalue(), f"mode {mode}, more than 8 bits per channel"),
         ("a text", "example a is a text, but this model takes images"),
         (np.zeros((4, 5, 3)), "shape .4, 5, 3. and dtype float64; pass uint8"),
         (np.zeros((3, 4, 5), np.uint8), "shape .3, 4, 5."),
