@@ -24,18 +24,20 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from cheaper import domain_texts
 from kept import add_rows, model_key
 from losses import row_of
 from originals import original
 from search import QUERIES, in_hash_order, measures, ranks, vectors
 from sentence_transformers import SentenceTransformer
-from short_texts import request_texts, vocabulary_words, word_texts
+from short_texts import STATEMENTS, word_texts
 from study import sentences
 from torch import Tensor, nn
 
 from layerwise.maps.ridge import fit_ridge
 from layerwise.models.load import network_from_object
 from layerwise.verbs.eval.tasks import choose_tasks
+from layerwise.verbs.shrink.made_requests import FORMS, filled_forms, vocabulary_words
 from layerwise.verbs.shrink.student import Teacher, assemble, own_vectors, pooled_student, pooling_modules
 from layerwise.verbs.shrink.texts import PromptedText, parts_of, split_texts
 from layerwise.verbs.shrink.training import imitation_loss, similar_length_batches
@@ -77,6 +79,7 @@ IDEAS = {
     "own requests": Idea((*SHORT, "requests", "own requests")),
     "made requests, tokens too": Idea((*SHORT, "requests"), "ours+tokens"),
     "twice the made requests": Idea((*SHORT, "requests", "more requests")),
+    "made requests and statements": Idea((*SHORT, "requests", "statements")),
     "made requests, no words": Idea(("sentences", "parts", "requests")),
     "sentences and made requests": Idea(("sentences", "requests")),
 }
@@ -92,13 +95,15 @@ class Texts:
         vocabulary, number = vocabulary_words(self.network.tokenizer), len(split.fit)
         generator = random.Random("0 fit")
         parts = tuple(parts_of(split.fit, "", generator))
-        requests = list(request_texts(vocabulary, number, random.Random(0)))
+        requests = list(filled_forms(FORMS, vocabulary, number, random.Random(0)))
+        statements = filled_forms(STATEMENTS, vocabulary, number // 2, random.Random(1))
         self.of_kind = {"sentences": split.fit, "parts": parts} | {
             kind: tuple(PromptedText(text) for text in texts)
             for kind, texts in {
                 "words": word_texts(vocabulary, number // 4, generator),
                 "requests": requests[: number // 2],
                 "more requests": requests[number // 2 :],
+                "statements": statements,
                 "own requests": domain_texts(data),
             }.items()
         }
@@ -143,12 +148,6 @@ def variants(items: Sequence[PromptedText], words: Sequence[str]) -> Iterator[Pr
         else:
             own[place - 1], own[place] = own[place], own[place - 1]
         yield PromptedText(" ".join(own))
-
-
-def domain_texts(data: Path) -> list[str]:
-    """The training texts of one domain: requests to a bank or an assistant."""
-    tables = (pd.read_parquet(data / name / "train.parquet") for name in ("banking77", "massive_intent_en"))
-    return sorted({str(text).strip() for table in tables for text in table.text})
 
 
 def batches(lengths: Sequence[int], size: int, seed: int) -> Iterator[list[int]]:

@@ -36,7 +36,7 @@ ORIGINALS = {
     "bge-small-en-v1.5": Original(512, "cls"),
     "e5-small": Original(512, prompts=E5, default_prompt="query"),
     "multilingual-e5-small": Original(512, prompts=E5, default_prompt="query"),
-    "nomic-embed-text-v1.5": Original(2048, prompts=NOMIC, default_prompt="clustering"),
+    "nomic-embed-text-v1.5": Original(2048, prompts=NOMIC, default_prompt="classification"),
     "m3e-small": Original(512, unit=False),
 }
 

@@ -79,7 +79,9 @@ def shrunk_lines(shrunk: Mapping[str, Any], name: str) -> list[str]:
         f"after pooling was fitted without labels on {describe_fit(shrunk['fitted_on'])}.",
     ]  # fmt: skip
     if training := shrunk.get("training"):
-        steps = f"{training['steps']:,} steps on the same texts, without labels"
+        made = training.get("made_requests", 0)
+        requests = f" and {made:,} made requests (forms with random words)" if made else ""
+        steps = f"{training['steps']:,} steps on the same texts{requests}, without labels"
         better, worse = (
             f"It was then trained for {steps}.",
             f"Training it for {steps}, made it no better and was undone.",

@@ -41,6 +41,7 @@ from layerwise.verbs.export.run import export_fitted, require_new_folder
 from layerwise.verbs.shrink.blocks import BlockChoice, named_blocks
 from layerwise.verbs.shrink.index_advice import check_compatibility, grouped_agreement
 from layerwise.verbs.shrink.linear import LinearStudent, block_words, choice_record, choose_blocks, fit_student
+from layerwise.verbs.shrink.made_requests import made_requests
 from layerwise.verbs.shrink.options import ShrinkOptions
 from layerwise.verbs.shrink.static_models import export_static
 from layerwise.verbs.shrink.student import (
@@ -228,8 +229,12 @@ def train(
     asked = {
         name: getattr(options, name) for name in ("minutes", "steps", "lora", "batch_size", "learning_rate", "seed")
     }
-    texts = [fingerprint_with_prompts(part) for part in (split.fit, split.held_out)]
-    key = hash_of(teacher.network.fingerprint(), texts, choice.kept, asked)
+    network = teacher.network
+    of_search = search_prompts(network)
+    made = made_requests(split.fit, network.tokenizer, of_search[0] if of_search else teacher.prompts[0], options.seed)
+    fit = (*split.fit, *made)
+    texts = [fingerprint_with_prompts(part) for part in (fit, split.held_out)]
+    key = hash_of(network.fingerprint(), texts, choice.kept, asked)
     checkpoints = folder / f"training-{key}"
     if not checkpoints.exists() and any(folder.glob("training-*")):
         announce(f"{folder} holds a training with other settings or texts, so this one starts at its first step")
@@ -238,13 +243,16 @@ def train(
         options.steps, options.minutes, options.batch_size, options.learning_rate, options.seed, options.lora,
         teacher.prompts[0] if excluded else "",
     )  # fmt: skip
-    targets, held_targets = teacher.vectors(split.fit), teacher.vectors(split.held_out)
+    if made:
+        announce(f"adding {len(made):,} made requests such as {made[0].text!r}, so that short texts are not forgotten")
+    targets, held_targets = teacher.vectors(fit), teacher.vectors(split.held_out)
     if settings.steps is not None:
-        announce(f"training for {settings.steps:,} steps of {settings.batch_size} of {len(split.fit):,} texts")
+        announce(f"training for {settings.steps:,} steps of {settings.batch_size} of {len(fit):,} texts")
     trained = train_student(
-        small, split.fit, targets, split.held_out, held_targets, settings, unit=teacher.unit, folder=checkpoints
+        small, fit, targets, split.held_out, held_targets, settings, unit=teacher.unit, folder=checkpoints
     )
-    return asdict(settings) | {"steps": settings.steps or trained.steps, "result": asdict(trained)}
+    used = {"steps": settings.steps or trained.steps, "made_requests": len(made)}
+    return asdict(settings) | used | {"result": asdict(trained)}
 
 
 def shrunk_record(
