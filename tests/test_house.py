@@ -146,7 +146,7 @@ def test_the_public_face():
     objects += ["LocalTask", "MergeError", "Metric", "MissingExtra", "ModelError", "ModelLike", "ModelObject"]
     objects += ["ModelRef", "ModelSpec", "NotFiniteError", "Pick", "PickedLayer", "Reading"]
     objects += ["Readout", "Recipe", "Rule", "Run", "RunError", "Source", "StoreError"]
-    objects += ["TooLarge", "__version__"]
+    objects += ["TooLarge", "Vllm", "__version__"]
     verbs = ["audio", "campaign", "compare", "difference", "doctor"]
     verbs += ["embed", "eval", "export", "functional", "images", "lab", "labelled"]
     verbs += ["mean_over_prompts", "mean_score", "pick", "plan", "plot", "pooled_rows", "probe", "report"]

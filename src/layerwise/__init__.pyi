@@ -16,6 +16,7 @@ from layerwise.core.errors import TooLarge as TooLarge
 from layerwise.core.recipe import Readout as Readout
 from layerwise.core.recipe import Recipe as Recipe
 from layerwise.engines.options import Cluster as Cluster
+from layerwise.engines.options import Vllm as Vllm
 from layerwise.inputs.audio import audio as audio
 from layerwise.inputs.images import images as images
 from layerwise.inputs.labels import labelled as labelled

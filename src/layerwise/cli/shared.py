@@ -15,7 +15,7 @@ from layerwise.core.display import command_line, is_command_line, printable, red
 from layerwise.core.errors import InputError
 from layerwise.core.options import option_specs
 from layerwise.core.quiet import is_verbose
-from layerwise.engines.options import Cluster
+from layerwise.engines.options import Cluster, Vllm
 from layerwise.inputs.options import TextOptions
 from layerwise.models.spec import ModelSpec
 
@@ -58,17 +58,29 @@ def open_kinds(args: Namespace) -> dict[str, Any]:
     return {name: texts(file, column=args.column) for name, file in given.items() if file is not None}
 
 
-def engine_from_args(args: Namespace, *, local_workers: bool = False) -> str | Cluster:
+def engine_from_args(args: Namespace, *, local_workers: bool = False) -> str | Cluster | Vllm:
     """The requested engine; with `local_workers`, --workers is also allowed without Ray."""
-    if args.engine == "ray":
-        return Cluster(**option_values(args, Cluster))
-    specs = [spec for spec in option_specs(Cluster) if not (local_workers and spec.name == "workers")]
-    if given := [spec.flag for spec in specs if getattr(args, spec.name) != spec.default]:
-        raise InputError(
-            f"without --engine ray there are no workers, so {' and '.join(given)} would have no effect; add --engine "
-            f"ray, or leave {'it' if len(given) == 1 else 'them'} out (--threads sets the threads of this process)"
-        )
-    return str(args.engine)
+    chosen: str | Cluster | Vllm = args.engine
+    for kind, name, why in (
+        (Cluster, "ray", "there are no workers"),
+        (Vllm, "vllm", "vLLM is not started"),
+    ):
+        specs = [spec for spec in option_specs(kind) if hasattr(args, spec.name)]
+        if args.engine == name:
+            chosen = kind(**{spec.name: getattr(args, spec.name) for spec in specs})
+            continue
+        given = [
+            spec.flag
+            for spec in specs
+            if getattr(args, spec.name) != spec.default and not (local_workers and spec.name == "workers")
+        ]
+        if given:
+            threads = " (--threads sets the threads of this process)" if name == "ray" else ""
+            raise InputError(
+                f"without --engine {name} {why}, so {' and '.join(given)} would have no effect; add --engine {name}, "
+                f"or leave {'it' if len(given) == 1 else 'them'} out{threads}"
+            )
+    return chosen
 
 
 def add_json(parser: ArgumentParser, subject: str = "the table") -> None:

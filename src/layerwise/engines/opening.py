@@ -1,4 +1,4 @@
-"""Opens an engine with the model loaded: in this process, or on a Ray cluster."""
+"""Opens an engine with the model loaded: in this process, on a Ray cluster, or in vLLM."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,8 +14,9 @@ from layerwise.core.errors import InputError
 from layerwise.core.hashes import KnownHashes
 from layerwise.engines.engine import Engine
 from layerwise.engines.local import LocalEngine
-from layerwise.engines.options import ENGINES, Cluster
+from layerwise.engines.options import ENGINES, Cluster, Vllm
 from layerwise.engines.ray import open_ray
+from layerwise.models.elsewhere.vllm import open_vllm
 from layerwise.models.fingerprint import file_hashes
 from layerwise.models.load import (
     ModelSpec,
@@ -27,20 +28,26 @@ from layerwise.models.shipped import read_shipped
 
 
 @contextmanager
-def open_engine(engine: str | Cluster, model: Any, out: str | Path | None) -> Iterator[Engine]:
-    """Opens the engine that runs a scan, with the model loaded, in this process or on a Ray cluster."""
+def open_engine(engine: str | Cluster | Vllm, model: Any, out: str | Path | None) -> Iterator[Engine]:
+    """Opens the engine that runs a scan, with the model loaded."""
     if engine == "local":
-        network = open_network(model, static=True)
+        network = open_network(model, static=True, stored=True)
         yield LocalEngine(network, network.identity())
         return
     if not isinstance(model, str | Path | ModelSpec):
         raise InputError(
-            "cluster workers load the model themselves: pass a hub id, a folder or a ModelSpec, not an object"
+            "Ray's workers and vLLM load the model themselves: pass a hub id, a folder or a ModelSpec, not an object"
         )
+    if engine == "vllm" or isinstance(engine, Vllm):
+        arguments = engine.arguments if isinstance(engine, Vllm) else {}
+        with open_vllm(to_model_spec(model), arguments) as read_from_vllm:
+            yield LocalEngine(read_from_vllm, read_from_vllm.identity())
+        return
     if out is None:
         raise InputError(
             "the ray engine needs --out: a folder that every node can access, or a URL such as s3://bucket/run"
         )
+    assert not isinstance(engine, Vllm)
     spec, cluster = to_model_spec(model), to_cluster(engine)
     worker_spec = replace(spec, name=absolute_folder(spec.name), adapter=spec.adapter and absolute_folder(spec.adapter))
     if spec.device == "auto" and not cluster.gpus_per_worker:
@@ -71,6 +78,8 @@ def to_cluster(engine: str | Cluster) -> Cluster:
     return Cluster()
 
 
-def default_threads(engine: str | Cluster) -> int:
+def default_threads(engine: str | Cluster | Vllm) -> int:
     """The default number of threads of a process that runs shards."""
-    return torch.get_num_threads() if engine == "local" else to_cluster(engine).threads
+    if isinstance(engine, Vllm) or engine in ("local", "vllm"):
+        return torch.get_num_threads()
+    return to_cluster(engine).threads

@@ -1,5 +1,6 @@
-"""Where the work runs: in this process, or on the workers of a Ray cluster."""
+"""Where the work runs: in this process, on the workers of a Ray cluster, or in vLLM."""
 
+import json
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Literal, get_args
@@ -10,6 +11,8 @@ from layerwise.core.options import HOW_IT_RUNS, Option, require_valid
 
 EngineChoice = Literal["local", "ray"]
 ENGINES: tuple[str, ...] = get_args(EngineChoice)
+ScanEngineChoice = Literal["local", "ray", "vllm"]
+SCAN_ENGINES: tuple[str, ...] = get_args(ScanEngineChoice)
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,48 @@ class Cluster:
         return max(1, int(self.cpus_per_worker))
 
 
+def require_json_object(name: str, text: Any) -> None:
+    """Raises if an option is not the text of a JSON object."""
+    try:
+        is_object = isinstance(json.loads(text), dict)
+    except (ValueError, TypeError):
+        is_object = False
+    if not is_object:
+        raise InputError(f"{name} must be a JSON object, such as '{{\"tensor_parallel_size\": 2}}', not {text!r}")
+
+
+@dataclass(frozen=True)
+class Vllm:
+    """vLLM as the engine that computes hidden states; which Python has it is in LAYERWISE_VLLM.
+
+    Args:
+        vllm_args: arguments of its engine as a JSON object, such as '{"tensor_parallel_size": 8}'.
+    """
+
+    vllm_args: Annotated[
+        str,
+        Option(
+            "vllm: arguments of its engine as JSON, such as '{\"tensor_parallel_size\": 8}'",
+            require_json_object,
+            HOW_IT_RUNS,
+            metavar="JSON",
+        ),
+    ] = "{}"
+
+    def __post_init__(self) -> None:
+        require_valid(self)
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Them as Python values."""
+        return dict(json.loads(self.vllm_args))
+
+
+def require_scan_engine(name: str, engine: Any) -> None:
+    if not isinstance(engine, Cluster | Vllm):
+        require_choice(name, engine, SCAN_ENGINES)
+
+
 def require_engine(name: str, engine: Any) -> None:
     if not isinstance(engine, Cluster):
         require_choice(name, engine, ENGINES)
@@ -61,6 +106,15 @@ Engine = Annotated[
     Option(
         "local, or ray for several processes or machines, with the same numbers; in Python also a Cluster",
         require_engine,
+        HOW_IT_RUNS,
+    ),
+]
+ScanEngine = Annotated[
+    ScanEngineChoice | Cluster | Vllm,
+    Option(
+        "local, ray for several processes or machines with the same numbers, or vllm to read hidden states out of "
+        "vLLM; in Python also a Cluster or Vllm",
+        require_scan_engine,
         HOW_IT_RUNS,
     ),
 ]

@@ -137,6 +137,8 @@ def load_network(spec: ModelSpec, known_hashes: KnownHashes | None = None) -> Ne
         MissingExtra: `device_map` or an adapter needs a package that is not installed.
     """
     require_loadable_spec(spec)
+    if spec.states:
+        raise InputError("stored hidden states (--states) are read by scan and embed alone, with the local engine")
     device = None if spec.device_map else require_device(pick_device(spec.device))
     with located(spec.name, spec.revision):
         return load_located(spec, device, known_hashes)
@@ -193,6 +195,15 @@ def identity_from_files(spec: ModelSpec) -> ModelRef | None:
 
     None where only loading can tell: some of its files are not on this machine, or an adapter changes its weights.
     """
+    network = load_without_weights(spec)
+    return None if network is None else network.identity()
+
+
+def load_without_weights(spec: ModelSpec) -> Network | None:
+    """The network of a spec on the meta device, with the identity that it has once its weights are loaded.
+
+    None where only loading can tell: some of its files are not on this machine, or an adapter changes its weights.
+    """
     require_loadable_spec(spec)
     shipped = read_shipped(spec.name, spec.revision)
     files = weight_files_hash(spec.name, spec.revision, shipped, spec.adapter)
@@ -204,8 +215,7 @@ def identity_from_files(spec: ModelSpec) -> ModelRef | None:
     module = build_without_weights(config, spec).to(DTYPES[spec.dtype])
     head = load_head(shipped, spec.name, spec.revision) if shipped else None
     revision = loaded_revision(module, spec)
-    network = build_network(module.eval(), preprocessor, spec.name, spec.part, revision, head, files)
-    return network.identity()
+    return build_network(module.eval(), preprocessor, spec.name, spec.part, revision, head, files)
 
 
 def require_loadable_spec(spec: ModelSpec) -> None:

@@ -8,6 +8,7 @@ from layerwise.core.checks import require_max_length
 from layerwise.core.errors import InputError
 from layerwise.core.preprocessors import InputKind, is_audio, is_image
 from layerwise.core.progress import announce, is_announcing
+from layerwise.models.elsewhere.stored import open_stored
 from layerwise.models.fingerprint import parameters_in, weight_files
 from layerwise.models.info import network_info
 from layerwise.models.load import (
@@ -60,10 +61,15 @@ def to_model_spec(model: str | Path | ModelSpec) -> ModelSpec:
     return model if isinstance(model, ModelSpec) else ModelSpec(str(model))
 
 
-def open_network(model: Any, *, static: bool = False) -> Network:
-    """Loads a name, folder or spec; wraps an object. `static`: whether a model without layers can be used."""
+def open_network(model: Any, *, static: bool = False, stored: bool = False) -> Network:
+    """Loads a name, folder or spec; wraps an object.
+
+    `static`: whether a model without layers can be used. `stored`: whether hidden states may come from files.
+    """
     if not isinstance(model, str | Path | ModelSpec):
         network = network_from_object(model)
+    elif stored and (spec := to_model_spec(model)).states:
+        network = open_stored(spec)
     else:
         announce_loading(spec := to_model_spec(model))
         network = load_network(spec)
@@ -129,8 +135,11 @@ def is_recorded_model(network: Network, recorded: ModelRef) -> bool:
     """True if the network is the recorded model, by fingerprint.
 
     A model loaded from files can be compared with the record of an object, since its weights are in memory. An object
-    cannot be compared with the record of files: the files would have to be loaded as well.
+    cannot be compared with the record of files: the files would have to be loaded as well. Which engine computed the
+    hidden states of the record does not matter.
     """
+    if recorded.engine:
+        return network.identity().computed_by(recorded.engine).fingerprint == recorded.fingerprint
     if recorded.fingerprint.startswith("memory-"):
         return network.fingerprint_in_memory() == recorded.fingerprint
     return network.fingerprint() == recorded.fingerprint

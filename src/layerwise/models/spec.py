@@ -121,6 +121,8 @@ class ModelSpec:
         adapter: folder of a PEFT adapter to merge into the weights (needs peft).
         part: which stack to read of a model that has several: encoder, decoder, text, vision or audio. By default
             the encoder of a model with encoder and decoder.
+        states: folder of hidden states that vLLM or speculators wrote, which scan and embed read instead of running
+            the model.
     """
 
     name: Annotated[str, Option("hub id or folder with config.json and model.safetensors")]
@@ -135,6 +137,14 @@ class ModelSpec:
     part: Annotated[
         str | None,
         Option("which stack to read if a model has several: encoder, decoder, text, vision or audio", group=THE_MODEL),
+    ] = None
+    states: Annotated[
+        str | None,
+        Option(
+            "scan, embed: folder of hidden states that vLLM wrote, read instead of running the model (docs/scale.md)",
+            group=THE_MODEL,
+            metavar="DIR",
+        ),
     ] = None
 
     def __post_init__(self) -> None:

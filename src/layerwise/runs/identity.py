@@ -1,7 +1,8 @@
 """Identity: which model and data a number belongs to. Checked whenever results are combined."""
 
+import hashlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Self
 
 from layerwise.core.errors import RunError
@@ -13,7 +14,8 @@ class ModelRef:
     """Which model made a number: name, how it was loaded, and a fingerprint of everything that affects its numbers.
 
     Equal fingerprints mean equal numbers. A fingerprint starts with `files-` if it is a hash of the loaded files
-    (weights, config, tokenizer, adapter, shipped modules), and with `memory-` for a model object.
+    (weights, config, tokenizer, adapter, shipped modules), with `memory-` for a model object, and with `engine-` if
+    another engine than layerwise computed the hidden states.
 
     Args:
         name: hub id, folder or class name.
@@ -26,6 +28,7 @@ class ModelRef:
         device: where it ran.
         adapter: folder of the PEFT adapter, if any.
         part: which stack of an encoder-decoder model.
+        engine: what computed its hidden states, if layerwise did not: name, version, and what its numbers depend on.
     """
 
     name: str
@@ -38,6 +41,7 @@ class ModelRef:
     device: str = ""
     adapter: str = ""
     part: str = ""
+    engine: str = ""
 
     def same_as(self, other: "ModelRef") -> bool:
         """True if both are known to be the same model, byte by byte.
@@ -46,6 +50,15 @@ class ModelRef:
             other: the other model.
         """
         return bool(self.fingerprint) and self.fingerprint == other.fingerprint
+
+    def computed_by(self, engine: str) -> Self:
+        """The same model where another engine computes its hidden states, so that its numbers differ.
+
+        Args:
+            engine: name, version, and what its numbers depend on.
+        """
+        digest = hashlib.blake2b(f"{self.fingerprint} {engine}".encode(), digest_size=8).hexdigest()
+        return replace(self, engine=engine, fingerprint=f"engine-{digest}")
 
     def to_record(self) -> dict[str, Any]:
         """The model as a JSON object."""

@@ -213,3 +213,12 @@ def sparkline(values: Sequence[float], width: int | None = None) -> str:
 def mean_of(values: Sequence[float]) -> float:
     known = [v for v in values if math.isfinite(v)]
     return sum(known) / len(known) if known else math.nan
+
+
+def format_bytes(n: float) -> str:
+    """A number of bytes in the largest fitting unit."""
+    for unit in ("B", "KB", "MB"):
+        if n < 1000:
+            return f"{n:.0f} {unit}"
+        n /= 1000
+    return f"{n:.2f} GB"

@@ -24,6 +24,7 @@ from layerwise.core.outputs import current_process, has_ended, require_path, req
 from layerwise.core.recipe import Recipe
 from layerwise.inputs.modalities import kind_of
 from layerwise.maps.fitted import FittedRecipe
+from layerwise.models.elsewhere.vllm import VARIABLE
 from layerwise.models.network import Network
 from layerwise.models.readouts import last_recipe
 from layerwise.models.servable import is_servable
@@ -31,9 +32,10 @@ from layerwise.runs.exported import RECORD_FILE, SCHEMA_VERSION
 from layerwise.runs.table import LayerTable
 from layerwise.verbs.export.agreement import ComparedTexts
 from layerwise.verbs.export.backends.backend import Backend, ExportJob
-from layerwise.verbs.export.certificate import certify
+from layerwise.verbs.export.certificate import certify, expected_vectors
 from layerwise.verbs.export.model_card import model_card
-from layerwise.verbs.export.serving import serving_rows
+from layerwise.verbs.export.serving import serving_rows, with_vllm_run
+from layerwise.verbs.export.vllm import check_in_vllm
 
 OWNER_FILE = "layerwise-export.json"  # in an unfinished folder: the process that writes it
 
@@ -152,6 +154,8 @@ def export_fitted(
             **saved.record,
             **certify(job, backend, folder, saved, compared),
         }
+        if record["servable"] and backend.name == "sentence_transformers" and VARIABLE in os.environ:
+            record["serving"] = with_vllm_run(record["serving"], check_in_vllm(folder, expected_vectors(job), length))
         write_checked_json(folder / RECORD_FILE, record)
         (folder / CARD_FILE).write_text(model_card(job, saved, record, scores), encoding="utf-8")
     return backend.load(out, torch.device("cpu")).model

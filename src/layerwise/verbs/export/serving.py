@@ -10,6 +10,7 @@ from layerwise.models.families.gguf_layouts import gguf_problem
 from layerwise.models.servable import servable_problems
 from layerwise.verbs.export.backends.backend import ExportJob
 from layerwise.verbs.export.backends.gguf.backend import MIN_COSINE
+from layerwise.verbs.export.vllm import WAYS, VllmCheck
 
 Answer = Literal["exact", "needs a setting", "other vectors", "cannot read it"]
 RUN = "run on this export"
@@ -62,6 +63,17 @@ def folder_rows(job: ExportJob, exact_blocks: bool) -> list[Serving]:
         *(Serving(name, "cannot read it", "export with --format onnx", BY_SOURCE) for name in GRAPH_PROGRAMS),
         llama_cpp_row(job, reason),
     ]
+
+
+def with_vllm_run(rows: Sequence[Mapping[str, str]], check: VllmCheck) -> list[dict[str, str]]:
+    """The rows, with what was measured in vLLM in place of what its source code lets expect."""
+    note = "; ".join(
+        [f"{WAYS[way]} differs by {found:.1e} of the largest entry" for way, found in check.differences.items()]
+        + [f"{WAYS[way]}: {error}" for way, error in check.errors.items()]
+    )
+    answer: Answer = "cannot read it" if check.errors else "exact" if check.is_exact else "other vectors"
+    measured = Serving("vLLM", answer, f"with --runner pooling, in float32; {note}", f"{RUN} with vLLM {check.version}")
+    return [asdict(measured) if row["program"] == measured.program else dict(row) for row in rows]
 
 
 def llama_cpp_row(job: ExportJob, reason: str) -> Serving:

@@ -14,7 +14,7 @@ from layerwise.cli.shared import (
     require_model_name,
     scanned_data,
 )
-from layerwise.engines.options import Cluster
+from layerwise.engines.options import Cluster, Vllm
 from layerwise.inputs.options import TextOptions
 from layerwise.verbs.scan.options import SETTINGS, ScanOptions
 
@@ -31,6 +31,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_options(parser, TextOptions, defaults={"data": "demo"})
     add_model(parser, nargs="?")  # the list of metrics needs none
     add_options(parser, Cluster)
+    add_options(parser, Vllm)
 
 
 def run(args: Namespace) -> int:

@@ -12,7 +12,7 @@ from layerwise.core.progress import progress_bar
 from layerwise.engines.checkpoints import Checkpoint
 from layerwise.engines.engine import Engine
 from layerwise.engines.opening import open_engine
-from layerwise.engines.options import Cluster, EngineChoice
+from layerwise.engines.options import Cluster, ScanEngineChoice, Vllm
 from layerwise.engines.shards import ProgressCallback, torch_threads
 from layerwise.inputs.source import Source, shards
 from layerwise.models.info import ModelInfo
@@ -42,7 +42,7 @@ def execute(
     plan: ScanPlan,
     source: Source,
     *,
-    engine: EngineChoice | Cluster | Engine,
+    engine: ScanEngineChoice | Cluster | Vllm | Engine,
     info: ModelInfo | None = None,
     folder: Folder | None = None,
     require_lease: Callable[[], None] | None = None,
@@ -75,7 +75,7 @@ def execute(
     if info is not None:
         forecast_scan(model, plan, source, info, loaded=engine != "local").require_fit()
     with ExitStack() as stack:
-        if isinstance(engine, str | Cluster):
+        if isinstance(engine, str | Cluster | Vllm):
             opened = stack.enter_context(open_engine(engine, model, None if folder is None else str(folder)))
         else:
             opened = engine

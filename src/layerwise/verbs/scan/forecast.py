@@ -8,6 +8,7 @@ import psutil
 from layerwise.core.errors import TooLarge
 from layerwise.core.progress import in_words
 from layerwise.engines.merging import states_in_memory
+from layerwise.runs.summary import format_bytes
 from layerwise.verbs.scan.plan import ScanPlan
 
 # Peak activations of a block, in copies of the hidden states (attention and MLP).
@@ -106,11 +107,3 @@ def make_forecast(
         activation_bytes=ACTIVATION_COPIES * plan.batch_tokens * width * 4,
         memory_bytes=psutil.virtual_memory().available,
     )
-
-
-def format_bytes(n: float) -> str:
-    for unit in ("B", "KB", "MB"):
-        if n < 1000:
-            return f"{n:.0f} {unit}"
-        n /= 1000
-    return f"{n:.2f} GB"

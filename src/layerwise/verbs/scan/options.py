@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from layerwise.core.checks import require_count, require_fraction, require_state
 from layerwise.core.options import HOW_IT_RUNS, WHAT_TO_MEASURE, Option, flag_names, require_valid
-from layerwise.engines.options import AllowMissing, Engine, Progress, Threads
+from layerwise.engines.options import AllowMissing, Progress, ScanEngine, Threads
 from layerwise.inputs.options import Data
 from layerwise.inputs.perturbations.base import DEFAULT_STRENGTH
 from layerwise.models.spec import BatchTokens, Layers, MaxLength, Model, Norms, Poolings, Rows, Seed, TokenChoices
@@ -119,7 +119,7 @@ class ScanOptions(ScanSettings):
         KeepPrompts,
         Option("which texts' own numbers to save; auto: those of the first 100,000", group=HOW_IT_RUNS),
     ] = "auto"
-    engine: Engine = "local"
+    engine: ScanEngine = "local"
     threads: Threads = None
     allow_missing: AllowMissing = 0
     progress: Progress = False

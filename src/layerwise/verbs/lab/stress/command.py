@@ -4,7 +4,7 @@ from argparse import ArgumentParser, Namespace
 
 from layerwise.cli.flags import add_options, option_values
 from layerwise.cli.shared import add_json, add_model, close_scan, engine_from_args, model_spec, next_steps, open_data
-from layerwise.engines.options import Cluster
+from layerwise.engines.options import Cluster, Vllm
 from layerwise.inputs.options import TextOptions
 from layerwise.verbs.lab.stress.options import StressOptions
 
@@ -19,6 +19,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_json(parser)
     add_model(parser)
     add_options(parser, Cluster)
+    add_options(parser, Vllm)
 
 
 def run(args: Namespace) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from layerwise.core.checks import require_number, split_choices
 from layerwise.core.options import Option, option_specs
-from layerwise.engines.options import AllowMissing, Engine, Progress, Threads
+from layerwise.engines.options import AllowMissing, Progress, ScanEngine, Threads
 from layerwise.verbs.scan.options import MeasureOptions, ScanSettings
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class StressOptions(MeasureOptions):
     metrics: Annotated[
         str | Sequence[str | Metric], Option("names from `layerwise scan --metrics list`; none that needs views")
     ] = "prompt_entropy,prompt_entropy_normalized"
-    engine: Engine = "local"
+    engine: ScanEngine = "local"
     threads: Threads = None
     allow_missing: AllowMissing = 0
     progress: Progress = False

@@ -1,0 +1,1 @@
+"""Hidden states that are computed elsewhere: by vLLM, or stored in files."""
