@@ -48,7 +48,10 @@ class Keep:
     def on_layer(self, number, hidden, batch, point=""):
         self.layers[number] = hidden[:, 0].clone()  # (B, T, D)
 
-    def commit(self, batch):
+    def keep(self, batch):
+        pass
+
+    def finish(self, batch):
         pass
 
     def discard(self):
@@ -131,9 +134,13 @@ class Twice:
         self.single.on_layer(number, hidden, batch)
         self.exact.on_layer(number, hidden.double(), batch)
 
-    def commit(self, batch):
-        self.single.commit(batch)
-        self.exact.commit(batch)
+    def keep(self, batch):
+        self.single.keep(batch)
+        self.exact.keep(batch)
+
+    def finish(self, batch):
+        self.single.finish(batch)
+        self.exact.finish(batch)
 
     def discard(self):
         pass

@@ -68,7 +68,7 @@ def test_the_identity_follows_what_is_in_the_files(tiny_llama, word_texts, tmp_p
     for name, dtype in (("a", torch.float32), ("b", torch.float32), ("c", torch.bfloat16)):
         folder = write_states(tmp_path / name, tiny_llama, word_texts[:3], dtype=dtype)
         spec = ModelSpec(tiny_llama, states=folder, dtype=str(dtype).removeprefix("torch."))
-        identities.append(open_network(spec, stored=True).identity())
+        identities.append(open_network(spec, states_only=True).identity())
     assert identities[0].same_as(identities[1]) and not identities[0].same_as(identities[2])
 
 

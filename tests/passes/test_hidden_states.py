@@ -47,9 +47,13 @@ class Sums:
     def on_layer(self, number, hidden, batch, point=""):
         self.pending[number] = (hidden.double().sum(), self.source.normed(hidden).double().sum())
 
-    def commit(self, batch):
+    def keep(self, batch):
         for number, pair in self.pending.items():
             self.found.setdefault(number, []).append(torch.stack(pair))
+        self.pending = {}
+
+    def finish(self, batch):
+        pass
 
     def discard(self):
         self.pending = {}
@@ -80,7 +84,7 @@ class Tight(Sums):
 
     def __init__(self, source):
         super().__init__(source)
-        self.committed, self.refused = [], 0
+        self.finished, self.refused = [], 0
 
     def on_layer(self, number, hidden, batch, point=""):
         if number == 1 and len(batch.examples) > 2:
@@ -88,9 +92,8 @@ class Tight(Sums):
             raise torch.OutOfMemoryError("out of memory")
         super().on_layer(number, hidden, batch, point)
 
-    def commit(self, batch):
-        super().commit(batch)
-        self.committed += [example.id for example in batch.examples]
+    def finish(self, batch):
+        self.finished += [example.id for example in batch.examples]
 
 
 def test_a_batch_that_does_not_fit_is_halved_and_each_example_is_read_once():
@@ -98,7 +101,7 @@ def test_a_batch_that_does_not_fit_is_halved_and_each_example_is_read_once():
     prepared = network_processor(network).prepare(EXAMPLES, 16)
     consumer = Tight(network)
     run_pass(network, prepared, range(DEPTH + 1), 1000, consumer)
-    assert consumer.refused and sorted(consumer.committed) == sorted(example.id for example in EXAMPLES)
+    assert consumer.refused and sorted(consumer.finished) == sorted(example.id for example in EXAMPLES)
     whole = Sums(network)
     run_pass(network, prepared, range(DEPTH + 1), 1000, whole)
     for number, parts in consumer.found.items():

@@ -3,7 +3,7 @@
 import sys
 import warnings
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from shutil import get_terminal_size
@@ -25,11 +25,14 @@ if TYPE_CHECKING:
 PACKAGE = Path(__file__).resolve().parent.parent
 
 
-def add_model(parser: ArgumentParser, nargs: str | None = None) -> None:
-    """Adds the model as a positional argument, and its loading options."""
+def add_model(parser: ArgumentParser, nargs: str | None = None, sources: Collection[str] = ()) -> None:
+    """Adds the model as a positional argument, and its loading options.
+
+    `sources`: which of the options it takes that say where hidden states come from.
+    """
     name = next(spec for spec in option_specs(ModelSpec) if spec.name == "name")
     parser.add_argument("model", help=name.option.help, nargs=nargs)
-    add_options(parser, ModelSpec, exclude=["name"])
+    add_options(parser, ModelSpec, exclude=["name", *({"states", "stream"} - {*sources})])
 
 
 def require_model_name(args: Namespace) -> None:

@@ -13,7 +13,10 @@ from threading import RLock
 from typing import Any
 
 VERBOSE_VARIABLE = "LAYERWISE_VERBOSE"
-LOGGERS = ("transformers", "huggingface_hub", "datasets", "sentence_transformers", "mteb", "peft", "accelerate")
+LOGGERS = (
+    "transformers", "huggingface_hub", "datasets", "sentence_transformers", "mteb", "peft", "accelerate",
+    "torchao", "torch.utils._pytree",  # transformers imports torchao where it is installed
+)  # fmt: skip
 
 _lock = RLock()
 _entered = 0  # how many blocks are open, in all threads together

@@ -25,13 +25,14 @@ from layerwise.models.load import (
 from layerwise.models.network import Network
 from layerwise.models.opening import open_network, to_model_spec
 from layerwise.models.shipped import read_shipped
+from layerwise.models.streamed import open_streamed
 
 
 @contextmanager
 def open_engine(engine: str | Cluster | Vllm, model: Any, out: str | Path | None) -> Iterator[Engine]:
     """Opens the engine that runs a scan, with the model loaded."""
     if engine == "local":
-        network = open_network(model, static=True, stored=True)
+        network = open_network(model, static=True, states_only=True)
         yield LocalEngine(network, network.identity())
         return
     if not isinstance(model, str | Path | ModelSpec):
@@ -68,7 +69,8 @@ def absolute_folder(name: str) -> str:
 
 def load_with_name(name: str, spec: ModelSpec, known_hashes: KnownHashes) -> Network:
     """Loads a model under the name that the user gave it, so that rows do not depend on the worker."""
-    return replace(load_network(spec, known_hashes), name=name)
+    network = open_streamed(spec, known_hashes) if spec.stream else load_network(spec, known_hashes)
+    return replace(network, name=name)
 
 
 def to_cluster(engine: str | Cluster) -> Cluster:

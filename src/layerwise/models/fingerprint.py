@@ -107,8 +107,17 @@ def weights_hash(weights: Mapping[str, Tensor]) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for name, weight in sorted(weights.items()):
         digest.update(f"{name} {tuple(weight.shape)} {weight.dtype} ".encode())
-        digest.update(tensor_bytes(weight))
+        for part in stored_parts(weight):
+            digest.update(tensor_bytes(part))
     return digest.hexdigest()
+
+
+def stored_parts(weight: Tensor) -> list[Tensor]:
+    """The plain tensors that a weight consists of: quantised ones keep numbers and scales."""
+    if not hasattr(weight, "__tensor_flatten__"):
+        return [weight]
+    names, _ = weight.__tensor_flatten__()
+    return [part for name in names for part in stored_parts(getattr(weight, name))]
 
 
 def tensor_bytes(weight: Tensor) -> Any:

@@ -20,6 +20,7 @@ class ModelInfo:
     preprocessor: Any
     shipped: Shipped | None = None
     plain_pooling: PoolingChoice = "mean"  # the pooling to use if the model ships none
+    quantized_bytes: int = 0  # size of the weights if they are quantised and here
 
     @property
     def depth(self) -> int:

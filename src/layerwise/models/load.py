@@ -5,6 +5,8 @@ A model is built from its config before any weights are read, so an untrusted co
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,7 @@ from layerwise.models.explain import (
 )
 from layerwise.models.families.configs import max_positions
 from layerwise.models.find_blocks import find_structure
-from layerwise.models.fingerprint import weight_files_hash
+from layerwise.models.fingerprint import weight_files, weight_files_hash
 from layerwise.models.head import Head, head_from_model, load_head
 from layerwise.models.info import ModelInfo as ModelInfo
 from layerwise.models.info import network_info
@@ -53,6 +55,7 @@ from layerwise.models.preprocessing import (
     require_pillow,
     with_right_padding,
 )
+from layerwise.models.quantized import quantization_of, require_package
 from layerwise.models.shipped import Shipped, default_pooling, read_object, read_shipped
 from layerwise.models.spec import ModelSpec as ModelSpec
 from layerwise.models.static import is_static, load_static, static_from_object
@@ -139,6 +142,10 @@ def load_network(spec: ModelSpec, known_hashes: KnownHashes | None = None) -> Ne
     require_loadable_spec(spec)
     if spec.states:
         raise InputError("stored hidden states (--states) are read by scan and embed alone, with the local engine")
+    if spec.stream:
+        raise InputError(
+            "--stream is for verbs that read hidden states alone: scan, embed, eval, pick; it cannot be used here"
+        )
     device = None if spec.device_map else require_device(pick_device(spec.device))
     with located(spec.name, spec.revision):
         return load_located(spec, device, known_hashes)
@@ -153,6 +160,7 @@ def load_located(spec: ModelSpec, device: torch.device | None, known: KnownHashe
         return load_static(spec, shipped, known)
     subfolder = shipped.transformer if shipped else ""
     config = load_config(spec, subfolder)  # refuses configs that cannot be built
+    require_package(config, spec.name)
     preprocessor = read_preprocessor(spec, config, shipped)
     options: dict[str, Any] = {"dtype": DTYPES[spec.dtype], "use_safetensors": True}
     if spec.device_map:
@@ -199,20 +207,23 @@ def identity_from_files(spec: ModelSpec) -> ModelRef | None:
     return None if network is None else network.identity()
 
 
-def load_without_weights(spec: ModelSpec) -> Network | None:
-    """The network of a spec on the meta device, with the identity that it has once its weights are loaded.
+def load_without_weights(
+    spec: ModelSpec, building: AbstractContextManager[Any] | None = None, known_hashes: KnownHashes | None = None
+) -> Network | None:
+    """The network of a spec without memory for weights, with the identity that it has once they are loaded.
 
-    None where only loading can tell: some of its files are not on this machine, or an adapter changes its weights.
+    It is built on the meta device, or inside the context `building`. None where only loading can tell: some of its
+    files are not on this machine, or an adapter changes its weights.
     """
     require_loadable_spec(spec)
     shipped = read_shipped(spec.name, spec.revision)
-    files = weight_files_hash(spec.name, spec.revision, shipped, spec.adapter)
+    files = weight_files_hash(spec.name, spec.revision, shipped, spec.adapter, known_hashes)
     if files is None or spec.adapter:
         return None
     subfolder = shipped.transformer if shipped else ""
     config = load_config(spec, subfolder)
     preprocessor = read_preprocessor(spec, config, shipped)
-    module = build_without_weights(config, spec).to(DTYPES[spec.dtype])
+    module = build_without_weights(config, spec, building)
     head = load_head(shipped, spec.name, spec.revision) if shipped else None
     revision = loaded_revision(module, spec)
     return build_network(module.eval(), preprocessor, spec.name, spec.part, revision, head, files)
@@ -316,14 +327,14 @@ def from_pretrained(auto_class: Any, spec: ModelSpec, subfolder: str = "", **opt
         raise explain_load_error(spec.name, spec.revision, subfolder, error) from error
 
 
-def build_without_weights(config: Any, spec: ModelSpec) -> Any:
-    """Builds the model of a config on the meta device, which takes no memory, and explains errors."""
+def build_without_weights(config: Any, spec: ModelSpec, building: AbstractContextManager[Any] | None = None) -> Any:
+    """Builds the model of a config on the meta device, which takes no memory, or in a context; explains errors."""
     from transformers import AutoModel
 
     build: Any = AutoModel.from_config
     try:
-        with torch.device("meta"):
-            return build(config, trust_remote_code=spec.trust_remote_code)
+        with building or torch.device("meta"):
+            return build(config, dtype=DTYPES[spec.dtype], trust_remote_code=spec.trust_remote_code)
     except Exception as error:  # of any kind: it computes with the values of a stranger's config
         raise explain_load_error(spec.name, spec.revision, "", error) from error
 
@@ -456,7 +467,11 @@ def read_model_info(spec: ModelSpec) -> ModelInfo:
     module = backbone(module, spec.part or default_part(module, preprocessor))
     if is_tokenizer(preprocessor):
         require_text_class(type(module), spec.name)
-    return module_info(module, preprocessor, shipped)
+    quantized_bytes = 0
+    if quantization_of(config):
+        paths = [path for _, path in weight_files(spec.name, spec.revision, shipped) if path is not None]
+        quantized_bytes = sum(path.stat().st_size for path in paths)
+    return replace(module_info(module, preprocessor, shipped), quantized_bytes=quantized_bytes)
 
 
 def module_info(module: Any, preprocessor: Any, shipped: Shipped | None = None) -> ModelInfo:

@@ -13,9 +13,17 @@ from layerwise.core.errors import ModelError
 from layerwise.core.preprocessors import require_tokenizer
 from layerwise.models.families.family import Family
 from layerwise.models.find_blocks import ModelStructure
-from layerwise.models.fingerprint import code_text, config_text, hash_lines, preprocessor_text, weights_hash
+from layerwise.models.fingerprint import (
+    code_text,
+    config_text,
+    hash_lines,
+    preprocessor_text,
+    stored_parts,
+    weights_hash,
+)
 from layerwise.models.head import Head, settings_of, weights_of
 from layerwise.models.modes import config_values, evaluation_mode
+from layerwise.models.quantized import quantization_of
 from layerwise.models.shipped import Shipped, default_pooling
 from layerwise.models.taps import OnLayer, OnPoint, apply_final_norm, model_output, tapped
 from layerwise.runs.identity import ModelRef
@@ -151,6 +159,7 @@ class Network:
             device=str(self.device),
             adapter=self.adapter,
             part=self.part,
+            quantization=quantization_of(self.module.config),
         )
 
     def fingerprint(self) -> str:
@@ -173,7 +182,7 @@ class Network:
 
     def _weights(self) -> dict[str, Tensor]:
         """All weights and buffers, including non-persistent ones and those of the shipped modules."""
-        weights = dict(self.module.state_dict()) | dict(self.module.named_buffers())
+        weights = dict(self.module.state_dict(keep_vars=True)) | dict(self.module.named_buffers())
         return weights | weights_of(self.head.modules if self.head is not None else ())
 
     def _versions(self) -> list[Any]:
@@ -187,4 +196,5 @@ class Network:
 
 def versions_of(weights: Mapping[str, Tensor]) -> list[Any]:
     """A list that changes when a weight is modified in place or replaced."""
-    return [(name, w.data_ptr(), 0 if w.is_inference() else w._version) for name, w in weights.items()]
+    parts = ((name, part) for name, weight in weights.items() for part in stored_parts(weight))
+    return [(name, w.data_ptr(), 0 if w.is_inference() else w._version) for name, w in parts]

@@ -25,6 +25,7 @@ from layerwise.models.network import Network
 from layerwise.models.shipped import read_shipped
 from layerwise.models.spec import Dtype
 from layerwise.models.static import require_layers
+from layerwise.models.streamed import open_streamed
 from layerwise.runs.identity import ModelRef
 
 
@@ -61,15 +62,18 @@ def to_model_spec(model: str | Path | ModelSpec) -> ModelSpec:
     return model if isinstance(model, ModelSpec) else ModelSpec(str(model))
 
 
-def open_network(model: Any, *, static: bool = False, stored: bool = False) -> Network:
+def open_network(model: Any, *, static: bool = False, states_only: bool = False) -> Network:
     """Loads a name, folder or spec; wraps an object.
 
-    `static`: whether a model without layers can be used. `stored`: whether hidden states may come from files.
+    `static`: whether a model without layers can be used. `states_only`: whether only hidden states are read, which may
+    then come from files, or from blocks that are not all in memory.
     """
     if not isinstance(model, str | Path | ModelSpec):
         network = network_from_object(model)
-    elif stored and (spec := to_model_spec(model)).states:
+    elif states_only and (spec := to_model_spec(model)).states:
         network = open_stored(spec)
+    elif states_only and (spec := to_model_spec(model)).stream:
+        network = open_streamed(spec)
     else:
         announce_loading(spec := to_model_spec(model))
         network = load_network(spec)
@@ -110,12 +114,12 @@ def in_words(count: int) -> str:
     return str(count)
 
 
-def load_recorded_model(recorded: ModelRef, model: Any = None) -> Network:
+def load_recorded_model(recorded: ModelRef, model: Any = None, *, states_only: bool = False) -> Network:
     """Loads the model of a run with the same settings; raises if it is no longer the same model.
 
     Pass `model` if the recorded name can no longer be loaded. A record never enables remote code.
     """
-    network = open_network(spec_from_record(recorded) if model is None else model, static=True)
+    network = open_network(spec_from_record(recorded) if model is None else model, static=True, states_only=states_only)
     require_same_model(network, recorded)
     return network
 

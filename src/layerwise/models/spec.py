@@ -123,6 +123,8 @@ class ModelSpec:
             the encoder of a model with encoder and decoder.
         states: folder of hidden states that vLLM or speculators wrote, which scan and embed read instead of running
             the model.
+        stream: whether blocks are read from disk one by one, each once for many texts, so that a model larger than
+            memory can be scanned.
     """
 
     name: Annotated[str, Option("hub id or folder with config.json and model.safetensors")]
@@ -146,6 +148,12 @@ class ModelSpec:
             metavar="DIR",
         ),
     ] = None
+    stream: Annotated[
+        bool,
+        Option(
+            "scan, embed, eval, pick: read block after block from disk, for models larger than memory", group=THE_MODEL
+        ),
+    ] = False
 
     def __post_init__(self) -> None:
         require_valid(self)

@@ -1,47 +1,62 @@
 """Single weights of a model, read from its safetensors files by name."""
 
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+import warnings
+from collections.abc import Iterable
 
-from safetensors import SafetensorError, safe_open
+import torch
 from torch import Tensor
 
 from layerwise.core.errors import ModelError
+from layerwise.core.mapped_tensors import Place, places_in
 from layerwise.models.fingerprint import WEIGHTS, WEIGHTS_INDEX, local_file
 from layerwise.models.shipped import read_object
 from layerwise.models.spec import ModelSpec
 
 
-def read_weights(spec: ModelSpec, subfolder: str, names: Iterable[str], prefix: str) -> dict[str, Tensor]:
-    """The weights of these names of a module. `prefix` is what a model with a head puts before them in its files."""
-    files = files_by_weight(spec, subfolder)
-    found = {}
-    for name in names:
-        stored = next((one for one in (name, f"{prefix}.{name}") if one in files), None)
-        if stored is None:
-            raise ModelError(
-                f"no weight file of {spec.name!r} holds {name}, under this name or as {prefix}.{name}: transformers "
-                "renames the weights of this architecture, so single ones cannot be read"
-            )
-        with safe_open(files[stored], "pt") as file:
-            found[name] = file.get_tensor(stored)
-    return found
+class StoredWeights:
+    """The weight files of a model. `prefix` is what a model with a head puts before the names of its body."""
+
+    def __init__(self, spec: ModelSpec, subfolder: str, prefix: str) -> None:
+        self.name, self.prefix = spec.name, prefix
+        self.places = places_of_weights(spec, subfolder)
+
+    def stored_name(self, name: str) -> str | None:
+        return next((one for one in (name, f"{self.prefix}.{name}") if one in self.places), None)
+
+    def has(self, name: str) -> bool:
+        return self.stored_name(name) is not None
+
+    def read(self, names: Iterable[str], dtype: torch.dtype, device: torch.device) -> dict[str, Tensor]:
+        """The weights of these names."""
+        found = {}
+        for name in names:
+            stored = self.stored_name(name)
+            if stored is None:
+                raise ModelError(
+                    f"no weight file of {self.name!r} holds {name}, under this name or as {self.prefix}.{name}: "
+                    "transformers renames the weights of this architecture, so single ones cannot be read"
+                )
+            weight = mapped(self.places[stored])
+            found[name] = weight.to(device, dtype if weight.is_floating_point() else weight.dtype)
+        return found
 
 
-def files_by_weight(spec: ModelSpec, subfolder: str) -> Mapping[str, Path]:
-    """The file of each stored weight, by its name."""
-    if (single := local_file(spec.name, spec.revision, WEIGHTS, subfolder)) is not None:
-        return {name: single for name in names_in(single)}
-    index = read_object(spec.name, spec.revision, WEIGHTS_INDEX, subfolder) or {}
-    by_file = {
-        file: local_file(spec.name, spec.revision, file, subfolder) for file in index.get("weight_map", {}).values()
-    }
-    return {name: path for name, file in index.get("weight_map", {}).items() if (path := by_file[file]) is not None}
+def mapped(place: Place) -> Tensor:
+    """A tensor whose memory is the file: it must not be changed."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable")
+        tensor = torch.from_numpy(place.array())
+    return tensor.view(torch.bfloat16) if place.type_name == "BF16" else tensor
 
 
-def names_in(path: Path) -> list[str]:
+def places_of_weights(spec: ModelSpec, subfolder: str) -> dict[str, Place]:
+    """Where each stored weight lies, by its name."""
+    files = [local_file(spec.name, spec.revision, WEIGHTS, subfolder)]
+    if files[0] is None:
+        index = read_object(spec.name, spec.revision, WEIGHTS_INDEX, subfolder) or {}
+        names = sorted(set(index.get("weight_map", {}).values()))
+        files = [local_file(spec.name, spec.revision, name, subfolder) for name in names]
     try:
-        with safe_open(path, "pt") as file:
-            return list(file.keys())
-    except SafetensorError as error:
-        raise ModelError(f"{path} is not a whole safetensors file: {error}") from error
+        return {name: place for path in files if path is not None for name, place in places_in(path).items()}
+    except ValueError as error:
+        raise ModelError(str(error)) from error

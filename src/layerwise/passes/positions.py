@@ -78,11 +78,14 @@ class PositionsConsumer:
         kept = mask.bool() if self.keep_positions else torch.zeros_like(mask, dtype=torch.bool)
         return Features(pool(states, mask, pooling), means, states[kept].to(self.dtype), kept.sum(dim=1))
 
-    def commit(self, batch: Batch) -> None:
+    def keep(self, batch: Batch) -> None:
         digests = [example.digest for example in batch.examples]
         for readout, features in self.pending.items():
             self.features.setdefault(readout, LayerFeatures()).add(digests, features)
         self.discard()
+
+    def finish(self, batch: Batch) -> None:
+        pass
 
     def discard(self) -> None:
         self.pending = {}

@@ -1,6 +1,7 @@
 """The tapped pass: runs each batch once and hands each chosen layer to a consumer, without storing it."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from functools import partial
 from typing import Protocol
 
 import torch
@@ -9,20 +10,26 @@ from torch import Tensor
 from layerwise.core.errors import ModelError, TooLarge
 from layerwise.inputs.processor import Prepared
 from layerwise.passes.batches import Batch, make_batch, make_groups
-from layerwise.passes.hidden_states import HiddenStates
+from layerwise.passes.hidden_states import HiddenStates, StreamedStates
 
 
 class Consumer(Protocol):
-    """Receives the layers of a pass. `on_layer` is called for each layer of a batch; `commit` commits the batch."""
+    """Receives the layers of a pass: all of one batch after another or, of a streamed model, each layer of all batches.
+
+    Numbers do not depend on which, because what belongs to a layer gets the batches in the same order.
+    """
 
     def on_layer(self, number: int, hidden: Tensor, batch: Batch, point: str = "") -> None:
         """hidden (B, V, T, D) of one layer, or of a point inside its block; reduce it here, since it is not kept."""
 
-    def commit(self, batch: Batch) -> None:
-        """The batch is complete: commit what was read from it."""
+    def keep(self, batch: Batch) -> None:
+        """Keep what was read of this batch since the last call."""
+
+    def finish(self, batch: Batch) -> None:
+        """All layers of the batch were kept: count it."""
 
     def discard(self) -> None:
-        """The batch failed: discard what was read from it."""
+        """The batch failed: discard what was read since the last call of `keep`."""
 
 
 def run_pass(
@@ -38,7 +45,11 @@ def run_pass(
 
     With `inside`, the consumer also receives the points inside each chosen block.
     """
-    for group in make_groups(examples, budget):
+    groups = make_groups(examples, budget)
+    if isinstance(network, StreamedStates):
+        run_streamed(network, groups, layers, consumer, inside=inside)
+        return
+    for group in groups:
         waiting = [group]
         while waiting:
             part = waiting.pop()
@@ -50,10 +61,7 @@ def run_pass(
                 if not is_out_of_memory(error):
                     raise
                 if len(part) == 1:
-                    raise TooLarge(
-                        f"one example of {len(part[0].sizes)} x {part[0].max_size} tokens does not fit into the memory "
-                        f"of {network.device}; try a smaller --max-length, --dtype bfloat16, or a larger device"
-                    ) from error
+                    raise too_large(network, part, "a smaller --max-length, --dtype bfloat16") from error
             if network.device.type != "cpu":  # outside the handler, so that the failed batch's tensors are freed
                 torch.accelerator.empty_cache()
             half = len(part) // 2
@@ -63,25 +71,68 @@ def run_pass(
 def run_batch(
     network: HiddenStates, batch: Batch, layers: Collection[int], consumer: Consumer, *, inside: bool = False
 ) -> None:
-    examples, views = len(batch.examples), batch.views
-
     def on_point(number: int, point: str, hidden: Tensor) -> None:
-        if hidden.dim() == 2:  # some blocks flatten the tokens of a batch
-            hidden = hidden.view(examples * views, -1, hidden.shape[-1])
-        deliver(number, hidden, point)
+        deliver(consumer, batch, number, hidden, point)
 
-    def deliver(number: int, hidden: Tensor, point: str = "") -> None:
-        real = batch.masks(hidden.shape[-2]).real
-        if hidden.dim() != 3 or hidden.shape[:2] != (examples * views, real.shape[-1]):
-            raise ModelError(
-                f"{place_name(number, point)} has hidden states of shape {tuple(hidden.shape)}; expected "
-                f"({examples * views}, {real.shape[-1]}, width). This architecture is not supported yet"
+    network.read_layers(batch.inputs, layers, partial(deliver, consumer, batch), on_point if inside else None)
+    consumer.keep(batch)
+    consumer.finish(batch)
+
+
+def run_streamed(
+    network: StreamedStates,
+    groups: Iterable[Sequence[Prepared[object]]],
+    layers: Collection[int],
+    consumer: Consumer,
+    *,
+    inside: bool = False,
+) -> None:
+    """Reads each block once for as many batches as the network keeps between two blocks."""
+    batches = (make_batch(network, group) for group in groups)
+    for several in network.rounds(batches):
+        try:
+            network.read_batches(
+                [batch.inputs for batch in several], layers, partial(deliver_one, consumer, several), inside=inside
             )
-        hidden = hidden.view(examples, views, real.shape[-1], -1)
-        consumer.on_layer(number, hidden if hidden.device == real.device else hidden.to(real.device), batch, point)
+        except RuntimeError as error:  # a batch cannot be halved: other layers of it were read
+            consumer.discard()
+            if not is_out_of_memory(error):
+                raise
+            raise too_large(network, several[0].examples, "a smaller --batch-tokens") from error
+        for batch in several:
+            consumer.finish(batch)
 
-    network.read_layers(batch.inputs, layers, deliver, on_point if inside else None)
-    consumer.commit(batch)
+
+def deliver_one(
+    consumer: Consumer, batches: Sequence[Batch], place: int, number: int, hidden: Tensor, point: str = ""
+) -> None:
+    """Hands on a layer of the batch at this place, which keeps it at once."""
+    deliver(consumer, batches[place], number, hidden, point)
+    consumer.keep(batches[place])
+
+
+def deliver(consumer: Consumer, batch: Batch, number: int, hidden: Tensor, point: str = "") -> None:
+    """Hands hidden states (B * V, T, D) of a layer, or of a point inside its block, to the consumer."""
+    examples, views = len(batch.examples), batch.views
+    if point and hidden.dim() == 2:  # some blocks flatten the tokens of a batch
+        hidden = hidden.view(examples * views, -1, hidden.shape[-1])
+    real = batch.masks(hidden.shape[-2]).real
+    if hidden.dim() != 3 or hidden.shape[:2] != (examples * views, real.shape[-1]):
+        raise ModelError(
+            f"{place_name(number, point)} has hidden states of shape {tuple(hidden.shape)}; expected "
+            f"({examples * views}, {real.shape[-1]}, width). This architecture is not supported yet"
+        )
+    hidden = hidden.view(examples, views, real.shape[-1], -1)
+    consumer.on_layer(number, hidden if hidden.device == real.device else hidden.to(real.device), batch, point)
+
+
+def too_large(network: HiddenStates, examples: Sequence[Prepared[object]], remedies: str) -> TooLarge:
+    """The error where a batch of these examples, longest first, does not fit into memory."""
+    count = "one example" if len(examples) == 1 else f"a batch of {len(examples)} examples"
+    return TooLarge(
+        f"{count} of {len(examples[0].sizes)} x {examples[0].max_size} tokens does not fit into the memory of "
+        f"{network.device}; try {remedies}, or a larger device"
+    )
 
 
 def place_name(layer: int, point: str) -> str:

@@ -93,11 +93,13 @@ class PoolingConsumer:
         rows = self.network.head(states[:, 0], batch.inputs, self.left_out)  # there are no views here
         return rows.to(torch.promote_types(rows.dtype, torch.float32))
 
-    def commit(self, batch: Batch) -> None:
+    def keep(self, batch: Batch) -> None:
         for readout, rows in self.pending.items():
             places = self.rows.setdefault(readout, GrowingRows()).add(rows)
             self.places.update(zip((e.key for e in batch.examples), places, strict=True))
         self.discard()
+
+    def finish(self, batch: Batch) -> None:
         self.on_batch(len(batch.examples))
 
     def discard(self) -> None:

@@ -29,6 +29,7 @@ class ModelRef:
         adapter: folder of the PEFT adapter, if any.
         part: which stack of an encoder-decoder model.
         engine: what computed its hidden states, if layerwise did not: name, version, and what its numbers depend on.
+        quantization: how its weights are stored, if they are quantised.
     """
 
     name: str
@@ -42,6 +43,7 @@ class ModelRef:
     adapter: str = ""
     part: str = ""
     engine: str = ""
+    quantization: str = ""
 
     def same_as(self, other: "ModelRef") -> bool:
         """True if both are known to be the same model, byte by byte.

@@ -5,16 +5,16 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from layerwise.core.errors import InputError, ModelError
 from layerwise.core.preprocessors import is_tokenizer
 from layerwise.core.quiet import quiet_libraries
-from layerwise.models.load import DTYPES, load_without_weights
+from layerwise.models.load import load_without_weights
 from layerwise.models.location import located
 from layerwise.models.network import Network
 from layerwise.models.spec import ModelSpec
-from layerwise.models.stored_weights import read_weights
+from layerwise.models.stored_weights import StoredWeights
 from layerwise.models.taps import OnLayer, OnPoint
 from layerwise.runs.identity import ModelRef
 
@@ -102,17 +102,7 @@ def load_final_norm(network: Network, spec: ModelSpec) -> None:
     norm = network.structure.final_norm
     assert norm is not None
     path = next(name for name, module in network.module.named_modules() if module is norm)
-    names = [f"{path}.{name}" for name in norm.state_dict()]
-    prefix = getattr(network.module, "base_model_prefix", "")
     subfolder = network.shipped.transformer if network.shipped else ""
-    weights = read_weights(spec, subfolder, names, prefix)
-    norm.to_empty(device="cpu")
-    set_weights(norm, {name.removeprefix(f"{path}."): weight for name, weight in weights.items()}, DTYPES[spec.dtype])
-
-
-def set_weights(module: nn.Module, weights: Mapping[str, Tensor], dtype: torch.dtype) -> None:
-    """Copies weights into a module that has memory for them."""
-    state = module.state_dict()  # shares memory with the module
-    with torch.no_grad():
-        for name, weight in weights.items():
-            state[name].copy_(weight.to(dtype) if weight.is_floating_point() else weight)
+    stored = StoredWeights(spec, subfolder, getattr(network.module, "base_model_prefix", ""))
+    weights = stored.read([f"{path}.{name}" for name in norm.state_dict()], network.dtype, torch.device("cpu"))
+    norm.load_state_dict({name.removeprefix(f"{path}."): weight for name, weight in weights.items()}, assign=True)

@@ -73,3 +73,14 @@ def family_of(config: Any) -> Family:
     """The family that lists the config's text model type, or the default family."""
     name = getattr(text_config(config), "model_type", "")
     return next((family for family in FAMILIES if name in family.types), DEFAULT)
+
+
+# Values of `model_type` whose blocks can be read one by one (--stream): tests show the bits of an ordinary pass. Blocks
+# of others may hand on more than hidden states, as T5 its position bias, and numbers would be wrong without an error.
+STREAMED_TYPES = frozenset(
+    """
+    bert bloom camembert cohere deberta-v2 distilbert electra exaone4 falcon gemma gemma2 gemma3_text glm4 gpt2
+    gpt_bigcode gpt_neox granite llama mamba mamba2 mistral modernbert mpnet mpt olmo olmo2 opt phi phi3 qwen2 qwen3
+    roberta smollm3 stablelm starcoder2 xglm xlm-roberta
+    """.split()
+)

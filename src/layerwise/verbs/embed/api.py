@@ -58,7 +58,7 @@ def embed(options: EmbedOptions) -> pd.DataFrame:
     source = open_source(options.data, kind_of(info.preprocessor))
     rows = list(source.all_rows())
     examples = [example for _, example in rows if example is not None]
-    network = open_network(options.model, static=True, stored=True)
+    network = open_network(options.model, static=True, states_only=True)
     with progress_bar(options.progress, len(examples), f"{source.unit}s") as on_batch:
         vectors = pooled_vectors(
             network,

@@ -14,7 +14,7 @@ MAIN = "data limit column layers norm tokens pooling max_length dtype device out
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    add_model(parser)
+    add_model(parser, sources=["states", "stream"])
     add_options(parser, TextOptions)
     # A file can be read column by column, so the default is all layers.
     add_options(parser, EmbedOptions, exclude=["out"], defaults={"layers": "all"})

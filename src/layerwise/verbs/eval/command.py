@@ -18,7 +18,7 @@ MAIN = "tasks data_root layers pooling template recipe fit dtype device engine o
 def add_arguments(parser: ArgumentParser) -> None:
     # --out is not needed for a dry run; by default there is one scoring process per core.
     add_options(parser, EvaluateOptions, defaults={"out": None, "workers": None})
-    add_model(parser)
+    add_model(parser, sources=["stream"])
     add_options(parser, Cluster, exclude=["workers"])
     parser.add_argument(
         "--recipe", nargs="+", default=[],

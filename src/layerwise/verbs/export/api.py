@@ -19,6 +19,7 @@ from layerwise.inputs.source import DataLike
 from layerwise.maps.fitted import AnyRecipe, FittedRecipe, plain_recipe
 from layerwise.models.network import Network
 from layerwise.models.opening import input_kind_of_model, model_info_and_dtype, open_network, resolve_max_length
+from layerwise.models.quantized import require_ordinary_weights
 from layerwise.models.readouts import expand_layers, readout_choices, separate_last
 from layerwise.models.servable import require_servable
 from layerwise.models.spec import ModelLike, ModelSpec
@@ -67,6 +68,7 @@ def export(options: ExportOptions) -> Any:
     asked = numbered_recipe(layer, options) if isinstance(layer, int | str) else None
     with announcements(options.progress):
         network = open_network(model)
+        require_ordinary_weights(network.module.config, network.name, "export")
         if kind != "image":
             require_tokenizer(network.preprocessor, "export")
         recipe: AnyRecipe

@@ -14,6 +14,7 @@ from layerwise.inputs.tables import read_table
 from layerwise.inputs.text import demo_sentences
 from layerwise.models.load import DEFAULT_MAX_LENGTH
 from layerwise.models.opening import input_kind_of_model, load_recorded_model, open_network, resolve_max_length
+from layerwise.models.spec import ModelSpec
 from layerwise.runs.folder import Run, is_run
 from layerwise.verbs.export.api import export as export_model
 from layerwise.verbs.export.run import require_new_folder
@@ -52,6 +53,8 @@ def pick(options: PickOptions) -> Pick:
     """
     if options.export is not None:
         require_new_folder(options.export)
+        if any(isinstance(given, ModelSpec) and given.stream for given in (options.run, options.model)):
+            raise InputError("a streamed model cannot be exported by pick: save the choice (--save) and export that")
     opened = Run.open(options.run) if is_run(options.run) else None
     if options.rule is not None:
         if opened is None:
@@ -78,9 +81,9 @@ def pick(options: PickOptions) -> Pick:
     probe = None if table is None else label_probe(table, options.seed)  # raises before weights load
     with announcements(options.progress):
         if opened is not None:
-            network = load_recorded_model(opened.table.require_model(), options.model)
+            network = load_recorded_model(opened.table.require_model(), options.model, states_only=True)
         else:
-            network = open_network(model)
+            network = open_network(model, states_only=True)
         require_tokenizer(network.preprocessor, "pick")
         static_model = None
         if options.compare_static:

@@ -31,7 +31,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--save", help="folder for pick.json and recipe.safetensors; use it with `export --layer FOLDER:auto`"
     )
-    add_options(parser, ModelSpec, exclude=["name"])
+    add_options(parser, ModelSpec, exclude=["name", "states"])
     add_json(parser, "the result")
 
 

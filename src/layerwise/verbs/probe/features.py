@@ -20,6 +20,7 @@ from torch import Tensor
 
 from layerwise.core.errors import InputError, NotFiniteError
 from layerwise.core.files import write_atomically
+from layerwise.core.mapped_tensors import Place, places_in
 from layerwise.core.progress import OnBatch
 from layerwise.core.recipe import Readout
 from layerwise.core.tensors import dump_tensors, parse_tensors
@@ -37,7 +38,6 @@ MAX_SHARD = 1024  # examples
 TRIED_EXAMPLES = 8  # that are run to predict the size of the rest
 DISK_SHARE = 0.9  # of the free space may be used
 PARTS = ("pooled", "normalised_mean", "positions", "lengths")
-NUMPY_TYPES = {"F16": np.float16, "F32": np.float32, "F64": np.float64, "I64": np.int64}
 
 
 @dataclass(frozen=True)
@@ -53,22 +53,6 @@ class FeatureKind:
     def shard_name(self, examples: Sequence[Example]) -> str:
         content = json.dumps(asdict(self), sort_keys=True) + " ".join(str(example.digest) for example in examples)
         return f"features-{hashlib.blake2b(content.encode(), digest_size=12).hexdigest()}.safetensors"
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where the array of one shard lies in its file."""
-
-    path: Path
-    offset: int
-    dtype: Any
-    shape: tuple[int, ...]
-
-    def array(self) -> NDArray[Any]:
-        """The array, memory-mapped."""
-        if 0 in self.shape:
-            return np.zeros(self.shape, self.dtype)
-        return np.memmap(self.path, self.dtype, "r", self.offset, self.shape)
 
 
 @dataclass
@@ -180,18 +164,6 @@ def is_intact(path: Path) -> bool:
     except (OSError, ValueError):
         return False
     return True
-
-
-def places_in(path: Path) -> dict[str, Place]:
-    """Where each tensor lies in a safetensors file: the header gives offsets behind itself."""
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        header = json.loads(file.read(length))
-    return {
-        name: Place(path, 8 + length + entry["data_offsets"][0], NUMPY_TYPES[entry["dtype"]], tuple(entry["shape"]))
-        for name, entry in header.items()
-        if name != "__metadata__"
-    }
 
 
 def bytes_per_size(network: Network, kind: FeatureKind, examples: Sequence[Example], batch_tokens: int) -> float:

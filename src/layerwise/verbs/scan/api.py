@@ -87,7 +87,7 @@ def timed_plan(options: ScanOptions) -> Seconds:
 def timed_scan(model: ModelLike, scan_plan: ScanPlan, source: Source, forecast: Forecast) -> Seconds:
     """Loads the model, if it fits into memory, and times a few batches."""
     forecast.require_fit()
-    network = open_network(model)
+    network = open_network(model, states_only=True)
     announce("timing a few batches")
     return predict_seconds(network, scan_plan, source, forecast)
 

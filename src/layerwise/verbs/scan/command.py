@@ -29,7 +29,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="report memory and time, and stop")
     add_json(parser)
     add_options(parser, TextOptions, defaults={"data": "demo"})
-    add_model(parser, nargs="?")  # the list of metrics needs none
+    add_model(parser, nargs="?", sources=["states", "stream"])  # the list of metrics needs none
     add_options(parser, Cluster)
     add_options(parser, Vllm)
 

@@ -16,6 +16,31 @@ ACTIVATION_COPIES = 16
 
 
 @dataclass(frozen=True)
+class Streaming:
+    """What a scan takes whose blocks are read from disk one by one.
+
+    Args:
+        block_bytes: size of the blocks that are read.
+        reads: how often each of them is read: once per shard, or more if the hidden states of a shard need several
+            rounds.
+        kept_bytes: hidden states between two blocks that are kept in memory.
+        scratch_bytes: those that are kept on disk.
+    """
+
+    block_bytes: int
+    reads: int
+    kept_bytes: int
+    scratch_bytes: int
+
+    def lines(self) -> list[str]:
+        how_often = "once" if self.reads == 1 else f"{self.reads:,} times; a larger --shard-size reads them less often"
+        return [
+            f"blocks           {format_bytes(self.block_bytes)}, read {how_often}",
+            f"hidden states    {format_bytes(self.kept_bytes)} in memory, {format_bytes(self.scratch_bytes)} in files",
+        ]
+
+
+@dataclass(frozen=True)
 class Forecast:
     """What a scan will take: forward passes, tokens, floating-point operations and memory.
 
@@ -25,13 +50,14 @@ class Forecast:
         forwards: forward passes, views included.
         tokens: estimated number of tokens.
         flops: estimated floating-point operations.
-        weight_bytes: memory of the weights.
+        weight_bytes: memory of the weights; of a streamed model all outside the blocks, and one block.
         state_bytes: memory of the accumulators of all layers.
         states: how many of them are in memory at most.
         state: how sums over the data are kept: exact, float32 or a sketch.
         activation_bytes: memory of one batch in flight.
         memory_bytes: memory that is available.
         seconds: predicted seconds on this machine, without loading the model; None if nothing was timed.
+        streaming: what a streamed model is read with; None for other models.
     """
 
     prompts: int
@@ -46,11 +72,13 @@ class Forecast:
     activation_bytes: int
     memory_bytes: int
     seconds: float | None = None
+    streaming: Streaming | None = None
 
     @property
     def peak_bytes(self) -> int:
-        """Weights, activations of one batch, and states."""
-        return self.weight_bytes + self.activation_bytes + self.states * self.state_bytes
+        """Weights, activations of one batch, states, and what is kept between two blocks."""
+        kept = self.streaming.kept_bytes if self.streaming else 0
+        return self.weight_bytes + kept + self.activation_bytes + self.states * self.state_bytes
 
     def lines(self) -> list[str]:
         """The forecast as text, one line per quantity."""
@@ -60,7 +88,8 @@ class Forecast:
             f"forward passes   {self.forwards:,} ({self.forwards // max(1, self.prompts) - 1} views per prompt)",
             f"tokens           about {self.tokens:,}",
             f"operations       about {self.flops:.2e} FLOP",
-            f"weights          {format_bytes(self.weight_bytes)}",
+            f"weights          {format_bytes(self.weight_bytes)}{' at a time' if self.streaming else ''}",
+            *(self.streaming.lines() if self.streaming else []),
             f"state            {format_bytes(self.state_bytes)} at most, for all layers ({self.state})",
             f"                 up to {self.states} of them in memory",
             f"peak memory      {format_bytes(self.peak_bytes)} of {format_bytes(self.memory_bytes)} available",
@@ -70,12 +99,13 @@ class Forecast:
     def require_fit(self) -> None:
         """Raises TooLarge if the scan does not fit into memory."""
         if self.peak_bytes > self.memory_bytes:
+            stream = "" if self.streaming else "--stream (one block in memory at a time), "
             raise TooLarge(
                 f"this scan needs about {format_bytes(self.peak_bytes)} (weights {format_bytes(self.weight_bytes)}, "
                 f"{self.states} states of {format_bytes(self.state_bytes)}), but {format_bytes(self.memory_bytes)} are "
                 "available. "
                 "Try fewer layers (--layers 25%,50%,75%,last), --metrics prompt_entropy,curvature, --state "
-                "sketch:256, or --dtype bfloat16"
+                f"sketch:256, {stream}or --dtype bfloat16"
             )
 
 
@@ -84,10 +114,11 @@ def make_forecast(
     *,
     width: int,
     parameters: int,
-    bytes_per_weight: int,
+    weight_bytes: int,
     prompts: int,
     is_partial: bool,
     mean_length: float,
+    streaming: Streaming | None = None,
 ) -> Forecast:
     """Estimates cost from the plan, the model's shape, and the number and length of prompts."""
     forwards = prompts * (1 + plan.views)
@@ -100,10 +131,11 @@ def make_forecast(
         forwards=forwards,
         tokens=tokens,
         flops=2.0 * parameters * depth_fraction * tokens,
-        weight_bytes=parameters * bytes_per_weight,
+        weight_bytes=weight_bytes,
         state_bytes=state_bytes,
         states=1 + states_in_memory(shards, state_bytes),
         state=plan.state,
         activation_bytes=ACTIVATION_COPIES * plan.batch_tokens * width * 4,
         memory_bytes=psutil.virtual_memory().available,
+        streaming=streaming,
     )

@@ -12,6 +12,7 @@ from layerwise.inputs.modalities import kind_of, open_source, processor_for
 from layerwise.inputs.perturbations.changes import Stress
 from layerwise.inputs.processor import Processor
 from layerwise.inputs.source import Example, Source
+from layerwise.models.kept_states import IN_MEMORY, ON_DISK
 from layerwise.models.layers import choose_layers
 from layerwise.models.load import (
     DEFAULT_MAX_LENGTH,
@@ -22,7 +23,7 @@ from layerwise.models.load import (
 from layerwise.models.opening import model_info_and_dtype, resolve_max_length
 from layerwise.runs.summary import counted
 from layerwise.verbs.scan.entropy_route import chosen_route
-from layerwise.verbs.scan.forecast import Forecast, make_forecast
+from layerwise.verbs.scan.forecast import Forecast, Streaming, make_forecast
 from layerwise.verbs.scan.options import ScanSettings
 from layerwise.verbs.scan.plan import ScanPlan, choose_metrics, with_state
 
@@ -102,12 +103,36 @@ def forecast_scan(
     valid = [example for example in sample if processor.size(example.payload) < math.inf]
     sizes = [prepared.sizes[0] for prepared in processor.prepare(valid, scan_plan.max_length)]
     prompts, is_complete = source.count(MAX_COUNTED)
+    mean_length = sum(sizes) / max(1, len(sizes))
+    weight_size = DTYPES[scan_plan.dtype].itemsize
+    weight_bytes = 0 if loaded else info.quantized_bytes or info.parameters * weight_size
+    streaming = None
+    if isinstance(model, ModelSpec) and model.stream:
+        weight_bytes, streaming = streaming_of(scan_plan, info, weight_size, prompts, mean_length)
     return make_forecast(
         scan_plan,
         width=info.width,
         parameters=info.parameters,
-        bytes_per_weight=0 if loaded else DTYPES[scan_plan.dtype].itemsize,
+        weight_bytes=weight_bytes,
         prompts=prompts,
         is_partial=not is_complete,
-        mean_length=sum(sizes) / max(1, len(sizes)),
+        mean_length=mean_length,
+        streaming=streaming,
     )
+
+
+def streaming_of(
+    scan_plan: ScanPlan, info: ModelInfo, weight_size: int, prompts: int, mean_length: float
+) -> tuple[int, Streaming]:
+    """The bytes of weights that are in memory at a time, and what is read and kept."""
+    blocks = [sum(weight.numel() for weight in block.parameters()) for block in info.structure.blocks]
+    in_shard = min(prompts, scan_plan.shard_size) * (1 + scan_plan.views) * mean_length * info.width * weight_size
+    rounds = math.ceil(in_shard / (IN_MEMORY + ON_DISK))
+    kept = min(in_shard, IN_MEMORY)
+    streaming = Streaming(
+        block_bytes=sum(blocks[: max(scan_plan.layers)]) * weight_size,
+        reads=rounds * math.ceil(prompts / scan_plan.shard_size),
+        kept_bytes=round(kept),
+        scratch_bytes=round(min(in_shard, IN_MEMORY + ON_DISK) - kept),
+    )
+    return (info.parameters - sum(blocks) + max(blocks)) * weight_size, streaming

@@ -1,13 +1,15 @@
 """How long a scan takes on the device at hand: predicted from the time of a few of its own examples."""
 
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from layerwise.core.progress import in_words
 from layerwise.engines.shards import torch_threads
 from layerwise.inputs.source import Example, Source
 from layerwise.models.network import Network
 from layerwise.passes.batches import network_processor
+from layerwise.passes.hidden_states import StreamedStates
 from layerwise.runs.identity import DataRef
 from layerwise.verbs.scan.forecast import Forecast
 from layerwise.verbs.scan.plan import ScanPlan
@@ -48,6 +50,12 @@ def predict_seconds(network: Network, plan: ScanPlan, source: Source, forecast: 
     examples = examples_to_time(network, plan, source)
     with torch_threads(plan.threads):
         warm_up = examples[: max(1, len(examples) // (TIMED_BATCHES + 1))]
+        if isinstance(network, StreamedStates) and max(plan.layers) > 1:
+            forward, state = seconds_of_streaming(network, plan, examples, warm_up, forecast)
+            timed_layers = replace(plan, layers=(1, 2))
+            scoring = seconds_of_scoring(network, timed_layers, state, min(forecast.prompts, MOST_MERGED))
+            scoring *= len(plan.layers) / len(timed_layers.layers)
+            return Seconds(forward, scoring, len(examples))
         scan_shard(network, plan, {}, warm_up, lambda prompts, tokens: None)
         timed = examples[len(warm_up) :] or warm_up
         began = time.perf_counter()
@@ -56,6 +64,34 @@ def predict_seconds(network: Network, plan: ScanPlan, source: Source, forecast: 
         scoring = seconds_of_scoring(network, plan, state, min(forecast.prompts, MOST_MERGED))
     tokens = forecast.tokens / (1 + plan.views)
     return Seconds(forward * tokens, scoring, len(timed))
+
+
+def seconds_of_streaming(
+    network: Network, plan: ScanPlan, examples: Sequence[Example], few: Sequence[Example], forecast: Forecast
+) -> tuple[float, ScanState]:
+    """Predicted seconds of all passes, and a state of the layers that were timed.
+
+    What one and two blocks take, with few examples and with all of them, gives the time to read a block and the time
+    of a token in a block.
+    """
+
+    def timed(layers: tuple[int, ...], some: Sequence[Example]) -> tuple[float, ScanState]:
+        began = time.perf_counter()
+        state, _ = scan_shard(network, replace(plan, layers=layers), {}, some, lambda prompts, tokens: None)
+        return time.perf_counter() - began, state
+
+    timed((1,), few)
+    start, of_few = timed((1,), few)
+    first_time, _ = timed((1, 2), few)
+    again, _ = timed((1, 2), few)
+    start_of_all, of_all = timed((1,), examples)
+    all_of_two, state = timed((1, 2), examples)
+    further = of_all.facts.tokens - of_few.facts.tokens
+    per_token = max(0.0, all_of_two - start_of_all - (again - start)) / max(1, further)
+    reading = max(0.0, first_time - start - per_token * of_few.facts.tokens)  # from disk, unless it was read before
+    assert forecast.streaming is not None
+    depth, tokens = max(plan.layers), forecast.tokens / (1 + plan.views)
+    return forecast.streaming.reads * (start + depth * reading) + tokens * depth * per_token, state
 
 
 def examples_to_time(network: Network, plan: ScanPlan, source: Source) -> list[Example]:

@@ -38,7 +38,7 @@ class PromptValues:
 
 @dataclass
 class ReadingConsumer:
-    """Reduces each layer as it arrives; the values of a batch are committed only when the whole batch succeeded."""
+    """Reduces each layer as it arrives; what was read of a batch that fails can be discarded."""
 
     network: Network
     plan: ScanPlan
@@ -74,16 +74,18 @@ class ReadingConsumer:
             raise not_finite(readout.layer, hidden.dtype, example.id, point)
         return LayerBatch(batch.keys.to(hidden.device), hidden[:, 0], mask[:, 0], pooled)
 
-    def commit(self, batch: Batch) -> None:
+    def keep(self, batch: Batch) -> None:
         for key, (reading, values, width) in self.pending.items():
             if key not in self.state.accumulators:
                 self.state.accumulators[key] = make_accumulator(reading, width, self.plan.state)
             self.state.accumulators[key].update(*(part.cpu() for part in values))
             if reading.columns:
                 self.prompts.values.setdefault(key, []).append(values[0].cpu())
+        self.discard()
+
+    def finish(self, batch: Batch) -> None:
         self.prompts.ids.extend(example.id for example in batch.examples)
         self.prompts.digests.extend(example.digest for example in batch.examples)
-        self.discard()
         tokens = sum(e.sizes[0] for e in batch.examples)
         digests = torch.tensor([e.digest for e in batch.examples], dtype=torch.int64)
         truncated, total = sum(e.truncated for e in batch.examples), sum(digests.tolist()) % 2**64

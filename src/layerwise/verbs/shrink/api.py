@@ -29,6 +29,7 @@ from layerwise.maps.fitted import FittedOn, FittedRecipe, texts_fingerprint
 from layerwise.models.load import network_from_object
 from layerwise.models.network import Network
 from layerwise.models.opening import open_network
+from layerwise.models.quantized import require_ordinary_weights
 from layerwise.models.readouts import last_recipe
 from layerwise.models.shipped import similarity_of
 from layerwise.runs.leases import sole_writer
@@ -97,6 +98,7 @@ def shrink(options: ShrinkOptions) -> Any:
         raise InputError("shrink needs texts: pass --data, --queries, --documents or --pairs (data=, queries=, ...)")
     with announcements(options.progress):
         network = open_network(options.model)
+        require_ordinary_weights(network.module.config, network.name, "shrink")
         require_tokenizer(network.preprocessor, "shrink")
         require_own_vectors(network)
         backend = find_backend("sentence_transformers")

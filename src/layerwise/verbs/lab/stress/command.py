@@ -17,7 +17,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_options(parser, StressOptions)
     add_options(parser, TextOptions, defaults={"data": "demo"})
     add_json(parser)
-    add_model(parser)
+    add_model(parser, sources=["stream"])
     add_options(parser, Cluster)
     add_options(parser, Vllm)
 
