@@ -9,7 +9,7 @@ is cut. vllm.csv gets one row per export; two of them are wrong on purpose.
 
 import argparse
 import json
-import shutil
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -46,10 +46,10 @@ def shrunk(method: str, **options: object) -> Callable[[Path, Path], None]:
 
 
 def with_prompts(models: Path, out: Path) -> None:
-    """A whole model that puts a prompt before queries, another one before documents, and none before other texts."""
-    shutil.copytree(models / "all-minilm-l6-v2", out)
+    """An export that puts a prompt before queries, another one before documents, and none before other texts."""
+    exported("all-minilm-l6-v2", 6, **SERVABLE)(models, out)
     path = out / "config_sentence_transformers.json"
-    config = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    config = json.loads(path.read_text(encoding="utf-8"))
     config["prompts"] = {"query": "query: ", "document": "passage: "}
     path.write_text(json.dumps(config), encoding="utf-8")
 
@@ -86,7 +86,8 @@ def vectors_and_length(name: str, models: Path, work: Path, out: Path) -> tuple[
         if not source.exists():
             EXPORTS["SmolLM2, layer 15, a map"](models, source)
     model = SentenceTransformer(str(source), device="cpu")
-    return torch.tensor(model.encode(TEXTS, show_progress_bar=False)), int(model.max_seq_length or LENGTH)
+    length = model.max_seq_length or LENGTH
+    return torch.tensor(model.encode(TEXTS, show_progress_bar=False)), LENGTH if length == math.inf else int(length)
 
 
 def row_of(name: str, models: Path, work: Path) -> dict[str, object]:

@@ -91,12 +91,23 @@ def certificates() -> str:
     return lines("model, norm, texts, float16, q8_0, odd texts split otherwise", rows())
 
 
+def vllm() -> str:
+    table = pd.read_csv(HERE / "vllm.csv", keep_default_na=False, dtype=str)
+
+    def rows() -> Iterator[list[object]]:
+        for _, row in table.iterrows():
+            yield [row.export, *(row[way] or "does not start" for way in ("python", "server"))]
+
+    return lines("export, its Python interface, its HTTP server", rows())
+
+
 TABLES = {
     "certificates": certificates,
     "differences": differences,
     "quantised": quantised,
     "latency": latency,
     "servable": servable,
+    "vllm": vllm,
 }
 
 

@@ -118,14 +118,14 @@ TEXTS = "data column id-column split config only min-tokens limit sample"
 READING = "layers norm tokens pooling max-length batch-tokens"
 ENGINE = "engine address workers cpus-per-worker gpus-per-worker threads"
 FLAGS = {
-    "scan": f"{MODEL} states stream vllm-args {TEXTS} {READING} {ENGINE} allow-missing out metrics rows shard-size seed view-strength state "
-    "entropy keep-prompts inside dry-run json",
+    "scan": f"{MODEL} states stream vllm-args {TEXTS} {READING} {ENGINE} allow-missing out metrics rows shard-size "
+    "seed view-strength state entropy keep-prompts inside dry-run json",
     "campaign": "dry-run json status",
     "eval": f"{MODEL} stream {READING} template {ENGINE} tasks data-root out recipe fit vectors precision dry-run json",
     "probe": f"{MODEL} layers tokens pooling max-length batch-tokens data column id-column split config limit sample "
     "test test-split label probes out test-share epochs seed precision features threads json",
-    "pick": f"{MODEL} stream fit column labels rule prefer templates layer-only no-static servable dims compare-static model "
-    "max-length seed save export json",
+    "pick": f"{MODEL} stream fit column labels rule prefer templates layer-only no-static servable dims compare-static "
+    "model max-length seed save export json",
     "export": f"{MODEL} layer recipe out norm tokens pooling transform dims fit column normalize template scores mode "
     "format servable max-length why texts json",
     "shrink": f"{MODEL} {TEXTS} out queries documents pairs method blocks choose minutes steps lora batch-size "
@@ -136,8 +136,8 @@ FLAGS = {
     "lab tradeoff": "score model data others mode repeats json",
     "lab audit": "metrics rules protocol stage data-root models out only fit dtype device column split config limit "
     "sample workers threads json",
-    "lab stress": f"{MODEL} stream vllm-args {TEXTS} {READING} {ENGINE} allow-missing kind levels metrics rows shard-size seed state "
-    "out entropy json",
+    "lab stress": f"{MODEL} stream vllm-args {TEXTS} {READING} {ENGINE} allow-missing kind levels metrics rows "
+    "shard-size seed state out entropy json",
     "embed": f"{MODEL} states stream {TEXTS} {READING} out overwrite",
     "lab data": "type test train subset cap",
     "lab views": "count strength seed json",

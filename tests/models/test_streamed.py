@@ -1,8 +1,11 @@
 """--stream: blocks are read from disk one by one, and the numbers are those of an ordinary pass to the bit."""
 
+import json
+import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -12,6 +15,7 @@ from transformers import AutoConfig, AutoModel
 
 import layerwise
 from layerwise.core.errors import InputError, ModelError, TooLarge
+from layerwise.core.mapped_tensors import places_in
 from layerwise.inputs.text import demo_texts
 from layerwise.models import kept_states, streamed
 from layerwise.models.families.catalog import STREAMED_TYPES
@@ -158,12 +162,30 @@ def test_memory_holds_one_block(tiny_llama, word_texts):
     assert seen == [[True, False, False], [False, True, False]] and not any(blocks_in_memory())
 
 
-def test_embed_eval_and_pick_read_streamed_models(tiny_bert, tiny_llama, word_texts):
+def test_embed_reads_streamed_models(tiny_bert, tiny_llama, word_texts):
     for model in (tiny_bert, tiny_llama):
         ordinary, streamed_one = (
             layerwise.embed(ModelSpec(model, stream=stream), word_texts, layers="1,last") for stream in (False, True)
         )
         assert ordinary.equals(streamed_one)
+
+
+def test_pick_gets_the_same_probes_from_a_streamed_model(tmp_path):
+    model = save_byte_model(tmp_path / "model", DEPTH)
+    ordinary, streamed_one = (
+        layerwise.pick(ModelSpec(model, stream=stream), max_length=32, templates=[]) for stream in (False, True)
+    )
+    assert (ordinary.recipe, ordinary.gain) == (streamed_one.recipe, streamed_one.gain)
+    for one, other in zip(ordinary.layers, streamed_one.layers, strict=True):
+        assert replace(one, relative_time=None) == replace(other, relative_time=None, unsteady_time=one.unsteady_time)
+
+
+def test_weights_that_do_not_fit_the_config_are_refused(tiny_llama, tmp_path):
+    shutil.copytree(tiny_llama, tmp_path / "model")
+    path = tmp_path / "model" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"intermediate_size": 50}))
+    with pytest.raises(ModelError, match="do not fit its config.json: size mismatch for"):
+        layerwise.scan(ModelSpec(str(tmp_path / "model"), stream=True), ["w1 w2", "w3 w4 w5"])
 
 
 def test_what_needs_the_whole_model_refuses(tiny_bert, word_texts, tmp_path):
@@ -189,11 +211,6 @@ def test_a_batch_that_does_not_fit_is_not_halved(tiny_llama, word_texts, monkeyp
 
 def test_a_weight_file_that_lies_about_its_tensors_is_refused(tiny_llama, tmp_path):
     """Its header is read by us: offsets must lie in the file and fit the shapes."""
-    import json
-    import shutil
-
-    from layerwise.core.mapped_tensors import places_in
-
     path = tmp_path / "model.safetensors"
     shutil.copy(f"{tiny_llama}/model.safetensors", path)
     data = path.read_bytes()

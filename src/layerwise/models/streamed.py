@@ -71,7 +71,7 @@ class StreamedNetwork(Network):
 
     def identity(self) -> ModelRef:
         assert self.ref is not None
-        return self.ref
+        return replace(self.ref, name=self.name)
 
     def read_layers(
         self, inputs: Mapping[str, Tensor], layers: Collection[int], on_layer: OnLayer, on_point: OnPoint | None = None
@@ -163,7 +163,7 @@ class StreamedNetwork(Network):
         block, path = self.structure.blocks[number - 1], f"{self.structure.path}.{number - 1}"
         names = [f"{path}.{name}" for name in block.state_dict()]
         found = self.weights.read(names, self.dtype, self.on_device)
-        block.load_state_dict({name.removeprefix(f"{path}."): weight for name, weight in found.items()}, assign=True)
+        put_in(block, {name.removeprefix(f"{path}."): weight for name, weight in found.items()}, self.name)
         try:
             yield
         finally:
@@ -240,8 +240,17 @@ def load_rest(network: StreamedNetwork, spec: ModelSpec) -> None:
         raise ModelError(f"no weight file of {spec.name!r} holds {lacking[0]}")
     weights = network.weights.read(known, DTYPES[spec.dtype], network.on_device)
     zeros = {name: torch.zeros_like(parameters[name], device=network.on_device) for name in names if name not in known}
-    module.load_state_dict(weights | zeros, strict=False, assign=True)
+    put_in(module, weights | zeros, spec.name, all_of_it=False)
     for buffers in module.modules():
         for name, buffer in buffers._buffers.items():
             if buffer is not None:
                 buffers._buffers[name] = buffer.to(network.on_device)
+
+
+def put_in(module: nn.Module, weights: Mapping[str, Tensor], name: str, *, all_of_it: bool = True) -> None:
+    """Makes these tensors the weights of a module; raises if their shapes are not those of its config."""
+    try:
+        module.load_state_dict(weights, strict=all_of_it, assign=True)
+    except RuntimeError as error:
+        lines = str(error).strip().splitlines()
+        raise ModelError(f"the weights of {name!r} do not fit its config.json: {lines[-1].strip()}") from error

@@ -18,6 +18,7 @@ from layerwise.core.files import write_atomically
 from layerwise.core.quiet import quiet_libraries
 from layerwise.core.recipe import Readout, Recipe
 from layerwise.models.opening import open_network
+from layerwise.models.spec import ModelSpec
 from layerwise.runs.scores import LayerScore
 from layerwise.runs.table import LayerTable
 from layerwise.verbs.eval import encoding, scoring
@@ -94,6 +95,16 @@ def test_every_type_is_scored_on_every_layer_with_one_pass_a_text(tiny_llama, ro
     again = layerwise.eval(tiny_llama, "all", data_root=root, out=tmp_path, workers=0)
     assert again.run["forwarded_texts"] == 0
     pd.testing.assert_series_equal(scores(again), scores(table))
+
+
+def test_a_streamed_model_has_the_same_scores(tiny_llama, root, tmp_path):
+    ordinary, streamed = (
+        layerwise.eval(
+            ModelSpec(tiny_llama, stream=stream), "OwnSTS", data_root=root, out=tmp_path / str(stream), workers=0
+        )
+        for stream in (False, True)
+    )
+    pd.testing.assert_series_equal(scores(ordinary), scores(streamed), check_exact=True)
 
 
 def strings(frame):
