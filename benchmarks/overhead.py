@@ -48,7 +48,7 @@ PARTS = {  # the functions that do most of the work of a scan, where they are lo
     "gram": "layerwise.metrics.ops.spectrum.smaller_gram",
     "eigenvalues": "layerwise.metrics.ops.spectrum.symmetric_eigenvalues",
     "curvature": "layerwise.metrics.curvature.turning_angles",
-    "accumulators": "layerwise.verbs.scan.worker.ReadingConsumer.commit",
+    "accumulators": "layerwise.verbs.scan.worker.ReadingConsumer.keep",
     "all readings": "layerwise.verbs.scan.worker.ReadingConsumer.on_layer",
 }
 
@@ -127,7 +127,9 @@ class Nothing:
 
     def on_layer(self, *args: object, **options: object) -> None: ...
 
-    def commit(self, batch: object) -> None: ...
+    def keep(self, batch: object) -> None: ...
+
+    def finish(self, batch: object) -> None: ...
 
     def discard(self) -> None: ...
 

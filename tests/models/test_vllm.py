@@ -56,9 +56,11 @@ def test_a_killed_scan_goes_on_with_equal_bits_and_leaves_no_process(real_model,
         "--metrics", "mean_norm,dataset_entropy", "--out",
     ]  # fmt: skip
     before = own_folders()
-    process = subprocess.Popen([*command, str(tmp_path / "killed")], stderr=subprocess.DEVNULL)
+    log = tmp_path / "log"
+    with log.open("w") as stderr:
+        process = subprocess.Popen([*command, str(tmp_path / "killed")], stderr=stderr)
     while not any((tmp_path / "killed").glob("shards/*")):
-        assert process.poll() is None, "it finished before a shard was saved"
+        assert process.poll() is None, f"it ended before a shard was saved: {log.read_text()}"
         time.sleep(0.05)
     process.kill()
     process.wait()
