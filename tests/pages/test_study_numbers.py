@@ -757,7 +757,8 @@ def test_the_study_of_shrink_says_which_blocks_scored_what():
     docs = words("docs/shrink.md")
     less = {name: [sets["measured"] - sets[name] for sets in (chosen, gte)] for name in ("prefix", "even")}
     assert (
-        "the first blocks scored {:.1f} and {:.1f} points less than these, evenly spaced ones {:.1f} more and {:.1f} less"
+        "the first blocks scored {:.1f} and {:.1f} points less than these, "
+        "evenly spaced ones {:.1f} more and {:.1f} less"
     ).format(*less["prefix"], -less["even"][0], less["even"][1]) in docs
     grown = [f"{means[f'linear-3-measured-{texts}']:.1f}" for texts in (1000, 4000, 24000)]
     assert "1,000 sentences give {}, 4,000 {} and 24,000 {}.".format(*grown) in own
