@@ -48,12 +48,12 @@ def test_a_scan_in_vllm_gives_the_numbers_of_a_scan_here(real_model, monkeypatch
 
 
 def test_a_killed_scan_goes_on_with_equal_bits_and_leaves_no_process(real_model, tmp_path):
-    model = real_model("stories260k")
+    model = real_model("smollm2-135m")  # vLLM's attention on a CPU takes no heads as small as those of stories260k
     data = tmp_path / "texts.txt"
-    data.write_text("\n".join(f"{text} {number}" for number in range(40) for text in demo_texts()[:40]))
+    data.write_text("\n".join(f"{number} {text}" for number in range(3) for text in demo_texts()[:40]))
     command = [
-        sys.executable, "-m", "layerwise", "scan", model, "--data", str(data), "--engine", "vllm", "--shard-size", "64",
-        "--metrics", "mean_norm,dataset_entropy", "--out",
+        sys.executable, "-m", "layerwise", "scan", model, "--data", str(data), "--engine", "vllm", "--shard-size", "24",
+        "--metrics", "mean_norm,dataset_entropy", "--max-length", "16", "--out",
     ]  # fmt: skip
     before = own_folders()
     log = tmp_path / "log"
