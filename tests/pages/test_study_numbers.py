@@ -859,3 +859,18 @@ def test_the_ideas_for_training_are_those_of_their_table():
             [*(f"{row[f'{task} lost']:.1f}" for task in tasks), *(f"{row[f'{m} lost']:.3f}" for m in ("mrr", "recall"))]
         )
         assert f"| {row.idea} | {row.seconds:g} | {row.steps:,} | {lost} |" in page("shrink"), row.idea
+
+
+def test_the_benchmark_of_streaming_is_that_of_its_table():
+    table, own = (
+        pd.read_csv(ROOT / "benchmarks/streaming.csv"),
+        (ROOT / "benchmarks/README.md").read_text(encoding="utf-8"),
+    )
+    for (model, texts, way), rows in table.groupby(["model", "texts", "way"]):
+        line = next(line for line in own.splitlines() if line.startswith(f"| {model} | {texts} | {way} |"))
+        cells = [cell.strip() for cell in line.split("|")[1:-1]]
+        assert cells[4] == f"{rows.anonymous_gb.max():.2f}" and cells[6] == ", ".join(map(str, rows.seconds))
+        assert cells[5] == ("" if way == "whole" else f"{rows.read_gb.max():.1f}")
+        assert rows.limit_gb.isna().all() or rows.anonymous_gb.max() < float(cells[3]) == rows.limit_gb.max()
+    for _, same in table.groupby(["model", "texts"]):
+        assert same.sum_of_values.nunique() == 1
