@@ -114,9 +114,9 @@ def put_blocks_on_disk(model: str) -> None:
     with torch.device("meta"):
         names = [name for name, _ in AutoModel.from_config(AutoConfig.from_pretrained(model)).named_children()]
     places = {name: "disk" if name == "layers" else "cpu" for name in names}
-    load, scratch = AutoModel.from_pretrained, tempfile.mkdtemp()
+    load, scratch = AutoModel.from_pretrained, tempfile.TemporaryDirectory()
     AutoModel.from_pretrained = lambda *given, **options: load(
-        *given, **(options | {"device_map": places, "offload_folder": scratch})
+        *given, **(options | {"device_map": places, "offload_folder": scratch.name})
     )
 
 

@@ -100,7 +100,8 @@ def row_of(name: str, models: Path, work: Path) -> dict[str, object]:
     row: dict[str, object] = {"export": name, "version": check.version, "exact": check.is_exact}
     for way in WAYS:
         row[way] = f"{check.differences[way]:.1e}" if way in check.differences else ""
-    return row | {"error": "; ".join(dict.fromkeys(check.errors.values())), "seconds": round(time.monotonic() - begun)}
+    error = "; ".join(dict.fromkeys(check.errors.values())).replace(str(out.absolute()), out.name)
+    return row | {"error": error, "seconds": round(time.monotonic() - begun)}
 
 
 def main() -> None:
