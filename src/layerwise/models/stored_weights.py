@@ -9,16 +9,18 @@ from torch import Tensor
 from layerwise.core.errors import ModelError
 from layerwise.core.mapped_tensors import Place, places_in
 from layerwise.models.fingerprint import WEIGHTS, WEIGHTS_INDEX, local_file
+from layerwise.models.network import Network
 from layerwise.models.shipped import read_object
 from layerwise.models.spec import ModelSpec
 
 
 class StoredWeights:
-    """The weight files of a model. `prefix` is what a model with a head puts before the names of its body."""
+    """The weight files of a model."""
 
-    def __init__(self, spec: ModelSpec, subfolder: str, prefix: str) -> None:
-        self.name, self.prefix = spec.name, prefix
-        self.places = places_of_weights(spec, subfolder)
+    def __init__(self, spec: ModelSpec, network: Network) -> None:
+        self.name = spec.name
+        self.prefix = getattr(network.module, "base_model_prefix", "")  # before the names of a body that has a head
+        self.places = places_of_weights(spec, network.shipped.transformer if network.shipped else "")
 
     def stored_name(self, name: str) -> str | None:
         return next((one for one in (name, f"{self.prefix}.{name}") if one in self.places), None)

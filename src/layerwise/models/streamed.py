@@ -218,8 +218,7 @@ def open_streamed(spec: ModelSpec, known_hashes: KnownHashes | None = None) -> S
         )
     if network.shipped and (reason := network.shipped.own_encode_reason):
         raise ModelError(f"--stream cannot read {spec.name!r}: {reason}")
-    subfolder = network.shipped.transformer if network.shipped else ""
-    weights = StoredWeights(spec, subfolder, getattr(network.module, "base_model_prefix", ""))
+    weights = StoredWeights(spec, network)
     fields = {name: getattr(network, name) for name in Network.__dataclass_fields__ if not name.startswith("_")}
     streamed = StreamedNetwork(
         **fields | {"output_is_checked": True}, weights=weights, ref=replace(ref, device=str(device)), on_device=device

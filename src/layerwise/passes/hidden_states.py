@@ -4,13 +4,11 @@ That is a model that we loaded, whose blocks are tapped (models/network.py), one
 one (models/streamed.py), vLLM, or files (models/elsewhere). Metrics, runs and verbs never ask.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-
-from layerwise.models.streamed import AnyBatch, OnBatchLayer
 
 OnLayer = Callable[[int, Tensor], None]  # the layer, and its hidden states (B, T, D)
 OnPoint = Callable[[int, str, Tensor], None]  # the layer, a point inside its block, and its hidden states
@@ -40,21 +38,3 @@ class HiddenStates(Protocol):
 
     def output(self, hidden: Tensor) -> Tensor:
         """What the model returns, from the hidden states of its last layer."""
-
-
-@runtime_checkable
-class StreamedStates(HiddenStates, Protocol):
-    """Hidden states of a model whose blocks are read one after another, each once for many batches."""
-
-    def rounds(self, batches: Iterable[AnyBatch]) -> Iterable[list[AnyBatch]]:
-        """The batches in lists that `read_batches` can take at once."""
-
-    def read_batches(
-        self,
-        batches: Sequence[Mapping[str, Tensor]],
-        layers: Collection[int],
-        on_layer: OnBatchLayer,
-        *,
-        inside: bool = False,
-    ) -> None:
-        """Calls on_layer for each chosen layer of each batch, layer by layer."""

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from layerwise.core.errors import ModelError, TooLarge
 from layerwise.inputs.processor import Prepared
+from layerwise.models.streamed import StreamedNetwork
 from layerwise.passes.batches import Batch, make_batch, make_groups
-from layerwise.passes.hidden_states import HiddenStates, StreamedStates
+from layerwise.passes.hidden_states import HiddenStates
 
 
 class Consumer(Protocol):
@@ -46,7 +47,7 @@ def run_pass(
     With `inside`, the consumer also receives the points inside each chosen block.
     """
     groups = make_groups(examples, budget)
-    if isinstance(network, StreamedStates):
+    if isinstance(network, StreamedNetwork):
         run_streamed(network, groups, layers, consumer, inside=inside)
         return
     for group in groups:
@@ -80,7 +81,7 @@ def run_batch(
 
 
 def run_streamed(
-    network: StreamedStates,
+    network: StreamedNetwork,
     groups: Iterable[Sequence[Prepared[object]]],
     layers: Collection[int],
     consumer: Consumer,

@@ -102,7 +102,7 @@ def load_final_norm(network: Network, spec: ModelSpec) -> None:
     norm = network.structure.final_norm
     assert norm is not None
     path = next(name for name, module in network.module.named_modules() if module is norm)
-    subfolder = network.shipped.transformer if network.shipped else ""
-    stored = StoredWeights(spec, subfolder, getattr(network.module, "base_model_prefix", ""))
-    weights = stored.read([f"{path}.{name}" for name in norm.state_dict()], network.dtype, torch.device("cpu"))
+    weights = StoredWeights(spec, network).read(
+        [f"{path}.{name}" for name in norm.state_dict()], network.dtype, torch.device("cpu")
+    )
     norm.load_state_dict({name.removeprefix(f"{path}."): weight for name, weight in weights.items()}, assign=True)

@@ -9,9 +9,9 @@ from layerwise.inputs.source import Example
 from layerwise.inputs.timed_texts import TIMED_TEXTS, room_for_text, timed_texts
 from layerwise.models.network import Network
 from layerwise.models.readouts import baseline_recipe
+from layerwise.models.streamed import StreamedNetwork
 from layerwise.models.taps import tapped
 from layerwise.passes.batches import make_batch, make_groups, network_processor
-from layerwise.passes.hidden_states import StreamedStates
 from layerwise.passes.timing import Measure, RelativeTime, clock_of, relative_times
 
 WHOLE = -1  # the pass to its end, among its layers
@@ -52,7 +52,7 @@ def timed_pass(
         prepared = network_processor(network, template).prepare(examples, max_length)
         group = next(make_groups(prepared, TIMED_TEXTS * max_length))  # all of them
         inputs = make_batch(network, group).inputs
-        if isinstance(network, StreamedStates):  # it ends with the last block
+        if isinstance(network, StreamedNetwork):  # it ends with the last block
             network.read_layers(inputs, range(network.depth + 1), on_layer)
         else:
             with torch.inference_mode(), tapped(network.structure, layers, on_layer):

@@ -8,8 +8,8 @@ from layerwise.core.progress import in_words
 from layerwise.engines.shards import torch_threads
 from layerwise.inputs.source import Example, Source
 from layerwise.models.network import Network
+from layerwise.models.streamed import StreamedNetwork
 from layerwise.passes.batches import network_processor
-from layerwise.passes.hidden_states import StreamedStates
 from layerwise.runs.identity import DataRef
 from layerwise.verbs.scan.forecast import Forecast
 from layerwise.verbs.scan.plan import ScanPlan
@@ -50,7 +50,7 @@ def predict_seconds(network: Network, plan: ScanPlan, source: Source, forecast: 
     examples = examples_to_time(network, plan, source)
     with torch_threads(plan.threads):
         warm_up = examples[: max(1, len(examples) // (TIMED_BATCHES + 1))]
-        if isinstance(network, StreamedStates) and max(plan.layers) > 1:
+        if isinstance(network, StreamedNetwork) and max(plan.layers) > 1:
             forward, state = seconds_of_streaming(network, plan, examples, warm_up, forecast)
             timed_layers = replace(plan, layers=(1, 2))
             scoring = seconds_of_scoring(network, timed_layers, state, min(forecast.prompts, MOST_MERGED))
