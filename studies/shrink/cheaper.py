@@ -1,6 +1,6 @@
 """Makes the cheaper models of the protocol by `layerwise shrink`, as a user would.
 
-    python studies/shrink/cheaper.py MODELS SHARED_DATA KEPT MODEL [--cell CELL ...] [--minutes 30] [--seed 0]
+    python studies/shrink/cheaper.py MODELS SHARED_DATA KEPT MODEL [--cell CELL ...] [--minutes 15] [--seed 0]
 
 Three quarters of the blocks get a linear map, half of them are trained. Each is made of sentences of WikiText-2 alone,
 and of the training texts of one domain as well, which are requests to a bank or an assistant. The folders are in
@@ -19,7 +19,7 @@ import layerwise
 from layerwise.models.opening import open_network
 from layerwise.verbs.shrink.student import blocks_read
 
-SENTENCES = 24000
+SENTENCES = 12000
 CELLS = ("linear", "linear-requests", "trained", "trained-requests")
 
 
@@ -41,7 +41,7 @@ def make(cell: str, source: Path, data: Path, kept: Path, minutes: float, seed: 
             str(source), sentences(data / "wikitext2" / "train.parquet", SENTENCES), folder,
             queries=domain_texts(data) if requests else None, method="distill" if trained else "linear",
             blocks=depth // 2 if trained else 3 * depth // 4, minutes=minutes if trained else None, seed=seed,
-            work=kept / "cheaper" / f"{source.name}{'-requests' if requests else ''}.work", progress=True,
+            work=kept / "cheaper" / f"{source.name}.work", progress=True,
         )  # fmt: skip
     return folder
 
@@ -52,7 +52,7 @@ def main() -> None:
         parser.add_argument(name, type=Path)
     parser.add_argument("model")
     parser.add_argument("--cell", choices=CELLS, nargs="+", default=list(CELLS))
-    parser.add_argument("--minutes", type=float, default=30)
+    parser.add_argument("--minutes", type=float, default=15)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     source = original(args.model, args.models, args.kept)
