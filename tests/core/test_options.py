@@ -128,7 +128,7 @@ FLAGS = {
     "model max-length seed save export json",
     "export": f"{MODEL} layer recipe out norm tokens pooling transform dims fit column normalize template scores mode "
     "format servable max-length why texts json",
-    "shrink": f"{MODEL} {TEXTS} out queries documents pairs method blocks choose minutes steps lora batch-size "
+    "shrink": f"{MODEL} {TEXTS} out queries documents pairs method student blocks choose minutes steps lora batch-size "
     "learning-rate seed no-compatible work layer transform dims normalize weights words int8 json",
     "report": "html overwrite title where figure out metric rows tokens pooling norm transform measure cost",
     "compare": "against rows tokens html overwrite json",

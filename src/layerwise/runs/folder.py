@@ -13,7 +13,7 @@ from layerwise.core.files import Folder, has_file, open_folder
 from layerwise.core.formats import require_checksum, stored_checksum
 from layerwise.core.outputs import require_record
 from layerwise.runs.ownership import MARKER
-from layerwise.runs.records import PICK, TRADEOFF, Schema
+from layerwise.runs.records import PICK, TRADEOFF, WAYS, Schema
 from layerwise.runs.result import TABLE_FILE
 from layerwise.runs.scores import LayerScore
 from layerwise.runs.table import LayerTable
@@ -181,6 +181,15 @@ class Run:
         if missing := sorted(set(own) - set(files)):
             raise RunError(f"{self.folder}/{missing[0]} is missing; {RESTORE}")
         return {f"{self.folder}/{name}": data for name, data in files.items()}
+
+
+def saved_ways(location: Any) -> Mapping[str, Any] | None:
+    """What `shrink` found where it compared ways in this folder; None for anything else."""
+    if not isinstance(location, str | Path):
+        return None
+    folder = open_folder(location)
+    data = folder.read(WAYS.file)
+    return None if data is None else WAYS.parse(data, f"{folder}/{WAYS.file}")
 
 
 def require_record_folder(location: str | Path, schema: Schema) -> Folder:

@@ -16,7 +16,7 @@ from layerwise.runs.records import PLAN, RUN
 
 MARKER = "layerwise-run.json"
 SCHEMA_VERSION = 1
-Kind = Literal["scan", "eval", "probe", "stress", "campaign", "data", "audit", "shrink", "reproduce"]
+Kind = Literal["scan", "eval", "probe", "stress", "campaign", "data", "audit", "shrink", "ways", "reproduce"]
 KIND_NAMES = {
     "scan": "a scan",
     "eval": "an eval",
@@ -26,6 +26,7 @@ KIND_NAMES = {
     "data": "a prepared task",
     "audit": "an audit of a protocol",
     "shrink": "the working files of shrink",
+    "ways": "ways to make a model smaller",
     "reproduce": "figures of the paper",
 }
 # Files that operating systems and version control put into unused folders. Every other file, hidden or not, belongs

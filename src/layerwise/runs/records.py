@@ -132,6 +132,23 @@ TRADEOFF = Schema(
     },
     ("layers", "units"),
 )  # fmt: skip
+WAYS = Schema(
+    "ways.json",
+    1,
+    {
+        "model": MODEL_SHAPE,
+        "texts": {"name": str, "fingerprint": str, "count": int},
+        "ways": [{
+            "name": str, "words": str, "bytes": int, "times": dict, "agreement": (dict, NoneType),
+            "compatibility": (dict, NoneType),
+        }],
+        "not_made": dict,  # why, by the name of the way
+        "recommended": str,
+        "answer": [str],
+        "environment": dict,
+    },
+    ("model", "ways", "recommended"),
+)  # fmt: skip
 # With what the test tasks of a protocol are scored: hashes of the file, of each recipe and of each task's data, and the
 # texts that maps are fitted on.
 FROZEN = Schema(

@@ -232,7 +232,7 @@ def test_blocks_that_a_recipe_does_not_read_are_not_chosen_from(tmp_path, tiny_l
     assert certificate(tmp_path / "recipe")["blocks"]["after"] == 3
     with pytest.raises(InputError, match="need 2 blocks; keep fewer: --blocks 1 to 1"):
         layerwise.shrink(tmp_path / "recipe", TEXTS, tmp_path / "small", blocks=2)
-    layerwise.shrink(tmp_path / "recipe", TEXTS, tmp_path / "small")
+    layerwise.shrink(tmp_path / "recipe", TEXTS, tmp_path / "small", method="linear")
     tried = certificate(tmp_path / "small")["shrunk"]["choice"]["unexplained"]
     assert set(tried) == {"1", "2"}
 
@@ -532,7 +532,7 @@ def test_shared_blocks_are_refused(tmp_path):
     make_model("albert").save_pretrained(tmp_path / "albert")
     make_tokenizer().save_pretrained(tmp_path / "albert")
     with pytest.raises(InputError, match="share their weights"):
-        layerwise.shrink(tmp_path / "albert", TEXTS, tmp_path / "small")
+        layerwise.shrink(tmp_path / "albert", TEXTS, tmp_path / "small", method="linear")
 
 
 def test_a_language_model_without_a_pooling_is_refused_as_for_a_static_model(tmp_path):

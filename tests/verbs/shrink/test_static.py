@@ -262,7 +262,7 @@ def test_what_makes_no_sense_is_refused(teacher, tmp_path, options, message):
 
 def test_token_vectors_of_a_model_with_blocks_and_a_bare_language_model_are_refused(teacher, tmp_path):
     with pytest.raises(InputError, match="method linear has no --words: leave out --words"):
-        layerwise.shrink(teacher, TEXTS, tmp_path / "small", words=5)
+        layerwise.shrink(teacher, TEXTS, tmp_path / "small", method="linear", words=5)
     model = make_model("llama")
     model.config.architectures = ["LlamaForCausalLM"]
     with pytest.raises(InputError, match="no vectors to imitate"):

@@ -38,6 +38,8 @@ def model_card(job: ExportJob, saved: SavedExport, record: Mapping[str, Any], sc
     title = f"{name}, as shipped" if job.recipe.shipped else f"Layer {job.recipe.layer} of {name}"
     if record["shrunk"]:
         title = f"{name} with {saved.blocks} of {job.whole.depth} blocks"
+        if other := record["shrunk"]["student"]:
+            title = f"{one_line(Path(other['name']).name)} in the space of {name}"
     if record["static"]:
         title = f"Static model from {name}"
     return "\n".join([

@@ -75,6 +75,8 @@ def model_words(record: Mapping[str, Any], recipe: Recipe, name: str) -> str:
     shrunk = record.get("shrunk")
     if not shrunk:
         return recipe_words(recipe, name)
+    if shrunk["student"]:
+        return f"{Path(shrunk['student']['name']).name} with a map ({shrunk['map']}) to the vectors of {name}"
     made = "trained to give its vectors" if was_trained(shrunk) else "with a linear map"
     return f"blocks {shrunk['blocks']} of {name}, {made}"
 
@@ -179,6 +181,8 @@ def size_words(record: Mapping[str, Any]) -> str:
     blocks, (after, before) = record["blocks"], (record["parameters"][name] for name in ("after", "before"))
     of_blocks = f"{blocks['after']} of {blocks['before']} blocks, " if blocks["after"] else ""
     small, large = (f"{n / 1e6:.1f} million" if before >= 1e6 else f"{n:,}" for n in (after, before))
+    if (record.get("shrunk") or {}).get("student"):
+        return f"{blocks['after']} blocks and {small} parameters, instead of {blocks['before']} and {large}"
     if after > before:  # a map was added
         return f"{of_blocks}{small} parameters with its map ({large} in the original)"
     return f"{of_blocks}{small.removesuffix(' million')} of {large} parameters"

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pandas as pd
 
-from layerwise.core.display import operand
+from layerwise.core.display import operand, redact_value
 from layerwise.core.errors import InputError
 from layerwise.core.files import write_atomically
 from layerwise.core.option_records import flag_arguments, options_record
 from layerwise.core.options import takes
 from layerwise.core.outputs import require_new_file
-from layerwise.runs.folder import Run, run_list
+from layerwise.runs.folder import Run, run_list, saved_ways
 from layerwise.runs.identity import same_model
 from layerwise.runs.quantiles import runs_by_model
 from layerwise.runs.table import LayerTable, parse_conditions
@@ -25,6 +25,8 @@ from layerwise.verbs.report.repeat_commands import NO_PLACE
 @takes(ReportOptions)
 def report(options: ReportOptions) -> Path:
     """Writes one HTML file that shows runs of `scan`, `stress` and `eval`, of one model or several. It works offline.
+
+    It also shows what `shrink` found where it compared ways to make a model smaller.
 
     If a scan and an eval are of the same model, the page shows how metrics and scores correlate. It also shows what
     `pick` and `tradeoff` saved in a run folder, and the commands that make everything again. If a table has more than
@@ -43,16 +45,19 @@ def report(options: ReportOptions) -> Path:
         >>> "My model" in page.read_text()
         True
     """
-    runs = run_list(options.runs)
-    if not runs:
-        raise InputError("no run given; pass folders written by scan, stress or eval")
+    given = run_list(options.runs)
+    if not given:
+        raise InputError("no run given; pass folders written by scan, stress, eval or shrink")
+    ways = [record for record in map(saved_ways, given) if record is not None]
+    runs = [run for run in given if saved_ways(run) is None]
     require_new_file(options.html, overwrite=options.overwrite, is_ours=is_page)
     conditions = parse_conditions(options.where or ())
     opened = [part for run in runs for part in runs_by_model(run, conditions)]
     places = dict.fromkeys(run.name or NO_PLACE for run in opened)  # a campaign is one place with several models
+    places |= dict.fromkeys(redact_value(str(run)) for run in given if run not in runs)
     words = ["layerwise", "report", *map(operand, places), *flag_arguments(ReportOptions, options_record(options))]
     found = list(scan_eval_correlations(opened))
-    return write_page(options.html, page(opened, title=options.title, correlations=found, command_line=words))
+    return write_page(options.html, page(opened, ways, title=options.title, correlations=found, command_line=words))
 
 
 def write_page(path: str | Path, text: str) -> Path:

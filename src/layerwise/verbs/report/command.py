@@ -17,7 +17,7 @@ EXAMPLE = (
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "runs", nargs="+", metavar="RUN", help="run folders of scan, stress or eval; several models are allowed"
+        "runs", nargs="+", metavar="RUN", help="run folders of scan, stress, eval or shrink; several models are allowed"
     )
     add_options(parser, ReportOptions, defaults={"html": None})
     add_options(parser, PlotOptions, only=["figure"])

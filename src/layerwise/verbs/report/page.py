@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from layerwise.runs.folder import Run
@@ -16,10 +17,12 @@ from layerwise.verbs.report.markup import escape, safe_json
 from layerwise.verbs.report.overview import summary_section
 from layerwise.verbs.report.pick_card import pick_cards
 from layerwise.verbs.report.repeat_commands import commands, facts
+from layerwise.verbs.report.ways_card import ways_cards
 
 HEADINGS = {
     "summary": ("Summary", ""),
     "compared": ("What changed", ""),
+    "ways": ("Ways to make it smaller", ""),
     "pick": ("Recommended layer", ""),
     "curves": (
         "Metrics by depth",
@@ -58,6 +61,7 @@ FILL_IN = "Replace words in capitals: they stand for objects that were passed fr
 
 def page(
     runs: Sequence[Run],
+    ways: Sequence[Mapping[str, Any]] = (),
     *,
     title: str = "",
     correlations: Iterable[tuple[int, Any]] = (),
@@ -73,7 +77,8 @@ def page(
     labels = run_labels(runs)
     picks = [(label, run.pick) for run, label in zip(runs, labels, strict=True) if run.pick]
     parts = {
-        "summary": summary_section(runs, labels),
+        "summary": summary_section(runs, labels) if runs else "",
+        "ways": ways_cards(ways),
         "compared": f'<pre class="wide" tabindex="0">{escape(comparison_text)}</pre>' if comparison_text else "",
         "pick": pick_cards(picks),
         "curves": cards(data["scan"]),
@@ -89,8 +94,9 @@ def page(
         "provenance": provenance_section(runs, labels, command_line),
     }
     sections = {name: inner for name, inner in parts.items() if inner}
-    heading = title or model_list(data["models"])
-    return document(heading, subtitle(runs), sections, data)
+    names = [model["label"] for model in data["models"]] or [Path(found["model"]["name"]).name for found in ways]
+    heading = title or model_list(names)
+    return document(heading, subtitle(runs, len(ways)), sections, data)
 
 
 def is_page(start: bytes) -> bool:
@@ -119,7 +125,7 @@ def document(title: str, made_of: str, parts: Mapping[str, str], data: Mapping[s
 <style>{style}</style>
 </head>
 <body>
-<a class="skip" href="#summary">Skip to summary</a>
+<a class="skip" href="#{next(iter(parts))}">Skip to summary</a>
 <div class="wrap">
 <header class="top"><div>
 <p class="kicker">layerwise report</p><h1 dir="auto">{escape(title)}</h1><p class="quiet">{escape(made_of)}</p>
@@ -159,17 +165,17 @@ def cards(has_content: Any, *, wide: bool = False) -> str:
     return f'<div class="cards{" wide" if wide else ""}"></div>' if has_content else ""
 
 
-def model_list(models: Sequence[Mapping[str, Any]]) -> str:
-    names = [model["label"] for model in models]
+def model_list(names: Sequence[str]) -> str:
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
-def subtitle(runs: Sequence[Run]) -> str:
+def subtitle(runs: Sequence[Run], comparisons: int = 0) -> str:
     if models := max((run.table.run.get("models", 0) for run in runs), default=0):
         return f"quantiles over {models:,} models; made {datetime.now(UTC):%Y-%m-%d}"
     names = {"scan": "scan", "eval": "evaluation", "probe": "probe run", "stress": "stress test"}
     kinds = [run.kind for run in runs]
     counts = [f"{kinds.count(k)} {names[k]}{'s' if kinds.count(k) > 1 else ''}" for k in names if k in kinds]
+    counts += [f"{comparisons} comparison{'s' if comparisons > 1 else ''} by shrink"] if comparisons else []
     return f"{', '.join(counts)}; made {datetime.now(UTC):%Y-%m-%d}"
 
 

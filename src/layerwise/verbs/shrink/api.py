@@ -2,18 +2,12 @@
 
 import hashlib
 import json
-import re
-import shutil
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-
-import torch
-from torch import Tensor
 
 from layerwise.core.errors import InputError, MissingExtra
 from layerwise.core.files import DiskFolder, write_checked_json
@@ -22,9 +16,7 @@ from layerwise.core.hub import offline
 from layerwise.core.options import takes
 from layerwise.core.outputs import require_path
 from layerwise.core.preprocessors import require_tokenizer
-from layerwise.core.progress import GO_ON, announce, announcements, is_announcing
-from layerwise.core.templates import template_of_prompt
-from layerwise.engines.local import LocalEngine
+from layerwise.core.progress import GO_ON, announce, announcements
 from layerwise.maps.fitted import FittedOn, FittedRecipe, texts_fingerprint
 from layerwise.models.load import network_from_object
 from layerwise.models.network import Network
@@ -33,20 +25,21 @@ from layerwise.models.quantized import require_ordinary_weights
 from layerwise.models.readouts import last_recipe
 from layerwise.models.shipped import similarity_of
 from layerwise.runs.leases import sole_writer
-from layerwise.runs.ownership import MARKER, claim, require_usable
-from layerwise.verbs.eval.encoding import Encoding, with_engine
-from layerwise.verbs.eval.vectors import VectorKind, VectorStore
+from layerwise.runs.ownership import claim, require_usable
 from layerwise.verbs.export.agreement import MOST_TEXTS, ComparedTexts
 from layerwise.verbs.export.backends.catalog import find_backend
 from layerwise.verbs.export.run import export_fitted, require_new_folder
 from layerwise.verbs.shrink.blocks import BlockChoice, named_blocks
 from layerwise.verbs.shrink.index_advice import check_compatibility, grouped_agreement
-from layerwise.verbs.shrink.linear import LinearStudent, block_words, choice_record, choose_blocks, fit_student
+from layerwise.verbs.shrink.linear import block_words, choice_record, choose_blocks, fit_student
 from layerwise.verbs.shrink.made_requests import made_requests
 from layerwise.verbs.shrink.options import ShrinkOptions
+from layerwise.verbs.shrink.other_model import REMEDY as OTHER_REMEDY
+from layerwise.verbs.shrink.other_model import fit_map_of, open_student, read_by, with_map
 from layerwise.verbs.shrink.static_models import export_static
 from layerwise.verbs.shrink.student import (
     Teacher,
+    Vectors,
     assemble,
     blocks_read,
     is_unit,
@@ -57,10 +50,10 @@ from layerwise.verbs.shrink.student import (
     teacher_prompts,
 )
 from layerwise.verbs.shrink.texts import PromptedText, TextSplit, open_given, split_texts
+from layerwise.verbs.shrink.ways import compare_ways
+from layerwise.verbs.shrink.work import delete_work, stored_vectors, work_folder
 
-BATCH_TOKENS = 4096
 REMEDY = "keep more blocks (--blocks), train (--method distill), or add texts like your queries and documents"
-OWN_FILE, OWN_FOLDER = re.compile(r"blocks-[0-9a-f]{16}\.json"), re.compile(r"training-[0-9a-f]{16}")
 TRAINING_PACKAGES = ("accelerate", "datasets")
 
 
@@ -69,10 +62,11 @@ def shrink(options: ShrinkOptions) -> Any:
     """Makes an embedding model smaller: keeps some of its blocks, and fits them to give the whole model's vectors.
 
     No labels are needed. The result is a folder that plain `SentenceTransformer(path)` loads, checked like every
-    export. Its vectors lie in the space of the original's, so they may even work with an index of those.
+    export. Its vectors lie in the space of the original's, so they may even work with an index of those. Without a
+    method, a number of blocks or a student, the cheap ways are tried and compared.
 
     Returns:
-        The small model, loaded on the CPU: a SentenceTransformer.
+        The small model, loaded on the CPU: a SentenceTransformer. Or, where ways are compared, the CheaperWays.
 
     Raises:
         InputError: `out` exists, options contradict one another, or there are too few texts.
@@ -84,28 +78,30 @@ def shrink(options: ShrinkOptions) -> Any:
         >>> small.encode(["a text"]).shape
         (1, 32)
     """
+    if options.way == "compare":
+        return compare_ways(options, shrink)
     require_new_folder(options.out)
-    if options.method == "static":
+    if options.way == "static":
         with announcements(options.progress):
             given = open_given(options.data, options.queries, options.documents, options.pairs)
             return export_static(open_network(options.model), given, require_path(options.out), options)
     require_packages(options)
     target = require_path(options.out)
-    folder = require_path(options.work) if options.work is not None else target.with_name(f"{target.name}.work")
+    folder = work_folder(target, options.work)
     require_usable(DiskFolder(folder), "shrink")
     given = open_given(options.data, options.queries, options.documents, options.pairs)
     if given is None:
         raise InputError("shrink needs texts: pass --data, --queries, --documents or --pairs (data=, queries=, ...)")
     with announcements(options.progress):
         network = open_network(options.model)
+        student = open_student(options.student, network) if options.student is not None else None
         require_ordinary_weights(network.module.config, network.name, "shrink")
         require_tokenizer(network.preprocessor, "shrink")
         require_own_vectors(network)
         backend = find_backend("sentence_transformers")
-        backend.check_supported(network, last_recipe(network), "portable")
-        pooling, prompts = pooling_modules(network), teacher_prompts(network)
-        similarity = similarity_of(network.shipped)
-        count = block_count(network, options)
+        backend.check_supported(student or network, last_recipe(student or network), "portable")
+        pooling, prompts = () if student else pooling_modules(network), teacher_prompts(network)
+        count = 0 if student else block_count(network, options)
         split = split_texts(given, prompts, options.seed, search_prompts(network))
         claim(DiskFolder(folder), "shrink")
         with sole_writer(DiskFolder(folder)), offline():  # sentence-transformers would look the model up on the hub
@@ -115,48 +111,76 @@ def shrink(options: ShrinkOptions) -> Any:
                 unit = is_unit(vectors(split.held_out), network.dtype)
                 teacher = Teacher(network, pooling, prompts, network.default_length, vectors, unit)
                 vectors(split.fit)
-                choice = chosen_blocks(teacher, split, count, options, folder)
-                student = fit_student(teacher, split, choice.kept)
                 fitted_on = FittedOn(
                     "texts", given.name, texts_fingerprint([t.text for t in split.fit]), len(split.fit)
                 )
-                record = shrunk_record(options, student, choice, fitted_on)
-                small = assemble(teacher, student.network, student.fit.linear)
-                if options.method == "distill":
-                    record["training"] = train(teacher, small, split, choice, options, folder)
-                made = network_from_object(small)
-                made.name = network.name
+                if student is None:
+                    made, record = of_blocks(teacher, split, count, options, folder)
+                else:
+                    made, record = of_other_model(teacher, student, split, folder)
+                made.network.name = network.name
+                record |= {"fitted_on": asdict(fitted_on), "seed": options.seed}
                 announce(f"comparing vectors of both models for {len(split.check):,} held-out texts")
-                of_student = partial(own_vectors, made, max_length=teacher.max_length)
                 of_search = search_prompts(network)
                 record["agreement"] = grouped_agreement(
-                    vectors, of_student, split, of_search[1] if of_search else prompts[0]
+                    vectors, made.vectors, split, of_search[1] if of_search else prompts[0]
                 ).to_record()
                 if options.compatible:
-                    found = check_compatibility(vectors, of_student, split, similarity, of_search, REMEDY)
+                    similarity = similarity_of(network.shipped)
+                    found = check_compatibility(
+                        vectors, made.vectors, split, similarity, of_search, made.remedy, made.re_embedded
+                    )
                     record["compatibility"] = found.to_record()
             except KeyboardInterrupt as stopped:
                 stopped.add_note(GO_ON)
                 raise
         exported = export_fitted(
-            made, FittedRecipe(last_recipe(made), made.identity()), Path(options.out), backend=backend,
-            compared=ComparedTexts([t.text for t in split.check[:MOST_TEXTS]], given.name), original=network,
-            shrunk=record,
+            made.network, FittedRecipe(last_recipe(made.network), made.network.identity()), Path(options.out),
+            backend=backend, compared=ComparedTexts([t.text for t in split.check[:MOST_TEXTS]], given.name),
+            original=network, shrunk=record,
         )  # fmt: skip
         if options.work is None:
             delete_work(folder)
         return exported
 
 
-def delete_work(folder: Path) -> None:
-    """Deletes what shrink has put into a claimed folder, and the folder itself unless the user has put files there."""
-    for path in list(folder.iterdir()):
-        if path.name == "vectors" or OWN_FOLDER.fullmatch(path.name):
-            shutil.rmtree(path)
-        elif path.name == MARKER or OWN_FILE.fullmatch(path.name):
-            path.unlink()
-    with suppress(OSError):  # it is not empty
-        folder.rmdir()
+@dataclass(frozen=True)
+class Made:
+    """The small model in memory, and how it is compared with the original."""
+
+    network: Network
+    vectors: Vectors  # of texts with the original's prompts
+    remedy: str  # how to lose less
+    re_embedded: tuple[Vectors, str] | None = None  # see check_compatibility
+
+
+def of_blocks(
+    teacher: Teacher, split: TextSplit, count: int, options: ShrinkOptions, folder: Path
+) -> tuple[Made, dict[str, Any]]:
+    """Some blocks of the model with a linear map, trained if that was asked for; and how they were made."""
+    choice = chosen_blocks(teacher, split, count, options, folder)
+    student = fit_student(teacher, split, choice.kept)
+    record = shrunk_record(options.way, block_words(choice.kept)) | {
+        "choice": choice_record(choice), "penalty": student.fit.penalty, "unexplained": student.fit.unexplained,
+    }  # fmt: skip
+    small = assemble(teacher, student.network, student.fit.linear)
+    if options.method == "distill":
+        record["training"] = train(teacher, small, split, choice, options, folder)
+    made = network_from_object(small)
+    return Made(made, partial(own_vectors, made, max_length=teacher.max_length), REMEDY), record
+
+
+def of_other_model(teacher: Teacher, student: Network, split: TextSplit, folder: Path) -> tuple[Made, dict[str, Any]]:
+    """Another model with a map to the original's vectors; and how it was made."""
+    own = read_by(student, partial(stored_vectors, student, folder))
+    found = fit_map_of(teacher, own, split, Path(student.name).name)
+    record = shrunk_record("student", "all") | {
+        "student": asdict(student.identity()), "map": found.kind, "maps": dict(found.unexplained),
+        "unexplained": found.unexplained[found.kind],
+    }  # fmt: skip
+    made = network_from_object(with_map(student, found.linear, unit=teacher.unit))
+    mapped = read_by(made, partial(own_vectors, made, max_length=made.default_length))
+    return Made(made, mapped, OTHER_REMEDY, (own, similarity_of(student.shipped))), record
 
 
 def require_packages(options: ShrinkOptions) -> None:
@@ -176,27 +200,6 @@ def block_count(network: Network, options: ShrinkOptions) -> int:
     if count >= depth:
         raise InputError(f"the vectors of {network.name} need {depth} blocks; keep fewer: --blocks 1 to {depth - 1}")
     return count
-
-
-def stored_vectors(network: Network, folder: Path, texts: Sequence[PromptedText]) -> Tensor:
-    """The vectors (N, E) of the model as shipped, each text with its prompt; computed once, then read from disk."""
-    readout = last_recipe(network).readout
-    engine = LocalEngine(network, network.identity())
-    rows: Tensor | None = None
-    for prompt in dict.fromkeys(item.prompt for item in texts):
-        places = [i for i, item in enumerate(texts) if item.prompt == prompt]
-        kind = VectorKind(
-            network.fingerprint(), str(network.dtype).removeprefix("torch."), network.default_length, (readout,),
-            template_of_prompt(prompt),
-        )  # fmt: skip
-        encoding = Encoding(kind, "float32", BATCH_TOKENS, torch.get_num_threads())
-        store = with_engine(engine, encoding, VectorStore(folder / "vectors", kind), progress=is_announcing())
-        found = torch.from_numpy(store.vectors([texts[i].text for i in places], readout))
-        if rows is None:
-            rows = torch.empty(len(texts), found.shape[1])
-        rows[places] = found
-    assert rows is not None, "there are texts"
-    return rows
 
 
 def chosen_blocks(
@@ -257,22 +260,13 @@ def train(
     return asdict(settings) | used | {"result": asdict(trained)}
 
 
-def shrunk_record(
-    options: ShrinkOptions, student: LinearStudent, choice: BlockChoice, fitted_on: FittedOn
-) -> dict[str, Any]:  # fmt: skip
-    """How the model was made, as `shrunk` in layerwise.json."""
+def shrunk_record(method: str, blocks: str) -> dict[str, Any]:
+    """How the model was made, as `shrunk` in layerwise.json; what does not apply to a method stays null."""
     return {
-        "method": options.method,
-        "blocks": block_words(choice.kept),
-        "choice": choice_record(choice),
-        "fitted_on": asdict(fitted_on),
-        "penalty": student.fit.penalty,
-        "unexplained": student.fit.unexplained,
-        "seed": options.seed,
-        "training": None,
-        "agreement": None,
+        "method": method, "blocks": blocks, "choice": None, "student": None, "map": None, "maps": None,
+        "fitted_on": None, "penalty": None, "unexplained": None, "seed": None, "training": None, "agreement": None,
         "compatibility": None,
-    }
+    }  # fmt: skip
 
 
 def hash_of(*parts: Any) -> str:

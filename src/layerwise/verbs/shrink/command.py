@@ -23,9 +23,13 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     from layerwise.verbs.shrink.api import shrink
+    from layerwise.verbs.shrink.ways import CheaperWays
 
     options = option_values(args, ShrinkOptions) | open_kinds(args)
     data = open_data(args) if args.data is not None else None
-    shrink(model_spec(args), data, **options, progress=True)
-    print_certificate(args.out, as_json=args.json)
+    found = shrink(model_spec(args), data, **options, progress=True)
+    if isinstance(found, CheaperWays):
+        print(found.to_json() if args.json else found)
+    else:
+        print_certificate(args.out, as_json=args.json)
     return 0

@@ -215,19 +215,25 @@ def check_compatibility(
     similarity: str = "",
     prompts: tuple[str, str] | None = None,
     remedy: str = "keep more blocks",
+    re_embedded: tuple[Vectors, str] | None = None,
 ) -> Compatibility:
-    """Searches with both models' vectors of texts that neither was fitted on; `remedy` is how to lose less."""
+    """Searches with both models' vectors of texts that neither was fitted on; `remedy` is how to lose less.
+
+    `re_embedded` gives the vectors, and their similarity, that an index made anew would have: those of another model
+    without the map that takes them to the original's.
+    """
     test = choose_test(split, prompts)
     if isinstance(test, str):
         return Compatibility(None, 0, 0, None, "unknown", test)
     counts = len(test.queries), len(test.documents)
     if counts[0] < FEWEST_SEARCHED:
         return Compatibility(test.kind, *counts, None, "unknown", too_few(test))
-    cases = search(test, teacher, student, similarity)
+    cases = search(test, teacher, student, similarity, re_embedded)
     if cases.old_old.mrr.mean < FEWEST_TIMES_CHANCE * chance(counts[1]):
         advice = Advice("unknown", f"not known: the original itself hardly finds {TARGETS[test.kind]}; {WHAT_TO_PASS}")
     else:
-        advice = advise(cases, LARGEST_LOSS_OF_FIRST if test.kind == "first" else LARGEST_LOSS, remedy)
+        largest = LARGEST_LOSS_OF_FIRST if test.kind == "first" else LARGEST_LOSS
+        advice = advise(cases, largest, remedy, "small" if re_embedded is None else "new")
         advice = replace(advice, answer=advice.answer + BASIS[test.kind])
     return Compatibility(test.kind, *counts, cases, advice.action, advice.answer)
 
@@ -291,8 +297,8 @@ def halves(
         words = item.text.split()
         middle = len(words) // 2
         of_query, of_document = prompts or (item.prompt, item.prompt)
-        queries.append(PromptedText(" ".join(words[:middle]), of_query))
-        documents.append(PromptedText(" ".join(words[middle:]), of_document))
+        queries.append(PromptedText(" ".join(words[:middle]), of_query, "query"))
+        documents.append(PromptedText(" ".join(words[middle:]), of_document, "document"))
     return queries, documents
 
 
@@ -313,14 +319,21 @@ def chance(documents: int) -> float:
 # What is found
 
 
-def search(test: SearchTest, teacher: Vectors, student: Vectors, similarity: str = "") -> Cases:
+def search(
+    test: SearchTest, teacher: Vectors, student: Vectors, similarity: str = "",
+    re_embedded: tuple[Vectors, str] | None = None,
+) -> Cases:  # fmt: skip
     """The four searches, and that of an index to which documents of the small model were added."""
     (old_queries, old_documents), (new_queries, new_documents) = (
         (vectors(test.queries), vectors(test.documents)) for vectors in (teacher, student)
     )
     compare = partial(closeness, similarity=similarity)
     old_old, new_old = compare(old_queries, old_documents), compare(new_queries, old_documents)
-    old_new, new_new = compare(old_queries, new_documents), compare(new_queries, new_documents)
+    old_new, new_in_space = compare(old_queries, new_documents), compare(new_queries, new_documents)
+    new_new = new_in_space
+    if re_embedded is not None:
+        own, own_similarity = re_embedded
+        new_new = closeness(own(test.queries), own(test.documents), own_similarity)
     if test.targets:
         wanted = torch.zeros(old_old.shape, dtype=torch.bool)
         for query, places in enumerate(test.targets):
@@ -329,7 +342,7 @@ def search(test: SearchTest, teacher: Vectors, student: Vectors, similarity: str
         wanted = torch.nn.functional.one_hot(old_old.argmax(dim=1), old_old.shape[1]).bool()
     ranks = partial(reciprocal_ranks, wanted=wanted)
     every_second = torch.arange(old_old.shape[1]) % 2 == 0
-    mixed = [ranks(torch.where(chosen, new_new, new_old)) for chosen in (every_second, ~every_second)]
+    mixed = [ranks(torch.where(chosen, new_in_space, new_old)) for chosen in (every_second, ~every_second)]
     baseline, by_queries, by_documents, alone = map(ranks, (old_old, new_old, old_new, new_new))
 
     def case(found: Tensor) -> Case:
@@ -371,19 +384,19 @@ def mean_of(values: Tensor) -> Mean:
 # What to do
 
 
-def advise(cases: Cases, largest_loss: float, remedy: str) -> Advice:
-    """The advice, by the losses and their intervals alone."""
+def advise(cases: Cases, largest_loss: float, remedy: str, which: str = "small") -> Advice:
+    """The advice, by the losses and their intervals alone; `which` model is not the original, in a word."""
     lost = cases.new_old.loss
     low, high = lost.interval
     if lost.mean <= largest_loss:
-        keep = "you can keep your index and search it with the small model"
+        keep = f"you can keep your index and search it with the {which} model"
         if high > largest_loss:
             keep = (
-                f"you can probably keep your index and search it with the small model (the loss of {lost.mean:.3f} may "
-                f"be above {largest_loss}: use more texts to be sure)"
+                f"you can probably keep your index and search it with the {which} model (the loss of {lost.mean:.3f} "
+                f"may be above {largest_loss}: use more texts to be sure)"
             )
-        return Advice("keep", "; ".join([keep, *words_on_documents(cases, largest_loss)]))
-    loses = f"searching your index with the small model {'' if low > largest_loss else 'probably '}loses too much"
+        return Advice("keep", "; ".join([keep, *words_on_documents(cases, largest_loss, which)]))
+    loses = f"searching your index with the {which} model {'' if low > largest_loss else 'probably '}loses too much"
     gain, left = cases.gain, cases.new_new.loss
     if gain.interval[0] <= 0:
         worse = f"loses {-gain.mean:.3f} more" if gain.interval[1] < 0 else "is not better"
@@ -404,19 +417,23 @@ def advise(cases: Cases, largest_loss: float, remedy: str) -> Advice:
     )  # fmt: skip
     return Advice(
         "re-embed",
-        f"re-embed your documents with the small model before you search them with it: {loses} ({lost.mean:.3f}), and "
-        f"with re-embedded documents the loss is {left.mean:.3f}{doubt}",
+        f"re-embed your documents with the {which} model before you search them with it: {loses} ({lost.mean:.3f}), "
+        f"and with re-embedded documents {lost_or_gained(left.mean)}{doubt}",
     )
 
 
-def words_on_documents(cases: Cases, largest_loss: float) -> list[str]:
+def lost_or_gained(loss: float) -> str:
+    return f"the loss is {loss:.3f}" if loss >= 0 else f"{-loss:.3f} is gained"
+
+
+def words_on_documents(cases: Cases, largest_loss: float, which: str) -> list[str]:
     """What to do with new and old documents where the index is kept."""
     words = ["embed new documents with the original too"]
     if cases.mixed.loss.interval[1] <= largest_loss:
         words = ["new documents may be embedded with either model"]
     gain = cases.gain
     if gain.interval[1] < 0:
-        words.append(f"do not re-embed your documents with the small model: that would lose {-gain.mean:.3f} more")
+        words.append(f"do not re-embed your documents with the {which} model: that would lose {-gain.mean:.3f} more")
     if gain.interval[0] > 0:
-        words.append(f"re-embedding your documents with the small model would gain {gain.mean:.3f}")
+        words.append(f"re-embedding your documents with the {which} model would gain {gain.mean:.3f}")
     return words

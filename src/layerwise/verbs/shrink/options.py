@@ -18,6 +18,7 @@ else:
     DataLike = Any  # importing it loads numpy
 
 ShrinkMethod = Literal["linear", "distill", "static"]
+Way = Literal["compare", "linear", "distill", "static", "student"]
 TokenWeights = Literal["sif", "idf", "zipf", "none"]
 TRAINING, STATIC = "training (--method distill)", "a model without blocks (--method static)"
 # The options that only some methods have; of the others, only the default is accepted.
@@ -51,12 +52,16 @@ class ShrinkOptions:
     documents: Documents = None
     pairs: Pairs = None
     method: Annotated[
-        ShrinkMethod,
+        ShrinkMethod | None,
         Option(
             "linear: fit a map, no training; distill: then train blocks and map to give the original's vectors; "
-            "static: keep no block, only one vector per token"
+            "static: keep no block, only one vector per token; default: linear with --blocks or --choose, otherwise "
+            "the cheap ways are tried and compared"
         ),
-    ] = "linear"
+    ] = None
+    student: Annotated[
+        Any, Option("instead, fit a map from this embedding model's vectors to the original's", metavar="MODEL")
+    ] = None
     blocks: Annotated[
         int | None, Option("how many blocks to keep; default: half of them", require_count, metavar="N")
     ] = None
@@ -138,15 +143,28 @@ class ShrinkOptions:
     int8: Annotated[bool, Option("write 8-bit vectors, a quarter of the size", group=STATIC)] = False
     progress: Progress = False
 
+    @property
+    def way(self) -> Way:
+        """What is made."""
+        if self.method is not None:
+            return self.method
+        if self.student is not None:
+            return "student"
+        return "linear" if self.blocks is not None or self.choose != "measured" else "compare"
+
     def __post_init__(self) -> None:
         require_valid(self)
+        if self.student is not None and (self.method or self.blocks or self.choose != "measured"):
+            raise InputError("--student is a whole model: leave out --method, --blocks and --choose")
         others = OF_BLOCKS + OF_TRAINING if self.method == "static" else OF_STATIC
         if given := [name for name in changed_options(self) if name in others]:
             flags = ", ".join(spec.flag for spec in option_specs(ShrinkOptions) if spec.name in given)
+            if self.method is None:
+                raise InputError(f"{flags}: only one method has that; say which (--method)")
             raise InputError(f"method {self.method} has no {flags}: leave out {flags}")
         if "+" in self.transform:
             raise InputError(f"a static model has one vector per token: leave out + in --transform {self.transform}")
         if self.method == "distill" and (self.minutes is None) == (self.steps is None):
             raise InputError("method distill needs either minutes (--minutes 10) or steps (--steps 1000)")
-        if self.method == "linear" and (self.minutes or self.steps or self.lora):
+        if self.method != "distill" and (self.minutes or self.steps or self.lora):
             raise InputError("minutes, steps and lora are for training; add --method distill (method='distill')")

@@ -37,7 +37,14 @@ from layerwise.verbs.shrink.index_advice import check_compatibility, grouped_agr
 from layerwise.verbs.shrink.options import ShrinkOptions
 from layerwise.verbs.shrink.static import StaticFit, centered_rows, fit_static, principal_directions, token_rows
 from layerwise.verbs.shrink.static_backend import StaticBackend, rounded_rows
-from layerwise.verbs.shrink.student import default_prompt, is_unit, own_vectors, require_own_vectors, search_prompts
+from layerwise.verbs.shrink.student import (
+    Vectors,
+    default_prompt,
+    is_unit,
+    own_vectors,
+    require_own_vectors,
+    search_prompts,
+)
 from layerwise.verbs.shrink.texts import GivenTexts, PromptedText, TextSplit, open_given, split_texts
 
 CHUNK = 512  # texts between two steps of the progress bar
@@ -71,17 +78,19 @@ def require_texts(given: GivenTexts | None, options: ShrinkOptions) -> None:
         raise InputError(f"--{needing[0]} needs texts of your own kind: pass --data FILE (data=)")
 
 
-def export_static(network: Network, given: GivenTexts | None, out: Path, options: ShrinkOptions) -> Any:
-    """Writes a static model; returns it, loaded on the CPU."""
+def export_static(
+    network: Network, given: GivenTexts | None, out: Path, options: ShrinkOptions, stored: Vectors | None = None
+) -> Any:
+    """Writes a static model; returns it, loaded on the CPU. `stored` gives the model's vectors where they are kept."""
     require_texts(given, options)
     if given is not None and options.transform == "none":
         require_own_vectors(network)
         similarity_of(network.shipped)  # raises before the fit if it is not known
     with offline():  # sentence-transformers would look the model up on the hub
-        static, record, split = make_static(network, given, options)
+        static, record, split = make_static(network, given, options, stored)
         if record["space"] == TEACHER and split is not None:
             announce(f"comparing vectors of both models for {len(split.check):,} held-out texts")
-            teacher = partial(own_vectors, network, max_length=network.default_length)
+            teacher = stored or partial(own_vectors, network, max_length=network.default_length)
             student, of_search = partial(bag_vectors, static), search_prompts(network)
             record["agreement"] = grouped_agreement(
                 teacher, student, split, of_search[1] if of_search else default_prompt(network), centered=True
@@ -118,7 +127,7 @@ def static_model_of(network: Network, texts: Sequence[str], *, progress: bool = 
 
 
 def make_static(
-    network: Network, given: GivenTexts | None, options: ShrinkOptions
+    network: Network, given: GivenTexts | None, options: ShrinkOptions, stored: Vectors | None = None
 ) -> tuple[Network, dict[str, Any], TextSplit | None]:
     """The static model, how it was made, and how the texts were divided."""
     require_tokenizer(network.preprocessor, "shrink")
@@ -128,7 +137,7 @@ def make_static(
     split = None
     if given is not None:
         split = split_texts(given, (default_prompt(network),), options.seed, search_prompts(network))
-    made = make_rows(network, tokenizer, readout, given, split, options)
+    made = make_rows(network, tokenizer, readout, given, split, options, stored)
     static = made_static(network.name, made.rows, tokenizer, unit=made.unit)
     return static, made.record | {"rows": len(made.rows), "dimensions": made.rows.shape[1]}, split
 
@@ -145,7 +154,7 @@ def rows_readout(network: Network, layer: int | str) -> Readout:
 
 def make_rows(
     network: Network, tokenizer: Any, readout: Readout, given: GivenTexts | None, split: TextSplit | None,
-    options: ShrinkOptions,
+    options: ShrinkOptions, stored: Vectors | None = None,
 ) -> MadeRows:  # fmt: skip
     """The rows: those of the layer, weighted, then mapped or fitted. Adds words to the tokenizer."""
     size = vocabulary_size(tokenizer)
@@ -171,7 +180,8 @@ def make_rows(
         assert bags is not None
         record["fitted_on"] = asdict(FittedOn("texts", given.name, texts_fingerprint(texts), len(texts)))
         if options.transform == "none":
-            found, targets = fit_to_teacher(network, tokenizer, rows, split, progress=options.progress)
+            vectors = stored or partial(vectors_with_bar, network, options.progress)
+            found, targets = fit_to_teacher(network, tokenizer, rows, split, vectors)
             unit, rows = unit or is_unit(targets, network.dtype), centered_rows(found.rows, bags)
             record |= {"map": TEACHER, "space": TEACHER} | fit_record(found)
             if options.dims is not None:
@@ -192,27 +202,24 @@ def require_fewer(dims: int, width: int) -> None:
 
 
 def fit_to_teacher(
-    network: Network, tokenizer: Any, rows: Tensor, split: TextSplit, *, progress: bool
+    network: Network, tokenizer: Any, rows: Tensor, split: TextSplit, vectors: Vectors
 ) -> tuple[StaticFit, Tensor]:
     """Rows whose means are like the vectors of the model itself; and those vectors."""
-    count = len(split.fit) + len(split.held_out)
-    announce(f"vectors of {Path(network.name).name} for {count:,} texts")
-    with progress_bar(progress, count, "texts") as on_batch:
-        targets, held_targets = (
-            torch.cat([
-                counted(own_vectors(network, part[i : i + CHUNK], network.default_length), on_batch)
-                for i in range(0, len(part), CHUNK)
-            ])
-            for part in (split.fit, split.held_out)
-        )  # fmt: skip
+    announce(f"vectors of {Path(network.name).name} for {len(split.fit) + len(split.held_out):,} texts")
+    targets, held_targets = vectors(split.fit), vectors(split.held_out)
     announce(f"fitting {len(rows):,} token vectors on {len(split.fit):,} texts")
     bags, held_bags = (token_bags(tokenizer, [item.text for item in part]) for part in (split.fit, split.held_out))
     return fit_static(rows, bags, targets, held_bags, held_targets), targets
 
 
-def counted(rows: Tensor, on_batch: Any) -> Tensor:
-    on_batch(len(rows), 0)
-    return rows
+def vectors_with_bar(network: Network, progress: bool, texts: Sequence[PromptedText]) -> Tensor:
+    """The vectors of the model, some texts at a time."""
+    parts = []
+    with progress_bar(progress, len(texts), "texts") as on_batch:
+        for start in range(0, len(texts), CHUNK):
+            parts.append(own_vectors(network, texts[start : start + CHUNK], network.default_length))
+            on_batch(len(parts[-1]), 0)
+    return torch.cat(parts)
 
 
 def bag_vectors(static: Network, texts: Sequence[PromptedText]) -> Tensor:

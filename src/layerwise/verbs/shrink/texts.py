@@ -185,8 +185,8 @@ def parts_of(texts: Sequence[PromptedText], query_prompt: str, generator: random
         words, count = item.text.split(), generator.randint(*PART_WORDS)
         if len(words) > count:
             first = generator.randrange(len(words) - count + 1)
-            prompt = query_prompt if item.kind == "document" else item.prompt
-            yield PromptedText(" ".join(words[first : first + count]), prompt, item.kind)
+            part = item._replace(text=" ".join(words[first : first + count]))
+            yield part._replace(prompt=query_prompt, kind="query") if item.kind == "document" else part
 
 
 def words_of(text: str) -> str:
