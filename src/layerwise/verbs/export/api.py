@@ -18,7 +18,13 @@ from layerwise.inputs.modalities import open_source
 from layerwise.inputs.source import DataLike
 from layerwise.maps.fitted import AnyRecipe, FittedRecipe, plain_recipe
 from layerwise.models.network import Network
-from layerwise.models.opening import input_kind_of_model, model_info_and_dtype, open_network, resolve_max_length
+from layerwise.models.opening import (
+    input_kind_of_model,
+    is_recorded_model,
+    model_info_and_dtype,
+    open_network,
+    resolve_max_length,
+)
 from layerwise.models.quantized import require_ordinary_weights
 from layerwise.models.readouts import expand_layers, readout_choices, separate_last
 from layerwise.models.servable import require_servable
@@ -34,6 +40,7 @@ from layerwise.verbs.export.chosen import ChosenRecipe
 from layerwise.verbs.export.fitting import fit_recipe
 from layerwise.verbs.export.options import ExportOptions
 from layerwise.verbs.export.run import export_fitted, require_new_folder
+from layerwise.verbs.probe.heads import Classifier
 
 
 @takes(ExportOptions)
@@ -72,7 +79,11 @@ def export(options: ExportOptions) -> Any:
         if kind != "image":
             require_tokenizer(network.preprocessor, "export")
         recipe: AnyRecipe
-        if isinstance(layer, ChosenRecipe):
+        classifier = layer if isinstance(layer, Classifier) else None
+        if classifier is not None:
+            recipe = classifier.recipe
+            require_classifier_model(classifier, network)
+        elif isinstance(layer, ChosenRecipe):
             recipe, why = layer.recipe_for(network), why or f"{layer.rule}: {'; '.join(layer.why)}"
             require_lower_layer(layer, model)
         elif isinstance(layer, Recipe | FittedRecipe):
@@ -88,7 +99,17 @@ def export(options: ExportOptions) -> Any:
         table = recipe_scores(options.scores, fitted) if options.scores is not None else None
         announce(f"saving layer {fitted.recipe.layer} of {network.depth}")
         return export_fitted(
-            network, fitted, Path(options.out), backend=target, compared=compared, mode=mode, why=why, scores=table
+            network, fitted, Path(options.out), backend=target, compared=compared, mode=mode, why=why, scores=table,
+            classifier=classifier,
+        )  # fmt: skip
+
+
+def require_classifier_model(classifier: Classifier, network: Network) -> None:
+    """Raises if the head was trained on the vectors of another model."""
+    if not is_recorded_model(network, classifier.model):
+        raise InputError(
+            f"the probe was trained on {classifier.model.name} with other weights, config or tokenizer than "
+            f"{network.name}; run probe again"
         )
 
 
@@ -128,7 +149,7 @@ def require_lower_layer(pick: ChosenRecipe, model: ModelLike) -> None:
         )
 
 
-def fit_to_use(layer: int | str | Recipe | ChosenRecipe | FittedRecipe, transform: str, fit: DataLike | None) -> Any:
+def fit_to_use(layer: Any, transform: str, fit: DataLike | None) -> Any:
     """What the map is fitted on, or None; says so where `fit` was given and has no effect.
 
     The answer of pick is not known beforehand, so there it is a warning; elsewhere it is an error.
@@ -150,6 +171,8 @@ def fit_to_use(layer: int | str | Recipe | ChosenRecipe | FittedRecipe, transfor
                 "the recipe has no linear map (transform none), so there is nothing to fit; leave --fit (fit=) out, or "
                 'name a map in the recipe, such as "transform": "remove_top:3"'
             )
+    elif isinstance(layer, Classifier):
+        raise InputError("a classifier needs no map; leave --fit (fit=) out")
     elif transform == "none":
         raise InputError(
             "there is no linear map to fit: add one, such as --transform remove_top:3 (transform=), or leave --fit "

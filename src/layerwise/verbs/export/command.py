@@ -15,7 +15,7 @@ from layerwise.verbs.export.options import ExportOptions
 DOOR, LINE = "choose", "a layer as a model for sentence-transformers or ONNX, checked"
 HELP = "write a layer as a model that plain SentenceTransformer(path) loads, and check its vectors"
 
-MAIN = "layer recipe pooling template transform fit normalize dims format servable dtype device out json".split()
+MAIN = "layer recipe probe label pooling template transform fit normalize dims format servable dtype device out json".split()
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -25,7 +25,15 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--layer",
         help="layer number, depth such as 50%%, last (the model as shipped), or RUN:auto (the choice saved by pick)",
     )
+    group.add_argument(
+        "--probe", metavar="RUN", help="folder of a probe run: its best layer by held-out examples, as a classifier"
+    )
     group.add_argument("--recipe", help="recipe file, recipe.safetensors from pick, or an exported folder")
+    parser.add_argument("--label", help="which label of the probe run, if it has several")
+    parser.add_argument(
+        "--prefer", choices=["quality", "fast"], default="quality",
+        help="fast: the lowest layer of the probe run that is as good as the best within noise",
+    )  # fmt: skip
     add_options(parser, ExportOptions)
     add_options(
         parser,
@@ -37,14 +45,17 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    if not (args.layer or args.recipe):
-        raise InputError("say what to export: --layer N, or --recipe FILE")
+    if not (args.layer or args.recipe or args.probe):
+        raise InputError("say what to export: --layer N, --recipe FILE or --probe RUN")
+    if not args.probe and (args.label or args.prefer != "quality"):
+        raise InputError("--label and --prefer are for --probe: leave them out, or add --probe RUN")
     from layerwise.inputs.modalities import open_source
     from layerwise.inputs.text import texts
     from layerwise.maps.fitted import load_recipe
     from layerwise.models.opening import input_kind_of_model
     from layerwise.verbs.export.api import export
     from layerwise.verbs.export.chosen import ChosenRecipe
+    from layerwise.verbs.probe.heads import Classifier
 
     options = option_values(args, ExportOptions)
     if images := input_kind_of_model(spec := model_spec(args)) == "image":
@@ -55,6 +66,8 @@ def run(args: Namespace) -> int:
     if args.fit and not images and not (Path(args.fit).is_dir() or "://" in args.fit):  # else the folder of a scan
         options["fit"] = texts(args.fit, column=args.column)
     layer: Any = load_recipe(args.recipe) if args.recipe else args.layer
+    if args.probe:
+        layer = Classifier.load(args.probe, args.label, args.prefer)
     if args.layer and args.layer.endswith(":auto"):
         layer = ChosenRecipe.load(args.layer.removesuffix(":auto"))
     export(spec, layer, **options, progress=True)

@@ -14,7 +14,9 @@ from layerwise.runs.tasks import TaskRecord, task_records
 from layerwise.verbs.export.backends.backend import ExportJob, SavedExport
 from layerwise.verbs.export.serving import table_lines
 from layerwise.verbs.export.summary import (
+    accuracy_words,
     agreement_words,
+    calibration_words,
     case_rows,
     eval_command,
     faithful_words,
@@ -42,6 +44,8 @@ def model_card(job: ExportJob, saved: SavedExport, record: Mapping[str, Any], sc
             title = f"{one_line(Path(other['name']).name)} in the space of {name}"
     if record["static"]:
         title = f"Static model from {name}"
+    if record["classifier"]:
+        title = f"Classifier of {one_line(record['classifier']['label'])} on layer {job.recipe.layer} of {name}"
     return "\n".join([
         metadata(job.whole, job.recipe, saved, scores), "",
         f"# {title}", "",
@@ -71,7 +75,29 @@ def what_it_is(job: ExportJob, record: Mapping[str, Any], name: str) -> list[str
         *(["", f"The linear map was fitted without labels on {describe_fit(fitted_on, noun)}."] if fitted_on else []),
         *([*shrunk_lines(record["shrunk"], name)] if record["shrunk"] else []),
         *([*static_lines(record["static"], name)] if record["static"] else []),
+        *([*classifier_section(record["classifier"])] if record["classifier"] else []),
     ]
+
+
+def classifier_section(found: Mapping[str, Any]) -> list[str]:
+    """The classes, how they are read from the logits, and the table of layers that the choice was made from."""
+    classes = ", ".join(map(one_line, found["classes"]))
+    rows = [
+        f"| {one['layer']}{' behind the final norm' if one['norm'] == 'normed' else ''} | {one['validation']:.1f} | "
+        f"{accuracy_words(one)} |"
+        for one in found["layers"]
+    ]
+    lines = [
+        "", "What `encode` gives are logits, one per class. The largest one is the prediction, and `config.json` has "
+        f"the names (`id2label`). The {len(found['classes'])} classes: {classes}.",
+        "", f"The head is a logistic regression on {found['train']:,} labelled examples of {one_line(found['data'])} "
+        f"(fingerprint {found['data_fingerprint']}). The layer was chosen on a held-out fifth of them, and the test "
+        f"says what that is worth. Always the most frequent class: {found['most_frequent']:.1f}.",
+        "", "| layer | accuracy, held-out training examples | accuracy, test (95 %) |", "|---|---|---|", *rows,
+    ]  # fmt: skip
+    if found["calibration"]:
+        lines += ["", f"Are the probabilities right? {calibration_words(found['calibration']).capitalize()}."]
+    return lines
 
 
 def shrunk_lines(shrunk: Mapping[str, Any], name: str) -> list[str]:

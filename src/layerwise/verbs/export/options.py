@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from layerwise.maps.fitted import FittedRecipe
     from layerwise.verbs.export.backends.backend import Backend
     from layerwise.verbs.export.chosen import ChosenRecipe
+    from layerwise.verbs.probe.heads import Classifier
 else:
-    Backend = ChosenRecipe = DataLike = FittedRecipe = Any  # importing them loads torch
+    Backend = ChosenRecipe = Classifier = DataLike = FittedRecipe = Any  # importing them loads torch
 
 Mode = Annotated[
     ExportMode,
@@ -31,10 +32,10 @@ class ExportOptions:
 
     model: Model
     layer: Annotated[
-        int | str | Recipe | ChosenRecipe | FittedRecipe,
+        int | str | Recipe | ChosenRecipe | FittedRecipe | Classifier,
         Option(
             "a number, a depth such as 50%, or last (the model as shipped); also a Recipe, a FittedRecipe, or the "
-            "answer of pick, which say themselves how the layer is read",
+            "answer of pick, which say themselves how the layer is read; or a Classifier of a probe run",
             library_only=True,
         ),
     ]

@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from layerwise.core.errors import InputError
+from layerwise.core.errors import ExportError, InputError
 from layerwise.core.files import write_checked_json, write_json
 from layerwise.core.hub import offline
 from layerwise.core.outputs import current_process, has_ended, require_path, require_writable
@@ -36,6 +36,7 @@ from layerwise.verbs.export.certificate import certify, expected_vectors
 from layerwise.verbs.export.model_card import model_card
 from layerwise.verbs.export.serving import serving_rows, with_vllm_run
 from layerwise.verbs.export.vllm import check_in_vllm
+from layerwise.verbs.probe.heads import Classifier
 
 OWNER_FILE = "layerwise-export.json"  # in an unfinished folder: the process that writes it
 
@@ -102,6 +103,22 @@ def delete_abandoned_folders(out: Path) -> None:
 
 
 CARD_FILE = "README.md"
+MODEL_CONFIG = "config.json"
+
+
+def write_labels(folder: Path, classes: Sequence[str]) -> None:
+    """Writes the names of the logits where transformers keeps them."""
+    path = folder / MODEL_CONFIG
+    if not path.is_file():
+        raise ExportError("this format has no place for the names of classes; use sentence_transformers or onnx")
+    config = json.loads(path.read_text(encoding="utf-8"))
+    names = {"id2label": dict(enumerate(classes)), "label2id": {name: number for number, name in enumerate(classes)}}
+    path.write_text(json.dumps(config | names, indent=2), encoding="utf-8")
+
+
+def classifier_record(classifier: Classifier) -> dict[str, Any]:
+    """What was exported, and the evidence for it, as `classifier` in layerwise.json."""
+    return {"label": classifier.label, "classes": list(classifier.classes), **classifier.facts}
 
 
 def is_whole_model(network: Network, recipe: Recipe) -> bool:
@@ -124,26 +141,34 @@ def export_fitted(
     shrunk: Mapping[str, Any] | None = None,
     static: Mapping[str, Any] | None = None,
     coordinates: str = "",
+    classifier: Classifier | None = None,
 ) -> Any:
     """Saves, verifies, writes the model card and moves the folder into place; returns the model, loaded on the CPU.
 
     `compared` holds the texts to compare with the original model on. For a network with fewer blocks than the model
     that it was made from, `original` is that model and `shrunk` says how it was made; `static` does so for a model
-    without blocks. `coordinates` says why its vectors cannot be compared with the original's number by number.
+    without blocks. `coordinates` says why its vectors cannot be compared with the original's number by number. With a
+    `classifier`, what the folder gives are its logits.
     """
     length, kind = fitted.recipe.max_length or network.default_length, kind_of(network.preprocessor)
-    job = ExportJob(network, fitted.recipe, fitted.combined_map, length, mode, original, coordinates)
+    linear = fitted.combined_map
+    if classifier is not None:
+        linear, coordinates = classifier.linear, f"no cosine: they are logits of {len(classifier.classes)} classes"
+    job = ExportJob(network, fitted.recipe, linear, length, mode, original, coordinates)
     with offline(), temporary_folder(out) as folder:  # sentence-transformers would look the model up on the hub
         saved = backend.save(job, folder)
+        if classifier is not None:
+            write_labels(folder, classifier.classes)
         record = {
             "schema_version": SCHEMA_VERSION,
             "backend": backend.name,
             "recipe": asdict(fitted.recipe),
             "model": asdict(original.identity() if original else fitted.model),
             "fitted_on": asdict(fitted.fitted_on) if fitted.fitted_on else None,
-            "whole_model": original is None and is_whole_model(network, fitted.recipe),
+            "whole_model": original is None and classifier is None and is_whole_model(network, fitted.recipe),
             "shrunk": dict(shrunk) if shrunk else None,
             "static": dict(static) if static else None,
+            "classifier": classifier_record(classifier) if classifier else None,
             "mode": mode,
             "input_kind": kind,
             "servable": kind == "text" and is_servable(network, fitted.recipe) and saved.blocks == fitted.recipe.layer,

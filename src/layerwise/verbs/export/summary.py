@@ -37,11 +37,37 @@ def summary_lines(record: Mapping[str, Any], out: str | Path) -> list[str]:
         lines += compatibility_lines(compatibility, name)
     if record["scores"]:
         return [*lines, f"scores of this recipe from the eval run: {score_words(record['scores'])}"]
+    if classifier := record.get("classifier"):
+        return [*lines, *classifier_lines(classifier, recipe)]
     if record["whole_model"]:
         return lines  # its quality is the original's
     command = eval_command(record, out)
     quality = f"quality on a task, compared with {name}: not measured"
     return [*lines, f"{quality}; to measure it:", f"  {command}"] if command else [*lines, quality]
+
+
+def classifier_lines(found: Mapping[str, Any], recipe: Recipe) -> list[str]:
+    """What the classifier scores, against the last layer; and how sure it is."""
+    layers = found["layers"]
+    chosen = next(one for one in layers if (one["layer"], one["norm"]) == (recipe.layer, recipe.norm))
+    return [
+        f"classifier: {found['label']}, {len(found['classes'])} classes, trained on {found['train']:,} examples of "
+        f"{found['data']}; layer chosen on held-out training examples",
+        f"accuracy on {chosen['n']:,} test examples: {accuracy_words(chosen)}; last layer "
+        f"{accuracy_words(layers[-1])}; most frequent class {found['most_frequent']:.1f}",
+        *([calibration_words(found["calibration"])] if found["calibration"] else []),
+    ]
+
+
+def accuracy_words(one: Mapping[str, Any]) -> str:
+    return f"{one['test']:.1f} ({one['ci_low']:.1f} to {one['ci_high']:.1f})"
+
+
+def calibration_words(found: Mapping[str, float]) -> str:
+    return (
+        f"calibration error {found['error_before']:.3f}, and {found['error_after']:.3f} with all logits divided by "
+        f"{found['temperature']:.2f}"
+    )
 
 
 def faithful_words(record: Mapping[str, Any]) -> str:
@@ -68,6 +94,8 @@ def how_made(record: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 def model_words(record: Mapping[str, Any], recipe: Recipe, name: str) -> str:
     """What the vectors are: those of a recipe, or of a shrunk or static model."""
+    if found := record.get("classifier"):
+        return f"a classifier of {found['label']} on {recipe_words(recipe, name)}"
     if static := record.get("static"):
         fitted = {"teacher": "fitted to give its vectors", "none": "as they are"}
         mapped = fitted.get(static["map"], f"with the map {static['map']}")

@@ -89,6 +89,7 @@ class LabelTask:
     def to_record(self) -> dict[str, Any]:
         return {
             "classes": len(self.classes),
+            "names": list(self.classes),
             "train": len(self.train),
             "held_out": len(self.held_out),
             "test": len(self.test),

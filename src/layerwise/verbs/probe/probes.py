@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from layerwise.core.errors import MissingExtra
+from layerwise.maps.linear import LinearMap
 from layerwise.metrics.ops.rows import unit_rows
 from layerwise.verbs.probe.labelled import LabelTask
 
@@ -33,13 +34,17 @@ class ProbeFit:
     chosen: Mapping[str, float] = field(default_factory=dict)  # settings that the held-out training examples chose
     weights: Sequence[float] = ()  # of the layers, for the weighted sum
     note: str = ""
+    validated: Codes = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # classes of held-out training ones
+    calibration: Mapping[str, float] = field(default_factory=dict)
+    head: LinearMap | None = None  # from vectors to logits
+    head_file: str = ""  # where it is kept
 
 
 def linear_probe(train: NDArray[np.float32], test: NDArray[np.float32], task: LabelTask) -> ProbeFit:
     """Logistic regression on standardised vectors (N, D), fitted on all training examples with the chosen penalty."""
     require_sklearn()
 
-    def predict(fitted: Codes, penalty: float, rows: Floats) -> tuple[Codes, bool]:
+    def fit(fitted: Codes, penalty: float) -> tuple[LinearMap, bool]:
         from sklearn.exceptions import ConvergenceWarning
         from sklearn.linear_model import LogisticRegression
 
@@ -48,14 +53,69 @@ def linear_probe(train: NDArray[np.float32], test: NDArray[np.float32], task: La
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             model.fit((train[fitted] - mean) / scale, task.train[fitted])
-        return model.predict((rows - mean) / scale).astype(np.int64), int(model.n_iter_.max()) < MAX_ITERATIONS
+        head = head_of(model.coef_ / scale, model.intercept_, model.classes_, len(task.classes))
+        return LinearMap(head.weight, head.bias - head.weight @ torch.from_numpy(mean)), bool(
+            int(model.n_iter_.max()) < MAX_ITERATIONS
+        )
 
-    penalty = best_setting(
-        PENALTIES, DEFAULT_PENALTY, task, lambda c: predict(task.fitted, c, train[task.held_out].astype(np.float64))[0]
-    )
-    predicted, converged = predict(np.arange(len(train)), penalty, test.astype(np.float64))
+    def logits(head: LinearMap, rows: NDArray[np.float32]) -> torch.Tensor:
+        return head(torch.from_numpy(rows).double())
+
+    held_out = train[task.held_out]
+    heads = {penalty: fit(task.fitted, penalty)[0] for penalty in (PENALTIES if len(held_out) else ())}
+    penalty = best_setting(PENALTIES, DEFAULT_PENALTY, task, lambda c: logits(heads[c], held_out).argmax(dim=1).numpy())
+    head, converged = fit(np.arange(len(train)), penalty)
+    found = logits(head, test)
     note = "" if converged else f"the regression did not converge within {MAX_ITERATIONS} steps"
-    return ProbeFit(predicted, {"C": penalty}, note=note)
+    validated, calibration = np.zeros(0, dtype=np.int64), {}
+    if len(held_out):
+        of_held_out = logits(heads[penalty], held_out)
+        validated = of_held_out.argmax(dim=1).numpy()
+        calibration = calibrated(of_held_out, task.train[task.held_out], found, task.test)
+    return ProbeFit(
+        found.argmax(dim=1).numpy(), {"C": penalty}, note=note, validated=validated, calibration=calibration, head=head
+    )
+
+
+ABSENT = -1e4  # the logit of a class that no example to fit on has
+
+
+def head_of(weight: Floats, bias: Floats, present: Codes, count: int) -> LinearMap:
+    """The logits of all classes; a regression on two classes has one row, which is divided between them."""
+    if len(present) == 2:
+        weight, bias = np.concatenate([-weight, weight]) / 2, np.concatenate([-bias, bias]) / 2
+    whole = LinearMap(
+        torch.zeros(count, weight.shape[1], dtype=torch.float64), torch.full((count,), ABSENT, dtype=torch.float64)
+    )
+    whole.weight[present], whole.bias[present] = torch.from_numpy(weight), torch.from_numpy(bias)
+    return whole
+
+
+TEMPERATURES = np.logspace(-1, 1, 81)
+BINS = 15  # of confidence, for the calibration error
+
+
+def calibrated(held_out: torch.Tensor, targets: Codes, test: torch.Tensor, tested: Codes) -> dict[str, float]:
+    """The temperature that fits held-out examples best, and the calibration error of the test before and after it."""
+    known = held_out.gather(1, torch.from_numpy(targets)[:, None])[:, 0] > ABSENT / 2
+    if not known.any():
+        return {}
+    wanted = torch.from_numpy(targets)[known]
+    losses = [float(torch.nn.functional.cross_entropy(held_out[known] / t, wanted)) for t in TEMPERATURES]
+    temperature = float(TEMPERATURES[int(np.argmin(losses))])
+    return {
+        "temperature": temperature, "error_before": calibration_error(test, tested),
+        "error_after": calibration_error(test / temperature, tested),
+    }  # fmt: skip
+
+
+def calibration_error(logits: torch.Tensor, targets: Codes) -> float:
+    """The expected calibration error: how far accuracy is from confidence, a mean over bins of confidence."""
+    confidence, predicted = (part.numpy() for part in logits.softmax(dim=1).max(dim=1))
+    right = predicted == targets
+    bins = np.minimum((confidence * BINS).astype(int), BINS - 1)
+    gaps = [abs(right[bins == b].mean() - confidence[bins == b].mean()) * (bins == b).mean() for b in np.unique(bins)]
+    return float(sum(gaps))
 
 
 def require_sklearn() -> None:

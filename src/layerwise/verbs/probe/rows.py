@@ -117,7 +117,7 @@ def record_of(labelled: LabelledSet, tasks: Sequence[LabelTask], scored: Sequenc
         },
         "labels": {task.column: task.to_record() for task in tasks},
         "metrics": metrics,
-        "probes": [probe_record(one, last_of(one, scored)) for one in scored],
+        "probes": [probe_record(one, last_of(one, scored)) | validation_record(one, scored) for one in scored],
     }
 
 
@@ -136,7 +136,27 @@ def probe_record(one: Scored, last: Scored | None) -> dict[str, Any]:
         "norm": one.readout.norm,
         "chosen": dict(one.fit.chosen),
     }
+    if one.fit.head_file:
+        record |= {"head": one.fit.head_file, "calibration": dict(one.fit.calibration)}
     return record | ({} if last is None or last is one else {"minus_last": difference_record(one, last)})
+
+
+def validation_record(one: Scored, scored: Sequence[Scored]) -> dict[str, Any]:
+    """The accuracy on held-out training examples, with the difference from the best readout of the same probe.
+
+    A layer is chosen by these, so that test examples still say what the choice is worth.
+    """
+    if not len(one.fit.validated):
+        return {}
+    right = {id(other): other.fit.validated == other.task.train[other.task.held_out] for other in scored
+             if other.metric == one.metric and not other.layers}  # fmt: skip
+    if id(one) not in right:
+        return {}
+    best, own = max(right.values(), key=lambda found: int(found.sum())), right[id(one)]
+    gained, lost = int((own & ~best).sum()), int((~own & best).sum())
+    low, high = paired_share_interval(gained, lost, len(own))
+    share = 100 * float(own.mean())
+    return {"validation": {"points": share, "n": len(own), "behind_low": 100 * low, "behind_high": 100 * high}}
 
 
 def difference_record(one: Scored, last: Scored) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
@@ -40,13 +40,14 @@ from layerwise.verbs.probe.features import (
     in_gigabytes,
     require_disk,
 )
+from layerwise.verbs.probe.heads import FITS, read_head, write_head
 from layerwise.verbs.probe.labelled import LabelledSet, LabelTask, label_task
 from layerwise.verbs.probe.probes import ProbeFit, knn_probe, linear_probe, require_sklearn
 from layerwise.verbs.probe.rows import Scored, merged, probe_scores, probe_values, record_of
 from layerwise.verbs.probe.trained_probes import attention_probe, weighted_sum_probe
 
-VERSION = 2  # of the probes; stored fits of another version are made anew
-FEATURES, FITS = "features", "fits"  # subfolders of a run folder
+VERSION = 3  # of the probes; stored fits of another version are made anew
+FEATURES = "features"  # a subfolder of a run folder
 
 
 @dataclass(frozen=True)
@@ -215,8 +216,11 @@ class Fits:
         if (stored := read_fit(path, len(task.test))) is not None:
             return stored
         fit = train()
-        arrays = {"predicted": fit.predicted.tolist(), "weights": list(fit.weights)}
-        write_checked_json(path, {"name": path.name, **asdict(fit), **arrays})
+        if fit.head is not None:  # before the record that names it
+            fit = replace(fit, head_file=write_head(self.folder, path.stem, fit.head))
+        arrays = {name: getattr(fit, name).tolist() for name in ("predicted", "validated")}
+        record = {name: value for name, value in vars(fit).items() if name != "head"}
+        write_checked_json(path, {"name": path.name, **record, **arrays, "weights": list(fit.weights)})
         return fit
 
 
@@ -226,7 +230,9 @@ def read_fit(path: Path, examples: int) -> ProbeFit | None:
         record = parse_record(path.read_bytes(), str(path))
         if record.pop("name") != path.name:
             return None
-        fit = ProbeFit(**record | {"predicted": np.array(record["predicted"], dtype=np.int64)})
+        arrays = {name: np.array(record[name], dtype=np.int64) for name in ("predicted", "validated")}
+        head = read_head(path.parent, record["head_file"]) if record["head_file"] else None
+        fit = ProbeFit(**record | arrays, head=head)
     except (OSError, ValueError, TypeError, KeyError, RunError):
         return None
     return fit if len(fit.predicted) == examples else None

@@ -11,7 +11,7 @@ from layerwise.verbs.shrink.options import ShrinkOptions
 DOOR, LINE = "cheaper", "fewer blocks, or none, in the same vector space"
 HELP = "make an embedding model smaller: fewer blocks whose vectors imitate those of the whole model; no labels needed"
 EXAMPLE = "layerwise shrink MODEL --data texts.txt --blocks 6 --method distill --minutes 10 --out small"
-MAIN = "data queries documents pairs limit method blocks minutes steps device out json".split()
+MAIN = "data queries documents pairs limit method student blocks minutes steps device out json".split()
 
 
 def add_arguments(parser: ArgumentParser) -> None:
