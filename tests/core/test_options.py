@@ -126,8 +126,8 @@ FLAGS = {
     "test test-split label probes out test-share epochs seed precision features threads json",
     "pick": f"{MODEL} stream fit column labels rule prefer templates layer-only no-static servable dims compare-static "
     "model max-length seed save export json",
-    "export": f"{MODEL} layer recipe probe label prefer out norm tokens pooling transform dims fit column normalize template "
-    "scores mode format servable max-length why texts json",
+    "export": f"{MODEL} layer recipe probe label prefer out norm tokens pooling transform dims fit column normalize "
+    "template scores mode format servable max-length why texts json",
     "shrink": f"{MODEL} {TEXTS} out queries documents pairs method student blocks choose minutes steps lora batch-size "
     "learning-rate seed no-compatible work layer transform dims normalize weights words int8 json",
     "report": "html overwrite title where figure out metric rows tokens pooling norm transform measure cost",

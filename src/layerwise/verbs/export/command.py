@@ -15,7 +15,9 @@ from layerwise.verbs.export.options import ExportOptions
 DOOR, LINE = "choose", "a layer as a model for sentence-transformers or ONNX, checked"
 HELP = "write a layer as a model that plain SentenceTransformer(path) loads, and check its vectors"
 
-MAIN = "layer recipe probe label pooling template transform fit normalize dims format servable dtype device out json".split()
+MAIN = (
+    "layer recipe probe label pooling template transform fit normalize dims format servable dtype device out json"
+).split()
 
 
 def add_arguments(parser: ArgumentParser) -> None:
