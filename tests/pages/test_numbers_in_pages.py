@@ -320,7 +320,6 @@ def test_pages_give_the_sizes_of_shrunk_and_static_models():
     order = ["all-minilm-l6-v2", "gte-small", "all-mpnet-base-v2"]
     minutes = [f"{seconds / 60:.0f}" for seconds in trained.seconds[order]]
     assert f"took {minutes[0]}, {minutes[1]} and {minutes[2]} minutes" in page("studies/shrink/README.md")
-    assert f"they took {minutes[2]} to {minutes[0]} minutes." in page("docs/shrink.md")
     costs = pd.read_csv(ROOT / "studies/static/costs.csv").set_index(["model", "method"]).megabytes["all-minilm-l6-v2"]
     assert f"takes {costs['static']:.0f} MB for all-MiniLM-L6-v2 ({costs['whole']:.0f} MB whole)" in page(
         "docs/static.md"

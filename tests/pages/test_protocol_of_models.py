@@ -28,8 +28,8 @@ def scored_models():
     """Each table of scores with the models that are named in it."""
     for path in sorted((ROOT / "studies").rglob("*.csv")):
         table = pd.read_csv(path)
-        if SCORES & set(table.columns) and "model" in table:
-            yield path.relative_to(ROOT), set(table.model.astype(str).str.lower())
+        if SCORES & set(table.columns) and (column := next((c for c in ("model", "whole") if c in table), None)):
+            yield path.relative_to(ROOT), set(table[column].astype(str).str.lower())
 
 
 def test_no_table_of_scores_has_a_model_that_is_still_held_out():

@@ -4,9 +4,12 @@ again from the CSV and must stand in the page."""
 import re
 import runpy
 
+import numpy as np
 import pandas as pd
 import pytest
 from places import ROOT, script
+
+from layerwise.verbs.shrink.ways import TRAINING_ADDS
 
 STUDIES = ROOT / "studies"
 RAW, UNIT = ("raw", "all"), ("centered_unit", "no_first")
@@ -658,10 +661,13 @@ def test_the_page_of_shrink_shows_three_quarters_and_half_of_each_model_with_the
         lost.append(figure.query_loss)
         gaps.append(by_task[cell].mean() / whole.mean())
         untrained.append(whole - by_task[f"{model}-linear-{depth // 2}-measured-{texts}"])
-    docs, said = (STUDIES.parent / "docs/shrink.md").read_text(), words("docs/shrink.md")
-    assert "\n".join(quarters + halves) in docs, "\n".join(quarters + halves)
-    for name in ("docs/shrink.md", "studies/shrink/README.md"):
-        assert f"{min(lost):.3f} to {max(lost):.3f} of MRR" in words(name), name
+    assert "\n".join(quarters + halves) in (STUDIES / "shrink/README.md").read_text(), "\n".join(quarters + halves)
+    assert f"{min(lost):.3f} to {max(lost):.3f} of MRR" in page("shrink")
+    maps = [figures.query_loss[f"{model}-linear-{depth // 2}-measured-{texts}"] for model, depth, texts in SHRUNK]
+    assert TRAINING_ADDS == (
+        f"it lost {min(lost):.3f} to {max(lost):.3f} of MRR where the linear map lost {min(maps):.3f} to "
+        f"{max(maps):.3f}, for three models"
+    )
     assert f"{100 * min(gaps):.0f} to {100 * max(gaps):.0f} % of the mean score on 22 tasks" in page("shrink")
     times = [float(row.strip("| ").split(" | ")[-1]) for row in halves]
     assert f"in {min(times):.2f} to {max(times):.2f} of the time" in page("shrink")
@@ -670,7 +676,9 @@ def test_the_page_of_shrink_shows_three_quarters_and_half_of_each_model_with_the
         f"{min(losses):.1f} to {max(losses):.1f}"
         for losses in zip(*((loss.mean(), loss.max(), loss["WikiQARetrieval"]) for loss in untrained), strict=True)
     )
-    assert f"half of the blocks lose {mean} points in the mean, {worst} on Banking77, and {search} in search" in said
+    assert f"half of the blocks lose {mean} points in the mean, {worst} on Banking77, and {search} in search" in page(
+        "shrink"
+    )
 
 
 def sentences(text):
@@ -848,6 +856,16 @@ def test_the_study_of_shrink_says_what_a_lower_learning_rate_gives(capsys):
     gap = tables["difference"](nine - by_task["all-mpnet-base-v2-whole-12---0"])
     assert f"the difference from the whole model becomes {gap}." in page("shrink")
     assert f"At a learning rate of 1e-4 they score {nine.mean():.1f} (below)." in page("shrink")
+
+
+def test_the_losses_of_the_stricter_test_are_those_of_their_tables():
+    tables = runpy.run_path(str(STUDIES / "shrink/losses_table.py"))
+    losses, shown = pd.read_csv(STUDIES / "shrink/losses.csv"), tables["markdown"]()
+    for path in tables["PAGES"]:
+        assert f"{tables['BEGIN']}\n{shown}\n{tables['END']}" in path.read_text(encoding="utf-8"), path
+    assert shown.count("\n") == 1 + losses.small.nunique() and (losses.groupby("small").task.nunique() == 22).all()
+    assert ((losses.low <= losses.difference) & (losses.difference <= losses.high)).all()
+    assert np.allclose(losses.score - losses.whole_score, losses.difference, atol=2e-3)
 
 
 def test_the_ideas_for_training_are_those_of_their_table():

@@ -62,7 +62,8 @@ def test_the_record_holds_what_is_printed(compared):
     assert all(len(line) <= 100 for line in printed.splitlines())
     for way in found.ways[1:]:
         assert way.words in printed and len(way.times) == 4 and f"{way.times['1 short'].ratio:.2f}" in printed
-    assert "recommended: " in " ".join(printed.split())
+    flat = " ".join(printed.split())
+    assert "recommended: " in flat and "not tried: training 1 of 3 blocks (--method distill --blocks 1" in flat
 
 
 def test_the_same_call_again_makes_nothing_anew(compared, model, monkeypatch):
