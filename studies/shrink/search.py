@@ -98,7 +98,7 @@ def main() -> None:
     old = vectors(args.whole, "query", queries, args.vectors), vectors(args.whole, "document", documents, args.vectors)
     baseline = ranks(*old)
     whole, count = args.whole.name, len(documents)
-    rows = [row_of((whole, "BM25", ""), count, bm25_ranks(queries, documents), baseline),
+    rows = [row_of((whole, "BM25", "-"), count, bm25_ranks(queries, documents), baseline),
             row_of((whole, whole, "old old"), count, baseline, baseline)]  # fmt: skip
     for small in args.small:
         new = vectors(small, "query", queries, args.vectors), vectors(small, "document", documents, args.vectors)
