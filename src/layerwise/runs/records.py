@@ -137,7 +137,7 @@ WAYS = Schema(
     1,
     {
         "model": MODEL_SHAPE,
-        "texts": {"name": str, "fingerprint": str, "count": int},
+        "data": {"name": str, "fingerprint": str, "count": int},
         "ways": [{
             "name": str, "words": str, "bytes": int, "times": dict, "agreement": (dict, NoneType),
             "compatibility": (dict, NoneType),

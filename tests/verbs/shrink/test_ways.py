@@ -55,7 +55,7 @@ def test_every_way_is_what_its_own_command_makes(compared, model, tmp_path):
 def test_the_record_holds_what_is_printed(compared):
     found, out = compared
     record = WAYS.parse((out / "ways.json").read_bytes(), "ways.json")
-    assert record["recommended"] == found.recommended and record["texts"]["count"] == 480
+    assert record["recommended"] == found.recommended and record["data"]["count"] == 480
     assert [way["name"] for way in record["ways"]] == [way.name for way in found.ways]
     assert record["model"]["fingerprint"] and found.model.fingerprint == record["model"]["fingerprint"]
     printed = str(found)
@@ -110,7 +110,7 @@ def test_report_shows_the_picture_and_the_table(compared, tmp_path):
     assert found.texts["fingerprint"] in text and "1 comparison by shrink" in text
     record = WAYS.parse((out / "ways.json").read_bytes(), "ways.json")
     hostile = "<script>alert(1)</script>"
-    record["ways"][1]["words"] = record["answer"][0] = record["texts"]["name"] = hostile
+    record["ways"][1]["words"] = record["answer"][0] = record["data"]["name"] = hostile
     assert hostile not in ways_card(record) and "&lt;script&gt;" in ways_card(record)
 
 

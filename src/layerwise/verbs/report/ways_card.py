@@ -30,7 +30,7 @@ def ways_card(found: Mapping[str, Any]) -> str:
     )  # fmt: skip
     others += [f"not made: {way}: {why}" for way, why in found["not_made"].items()]
     items = "".join(f"<li>{escape(sentence)}</li>" for sentence in others)
-    texts = found["texts"]
+    texts = found["data"]
     made_of = f"{texts['count']:,} texts ({texts['name']}, fingerprint {texts['fingerprint']})"
     return (
         f'<div class="pick"><p class="answer">{escape(f"{name}: {first}")}</p><ul class="why">{items}</ul>'

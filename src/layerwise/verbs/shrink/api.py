@@ -15,19 +15,16 @@ from layerwise.core.formats import parse_record
 from layerwise.core.hub import offline
 from layerwise.core.options import takes
 from layerwise.core.outputs import require_path
-from layerwise.core.preprocessors import require_tokenizer
 from layerwise.core.progress import GO_ON, announce, announcements
 from layerwise.maps.fitted import FittedOn, FittedRecipe, texts_fingerprint
 from layerwise.models.load import network_from_object
 from layerwise.models.network import Network
 from layerwise.models.opening import open_network
-from layerwise.models.quantized import require_ordinary_weights
 from layerwise.models.readouts import last_recipe
 from layerwise.models.shipped import similarity_of
 from layerwise.runs.leases import sole_writer
 from layerwise.runs.ownership import claim, require_usable
 from layerwise.verbs.export.agreement import MOST_TEXTS, ComparedTexts
-from layerwise.verbs.export.backends.catalog import find_backend
 from layerwise.verbs.export.run import export_fitted, require_new_folder
 from layerwise.verbs.shrink.blocks import BlockChoice, named_blocks
 from layerwise.verbs.shrink.index_advice import check_compatibility, grouped_agreement
@@ -43,9 +40,10 @@ from layerwise.verbs.shrink.student import (
     assemble,
     blocks_read,
     is_unit,
+    open_whole,
     own_vectors,
     pooling_modules,
-    require_own_vectors,
+    portable_backend,
     search_prompts,
     teacher_prompts,
 )
@@ -93,13 +91,9 @@ def shrink(options: ShrinkOptions) -> Any:
     if given is None:
         raise InputError("shrink needs texts: pass --data, --queries, --documents or --pairs (data=, queries=, ...)")
     with announcements(options.progress):
-        network = open_network(options.model)
+        network = open_whole(options.model)
         student = open_student(options.student, network) if options.student is not None else None
-        require_ordinary_weights(network.module.config, network.name, "shrink")
-        require_tokenizer(network.preprocessor, "shrink")
-        require_own_vectors(network)
-        backend = find_backend("sentence_transformers")
-        backend.check_supported(student or network, last_recipe(student or network), "portable")
+        backend = portable_backend(student or network)
         pooling, prompts = () if student else pooling_modules(network), teacher_prompts(network)
         count = 0 if student else block_count(network, options)
         split = split_texts(given, prompts, options.seed, search_prompts(network))

@@ -10,7 +10,7 @@ from layerwise.core.errors import InputError
 from layerwise.core.options import HOW_IT_RUNS, Option, changed_options, option_specs, require_valid
 from layerwise.engines.options import Progress
 from layerwise.inputs.options import Documents, Pairs, Queries
-from layerwise.models.spec import Model
+from layerwise.models.spec import Model, ModelLike
 
 if TYPE_CHECKING:
     from layerwise.inputs.source import DataLike
@@ -60,7 +60,8 @@ class ShrinkOptions:
         ),
     ] = None
     student: Annotated[
-        Any, Option("instead, fit a map from this embedding model's vectors to the original's", metavar="MODEL")
+        ModelLike | None,
+        Option("instead, fit a map from this embedding model's vectors to the original's", metavar="MODEL"),
     ] = None
     blocks: Annotated[
         int | None, Option("how many blocks to keep; default: half of them", require_count, metavar="N")

@@ -10,6 +10,7 @@ from layerwise.maps.linear import LinearMap
 from layerwise.models.modules import as_sentence_transformer, linear_module
 from layerwise.models.network import Network
 from layerwise.models.opening import open_network
+from layerwise.models.spec import ModelLike
 from layerwise.verbs.shrink.student import (
     NOT_COPIED,
     Teacher,
@@ -23,7 +24,7 @@ from layerwise.verbs.shrink.texts import PromptedText, TextSplit
 REMEDY = "use another model as the student, or add texts like your queries and documents"
 
 
-def open_student(model: Any, teacher: Network) -> Network:
+def open_student(model: ModelLike, teacher: Network) -> Network:
     """The other model; raises where no map can follow its vectors."""
     network = open_network(model)
     require_own_vectors(network)

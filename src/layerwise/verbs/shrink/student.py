@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from layerwise.core.display import command_line
 from layerwise.core.errors import InputError, ModelError
+from layerwise.core.preprocessors import require_tokenizer
 from layerwise.core.quiet import quiet_libraries
 from layerwise.core.templates import template_of_prompt
 from layerwise.inputs.source import Example
@@ -18,10 +19,15 @@ from layerwise.models.head import Head
 from layerwise.models.load import build_network
 from layerwise.models.modules import linear_module, transformer_module
 from layerwise.models.network import Network
+from layerwise.models.opening import open_network
+from layerwise.models.quantized import require_ordinary_weights
 from layerwise.models.readouts import last_recipe
-from layerwise.models.shipped import POOLING_NAMES, Shipped, ShippedModule
+from layerwise.models.shipped import POOLING_NAMES, Shipped, ShippedModule, similarity_of
+from layerwise.models.spec import ModelLike
 from layerwise.models.truncate import keep_blocks
 from layerwise.passes.vectors import pooled_vectors, require_finite_vectors
+from layerwise.verbs.export.backends.backend import Backend
+from layerwise.verbs.export.backends.catalog import find_backend
 from layerwise.verbs.shrink.texts import PromptedText
 
 Vectors = Callable[[Sequence[PromptedText]], Tensor]  # the teacher's vectors (N, E), from the store
@@ -81,6 +87,23 @@ def search_prompts(network: Network) -> tuple[str, str] | None:
     of_queries = shipped.prompts.get("query") or ""
     of_documents = shipped.prompts.get("document") or shipped.prompts.get("passage") or ""
     return (of_queries, of_documents) if of_queries or of_documents else None
+
+
+def open_whole(model: ModelLike) -> Network:
+    """The model to make smaller; raises where it has no vectors that a student could give."""
+    network = open_network(model)
+    require_ordinary_weights(network.module.config, network.name, "shrink")
+    require_tokenizer(network.preprocessor, "shrink")
+    require_own_vectors(network)
+    similarity_of(network.shipped)  # raises where vectors are compared in a way that no search here knows
+    return network
+
+
+def portable_backend(network: Network) -> Backend:
+    """What exports it; raises where plain sentence-transformers could not give its vectors."""
+    backend = find_backend("sentence_transformers")
+    backend.check_supported(network, last_recipe(network), "portable")
+    return backend
 
 
 def require_own_vectors(network: Network) -> None:

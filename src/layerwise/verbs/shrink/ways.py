@@ -18,13 +18,11 @@ from layerwise.core.errors import ExportError, InputError, MissingExtra, ModelEr
 from layerwise.core.files import DiskFolder
 from layerwise.core.hub import offline
 from layerwise.core.outputs import require_path
-from layerwise.core.preprocessors import require_tokenizer
 from layerwise.core.progress import announce, announcements
 from layerwise.inputs.timed_texts import room_for_text, text_of_length
 from layerwise.maps.fitted import texts_fingerprint
 from layerwise.models.modules import as_sentence_transformer
 from layerwise.models.network import Network
-from layerwise.models.opening import open_network
 from layerwise.models.shipped import similarity_of
 from layerwise.passes.timing import RelativeTime, clock_of, measured, relative_times
 from layerwise.runs.exported import RECORD_FILE
@@ -42,7 +40,8 @@ from layerwise.verbs.shrink.static_models import export_static
 from layerwise.verbs.shrink.student import (
     Vectors,
     blocks_read,
-    require_own_vectors,
+    open_whole,
+    portable_backend,
     search_prompts,
     teacher_prompts,
 )
@@ -126,7 +125,7 @@ class CheaperWays:
     def to_dict(self) -> dict[str, Any]:
         """The result as JSON values."""
         return {
-            "model": self.model.to_record(), "texts": dict(self.texts), "ways": [way.to_record() for way in self.ways],
+            "model": self.model.to_record(), "data": dict(self.texts), "ways": [way.to_record() for way in self.ways],
             "not_made": dict(self.not_made), "recommended": self.recommended, "answer": list(self.answer),
             "environment": environment(),
         }  # fmt: skip
@@ -178,9 +177,8 @@ def compare_ways(options: ShrinkOptions, shrink: Shrink) -> CheaperWays:
     if given is None:
         raise InputError("shrink needs texts: pass --data, --queries, --documents or --pairs (data=, queries=, ...)")
     with announcements(options.progress):
-        network = open_network(options.model)
-        require_tokenizer(network.preprocessor, "shrink")
-        require_own_vectors(network)
+        network = open_whole(options.model)
+        portable_backend(network)
         split = split_texts(given, teacher_prompts(network), options.seed, search_prompts(network))
         made_of = texts_fingerprint([item.prompt + item.text for item in (*split.fit, *split.held_out, *split.check)])
         claim(DiskFolder(out), "ways", model=network.fingerprint(), texts=made_of, seed=str(options.seed))
