@@ -11,7 +11,6 @@ import argparse
 import json
 import zlib
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,8 @@ import pandas as pd
 from kept import add_rows, model_key
 from mteb.cache import ResultCache
 from numpy.typing import NDArray
+from opened import opened
 from scipy.stats import spearmanr
-from sentence_transformers import SentenceTransformer
 from sklearn.metrics import average_precision_score, v_measure_score
 
 from layerwise.verbs.eval.scoring import load_task
@@ -38,31 +37,13 @@ Places = NDArray[np.int64]
 Score = Callable[[Places], float]  # of the test examples at these places, in points
 
 
-class OnceEncoder(SentenceTransformer):
-    """Encodes a text once for each prompt: the pairs of SICK-R and the two tasks of MASSIVE repeat most of theirs."""
-
-    def encode(self, inputs: Any, **options: Any) -> Any:
-        if isinstance(inputs, str):
-            return super().encode(inputs, **options)
-        known = self.__dict__.setdefault("known", {})
-        keys = [(options.get("prompt"), options.get("prompt_name"), text) for text in inputs]
-        if new := [key for key in dict.fromkeys(keys) if key not in known]:
-            known.update(zip(new, super().encode([text for _, _, text in new], **options), strict=True))
-        return np.stack([np.asarray(known[key]) for key in keys])
-
-
-@cache
-def loaded(folder: Path) -> OnceEncoder:
-    return OnceEncoder(str(folder), device="cpu")
-
-
 def answers_of(choice: TaskChoice, folder: Path, answers: Path) -> tuple[Any, float]:
     """What a model answers to the test examples of a task, and mteb's main score in points."""
     own = answers / model_key(folder) / f"{choice.name}-{choice.local.revision if choice.local else 'hub'}"
     score_file = own / "score.json"  # written last
     if not score_file.is_file():
         result = mteb.evaluate(  # it changes the task, so the task is loaded for this alone
-            loaded(folder), load_task(choice), cache=ResultCache(own / "mteb"), overwrite_strategy="always",
+            opened(folder), load_task(choice), cache=ResultCache(own / "mteb"), overwrite_strategy="always",
             prediction_folder=own, show_progress_bar=False, co2_tracker=False,
         )  # fmt: skip
         score_file.write_text(json.dumps(100 * float(result.task_results[0].get_score())), encoding="utf-8")

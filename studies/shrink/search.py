@@ -18,7 +18,7 @@ import pandas as pd
 import torch
 from kept import add_rows, model_key
 from numpy.typing import NDArray
-from sentence_transformers import SentenceTransformer
+from opened import opened
 
 TABLE = Path(__file__).parent / "search.csv"
 QUERIES, SAMPLES = 1000, 2000
@@ -37,7 +37,7 @@ def vectors(folder: Path, role: str, texts: list[str], kept: Path) -> torch.Tens
     digest = hashlib.blake2b("\n".join(texts).encode(), digest_size=8).hexdigest()
     path = kept / f"{model_key(folder)}-{role}-{digest}.npy"
     if not path.is_file():
-        model = SentenceTransformer(str(folder), device="cpu")
+        model = opened(folder)
         encode = model.encode_query if role == "query" else model.encode_document
         path.parent.mkdir(parents=True, exist_ok=True)
         np.save(path, encode(texts, batch_size=32, normalize_embeddings=True, show_progress_bar=False))
