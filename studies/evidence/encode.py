@@ -106,6 +106,8 @@ def main() -> None:
         raise SystemExit(f"{folder} has vectors of other texts; take another folder")
     record.write_text(json.dumps(known), encoding="utf-8")
     network = open_network(layerwise.ModelSpec(str(args.model), dtype="float32"))
+    about = {"fingerprint": network.fingerprint(), "depth": network.depth, "normed": bool(network.has_norm)}
+    (folder / "model.json").write_text(json.dumps(about), encoding="utf-8")
     for name in args.inputs:
         encode(network, name, texts, folder)
 
