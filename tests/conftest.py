@@ -10,7 +10,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # read when transformers is imported: no tes
 import pytest
 import torch
 from browser import chromium  # noqa: F401
-from families import make_model, make_tokenizer
+from families import make_model, make_reader, make_tokenizer
 from hypothesis import settings
 from parts import pytest_collection_modifyitems, pytest_make_collect_report, pytest_runtest_makereport  # noqa: F401
 from places import ROOT
@@ -71,6 +71,15 @@ def tiny_llama(tmp_path_factory) -> str:
 @pytest.fixture(scope="session")
 def tiny_bert(tmp_path_factory) -> str:
     return save_tiny(tmp_path_factory.mktemp("tiny") / "bert", "bert")
+
+
+@pytest.fixture(scope="session")
+def reading_llama(tmp_path_factory) -> str:
+    """As tiny_llama, with a tokenizer that also knows the words of pick's bundled sentences."""
+    folder = tmp_path_factory.mktemp("reading") / "llama"
+    for part in make_reader("llama"):
+        part.save_pretrained(folder)
+    return str(folder)
 
 
 @pytest.fixture(scope="session")

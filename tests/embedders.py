@@ -3,16 +3,16 @@
 from pathlib import Path
 
 import torch
-from families import make_model, make_tokenizer
+from families import make_model, make_reader, make_tokenizer
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
 
 
-def ship(folder: Path, family: str, pooling, *, dense=0, normalize=False, prompt="", **more) -> str:
-    """A tiny SentenceTransformer, as its authors would publish it."""
+def ship(folder: Path, family: str, pooling, *, dense=0, normalize=False, prompt="", reader=False, **more) -> str:
+    """A tiny SentenceTransformer, as its authors would publish it; a `reader` knows pick's bundled sentences."""
     inner = folder.with_name(folder.name + "-inner")
-    make_model(family).save_pretrained(inner)
-    make_tokenizer().save_pretrained(inner)
+    for part in make_reader(family) if reader else (make_model(family), make_tokenizer()):
+        part.save_pretrained(inner)
     first = Transformer(str(inner), max_seq_length=10)
     modules = [first, Pooling(32, pooling, **more)]
     if dense:

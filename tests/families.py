@@ -1,5 +1,7 @@
 """Tiny random models of every text family that layerwise reads, and a tokenizer for them."""
 
+import re
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -7,6 +9,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from tokenizers.normalizers import Replace
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, PreTrainedTokenizerFast
+
+from layerwise.verbs.pick.probes import proxy_probes
 
 DEPTH, WIDTH, VOCABULARY = 3, 32, 97
 
@@ -56,10 +60,12 @@ def make_config(family: str) -> Any:
     return AutoConfig.for_model(family, **(given | FAMILIES[family]))
 
 
-def make_model(family: str) -> Any:
+def make_model(family: str, vocabulary: int = VOCABULARY) -> Any:
     """A model with random weights, norms and biases included: an untrained norm of ones would hide mistakes."""
     torch.manual_seed(sum(map(ord, family)))
-    model = AutoModel.from_config(make_config(family)).eval()
+    config = make_config(family)
+    config.vocab_size = vocabulary
+    model = AutoModel.from_config(config).eval()
     with torch.no_grad():
         for name, weight in model.named_parameters():
             if "A_log" not in name and "dt" not in name:
@@ -67,12 +73,19 @@ def make_model(family: str) -> Any:
     return model
 
 
-def make_tokenizer() -> PreTrainedTokenizerFast:
-    words = ["<pad>", "<s>", "</s>", "<unk>"] + [f"w{i}" for i in range(VOCABULARY - 4)]
+def make_tokenizer(more_words: Sequence[str] = ()) -> PreTrainedTokenizerFast:
+    words = ["<pad>", "<s>", "</s>", "<unk>"] + [f"w{i}" for i in range(VOCABULARY - 4)] + [*more_words]
     raw = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>"))
     raw.pre_tokenizer = pre_tokenizers.Whitespace()
     special = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
     return PreTrainedTokenizerFast(tokenizer_object=raw, model_max_length=64, **special)
+
+
+def make_reader(family: str) -> tuple[Any, PreTrainedTokenizerFast]:
+    """A model whose tokenizer also knows the words of pick's bundled sentences: pick refuses one that does not."""
+    texts = (text for probe in proxy_probes() for text in probe.texts)
+    words = sorted({word for text in texts for word in re.findall(r"\w+|[^\w\s]+", text)})
+    return make_model(family, VOCABULARY + len(words)), make_tokenizer(words)
 
 
 def save_byte_model(folder: Any, depth: int, length: int = 64, family: str = "llama") -> str:

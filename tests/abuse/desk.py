@@ -95,9 +95,9 @@ BAD: list[tuple[list[str], list[str]]] = [  # refused or failing; and all that i
 ]  # fmt: skip
 
 
-def desk_for(folder: Path, tiny_llama: str, tiny_bert: str, broken_llama: str) -> Path:
+def desk_for(folder: Path, reading_llama: str, tiny_bert: str, broken_llama: str) -> Path:
     """A folder where a user works: models, data, files that look like ours, a home and a place for temporary files."""
-    for name, model in (("model", tiny_llama), ("other", tiny_bert), ("broken", broken_llama)):
+    for name, model in (("model", reading_llama), ("other", tiny_bert), ("broken", broken_llama)):
         shutil.copytree(model, folder / name)
     for name in ("home", "tmp", "deep/er"):
         (folder / name).mkdir(parents=True)
@@ -326,15 +326,15 @@ def differences(expected: dict[str, str], found: dict[str, str]) -> list[str]:
 def make_models(folder: Path) -> list[str]:
     """The tiny models of the desk: a decoder, an encoder, and a decoder that gives NaN."""
     import torch
-    from families import make_model, make_tokenizer
+    from families import make_model, make_reader, make_tokenizer
 
     made = []
     for name, family in (("llama", "llama"), ("bert", "bert"), ("broken", "llama")):
-        model = make_model(family)
+        model, tokenizer = make_reader(family) if name == "llama" else (make_model(family), make_tokenizer())
         if name == "broken":
             torch.nn.init.constant_(model.layers[1].mlp.down_proj.weight, float("nan"))
         model.save_pretrained(folder / name)
-        make_tokenizer().save_pretrained(folder / name)
+        tokenizer.save_pretrained(folder / name)
         made.append(str(folder / name))
     return made
 

@@ -358,16 +358,17 @@ def test_a_text_with_half_a_character_is_told_and_can_be_left_out(tiny_llama, tm
     assert [row["value"] for row in run["scores"]] == pytest.approx([row.value for row in without], rel=1e-6)
 
 
-def test_no_verb_ends_in_a_raw_error_over_half_a_character(tiny_llama, tmp_path):
+def test_no_verb_ends_in_a_raw_error_over_half_a_character(reading_llama, tmp_path):
+    tokenizer = tokenizer_of(reading_llama)
     data = [*TEXTS, LONE]
     for call in (
-        lambda: layerwise.embed(tiny_llama, data),
-        lambda: layerwise.scan(tiny_llama, data),
-        lambda: layerwise.scan(tiny_llama, data, metrics="infonce"),
-        lambda: layerwise.lab.stress(tiny_llama, data, kind="length", levels=[2]),
-        lambda: layerwise.pick(tiny_llama, data),
-        lambda: layerwise.export(tiny_llama, Recipe(1, transform="center"), tmp_path / "m", fit=data),
-        lambda: layerwise.scan(tiny_llama, layerwise.texts(data, min_tokens=2, tokenizer=tokenizer_of(tiny_llama))),
+        lambda: layerwise.embed(reading_llama, data),
+        lambda: layerwise.scan(reading_llama, data),
+        lambda: layerwise.scan(reading_llama, data, metrics="infonce"),
+        lambda: layerwise.lab.stress(reading_llama, data, kind="length", levels=[2]),
+        lambda: layerwise.pick(reading_llama, data),
+        lambda: layerwise.export(reading_llama, Recipe(1, transform="center"), tmp_path / "m", fit=data),
+        lambda: layerwise.scan(reading_llama, layerwise.texts(data, min_tokens=2, tokenizer=tokenizer)),
     ):
         with pytest.raises(InputError, match="lone surrogate"):
             call()

@@ -255,8 +255,8 @@ def test_a_resumed_scan_says_how_many_shards_it_reuses(tiny_llama, word_texts, t
     assert capsys.readouterr().err.splitlines()[-1] == "resuming: 8 of 8 shards done already"
 
 
-def test_pick_says_what_it_does(tiny_llama, word_texts, capsys):
-    layerwise.pick(tiny_llama, word_texts, layer_only=True, progress=True)
+def test_pick_says_what_it_does(reading_llama, word_texts, capsys):
+    layerwise.pick(reading_llama, word_texts, layer_only=True, progress=True)
     lines = capsys.readouterr().err.splitlines()
     assert lines[0].startswith("loading llama (") and "texts at every layer" in lines[1]
     assert lines[2].startswith("scoring ") and lines[2].endswith(" recipes") and lines[3] == "timing the layers"

@@ -125,7 +125,7 @@ def test_an_exported_plain_decoder_is_the_original(tiny_llama, tmp_path):
 
 
 def test_pick_keeps_the_model_as_shipped(tmp_path, word_texts):
-    folder = ship(tmp_path / "model", "bert", "cls", normalize=True)
+    folder = ship(tmp_path / "model", "bert", "cls", normalize=True, reader=True)
     found = layerwise.pick(folder, word_texts, layer_only=True)
     assert found.last == last_recipe(open_network(folder)) and found.last.norm == "shipped"
 

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 import torch
-from families import DEPTH, FAMILIES, VOCABULARY, WIDTH, make_model, make_tokenizer
+from families import DEPTH, FAMILIES, VOCABULARY, WIDTH, make_model, make_reader, make_tokenizer
 from safetensors.torch import load_file, save_file
 from torch import nn
 
@@ -127,7 +127,7 @@ def test_two_stacks_are_refused_with_the_candidates_named():
 
 
 def test_of_a_text_model_with_encoder_and_decoder_the_encoder_is_read(tmp_path):
-    model, tokenizer, texts = make_model("t5"), make_tokenizer(), [f"w{i} w{i + 1} w{90 - i}" for i in range(40)]
+    (model, tokenizer), texts = make_reader("t5"), [f"w{i} w{i + 1} w{90 - i}" for i in range(40)]
     model.save_pretrained(tmp_path / "t5")
     tokenizer.save_pretrained(tmp_path / "t5")
     assert build_network(model, tokenizer, "t5").part == "encoder"

@@ -202,12 +202,12 @@ def test_a_record_never_allows_code_to_run(tiny_llama, monkeypatch):
     assert seen == [ModelSpec("a/b", revision="abc", part="encoder")]
 
 
-def test_a_saved_pick_knows_its_model(tiny_llama, tiny_bert, tmp_path, word_texts):
-    found = layerwise.pick(tiny_llama, word_texts, layer_only=True)
+def test_a_saved_pick_knows_its_model(reading_llama, tiny_bert, tmp_path, word_texts):
+    found = layerwise.pick(reading_llama, word_texts, layer_only=True)
     found.save(tmp_path)
-    other = edited(tiny_llama, tmp_path / "llama", rms_norm_eps=0.1)  # the same base name
+    other = edited(reading_llama, tmp_path / "llama", rms_norm_eps=0.1)  # the same base name
     again = type(found).load(tmp_path)
-    assert again.model.fingerprint == open_network(tiny_llama).fingerprint()
+    assert again.model.fingerprint == open_network(reading_llama).fingerprint()
     with pytest.raises(InputError, match="other weights, config or tokenizer"):
         layerwise.export(other, again, tmp_path / "out")
 

@@ -295,8 +295,8 @@ def forbidden(desk, changed, allowed, untouchable=()):
     ]  # fmt: skip
 
 
-def test_no_verb_changes_anything_but_its_output(tmp_path, tiny_llama, tiny_bert, broken_llama):
-    desk = desk_for(tmp_path / "desk", tiny_llama, tiny_bert, broken_llama)
+def test_no_verb_changes_anything_but_its_output(tmp_path, reading_llama, tiny_bert, broken_llama):
+    desk = desk_for(tmp_path / "desk", reading_llama, tiny_bert, broken_llama)
     assert {verb_of(words) for words, _ in GOOD} == set(commands())
     before = snapshot(desk)
     changes, stderr = changes_of(desk, [words for words, _ in (*GOOD, *BAD)])

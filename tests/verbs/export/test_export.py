@@ -420,15 +420,15 @@ def test_the_map_that_a_pick_brings_is_used_and_that_is_said(tiny_llama, word_te
         layerwise.export(network, picked(network, Recipe(1)), tmp_path / "n", fit=TEXTS, texts=TEXTS)
 
 
-def test_pick_exports_as_the_two_verbs_do(tiny_llama, tmp_path, monkeypatch):
+def test_pick_exports_as_the_two_verbs_do(reading_llama, tmp_path, monkeypatch):
     monkeypatch.setattr("layerwise.verbs.pick.api.pick_recipe", lambda network, *a, **k: picked(network, Recipe(2)))
-    layerwise.pick(tiny_llama, export=tmp_path / "m")
+    layerwise.pick(reading_llama, export=tmp_path / "m")
     made = st.SentenceTransformer(str(tmp_path / "m"), device="cpu")
-    assert made.encode(TEXTS) == pytest.approx(measured(open_network(tiny_llama), 2), abs=1e-6)
+    assert made.encode(TEXTS) == pytest.approx(measured(open_network(reading_llama), 2), abs=1e-6)
     assert json.loads((tmp_path / "m" / "layerwise.json").read_text())["chosen_by"] == "by hand: a test"
     monkeypatch.setattr("layerwise.verbs.pick.api.pick_recipe", lambda network, *a, **k: picked(network, None))
     with pytest.warns(UserWarning, match="should be kept, so nothing was exported"):
-        assert layerwise.pick(tiny_llama, export=tmp_path / "n").keep_last
+        assert layerwise.pick(reading_llama, export=tmp_path / "n").keep_last
     assert not (tmp_path / "n").exists()
 
 

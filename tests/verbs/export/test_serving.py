@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from families import WIDTH, make_model, make_tokenizer
+from families import WIDTH, make_model, make_reader, make_tokenizer
 from plain_server import serve
 
 import layerwise
@@ -123,7 +123,7 @@ def test_an_export_that_is_not_servable_says_so(tiny_llama, word_texts, tmp_path
 
 @pytest.mark.parametrize("family", ["llama", "bert"])
 def test_pick_servable_chooses_a_recipe_that_exports_and_reports_what_it_costs(family, word_texts, tmp_path):
-    network = build_network(make_model(family), make_tokenizer(), family)
+    network = build_network(*make_reader(family), family)
     free = layerwise.pick(network, word_texts, max_length=32)
     found = layerwise.pick(network, word_texts, max_length=32, servable=True)
     assert is_servable(network, found.recipe)

@@ -233,11 +233,11 @@ def test_token_embeddings_stand_beside_a_layer_that_a_map_was_chosen_for(tiny_ll
     assert alone.recipe.transform == "none"
 
 
-def test_pick_answers_and_its_answer_is_exported(tiny_llama, word_texts, tmp_path, capsys, monkeypatch):
+def test_pick_answers_and_its_answer_is_exported(reading_llama, word_texts, tmp_path, capsys, monkeypatch):
     bold = replace(default_rulebook(), margin=-1000)  # never keeps the last layer, which would not be exported
     monkeypatch.setattr("layerwise.verbs.pick.run.default_rulebook", lambda: bold)
     longer = [" ".join(word_texts[i : i + 3]) for i in range(len(word_texts) - 3)]
-    found = layerwise.pick(tiny_llama, longer, max_length=32)
+    found = layerwise.pick(reading_llama, longer, max_length=32)
     assert not found.keep_last and found.rule == default_rulebook().name and found.why
     assert f"use layer {found.recipe.layer} of 3" in repr(found)
     assert "<table>" in found._repr_html_() and "&lt;b&gt;" in replace(found, why=("<b>: x",))._repr_html_()
@@ -245,11 +245,11 @@ def test_pick_answers_and_its_answer_is_exported(tiny_llama, word_texts, tmp_pat
     assert json.loads((tmp_path / "pick.json").read_text())["recipe"]["layer"] == found.recipe.layer
     assert Recipe.load(tmp_path / "pick.json") == found.recipe
     lower = replace(found, recipe=Recipe(2, max_length=32), fitted=None)
-    layerwise.export(tiny_llama, lower, tmp_path / "m", texts=word_texts)
+    layerwise.export(reading_llama, lower, tmp_path / "m", texts=word_texts)
     assert json.loads((tmp_path / "m" / "layerwise.json").read_text())["chosen_by"].startswith(found.rule)
     with pytest.raises(InputError, match="other weights, config or tokenizer"):
         elsewhere = replace(found.model, fingerprint="elsewhere")
-        layerwise.export(tiny_llama, replace(found, model=elsewhere), tmp_path / "n")
+        layerwise.export(reading_llama, replace(found, model=elsewhere), tmp_path / "n")
     with pytest.raises(InputError, match="--save"):
         Pick.load(tmp_path / "m")
     assert Pick.load(tmp_path).recipe == found.recipe
@@ -257,19 +257,19 @@ def test_pick_answers_and_its_answer_is_exported(tiny_llama, word_texts, tmp_pat
     paths = ["--fit", str(tmp_path / "t.csv"), "--export", str(tmp_path / "e")]
     timid = replace(bold, margin=1000)  # always keeps the last layer
     monkeypatch.setattr("layerwise.verbs.pick.run.default_rulebook", lambda: timid)
-    assert main(["pick", tiny_llama, *paths, "--max-length", "32"]) == 2
+    assert main(["pick", reading_llama, *paths, "--max-length", "32"]) == 2
     printed = capsys.readouterr()
     assert "keep the last layer" in printed.out and "so nothing was exported" in printed.err
     monkeypatch.setattr("layerwise.verbs.pick.run.default_rulebook", lambda: bold)
-    assert main(["pick", tiny_llama, *paths, "--max-length", "32"]) == 0
+    assert main(["pick", reading_llama, *paths, "--max-length", "32"]) == 0
     assert json.loads((tmp_path / "e" / "layerwise.json").read_text())["recipe"] == json.loads(found.recipe.to_json())
     assert "SentenceTransformer" in capsys.readouterr().err
 
 
-def test_pick_takes_the_options_of_loading_a_model(tiny_llama, word_texts, tmp_path, capsys):
-    assert main(["pick", tiny_llama, "--dtype", "float64", "--max-length", "16", "--layer-only", "--json"]) == 0
+def test_pick_takes_the_options_of_loading_a_model(reading_llama, word_texts, tmp_path, capsys):
+    assert main(["pick", reading_llama, "--dtype", "float64", "--max-length", "16", "--layer-only", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["model"]["dtype"] == "float64"
-    layerwise.scan(tiny_llama, word_texts, metrics="curvature", out=tmp_path / "run")
+    layerwise.scan(reading_llama, word_texts, metrics="curvature", out=tmp_path / "run")
     words = ["pick", str(tmp_path / "run"), "--dtype", "float64", "--layer-only", "--max-length", "16"]
     assert main(words) == 2
     assert "--dtype is about loading a model, and a run names its own: add --model" in capsys.readouterr().err
@@ -306,12 +306,12 @@ def test_the_audit_on_the_command_line(tmp_path, capsys):
     assert max(map(len, printed)) <= 80 and "+1.0  " in printed[2] and "100 % " in printed[2]
 
 
-def test_maps_are_fitted_on_bundled_texts_unless_others_are_given(tiny_llama, word_texts, monkeypatch):
-    likes_maps = Probe("map", ("a b", "c"), lambda rows: np.full(9, -np.abs(rows).max()))
+def test_maps_are_fitted_on_bundled_texts_unless_others_are_given(reading_llama, word_texts, monkeypatch):
+    likes_maps = Probe("map", ("w1 w2", "w3"), lambda rows: np.full(9, -np.abs(rows).max()))
     monkeypatch.setattr("layerwise.verbs.pick.run.proxy_probes", lambda: [likes_maps])
     book = Rulebook("test", {"map": 1}, ("none", "remove_top:30"), -1e9)
     monkeypatch.setattr("layerwise.verbs.pick.run.default_rulebook", lambda: book)
-    bundled, own = layerwise.pick(tiny_llama, max_length=32), layerwise.pick(tiny_llama, word_texts, max_length=32)
+    bundled, own = (layerwise.pick(reading_llama, fit, max_length=32) for fit in (None, word_texts))
     texts = demo_sentences()
     assert bundled.fitted.fitted_on == FittedOn("texts", "bundled", texts_fingerprint(texts), len(texts))
     assert own.fitted.fitted_on.count == len(word_texts) and "a list of" in own.fitted.fitted_on.name

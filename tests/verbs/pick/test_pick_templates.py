@@ -276,12 +276,12 @@ def test_templates_are_names_texts_or_none():
         PickOptions("m", templates=["promteol"])
 
 
-def test_the_flags_are_passed_on_and_recorded(tiny_llama, word_texts, tmp_path, monkeypatch, capsys):
+def test_the_flags_are_passed_on_and_recorded(reading_llama, word_texts, tmp_path, monkeypatch, capsys):
     pd.DataFrame({"text": word_texts}).to_csv(tmp_path / "t.csv", index=False)
     bold = replace(default_rulebook(), margin=-1000)
     monkeypatch.setattr("layerwise.verbs.pick.run.default_rulebook", lambda: bold)
     flags = ["--templates", "w1, w2 {text} w3", "--templates", "about", "--dims", "3"]
-    words = [tiny_llama, "--fit", str(tmp_path / "t.csv"), "--max-length", "32"]
+    words = [reading_llama, "--fit", str(tmp_path / "t.csv"), "--max-length", "32"]
     assert main(["pick", *words, *flags, "--json"]) == 0
     record = json.loads(capsys.readouterr().out)
     assert record["recipe"]["transform"].endswith("@3")

@@ -101,14 +101,14 @@ def test_the_times_are_those_of_the_blocks_that_the_default_export_keeps(family)
         assert exported_blocks(network, Recipe(layer, norm)) == choose_route(network, layer, norm, "portable").blocks
 
 
-def test_what_pick_says_about_time_is_in_its_table_and_its_sentences(tiny_llama, texts, tmp_path, monkeypatch):
+def test_what_pick_says_about_time_is_in_its_table_and_its_sentences(reading_llama, texts, tmp_path, monkeypatch):
     def times(network, texts, template, max_length):
         shares = [RelativeTime(0.3 * i + 0.1, 0.3 * i + 0.1, 0.3 * i + (0.5 if i == 3 else 0.1)) for i in range(4)]
         return {tokens: shares for tokens in (3, 20, 60)}
 
     monkeypatch.setattr("layerwise.verbs.pick.run.relative_layer_times", times)
     monkeypatch.setattr("layerwise.verbs.pick.run.default_rulebook", takes_best)
-    found = layerwise.pick(tiny_llama, texts, max_length=64)
+    found = layerwise.pick(reading_llama, texts, max_length=64)
     assert not found.keep_last
     rows = {row.layer: row for row in found.layers[:-1]}
     chosen = rows[found.recipe.layer]
@@ -126,7 +126,7 @@ def texts():
 
 def test_the_table_has_the_scores_of_every_layer_with_the_chosen_map(tiny_llama, texts, monkeypatch):
     network, weights = open_network(tiny_llama), {"first": 1.0, "second": 3.0}
-    # The bundled sentences are unknown words to this tokenizer: their ranks would hang on rounding.
+    # The bundled sentences are unknown words to this tokenizer: pick would refuse it.
     probes = [Probe(name, tuple(texts[:20]), lambda rows, i=i: rows[:, i]) for i, name in enumerate(weights)]
     monkeypatch.setattr("layerwise.verbs.pick.run.proxy_probes", lambda: probes)
     for book, mapped in ((keeps_last(), False), (takes_best(), True)):
@@ -152,9 +152,9 @@ def test_the_table_has_the_scores_of_every_layer_with_the_chosen_map(tiny_llama,
         assert alike == {found.recipe.layer, *found.layers_alike}
 
 
-def test_a_saved_pick_is_read_again_with_everything(tiny_llama, texts, tmp_path):
+def test_a_saved_pick_is_read_again_with_everything(reading_llama, texts, tmp_path):
     for place, options in enumerate(({}, {"prefer": "fast"}, {"layer_only": True, "prefer": "fast"})):
-        found = layerwise.pick(tiny_llama, texts, max_length=32, **options)
+        found = layerwise.pick(reading_llama, texts, max_length=32, **options)
         found.save(tmp_path / str(place))
         again = Pick.load(tmp_path / str(place))
         assert (
@@ -237,32 +237,32 @@ def test_keeping_the_last_layer_offers_no_export_but_a_faster_layer():
     )
 
 
-def test_the_command_that_is_printed_last_makes_the_export(tiny_llama, texts, tmp_path, capsys, monkeypatch):
+def test_the_command_that_is_printed_last_makes_the_export(reading_llama, texts, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("layerwise.verbs.pick.run.default_rulebook", takes_best)
     pd.DataFrame({"words": texts}).to_csv("my texts.csv", index=False)
     own = ["--fit", "my texts.csv", "--max-length", "32", "--column", "words"]
-    assert main(["pick", tiny_llama, *own, "--save", "my run"]) == 0
+    assert main(["pick", reading_llama, *own, "--save", "my run"]) == 0
     printed = capsys.readouterr().out.splitlines()
     assert printed[-2] == "next:"
     command = shlex.split(printed[-1])
-    assert command == ["layerwise", "export", tiny_llama, "--layer", "my run:auto", "--out", "embedder"]
+    assert command == ["layerwise", "export", reading_llama, "--layer", "my run:auto", "--out", "embedder"]
     assert main(command[1:]) == 0 and (tmp_path / "embedder" / "modules.json").exists()
     capsys.readouterr()
-    assert main(["pick", tiny_llama, *own]) == 0
+    assert main(["pick", reading_llama, *own]) == 0
     assert "next: add --save run to this command, then:" in capsys.readouterr().out
     monkeypatch.setattr("layerwise.verbs.pick.run.default_rulebook", keeps_last)
-    assert main(["pick", tiny_llama, *own, "--layer-only"]) == 0
+    assert main(["pick", reading_llama, *own, "--layer-only"]) == 0
     printed = capsys.readouterr().out.splitlines()
     assert printed[-2] == "or, for similar vectors with fewer blocks:"
-    words = ["layerwise", "shrink", tiny_llama, "--data", "my texts.csv", "--column", "words", "--out", "small"]
+    words = ["layerwise", "shrink", reading_llama, "--data", "my texts.csv", "--column", "words", "--out", "small"]
     assert shlex.split(printed[-1]) == words
     printed = printed[:-2]
-    assert printed[-2] == f"next: keep using {tiny_llama} as it is; if speed matters more:"
+    assert printed[-2] == f"next: keep using {reading_llama} as it is; if speed matters more:"
     assert shlex.split(printed[-1]) == [
         "layerwise",
         "pick",
-        tiny_llama,
+        reading_llama,
         *own[:2],
         "--layer-only",
         *own[2:],
@@ -280,28 +280,28 @@ def takes_best():
     return Rulebook("bold", WEIGHTS, ("none", "whiten"), -1000)
 
 
-def test_fast_where_nothing_is_alike_keeps_the_last_layer_and_says_so(tiny_llama, texts, monkeypatch):
+def test_fast_where_nothing_is_alike_keeps_the_last_layer_and_says_so(reading_llama, texts, monkeypatch):
     def score(rows):
         return np.full(9, rows.var())  # the last layer, behind the final norm, has by far the longest vectors
 
     probe = Probe("long", tuple(texts), score)
     monkeypatch.setattr("layerwise.verbs.pick.run.proxy_probes", lambda: [probe])
     monkeypatch.setattr("layerwise.verbs.pick.run.default_rulebook", lambda: replace(keeps_last(), weights={"long": 1}))
-    found = layerwise.pick(tiny_llama, texts, prefer="fast", layer_only=True, max_length=32)
+    found = layerwise.pick(reading_llama, texts, prefer="fast", layer_only=True, max_length=32)
     assert found.keep_last and found.layers_alike == ()
     assert any("no lower layer scores the same within noise" in reason for reason in found.why)
 
 
-def test_fast_can_be_exported_and_explains_what_it_risks(tiny_llama, texts, tmp_path, monkeypatch):
+def test_fast_can_be_exported_and_explains_what_it_risks(reading_llama, texts, tmp_path, monkeypatch):
     monkeypatch.setattr("layerwise.verbs.pick.run.default_rulebook", keeps_last)
-    quality = layerwise.pick(tiny_llama, texts, layer_only=True, max_length=32)
-    fast = layerwise.pick(tiny_llama, texts, layer_only=True, max_length=32, prefer="fast")
+    quality = layerwise.pick(reading_llama, texts, layer_only=True, max_length=32)
+    fast = layerwise.pick(reading_llama, texts, layer_only=True, max_length=32, prefer="fast")
     assert quality.keep_last and quality.layers_alike, "random layers are alike on the bundled sentences"
     assert fast.recipe.layer == min(quality.layers_alike) and not fast.keep_last
     assert any(reason.startswith(f"prefer fast: layer {fast.recipe.layer} is the lowest") for reason in fast.why)
     assert any("126 sentences cannot show small losses" in reason for reason in fast.why)
     fast.save(tmp_path / "run")
-    layerwise.export(tiny_llama, Pick.load(tmp_path / "run"), tmp_path / "small")
+    layerwise.export(reading_llama, Pick.load(tmp_path / "run"), tmp_path / "small")
     assert json.loads((tmp_path / "small" / "layerwise.json").read_text())["recipe"]["layer"] == fast.recipe.layer
 
 
@@ -328,7 +328,7 @@ def test_every_option_of_pick_is_used_by_a_rule_or_refused(tmp_path, capsys):
     assert "--column names a column of --fit" in capsys.readouterr().err
 
 
-def test_a_layer_alone_is_chosen_without_running_over_the_own_texts(tiny_llama, texts, monkeypatch):
+def test_a_layer_alone_is_chosen_without_running_over_the_own_texts(reading_llama, texts, monkeypatch):
     passes = []
 
     def bar(shown, total=None, unit=""):
@@ -338,13 +338,13 @@ def test_a_layer_alone_is_chosen_without_running_over_the_own_texts(tiny_llama, 
     book = Rulebook("test", WEIGHTS, ("none", "remove_top:3", "remove_top:8", "whiten"), 2)
     monkeypatch.setattr("layerwise.verbs.pick.run.default_rulebook", lambda: book)
     monkeypatch.setattr("layerwise.verbs.pick.candidates.progress_bar", bar)
-    layerwise.pick(tiny_llama, texts, layer_only=True, max_length=32)
-    layerwise.pick(tiny_llama, texts, max_length=32, progress=True)
+    layerwise.pick(reading_llama, texts, layer_only=True, max_length=32)
+    layerwise.pick(reading_llama, texts, max_length=32, progress=True)
     alone, recipes = (False, 504, "texts"), 4
     assert passes == [alone, (False, recipes, "recipes"), (True, 504 + 43, "texts"), (True, 4 * recipes, "recipes")]
 
 
-def test_a_class_with_one_text_is_left_out_and_named(tiny_llama, texts):
+def test_a_class_with_one_text_is_left_out_and_named(reading_llama, texts):
     table = pd.DataFrame({"text": texts[:21], "label": ["x", "y"] * 10 + ["lonely"]})
     with pytest.warns(UserWarning, match="classes with only one text are left out of the labels: 'lonely'"):
         probe = label_probe(table)
@@ -354,6 +354,6 @@ def test_a_class_with_one_text_is_left_out_and_named(tiny_llama, texts):
     with pytest.raises(InputError, match="at least two classes with two texts each; these have lonely: 1, x: 19"):
         label_probe(table[1:].assign(label=["x"] * 19 + ["lonely"]))
     with pytest.warns(UserWarning, match="lonely") as caught:
-        found = layerwise.pick(tiny_llama, texts, labels=table, max_length=32)
+        found = layerwise.pick(reading_llama, texts, labels=table, max_length=32)
     assert len(caught) == 1 and "126 bundled test sentences and 20 labels of yours" == found.judged_on
     assert set(found.layers[0].scores) == {*default_rulebook().weights, "labels"}

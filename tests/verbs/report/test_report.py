@@ -219,7 +219,7 @@ def test_lines_stand_out_from_the_ground_and_ramps_grow_evenly():
     )
 
 
-def test_the_commands_of_a_page_make_it_again(tiny_llama, tmp_path, monkeypatch):
+def test_the_commands_of_a_page_make_it_again(reading_llama, tmp_path, monkeypatch):
     """Every verb whose result a page shows, run again by the commands that the page lists."""
     monkeypatch.chdir(tmp_path)
     # One task is scored sooner than processes are started.
@@ -228,9 +228,9 @@ def test_the_commands_of_a_page_make_it_again(tiny_llama, tmp_path, monkeypatch)
     (tmp_path / "my texts.txt").write_text("\n".join(f"{text} w{i}" for i, text in enumerate(TEXTS * 3)))
     data = ["--data", "my texts.txt"]
     made = [
-        ["scan", tiny_llama, *data, "--limit", "20", "--metrics", "prompt_entropy,curvature", "--out", "scan"],
-        ["eval", tiny_llama, "--tasks", "all", "--data-root", "root", "--out", "scores"],
-        ["lab", "stress", tiny_llama, *data, "--kind", "random", "--levels", "0,1", "--out", "stress"],
+        ["scan", reading_llama, *data, "--limit", "20", "--metrics", "prompt_entropy,curvature", "--out", "scan"],
+        ["eval", reading_llama, "--tasks", "all", "--data-root", "root", "--out", "scores"],
+        ["lab", "stress", reading_llama, *data, "--kind", "random", "--levels", "0,1", "--out", "stress"],
         ["pick", "scan", "--fit", data[1], "--layer-only", "--seed", "3", "--save", "scan"],
         ["lab", "tradeoff", "scores", "--score", "Mine", "--repeats", "1"],
         ["report", "scan", "scores", "stress", "--html", "page.html", "--title", "All of it"],

@@ -18,10 +18,11 @@ from layerwise.models.spec import ModelSpec
 from layerwise.runs.folder import Run, is_run
 from layerwise.verbs.export.api import export as export_model
 from layerwise.verbs.export.run import require_new_folder
+from layerwise.verbs.pick.fitness import require_readable, warn_of_other_language
 from layerwise.verbs.pick.labels import label_probe
 from layerwise.verbs.pick.options import PickOptions, pick_record, templates_to_try
 from layerwise.verbs.pick.result import Pick
-from layerwise.verbs.pick.run import BUNDLED, pick_by_rule, pick_recipe
+from layerwise.verbs.pick.run import BUNDLED, bundled_texts, pick_by_rule, pick_recipe
 from layerwise.verbs.shrink.static_models import static_model_of
 
 MAX_TEXTS = 1000  # texts; more hardly change maps and probes
@@ -41,7 +42,8 @@ def pick(options: PickOptions) -> Pick:
         takes it as it is; `save` writes it to a folder.
 
     Raises:
-        InputError: if the labels, the rule or an option cannot be used, or the run is of another model.
+        InputError: if the labels, the rule or an option cannot be used, the run is of another model, or the model's
+            tokenizer cannot read the bundled sentences.
 
     Example:
         >>> found = layerwise.pick(model, max_length=32)
@@ -77,14 +79,18 @@ def pick(options: PickOptions) -> Pick:
         # A fair sample, unless the whole data set would have to be downloaded for it.
         chosen = islice(source, MAX_TEXTS) if source.remote else source.sample(MAX_TEXTS)
         name, fitting_texts = source.name, [example.text for example in chosen]
+        warn_of_other_language(fitting_texts, "--fit")
     table = read_table(options.labels) if isinstance(options.labels, str | Path) else options.labels
     probe = None if table is None else label_probe(table, options.seed)  # raises before weights load
+    if probe is not None:
+        warn_of_other_language(probe.texts, "--labels")
     with announcements(options.progress):
         if opened is not None:
             network = load_recorded_model(opened.table.require_model(), options.model, states_only=True)
         else:
             network = open_network(model, states_only=True)
         require_tokenizer(network.preprocessor, "pick")
+        require_readable(network.tokenizer, bundled_texts(), network.name)
         static_model = None
         if options.compare_static:
             static_model = static_model_of(network, fitting_texts, progress=options.progress)

@@ -289,9 +289,19 @@ def fitted_recipe(network: Network, recipe: Recipe, probe_vectors: ProbeVectors,
     return FittedRecipe(recipe, network.identity(), probe_vectors.maps(recipe), fitted_on)
 
 
+def bundled_probes(rulebook: Rulebook) -> list[Probe]:
+    """The probes on bundled sentences that a rulebook uses."""
+    return [probe for probe in proxy_probes() if rulebook.weights.get(probe.name)]
+
+
+def bundled_texts() -> list[str]:
+    """The texts that decide."""
+    return [text for probe in bundled_probes(default_rulebook()) for text in probe.texts]
+
+
 def weighted_probes(labels: Probe | None, rulebook: Rulebook) -> tuple[list[Probe], dict[str, float]]:
     """The probes of a rulebook, with that of the labels, and how much each counts."""
-    probes = [probe for probe in proxy_probes() if rulebook.weights.get(probe.name)]
+    probes = bundled_probes(rulebook)
     weights = {probe.name: rulebook.weights[probe.name] for probe in probes}
     if labels is not None:
         probes.append(labels)

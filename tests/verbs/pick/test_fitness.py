@@ -1,0 +1,75 @@
+"""The bundled sentences judge only models whose tokenizer reads them; the numbers are those of a count by hand."""
+
+import pytest
+from families import make_tokenizer, save_byte_model
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+import layerwise
+from layerwise.core.errors import InputError
+from layerwise.verbs.pick.fitness import FEWEST_COMMON, common_words, tokenizer_fit, warn_of_other_language, words_of
+from layerwise.verbs.pick.probes import proxy_items
+
+GERMAN = ["Der Hund schläft unter dem Tisch und die Katze sitzt auf dem Fenster, weil es draußen regnet."] * 9
+
+
+def letter_tokenizer(*more):
+    """It reads lower-case letters, one by one, and the pieces `more`, which it never needs."""
+    vocabulary = ["<unk>", *"abcdefghijklmnopqrstuvwxyz", *more]
+    raw = Tokenizer(models.BPE({piece: i for i, piece in enumerate(vocabulary)}, merges=[], unk_token="<unk>"))
+    raw.pre_tokenizer = pre_tokenizers.Whitespace()
+    return PreTrainedTokenizerFast(tokenizer_object=raw, unk_token="<unk>")
+
+
+def test_shares_by_hand():
+    fit = tokenizer_fit(make_tokenizer(), ["w1 w2 one", "w1 w2 two", "w3 w4 w5", "w3"])
+    assert fit.unknown == 2 / 10 and fit.alike == 2 / 4 and not fit.spells
+    assert fit.tokens_per_letter == 10 / (7 + 7 + 6 + 2)
+    assert [problem.partition(" ")[0] for problem in fit.problems] == ["20", "50"]
+    good = tokenizer_fit(make_tokenizer(), ["w1 w2", "w2 w3"])
+    assert good.problems == []
+
+
+def test_bytes_of_unknown_letters_are_counted():
+    pieces = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), "a", "b"]
+    raw = Tokenizer(models.BPE({p: i for i, p in enumerate(pieces)}, [], byte_fallback=True, unk_token="<unk>"))
+    fit = tokenizer_fit(PreTrainedTokenizerFast(tokenizer_object=raw, unk_token="<unk>"), ["abé"])
+    assert fit.byte_fallback == 2 / 4 and fit.unknown == 0
+    assert "50 % of the tokens are single bytes" in fit.problems[0]
+
+
+def test_letter_by_letter_is_a_problem_only_where_the_vocabulary_has_longer_pieces(tmp_path):
+    texts = ["some words", "other words"]
+    assert tokenizer_fit(letter_tokenizer(), texts).problems == []
+    (problem,) = tokenizer_fit(letter_tokenizer("shan", "hai"), texts).problems
+    assert "letter by letter (1.00 tokens per letter" in problem
+    bytewise = AutoTokenizer.from_pretrained(save_byte_model(tmp_path, depth=1))
+    assert tokenizer_fit(bytewise, texts).spells
+
+
+def test_a_model_that_cannot_read_the_sentences_is_refused_before_it_runs(tiny_llama, reading_llama, monkeypatch):
+    monkeypatch.setattr("layerwise.verbs.pick.api.pick_recipe", lambda *a, **k: pytest.fail("the model was run"))
+    with pytest.raises(InputError, match=r"cannot judge .*llama: 100 % of the tokens are unknown .* and 99 % of"):
+        layerwise.pick(tiny_llama)
+    monkeypatch.undo()
+    assert layerwise.pick(reading_llama, layer_only=True).layers
+
+
+@pytest.mark.parametrize("name", ["all-minilm-l6-v2", "smollm2-135m", "gemma3-270m", "stories260k"])
+def test_english_tokenizers_read_the_sentences(name, real_model):
+    texts = [item[column] for item in proxy_items() for column in ("sentence", "paraphrase", "twist", "related")]
+    assert tokenizer_fit(AutoTokenizer.from_pretrained(real_model(name)), texts).problems == []
+
+
+def test_texts_of_another_language_are_named_in_one_line(reading_llama):
+    def share(texts):
+        words = [word for text in texts for word in words_of(text)]
+        return sum(word in common_words() for word in words) / len(words)
+
+    demo = [example.text for example in layerwise.texts("demo")]
+    assert share(GERMAN) < FEWEST_COMMON / 2 and share(demo) > 1.5 * FEWEST_COMMON
+    with pytest.warns(UserWarning, match="^--fit: only 0.0 % of the words") as caught:
+        layerwise.pick(reading_llama, [f"{text} {i}" for i, text in enumerate(GERMAN * 3)], layer_only=True)
+    assert len(caught) == 1
+    warn_of_other_language(demo, "--fit")
+    warn_of_other_language(GERMAN[:1], "--fit")  # too few words to tell
