@@ -4,6 +4,10 @@ A lease is a file in the run folder, lease-00001.json. On disk, exactly one proc
 writes it again every few seconds. A lease of a process on this machine that has ended is taken over at once. On another
 machine nobody can see that, so a process that sees no change for a minute by its own clock takes over: it creates the
 file with the next number. Clocks of different machines are never compared.
+
+Two processes can write at once if one of them has stood still for a minute and then goes on, or if both create a file
+at once in an object store. Both last until the next sign of life. Otherwise no order of steps leads there, as
+tests/runs/test_lease_protocol.py shows by trying them all.
 """
 
 import platform
@@ -55,7 +59,8 @@ class Leases:
     owner: str = field(default_factory=lambda: secrets.token_hex(8))
     held: dict[Folder, str] = field(default_factory=dict)  # the file of each lease
     lost: set[Folder] = field(default_factory=set)
-    seen: dict[Folder, tuple[bytes, float]] = field(default_factory=dict)  # others' leases, and since when unchanged
+    # Others' leases in a folder, and since when they are unchanged.
+    seen: dict[Folder, dict[str, tuple[bytes, float]]] = field(default_factory=dict)
     beats: int = 0
     lock: Any = field(default_factory=threading.Lock)
     ended: threading.Event = field(default_factory=threading.Event)
@@ -72,13 +77,18 @@ class Leases:
     def take(self, folder: Folder) -> bool:
         """True if the scan in that folder is now this process's; False if another one runs it."""
         names = lease_files(folder)
-        if names and not self.is_abandoned(folder, names[-1]):
+        if not all(self.is_abandoned(folder, name) for name in names):
             return False
         name = f"lease-{(lease_number(names[-1]) if names else 0) + 1:05d}.json"
-        # An object store may let two processes create the file: then it is that of the one who wrote last.
-        if not folder.create(name, self.content()) or self.owner.encode() not in (folder.read(name) or b""):
+        if not folder.create(name, self.content()) or not self.is_own(folder, name):
             return False
-        folder.delete(names)
+        # This process may have stood still since its first look, while others took the folder and deleted those files.
+        # Of two processes that create a file and then look again, one sees the other.
+        others = [other for other in lease_files(folder) if other != name]
+        if not all(self.is_abandoned(folder, other) for other in others):
+            folder.delete([name])
+            return False
+        folder.delete(others)
         with self.lock:
             self.held[folder] = name
         return True
@@ -103,17 +113,23 @@ class Leases:
             return False
         if is_of_dead_process(content):
             return True
-        before, since = self.seen.get(folder, (b"", 0.0))
+        leases = self.seen.setdefault(folder, {})
+        before, since = leases.get(name, (b"", 0.0))
         if content != before:
-            self.seen[folder] = content, self.clock()
+            leases[name] = content, self.clock()
             return False
         return self.clock() - since > self.patience
 
     def shows_life(self, folder: Folder) -> bool:
         """True if another process's lease has changed since it was first seen, or is gone."""
-        before, _ = self.seen.get(folder, (b"", 0.0))
-        names = lease_files(folder)
-        return not names or (before != b"" and folder.read(names[-1]) != before)
+        before, names = self.seen.get(folder), lease_files(folder)
+        if not names or not before:
+            return not names
+        return names[-1] not in before or folder.read(names[-1]) != before[names[-1]][0]
+
+    def is_own(self, folder: Folder, name: str) -> bool:
+        """True if this process wrote the file. An object store may let two create it; the one who wrote last has it."""
+        return self.owner.encode() in (folder.read(name) or b"")
 
     def content(self) -> bytes:
         holder = {"process": current_process(), "machine": platform.node()}
@@ -129,7 +145,7 @@ class Leases:
 
     def _sign(self, folder: Folder, name: str) -> None:
         try:
-            if lease_files(folder)[-1:] != [name]:
+            if lease_files(folder)[-1:] != [name] or not self.is_own(folder, name):
                 self.lost.add(folder)
             else:
                 folder.write(name, self.content())
