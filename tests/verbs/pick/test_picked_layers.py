@@ -299,16 +299,16 @@ def test_fast_can_be_exported_and_explains_what_it_risks(reading_llama, texts, t
     assert quality.keep_last and quality.layers_alike, "random layers are alike on the bundled sentences"
     assert fast.recipe.layer == min(quality.layers_alike) and not fast.keep_last
     assert any(reason.startswith(f"prefer fast: layer {fast.recipe.layer} is the lowest") for reason in fast.why)
-    assert any("126 sentences cannot show small losses" in reason for reason in fast.why)
+    assert any("126 bundled test sentences cannot show small losses" in reason for reason in fast.why)
     fast.save(tmp_path / "run")
     layerwise.export(reading_llama, Pick.load(tmp_path / "run"), tmp_path / "small")
     assert json.loads((tmp_path / "small" / "layerwise.json").read_text())["recipe"]["layer"] == fast.recipe.layer
 
 
 UNUSED_BY_A_RULE = {
-    "fit": "texts.txt", "labels": "does-not-exist.csv", "prefer": "fast", "templates": "prompteol", "layer_only": True,
-    "static": False, "servable": True, "dims": 8, "compare_static": True, "model": "other", "max_length": 9, "seed": 3,
-    "export": "made",
+    "fit": "texts.txt", "labels": "does-not-exist.csv", "pairs": "neither.csv", "prefer": "fast", "servable": True,
+    "templates": "prompteol", "layer_only": True, "static": False, "dims": 8, "compare_static": True, "model": "other",
+    "max_length": 9, "seed": 3, "export": "made",
 }  # fmt: skip
 
 

@@ -18,9 +18,10 @@ from layerwise.models.spec import ModelSpec
 from layerwise.runs.folder import Run, is_run
 from layerwise.verbs.export.api import export as export_model
 from layerwise.verbs.export.run import require_new_folder
-from layerwise.verbs.pick.fitness import require_readable, warn_of_other_language
+from layerwise.verbs.pick.fitness import require_readable, tokenizer_fit, warn_of_other_language
 from layerwise.verbs.pick.labels import label_probe
 from layerwise.verbs.pick.options import PickOptions, pick_record, templates_to_try
+from layerwise.verbs.pick.partners import partner_probe
 from layerwise.verbs.pick.result import Pick
 from layerwise.verbs.pick.run import BUNDLED, bundled_texts, pick_by_rule, pick_recipe
 from layerwise.verbs.shrink.static_models import static_model_of
@@ -33,7 +34,8 @@ def pick(options: PickOptions) -> Pick:
     """Chooses a layer or recipe, and reports the evidence; it may recommend keeping the last layer.
 
     The model runs once over a small bundled set of test sentences. Three probes score every layer on that set, as it
-    is and with linear maps fitted on other bundled texts. For a causal language model that ships no pooling, the last
+    is and with linear maps fitted on other bundled texts. With `pairs`, texts of yours that belong together judge
+    instead, in any language. For a causal language model that ships no pooling, the last
     token of a text in a template is tried as well. With `rule`, the rule decides from the table of a scan and no model
     runs.
 
@@ -42,8 +44,8 @@ def pick(options: PickOptions) -> Pick:
         takes it as it is; `save` writes it to a folder.
 
     Raises:
-        InputError: if the labels, the rule or an option cannot be used, the run is of another model, or the model's
-            tokenizer cannot read the bundled sentences.
+        InputError: if the labels, the pairs, the rule or an option cannot be used, the run is of another model, or the
+            model's tokenizer cannot read the bundled sentences.
 
     Example:
         >>> found = layerwise.pick(model, max_length=32)
@@ -79,10 +81,12 @@ def pick(options: PickOptions) -> Pick:
         # A fair sample, unless the whole data set would have to be downloaded for it.
         chosen = islice(source, MAX_TEXTS) if source.remote else source.sample(MAX_TEXTS)
         name, fitting_texts = source.name, [example.text for example in chosen]
-        warn_of_other_language(fitting_texts, "--fit")
+        if options.pairs is None:
+            warn_of_other_language(fitting_texts, "--fit")
     table = read_table(options.labels) if isinstance(options.labels, str | Path) else options.labels
     probe = None if table is None else label_probe(table, options.seed)  # raises before weights load
-    if probe is not None:
+    partners = None if options.pairs is None else partner_probe(options.pairs, options.seed)
+    if probe is not None and partners is None:
         warn_of_other_language(probe.texts, "--labels")
     with announcements(options.progress):
         if opened is not None:
@@ -90,14 +94,22 @@ def pick(options: PickOptions) -> Pick:
         else:
             network = open_network(model, states_only=True)
         require_tokenizer(network.preprocessor, "pick")
-        require_readable(network.tokenizer, bundled_texts(), network.name)
+        if partners is None:
+            require_readable(network.tokenizer, bundled_texts(), network.name)
+        elif options.fit is None and tokenizer_fit(network.tokenizer, fitting_texts).problems:
+            fitting_texts = []  # a map fitted on texts that the model cannot read is worth nothing
         static_model = None
         if options.compare_static:
+            if not fitting_texts:
+                raise InputError(
+                    "a static model is made from texts that the model can read: pass texts of yours (--fit)"
+                )
             static_model = static_model_of(network, fitting_texts, progress=options.progress)
         result = pick_recipe(
             network,
             fitting_texts,
             labels=probe,
+            pairs=partners,
             prefer=options.prefer,
             templates=None if options.templates is None else templates_to_try(options.templates),
             layer_only=options.layer_only,

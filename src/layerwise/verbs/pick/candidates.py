@@ -17,7 +17,7 @@ from layerwise.models.readouts import baseline_recipe, layer_recipe
 from layerwise.models.servable import is_servable, servable_norm
 from layerwise.passes.vectors import pooled_vectors
 from layerwise.runs.summary import counted
-from layerwise.verbs.pick.probes import LABEL_PROBE_PREFIX, Floats, Probe
+from layerwise.verbs.pick.probes import Floats, Probe, is_own_data
 from layerwise.verbs.shrink.static_models import StaticModel
 
 
@@ -173,13 +173,13 @@ def widened(recipe: Recipe, *, static: bool) -> Recipe:
 def with_second_vector(trial: ProbeVectors, scored: ScoredRecipe, *, static: bool) -> ScoredRecipe:
     """The recipe as it is used, with a second vector beside its own; see `widened`.
 
-    Only labels judge a vector that is added here. The bundled sentences are short, and their decoys share words with
-    the right answers, which misleads token embeddings much more than labelled tasks do: their scores stay those of the
-    layer.
+    Only data of the user judge a vector that is added here. The bundled sentences are short, and their decoys share
+    words with the right answers, which misleads token embeddings much more than labelled tasks do: their scores stay
+    those of the layer.
     """
     recipe = widened(scored.recipe, static=static)
     if recipe == scored.recipe:
         return scored
     both = trial.score(recipe)
-    label_scores = {name: units for name, units in both.unit_scores.items() if name.startswith(LABEL_PROBE_PREFIX)}
-    return ScoredRecipe(recipe, {**scored.unit_scores, **label_scores})
+    own_scores = {name: units for name, units in both.unit_scores.items() if is_own_data(name)}
+    return ScoredRecipe(recipe, {**scored.unit_scores, **own_scores})

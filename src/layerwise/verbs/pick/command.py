@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 DOOR, LINE = "choose", "which layer, with the evidence for it; needs no labels"
 HELP = "choose a layer or recipe, with the evidence for it; it may recommend keeping the last layer"
 
-MAIN = "fit labels rule prefer templates layer_only servable dims dtype device export save json".split()
+MAIN = "fit labels pairs rule prefer templates layer_only servable dims dtype device export save json".split()
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -48,7 +48,9 @@ def run(args: Namespace) -> int:
         raise InputError("--column names a column of --fit: pass --fit as well, or leave --column out")
     if args.fit:
         options["fit"] = texts(args.fit, column=args.column)
-    if not args.rule:
+    if not args.rule and args.pairs:
+        say(f"scoring every layer of {args.run_folder} on the pairs of {args.pairs}")
+    elif not args.rule:
         sentences = 4 * len(proxy_items())  # each has a paraphrase, a decoy and a related sentence
         say(f"scoring every layer of {args.run_folder} on {sentences} bundled sentences")
     result = pick(with_loading_options(args, options), **options, progress=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from layerwise.core.recipe import Recipe
 from layerwise.verbs.pick.candidates import ScoredRecipe
 from layerwise.verbs.pick.options import Prefer
-from layerwise.verbs.pick.probes import LABEL_PROBE_PREFIX, Floats
+from layerwise.verbs.pick.probes import LABEL_PROBE_PREFIX, PARTNER, Floats, is_own_data
 
 Z_95 = 1.96
 LABELS_MIN_STANDARD_ERRORS = (
@@ -105,28 +105,33 @@ def decide(
     """The best candidate by the probes, or the lowest layer that scores the same.
 
     Without labels, the last layer is kept unless the gain is larger than `margin` points; what is chosen instead is
-    used in the form that `deployed` gives it. Labels are of the user's own task: they move that choice to what is
-    better with them by more than LABELS_MIN_STANDARD_ERRORS, and decide in which form it is used.
+    used in the form that `deployed` gives it. Pairs decide whether that form is better. Labels are of the user's own
+    task: they move that choice to what is better with them by more than LABELS_MIN_STANDARD_ERRORS, and decide in which
+    form it is used.
     """
+
+    def best_form(of: ScoredRecipe) -> ScoredRecipe:
+        forms = (of, deployed(of)) if any(map(is_own_data, weights)) else (deployed(of),)
+        return max(forms, key=lambda s: difference(s, of, weights).mean)
+
     (baseline,) = [s for s in scored if s.recipe == last]
     unlabelled_weights = {name: weight for name, weight in weights.items() if not name.startswith(LABEL_PROBE_PREFIX)}
     best = max(scored, key=lambda s: difference(s, baseline, unlabelled_weights).mean)
     if not difference(best, baseline, unlabelled_weights).mean > margin:
         best = baseline
-    answer = best if best is baseline else deployed(best)
+    answer = best if best is baseline else best_form(best) if PARTNER in weights else deployed(best)
     if unlabelled_weights != weights:
         challenger = max(scored, key=lambda s: difference(s, answer, weights).mean)
         gap = difference(challenger, answer, weights)
         if gap.mean > LABELS_MIN_STANDARD_ERRORS * gap.error:
             best = challenger
-            answer = max((challenger, deployed(challenger)), key=lambda s: difference(s, challenger, weights).mean)
+            answer = best_form(challenger)
     equivalent = tuple(s for s in same_form(scored, best) if s is not best and difference(s, best, weights).high >= 0)
     chosen = best
     if prefer == "fast":
         chosen = min((best, *equivalent), key=lambda s: s.recipe.layer)
         if chosen is not best:
-            forms = (chosen, deployed(chosen)) if unlabelled_weights != weights else (deployed(chosen),)
-            answer = max(forms, key=lambda s: difference(s, chosen, weights).mean)
+            answer = best_form(chosen)
     return Decision(best, chosen, answer, baseline, equivalent, weights)
 
 

@@ -86,8 +86,8 @@ def require_readable(tokenizer: Any, texts: Sequence[str], name: str) -> None:
     """Raises if the tokenizer of a model cannot read the bundled sentences: no score on them would mean anything."""
     if problems := tokenizer_fit(tokenizer, texts).problems:
         raise InputError(
-            f"the bundled English sentences cannot judge {name}: {' and '.join(problems)}. Choose a layer of a scan "
-            "with a rule (--rule)"
+            f"the bundled English sentences cannot judge {name}: {' and '.join(problems)}. Pass pairs of your own "
+            "texts that belong together: --pairs FILE with the columns query,document"
         )
 
 

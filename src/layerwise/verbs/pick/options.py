@@ -12,7 +12,7 @@ from layerwise.core.option_records import flag_arguments, options_record, text_s
 from layerwise.core.options import Option, require_valid
 from layerwise.core.templates import INPUT, split_templates
 from layerwise.engines.options import Progress
-from layerwise.inputs.options import TextOptions
+from layerwise.inputs.options import PairsLike, TextOptions
 from layerwise.models.spec import MaxLength, ModelLike, ModelSpec, Seed
 from layerwise.runs.folder import Run
 from layerwise.runs.table import LayerTable
@@ -64,6 +64,14 @@ class PickOptions:
         Option(
             "a few labels of your own task as one more probe: .csv, .jsonl or .parquet with columns text,label or "
             "text1,text2,score; 16 rows at least"
+        ),
+    ] = None
+    pairs: Annotated[
+        PairsLike | None,
+        Option(
+            "pairs of your texts that belong together, instead of the bundled sentences, for any language or field: "
+            ".csv, .jsonl or .parquet with columns query,document; 16 rows at least, 1,024 are used at most",
+            metavar="FILE",
         ),
     ] = None
     rule: Annotated[
@@ -127,8 +135,8 @@ def pick_record(options: PickOptions) -> dict[str, Any]:
     """The record of a call of pick: its options, and the run or model that it was called on; None for an object."""
     run = options.run
     place = run.name if isinstance(run, ModelSpec) else str(run) if isinstance(run, str | Path) else None
-    labels = {"labels": redact_record(text_source_record(options.labels))}  # a table in memory is not written out
-    return {"verb": "pick", "run": redact_record(place), **options_record(options), **labels}
+    own = {name: redact_record(text_source_record(getattr(options, name))) for name in ("labels", "pairs")}
+    return {"verb": "pick", "run": redact_record(place), **options_record(options), **own}  # no table in memory
 
 
 def pick_words(record: Mapping[str, Any], folder: str) -> list[str]:

@@ -22,6 +22,7 @@ from layerwise.core.errors import InputError
 
 Floats = NDArray[np.float64]
 LABEL_PROBE_PREFIX = "labels"  # the names of probes made from the user's labels begin with this
+PARTNER = "partner"  # the name of the probe made from the user's pairs
 MEANINGS = {
     "pairs": "how often sentences closer in meaning have closer vectors (chance: 50)",
     "paraphrase": "mean reciprocal rank of a paraphrase among hard negatives, times 100",
@@ -29,6 +30,7 @@ MEANINGS = {
     "neighbours": "share of the five nearest sentences that are on the same topic, times 100",
     "classifier": "topics that a linear classifier recognises, in percent",
     LABEL_PROBE_PREFIX: "your labels, cross-validated",
+    PARTNER: "mean reciprocal rank of a text's partner among all partners, in both directions, times 100",
 }
 GRADES = {"paraphrase": 3, "twist": 2, "related": 1}  # and 0 for a sentence of another topic
 NEIGHBOURS = 5
@@ -45,6 +47,11 @@ class Probe:
     texts: tuple[str, ...]
     score: Callable[[Floats], Floats]
     units: int = 0  # how many scores it gives, where that decides its weight
+
+
+def is_own_data(probe: str) -> bool:
+    """True for a probe on the user's labels or pairs, by its name."""
+    return probe.startswith((LABEL_PROBE_PREFIX, PARTNER))
 
 
 @cache

@@ -73,6 +73,7 @@ def pick_recipe(
     texts: Sequence[str],
     *,
     labels: Probe | None = None,
+    pairs: Probe | None = None,
     prefer: Prefer = "quality",
     templates: Sequence[str] | None = None,
     layer_only: bool = False,
@@ -87,7 +88,9 @@ def pick_recipe(
 ) -> Pick:
     """The recipe with the best probe score, or the last layer if no other is better by the rulebook's margin.
 
-    Maps are fitted on `texts`; `name` says where they come from. `labels` is the probe made from a few labelled texts.
+    Maps are fitted on `texts`; `name` says where they come from. `labels` is the probe made from a few labelled
+    texts; `pairs` is one made from pairs of texts, which replaces those on the bundled sentences. Without `texts`, no
+    map is tried.
     `templates` are those to try, None for the rulebook's. With `layer_only`, no map is tried; without `static`, token
     embeddings are never put beside the layer; with `servable`, only recipes that plain servers compute are chosen.
     `dims` is how many dimensions the vectors of the answer have, None for all. `static_model` is scored by the same
@@ -97,12 +100,12 @@ def pick_recipe(
     fit = [] if layer_only else texts
     if dims is not None:
         require_texts_for(dims, len(fit))
-    probes, weights = weighted_probes(labels, rulebook)
-    transforms = ("none",) if layer_only else tuple(rulebook.transforms)
+    probes, weights = weighted_probes(labels, rulebook, pairs)
+    transforms = tuple(rulebook.transforms) if fit else ("none",)
     candidates = layer_candidates(network, transforms=transforms)
     if templates is None:
         templates = () if layer_only else usable_templates(network, rulebook.templates, max_length)
-    templated = template_candidates(network, templates, ("none",) if layer_only else rulebook.template_transforms)
+    templated = template_candidates(network, templates, rulebook.template_transforms if fit else ("none",))
     candidates += templated
     static = static and rulebook.static and network.family.first_hidden_state == 0
     restricted = servable_candidates(network, candidates) if servable else []
@@ -116,7 +119,10 @@ def pick_recipe(
     if servable:
         scored = score_candidates(probe_vectors, restricted, progress=progress)
         decision = decide(scored, last, weights, margin=rulebook.margin, prefer=prefer)
-    found, why = decision.answer.recipe, [*reasons(decision, rulebook, network, fit, name, prefer)]
+    evidence = judged_on(None, pairs)
+    found, why = decision.answer.recipe, [*reasons(decision, rulebook, network, fit, name, prefer, evidence)]
+    if pairs is not None:
+        why += pairs_sentences(decision, len(candidates), pairs, bool(fit) or layer_only)
     if servable:
         why.append(servable_sentence(network, decision, unrestricted))
     if dims is not None and found != last:
@@ -126,12 +132,12 @@ def pick_recipe(
     times = relative_layer_times(network, texts or probes[0].texts, found.template, max_length)
     if found != last:
         why.append(time_sentence(network, found, times))
-    if decision.chosen.recipe in templated and decision.chosen is decision.quality:  # the form that was tested
+    if decision.chosen.recipe in templated and decision.chosen is decision.quality and not pairs:  # as tested
         why += audit_sentences(rulebook.audit)
     static_row = None
     if static_model is not None:
         static_row = picked_row(score_static(static_model, probes), decision)
-        why.append(static_sentence(static_row.gain))
+        why.append(static_sentence(static_row.gain, pairs))
     recipe = replace(found, max_length=max_length)
     return Pick(
         network.identity(),
@@ -143,7 +149,7 @@ def pick_recipe(
         layers_alike=decision.layers_alike,
         gain=decision.gain,
         prefer=prefer,
-        judged_on=judged_on(labels),
+        judged_on=judged_on(labels, pairs),
         layers=picked_layers(decision, scored, times_of_exports(network, times)),
         static_model=static_row,
     )
@@ -207,12 +213,16 @@ def servable_sentence(network: Network, decision: Decision, unrestricted: Decisi
     return f"servable: {loss} points on the same sentences against the best recipe without this restriction ({form})"
 
 
-def static_sentence(gain: Gain) -> str:
+def static_sentence(gain: Gain, pairs: Probe | None) -> str:
     """How a model without blocks does on the probes, and what they are worth for it."""
+    found = (
+        f"a static model, which runs no block (a method of shrink): {gain} points against the last layer on the same"
+    )
+    if pairs is not None:
+        return f"{found} pairs"
     return (
-        f"a static model, which runs no block (a method of shrink): {gain} points against the last layer on the same "
-        "sentences. They are hard for it: they have decoys of nearly the same words, and it does not see their order. "
-        "On labelled tasks that of all-MiniLM-L6-v2 lost less (docs/static.md), so score it on yours"
+        f"{found} sentences. They are hard for it: they have decoys of nearly the same words, and it does not see "
+        "their order. On labelled tasks that of all-MiniLM-L6-v2 lost less (docs/static.md), so score it on yours"
     )
 
 
@@ -234,19 +244,38 @@ def template_length(network: Network, template: str) -> int:
     return sum(len(part_ids(network.tokenizer, part)) for part in (parts.before, parts.after))
 
 
-def judged_on(labels: Probe | None) -> str:
+def judged_on(labels: Probe | None, pairs: Probe | None) -> str:
     """What the probes were scored on."""
-    return f"{len(proxy_items())} bundled test sentences" + (f" and {labels.units} labels of yours" if labels else "")
+    main = f"{len(proxy_items())} bundled test sentences" if pairs is None else f"pairs of {pairs.units} texts of yours"
+    return main + (f" and {labels.units} labels of yours" if labels else "")
+
+
+def pairs_sentences(decision: Decision, count: int, pairs: Probe, maps_were_tried: bool) -> Iterator[str]:
+    """What the evidence of pairs is worth."""
+    if decision.answer is not decision.last:
+        yield f"this is the best of {count} recipes on these pairs, so its gain on others is a little smaller"
+        if decision.gain.low <= 0:
+            yield f"the interval includes 0: with {pairs.units} texts the last layer may be as good; pass more pairs"
+    if not maps_were_tried:
+        yield (
+            "no linear map was tried: the tokenizer cannot read the bundled texts that maps are fitted on; pass texts "
+            "of yours (--fit FILE)"
+        )
 
 
 def reasons(
-    decision: Decision, book: Rulebook, network: Network, fit: Sequence[str], name: str, prefer: Prefer
+    decision: Decision,
+    book: Rulebook,
+    network: Network,
+    fit: Sequence[str],
+    name: str,
+    prefer: Prefer,
+    evidence: str,
 ) -> Iterator[str]:
     """Sentences about the choice: why this one, what the evidence is worth, and what the texts were used for."""
     chosen, quality = decision.chosen.recipe, decision.quality.recipe
     if decision.quality is decision.last:
-        sentences = f"{len(proxy_items())} bundled test sentences"
-        yield f"on {sentences}, nothing scores more than {book.margin:g} points above the last layer"
+        yield f"on {evidence}, nothing scores more than {book.margin:g} points above the last layer"
         yield "the table shows what each lower layer would lose"
     if prefer == "fast" and decision.chosen is decision.quality:
         yield f"no lower layer scores the same within noise as layer {chosen.layer}, so there is no faster choice"
@@ -257,7 +286,7 @@ def reasons(
             f"prefer fast: layer {chosen.layer} is the lowest that scores the same within noise as layer "
             f"{quality.layer}, the best ({signed(loss.mean)} points, {interval})"
         )
-        yield f"{len(proxy_items())} sentences cannot show small losses: compare both layers on your task with eval"
+        yield f"{evidence} cannot show small losses: compare both layers on your task with eval"
     answer = decision.answer.recipe
     if answer.static:
         yield (
@@ -295,14 +324,16 @@ def bundled_probes(rulebook: Rulebook) -> list[Probe]:
 
 
 def bundled_texts() -> list[str]:
-    """The texts that decide."""
+    """The texts that decide if the user gives no pairs."""
     return [text for probe in bundled_probes(default_rulebook()) for text in probe.texts]
 
 
-def weighted_probes(labels: Probe | None, rulebook: Rulebook) -> tuple[list[Probe], dict[str, float]]:
-    """The probes of a rulebook, with that of the labels, and how much each counts."""
-    probes = bundled_probes(rulebook)
-    weights = {probe.name: rulebook.weights[probe.name] for probe in probes}
+def weighted_probes(
+    labels: Probe | None, rulebook: Rulebook, pairs: Probe | None = None
+) -> tuple[list[Probe], dict[str, float]]:
+    """The probes of a rulebook, or that of pairs instead, with that of the labels, and how much each counts."""
+    probes = bundled_probes(rulebook) if pairs is None else [pairs]
+    weights = {probe.name: rulebook.weights.get(probe.name, 1.0) for probe in probes}
     if labels is not None:
         probes.append(labels)
         weights[labels.name] = sum(weights.values()) * labels.units / LABELS_FOR_EQUAL_WEIGHT
