@@ -10,7 +10,7 @@ from tokenizers.normalizers import Replace
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, PreTrainedTokenizerFast
 
-from layerwise.verbs.pick.probes import proxy_probes
+from layerwise.verbs.pick.probes import Language, proxy_probes
 
 DEPTH, WIDTH, VOCABULARY = 3, 32, 97
 
@@ -81,9 +81,9 @@ def make_tokenizer(more_words: Sequence[str] = ()) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=raw, model_max_length=64, **special)
 
 
-def make_reader(family: str) -> tuple[Any, PreTrainedTokenizerFast]:
+def make_reader(family: str, language: Language = "en") -> tuple[Any, PreTrainedTokenizerFast]:
     """A model whose tokenizer also knows the words of pick's bundled sentences: pick refuses one that does not."""
-    texts = (text for probe in proxy_probes() for text in probe.texts)
+    texts = (text for probe in proxy_probes(language=language) for text in probe.texts)
     words = sorted({word for text in texts for word in re.findall(r"\w+|[^\w\s]+", text)})
     return make_model(family, VOCABULARY + len(words)), make_tokenizer(words)
 

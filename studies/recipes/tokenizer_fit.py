@@ -1,4 +1,4 @@
-"""How tokenizers read pick's bundled sentences: a row per tokenizer, and whether pick answers for it.
+"""How tokenizers read pick's bundled sentences: a row per tokenizer and language, and whether pick answers for it.
 
 python studies/recipes/tokenizer_fit.py tokenizer_fit.csv MODEL ...
 """
@@ -10,22 +10,23 @@ import pandas as pd
 from transformers import AutoTokenizer
 
 from layerwise.verbs.pick.fitness import tokenizer_fit
-from layerwise.verbs.pick.probes import proxy_items
+from layerwise.verbs.pick.probes import LANGUAGES, proxy_texts
 
 
 def main(out: str, *models: str) -> None:
-    texts = [item[column] for item in proxy_items() for column in ("sentence", "paraphrase", "twist", "related")]
     rows = []
     for model in models:
         tokenizer = AutoTokenizer.from_pretrained(model)
-        fit = tokenizer_fit(tokenizer, texts)
-        rows.append(
-            {
-                "tokenizer": Path(model).name, "vocabulary": len(tokenizer), "unknown %": round(100 * fit.unknown, 1),
-                "byte fallback %": round(100 * fit.byte_fallback, 1), "alike %": round(100 * fit.alike, 1),
-                "tokens per letter": round(fit.tokens_per_letter, 2), "refused": "yes" if fit.problems else "no",
-            }
-        )  # fmt: skip
+        for language in LANGUAGES:
+            fit = tokenizer_fit(tokenizer, proxy_texts(language))
+            rows.append(
+                {
+                    "tokenizer": Path(model).name, "vocabulary": len(tokenizer), "language": language,
+                    "unknown %": round(100 * fit.unknown, 1), "byte fallback %": round(100 * fit.byte_fallback, 1),
+                    "alike %": round(100 * fit.alike, 1), "tokens per letter": round(fit.tokens_per_letter, 2),
+                    "refused": "yes" if fit.problems else "no",
+                }
+            )  # fmt: skip
     table = pd.DataFrame(rows)
     table.to_csv(out, index=False)
     print(table.to_string(index=False))

@@ -124,7 +124,7 @@ FLAGS = {
     "eval": f"{MODEL} stream {READING} template {ENGINE} tasks data-root out recipe fit vectors precision dry-run json",
     "probe": f"{MODEL} layers tokens pooling max-length batch-tokens data column id-column split config limit sample "
     "test test-split label probes out test-share epochs seed precision features threads json",
-    "pick": f"{MODEL} stream fit column labels pairs rule prefer templates layer-only no-static servable dims "
+    "pick": f"{MODEL} stream fit column labels pairs language rule prefer templates layer-only no-static servable dims "
     "compare-static model max-length seed save export json",
     "export": f"{MODEL} layer recipe probe label prefer out norm tokens pooling transform dims fit column normalize "
     "template scores mode format servable max-length why texts json",

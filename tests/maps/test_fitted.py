@@ -189,7 +189,9 @@ def picked(tiny_llama, word_texts, monkeypatch):
     def score(rows):
         return np.full(9, np.log(rows.var()) if np.abs(rows.mean(axis=0)).max() < 1e-6 else -20)
 
-    monkeypatch.setattr("layerwise.verbs.pick.run.proxy_probes", lambda: [Probe("deep", tuple(word_texts[:40]), score)])
+    monkeypatch.setattr(
+        "layerwise.verbs.pick.run.proxy_probes", lambda **_: [Probe("deep", tuple(word_texts[:40]), score)]
+    )
     book = Rulebook("test", {"deep": 1}, ("none", "remove_top:1"), -1000, static=True)
     monkeypatch.setattr("layerwise.verbs.pick.run.default_rulebook", lambda: book)
     found = pick_recipe(network, word_texts[:40], max_length=32, name="words")

@@ -145,7 +145,7 @@ def test_the_cost_of_servable_is_the_difference_of_the_scores(tiny_llama, word_t
     def size(rows):
         return np.full(9, 1 / np.abs(rows).mean())
 
-    monkeypatch.setattr(run, "proxy_probes", lambda: [Probe("size", tuple(word_texts[:9]), size)])
+    monkeypatch.setattr(run, "proxy_probes", lambda **_: [Probe("size", tuple(word_texts[:9]), size)])
     network = open_network(tiny_llama)
     found = {
         servable: run.pick_recipe(network, word_texts, max_length=32, rulebook=book, servable=servable)

@@ -8,9 +8,11 @@ import pytest
 
 from layerwise.core.errors import InputError
 from layerwise.verbs.pick.probes import (
+    LANGUAGES,
     proxy_items,
     proxy_passages,
     proxy_probes,
+    proxy_texts,
 )
 from layerwise.verbs.pick.result import MEANINGS
 
@@ -27,9 +29,10 @@ def probe(name, which="both"):
     return found
 
 
+@pytest.mark.parametrize("language", LANGUAGES)
 @pytest.mark.parametrize(("which", "topics"), [("first", 9), ("second", 12), ("both", 21)])
-def test_a_bundled_set_is_whole(which, topics):
-    items = proxy_items(which)
+def test_a_bundled_set_is_whole(which, topics, language):
+    items = proxy_items(which, language)
     assert list(pd.Series([item["topic"] for item in items]).value_counts()) == [6] * topics
     texts = [item[column] for item in items for column in COLUMNS]
     assert len(set(texts)) == 4 * 6 * topics and all(text == text.strip() and len(text) > 15 for text in texts)
@@ -53,6 +56,18 @@ def test_a_twist_has_more_of_the_words_than_the_paraphrase_has():
         shared = len(sentence & twist) / len(sentence | twist)
         assert shared > len(sentence & paraphrase) / len(sentence | paraphrase), item["sentence"]
         assert all(5 <= len(item[column].split()) <= 20 for column in COLUMNS), item
+
+
+@pytest.mark.parametrize("language", ["de", "fr"])
+def test_sentences_of_other_languages_are_as_hard(language):
+    """A twist shares most words with its sentence, a paraphrase few; no sentence is one of another language."""
+    for item, english in zip(proxy_items(language=language), proxy_items(), strict=True):
+        assert (item["set"], item["topic"]) == (english["set"], english["topic"])
+        sentence, paraphrase, twist = (words(item[column]) for column in COLUMNS[:3])
+        shared, by_paraphrase = (len(sentence & other) / len(sentence | other) for other in (twist, paraphrase))
+        assert len(sentence & twist) >= len(sentence) / 2 and by_paraphrase <= 0.3, item
+        assert shared > by_paraphrase and all(4 <= len(item[column].split()) <= 20 for column in COLUMNS), item
+    assert not set(proxy_texts(language)) & {text for one in LANGUAGES if one != language for text in proxy_texts(one)}
 
 
 @pytest.mark.parametrize("which", ["first", "second", "both"])

@@ -1,5 +1,7 @@
 """The bundled sentences judge only models whose tokenizer reads them; the numbers are those of a count by hand."""
 
+import re
+
 import pytest
 from families import make_tokenizer, save_byte_model
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -7,8 +9,15 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 import layerwise
 from layerwise.core.errors import InputError
-from layerwise.verbs.pick.fitness import FEWEST_COMMON, common_words, tokenizer_fit, warn_of_other_language, words_of
-from layerwise.verbs.pick.probes import proxy_items
+from layerwise.verbs.pick.fitness import (
+    FEWEST_COMMON,
+    common_words,
+    require_readable,
+    tokenizer_fit,
+    warn_of_other_language,
+    words_of,
+)
+from layerwise.verbs.pick.probes import LANGUAGES, proxy_texts
 
 GERMAN = ["Der Hund schläft unter dem Tisch und die Katze sitzt auf dem Fenster, weil es draußen regnet."] * 9
 
@@ -57,19 +66,41 @@ def test_a_model_that_cannot_read_the_sentences_is_refused_before_it_runs(tiny_l
 
 @pytest.mark.parametrize("name", ["all-minilm-l6-v2", "smollm2-135m", "gemma3-270m", "stories260k"])
 def test_english_tokenizers_read_the_sentences(name, real_model):
-    texts = [item[column] for item in proxy_items() for column in ("sentence", "paraphrase", "twist", "related")]
-    assert tokenizer_fit(AutoTokenizer.from_pretrained(real_model(name)), texts).problems == []
+    assert tokenizer_fit(AutoTokenizer.from_pretrained(real_model(name)), proxy_texts()).problems == []
 
 
 def test_texts_of_another_language_are_named_in_one_line(reading_llama):
     def share(texts):
         words = [word for text in texts for word in words_of(text)]
-        return sum(word in common_words() for word in words) / len(words)
+        return sum(word in common_words("en") for word in words) / len(words)
 
     demo = [example.text for example in layerwise.texts("demo")]
     assert share(GERMAN) < FEWEST_COMMON / 2 and share(demo) > 1.5 * FEWEST_COMMON
-    with pytest.warns(UserWarning, match="^--fit: only 0.0 % of the words") as caught:
+    with pytest.warns(
+        UserWarning, match="^--fit: only 0.0 % of the words .* English .*; pass --language de$"
+    ) as caught:
         layerwise.pick(reading_llama, [f"{text} {i}" for i, text in enumerate(GERMAN * 3)], layer_only=True)
     assert len(caught) == 1
-    warn_of_other_language(demo, "--fit")
-    warn_of_other_language(GERMAN[:1], "--fit")  # too few words to tell
+    warn_of_other_language(demo, "--fit", "en")
+    warn_of_other_language(GERMAN[:1], "--fit", "en")  # too few words to tell
+    with pytest.warns(UserWarning, match=r"bundled German sentences.*; pass --language en$"):
+        warn_of_other_language(demo, "--fit", "de")
+    with pytest.warns(UserWarning, match=r"; pass pairs of yours \(--pairs FILE\)$"):
+        warn_of_other_language(["Kissa istuu ikkunalla ja katselee lintuja pihan puussa"] * 20, "--labels", "en")
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_common_words_tell_the_bundled_languages_apart(language):
+    for other in LANGUAGES:
+        words = [word for text in proxy_texts(other) for word in words_of(text)]
+        share = sum(word in common_words(language) for word in words) / len(words)
+        assert share > 1.5 * FEWEST_COMMON if other == language else share < FEWEST_COMMON / 2, (language, other)
+
+
+def test_a_refusal_offers_a_language_that_can_be_read():
+    """A tokenizer of the French words refuses English sentences."""
+    words = sorted({word for text in proxy_texts("fr") for word in re.findall(r"\w+|[^\w\s]+", text)})
+    tokenizer = make_tokenizer(words)
+    require_readable(tokenizer, proxy_texts("fr"), "m", "fr")
+    with pytest.raises(InputError, match=r"bundled English sentences cannot judge m: .* can read: --language fr$"):
+        require_readable(tokenizer, proxy_texts("en"), "m", "en")

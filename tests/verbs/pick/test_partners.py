@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from families import make_reader
 
 import layerwise
 from layerwise.__main__ import main
@@ -101,3 +102,16 @@ def test_pairs_choose_for_a_model_that_the_bundled_sentences_cannot_judge(tiny_l
     assert found["layers"][1]["scores"][PARTNER] == pytest.approx(score, abs=0.01)
     with pytest.raises(InputError, match="static model is made from texts that the model can read"):
         layerwise.pick(tiny_llama, pairs=PAIRS, compare_static=True)
+
+
+def test_pairs_and_a_language_of_bundled_sentences_exclude_each_other(tiny_llama):
+    with pytest.raises(InputError, match="pairs replace the bundled sentences, so language is not used"):
+        layerwise.pick(tiny_llama, pairs=PAIRS, language="de")
+
+
+def test_a_language_is_named_with_the_evidence():
+    model, tokenizer = make_reader("llama", "fr")
+    found = layerwise.pick((model, tokenizer), language="fr", max_length=32)
+    assert found.judged_on == "126 bundled French test sentences" and found.options["language"] == "fr"
+    with pytest.raises(InputError, match=r"bundled German sentences cannot judge .* --language fr$"):
+        layerwise.pick((model, tokenizer), language="de", max_length=32)

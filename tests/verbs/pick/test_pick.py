@@ -203,7 +203,9 @@ def test_token_embeddings_stand_beside_a_layer_that_a_map_was_chosen_for(tiny_ll
         """Likes centred vectors, and long ones: a map of a deep layer."""
         return np.full(9, np.log(rows.var()) if np.abs(rows.mean(axis=0)).max() < 1e-6 else -20)
 
-    monkeypatch.setattr("layerwise.verbs.pick.run.proxy_probes", lambda: [Probe("deep", tuple(word_texts[:40]), score)])
+    monkeypatch.setattr(
+        "layerwise.verbs.pick.run.proxy_probes", lambda **_: [Probe("deep", tuple(word_texts[:40]), score)]
+    )
     book = Rulebook("test", {"deep": 1}, ("none", "remove_top:1"), -1000, static=True)
     found = pick_recipe(network, word_texts[:40], max_length=32, rulebook=book)
     assert found.recipe.layer > 0 and found.recipe.transform == "remove_top:1+static"
@@ -308,7 +310,7 @@ def test_the_audit_on_the_command_line(tmp_path, capsys):
 
 def test_maps_are_fitted_on_bundled_texts_unless_others_are_given(reading_llama, word_texts, monkeypatch):
     likes_maps = Probe("map", ("w1 w2", "w3"), lambda rows: np.full(9, -np.abs(rows).max()))
-    monkeypatch.setattr("layerwise.verbs.pick.run.proxy_probes", lambda: [likes_maps])
+    monkeypatch.setattr("layerwise.verbs.pick.run.proxy_probes", lambda **_: [likes_maps])
     book = Rulebook("test", {"map": 1}, ("none", "remove_top:30"), -1e9)
     monkeypatch.setattr("layerwise.verbs.pick.run.default_rulebook", lambda: book)
     bundled, own = (layerwise.pick(reading_llama, fit, max_length=32) for fit in (None, word_texts))
@@ -332,7 +334,7 @@ def test_a_map_fitted_on_own_texts_comes_with_a_warning_about_texts_of_one_kind(
         """Likes centred vectors: a map."""
         return np.full(9, 1.0 if np.abs(rows.mean(axis=0)).max() < 1e-6 else 0.0)
 
-    monkeypatch.setattr("layerwise.verbs.pick.run.proxy_probes", lambda: [Probe("centred", tuple(texts), score)])
+    monkeypatch.setattr("layerwise.verbs.pick.run.proxy_probes", lambda **_: [Probe("centred", tuple(texts), score)])
     for transforms, name, expected in (
         (("none", "remove_top:1"), "mine", True),
         (("none", "remove_top:1"), "demo", False),

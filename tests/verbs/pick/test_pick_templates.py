@@ -61,7 +61,7 @@ def pick_in_template(tiny_llama, word_texts, monkeypatch):
     def pick(count=40, book=BOOK, **options):
         passes.clear()
         texts = word_texts[:count]
-        monkeypatch.setattr(run, "proxy_probes", lambda: [Probe("deep", tuple(texts), deep)])
+        monkeypatch.setattr(run, "proxy_probes", lambda **_: [Probe("deep", tuple(texts), deep)])
         return pick_recipe(network, texts, max_length=32, rulebook=book, **options)
 
     return pick, passes

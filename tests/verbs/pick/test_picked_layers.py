@@ -128,7 +128,7 @@ def test_the_table_has_the_scores_of_every_layer_with_the_chosen_map(tiny_llama,
     network, weights = open_network(tiny_llama), {"first": 1.0, "second": 3.0}
     # The bundled sentences are unknown words to this tokenizer: pick would refuse it.
     probes = [Probe(name, tuple(texts[:20]), lambda rows, i=i: rows[:, i]) for i, name in enumerate(weights)]
-    monkeypatch.setattr("layerwise.verbs.pick.run.proxy_probes", lambda: probes)
+    monkeypatch.setattr("layerwise.verbs.pick.run.proxy_probes", lambda **_: probes)
     for book, mapped in ((keeps_last(), False), (takes_best(), True)):
         monkeypatch.setattr(
             "layerwise.verbs.pick.run.default_rulebook", lambda book=book: replace(book, weights=weights)
@@ -285,7 +285,7 @@ def test_fast_where_nothing_is_alike_keeps_the_last_layer_and_says_so(reading_ll
         return np.full(9, rows.var())  # the last layer, behind the final norm, has by far the longest vectors
 
     probe = Probe("long", tuple(texts), score)
-    monkeypatch.setattr("layerwise.verbs.pick.run.proxy_probes", lambda: [probe])
+    monkeypatch.setattr("layerwise.verbs.pick.run.proxy_probes", lambda **_: [probe])
     monkeypatch.setattr("layerwise.verbs.pick.run.default_rulebook", lambda: replace(keeps_last(), weights={"long": 1}))
     found = layerwise.pick(reading_llama, texts, prefer="fast", layer_only=True, max_length=32)
     assert found.keep_last and found.layers_alike == ()
@@ -306,9 +306,9 @@ def test_fast_can_be_exported_and_explains_what_it_risks(reading_llama, texts, t
 
 
 UNUSED_BY_A_RULE = {
-    "fit": "texts.txt", "labels": "does-not-exist.csv", "pairs": "neither.csv", "prefer": "fast", "servable": True,
-    "templates": "prompteol", "layer_only": True, "static": False, "dims": 8, "compare_static": True, "model": "other",
-    "max_length": 9, "seed": 3, "export": "made",
+    "fit": "texts.txt", "labels": "does-not-exist.csv", "pairs": "neither.csv", "language": "de", "prefer": "fast",
+    "templates": "prompteol", "layer_only": True, "static": False, "servable": True, "dims": 8, "compare_static": True,
+    "model": "other", "max_length": 9, "seed": 3, "export": "made",
 }  # fmt: skip
 
 

@@ -82,12 +82,12 @@ def pick(options: PickOptions) -> Pick:
         chosen = islice(source, MAX_TEXTS) if source.remote else source.sample(MAX_TEXTS)
         name, fitting_texts = source.name, [example.text for example in chosen]
         if options.pairs is None:
-            warn_of_other_language(fitting_texts, "--fit")
+            warn_of_other_language(fitting_texts, "--fit", options.language)
     table = read_table(options.labels) if isinstance(options.labels, str | Path) else options.labels
     probe = None if table is None else label_probe(table, options.seed)  # raises before weights load
     partners = None if options.pairs is None else partner_probe(options.pairs, options.seed)
     if probe is not None and partners is None:
-        warn_of_other_language(probe.texts, "--labels")
+        warn_of_other_language(probe.texts, "--labels", options.language)
     with announcements(options.progress):
         if opened is not None:
             network = load_recorded_model(opened.table.require_model(), options.model, states_only=True)
@@ -95,7 +95,7 @@ def pick(options: PickOptions) -> Pick:
             network = open_network(model, states_only=True)
         require_tokenizer(network.preprocessor, "pick")
         if partners is None:
-            require_readable(network.tokenizer, bundled_texts(), network.name)
+            require_readable(network.tokenizer, bundled_texts(options.language), network.name, options.language)
         elif options.fit is None and tokenizer_fit(network.tokenizer, fitting_texts).problems:
             fitting_texts = []  # a map fitted on texts that the model cannot read is worth nothing
         static_model = None
@@ -110,6 +110,7 @@ def pick(options: PickOptions) -> Pick:
             fitting_texts,
             labels=probe,
             pairs=partners,
+            language=options.language,
             prefer=options.prefer,
             templates=None if options.templates is None else templates_to_try(options.templates),
             layer_only=options.layer_only,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 DOOR, LINE = "choose", "which layer, with the evidence for it; needs no labels"
 HELP = "choose a layer or recipe, with the evidence for it; it may recommend keeping the last layer"
 
-MAIN = "fit labels pairs rule prefer templates layer_only servable dims dtype device export save json".split()
+MAIN = "fit labels pairs language rule prefer templates layer_only servable dims dtype device export save json".split()
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -38,7 +38,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     from layerwise.inputs.text import texts
     from layerwise.verbs.pick.api import pick
-    from layerwise.verbs.pick.probes import proxy_items
+    from layerwise.verbs.pick.probes import LANGUAGES, proxy_texts
     from layerwise.verbs.pick.result import require_pick_folder
 
     if args.save is not None:
@@ -51,8 +51,10 @@ def run(args: Namespace) -> int:
     if not args.rule and args.pairs:
         say(f"scoring every layer of {args.run_folder} on the pairs of {args.pairs}")
     elif not args.rule:
-        sentences = 4 * len(proxy_items())  # each has a paraphrase, a decoy and a related sentence
-        say(f"scoring every layer of {args.run_folder} on {sentences} bundled sentences")
+        sentences = proxy_texts(args.language)
+        say(
+            f"scoring every layer of {args.run_folder} on {len(sentences)} bundled {LANGUAGES[args.language]} sentences"
+        )
     result = pick(with_loading_options(args, options), **options, progress=True)
     if args.save is not None:
         result.save(args.save)

@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 from layerwise.core.errors import InputError
-from layerwise.verbs.pick.probes import proxy_items
+from layerwise.verbs.pick.probes import LANGUAGES, Language, proxy_texts
 
 # Measured on 17 tokenizers (studies/recipes/README.md, "Which tokenizers can read the bundled sentences").
 MOST_UNREAD = 0.02  # share of tokens that are unknown, or bytes of a letter that is not in the vocabulary
@@ -82,34 +82,39 @@ def has_single_characters_only(tokenizer: Any) -> bool:
     return all(len(name) == 1 for name in tokenizer.get_vocab() if name not in added)
 
 
-def require_readable(tokenizer: Any, texts: Sequence[str], name: str) -> None:
+def require_readable(tokenizer: Any, texts: Sequence[str], name: str, language: Language) -> None:
     """Raises if the tokenizer of a model cannot read the bundled sentences: no score on them would mean anything."""
     if problems := tokenizer_fit(tokenizer, texts).problems:
+        others = [
+            one for one in LANGUAGES if one != language and not tokenizer_fit(tokenizer, proxy_texts(one)).problems
+        ]
+        also = f", or take bundled sentences that it can read: --language {' or '.join(others)}" if others else ""
         raise InputError(
-            f"the bundled English sentences cannot judge {name}: {' and '.join(problems)}. Pass pairs of your own "
-            "texts that belong together: --pairs FILE with the columns query,document"
+            f"the bundled {LANGUAGES[language]} sentences cannot judge {name}: {' and '.join(problems)}. Pass pairs of "
+            f"your own texts that belong together: --pairs FILE with the columns query,document{also}"
         )
 
 
 @cache
-def common_words() -> frozenset[str]:
+def common_words(language: Language) -> frozenset[str]:
     """The most frequent words of the bundled sentences."""
-    texts = (item[column] for item in proxy_items() for column in ("sentence", "paraphrase", "twist", "related"))
-    counts = Counter(word for text in texts for word in words_of(text))
+    counts = Counter(word for text in proxy_texts(language) for word in words_of(text))
     return frozenset(word for word, _ in counts.most_common(COMMON_WORDS))
 
 
-def warn_of_other_language(texts: Sequence[str], option: str) -> None:
+def warn_of_other_language(texts: Sequence[str], option: str, language: Language) -> None:
     """Warns if few of the common words of the bundled sentences are in these texts."""
     words = [word for text in texts[:MOST_TEXTS] for word in words_of(text)]
-    share = sum(word in common_words() for word in words) / max(1, len(words))
-    if len(words) >= FEWEST_WORDS and share < FEWEST_COMMON:
-        warnings.warn(
-            f"{option}: only {percent(share)} of the words are among the {COMMON_WORDS} most common ones of the "
-            "bundled English sentences (English texts: 27 % or more). They choose the recipe, and may choose badly for "
-            "these texts",
-            stacklevel=4,
-        )
+    shares = {one: sum(word in common_words(one) for word in words) / max(1, len(words)) for one in LANGUAGES}
+    if len(words) < FEWEST_WORDS or shares[language] >= FEWEST_COMMON:
+        return
+    best = max(LANGUAGES, key=lambda one: shares[one])
+    advice = f"; pass --language {best}" if shares[best] >= FEWEST_COMMON else "; pass pairs of yours (--pairs FILE)"
+    warnings.warn(
+        f"{option}: only {percent(shares[language])} of the words are among the {COMMON_WORDS} most common of the "
+        f"bundled {LANGUAGES[language]} sentences, which may choose a bad recipe for these texts{advice}",
+        stacklevel=4,
+    )
 
 
 def words_of(text: str) -> list[str]:

@@ -16,6 +16,7 @@ from layerwise.inputs.options import PairsLike, TextOptions
 from layerwise.models.spec import MaxLength, ModelLike, ModelSpec, Seed
 from layerwise.runs.folder import Run
 from layerwise.runs.table import LayerTable
+from layerwise.verbs.pick.probes import Language
 from layerwise.verbs.pick.rules import Rule
 
 if TYPE_CHECKING:
@@ -74,6 +75,9 @@ class PickOptions:
             metavar="FILE",
         ),
     ] = None
+    language: Annotated[Language, Option("language of the bundled sentences: en, de or fr; for others pass pairs")] = (
+        "en"
+    )
     rule: Annotated[
         str | Rule | None,
         Option("a rule that reads the table of a run, and no model: depth:80%, min:dime, max:infonce@20%-90% ..."),
@@ -127,6 +131,8 @@ class PickOptions:
 
     def __post_init__(self) -> None:
         require_valid(self)
+        if self.pairs is not None and self.language != "en":
+            raise InputError("pairs replace the bundled sentences, so language is not used: leave out one of them")
         if self.layer_only and self.dims is not None:
             raise InputError("layer_only tries no linear map, and dims needs one: leave out one of them")
 

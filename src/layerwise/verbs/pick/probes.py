@@ -1,8 +1,8 @@
 """Probes: small tests of a layer's vectors that need no user labels.
 
-They use two small sets of sentences that were written for this project (proxy.tsv). Similar sentences get similar
-vectors, a paraphrase is found among decoys, a sentence finds the passage that says the same, and a topic is recognised
-from its neighbours and by a linear classifier.
+They use two small sets of sentences that were written for this project, in three languages (proxy_en.tsv and others).
+Similar sentences get similar vectors, a paraphrase is found among decoys, a sentence finds the passage that says the
+same, and a topic is recognised from its neighbours and by a linear classifier.
 
 Every probe gives one number per sentence of the set; higher is better. So two recipes can be compared sentence by
 sentence.
@@ -37,6 +37,8 @@ NEIGHBOURS = 5
 RELATED_PER_PASSAGE = 2  # related sentences in a passage of the search probe
 RIDGE = 0.1  # times the mean variance
 ProxySet = Literal["first", "second", "both"]
+Language = Literal["en", "de", "fr"]
+LANGUAGES: Mapping[Language, str] = {"en": "English", "de": "German", "fr": "French"}
 
 
 @dataclass(frozen=True)
@@ -55,21 +57,28 @@ def is_own_data(probe: str) -> bool:
 
 
 @cache
-def proxy_items(which: ProxySet = "both") -> tuple[Mapping[str, str], ...]:
+def proxy_items(which: ProxySet = "both", language: Language = "en") -> tuple[Mapping[str, str], ...]:
     """The bundled sentences: set, topic, sentence, paraphrase, a decoy with the same words, and a related sentence.
 
-    The two sets have no topic in common: 54 sentences on nine topics, and 72 on twelve.
+    The two sets have no topic in common: 54 sentences on nine topics, and 72 on twelve. The languages have the same
+    topics; their sentences are not translations of one another.
     """
     if which not in ("first", "second", "both"):
         raise InputError(f"which={which!r} is not one of first, second, both")
-    text = (files("layerwise.verbs.pick") / "proxy.tsv").read_text(encoding="utf-8")
+    text = (files("layerwise.verbs.pick") / f"proxy_{language}.tsv").read_text(encoding="utf-8")
     items = csv.DictReader(text.splitlines(), delimiter="\t")
     return tuple(item for item in items if which in (item["set"], "both"))
 
 
-def proxy_probes(which: ProxySet = "both") -> list[Probe]:
+def proxy_texts(language: Language = "en") -> list[str]:
+    """Every bundled sentence of a language."""
+    columns = ("sentence", "paraphrase", "twist", "related")
+    return [item[column] for item in proxy_items(language=language) for column in columns]
+
+
+def proxy_probes(which: ProxySet = "both", language: Language = "en") -> list[Probe]:
     """The probes on the first set of bundled sentences, the second, or both; a unit is a sentence."""
-    items = proxy_items(which)
+    items = proxy_items(which, language)
     count = len(items)
     sentences, paraphrases, twists, related = (
         tuple(item[column] for item in items) for column in ("sentence", "paraphrase", "twist", "related")

@@ -38,7 +38,7 @@ from layerwise.verbs.pick.decision import Decision, Gain, decide, difference, po
 from layerwise.verbs.pick.layer_times import relative_layer_times
 from layerwise.verbs.pick.options import Prefer
 from layerwise.verbs.pick.picked_layers import picked_layers, picked_row
-from layerwise.verbs.pick.probes import Probe, proxy_items, proxy_probes
+from layerwise.verbs.pick.probes import LANGUAGES, Language, Probe, proxy_items, proxy_probes
 from layerwise.verbs.pick.result import Pick
 from layerwise.verbs.pick.rules import Rule, parse_rule
 from layerwise.verbs.shrink.static_models import StaticModel
@@ -74,6 +74,7 @@ def pick_recipe(
     *,
     labels: Probe | None = None,
     pairs: Probe | None = None,
+    language: Language = "en",
     prefer: Prefer = "quality",
     templates: Sequence[str] | None = None,
     layer_only: bool = False,
@@ -100,7 +101,7 @@ def pick_recipe(
     fit = [] if layer_only else texts
     if dims is not None:
         require_texts_for(dims, len(fit))
-    probes, weights = weighted_probes(labels, rulebook, pairs)
+    probes, weights = weighted_probes(labels, rulebook, pairs, language)
     transforms = tuple(rulebook.transforms) if fit else ("none",)
     candidates = layer_candidates(network, transforms=transforms)
     if templates is None:
@@ -119,10 +120,12 @@ def pick_recipe(
     if servable:
         scored = score_candidates(probe_vectors, restricted, progress=progress)
         decision = decide(scored, last, weights, margin=rulebook.margin, prefer=prefer)
-    evidence = judged_on(None, pairs)
+    evidence = judged_on(None, pairs, language)
     found, why = decision.answer.recipe, [*reasons(decision, rulebook, network, fit, name, prefer, evidence)]
     if pairs is not None:
         why += pairs_sentences(decision, len(candidates), pairs, bool(fit) or layer_only)
+    if fit and name == BUNDLED and language != "en":
+        why.append(f"the texts that maps were fitted on are English; {LANGUAGES[language]} texts (--fit) may do better")
     if servable:
         why.append(servable_sentence(network, decision, unrestricted))
     if dims is not None and found != last:
@@ -132,7 +135,11 @@ def pick_recipe(
     times = relative_layer_times(network, texts or probes[0].texts, found.template, max_length)
     if found != last:
         why.append(time_sentence(network, found, times))
-    if decision.chosen.recipe in templated and decision.chosen is decision.quality and not pairs:  # as tested
+    if (
+        decision.chosen.recipe in templated
+        and decision.chosen is decision.quality
+        and (pairs, language) == (None, "en")
+    ):
         why += audit_sentences(rulebook.audit)
     static_row = None
     if static_model is not None:
@@ -149,7 +156,7 @@ def pick_recipe(
         layers_alike=decision.layers_alike,
         gain=decision.gain,
         prefer=prefer,
-        judged_on=judged_on(labels, pairs),
+        judged_on=judged_on(labels, pairs, language),
         layers=picked_layers(decision, scored, times_of_exports(network, times)),
         static_model=static_row,
     )
@@ -244,9 +251,14 @@ def template_length(network: Network, template: str) -> int:
     return sum(len(part_ids(network.tokenizer, part)) for part in (parts.before, parts.after))
 
 
-def judged_on(labels: Probe | None, pairs: Probe | None) -> str:
+def judged_on(labels: Probe | None, pairs: Probe | None, language: Language) -> str:
     """What the probes were scored on."""
-    main = f"{len(proxy_items())} bundled test sentences" if pairs is None else f"pairs of {pairs.units} texts of yours"
+    kind = "" if language == "en" else f"{LANGUAGES[language]} "
+    main = (
+        f"{len(proxy_items(language=language))} bundled {kind}test sentences"
+        if pairs is None
+        else f"pairs of {pairs.units} texts of yours"
+    )
     return main + (f" and {labels.units} labels of yours" if labels else "")
 
 
@@ -318,21 +330,21 @@ def fitted_recipe(network: Network, recipe: Recipe, probe_vectors: ProbeVectors,
     return FittedRecipe(recipe, network.identity(), probe_vectors.maps(recipe), fitted_on)
 
 
-def bundled_probes(rulebook: Rulebook) -> list[Probe]:
+def bundled_probes(rulebook: Rulebook, language: Language) -> list[Probe]:
     """The probes on bundled sentences that a rulebook uses."""
-    return [probe for probe in proxy_probes() if rulebook.weights.get(probe.name)]
+    return [probe for probe in proxy_probes(language=language) if rulebook.weights.get(probe.name)]
 
 
-def bundled_texts() -> list[str]:
+def bundled_texts(language: Language) -> list[str]:
     """The texts that decide if the user gives no pairs."""
-    return [text for probe in bundled_probes(default_rulebook()) for text in probe.texts]
+    return [text for probe in bundled_probes(default_rulebook(), language) for text in probe.texts]
 
 
 def weighted_probes(
-    labels: Probe | None, rulebook: Rulebook, pairs: Probe | None = None
+    labels: Probe | None, rulebook: Rulebook, pairs: Probe | None = None, language: Language = "en"
 ) -> tuple[list[Probe], dict[str, float]]:
     """The probes of a rulebook, or that of pairs instead, with that of the labels, and how much each counts."""
-    probes = bundled_probes(rulebook) if pairs is None else [pairs]
+    probes = bundled_probes(rulebook, language) if pairs is None else [pairs]
     weights = {probe.name: rulebook.weights.get(probe.name, 1.0) for probe in probes}
     if labels is not None:
         probes.append(labels)
