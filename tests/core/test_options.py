@@ -125,7 +125,7 @@ FLAGS = {
     "probe": f"{MODEL} layers tokens pooling max-length batch-tokens data column id-column split config limit sample "
     "test test-split label probes out test-share epochs seed precision features threads json",
     "pick": f"{MODEL} stream fit column labels pairs language rule prefer templates layer-only no-static servable dims "
-    "compare-static model max-length seed save export json",
+    "compare-static no-early-stop model max-length seed save export json",
     "export": f"{MODEL} layer recipe probe label prefer out norm tokens pooling transform dims fit column normalize "
     "template scores mode format servable max-length why texts json",
     "shrink": f"{MODEL} {TEXTS} out queries documents pairs method student blocks choose minutes steps lora batch-size "

@@ -1,7 +1,7 @@
 """`layerwise pick`: which layer or recipe to use, with the evidence for it."""
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from layerwise.cli.flags import add_options, option_values
@@ -21,11 +21,20 @@ if TYPE_CHECKING:
 DOOR, LINE = "choose", "which layer, with the evidence for it; needs no labels"
 HELP = "choose a layer or recipe, with the evidence for it; it may recommend keeping the last layer"
 
-MAIN = "fit labels pairs language rule prefer templates layer_only servable dims dtype device export save json".split()
+MAIN = "fit labels pairs language rule prefer templates layer_only servable dims dtype device".split()
+MAIN += "no_early_stop export save json".split()
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("run_folder", metavar="RUN", help="a model, or the folder of a scan or eval run")
+    parser.add_argument(
+        "run_folder",
+        metavar="RUN",
+        nargs="+",
+        help="a model, or the folder of a scan or eval run; several models are ranked",
+    )
+    parser.add_argument(
+        "--no-early-stop", action="store_true", help="several models: show all pairs also to those that lose clearly"
+    )
     add_options(parser, PickOptions)
     add_options(parser, TextOptions, only=["column"], helps={"column": "column of --fit with the text"})
     parser.add_argument(
@@ -41,6 +50,7 @@ def run(args: Namespace) -> int:
     from layerwise.verbs.pick.probes import LANGUAGES, proxy_texts
     from layerwise.verbs.pick.result import require_pick_folder
 
+    several, args.run_folder = args.run_folder, args.run_folder[0]
     if args.save is not None:
         require_pick_folder(args.save)  # before the model runs
     options = option_values(args, PickOptions)
@@ -48,6 +58,8 @@ def run(args: Namespace) -> int:
         raise InputError("--column names a column of --fit: pass --fit as well, or leave --column out")
     if args.fit:
         options["fit"] = texts(args.fit, column=args.column)
+    if len(several) > 1:
+        return rank(several, args, options)
     if not args.rule and args.pairs:
         say(f"scoring every layer of {args.run_folder} on the pairs of {args.pairs}")
     elif not args.rule:
@@ -65,6 +77,21 @@ def run(args: Namespace) -> int:
     if not args.json:
         print_certificate(args.export, as_json=False)
     say(f"saved in {args.export}; load it with SentenceTransformer({args.export!r})")
+    return 0
+
+
+def rank(models: Sequence[str], args: Namespace, options: dict[str, Any]) -> int:
+    """The table of several models."""
+    from layerwise.core.progress import announcements
+    from layerwise.verbs.pick.models import rank_models
+
+    if args.save is not None:
+        raise InputError("--save keeps the answer for one model: leave it out, or pass one model")
+    loading = option_values(args, ModelSpec, exclude=["name"])
+    specs = [ModelSpec(name, **loading) for name in models]
+    with announcements(True):
+        found = rank_models(specs, PickOptions(specs[0], **options, progress=True), early_stop=not args.no_early_stop)
+    print(found.to_json() if args.json else found)
     return 0
 
 

@@ -18,8 +18,8 @@ from layerwise.maps.fitted import RECIPE_FILE, require_recipe_folder
 from layerwise.runs.folder import require_record_folder, write_record
 from layerwise.runs.records import PICK
 from layerwise.verbs.export.chosen import ChosenRecipe
+from layerwise.verbs.pick.decision import Decision, points, signed
 from layerwise.verbs.pick.decision import Gain as Gain
-from layerwise.verbs.pick.decision import points, signed
 from layerwise.verbs.pick.options import Prefer
 from layerwise.verbs.pick.picked_layers import PickedLayer as PickedLayer
 from layerwise.verbs.pick.picked_layers import as_lines, cells, gain_from_record, gain_record, rows_to_show
@@ -44,6 +44,7 @@ class Pick(ChosenRecipe):
         layers: the table of all layers, with the same linear map; empty where no probe was run.
         options: how pick was called, as JSON values.
         static_model: how a static model scores, and the layer and map that it was made from; None where not compared.
+        decision: the scores of each unit that it rests on; not saved, so None where it was read from a file.
 
     Example:
         >>> found = layerwise.pick(model, max_length=32)
@@ -60,6 +61,7 @@ class Pick(ChosenRecipe):
     layers: tuple[PickedLayer, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict, compare=False)
     static_model: PickedLayer | None = None
+    decision: Decision | None = field(default=None, compare=False, repr=False)
 
     @property
     def saving(self) -> float:

@@ -159,6 +159,7 @@ def pick_recipe(
         judged_on=judged_on(labels, pairs, language),
         layers=picked_layers(decision, scored, times_of_exports(network, times)),
         static_model=static_row,
+        decision=decision,
     )
 
 
