@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from snapshots import SCAN, TEXTS
 from transformers import AutoTokenizer
 
 import layerwise
@@ -222,6 +223,18 @@ def test_temporary_folders_of_killed_processes_are_deleted_and_no_others(tmp_pat
     with scratch_folder("cut", tmp_path) as one, scratch_folder("cut", tmp_path) as two:
         assert one.is_dir() and two.is_dir() and not left.exists()
     assert [path.name for path in tmp_path.iterdir()] == [".cut.mine"]
+
+
+def test_shards_that_a_kill_at_the_very_end_left_are_deleted_by_the_next_scan(tiny_llama, tmp_path):
+    out = tmp_path / "out"
+    first = layerwise.scan(tiny_llama, TEXTS, out=out, **SCAN)
+    (state,) = out.glob("state-*.safetensors")
+    for name in ("table.parquet", "run.json"):
+        (out / name).unlink()
+    (out / "shards").mkdir()
+    shutil.copyfile(state, out / "shards/00000-00003.safetensors")
+    assert layerwise.scan(tiny_llama, TEXTS, out=out, **SCAN).scores == first.scores
+    assert state.exists() and not (out / "shards").exists()
 
 
 def test_a_figure_of_a_norm_that_the_run_lacks_is_refused(tmp_path, capsys):

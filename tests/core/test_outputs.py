@@ -21,9 +21,9 @@ from snapshots import SCAN, TEXTS, ours_in, put_decoys, snapshot, write_root
 import layerwise
 from layerwise.__main__ import main
 from layerwise.core.errors import InputError, RunError
-from layerwise.core.files import HOST_ID, DiskFolder, create_atomically, write_atomically
+from layerwise.core.files import HOST_ID, DiskFolder, create_atomically, delete_abandoned, write_atomically
 from layerwise.runs.ownership import MARKER, claim
-from layerwise.verbs.export.run import OWNER_FILE, delete_abandoned_folders, temporary_folder
+from layerwise.verbs.export.run import require_new_folder, temporary_folder
 
 # Single files: what is there is not replaced without a word
 
@@ -254,15 +254,9 @@ def test_what_a_killed_export_left_is_deleted_by_the_next_to_that_name(tiny_llam
     assert ended.returncode == -signal.SIGKILL
     (left,) = tmp_path.iterdir()
     assert left.name.startswith(".out.")
-    for name, owner in ((".out.mine", None), (".out.running", os.getpid()), (".other.left", None)):
-        (tmp_path / name).mkdir()
-        if owner:  # an export that another process is at
-            from layerwise.core.outputs import current_process as this_process
-
-            (tmp_path / name / "layerwise-export.json").write_text(json.dumps(this_process()))
     with temporary_folder(out):
         pass
-    assert {path.name for path in tmp_path.iterdir()} == {"out", ".out.mine", ".out.running", ".other.left"}
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 def test_half_written_files_of_ended_processes_are_deleted_in_marked_folders_only(tmp_path):
@@ -364,21 +358,41 @@ def test_where_a_disk_has_no_links_a_file_is_still_created_by_one_process_only(t
     assert [path.name for path in tmp_path.iterdir()] == ["lease"], "no temporary file is left"
 
 
-def test_only_unfinished_exports_of_ended_processes_are_deleted(tmp_path):
+def ended_process():
     ended = subprocess.Popen([sys.executable, "-c", ""])
-    record = {"host": HOST_ID, "pid": ended.pid, "began": psutil.Process(ended.pid).create_time()}
     ended.wait()
-    alive = {"host": HOST_ID, "pid": os.getpid(), "began": psutil.Process().create_time()}
-    elsewhere = record | {"host": "another"}
-    folders = {"ended": record, "alive": alive, "elsewhere": elsewhere, "users": None, "odd": "not JSON"}
-    for name, owner in folders.items():
-        folder = tmp_path / f".small.{name}"
-        folder.mkdir()
-        (folder / "weights").write_text("precious")
-        if owner is not None:
-            (folder / OWNER_FILE).write_text(owner if isinstance(owner, str) else json.dumps(owner))
-    (tmp_path / ".other.ended").mkdir()
-    (tmp_path / ".other.ended" / OWNER_FILE).write_text(json.dumps(record))
-    delete_abandoned_folders(tmp_path / "small")
-    kept = {".small.alive", ".small.elsewhere", ".small.users", ".small.odd", ".other.ended"}
+    return ended.pid
+
+
+def test_only_what_ended_processes_were_writing_is_deleted(tmp_path):
+    ended = ended_process()
+    deleted = {f".small.{HOST_ID}-{ended}-0123abcd.layerwise", f".small.{HOST_ID}-{ended}-4567abcd.layerwise"}
+    kept = {
+        f".small.{HOST_ID}-{os.getpid()}-0123abcd.layerwise",
+        f".small.{'0' * 8}-{ended}-0123abcd.layerwise",  # of another machine
+        f".other.{HOST_ID}-{ended}-0123abcd.layerwise",
+        f".small.{HOST_ID}-{10**30}-0123abcd.layerwise",  # of no process
+        ".small.layerwise",
+        ".small.mine",
+    }
+    for name in deleted | kept:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "weights").write_text("precious")
+    (tmp_path / f".small.{HOST_ID}-{ended}-89ababcd.layerwise").write_text("a file")
+    delete_abandoned(tmp_path / "small")
     assert {path.name for path in tmp_path.iterdir()} == kept
+
+
+def test_a_file_is_written_without_what_a_killed_process_left_of_it(tmp_path):
+    left = tmp_path / f".pick.json.{HOST_ID}-{ended_process()}-0123abcd.layerwise"
+    left.write_text("{")
+    write_atomically(tmp_path / "pick.json", b"{}")
+    assert [path.name for path in tmp_path.iterdir()] == ["pick.json"]
+
+
+def test_a_folder_that_is_there_is_refused_without_what_a_killed_export_left_beside_it(tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / f".out.{HOST_ID}-{ended_process()}-0123abcd.layerwise").mkdir()
+    with pytest.raises(InputError, match="out already exists"):
+        require_new_folder(tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]

@@ -6,11 +6,14 @@ import os
 import platform
 import re
 import secrets
+import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
+
+import psutil
 
 from layerwise.core.display import printable
 from layerwise.core.errors import InputError, RunError
@@ -34,6 +37,31 @@ def host_id() -> str:
 # A file being written: .NAME.HOST-PID-RANDOM.layerwise, so that a later run can tell which process left it behind.
 HOST_ID = host_id()
 TEMPORARY_FILE = re.compile(r"\.(?P<name>.+)\.(?P<host>[0-9a-f]{8})-(?P<pid>\d+)-[0-9a-f]{8}\.layerwise")
+
+
+def temporary_path(path: Path) -> Path:
+    """A new name beside a file or folder, which it has while it is written."""
+    return path.with_name(f".{path.name[:50]}.{HOST_ID}-{os.getpid()}-{secrets.token_hex(4)}.layerwise")
+
+
+def is_abandoned(name: str) -> bool:
+    """True if a name was given by `temporary_path`, in a process on this machine that has ended."""
+    given = TEMPORARY_FILE.fullmatch(name)
+    if given is None or given["host"] != HOST_ID:
+        return False
+    try:
+        return not psutil.pid_exists(int(given["pid"]))
+    except OverflowError:  # no process has such a number
+        return False
+
+
+def delete_abandoned(path: Path) -> None:
+    """Deletes what killed processes have left beside a file or folder that they were writing."""
+    for name in os.listdir(path.parent) if path.parent.is_dir() else []:
+        if name.startswith(f".{path.name[:50]}.") and is_abandoned(name):
+            left = path.with_name(name)
+            with suppress(OSError):  # another process deletes it too
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -64,9 +92,10 @@ def create_atomically(path: Path, data: bytes) -> bool:
 @contextmanager
 def temporary_file(path: Path, data: bytes) -> Iterator[Path]:
     """A complete temporary file next to the target, deleted afterwards. Any failure is reported with the path."""
-    temporary = path.with_name(f".{path.name[:50]}.{HOST_ID}-{os.getpid()}-{secrets.token_hex(4)}.layerwise")
+    temporary = temporary_path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        delete_abandoned(path)
         try:
             with temporary.open("xb") as file:  # plain open, so that the user's umask applies
                 file.write(data)

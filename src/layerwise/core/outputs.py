@@ -2,7 +2,6 @@
 
 import json
 import os
-import secrets
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -13,7 +12,15 @@ from typing import Any
 import psutil
 
 from layerwise.core.errors import InputError, RunError
-from layerwise.core.files import HOST_ID, TEMPORARY_FILE, DiskFolder, Folder, open_folder
+from layerwise.core.files import (
+    HOST_ID,
+    DiskFolder,
+    Folder,
+    delete_abandoned,
+    is_abandoned,
+    open_folder,
+    temporary_path,
+)
 
 
 def require_path(path: str | Path) -> Path:
@@ -93,8 +100,7 @@ def delete_abandoned_files(path: Path) -> None:
     """Deletes partial files in a run folder whose writer, a process on this machine, has ended."""
     for directory, _, names in os.walk(path):  # does not follow links
         for name in names:
-            half_written = TEMPORARY_FILE.fullmatch(name)
-            if half_written and half_written["host"] == HOST_ID and not psutil.pid_exists(int(half_written["pid"])):
+            if is_abandoned(name):
                 (Path(directory) / name).unlink(missing_ok=True)
 
 
@@ -106,12 +112,9 @@ def scratch_folder(name: str, parent: Path | None = None) -> Iterator[Path]:
         name: what it is for, part of its name.
         parent: where to create it; None for the system's folder for temporary files.
     """
-    parent = Path(tempfile.gettempdir()) if parent is None else parent
-    for path in parent.glob(f".{name}.*.layerwise"):
-        left = TEMPORARY_FILE.fullmatch(path.name)
-        if left and left["name"] == name and left["host"] == HOST_ID and not psutil.pid_exists(int(left["pid"])):
-            shutil.rmtree(path, ignore_errors=True)
-    folder = parent / f".{name}.{HOST_ID}-{os.getpid()}-{secrets.token_hex(4)}.layerwise"
+    path = (Path(tempfile.gettempdir()) if parent is None else parent) / name
+    delete_abandoned(path)
+    folder = temporary_path(path)
     folder.mkdir(mode=0o700)
     try:
         yield folder

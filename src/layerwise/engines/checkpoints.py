@@ -127,15 +127,13 @@ class Checkpoint(Generic[StateT]):
     def finish(self, state: StateT, shards: int) -> None:
         """Writes the state of all shards, then deletes everything else."""
         if self.folder is not None:
-            name = state_file(shards)
-            self.folder.write(name, state.dump())
-            self.folder.delete(stale for stale in state_files(self.folder) if stale != name)
-            self.folder.clear(SHARDS, SHARD_FILE)
+            self.folder.write(state_file(shards), state.dump())
+            self.delete(keep=state_file(shards))
 
-    def delete(self) -> None:
-        """Deletes all checkpoints, including those of a killed run."""
+    def delete(self, keep: str = "") -> None:
+        """Deletes all checkpoints, including those of a killed run, except one file."""
         if self.folder is not None:
-            self.folder.delete(state_files(self.folder))
+            self.folder.delete(stale for stale in state_files(self.folder) if stale != keep)
             self.folder.clear(SHARDS, SHARD_FILE)
 
 

@@ -13,6 +13,7 @@ from layerwise.core.outputs import scratch_folder
 from layerwise.core.progress import announce
 from layerwise.engines.checkpoints import Checkpoint, Node, largest, missing_in, parent
 from layerwise.engines.shards import ItemT, ProgressCallback, StateT, no_report
+from layerwise.runs.folder import state_file
 from layerwise.runs.summary import counted
 
 STATES_IN_MEMORY = 2  # at least: the two that are merged next
@@ -82,6 +83,7 @@ def finished_state(
         raise other_data()
     walk.require_made_from_all(state)
     require_missing_allowed(state.missing, allow_missing)
+    checkpoint.delete(keep=state_file(count))  # a process that was killed as it finished has left its shards
     announce(f"resuming: {count:,} of {counted(count, 'shard')} done already")
     return state
 

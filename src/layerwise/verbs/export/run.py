@@ -7,10 +7,8 @@ into place only if they agree; otherwise nothing is left behind.
 import errno
 import json
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,9 +16,9 @@ from typing import Any
 import torch
 
 from layerwise.core.errors import ExportError, InputError
-from layerwise.core.files import write_checked_json, write_json
+from layerwise.core.files import delete_abandoned, write_checked_json
 from layerwise.core.hub import offline
-from layerwise.core.outputs import current_process, has_ended, require_path, require_writable
+from layerwise.core.outputs import require_path, require_writable, scratch_folder
 from layerwise.core.recipe import Recipe
 from layerwise.inputs.modalities import kind_of
 from layerwise.maps.fitted import FittedRecipe
@@ -38,12 +36,14 @@ from layerwise.verbs.export.serving import serving_rows, with_vllm_run
 from layerwise.verbs.export.vllm import check_in_vllm
 from layerwise.verbs.probe.heads import Classifier
 
-OWNER_FILE = "layerwise-export.json"  # in an unfinished folder: the process that writes it
+CARD_FILE = "README.md"
+MODEL_CONFIG = "config.json"
 
 
 def require_new_folder(out: str | Path) -> None:
     """Raises before anything is computed unless a new folder can be created there. Leaves nothing behind."""
-    if os.path.lexists(require_path(out)):
+    delete_abandoned(require_path(out).absolute())  # an export that was killed at its very end has left its folder
+    if os.path.lexists(out):
         raise InputError(f"{out} already exists; choose another folder, or delete it first")
     require_writable(Path(out).absolute().parent)
 
@@ -59,25 +59,23 @@ def apply_umask(folder: Path) -> None:
 @contextmanager
 def temporary_folder(out: Path) -> Iterator[Path]:
     """A temporary folder next to `out`; moved into place on success, deleted on failure."""
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        delete_abandoned_folders(out)
-        temporary = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}."))
-    except OSError as error:
-        raise InputError(f"cannot write to {out.parent} ({error.strerror}); choose another folder") from None
-    try:
-        write_json(temporary / OWNER_FILE, current_process())
-        model_folder = temporary / "model"
-        model_folder.mkdir()
-        yield model_folder
-        apply_umask(model_folder)
-        move_into_place(model_folder, out)
-    except BaseException as error:
-        if os.strerror(errno.ENOSPC) in str(error):  # safetensors has its own error class for this
-            raise InputError(f"the disk of {out.parent} is full; nothing was saved; choose another folder") from None
-        raise
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    with ExitStack() as stack:
+        try:
+            out.parent.mkdir(parents=True, exist_ok=True)
+            temporary = stack.enter_context(scratch_folder(out.name, out.parent))
+        except OSError as error:
+            raise InputError(f"cannot write to {out.parent} ({error.strerror}); choose another folder") from None
+        try:
+            model_folder = temporary / "model"
+            model_folder.mkdir()
+            yield model_folder
+            apply_umask(model_folder)
+            move_into_place(model_folder, out)
+        except BaseException as error:
+            if os.strerror(errno.ENOSPC) not in str(error):  # safetensors has its own error class for this
+                raise
+            problem = f"the disk of {out.parent} is full; nothing was saved; choose another folder"
+            raise InputError(problem) from None
 
 
 def move_into_place(model_folder: Path, out: Path) -> None:
@@ -88,22 +86,6 @@ def move_into_place(model_folder: Path, out: Path) -> None:
             raise
         problem = "was created by another process in the meantime, so this export was deleted"
         raise InputError(f"{out} {problem}; choose another folder") from None
-
-
-def delete_abandoned_folders(out: Path) -> None:
-    """Deletes temporary folders of killed exports to this name whose process has ended."""
-    for path in list(out.parent.iterdir()):
-        if path.name.startswith(f".{out.name}.") and (path / OWNER_FILE).is_file():
-            try:
-                ended = has_ended(json.loads((path / OWNER_FILE).read_bytes()))
-            except ValueError:
-                continue
-            if ended:
-                shutil.rmtree(path, ignore_errors=True)
-
-
-CARD_FILE = "README.md"
-MODEL_CONFIG = "config.json"
 
 
 def write_labels(folder: Path, classes: Sequence[str]) -> None:
