@@ -19,9 +19,11 @@ from layerwise.core.recipe import Readout
 from layerwise.inputs.source import Example
 from layerwise.models.opening import open_network
 from layerwise.passes.vectors import pooled_vectors
+from layerwise.runs.table import LayerTable
 from layerwise.verbs.export.backends.onnx import GRAPH_FILE, load_graph
 from layerwise.verbs.export.run import write_labels
 from layerwise.verbs.probe.heads import Classifier, chosen_layer
+from layerwise.verbs.probe.labelled import label_task, read_labelled
 from layerwise.verbs.probe.probes import ABSENT, calibrated, calibration_error, head_of, standardisation
 
 COLOURS, KINDS = ("blue", "green", "red"), ("even", "odd")
@@ -96,6 +98,30 @@ def test_the_head_is_that_of_scikit_learn(run, model, data):
     )
 
 
+def test_layers_are_compared_on_every_training_example_while_it_is_held_out(run, model, data):
+    """An oracle of our own: for each fifth, a regression on the other four."""
+    record = LayerTable.load(run).run
+    (one,) = [o for o in record["probes"] if (o["metric"], o["layer"]) == ("colour_linear_accuracy", 1)]
+    train = pd.read_csv(data / "train.csv")
+    examples = [Example(str(i), text) for i, text in enumerate(train.text)]
+    order = np.argsort([example.digest for example in layerwise.texts(data / "train.csv")])
+    length = Classifier.load(run, "colour").recipe.max_length
+    found = pooled_vectors(open_network(model), examples, [Readout(1)], max_length=length)[Readout(1)]
+    rows = found.double().numpy()[order]
+    colours = train.colour.to_numpy()[order]
+    source = layerwise.labelled(data / "train.csv", "colour")
+    task = label_task(read_labelled(source, layerwise.labelled(data / "test.csv", "colour"), ["colour"],
+                                    test_share=0.2, seed=0), "colour", 0)  # fmt: skip
+    right = []
+    for held_out in (task.held_out, *task.further):
+        rest = np.setdiff1d(np.arange(len(rows)), held_out)
+        mean, scale = standardisation(rows[rest])
+        fitted = LogisticRegression(C=one["chosen"]["C"], max_iter=1000).fit((rows[rest] - mean) / scale, colours[rest])
+        right += list(fitted.predict((rows[held_out] - mean) / scale) == colours[held_out])
+    assert one["validation"]["n"] == len(right) == len(train)
+    assert one["validation"]["points"] == pytest.approx(100 * np.mean(right), abs=100 / len(right) + 1e-9)
+
+
 def test_two_classes_have_two_logits_with_the_same_probability():
     weight, bias = np.array([[1.0, -2.0]]), np.array([0.5])
     head = head_of(weight, bias, np.array([0, 1]), 2)
@@ -119,10 +145,8 @@ def test_a_temperature_repairs_logits_that_are_too_large():
 
 def test_the_layer_is_chosen_on_held_out_training_examples_alone(run):
     layers = [
-        {"layer": 1, "norm": "raw", "validation": {"points": 80.0, "behind_high": -1.0}},
-        {"layer": 2, "norm": "raw", "validation": {"points": 89.0, "behind_high": 0.5}},
-        {"layer": 3, "norm": "raw", "validation": {"points": 90.0, "behind_high": 0.0}},
-        {"layer": 3, "norm": "normed", "validation": {"points": 90.0, "behind_high": 0.0}},
+        {"layer": layer, "norm": norm, "validation": {"points": 90.0 - behind, "behind": behind, "standard_error": 1.2}}
+        for layer, norm, behind in ((1, "raw", 2.0), (2, "raw", 1.0), (3, "raw", 0.0), (3, "normed", 0.0))
     ]
     assert chosen_layer(layers, "quality") is layers[2] and chosen_layer(layers, "fast") is layers[1]
     quality, fast = (Classifier.load(run, "kind", prefer) for prefer in ("quality", "fast"))

@@ -28,7 +28,7 @@ from layerwise.verbs.probe import features
 from layerwise.verbs.probe import run as probe_run
 from layerwise.verbs.probe.command import closing_lines
 from layerwise.verbs.probe.features import FeatureStore
-from layerwise.verbs.probe.labelled import LabelTask, held_out_places, label_task, read_labelled
+from layerwise.verbs.probe.labelled import LabelTask, fifths, label_task, read_labelled
 from layerwise.verbs.probe.probes import knn_probe, majority
 from layerwise.verbs.probe.trained_probes import AttentionProbe, WeightedSumProbe, head_count
 
@@ -289,10 +289,11 @@ def test_a_label_asked_for_alone_scores_the_same(planted):
 
 def test_another_seed_holds_out_other_examples():
     codes, digests = np.repeat([0, 1, 2], [20, 9, 1]), range(30)
-    first, same_seed, other = (set(held_out_places(codes, digests, seed)) for seed in (0, 0, 1))
+    first, same_seed, other = (set(fifths(codes, digests, seed)[0]) for seed in (0, 0, 1))
     assert first == same_seed != other and len(first) == 6
-    assert 29 not in first | other, "the only example of a class is never held out"
     assert sum(codes[i] == 0 for i in first) == 4, "each class in proportion"
+    everything = np.concatenate(fifths(codes, digests, 0))
+    assert sorted(everything) == [*range(29)], "each example once, but never the only example of a class"
 
 
 # --- what is stored ---

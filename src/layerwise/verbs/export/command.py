@@ -34,7 +34,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--label", help="which label of the probe run, if it has several")
     parser.add_argument(
         "--prefer", choices=["quality", "fast"], default="quality",
-        help="fast: the lowest layer of the probe run that is as good as the best within noise",
+        help="fast: the lowest layer of the probe run that is at most one standard error behind the best",
     )  # fmt: skip
     add_options(parser, ExportOptions)
     add_options(

@@ -69,7 +69,7 @@ class Classifier:
         Args:
             folder: the run folder.
             label: which column, if the run has several.
-            prefer: fast takes the lowest layer that is as good as the best within noise.
+            prefer: fast takes the lowest layer that is at most one standard error behind the best.
 
         Returns:
             The classifier.
@@ -113,9 +113,15 @@ class Classifier:
 
 
 def chosen_layer(layers: list[dict[str, Any]], prefer: Prefer) -> dict[str, Any]:
-    """The layer with the highest accuracy on held-out examples; with `fast`, the lowest that may be as good."""
+    """The layer with the highest accuracy on held-out examples.
+
+    With `fast`, the lowest that is at most one standard error behind it. What a test cannot tell apart would be too
+    much: with few examples that is every layer.
+    """
     if prefer == "fast":
-        return next(one for one in layers if one["validation"]["behind_high"] >= 0)
+        found = (one["validation"] for one in layers)
+        close = [one["behind"] <= one["standard_error"] for one in found]
+        return layers[close.index(True)]
     return max(layers, key=lambda one: (one["validation"]["points"], -one["layer"]))
 
 

@@ -80,6 +80,7 @@ class LabelTask:
     fingerprint: str = ""  # of the labels with their examples
     seed: int = 0
     unseen: tuple[str, ...] = field(default=())  # classes of the test data that are not in the training data
+    further: tuple[NDArray[np.int64], ...] = ()  # places that are held out after `held_out`, to compare layers on more
 
     @property
     def most_frequent(self) -> float:
@@ -180,17 +181,21 @@ def label_task(labelled: LabelledSet, column: str, seed: int) -> LabelTask:
             f"({', '.join(unseen[:3])}{', ...' if len(unseen) > 3 else ''}); they count as wrong",
             stacklevel=2,
         )
-    held_out = held_out_places(targets, [example.digest for example in train], seed)
+    held_out, *further = fifths(targets, [example.digest for example in train], seed)
     fitted = np.setdiff1d(np.arange(len(targets)), held_out)
     lines = [f"{example.role} {example.digest} {example.labels[place]}" for example in (*train, *test)]
     fingerprint = hashlib.blake2b("\n".join(lines).encode(), digest_size=8).hexdigest()
-    return LabelTask(column, classes, targets, tested, fitted, held_out, fingerprint, seed, unseen)
+    return LabelTask(column, classes, targets, tested, fitted, held_out, fingerprint, seed, unseen, tuple(further))
 
 
-def held_out_places(targets: NDArray[np.int64], digests: Sequence[int], seed: int) -> NDArray[np.int64]:
-    """One in five examples of each class, by hashes of seed and example; never the only example of a class."""
+def fifths(targets: NDArray[np.int64], digests: Sequence[int], seed: int) -> list[NDArray[np.int64]]:
+    """Parts to hold out one after another: one in five examples of each class, by hashes of seed and example.
+
+    The only example of a class is in none of them.
+    """
     hashes = [hash_id(f"{seed} {digest}") for digest in digests]
     by_class = sorted(range(len(targets)), key=lambda i: (targets[i], hashes[i]))
     sizes = np.bincount(targets)
-    chosen = [i for i in by_class[HELD_OUT_EVERY // 2 :: HELD_OUT_EVERY] if sizes[targets[i]] > 1]
-    return np.array(sorted(chosen), dtype=np.int64)
+    starts = [(HELD_OUT_EVERY // 2 + number) % HELD_OUT_EVERY for number in range(HELD_OUT_EVERY)]
+    chosen = [[i for i in by_class[start::HELD_OUT_EVERY] if sizes[targets[i]] > 1] for start in starts]
+    return [np.array(sorted(places), dtype=np.int64) for places in chosen]

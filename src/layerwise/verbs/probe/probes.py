@@ -1,7 +1,7 @@
 """Probes on pooled vectors: logistic regression and nearest neighbours. What a probe returns."""
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import TypeVar
@@ -34,47 +34,76 @@ class ProbeFit:
     chosen: Mapping[str, float] = field(default_factory=dict)  # settings that the held-out training examples chose
     weights: Sequence[float] = ()  # of the layers, for the weighted sum
     note: str = ""
-    validated: Codes = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # classes of held-out training ones
+    # the class of each training example that was predicted while it was held out; NEVER if it was not
+    validated: Codes = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     calibration: Mapping[str, float] = field(default_factory=dict)
     head: LinearMap | None = None  # from vectors to logits
     head_file: str = ""  # where it is kept
 
 
+NEVER = -1  # in place of a class
+ENOUGH = 1000  # held-out examples to choose on
+
+
 def linear_probe(train: NDArray[np.float32], test: NDArray[np.float32], task: LabelTask) -> ProbeFit:
-    """Logistic regression on standardised vectors (N, D), fitted on all training examples with the chosen penalty."""
+    """Logistic regression on standardised vectors (N, D), fitted on all training examples with the chosen penalty.
+
+    The penalty is chosen on training examples that were held out, one part after another until they are enough.
+    """
     require_sklearn()
+    parts: list[Codes] = []
+    for part in (task.held_out, *task.further):
+        if len(part) and sum(map(len, parts)) < ENOUGH:
+            parts.append(part)
+    everything, places = np.arange(len(train)), np.concatenate([*parts, np.zeros(0, dtype=np.int64)])
+    found: dict[float, list[torch.Tensor]] = {penalty: [] for penalty in PENALTIES}
+    for part in parts:
+        rest = np.setdiff1d(everything, part)
+        for penalty, (head, _) in zip(
+            PENALTIES, regressions(train[rest], task.train[rest], task, PENALTIES), strict=True
+        ):
+            found[penalty].append(logits(head, train[part]))
+    of_held_out = {penalty: torch.cat(one) for penalty, one in found.items() if one}
+    penalty = DEFAULT_PENALTY
+    if of_held_out:
+        penalty = max(PENALTIES, key=lambda c: int((classes_of(of_held_out[c]) == task.train[places]).sum()))
+    ((head, converged),) = regressions(train, task.train, task, [penalty])
+    tested = logits(head, test)
+    validated, calibration = np.full(len(train), NEVER), {}
+    if of_held_out:
+        validated[places] = classes_of(of_held_out[penalty])
+        calibration = calibrated(of_held_out[penalty], task.train[places], tested, task.test)
+    note = "" if converged else f"the regression did not converge within {MAX_ITERATIONS} steps"
+    return ProbeFit(
+        classes_of(tested), {"C": penalty}, note=note, validated=validated, calibration=calibration, head=head
+    )
 
-    def fit(fitted: Codes, penalty: float) -> tuple[LinearMap, bool]:
-        from sklearn.exceptions import ConvergenceWarning
-        from sklearn.linear_model import LogisticRegression
 
-        mean, scale = standardisation(train[fitted].astype(np.float64))
-        model = LogisticRegression(C=penalty, max_iter=MAX_ITERATIONS)
+def regressions(
+    rows: NDArray[np.float32], codes: Codes, task: LabelTask, penalties: Sequence[float]
+) -> Iterator[tuple[LinearMap, bool]]:
+    """The head for each penalty, and whether it converged. Each starts where the last ended, to save steps."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
+    mean, scale = standardisation(rows.astype(np.float64))
+    standardised = (rows - mean) / scale
+    model = LogisticRegression(max_iter=MAX_ITERATIONS, warm_start=True)
+    for penalty in penalties:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            model.fit((train[fitted] - mean) / scale, task.train[fitted])
+            model.set_params(C=penalty).fit(standardised, codes)
         head = head_of(model.coef_ / scale, model.intercept_, model.classes_, len(task.classes))
-        return LinearMap(head.weight, head.bias - head.weight @ torch.from_numpy(mean)), bool(
-            int(model.n_iter_.max()) < MAX_ITERATIONS
-        )
+        bias = head.bias - head.weight @ torch.from_numpy(mean)
+        yield LinearMap(head.weight, bias), int(model.n_iter_.max()) < MAX_ITERATIONS
 
-    def logits(head: LinearMap, rows: NDArray[np.float32]) -> torch.Tensor:
-        return head(torch.from_numpy(rows).double())
 
-    held_out = train[task.held_out]
-    heads = {penalty: fit(task.fitted, penalty)[0] for penalty in (PENALTIES if len(held_out) else ())}
-    penalty = best_setting(PENALTIES, DEFAULT_PENALTY, task, lambda c: logits(heads[c], held_out).argmax(dim=1).numpy())
-    head, converged = fit(np.arange(len(train)), penalty)
-    found = logits(head, test)
-    note = "" if converged else f"the regression did not converge within {MAX_ITERATIONS} steps"
-    validated, calibration = np.zeros(0, dtype=np.int64), {}
-    if len(held_out):
-        of_held_out = logits(heads[penalty], held_out)
-        validated = of_held_out.argmax(dim=1).numpy()
-        calibration = calibrated(of_held_out, task.train[task.held_out], found, task.test)
-    return ProbeFit(
-        found.argmax(dim=1).numpy(), {"C": penalty}, note=note, validated=validated, calibration=calibration, head=head
-    )
+def logits(head: LinearMap, rows: NDArray[np.float32]) -> torch.Tensor:
+    return head(torch.from_numpy(rows).double())
+
+
+def classes_of(logits: torch.Tensor) -> Codes:
+    return np.asarray(logits.argmax(dim=1).numpy())
 
 
 ABSENT = -1e4  # the logit of a class that no example to fit on has

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from layerwise.core.formats import parquet_bytes, read_parquet
 from layerwise.core.recipe import Readout
-from layerwise.metrics.intervals import paired_share_interval, wilson_interval
+from layerwise.metrics.intervals import NORMAL_QUANTILE, paired_share_interval, wilson_interval
 from layerwise.runs.identity import ModelRef
 from layerwise.runs.keys import NO_POOLING
 from layerwise.runs.scores import LayerScore
 from layerwise.runs.table import LayerTable
 from layerwise.verbs.probe.labelled import LabelledSet, LabelTask
-from layerwise.verbs.probe.probes import ProbeFit
+from layerwise.verbs.probe.probes import NEVER, ProbeFit
 
 NO_ROWS = "-"  # as in rows of eval: there is no row treatment
 CAPTIONS = {
@@ -142,21 +142,24 @@ def probe_record(one: Scored, last: Scored | None) -> dict[str, Any]:
 
 
 def validation_record(one: Scored, scored: Sequence[Scored]) -> dict[str, Any]:
-    """The accuracy on held-out training examples, with the difference from the best readout of the same probe.
+    """The accuracy on training examples while held out, with the difference from the best readout of the same probe.
 
     A layer is chosen by these, so that test examples still say what the choice is worth.
     """
-    if not len(one.fit.validated):
+    held_out = one.fit.validated != NEVER
+    if not held_out.any():
         return {}
-    right = {id(other): other.fit.validated == other.task.train[other.task.held_out] for other in scored
-             if other.metric == one.metric and not other.layers}  # fmt: skip
-    if id(one) not in right:
-        return {}
+    same = [other for other in scored if other.metric == one.metric]
+    right = {id(other): (other.fit.validated == other.task.train)[held_out] for other in same}
     best, own = max(right.values(), key=lambda found: int(found.sum())), right[id(one)]
     gained, lost = int((own & ~best).sum()), int((~own & best).sum())
     low, high = paired_share_interval(gained, lost, len(own))
-    share = 100 * float(own.mean())
-    return {"validation": {"points": share, "n": len(own), "behind_low": 100 * low, "behind_high": 100 * high}}
+    return {
+        "validation": {
+            "points": 100 * float(own.mean()), "n": len(own), "behind": 100 * (lost - gained) / len(own),
+            "standard_error": 100 * (high - low) / (2 * NORMAL_QUANTILE),
+        }
+    }  # fmt: skip
 
 
 def difference_record(one: Scored, last: Scored) -> dict[str, Any]:

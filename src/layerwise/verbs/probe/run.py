@@ -46,7 +46,7 @@ from layerwise.verbs.probe.probes import ProbeFit, knn_probe, linear_probe, requ
 from layerwise.verbs.probe.rows import Scored, merged, probe_scores, probe_values, record_of
 from layerwise.verbs.probe.trained_probes import attention_probe, weighted_sum_probe
 
-VERSION = 3  # of the probes; stored fits of another version are made anew
+VERSION = 4  # of the probes; stored fits of another version are made anew
 FEATURES = "features"  # a subfolder of a run folder
 
 
