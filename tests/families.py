@@ -10,7 +10,8 @@ from tokenizers.normalizers import Replace
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, PreTrainedTokenizerFast
 
-from layerwise.verbs.pick.probes import Language, proxy_probes
+from layerwise.verbs.pick.options import Language
+from layerwise.verbs.pick.probes import proxy_probes
 
 DEPTH, WIDTH, VOCABULARY = 3, 32, 97
 

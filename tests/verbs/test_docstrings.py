@@ -212,7 +212,7 @@ HELPERS = ("mean_score", "mean_over_prompts", "spectrum_score", "pooled_rows")
 
 
 @pytest.fixture(scope="session")
-def example_names(tmp_path_factory, tiny_llama, tiny_bert):
+def example_names(tmp_path_factory, reading_llama, tiny_bert):
     """What every example may use: tiny models with random weights, a few texts, and the path of a new folder."""
     words = [" ".join(f"w{(i * i + 7 * j) % 89}" for j in range(5 + i % 11)) for i in range(40)]
     numbers = iter(range(1000))
@@ -221,7 +221,7 @@ def example_names(tmp_path_factory, tiny_llama, tiny_bert):
     def names() -> dict[str, Any]:
         folder = base / str(next(numbers))
         folder.mkdir()
-        return {"layerwise": layerwise, "model": tiny_llama, "encoder": tiny_bert, "texts": words, "folder": folder}
+        return {"layerwise": layerwise, "model": reading_llama, "encoder": tiny_bert, "texts": words, "folder": folder}
 
     return names
 

@@ -9,7 +9,8 @@ from functools import cache
 from typing import Any
 
 from layerwise.core.errors import InputError
-from layerwise.verbs.pick.probes import LANGUAGES, Language, proxy_texts
+from layerwise.verbs.pick.options import Language
+from layerwise.verbs.pick.probes import LANGUAGES, proxy_texts
 
 # Measured on 17 tokenizers (studies/recipes/README.md, "Which tokenizers can read the bundled sentences").
 MOST_UNREAD = 0.02  # share of tokens that are unknown, or bytes of a letter that is not in the vocabulary

@@ -16,7 +16,6 @@ from layerwise.inputs.options import PairsLike, TextOptions
 from layerwise.models.spec import MaxLength, ModelLike, ModelSpec, Seed
 from layerwise.runs.folder import Run
 from layerwise.runs.table import LayerTable
-from layerwise.verbs.pick.probes import Language
 from layerwise.verbs.pick.rules import Rule
 
 if TYPE_CHECKING:
@@ -27,6 +26,7 @@ else:
     DataFrame = DataLike = Any  # importing them takes long
 
 Prefer = Literal["quality", "fast"]
+Language = Literal["en", "de", "fr"]  # of the bundled sentences
 
 
 def templates_to_try(templates: Choices) -> tuple[str, ...]:

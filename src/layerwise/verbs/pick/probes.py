@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerwise.core.errors import InputError
+from layerwise.verbs.pick.options import Language
 
 Floats = NDArray[np.float64]
 LABEL_PROBE_PREFIX = "labels"  # the names of probes made from the user's labels begin with this
@@ -37,7 +38,6 @@ NEIGHBOURS = 5
 RELATED_PER_PASSAGE = 2  # related sentences in a passage of the search probe
 RIDGE = 0.1  # times the mean variance
 ProxySet = Literal["first", "second", "both"]
-Language = Literal["en", "de", "fr"]
 LANGUAGES: Mapping[Language, str] = {"en": "English", "de": "German", "fr": "French"}
 
 

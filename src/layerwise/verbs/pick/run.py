@@ -36,9 +36,9 @@ from layerwise.verbs.pick.candidates import (
 from layerwise.verbs.pick.cases import metric_curves, model_depth
 from layerwise.verbs.pick.decision import Decision, Gain, decide, difference, points, signed
 from layerwise.verbs.pick.layer_times import relative_layer_times
-from layerwise.verbs.pick.options import Prefer
+from layerwise.verbs.pick.options import Language, Prefer
 from layerwise.verbs.pick.picked_layers import picked_layers, picked_row
-from layerwise.verbs.pick.probes import LANGUAGES, Language, Probe, proxy_items, proxy_probes
+from layerwise.verbs.pick.probes import LANGUAGES, Probe, proxy_items, proxy_probes
 from layerwise.verbs.pick.result import Pick
 from layerwise.verbs.pick.rules import Rule, parse_rule
 from layerwise.verbs.shrink.static_models import StaticModel
