@@ -1,6 +1,7 @@
 """Measured numbers in the READMEs of studies are those of their tables: the sentences and lines that hold them are made
 again from the CSV and must stand in the page."""
 
+import json
 import re
 import runpy
 
@@ -892,3 +893,37 @@ def test_the_benchmark_of_streaming_is_that_of_its_table():
         assert rows.limit_gb.isna().all() or rows.anonymous_gb.max() < float(cells[3]) == rows.limit_gb.max()
     for _, same in table.groupby(["model", "texts"]):
         assert same.sum_of_values.nunique() == 1
+
+
+# ---- studies/classify
+
+
+def test_the_study_of_classifiers_says_what_its_tables_say():
+    tables = script(STUDIES / "classify/table.py")
+    text = (STUDIES / "classify/README.md").read_text(encoding="utf-8")
+    assert f"{tables.BEGIN}\n{tables.markdown()}\n{tables.END}" in text
+    mean, worst, cells = tables.mean_and_worst("all-minilm-l6-v2")
+    sentence = f"{mean:.1f} points above the last on average of {cells} cells and {-worst:.1f} below it in the worst"
+    assert sentence in page("classify")
+    short = f"{mean:.1f} points above the last on average and {-worst:.1f} below it at worst"
+    assert short in words("docs", "probes.md")
+    tuned, frozen = (tables.cells()["all-minilm-l6-v2", "trec6", 16][name] for name in ("finetuned", "quality"))
+    seconds = [json.loads(tuned.settings)["last"], frozen.reading + frozen.fitting]
+    assert f"is {tuned.accuracy - frozen.accuracy:.1f} points above it" in words("docs", "probes.md")
+    assert f"{seconds[0]:.0f} s of CPU time against {seconds[1]:.1f} s" in page("classify")
+    ways = pd.read_csv(STUDIES / "classify/choice.csv").pivot_table(
+        index=["data", "shots"], columns=["rule", "method"], values=["layer", "accuracy"]
+    )
+    rules = ("one fifth, 95 %", "five fifths, one standard error")
+    for (data, shots), row in ways.iterrows():
+        shown = [
+            f"{row['accuracy', rule, method]:.1f} ({row['layer', rule, method]:.0f})"
+            for rule in rules
+            for method in ("quality", "fast")
+        ]
+        assert line(data, shots, *shown) in page("classify")
+    means = " | ".join(numbers((ways["accuracy", rule, m].mean() for rule in rules for m in ("quality", "fast")), 1))
+    assert f"| mean of six | | {means} |" in page("classify")
+    served = pd.read_csv(STUDIES / "classify/serving.csv").set_index(["data", "layer"]).loc["trec6", 4]
+    assert f"layer 4 of 6 takes {served.ratio:.2f} of the whole model's time on questions" in page("classify")
+    assert f"({served.low:.2f} to {served.high:.2f} in seven rounds)" in page("classify")
