@@ -237,6 +237,43 @@ def test_shards_that_a_kill_at_the_very_end_left_are_deleted_by_the_next_scan(ti
     assert state.exists() and not (out / "shards").exists()
 
 
+@pytest.mark.parametrize("changes", [
+    {"chosen": 0}, {"chosen": {"C": "high"}}, {"validated": [99]}, {"predicted": [0.5] * 6}, {"note": None},
+])  # fmt: skip
+def test_a_fit_of_probe_with_other_types_is_not_read_though_its_checksum_was_deleted(changes, tmp_path):
+    from types import SimpleNamespace
+
+    from layerwise.verbs.probe.run import read_fit
+
+    task, path = SimpleNamespace(classes=["a", "b"], test=[0] * 6), tmp_path / "fit.json"
+    record = {"name": path.name, "predicted": [0, 1, 0, 1, 0, 1], "chosen": {"C": 1.0}, "weights": [], "note": "",
+              "validated": [1], "calibration": {}, "head_file": ""}  # fmt: skip
+    path.write_text(json.dumps(record))
+    assert read_fit(path, task) is not None
+    path.write_text(json.dumps(record | changes))
+    assert read_fit(path, task) is None
+
+
+@pytest.mark.parametrize("damage", [lambda r: r.pop("b"), lambda r: r.update(a=[1.5]), lambda r: r.update(b={"x": ""})])
+def test_a_record_that_later_calls_rely_on_has_all_its_fields_and_their_types(damage):
+    from layerwise.core.formats import json_bytes, parse_stored
+
+    record, shape = {"a": [1], "b": {"x": 1.0}}, {"a": [int], "b": {str: float}}
+    assert parse_stored(json_bytes(record), "it", shape) == record
+    damage(record)
+    with pytest.raises(RunError, match="it.* is damaged"):
+        parse_stored(json_bytes(record), "it", shape)
+
+
+def test_half_a_character_of_an_option_can_be_recorded():
+    from layerwise.core.formats import json_bytes, parse_record, with_checksum
+
+    record = {"options": {"split": "a\ud83d"}}
+    data = json_bytes(with_checksum(record))
+    data.decode("utf-8")
+    assert parse_record(data, "it") == record
+
+
 def test_a_figure_of_a_norm_that_the_run_lacks_is_refused(tmp_path, capsys):
     saved(tmp_path)
     assert main(["report", str(tmp_path), "-o", str(tmp_path / "f.svg"), "--norm=50%"]) == 2

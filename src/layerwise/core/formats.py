@@ -17,7 +17,9 @@ CHECKSUM_PREFIX, CHECKSUM_PLACEHOLDER = b"layerwise-checksum:", b"0" * 32
 
 
 def json_bytes(content: Any) -> bytes:
-    return (json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode()
+    # Half a character, which a command line may contain, becomes the escape that JSON has for it.
+    text = json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    return text.encode(errors="backslashreplace")
 
 
 def record_bytes(content: Mapping[str, Any]) -> bytes:
@@ -65,14 +67,28 @@ def verified_record(record: dict[str, Any], where: str) -> dict[str, Any]:
     return record
 
 
+def parse_stored(data: bytes, where: str, shape: Mapping[str, Any]) -> dict[str, Any]:
+    """Parses a record that later calls of layerwise rely on; raises RunError unless it has all fields of the shape.
+
+    A checksum alone does not show that: without one, a record counts as changed on purpose.
+    """
+    record = parse_record(data, where)
+    if missing := shape.keys() - record.keys():
+        raise RunError(f"{where} is damaged (no {', '.join(sorted(missing))}); delete it, so that it is made again")
+    require_shape(record, shape, where)
+    return record
+
+
 def require_shape(record: Any, shape: Any, where: str) -> None:
     """Raises RunError if a value has a different type than `shape` says.
 
-    A shape is a type, a tuple of types, a mapping from names to shapes (names may be missing), or a list with one
-    shape.
+    A shape is a type, a tuple of types, a mapping from names to shapes (names may be missing), a mapping from `str` to
+    the shape of all values, or a list with one shape.
     """
     if isinstance(shape, Mapping):
         require_shape(record, dict, where)
+        if str in shape:
+            shape = dict.fromkeys(record, shape[str])
         for name, inner in shape.items():
             if name in record:
                 require_shape(record[name], inner, f"{where}: {name}")

@@ -14,12 +14,13 @@ from typing import Any, Literal
 from layerwise.core.checks import SHIPPED
 from layerwise.core.errors import LayerwiseError, NotFiniteError, RunError
 from layerwise.core.files import safe_name, write_checked_json
-from layerwise.core.formats import parse_record
+from layerwise.core.formats import parse_stored
 from layerwise.core.progress import announce
 from layerwise.core.quiet import quiet_libraries
-from layerwise.core.recipe import Readout, Recipe
+from layerwise.core.recipe import RECIPE_SHAPE, Readout, Recipe
 from layerwise.engines.shards import Processes
 from layerwise.maps.fitted import AnyRecipe, FittedRecipe, plain_recipe
+from layerwise.runs.records import NUMBER_TYPES
 from layerwise.runs.summary import counted
 from layerwise.verbs.eval.encoder import RecipeVectors, StoreFactory, make_encoder
 from layerwise.verbs.eval.tasks import TaskChoice, data_revision, make_task, task_texts
@@ -56,12 +57,11 @@ class Scorer:
         """The saved score, if it was computed on the same data with the same versions of mteb and datasets."""
         try:
             path = self.path(task, recipe)
-            record = parse_record(path.read_bytes(), str(path))
+            shape = {"task": str, "metric": str, "recipe": RECIPE_SHAPE, "score": NUMBER_TYPES}
+            record = parse_stored(path.read_bytes(), str(path), shape)
         except (OSError, RunError):
             return None
-        if record.get("made_with") != scoring_versions(task):
-            return None
-        return record if {"task", "metric", "recipe", "score"} <= set(record) else None
+        return record if record.get("made_with") == scoring_versions(task) else None
 
     def store_for(self, open_store: Callable[[VectorKind], VectorStore]) -> StoreFactory:
         """One store per template, role and length, opened when first needed."""

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from layerwise.core.errors import RunError
 from layerwise.core.files import DiskFolder, write_checked_json
-from layerwise.core.formats import parse_record, stored_checksum
+from layerwise.core.formats import parse_stored, stored_checksum
 from layerwise.core.outputs import scratch_folder
 from layerwise.core.progress import OnBatch, announce
 from layerwise.core.recipe import Readout
@@ -26,7 +26,7 @@ from layerwise.models.network import Network
 from layerwise.passes.batches import network_processor
 from layerwise.runs.folder import PROMPT_FILES, Run, prompts_file
 from layerwise.runs.ownership import claim
-from layerwise.runs.records import environment
+from layerwise.runs.records import NUMBER_TYPES, environment
 from layerwise.runs.result import RUN_FILE, TABLE_FILE
 from layerwise.runs.summary import counted
 from layerwise.runs.table import LayerTable
@@ -213,7 +213,7 @@ class Fits:
             return fit
         content = json.dumps([VERSION, name, self.model, dict(self.shared), task.fingerprint], sort_keys=True)
         path = self.folder / f"{hashlib.blake2b(content.encode(), digest_size=12).hexdigest()}.json"
-        if (stored := read_fit(path, len(task.test))) is not None:
+        if (stored := read_fit(path, task)) is not None:
             return stored
         fit = train()
         if fit.head is not None:  # before the record that names it
@@ -224,18 +224,26 @@ class Fits:
         return fit
 
 
-def read_fit(path: Path, examples: int) -> ProbeFit | None:
+FIT_SHAPE = {
+    "name": str, "predicted": [int], "chosen": {str: NUMBER_TYPES}, "weights": [NUMBER_TYPES], "note": str,
+    "validated": [int], "calibration": {str: NUMBER_TYPES}, "head_file": str,
+}  # fmt: skip
+
+
+def read_fit(path: Path, task: LabelTask) -> ProbeFit | None:
     """A stored fit; None if it is not there, damaged, or that of another name."""
     try:
-        record = parse_record(path.read_bytes(), str(path))
+        record = parse_stored(path.read_bytes(), str(path), FIT_SHAPE)
         if record.pop("name") != path.name:
+            return None
+        if not {*record["predicted"], *record["validated"]} <= {*range(len(task.classes))}:
             return None
         arrays = {name: np.array(record[name], dtype=np.int64) for name in ("predicted", "validated")}
         head = read_head(path.parent, record["head_file"]) if record["head_file"] else None
         fit = ProbeFit(**record | arrays, head=head)
     except (OSError, ValueError, TypeError, KeyError, RunError):
         return None
-    return fit if len(fit.predicted) == examples else None
+    return fit if len(fit.predicted) == len(task.test) else None
 
 
 def fit_probe(

@@ -11,7 +11,7 @@ from typing import Any
 
 from layerwise.core.errors import InputError, MissingExtra
 from layerwise.core.files import DiskFolder, write_checked_json
-from layerwise.core.formats import parse_record
+from layerwise.core.formats import parse_stored
 from layerwise.core.hub import offline
 from layerwise.core.options import takes
 from layerwise.core.outputs import require_path
@@ -24,6 +24,7 @@ from layerwise.models.readouts import last_recipe
 from layerwise.models.shipped import similarity_of
 from layerwise.runs.leases import sole_writer
 from layerwise.runs.ownership import claim, require_usable
+from layerwise.runs.records import NUMBER_TYPES
 from layerwise.verbs.export.agreement import MOST_TEXTS, ComparedTexts
 from layerwise.verbs.export.run import export_fitted, require_new_folder
 from layerwise.verbs.shrink.blocks import BlockChoice, named_blocks
@@ -196,6 +197,9 @@ def block_count(network: Network, options: ShrinkOptions) -> int:
     return count
 
 
+BLOCKS_SHAPE = {"kept": [int], "errors": [{"blocks": [int], "error": NUMBER_TYPES}]}
+
+
 def chosen_blocks(
     teacher: Teacher, split: TextSplit, count: int, options: ShrinkOptions, folder: Path
 ) -> BlockChoice:  # fmt: skip
@@ -207,10 +211,13 @@ def chosen_blocks(
     key = hash_of(network.fingerprint(), fingerprint_with_prompts(split.fit), count)
     path = folder / f"blocks-{key}.json"
     if path.is_file():
-        record = parse_record(path.read_bytes(), str(path))
-        return BlockChoice(tuple(record["kept"]), "measured", {tuple(b): error for b, error in record["errors"]})
+        record = parse_stored(path.read_bytes(), str(path), BLOCKS_SHAPE)
+        return BlockChoice(
+            tuple(record["kept"]), "measured", {tuple(e["blocks"]): e["error"] for e in record["errors"]}
+        )
     choice = choose_blocks(teacher, split, count)
-    write_checked_json(path, {"kept": choice.kept, "errors": list(choice.errors.items())})
+    measured = [{"blocks": blocks, "error": error} for blocks, error in choice.errors.items()]
+    write_checked_json(path, {"kept": choice.kept, "errors": measured})
     return choice
 
 

@@ -27,11 +27,12 @@ from transformers import PrinterCallback, TrainerCallback
 
 from layerwise.core.errors import RunError
 from layerwise.core.files import write_atomically, write_checked_json
-from layerwise.core.formats import parse_record
+from layerwise.core.formats import parse_stored
 from layerwise.core.hashes import file_sha256
 from layerwise.core.progress import announce
 from layerwise.core.quiet import quiet_libraries
 from layerwise.core.tensors import dump_tensors, parse_tensors
+from layerwise.runs.records import NUMBER_TYPES
 from layerwise.verbs.shrink.texts import PromptedText
 
 WARMUP_SHARE = 0.1
@@ -160,6 +161,12 @@ class Trained:
     agreement: float
     seconds: float
     history: tuple[tuple[int, float], ...]  # step and agreement
+
+
+TRAINED_SHAPE = {
+    "steps": int, "kept_step": int, "agreement_before": NUMBER_TYPES, "agreement": NUMBER_TYPES,
+    "seconds": NUMBER_TYPES, "history": [[NUMBER_TYPES]],
+}  # fmt: skip
 
 
 class ImitationLoss(nn.Module):
@@ -293,7 +300,7 @@ def train_student(
     A training that has ended there is not continued: its weights are loaded.
     """
     if (folder / RESULT_FILE).is_file():
-        record = parse_record((folder / RESULT_FILE).read_bytes(), str(folder / RESULT_FILE))
+        record = parse_stored((folder / RESULT_FILE).read_bytes(), str(folder / RESULT_FILE), TRAINED_SHAPE)
         model.load_state_dict(final_weights(folder))
         return Trained(**record | {"history": tuple((step, value) for step, value in record["history"])})
     started = time.perf_counter()
@@ -425,7 +432,7 @@ def checkpoint_problem(checkpoint: Path) -> str:
     """What is wrong with a checkpoint; "" if every file is as it was written."""
     try:
         path = checkpoint / CHECKSUMS_FILE
-        hashes = parse_record(path.read_bytes(), str(path))["files"]
+        hashes = parse_stored(path.read_bytes(), str(path), {"files": {str: str}})["files"]
         changed = [name for name in hashes if file_sha256(checkpoint / name) != hashes[name]]
     except (OSError, KeyError, TypeError, RunError) as error:
         return f"a file is missing or damaged ({error})"

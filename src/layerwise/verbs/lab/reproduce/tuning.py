@@ -16,13 +16,14 @@ from torch.nn import functional
 
 from layerwise.core.errors import InputError
 from layerwise.core.files import write_checked_json
-from layerwise.core.formats import parse_record
+from layerwise.core.formats import parse_stored
 from layerwise.core.progress import announce
 from layerwise.core.quiet import quiet_libraries
 from layerwise.maps.fitted import texts_fingerprint
 from layerwise.metrics.ops.pooling import pool
 from layerwise.models.load import from_pretrained, identity_from_files, load_tokenizer
 from layerwise.models.spec import ModelSpec
+from layerwise.runs.records import NUMBER_TYPES
 
 Objective = Literal["next_token", "contrastive"]
 HELD_OUT_BATCHES = 8
@@ -54,13 +55,16 @@ class Tuned:
     after: float
 
 
+TUNED_SHAPE = {"texts": int, "before": NUMBER_TYPES, "after": NUMBER_TYPES}
+
+
 def tune_once(spec: ModelSpec, texts: Sequence[str], how: Tuning, folder: Path) -> Tuned:
     """Trains the model, or reads what an earlier call made of the same model and texts in the same way."""
     identity = identity_from_files(spec)
     made_from = asdict(how) | {"model": identity and identity.fingerprint, "texts": texts_fingerprint(texts)}
     file = folder / RECORD_FILE
     if file.is_file():
-        record = parse_record(file.read_bytes(), str(file))
+        record = parse_stored(file.read_bytes(), str(file), {"made_from": dict, "result": TUNED_SHAPE})
         if identity is not None and made_from == record["made_from"]:
             return Tuned(**record["result"])
         file.unlink()  # so that half-written weights of this call never pass for those of the record
