@@ -1,4 +1,8 @@
-"""Arguments: every option of every verb, drawn from valid, edge and absurd values; the parser lists them."""
+"""Arguments: every option of every verb, drawn from valid, edge and absurd values; the parser lists them.
+
+`arguments` draws each option apart. `pairs` prefers pairs of values that no case before had, and mostly sound values,
+so that more commands get beyond the check of their options.
+"""
 
 import argparse
 import random
@@ -69,12 +73,12 @@ def drawn_value(action: argparse.Action, draw: random.Random) -> str:
     return draw.choice(draw.choices([EDGES, HUGE, WORDS], [3, 1, 6])[0])
 
 
-def with_option(words: list[str], action: argparse.Action, draw: random.Random) -> list[str]:
-    """The words with this option set to a drawn value, in place of one that it has already, if any."""
+def with_option(words: list[str], action: argparse.Action, draw: random.Random, value: str | None = None) -> list[str]:
+    """The words with this option set to a value, by default a drawn one, in place of one that it has already."""
     flag = action.option_strings[-1]
     if action.nargs == 0:
         return [*words, flag]
-    value = drawn_value(action, draw)
+    value = drawn_value(action, draw) if value is None else value
     for known in action.option_strings:
         if known in words:
             place = words.index(known)
@@ -99,6 +103,58 @@ def drawn(draw: random.Random) -> list[str]:
     return [word.replace("\x00", "") for word in words]
 
 
+PAIR_CANDIDATES, PAIR_OPTIONS = 12, 5  # command lines to choose from for each case, and options in each
+
+
+@cache
+def pair_stream(seed: int) -> tuple[list[list[str]], Iterator[list[str]]]:
+    """The command lines of a seed that were made so far, and what makes the next ones."""
+    return [], paired(random.Random(f"{seed} pairs"))
+
+
+def paired(draw: random.Random) -> Iterator[list[str]]:
+    """Command lines without end, each with as many pairs of values of options as possible that none before had."""
+    covered: set[tuple[str, ...]] = set()
+    known = verbs()
+    while True:
+        verb = draw.choices(list(known), [COSTLY.get(name, 1.0) for name in known])[0]
+        candidates = [with_pairs(verb, draw) for _ in range(PAIR_CANDIDATES)]
+        words, pairs = max(candidates, key=lambda candidate: len(candidate[1] - covered))
+        covered |= pairs
+        yield words
+
+
+def with_pairs(verb: str, draw: random.Random) -> tuple[list[str], set[tuple[str, ...]]]:
+    """A command line of a verb with some options, of which at most one has an odd value; and the pairs in it."""
+    words = list(draw.choice(bases()[verb]))
+    options = [action for action in verbs()[verb] if action.option_strings and action.dest not in NOT_DRAWN]
+    chosen = draw.sample(options, min(len(options), PAIR_OPTIONS))
+    odd = chosen[0] if chosen and draw.random() < 0.4 else None
+    values = {}
+    for action in chosen:
+        value = drawn_value(action, draw) if action is odd else sound_value(action, draw)
+        words = with_option(words, action, draw, value)
+        values[action.dest] = value
+    found = sorted(values.items())
+    pairs = {(verb, *one, *two) for place, one in enumerate(found) for two in found[place + 1 :]}
+    return words, pairs
+
+
+def sound_value(action: argparse.Action, draw: random.Random) -> str:
+    """A value that a user would give."""
+    if action.dest in OUTPUT_OPTIONS:
+        return draw.choice(PLACES[:2])
+    values = [str(choice) for choice in action.choices or ()] or VALID.get(action.dest) or ["1", "2"]
+    return draw.choice(values)
+
+
+def pair_case(workshop: Workshop, seed: int, number: int) -> Case:
+    made, following = pair_stream(seed)
+    while len(made) <= number:
+        made.append(next(following))
+    return attempt(workshop, made[number])
+
+
 def is_positional(words: list[str], place: int) -> bool:
     return place == 1 or not words[place - 1].startswith("-")
 
@@ -115,6 +171,7 @@ def causes(words: list[str]) -> Iterator[str]:
                 yield part.strip()[:20]
             yield from [repr(part)] if part.strip() else ["empty", repr(part)]
             yield printable(part.strip())[:20] if len(part.strip()) > 1 else f"/desk/{part.strip()} "
+            yield f"layerwise: {part.strip() or ' '} "  # the subject of the sentence
             if part.strip() == ".":
                 yield from ("/desk ", ": . is ")
             if part == "-":

@@ -19,24 +19,29 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from abuse import arguments, concurrency, damage, hostile, inputs, kills, stores
-from abuse.desk import READERS, REBUILT, WRITERS, Case, Workshop, differences, make_models, warm
+from abuse import arguments, concurrency, damage, hostile, inputs, kills, points, sequences, stores
+from abuse.desk import PREPARED, READERS, REBUILT, WRITERS, Case, Workshop, differences, make_models, warm
 from abuse.faults import run_faults
 from abuse.oracles import outputs_of
 
-KINDS: dict[str, Callable[[Workshop, random.Random], Case]] = {
+NUMBERED: dict[str, Callable[[Workshop, int, int], Case]] = {"pairs": arguments.pair_case}  # by seed and number
+DRAWN: dict[str, Callable[[Workshop, random.Random], Case]] = {
     "inputs": inputs.case,
     "arguments": arguments.case,
     "damage": damage.case,
+    "sequences": sequences.case,
     "kills": kills.case,
     "stores": stores.case,
     "concurrency": concurrency.case,
     "hostile": hostile.case,
 }
+KINDS = [*DRAWN, *NUMBERED]
 UNITS = {
     "inputs": "odd texts",
     "arguments": "argument combinations",
+    "pairs": "argument combinations with new pairs",
     "damage": "damages",
+    "sequences": "sequences of commands",
     "kills": "kills and failing disks",
     "stores": "vanished stores",
     "concurrency": "concurrent pairs",
@@ -64,16 +69,22 @@ def main(argv: Sequence[str], home: str) -> int:
     parser.add_argument("--case", help="run this one case, or several with commas, and show what they printed")
     parser.add_argument("--faults", action="store_true", help="plant ten faults, and see whether they are noticed")
     parser.add_argument("--check", action="store_true", help="run every undisturbed command twice and compare")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="file to which the counts are appended")
+    parser.add_argument("--points", help="kill these commands (with commas; or all) at each of their steps")
+    parser.add_argument("--every", type=int, default=1, help="with --points, visit one step of so many")
+    parser.add_argument("--quick", action="store_true", help="prepare one scan only; for --points that need no more")
+    parser.add_argument("--results", type=Path, help="file for the counts (appended), or for the list of --points")
     args = parser.parse_args(argv)
     kinds = args.kinds.split(",")
     if unknown := {*kinds} - {*KINDS}:
         parser.error(f"no kind {', '.join(sorted(unknown))}; there are {', '.join(KINDS)}")
     with tempfile.TemporaryDirectory(prefix="abuse-") as folder:
         try:
-            workshop = open_workshop(Path(folder))
+            workshop = open_workshop(Path(folder), quick=args.quick)
             if args.faults:
                 return run_faults(workshop)
+            if args.points:
+                names = [] if args.points == "all" else args.points.split(",")
+                return points.run_points(workshop, names, args.every, args.results or points.RESULTS)
             if args.check:
                 return check(workshop)
             if args.case is not None:
@@ -82,20 +93,23 @@ def main(argv: Sequence[str], home: str) -> int:
             tallies = attack(workshop, kinds, args.seed, minutes=args.minutes, cases=args.cases)
         finally:
             shutil.rmtree(home, ignore_errors=True)
-    write_results(args.results, args.seed, tallies)
+    write_results(args.results or RESULTS, args.seed, tallies)
     return int(any(tally.failures for tally in tallies.values()))
 
 
-def open_workshop(folder: Path) -> Workshop:
-    warm()
+def open_workshop(folder: Path, *, quick: bool = False) -> Workshop:
+    if not quick:
+        warm()
     workshop = Workshop(folder / "workshop")
-    workshop.prepare(make_models(folder / "models"))
+    workshop.prepare(make_models(folder / "models"), PREPARED[:1] if quick else PREPARED)
     return workshop
 
 
 def run_case(workshop: Workshop, kind: str, seed: int, number: int) -> Case:
     try:
-        return KINDS[kind](workshop, random.Random(f"{seed} {kind} {number}"))
+        if kind in NUMBERED:
+            return NUMBERED[kind](workshop, seed, number)
+        return DRAWN[kind](workshop, random.Random(f"{seed} {kind} {number}"))
     except Exception:
         return Case("the campaign itself failed", [traceback.format_exc()[-1500:]])
 

@@ -226,13 +226,14 @@ class Workshop:
             origin = self.base / "desk" / os.path.relpath(path, desk)
             if origin.is_dir() or os.path.isdir(path):  # a folder that was deleted or changed, or a file that is one
                 return False
+            Path(path).unlink(missing_ok=True)  # a link is not copied over
             shutil.copy2(origin, path, follow_symlinks=False)
         return True
 
-    def prepare(self, models: Sequence[str]) -> None:
+    def prepare(self, models: Sequence[str], commands: Sequence[Sequence[str]]) -> None:
         self.streams.mkdir(parents=True)
         desk = desk_for(self.base / "case" / "desk", *models)
-        for words in PREPARED:
+        for words in commands:
             outcome = forked.run(words, desk, self.streams, 240)
             if outcome.code:
                 raise RuntimeError(f"{words}: {outcome.code} {outcome.err}")

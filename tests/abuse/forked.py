@@ -120,11 +120,17 @@ def session_members(session: int) -> list[tuple[int, str]]:
 
 
 def start(
-    work: str | Sequence[str] | Callable[[], Any], desk: Path, streams: Path, *, unprivileged: bool = False
+    work: str | Sequence[str] | Callable[[], Any],
+    desk: Path,
+    streams: Path,
+    *,
+    unprivileged: bool = False,
+    first: Callable[[], Any] = lambda: None,
 ) -> Child:
     """Starts the words of a command line, or a function, in a child whose current folder is the desk.
 
-    An unprivileged child has the same user, but permissions of files hold for it even if that is root.
+    An unprivileged child has the same user, but permissions of files hold for it even if that is root. The child calls
+    `first` before it begins.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -134,7 +140,7 @@ def start(
     try:
         if unprivileged:
             obey_permissions()
-        in_child(work, desk, streams)
+        in_child(work, desk, streams, first)
     except KeyboardInterrupt:  # before or after the command itself
         os._exit(130)
     except BaseException:
@@ -160,7 +166,7 @@ def run(work: Sequence[str] | Callable[[], Any], desk: Path, streams: Path, limi
     return start(work, desk, streams).wait(limit)
 
 
-def in_child(work: Any, desk: Path, streams: Path) -> None:
+def in_child(work: Any, desk: Path, streams: Path, first: Callable[[], Any]) -> None:
     os.setsid()
     pid = os.getpid()
     for number, name in ((1, "out"), (2, "err")):
@@ -176,6 +182,7 @@ def in_child(work: Any, desk: Path, streams: Path) -> None:
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
     calls = block_network()
+    first()
     threads, files = {*threading.enumerate()}, open_files()
     code, answer = execute(work)
     sys.stdout.flush()

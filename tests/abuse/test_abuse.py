@@ -5,6 +5,7 @@ import random
 import signal
 import subprocess
 import sys
+from itertools import combinations
 
 import pytest
 from places import ROOT, script
@@ -32,6 +33,25 @@ def test_every_verb_is_attacked():
 def test_a_case_depends_on_seed_and_number_only():
     draws = [[arguments.drawn(random.Random(f"7 arguments {i}")) for i in range(40)] for _ in range(2)]
     assert draws[0] == draws[1] and len({tuple(words) for words in draws[0]}) > 35
+
+
+def test_pairs_are_drawn_so_that_new_ones_come_first():
+    lines = [next(stream) for stream in [arguments.paired(random.Random(5))] for _ in range(300)]
+    again = [next(stream) for stream in [arguments.paired(random.Random(5))] for _ in range(300)]
+    assert lines == again
+    drawn = random.Random(5)
+    by_chance = [arguments.with_pairs(draw_verb(drawn), drawn)[0] for _ in range(300)]
+    assert len(pairs_in(lines)) > len(pairs_in(by_chance))
+
+
+def pairs_in(lines):
+    options = [{(verb_of(words), word) for word in words if word.startswith("--")} for words in lines]
+    return {frozenset(pair) for found in options for pair in combinations(sorted(found), 2)}
+
+
+def draw_verb(draw):
+    known = list(arguments.verbs())
+    return draw.choices(known, [arguments.COSTLY.get(name, 1.0) for name in known])[0]
 
 
 def test_every_fault_can_be_planted():
