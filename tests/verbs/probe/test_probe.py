@@ -312,6 +312,15 @@ def test_only_real_positions_are_stored_and_a_run_resumes_without_the_model(tmp_
     same(first, probe(out=tmp_path / "run", probes="attention,linear"))
 
 
+def test_a_run_with_an_example_that_was_never_held_out_resumes_too(tmp_path, monkeypatch):
+    """The only example of a class stays among those that the probe is fitted on."""
+    inputs, labels = TRAIN
+    once = inputs, {"product": [7, *labels["product"][1:]]}
+    first = probe(once, out=tmp_path / "run", probes="linear")
+    monkeypatch.setattr(probe_run, "fit_readout", lambda *args: pytest.fail("nothing is trained again"))
+    same(first, probe(once, out=tmp_path / "run", probes="linear"))
+
+
 def test_a_stopped_run_goes_on(tmp_path, monkeypatch):
     whole, made = probe(probes="linear"), []
     train = probe_run.fit_readout

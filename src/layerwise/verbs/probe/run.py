@@ -42,7 +42,7 @@ from layerwise.verbs.probe.features import (
 )
 from layerwise.verbs.probe.heads import FITS, read_head, write_head
 from layerwise.verbs.probe.labelled import LabelledSet, LabelTask, label_task
-from layerwise.verbs.probe.probes import ProbeFit, knn_probe, linear_probe, require_sklearn
+from layerwise.verbs.probe.probes import NEVER, ProbeFit, knn_probe, linear_probe, require_sklearn
 from layerwise.verbs.probe.rows import Scored, merged, probe_scores, probe_values, record_of
 from layerwise.verbs.probe.trained_probes import attention_probe, weighted_sum_probe
 
@@ -236,7 +236,8 @@ def read_fit(path: Path, task: LabelTask) -> ProbeFit | None:
         record = parse_stored(path.read_bytes(), str(path), FIT_SHAPE)
         if record.pop("name") != path.name:
             return None
-        if not {*record["predicted"], *record["validated"]} <= {*range(len(task.classes))}:
+        classes = {*range(len(task.classes))}
+        if not (classes >= {*record["predicted"]} and classes | {NEVER} >= {*record["validated"]}):
             return None
         arrays = {name: np.array(record[name], dtype=np.int64) for name in ("predicted", "validated")}
         head = read_head(path.parent, record["head_file"]) if record["head_file"] else None
