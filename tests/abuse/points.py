@@ -97,7 +97,9 @@ def at_each_step(desk: Path, visited: Callable[[str], None]) -> None:
             base = os.readlink(f"/proc/self/fd/{folder}") if folder >= 0 else os.getcwd()
             path = os.path.normpath(os.path.join(base, os.fsdecode(target)))
             if is_step(event, path) and path.startswith(f"{desk}/") and not path.startswith(caches):
-                visited(f"{EVENTS[event]} {place_of(Path(path), desk)} in {caller()}")
+                place = place_of(Path(path), desk)
+                if place != "tmp/*":  # with a file of this name, Python tries whether it may write there
+                    visited(f"{EVENTS[event]} {place} in {caller()}")
         finally:
             busy = False
 

@@ -39,7 +39,11 @@ def kill(tmp_path, *words, fault=""):
         [sys.executable, "-c", fault + RUN, *words, "--results", str(out)],
         cwd=ROOT, env=os.environ | home | {"PYTHONPATH": path}, capture_output=True, text=True,
     )  # fmt: skip
-    return done, list(csv.DictReader(out.open(encoding="utf-8"))) if out.exists() else []
+    return done, rows_of(out) if out.exists() else []
+
+
+def rows_of(path):
+    return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
 
 
 def test_killed_at_any_step_a_command_continues(tmp_path):
@@ -66,7 +70,7 @@ def test_every_command_that_writes_is_killed_and_the_list_of_visits_has_no_failu
     names = {command.name for command in points.COMMANDS}
     without_output = {name for name, (_, outputs) in WRITERS.items() if not outputs}
     assert names >= {*WRITERS} - without_output - {"eval in processes"}
-    rows = list(csv.DictReader(points.RESULTS.open(encoding="utf-8")))
+    rows = rows_of(points.RESULTS)
     assert len(rows) > 300 and {row["command"] for row in rows} <= names
     assert {row["result"] for row in rows} == {"continues"}
     assert not [row["point"] for row in rows if re.search(r"[0-9a-f]{16}", row["point"])], (
