@@ -1,172 +1,135 @@
 """The picture and the table of the front page: what each way of making an embedding model cheaper costs and keeps.
 
-    python studies/shrink/front.py MODELS    # times the whole models, a minute on one core; writes front.csv
-    python studies/shrink/front.py           # draws docs/images/cheaper.svg and prints the table, from front.csv
+    python studies/shrink/front.py    # from losses.csv, search.csv and ways.csv
 
-Scores are those of the studies of shrink and static, on the same 22 tasks. The time of a whole model is measured here,
-by the CPU time of one thread, in turns; that of what was made of it is its share of that time in those studies.
+Times are those that `layerwise shrink` measured, relative to the whole model. That of trained blocks is that of as many
+blocks with a linear map, and those of static models made by others are that of ours.
 """
 
-import sys
-import time
+import re
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import pandas as pd
-from table import at_default, interval, print_table
+from losses_table import interval, mean_interval
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-TABLE, PICTURE = HERE / "front.csv", ROOT / "docs" / "images" / "cheaper.svg"
-BEGIN, END = "<!-- cheaper: written by studies/shrink/front.py -->", "<!-- end of cheaper -->"  # in README.md
-SEARCH = "WikiQARetrieval"
-WAYS = {
-    "whole": "whole model", "cut": "first blocks only", "map": "fewer blocks + linear map",
-    "trained": "... trained for 30 minutes", "static": "no blocks (static)", "model2vec": "model2vec",
+PICTURE, PAGE = ROOT / "docs" / "images" / "cheaper.svg", ROOT / "README.md"
+BEGIN, END = "<!-- cheaper: written by studies/shrink/front.py -->", "<!-- end of cheaper -->"
+MODELS = {  # name, blocks
+    "all-minilm-l6-v2": ("all-MiniLM-L6-v2", 6), "gte-small": ("gte-small", 12),
 }  # fmt: skip
-SIZES = {"all-minilm-l6-v2": (5, 3), "gte-small": (9, 6), "all-mpnet-base-v2": (9, 6)}  # with a map, and trained
-NAMES = {
-    "all-minilm-l6-v2": "all-MiniLM-L6-v2", "gte-small": "gte-small", "all-mpnet-base-v2": "all-mpnet-base-v2",
-    "paraphrase-minilm-l3-v2": "paraphrase-MiniLM-L3-v2",
+WAYS = {  # marker, and what the table of the front page calls it; the others are in the picture only
+    "three quarters": ("^", "{quarters} of {blocks} blocks, linear map"), "half": ("v", ""),
+    "half, trained": ("s", "{half} of {blocks} blocks, trained for 15 minutes"),
+    "half, trained, with requests": ("P", ""), "8 bits": ("o", "all blocks in 8 bits (ONNX Runtime)"),
+    "static": ("D", "no blocks (static)"), "model2vec": ("+", ""), "tokenlearn": ("x", ""),
+    "narrower MLPs": ("d", ""),
 }  # fmt: skip
-COLOURS = dict(zip(NAMES, ("#1b7837", "#2166ac", "#b2182b", "#555555"), strict=True))
-LABELS = dict(zip(NAMES, [((-4, 16), "right"), ((8, 6), "left"), ((8, 6), "left"), ((-10, -22), "right")], strict=True))
-MARKERS = dict(zip(WAYS, ("o", "x", "^", "s", "D", "+"), strict=True))
-TEXTS, ROUNDS = 128, 5
+FASTEST, SLOWEST = "1 short", "32 long"
 
 
-def measured_times(models: Path) -> dict[str, float]:
-    """CPU milliseconds per text of each whole model: the median of several rounds in turns."""
-    import torch
-    from sentence_transformers import SentenceTransformer
-
-    from layerwise.inputs.text import texts
-
-    torch.set_num_threads(1)
-    lines = [one.text for one in texts("demo", limit=TEXTS).examples()]
-    loaded = {name: SentenceTransformer(str(models / name), device="cpu") for name in NAMES}
-    seconds: dict[str, list[float]] = {name: [] for name in loaded}
-    for _ in range(ROUNDS + 1):  # the first warms up
-        for name, model in loaded.items():
-            began = time.process_time()
-            model.encode(lines, batch_size=32)
-            seconds[name].append(time.process_time() - began)
-    return {name: 1000 * sorted(found[1:])[ROUNDS // 2] / len(lines) for name, found in seconds.items()}
+def way_of(small: str, blocks: int) -> tuple[str, str] | None:
+    """The way, and the way of ways.csv that has its time; None for what is not shown."""
+    quarters, half = f"blocks-{3 * blocks // 4}", f"blocks-{blocks // 2}"
+    known = {
+        "int8": ("8 bits", "int8"), "static": ("static", "static"), "model2vec": ("model2vec", "static"),
+        "tokenlearn": ("tokenlearn", "static"), half: ("half", half),
+    }  # fmt: skip
+    if re.fullmatch(r".*-linear", small):
+        return "three quarters", quarters
+    if match := re.fullmatch(r".*-trained(-requests)?-15min-seed0", small):
+        return "half, trained" + (", with requests" if match[1] else ""), half
+    return known.get(small)
 
 
-def cells() -> pd.DataFrame:
-    """What is shown: model, way, blocks, its scores by task, and its share of the whole model's time."""
-    scores, models = pd.read_csv(HERE / "scores.csv"), pd.read_csv(HERE / "models.csv")
-    by_cell = {cell: group.set_index("task").score for cell, group in scores.groupby("cell")}
-    shown = models[at_default(models) & (models.source == "wikitext2") & models.model.isin(NAMES)]
-    rows = []
-    for row in shown.itertuples():
-        blocks, most = int(row.blocks), shown.texts[shown.model == row.model].max()
-        is_main = row.choose in ("measured", "prefix", "-") and row.texts in (0, most)
-        way = {"whole": "whole", "raw": "cut", "linear": "map", "distill": "trained"}[row.method]
-        sizes = SIZES.get(row.model, ())
-        if not is_main or (way == "trained" and row.minutes != 30) or (way in ("map", "cut") and blocks not in sizes):
+def points() -> pd.DataFrame:
+    """One row per model and way. Differences from the whole model, in points; intervals over tasks."""
+    losses, search, ways = (pd.read_csv(HERE / f"{name}.csv") for name in ("losses", "search", "ways"))
+    of_way, rows = ways.set_index(["model", "way"]), []
+    for (model, small), group in losses.groupby(["whole", "small"]):
+        if model not in MODELS or (found := way_of(small, MODELS[model][1])) is None:
             continue
-        # A cut has the blocks of the mapped model, without the map, whose time is small beside a block's.
-        share = 1.0 if way == "whole" else row.latency
-        rows.append((row.model, way, blocks, by_cell[row.cell], share))
-    static, costs = (pd.read_csv(HERE.parent / "static" / name) for name in ("scores.csv", "costs.csv"))
-    fast = costs.set_index(["model", "method"]).times_as_fast
-    for (model, way), group in static[static.method.isin(("static", "model2vec"))].groupby(["model", "method"]):
-        rows.append((model, way, 0, group.set_index("task").score, 1 / fast[model, way]))
-    found = pd.DataFrame(rows, columns=["model", "way", "blocks", "scores", "share"])
-    mapped = found[found.way == "map"].set_index(["model", "blocks"]).share
-    of_cut = [mapped.get((row.model, row.blocks)) for row in found.itertuples()]
-    return found.assign(share=found.share.where(found.way != "cut", of_cut))
-
-
-def front_table(times: dict[str, float]) -> pd.DataFrame:
-    """One row per point of the picture. Intervals: 95 %, of the difference from the whole model, over tasks."""
-    found = cells()
-    whole = found[found.way == "whole"].set_index("model").scores
-    rows = []
-    for row in found.itertuples():
-        gap = row.scores - whole[row.model]
-        middle, low, high = interval(gap)
-        mean = row.scores.mean()
+        tasks, times = group.set_index("task").difference, of_way.loc[(model, found[1])]
+        of_small = search[(search.whole == model) & (search.model == small) & (search.case == "new old")]
+        in_index = of_small[["mrr_gap", "mrr_low", "mrr_high"]].to_numpy()  # no row for a model of another space
+        middle, low, high = mean_interval(tasks)
         rows.append({
-            "model": row.model, "way": row.way, "blocks": row.blocks, "mean": mean, "low": mean - middle + low,
-            "high": mean - middle + high, "difference": middle, "worst_task": gap.idxmin(), "worst": gap.min(),
-            "gap_low": low, "gap_high": high, "search": gap[SEARCH], "milliseconds": row.share * times[row.model],
-            "time": row.share,
+            "model": model, "way": found[0], "short": times[f"{FASTEST} ratio"], "long": times[f"{SLOWEST} ratio"],
+            "mean": middle, "low": low, "high": high, "worst_task": tasks.idxmin(), "worst": tasks.min(),
+            "search": tasks["WikiQARetrieval"], "in_index": interval(*in_index[0], 3) if len(in_index) else "-",
         })  # fmt: skip
-    ranks = {name: place for place, name in enumerate([*NAMES, *WAYS])}
-    table = pd.DataFrame(rows).sort_values("blocks", ascending=False, kind="stable")
-    return table.sort_values(["model", "way"], key=lambda names: names.map(ranks), kind="stable")
+    table = pd.DataFrame(rows)
+    order = {name: place for place, name in enumerate([*MODELS, *WAYS])}
+    return table.sort_values(["model", "way"], key=lambda names: names.map(order), ignore_index=True)
+
+
+def front(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows that no other row of the same model beats in both time and mean."""
+    whole = pd.DataFrame([{"way": "whole", "short": 1.0, "mean": 0.0}])
+    rows = pd.concat([whole, table]).sort_values(["short", "mean"], ascending=[True, False])
+    return rows[rows["mean"] > rows["mean"].cummax().shift(fill_value=-100)]
 
 
 def draw(table: pd.DataFrame, path: Path) -> None:
-    """Quality against time: one colour per model, one marker per way of making it cheaper."""
+    """Per model, points lost against time: the mean of 22 tasks, and below it the worst task."""
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
     # The same file from the same table, with text that search engines and screen readers find.
     matplotlib.rcParams.update({"svg.hashsalt": "layerwise", "svg.fonttype": "none", "font.size": 11})
-    figure, axes = plt.subplots(figsize=(8.6, 4.6), layout="constrained")
-    for model, colour in COLOURS.items():
+    figure, several = plt.subplots(1, len(MODELS), figsize=(9.4, 4.4), layout="constrained", sharey=True)
+    colours = dict(zip(WAYS, plt.get_cmap("tab10").colors, strict=False))
+    for axes, (model, (name, _)) in zip(several, MODELS.items(), strict=True):
         rows = table[table.model == model]
-        best = rows.way.isin(("whole", "trained", "static")) | (
-            rows.way.eq("map") & rows.blocks.eq(rows.blocks[rows.way == "map"].max())
-        )
-        line = rows[best].sort_values("milliseconds")
-        axes.plot(line.milliseconds, line["mean"], color=colour, linewidth=1, alpha=0.35)
+        best = front(rows)
+        axes.plot(best.short, best["mean"], color="#999999", linewidth=1, zorder=0)
+        axes.plot(1, 0, marker="*", markersize=11, color="black", linestyle="none")
         for row in rows.itertuples():
-            axes.errorbar(
-                row.milliseconds, row.mean, yerr=[[row.mean - row.low], [row.high - row.mean]], color=colour,
-                marker=MARKERS[row.way], markersize=7, linestyle="none", elinewidth=0.8, alpha=0.9,
-            )  # fmt: skip
-        whole = rows[rows.way == "whole"].iloc[0]
-        place, side = LABELS[model]
-        axes.annotate(NAMES[model], (whole.milliseconds, whole["mean"]), textcoords="offset points", xytext=place,
-                      ha=side, color=colour, fontsize=10)  # fmt: skip
-    for way, text in WAYS.items():
-        axes.plot([], [], color="#333333", marker=MARKERS[way], linestyle="none", label=text)
-    axes.set(xscale="log", xlabel="CPU milliseconds per text (log scale)", ylabel="mean of 22 tasks")
-    axes.set_xticks([0.1, 1, 10, 100], ["0.1", "1", "10", "100"])
-    axes.set_xlim(right=table.milliseconds.max() * 5)
-    axes.grid(alpha=0.2)
-    axes.legend(loc="lower left", bbox_to_anchor=(0.12, 0.02), fontsize=9, frameon=False)
+            place = row.short * (1.07 if "requests" in row.way else 1)  # beside the model that took as long
+            style: dict[str, Any] = {"color": colours[row.way], "marker": WAYS[row.way][0], "linestyle": "none"}
+            axes.plot([place] * 2, [row.mean, row.worst], color=style["color"], linewidth=0.7, linestyle=":")
+            axes.errorbar(place, row.mean, [[row.mean - row.low], [row.high - row.mean]], elinewidth=0.9, **style)
+            axes.plot(place, row.worst, fillstyle="none", markersize=5, **style)
+        axes.axhline(0, color="#cccccc", linewidth=0.8, zorder=0)
+        axes.set(xscale="log", title=name, xlabel="time of one short text (whole model: 1)", xlim=(0.012, 1.35))
+        axes.set_xticks([0.02, 0.05, 0.1, 0.2, 0.5, 1], ["1/50", "1/20", "1/10", "1/5", "1/2", "1"])
+        axes.minorticks_off()
+        axes.grid(alpha=0.2)
+    several[0].set_ylabel("points gained or lost, 22 tasks")
+    shown = set(table.way)
+    for way, (marker, _) in WAYS.items():
+        if way in shown:
+            several[0].plot([], [], color=colours[way], marker=marker, linestyle="none", label=way)
+    several[0].plot([], [], color="black", marker="*", linestyle="none", label="whole model")
+    figure.legend(loc="outside right upper", fontsize=9, frameon=False)
     figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
 
 
-def print_front(table: pd.DataFrame) -> None:
-    """The table of the README: what each way costs and keeps, of each model."""
-    rows, whole = [], table[table.way == "whole"].set_index("model")["mean"]
+def markdown(table: pd.DataFrame) -> str:
+    head = ["model", "what is kept", "time (one short; 32 long texts)", "mean (95 %)", "worst task", "search (WikiQA)",
+            "MRR in your old index"]  # fmt: skip
+    lines = [head, ["---"] * len(head)]
     for row in table.itertuples():
-        most, half = SIZES.get(row.model, (0, 0))
-        kept = {
-            ("map", most): f"{most} of {2 * half} blocks, linear map",
-            ("trained", half): f"{half} of {2 * half}, trained",
-            ("static", 0): "no blocks (static)",
-        }.get((row.way, row.blocks))
-        if kept is not None:
-            task = row.worst_task.replace("Classification", "").replace("Retrieval", "")
-            share = f"{row.time:.2f}" if row.time > 0.05 else f"1/{1 / row.time:.0f}"
-            mean = f"{row.difference:+.1f} ({row.gap_low:+.1f} to {row.gap_high:+.1f})"
-            rows.append(
-                [
-                    f"{NAMES[row.model]} ({whole[row.model]:.1f})",
-                    kept,
-                    share,
-                    mean,
-                    f"{row.worst:+.1f} ({task})",
-                    f"{row.search:+.1f}",
-                ]
-            )
-    print_table(["model (its mean)", "what is kept", "time", "mean (95 %)", "worst task", "search (WikiQA)"], rows)
+        name, blocks = MODELS[row.model]
+        if words := WAYS[row.way][1].format(quarters=3 * blocks // 4, half=blocks // 2, blocks=blocks):
+            times = [f"{time:.2f}" if time > 0.05 else f"1/{1 / time:.0f}" for time in (row.short, row.long)]
+            lines.append([
+                name, words, "; ".join(times), interval(row.mean, row.low, row.high),
+                f"{row.worst:+.1f} ({re.sub('Classification|Retrieval|Clustering|Reranking', '', row.worst_task)})",
+                f"{row.search:+.1f}", row.in_index,
+            ])  # fmt: skip
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def main() -> None:
-    if sys.argv[1:]:
-        front_table(measured_times(Path(sys.argv[1]))).round(6).to_csv(TABLE, index=False)
-    table = pd.read_csv(TABLE)
+    table = points()
     draw(table, PICTURE)
-    print_front(table)
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    PAGE.write_text(f"{before}{BEGIN}\n{markdown(table)}\n{END}{rest.partition(END)[2]}", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -12,59 +12,69 @@ from scipy.stats import t
 
 HERE = Path(__file__).parent
 BEGIN, END = "<!-- losses: written by studies/shrink/losses_table.py -->", "<!-- end of losses -->"
-CELL = re.compile(r"(?P<method>linear|trained)(?P<requests>-requests)?(-(?P<minutes>\d+)min-seed(?P<seed>\d+))?")
 LIMIT = -3.0  # points; a task whose interval lies wholly below it counts as lost
 HEAD = (
     "model", "what", "mean (95 %)", "kept", "worst task (95 %)", f"tasks below {LIMIT:g}", "Banking77", "WikiQA",
     "MRR in the old index", "recall@10 there",
 )  # fmt: skip
-# The pages, and the columns that each leaves out.
+# The pages, and the columns and ways that each leaves out.
 PAGES = {
     HERE / "README.md": (),
-    HERE.parents[1] / "docs" / "shrink.md": ("kept", "WikiQA", "recall@10 there"),
+    HERE.parents[1] / "docs" / "shrink.md": (
+        "kept", "tasks below -3", "Banking77", "WikiQA", "recall@10 there", "half, trained, with requests",
+        "all blocks, half of each MLP, linear map", "half, linear map",
+        "static, by model2vec", "static, by tokenlearn",
+    ),
 }  # fmt: skip
 
 
 def table_rows() -> Iterator[tuple[str, ...]]:
-    """One row per small model: linear maps, then trained ones, first without texts of a task."""
+    """One row per small model: in the order of MODELS and WAYS."""
     losses, search = pd.read_csv(HERE / "losses.csv"), pd.read_csv(HERE / "search.csv")
     for (whole, small), of_tasks in sorted(losses.groupby(["whole", "small"]), key=lambda group: place(*group[0])):
         tasks = of_tasks.set_index("task")
         worst = tasks.difference.idxmin()
-        (found,) = search[(search.model == small) & (search.case == "new old")].itertuples()
+        of_small = search[(search.whole == whole) & (search.model == small)]
+        in_index = of_small[of_small.case == "new old"]  # none for a model of another space
         yield (
-            whole, way_words(small.removeprefix(f"{whole}-")), mean_words(tasks.difference),
+            whole, WAYS[way_of(whole, small)], interval(*mean_interval(tasks.difference)),
             f"{100 * tasks.score.mean() / tasks.whole_score.mean():.1f} %",
             f"{worst} {interval(tasks.difference[worst], tasks.low[worst], tasks.high[worst])}",
             f"{(tasks.high < LIMIT).sum()} of {len(tasks)}", f"{tasks.difference['Banking77Classification']:+.1f}",
             f"{tasks.difference['WikiQARetrieval']:+.1f}",
-            *(interval(*(getattr(found, f"{name}_{part}") for part in ("gap", "low", "high")), 3)
+            *(interval(*in_index[[f"{name}_gap", f"{name}_low", f"{name}_high"]].iloc[0], 3) if len(in_index) else "-"
               for name in ("mrr", "recall")),
         )  # fmt: skip
 
 
-MODELS = ["all-minilm-l6-v2", "gte-small", "all-mpnet-base-v2", "bge-small-en-v1.5", "e5-small"]
+MODELS = ["all-minilm-l6-v2", "gte-small", "all-mpnet-base-v2", "bge-small-en-v1.5", "e5-small"]  # held-out ones last
+WAYS = {
+    "int8": "all blocks in 8 bits (ONNX Runtime)", "narrow-0.5": "all blocks, half of each MLP, linear map",
+    "linear": "three quarters, linear map", "linear-requests": "three quarters, linear map, with requests",
+    "blocks": "half, linear map", "trained": "half, trained", "trained-requests": "half, trained, with requests",
+    "static": "static", "model2vec": "static, by model2vec", "tokenlearn": "static, by tokenlearn",
+}  # fmt: skip
+BLOCKS = re.compile(r"(blocks)-\d+")  # of ways.py: half of them; those of three quarters are `linear` of cheaper.py
+TRAINING = re.compile(r"(trained(?:-requests)?)-15min-seed0")
 
 
-def place(whole: str, small: str) -> tuple[int, str, bool]:
-    """By the order of the models; the held-out ones are last."""
+def place(whole: str, small: str) -> tuple[int, int]:
+    """By the order of the models and of the ways."""
+    return MODELS.index(whole), list(WAYS).index(way_of(whole, small))
+
+
+def way_of(whole: str, small: str) -> str:
+    """The key of WAYS for the folder of a cheaper model."""
     name = small.removeprefix(f"{whole}-")
-    return MODELS.index(whole), name.partition("-")[0], "requests" in name
+    made = BLOCKS.fullmatch(name) or TRAINING.fullmatch(name)
+    return made[1] if made else name
 
 
-def way_words(name: str) -> str:
-    """`half, trained, texts of the domain` for the name of a cell of cheaper.py."""
-    cell = CELL.fullmatch(name)
-    assert cell is not None, name
-    made = "half, trained" if cell["method"] == "trained" else "three quarters, linear map"
-    return made + (", with requests" if cell["requests"] else "")
-
-
-def mean_words(differences: pd.Series) -> str:
+def mean_interval(differences: pd.Series) -> tuple[float, float, float]:
     """The mean over tasks with its interval by Student's t."""
     error = t.ppf(0.975, len(differences) - 1) * differences.std(ddof=1) / len(differences) ** 0.5
     mean = differences.mean()
-    return interval(mean, mean - error, mean + error)
+    return mean, mean - error, mean + error
 
 
 def interval(value: float, low: float, high: float, digits: int = 1) -> str:
@@ -73,8 +83,9 @@ def interval(value: float, low: float, high: float, digits: int = 1) -> str:
 
 def markdown(left_out: Collection[str] = ()) -> str:
     shown = [place for place, name in enumerate(HEAD) if name not in left_out]
-    head, *rows = (f"| {' | '.join(cells[place] for place in shown)} |" for cells in (HEAD, *table_rows()))
-    return "\n".join([head, "|---" * len(shown) + "|", *rows])
+    rows = [row for row in table_rows() if row[1] not in left_out]
+    head, *lines = (f"| {' | '.join(cells[place] for place in shown)} |" for cells in (HEAD, *rows))
+    return "\n".join([head, "|---" * len(shown) + "|", *lines])
 
 
 def main() -> None:

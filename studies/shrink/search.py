@@ -103,6 +103,8 @@ def main() -> None:
     for small in args.small:
         new = vectors(small, "query", queries, args.vectors), vectors(small, "document", documents, args.vectors)
         for case, (query, document) in CASES.items():
+            if query != document and new[0].shape[1] != old[0].shape[1]:
+                continue  # a model of another space
             found = ranks((old, new)[query][0], (old, new)[document][1])
             rows.append(row_of((whole, small.name, case), count, found, baseline))
     for row in rows:

@@ -331,9 +331,6 @@ def test_the_advice_on_an_index_was_right_in_every_case_that_was_tried():
     for row in table.itertuples():
         gain = f"{row.keeping_gain:+.3f} ({row.keeping_low:+.3f} to {row.keeping_high:+.3f})"
         assert f"| {row.old:.3f} | {row.new_queries:.3f} | {row.new:.3f} | {gain} |" in study
-    counts = table.advice.value_counts()
-    assert f"In {len(table)} trials on 237 questions of WikiQA" in shrink
-    assert f'"keep the original" in {counts.original} trials, and "not known" in the {counts.unknown} that' in shrink
     kept, again = (f"{-gain.max():.3f} to {-gain.min():.3f}" for gain in (table.keeping_gain, table.re_embedding_gain))
-    assert f"lost {kept} of MRR in the old index, and re-embedding lost another {again}." in shrink
+    assert f"in {len(table)} trials on 237 questions of WikiQA, another {again} of MRR." in shrink
     assert f"in the old index {kept} of MRR, and re-embedding the documents another {again}." in study

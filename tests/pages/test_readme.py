@@ -102,29 +102,22 @@ def test_every_link_leads_somewhere():
         assert (ROOT / target.partition("#")[0]).exists(), target
 
 
-def test_the_table_of_cheaper_models_is_that_of_the_studies(capsys):
+def test_the_table_of_cheaper_models_is_that_of_the_study():
     front = script(ROOT / "studies/shrink/front.py")
-    table = pd.read_csv(front.TABLE)
-    front.print_front(table)
-    assert f"{front.BEGIN}\n{capsys.readouterr().out}{front.END}" in README
-    made = front.front_table(table[table.way == "whole"].set_index("model").milliseconds.to_dict())
-    pd.testing.assert_frame_equal(table, made.reset_index(drop=True), atol=1e-4, check_dtype=False)
-    means = table[table.way.isin(("whole", "trained"))].set_index(["model", "way"])["mean"]
-    small = f"paraphrase-MiniLM-L3-v2 ({means['paraphrase-minilm-l3-v2', 'whole']:.1f})"
-    assert f"{small} is as good as half of all-MiniLM-L6-v2 ({means['all-minilm-l6-v2', 'trained']:.1f})" in WORDS
-    points = table.set_index(["model", "way", "blocks"]).sort_index()
-    gte, nine = points.loc["gte-small", "whole", 12], points.loc["all-mpnet-base-v2", "map", 9]
-    assert gte["mean"] > nine["mean"] and gte.milliseconds < nine.milliseconds
-    tests = pd.read_csv(ROOT / "studies/static/scores.csv").query("not development")
-    static = tests.pivot_table(index="model", columns="method", values="score").dropna(subset=["static", "model2vec"])
-    gains = static.static - static.model2vec
-    assert f"{gains.min():.1f} to {gains.max():.1f} points more than those of model2vec, for three of three" in WORDS
-    assert len(gains) == 3 and len(set(tests.task)) == 15
-    lost = -pd.read_csv(ROOT / "studies/shrink/advice.csv").keeping_gain
-    mapped = pd.read_csv(ROOT / "studies/shrink/models.csv").query("method == 'linear' and choose == 'measured'")
-    most = mapped[[front.SIZES.get(row.model, (0,))[0] == row.blocks for row in mapped.itertuples()]].query_loss
-    assert f"lost {most.min():.3f} to {most.max():.3f}." in WORDS and len(most) == 3
-    assert f"With 237 questions of WikiQA, halves and static models lost {lost.min():.3f} to {lost.max():.3f}" in WORDS
+    table = front.points()
+    assert f"{front.BEGIN}\n{front.markdown(table)}\n{front.END}" in README
+    mini = table[table.model == "all-minilm-l6-v2"].set_index("way")
+    bits = mini.loc["8 bits"]
+    assert f"in 8 bits loses at most {-bits.worst:.1f} points on any of 22 tasks and keeps its index" in WORDS
+    assert f"One short text takes {bits.short:.2f} of the time, but 32 long ones {bits.long:.2f}" in WORDS
+    lost = {way: f"{-mini.loc[way]['mean']:.1f}" for way in ("static", "model2vec", "tokenlearn")}
+    assert f"({lost['static']} points) than those of model2vec ({lost['model2vec']})" in WORDS
+    assert f"and tokenlearn ({lost['tokenlearn']}), made of the same model" in WORDS
+    losses = pd.read_csv(ROOT / "studies/shrink/losses.csv")
+    gaps = losses[losses.whole == "bge-small-en-v1.5"].groupby("small").difference
+    means, worst = -gaps.mean().round(1), -gaps.min().round(1)  # three quarters, then half
+    assert f"lost {means.iloc[0]} points with nine of twelve blocks and {means.iloc[1]} with six" in WORDS
+    assert f"and {worst.iloc[0]} and {worst.iloc[1]} on its worst task" in WORDS and len(means) == 2
 
 
 def test_the_cost_of_a_scan_is_that_of_all_models_that_were_measured():
@@ -135,11 +128,11 @@ def test_the_cost_of_a_scan_is_that_of_all_models_that_were_measured():
     assert f"for texts of 64 tokens, and {long.min():.2f} to {long.max():.2f} times for 512: four models" in WORDS
 
 
-def test_the_picture_is_drawn_from_the_table(tmp_path):
+def test_the_picture_is_drawn_from_the_tables(tmp_path):
     front = script(ROOT / "studies/shrink/front.py")
     if f"Matplotlib v{matplotlib.__version__}," not in front.PICTURE.read_text(encoding="utf-8"):
         pytest.skip("the picture was drawn with another version of matplotlib: python studies/shrink/front.py")
-    front.draw(pd.read_csv(front.TABLE), tmp_path / "again.svg")
+    front.draw(front.points(), tmp_path / "again.svg")
     assert (tmp_path / "again.svg").read_bytes() == front.PICTURE.read_bytes()
 
 

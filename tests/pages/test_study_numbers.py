@@ -686,7 +686,7 @@ def sentences(text):
     return re.split(r"(?<=[a-z)%0-9])\. (?=[A-Z*`\[])", text)
 
 
-@pytest.mark.parametrize("name", ["docs/gallery.md", "studies/shrink/README.md"])
+@pytest.mark.parametrize("name", ["studies/shrink/README.md"])
 def test_the_mean_of_shrunk_models_comes_with_the_worst_task_and_with_search(name):
     """A mean hides what single tasks lose, so both are in the same sentence."""
     by_task = shrink_by_task()
@@ -864,9 +864,39 @@ def test_the_losses_of_the_stricter_test_are_those_of_their_tables():
     losses, shown = pd.read_csv(STUDIES / "shrink/losses.csv"), tables["markdown"]()
     for path, left_out in tables["PAGES"].items():
         assert f"{tables['BEGIN']}\n{tables['markdown'](left_out)}\n{tables['END']}" in path.read_text(encoding="utf-8")
-    assert shown.count("\n") == 1 + losses.small.nunique() and (losses.groupby("small").task.nunique() == 22).all()
+    of_model = losses.groupby(["whole", "small"]).task.nunique()
+    assert shown.count("\n") == 1 + len(of_model) and (of_model == 22).all()
     assert ((losses.low <= losses.difference) & (losses.difference <= losses.high)).all()
     assert np.allclose(losses.score - losses.whole_score, losses.difference, atol=2e-3)
+
+
+def test_the_study_of_shrink_answers_with_the_losses_of_its_table():
+    table = runpy.run_path(str(STUDIES / "shrink/losses_table.py"))
+    losses = pd.read_csv(STUDIES / "shrink/losses.csv")
+    losses["way"] = [table["way_of"](whole, small) for whole, small in zip(losses.whole, losses.small, strict=True)]
+    lost = -losses.set_index(["way", "whole", "task"]).difference.unstack()
+    words = pd.DataFrame({"mean": lost.mean(axis=1), "worst": lost.max(axis=1), "search": lost["WikiQARetrieval"]})
+
+    def shown(way):
+        low, high = words.loc[way].min(), words.loc[way].max()
+        return [f"{low[name]:.1f} to {high[name]:.1f}".replace("nan", "") for name in words]
+
+    text = page("shrink")
+    for way, count, models in (("linear", 3, "three"), ("trained", 3, "three")):
+        assert lost.loc[way].shape == (count, 22)
+        mean, worst, search = shown(way)
+        assert f"({models} models): {mean}, {worst}, and {search}." in text, shown(way)
+    for way in ("int8", "static", "model2vec", "tokenlearn"):
+        mean, worst, search = (f"{words.loc[(way, 'all-minilm-l6-v2'), name]:.1f}" for name in words)
+        assert f"{mean}, {worst} and {search}" in text, way
+
+
+def test_the_vocabularies_are_those_of_their_table():
+    table = pd.read_csv(STUDIES / "shrink/vocabulary.csv").query("count == 10000")
+    for row in table.itertuples():
+        left = f"{row._7:.0f} of {row.megabytes:,.0f} | {100 * row._8:.0f} %"
+        cells = f"{row.texts} | {row.kept:,} of {row.vocabulary:,} | {left}"
+        assert f"| {cells} |" in page("shrink"), cells
 
 
 def test_the_ideas_for_training_are_those_of_their_table():
