@@ -76,10 +76,12 @@ def tiny_bert(tmp_path_factory) -> str:
 @pytest.fixture(scope="session")
 def reading_llama(tmp_path_factory) -> str:
     """As tiny_llama, with a tokenizer that also knows the words of pick's bundled sentences."""
-    folder = tmp_path_factory.mktemp("reading") / "llama"
-    for part in make_reader("llama"):
-        part.save_pretrained(folder)
-    return str(folder)
+    return save_reader(tmp_path_factory.mktemp("reading") / "llama", "llama")
+
+
+@pytest.fixture(scope="session")
+def reading_bert(tmp_path_factory) -> str:
+    return save_reader(tmp_path_factory.mktemp("reading") / "bert", "bert")
 
 
 @pytest.fixture(scope="session")
@@ -88,6 +90,12 @@ def broken_llama(tmp_path_factory) -> str:
     model = make_model("llama")
     torch.nn.init.constant_(model.layers[1].mlp.down_proj.weight, float("nan"))
     return save_tiny(tmp_path_factory.mktemp("tiny") / "broken", "llama", model)
+
+
+def save_reader(folder: Path, family: str) -> str:
+    for part in make_reader(family):
+        part.save_pretrained(folder)
+    return str(folder)
 
 
 def save_tiny(folder: Path, family: str, model: torch.nn.Module | None = None) -> str:

@@ -35,7 +35,7 @@ def table_rows() -> Iterator[tuple[str, ...]]:
         tasks = of_tasks.set_index("task")
         worst = tasks.difference.idxmin()
         of_small = search[(search.whole == whole) & (search.model == small)]
-        in_index = of_small[of_small.case == "new old"]  # none for a model of another space
+        in_index = of_small[of_small.case == "new old"]  # none for a model of another space, or not measured
         yield (
             whole, WAYS[way_of(whole, small)], interval(*mean_interval(tasks.difference)),
             f"{100 * tasks.score.mean() / tasks.whole_score.mean():.1f} %",

@@ -84,9 +84,9 @@ class Made:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory, reading_llama, tiny_bert):
+def made(tmp_path_factory, reading_llama, reading_bert):
     store = Store()
-    yield Made(tmp_path_factory.mktemp("matrix"), reading_llama, tiny_bert, store)
+    yield Made(tmp_path_factory.mktemp("matrix"), reading_llama, reading_bert, store)
     store.close()
 
 
