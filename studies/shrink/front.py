@@ -54,9 +54,7 @@ def points() -> pd.DataFrame:
             continue
         tasks, times = group.set_index("task").difference, of_way.loc[(model, found[1])]
         of_small = search[(search.whole == model) & (search.model == small) & (search.case == "new old")]
-        in_index = of_small[
-            ["mrr_gap", "mrr_low", "mrr_high"]
-        ].to_numpy()  # no row: another space, or not measured
+        in_index = of_small[["mrr_gap", "mrr_low", "mrr_high"]].to_numpy()  # no row: another space, or not measured
         middle, low, high = mean_interval(tasks)
         rows.append({
             "model": model, "way": found[0], "short": times[f"{FASTEST} ratio"], "long": times[f"{SLOWEST} ratio"],
