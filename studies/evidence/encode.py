@@ -26,7 +26,7 @@ from layerwise.passes.vectors import pooled_vectors
 from layerwise.verbs.pick.probes import proxy_probes
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "recipes"))
-from development import EchoProcessor, fitting_texts  # noqa: E402
+from development import EchoProcessor, fitting_texts, texts_of  # noqa: E402
 from prepare import TEST, tables  # noqa: E402
 
 INPUTS = ("plain", "prompteol", "echo")
@@ -49,17 +49,6 @@ def task_tables(data: Path, name: str) -> tuple[pd.DataFrame, pd.DataFrame | Non
         )
     test = test[: QUERIES if kind == "Retrieval" else CAP]
     return test, None if train is None else train.groupby("label", sort=True).head(TRAIN_PER_CLASS)
-
-
-def texts_of(data: Path) -> list[str]:
-    found: list[str] = []
-    for name in TASKS:
-        for table in (table for table in task_tables(data, name) if table is not None):
-            for column in ("text", "sentence1", "sentence2", "query"):
-                found += list(table[column]) if column in table else []
-            for column in ("sentences", "positive", "negative"):
-                found += [text for texts in table[column] for text in texts] if column in table else []
-    return found
 
 
 def encode(network: Network, name: str, texts: list[str], folder: Path) -> None:
@@ -98,8 +87,9 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     fit = fitting_texts(args.wikitext)[:FIT]
     bundled = [text for probe in proxy_probes() for text in probe.texts]
-    of_tasks = dict.fromkeys([*texts_of(args.data), *fit, *bundled])
-    texts = sorted(of_tasks, key=lambda text: (len(text), text))  # a piece has texts of about one length
+    of_tables = (table for name in TASKS for table in task_tables(args.data, name))
+    different = dict.fromkeys([*texts_of(of_tables), *fit, *bundled])
+    texts = sorted(different, key=lambda text: (len(text), text))  # a piece has texts of about one length
     known = {"model": args.model.name, "texts": texts, "fit": fit}
     record = folder / "texts.json"
     if record.exists() and json.loads(record.read_text(encoding="utf-8")) != known:

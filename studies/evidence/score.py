@@ -20,7 +20,7 @@ from encode import HALVES, TASKS, task_tables
 from sklearn.exceptions import ConvergenceWarning
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "recipes"))
-from development import SCORES, fit_and_map  # noqa: E402
+from development import SCORES, fit_and_map, scaled_lookup  # noqa: E402
 from prepare import TEST  # noqa: E402
 
 TABLE = Path(__file__).parent / "scores.csv"
@@ -49,11 +49,6 @@ class Vectors:
         whole = sum(piece.shape[1] for piece in pieces) == len(self.place)
         return np.concatenate(pieces, axis=1) if whole else None
 
-    def looked_up(self, rows: Any) -> Any:
-        """Rows of texts, with a root mean square of one: logistic regression depends on their scale."""
-        scaled = (rows / np.sqrt((rows[self.fit] ** 2).mean())).astype(np.float32)
-        return lambda texts: scaled[[self.place[text] for text in texts]]
-
 
 def layer_names(count: int, normed: bool) -> list[str]:
     return [*map(str, range(count - normed)), *(["normed"] if normed else [])]
@@ -70,7 +65,7 @@ def rows_of(model: str, vectors: Vectors, form: tuple[str, str, str], tasks: Any
         # The last token of layer 0 is a full stop, or the end of the template, for nearly every text.
         if (pooling == "last" and layer == "0") or (map_name == "whiten" and layer != WHITENED[-1]):
             continue
-        mapped = vectors.looked_up(fit_and_map(raw.astype(np.float64), vectors.fit, map_name))
+        mapped = scaled_lookup(fit_and_map(raw.astype(np.float64), vectors.fit, map_name), vectors.fit, vectors.place)
         for task, (kind, test, train) in tasks.items():
             half = next(half for half, names in HALVES.items() if task in names)
             yield {

@@ -19,7 +19,7 @@ import argparse
 import csv
 import json
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -163,13 +163,17 @@ def fitting_texts(wikitext: Path) -> list[str]:
 
 
 def task_texts(data: Path, tasks: Tasks) -> list[str]:
+    return texts_of(table for name, (folder, kind) in tasks.items() for table in tables(data, name, folder, kind))
+
+
+def texts_of(tables_of_tasks: Iterable[pd.DataFrame | None]) -> list[str]:
+    """Every text of the tables of tasks."""
     found: list[str] = []
-    for name, (folder, kind) in tasks.items():
-        for table in (table for table in tables(data, name, folder, kind) if table is not None):
-            for column in ("text", "sentence1", "sentence2", "query"):
-                found += list(table[column]) if column in table else []
-            for column in ("sentences", "positive", "negative"):
-                found += [text for texts in table[column] for text in texts] if column in table else []
+    for table in (table for table in tables_of_tasks if table is not None):
+        for column in ("text", "sentence1", "sentence2", "query"):
+            found += list(table[column]) if column in table else []
+        for column in ("sentences", "positive", "negative"):
+            found += [text for texts in table[column] for text in texts] if column in table else []
     return found
 
 
@@ -201,8 +205,13 @@ class Store:
         return fit_and_map(rows, self.fit, f"pca:{dims}") if dims else rows
 
     def lookup(self, rows: Any) -> Vectors:
-        scaled = (rows / np.sqrt((rows[self.fit] ** 2).mean())).astype(np.float32)
-        return lambda texts: scaled[[self.index[text] for text in texts]]
+        return scaled_lookup(rows, self.fit, self.index)
+
+
+def scaled_lookup(rows: Any, fit: list[int], index: Mapping[str, int]) -> Vectors:
+    """Rows of texts with a root mean square of one: logistic regression depends on their scale."""
+    scaled = (rows / np.sqrt((rows[fit] ** 2).mean())).astype(np.float32)
+    return lambda texts: scaled[[index[text] for text in texts]]
 
 
 def fit_and_map(rows: Any, fit: list[int], map_name: str, output_matrix: Any = None) -> Any:

@@ -26,7 +26,6 @@ WAYS = {  # marker, and what the table of the front page calls it; the others ar
     "half, trained": ("s", "{half} of {blocks} blocks, trained for 15 minutes"),
     "half, trained, with requests": ("P", ""), "8 bits": ("o", "all blocks in 8 bits (ONNX Runtime)"),
     "static": ("D", "no blocks (static)"), "model2vec": ("+", ""), "tokenlearn": ("x", ""),
-    "narrower MLPs": ("d", ""),
 }  # fmt: skip
 FASTEST, SLOWEST = "1 short", "32 long"
 

@@ -1,7 +1,7 @@
 """What does an index cost that is kept while another model encodes the queries? Ordered pairs of embedding models.
 
     python SHARED/data/debian_search.py DEBIAN en
-    python studies/shrink/students.py MODELS SHARED_DATA ROOT DEBIAN/en.parquet KEPT [--models NAME ...]
+    python studies/shrink/students.py MODELS SHARED_DATA ROOT DEBIAN/en.parquet KEPT [--names NAME ...]
 
 `layerwise shrink OLD --student NEW` maps NEW into the space of OLD, from 6,000 sentences of WikiText-2, and again from
 descriptions of Debian packages that are not searched. Each mapped model encodes queries for documents of OLD: 1,000

@@ -62,6 +62,11 @@ class Network:
         return self.module.parameters(recurse)
 
     @property
+    def weight_bytes(self) -> int:
+        """The bytes of its weights, as they were loaded."""
+        return sum(weight.numel() * weight.element_size() for weight in self.parameters())
+
+    @property
     def depth(self) -> int:
         return self.structure.depth
 

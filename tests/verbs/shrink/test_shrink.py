@@ -16,6 +16,7 @@ from sklearn.linear_model import Ridge
 import layerwise
 from layerwise.__main__ import main
 from layerwise.core.errors import InputError, RunError
+from layerwise.inputs.pairs import read_pairs
 from layerwise.maps.linear import LinearMap
 from layerwise.maps.ridge import PENALTIES, fit_ridge
 from layerwise.models.load import ModelSpec
@@ -41,7 +42,7 @@ from layerwise.verbs.shrink.index_advice import (
 )
 from layerwise.verbs.shrink.linear import block_words
 from layerwise.verbs.shrink.student import search_prompts
-from layerwise.verbs.shrink.texts import GivenTexts, PromptedText, TextSplit, read_pairs, split_texts
+from layerwise.verbs.shrink.texts import GivenTexts, PromptedText, TextSplit, split_texts
 
 TEXTS = [" ".join(f"w{(i * i + 7 * j + i // 90) % 89}" for j in range(6 + i % 9)) for i in range(150)]
 

@@ -23,7 +23,7 @@ from layerwise.verbs.pick.labels import label_probe
 from layerwise.verbs.pick.options import PickOptions, pick_record, templates_to_try
 from layerwise.verbs.pick.partners import partner_probe
 from layerwise.verbs.pick.result import Pick
-from layerwise.verbs.pick.run import BUNDLED, bundled_texts, pick_by_rule, pick_recipe
+from layerwise.verbs.pick.run import BUNDLED, pick_by_rule, pick_recipe
 from layerwise.verbs.shrink.static_models import static_model_of
 
 MAX_TEXTS = 1000  # texts; more hardly change maps and probes
@@ -95,7 +95,7 @@ def pick(options: PickOptions) -> Pick:
             network = open_network(model, states_only=True)
         require_tokenizer(network.preprocessor, "pick")
         if partners is None:
-            require_readable(network.tokenizer, bundled_texts(options.language), network.name, options.language)
+            require_readable(network.tokenizer, network.name, options.language)
         elif options.fit is None and tokenizer_fit(network.tokenizer, fitting_texts).problems:
             fitting_texts = []  # a map fitted on texts that the model cannot read is worth nothing
         static_model = None

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-import layerwise.verbs.pick.api as one_model
 from layerwise.core.columns import WIDTH, in_columns
 from layerwise.core.display import printable
 from layerwise.core.errors import InputError
 from layerwise.core.progress import announce
+from layerwise.inputs.pairs import read_pairs
 from layerwise.inputs.source import Example
 from layerwise.inputs.timed_texts import TIMED_LENGTHS, room_for_text, timed_texts
 from layerwise.models.network import Network
@@ -22,6 +22,7 @@ from layerwise.models.readouts import baseline_recipe
 from layerwise.models.spec import ModelLike
 from layerwise.passes.timing import clock_of
 from layerwise.passes.vectors import pooled_vectors
+from layerwise.verbs.pick.api import pick
 from layerwise.verbs.pick.candidates import ScoredRecipe
 from layerwise.verbs.pick.decision import Gain, difference
 from layerwise.verbs.pick.options import PickOptions
@@ -29,7 +30,6 @@ from layerwise.verbs.pick.partners import MIN_PAIRS
 from layerwise.verbs.pick.picked_layers import gain_record
 from layerwise.verbs.pick.probes import proxy_texts
 from layerwise.verbs.pick.result import Pick
-from layerwise.verbs.shrink.texts import read_pairs
 
 ONE_MODEL_ONLY = ("rule", "model", "export", "compare_static")
 TIMED_ROUNDS = 3
@@ -179,20 +179,18 @@ def rank_models(models: Sequence[ModelLike], options: PickOptions, *, early_stop
 def try_model(model: ModelLike, options: PickOptions) -> Tried:
     """Picks for one model, and measures what its answer costs. Its weights are freed afterwards."""
     network = open_network(model, states_only=True)
-    given = {name: getattr(options, name) for name in options.__dataclass_fields__ if name != "run"}
-    found = one_model.pick(network, **given)
+    found = pick(**vars(options) | {"run": network})
     return Tried(model, found, costs_of(network, found))
 
 
 def costs_of(network: Network, found: Pick) -> dict[str, Any]:
     """Parameters, megabytes, width, and seconds of the recipe."""
-    weights = list(network.parameters())
     layer = next((row for row in found.layers if row.layer == found.recipe.layer), found.layers[-1])
     share = 1.0 if found.keep_last else layer.relative_time or 1.0
     return {
         "seconds": share * seconds_of_batch(network),
-        "parameters": sum(weight.numel() for weight in weights) / 1e6,
-        "megabytes": sum(weight.numel() * weight.element_size() for weight in weights) / 1e6,
+        "parameters": sum(weight.numel() for weight in network.parameters()) / 1e6,
+        "megabytes": network.weight_bytes / 1e6,
         "width": found.recipe.dims or len(found.recipe.parts) * network.width,
     }
 

@@ -7,9 +7,10 @@ import numpy as np
 
 from layerwise.core.errors import InputError
 from layerwise.inputs.options import PairsLike
+from layerwise.inputs.pairs import read_pairs
 from layerwise.runs.summary import counted
 from layerwise.verbs.pick.probes import PARTNER, Floats, Probe, unit_rows
-from layerwise.verbs.shrink.texts import read_pairs, words_of
+from layerwise.verbs.shrink.texts import words_of
 
 MIN_PAIRS, MAX_PAIRS = 16, 1024
 

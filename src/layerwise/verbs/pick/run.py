@@ -331,21 +331,13 @@ def fitted_recipe(network: Network, recipe: Recipe, probe_vectors: ProbeVectors,
     return FittedRecipe(recipe, network.identity(), probe_vectors.maps(recipe), fitted_on)
 
 
-def bundled_probes(rulebook: Rulebook, language: Language) -> list[Probe]:
-    """The probes on bundled sentences that a rulebook uses."""
-    return [probe for probe in proxy_probes(language=language) if rulebook.weights.get(probe.name)]
-
-
-def bundled_texts(language: Language) -> list[str]:
-    """The texts that decide if the user gives no pairs."""
-    return [text for probe in bundled_probes(default_rulebook(), language) for text in probe.texts]
-
-
 def weighted_probes(
     labels: Probe | None, rulebook: Rulebook, pairs: Probe | None = None, language: Language = "en"
 ) -> tuple[list[Probe], dict[str, float]]:
     """The probes of a rulebook, or that of pairs instead, with that of the labels, and how much each counts."""
-    probes = bundled_probes(rulebook, language) if pairs is None else [pairs]
+    probes = [probe for probe in proxy_probes(language=language) if rulebook.weights.get(probe.name)]
+    if pairs is not None:
+        probes = [pairs]
     weights = {probe.name: rulebook.weights.get(probe.name, 1.0) for probe in probes}
     if labels is not None:
         probes.append(labels)

@@ -4,17 +4,13 @@ import hashlib
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
-from pathlib import Path
 from typing import Literal, NamedTuple
-
-import pandas as pd
 
 from layerwise.core.errors import InputError
 from layerwise.inputs.modalities import open_source
 from layerwise.inputs.options import PairsLike
+from layerwise.inputs.pairs import read_pairs
 from layerwise.inputs.source import DataLike
-from layerwise.inputs.tables import read_table, text_column
 
 Kind = Literal["query", "document", "other"]
 KINDS: tuple[Kind, ...] = ("query", "document", "other")  # a text that is given as several counts as the first
@@ -22,11 +18,6 @@ FEWEST_TEXTS = 50
 HELD_OUT_SHARE, MOST_HELD_OUT = 0.1, 500  # of the texts of a kind, for choosing; the same number for checking
 TESTED_PAIRS = 200  # queries with their documents: half of them up to this number, then as for other texts
 PART_WORDS = (2, 9)  # of a part of a text, at least and at most
-PAIR_COLUMNS = ("query", "document")
-USUAL_NAMES = {
-    "query": ("question", "queries", "anchor", "title"),
-    "document": ("answer", "passage", "positive", "doc", "context", "documents", "text"),
-}
 
 
 class PromptedText(NamedTuple):
@@ -91,25 +82,6 @@ def open_given(
     names = [*(source.name for source in sources if source is not None), *([name] if name else [])]
     texts, known_queries, known_documents = ([x.text for x in source] if source else [] for source in sources)
     return GivenTexts(", ".join(names), texts, known_queries, known_documents, rows) if names else None
-
-
-def read_pairs(pairs: PairsLike) -> tuple[str, list[tuple[str, str]]]:
-    """The name of a table of pairs and its rows: a file, a data frame, or a list of (query, document)."""
-    if not isinstance(pairs, str | Path | pd.DataFrame):
-        rows = list(pairs)
-        for row, pair in enumerate(rows, start=1):
-            if not isinstance(pair, tuple | list) or len(pair) != 2 or not all(isinstance(text, str) for text in pair):
-                raise InputError(f"pairs, row {row}: expected two texts, a query and its document, not {pair!r}")
-        return f"a list of {len(rows)} pairs", [(query, document) for query, document in rows]
-    table = read_table(pairs) if isinstance(pairs, str | Path) else pairs
-    name = str(pairs) if isinstance(pairs, str | Path) else f"a table of {len(table)} pairs"
-    columns = [str(column) for column in table.columns]
-    for column in PAIR_COLUMNS:
-        if column not in columns:
-            near = get_close_matches(column, columns, 1) or [name for name in USUAL_NAMES[column] if name in columns]
-            advice = f"rename {near[0]} to {column}" if near else "pairs need the columns query and document"
-            raise InputError(f"{name} has no column {column!r}; it has {', '.join(columns)}; {advice}")
-    return name, list(zip(*(text_column(table, column, name) for column in PAIR_COLUMNS), strict=True))
 
 
 def split_texts(

@@ -240,7 +240,7 @@ def measured_ways(
 ) -> tuple[Way, ...]:  # fmt: skip
     """The original and the ways, timed in turn."""
     encoders = {WHOLE: encoder_of(as_sentence_transformer(network, network.default_length))}
-    ways = [Way(WHOLE, "the whole model", weight_bytes(network), {})]
+    ways = [Way(WHOLE, "the whole model", network.weight_bytes, {})]
     for name in names:
         if name == INT8:
             graph = load_graph(out / name, INT8_FILE)
@@ -279,10 +279,6 @@ def load_way(folder: Path, device: torch.device) -> Any:
 
 def encoder_of(model: Any) -> Encode:
     return lambda texts, at_once: model.encode(list(texts), batch_size=at_once, show_progress_bar=False)
-
-
-def weight_bytes(network: Network) -> int:
-    return sum(weight.numel() * weight.element_size() for weight in network.module.parameters())
 
 
 def int8_way(network: Network, graph: Any, folder: Path, work: Path, split: TextSplit) -> Way:
