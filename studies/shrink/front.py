@@ -24,7 +24,7 @@ MODELS = {  # name, blocks
 WAYS = {  # marker, and what the table of the front page calls it; the others are in the picture only
     "three quarters": ("^", "{quarters} of {blocks} blocks, linear map"), "half": ("v", ""),
     "half, trained": ("s", "{half} of {blocks} blocks, trained for 15 minutes"),
-    "half, trained, with requests": ("P", ""), "8 bits": ("o", "all blocks in 8 bits (ONNX Runtime)"),
+    "half, trained, with requests": ("P", ""), "8 bits": ("o", "8 bits, ONNX Runtime"),
     "static": ("D", "no blocks (static)"), "model2vec": ("+", ""), "tokenlearn": ("x", ""),
 }  # fmt: skip
 FASTEST, SLOWEST = "1 short", "32 long"

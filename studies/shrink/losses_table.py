@@ -49,7 +49,7 @@ def table_rows() -> Iterator[tuple[str, ...]]:
 
 MODELS = ["all-minilm-l6-v2", "gte-small", "all-mpnet-base-v2", "bge-small-en-v1.5", "e5-small"]  # held-out ones last
 WAYS = {
-    "int8": "all blocks in 8 bits (ONNX Runtime)",
+    "int8": "8 bits, ONNX Runtime",
     "linear": "three quarters, linear map", "linear-requests": "three quarters, linear map, with requests",
     "blocks": "half, linear map", "trained": "half, trained", "trained-requests": "half, trained, with requests",
     "static": "static", "model2vec": "static, by model2vec", "tokenlearn": "static, by tokenlearn",
