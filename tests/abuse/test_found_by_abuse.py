@@ -17,6 +17,8 @@ import layerwise
 from layerwise.__main__ import main
 from layerwise.core.errors import InputError, LayerwiseError, ModelError, RunError
 from layerwise.core.outputs import scratch_folder
+from layerwise.engines.options import Cluster
+from layerwise.verbs.probe.options import ProbeOptions
 
 
 def with_config(model, folder, **changes):
@@ -379,9 +381,17 @@ def test_a_tokenizer_with_more_tokens_than_the_model_is_named(tiny_llama, tmp_pa
         layerwise.scan(str(tmp_path / "model"), ["w1 w2 extra"])
 
 
-def test_half_a_character_is_no_name_of_a_folder(tiny_llama, capsys):
-    assert main(["export", tiny_llama, "--out", "small", "--recipe=\ud83d"]) == 2
-    assert "cannot use '\\ud83d' as a folder: it has half a character" in capsys.readouterr().err
+@pytest.mark.parametrize("words", [["export", "MODEL", "--out", "small", "--recipe=\ud83d"], ["campaign", "\ud83d"]])
+def test_half_a_character_is_no_name_of_a_file_or_folder(words, tiny_llama, capsys):
+    assert main([tiny_llama if word == "MODEL" else word for word in words]) == 2
+    assert "cannot use '\\ud83d' as a file or folder: it has half a character" in capsys.readouterr().err
+
+
+def test_more_threads_than_any_machine_has_are_refused():
+    with pytest.raises(InputError, match="threads must be at most 10,000, not 2147483648"):
+        ProbeOptions("model", "data.csv", label="class", threads=2**31)
+    with pytest.raises(InputError, match="workers must be at most 10,000, not 2147483648"):
+        Cluster(workers=2**31)
 
 
 def test_more_views_than_anyone_can_read_are_refused():

@@ -1,6 +1,7 @@
 """Checks of option values: choices and numeric bounds. The options of a verb say which check each uses."""
 
 import math
+import os
 import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
@@ -94,6 +95,16 @@ def require_count(name: str, number: Any, minimum: int | None = 1, maximum: int 
     if maximum is not None and count > maximum:
         raise InputError(f"{name} must be at most {maximum:,}, not {count}")
     return count
+
+
+def require_file_name(path: object) -> None:
+    """Raises if no file or folder can have this name."""
+    try:
+        encoded = os.fsencode(str(path))
+    except UnicodeEncodeError:
+        raise InputError(f"cannot use {ascii(str(path))} as a file or folder: it has half a character") from None
+    if b"\0" in encoded:
+        raise InputError(f"cannot use {ascii(str(path))} as a file or folder: it has a null character")
 
 
 def require_max_length(name: str, number: Any) -> int:

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import psutil
 
+from layerwise.core.checks import require_file_name
 from layerwise.core.display import printable
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.formats import json_bytes, with_checksum
@@ -229,10 +230,7 @@ def open_folder(location: str | Path, subfolder: str = "") -> Folder:
     if not str(location).strip():
         raise InputError("the folder name is empty (an unset variable?); pass a folder, or . for the current one")
     if "://" not in str(location):
-        try:
-            os.fsencode(location)
-        except UnicodeEncodeError:
-            raise InputError(f"cannot use {ascii(str(location))} as a folder: it has half a character") from None
+        require_file_name(location)
         return DiskFolder((Path(location) / subfolder).absolute())
     path, separator, options = str(location).partition("?")  # the options of a URL follow its path
     if not path.partition("://")[2].strip("/"):

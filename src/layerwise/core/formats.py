@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from layerwise.core.checks import require_file_name
 from layerwise.core.display import redact_record
 from layerwise.core.errors import InputError, RunError
 
@@ -183,6 +184,7 @@ def read_yaml(path: Path) -> Any:
             self.depth -= 1
             return node
 
+    require_file_name(path)
     try:
         if path.stat().st_size > MAX_YAML_BYTES:
             raise InputError(f"{path} is larger than {MAX_YAML_BYTES:,} bytes; split the campaign into several")

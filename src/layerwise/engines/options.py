@@ -13,6 +13,7 @@ EngineChoice = Literal["local", "ray"]
 ENGINES: tuple[str, ...] = get_args(EngineChoice)
 ScanEngineChoice = Literal["local", "ray", "vllm"]
 SCAN_ENGINES: tuple[str, ...] = get_args(ScanEngineChoice)
+MOST_THREADS = 10_000  # or processes; more would only be a mistake
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Cluster:
         int | None,
         Option(
             "ray: number of worker processes, each with a copy of the model; default: as many as fit",
-            require_count,
+            partial(require_count, maximum=MOST_THREADS),
             HOW_IT_RUNS,
         ),
     ] = None
@@ -120,7 +121,11 @@ ScanEngine = Annotated[
 ]
 Threads = Annotated[
     int | None,
-    Option("threads per process; part of the plan, since rounding depends on it", require_count, HOW_IT_RUNS),
+    Option(
+        "threads per process; part of the plan, since rounding depends on it",
+        partial(require_count, maximum=MOST_THREADS),
+        HOW_IT_RUNS,
+    ),
 ]
 AllowMissing = Annotated[
     int,
