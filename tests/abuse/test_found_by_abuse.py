@@ -295,6 +295,16 @@ def test_a_comparison_names_a_state_that_is_missing(in_its_place, tiny_llama, tm
     assert "no CKA: state-*.safetensors is missing in" in capsys.readouterr().out
     with pytest.raises(InputError, match=r"state-\*\.safetensors is missing in .*one"):
         layerwise.plot([tmp_path / "one", tmp_path / "two"], figure="cka")
+    (tmp_path / "two" / "layerwise-run.json").unlink()
+    with pytest.raises(InputError, match=r"layerwise-run\.json is missing in .*two"):
+        layerwise.plot([tmp_path / "two", tmp_path / "two"], figure="cka")
+
+
+def test_the_mark_of_a_folder_is_no_record_of_a_run(tiny_bert, tmp_path):
+    layerwise.scan(tiny_bert, ["w1 w2", "w3 w4"], metrics="curvature", out=tmp_path / "run")
+    shutil.copyfile(tmp_path / "run" / "layerwise-run.json", tmp_path / "run" / "run.json")
+    with pytest.raises(RunError, match=r"table\.parquet is not the table that run\.json beside it belongs to"):
+        layerwise.pick(tmp_path / "run", rule="last")
 
 
 def test_correlate_names_the_folders_that_do_not_fit(tmp_path):

@@ -890,7 +890,7 @@ def test_the_study_of_shrink_answers_with_the_losses_of_its_table():
         return [f"{low[name]:.1f} to {high[name]:.1f}".replace("nan", "") for name in words]
 
     text = page("shrink")
-    for way, count, models in (("int8", 2, "two"), ("linear", 3, "three"), ("trained", 3, "three")):
+    for way, count, models in (("int8", 2, "two"), ("linear", 4, "four"), ("trained", 3, "three")):
         assert lost.loc[way].shape == (count, 22)
         mean, worst, search = shown(way)
         assert f"{models} models): {mean}, {worst}, and {search}." in text, shown(way)

@@ -18,6 +18,7 @@ import layerwise
 from layerwise.__main__ import main
 from layerwise.core.errors import InputError, RunError
 from layerwise.core.files import DiskFolder
+from layerwise.core.formats import json_bytes, with_checksum
 from layerwise.engines.checkpoints import Checkpoint
 from layerwise.runs.folder import SHARD_FILE
 from layerwise.runs.ownership import MARKER, claim
@@ -188,7 +189,7 @@ def test_of_two_that_claim_a_folder_at_once_one_wins(tmp_path, monkeypatch):
     usual = DiskFolder.create
 
     def late(self, name, data):
-        usual(self, name, data.replace(b"scan", b"eval"))
+        usual(self, name, json_bytes(with_checksum({"schema_version": 1, "kind": "eval"})))
         return usual(self, name, data)
 
     monkeypatch.setattr(DiskFolder, "create", late)

@@ -141,9 +141,13 @@ class Run:
         return f"{self.folder}/{names[-1]}", self.folder.read(names[-1]) or b""
 
     @property
-    def lacks_state(self) -> bool:
-        """True for a scan in a folder from which the state is gone; every scan writes one."""
-        return self.kind == "scan" and self.has_marker and self.newest_state() is None
+    def missing_for_state(self) -> str | None:
+        """The file that is gone from the folder of a scan, so that its state cannot be read; every scan writes one."""
+        if self.kind != "scan" or self.folder is None or self.newest_state() is not None:
+            return None
+        if self.has_marker:
+            return "state-*.safetensors"
+        return MARKER if state_files(self.folder) else None  # a saved table has neither
 
     @cached_property
     def has_marker(self) -> bool:

@@ -5,12 +5,11 @@ empty folder. So in a marked folder, a file with one of layerwise's names was wr
 belong to the user and are never changed or deleted.
 """
 
-import json
 from typing import Any, Literal
 
 from layerwise.core.errors import RunError
 from layerwise.core.files import TEMPORARY_FILE, DiskFolder, Folder
-from layerwise.core.formats import json_bytes
+from layerwise.core.formats import json_bytes, parse_record, with_checksum
 from layerwise.core.outputs import delete_abandoned_files, require_writable
 from layerwise.runs.records import PLAN, RUN
 
@@ -72,7 +71,8 @@ def claim(folder: Folder, kind: Kind, **details: str) -> None:
     store has no exclusive write, so both may believe they were first; if their kinds differ, the later marker wins.
     """
     if not require_usable(folder, kind, **details):
-        folder.create(MARKER, json_bytes({"schema_version": SCHEMA_VERSION, "kind": kind, **details}))
+        marker = with_checksum({"schema_version": SCHEMA_VERSION, "kind": kind, **details})
+        folder.create(MARKER, json_bytes(marker))
         require_usable(folder, kind, **details)
     if isinstance(folder, DiskFolder):
         delete_abandoned_files(folder.path)
@@ -99,9 +99,9 @@ def require_empty(folder: Folder, names: list[str]) -> None:
 
 def read_marker(folder: Folder, data: bytes) -> dict[str, Any]:
     try:
-        marker = json.loads(data)
+        marker = parse_record(data, MARKER)
         version, _ = marker["schema_version"], marker["kind"]
-    except (ValueError, KeyError, TypeError):
+    except (RunError, KeyError):
         raise RunError(f"{MARKER} in {folder} is damaged; choose another folder for --out") from None
     if version != SCHEMA_VERSION:
         raise RunError(

@@ -57,8 +57,8 @@ def align(runs: Sequence[Run], states: Sequence[Samples], tokens: str, pooling: 
     first, second = (run.location for run in runs)
     first_samples, second_samples = (row_samples(state, tokens, pooling) for state in states)
     for run, sample in zip(runs, (first_samples, second_samples), strict=True):
-        if not sample and run.lacks_state:
-            raise NotComparableError(f"state-*.safetensors is missing in {run.location}; scan again with --out")
+        if not sample and (missing := run.missing_for_state):
+            raise NotComparableError(f"{missing} is missing in {run.location}; scan again with --out")
         if not sample:
             raise NotComparableError(
                 f"{run.location} has no stored rows with tokens {tokens} and pooling {pooling}; scan again with --out, "
