@@ -22,7 +22,7 @@ PAGES = {
     HERE / "README.md": (),
     HERE.parents[1] / "docs" / "shrink.md": (
         "kept", "tasks below -3", "Banking77", "WikiQA", "recall@10 there", "half, trained, with requests",
-        "half, linear map",
+        "half, linear map", "another model: paraphrase-MiniLM-L3-v2",
         "static, by model2vec", "static, by tokenlearn",
     ),
 }  # fmt: skip
@@ -49,9 +49,10 @@ def table_rows() -> Iterator[tuple[str, ...]]:
 
 MODELS = ["all-minilm-l6-v2", "gte-small", "all-mpnet-base-v2", "bge-small-en-v1.5", "e5-small"]  # held-out ones last
 WAYS = {
-    "int8": "8 bits, ONNX Runtime",
+    "int8": "8 bits",
     "linear": "three quarters, linear map", "linear-requests": "three quarters, linear map, with requests",
     "blocks": "half, linear map", "trained": "half, trained", "trained-requests": "half, trained, with requests",
+    "paraphrase-minilm-l3-v2": "another model: paraphrase-MiniLM-L3-v2",
     "static": "static", "model2vec": "static, by model2vec", "tokenlearn": "static, by tokenlearn",
 }  # fmt: skip
 BLOCKS = re.compile(r"(blocks)-\d+")  # of ways.py: half of them; those of three quarters are `linear` of cheaper.py

@@ -111,6 +111,9 @@ def test_a_table_of_scores_without_a_column_is_named(tmp_path, capsys):
     (tmp_path / "known.csv").write_text("a,b\n1,2\n")
     assert main(["lab", "audit", str(tmp_path / "known.csv")]) == 2
     assert "known.csv lacks family" in capsys.readouterr().err
+    (tmp_path / "known.csv").write_text("family,model,task,layer,score\nf,m,t,0,1.5\nf,m,t,1,\n")
+    assert main(["lab", "audit", str(tmp_path / "known.csv")]) == 2
+    assert "known.csv: m on t: the last layer (1) has no score" in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_table_of_scores_of_too_deep_a_model_is_refused_before_it_fills_the_memory():

@@ -64,7 +64,9 @@ def cases_from_frames(scores: Any, metrics: Any = None) -> list[Case]:
         by_layer = dict(zip(group.layer, group.score, strict=True))
         depth = max(by_layer)
         if not math.isfinite(by_layer[depth]):
-            raise InputError(f"{model} on {task}: the last layer ({depth}) has no score, so nothing can be compared")
+            raise InputError(
+                f"{names[0]}: {model} on {task}: the last layer ({depth}) has no score, so nothing can be compared"
+            )
         metric_values = curves.get((model, ""), {}) | curves.get((model, task), {})
         curves_of_case = {name: fill_layers(values, depth) for name, values in metric_values.items()}
         cases.append(Case(str(family), str(model), str(task), fill_layers(by_layer, depth), curves_of_case))
