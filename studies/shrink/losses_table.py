@@ -79,6 +79,7 @@ def mean_interval(differences: pd.Series) -> tuple[float, float, float]:
 
 
 def interval(value: float, low: float, high: float, digits: int = 1) -> str:
+    value, low, high = (round(number, digits) + 0.0 for number in (value, low, high))  # no -0.0
     return f"{value:+.{digits}f} ({low:+.{digits}f} to {high:+.{digits}f})"
 
 

@@ -307,6 +307,8 @@ def comparable_content(path: Path) -> bytes | None:
     if name in ("pick.json", "task.json", "plan.json", "layerwise-run.json"):
         record = json.loads(path.read_bytes())
         kept = {k: v for k, v in record.items() if k not in ("layers", "saving", "environment", "options", "checksum")}
+        if "why" in kept:  # a reason may be a measured time
+            kept["why"] = [line for line in kept["why"] if not line.startswith("time of ")]
         return json.dumps(kept, sort_keys=True).encode()
     if name == "tradeoff.json":
         return json.dumps([(one["layer"], one["score"]) for one in json.loads(path.read_bytes())["layers"]]).encode()
