@@ -312,7 +312,8 @@ def test_scores_of_one_version_are_not_served_for_another(tmp_path, monkeypatch)
     kind = VectorKind("f", "float32", 8, (recipe.readout,))
     scorer = scoring.Scorer(tmp_path, kind, "float32", "m", "main")
     record = {"task": "STSBenchmark", "metric": "x", "recipe": vars(recipe), "score": 1.0}
-    write_json(scorer.path(local, recipe), record | {"made_with": scoring.scoring_versions(local)})
+    whole = record | {"made_with": scoring.scoring_versions(local)}
+    write_json(scorer.path(local, recipe), whole)
     assert scorer.saved_score(local, recipe)["score"] == 1.0
     for name in ("mteb", "datasets"):
         with monkeypatch.context() as patch:
@@ -321,6 +322,7 @@ def test_scores_of_one_version_are_not_served_for_another(tmp_path, monkeypatch)
     with monkeypatch.context() as patch:
         patch.setattr(scoring, "data_revision", lambda task: "another revision of the hub's data set")
         assert scorer.saved_score(local, recipe) is None
-    for damaged in ("[]", "{", "{}", json.dumps(record)):
+    others = ({"task": "STS12"}, {"recipe": {"layer": 2}}, {"recipe": {"layer": 1, "norm": "curvature"}})
+    for damaged in ("[]", "{", "{}", json.dumps(record), *(json.dumps(whole | other) for other in others)):
         scorer.path(local, recipe).write_text(damaged)
         assert scorer.saved_score(local, recipe) is None

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from layerwise.core.checks import SHIPPED
-from layerwise.core.errors import LayerwiseError, NotFiniteError, RunError
+from layerwise.core.errors import InputError, LayerwiseError, NotFiniteError, RunError
 from layerwise.core.files import safe_name, write_checked_json
 from layerwise.core.formats import parse_stored
 from layerwise.core.progress import announce
@@ -54,12 +54,15 @@ class Scorer:
         return self.out / "scores" / task.name / f"{name}-{data}.json"
 
     def saved_score(self, task: TaskChoice, recipe: AnyRecipe) -> dict[str, Any] | None:
-        """The saved score, if it was computed on the same data with the same versions of mteb and datasets."""
+        """The saved score, if it is of this recipe, on the same data, with the same versions of mteb and datasets."""
         try:
             path = self.path(task, recipe)
             shape = {"task": str, "metric": str, "recipe": RECIPE_SHAPE, "score": NUMBER_TYPES}
             record = parse_stored(path.read_bytes(), str(path), shape)
-        except (OSError, RunError):
+            saved = (record["task"], Recipe.from_record(record["recipe"], str(path)))
+        except (OSError, RunError, InputError):
+            return None
+        if saved != (task.name, plain_recipe(recipe)):
             return None
         return record if record.get("made_with") == scoring_versions(task) else None
 
