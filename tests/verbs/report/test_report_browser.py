@@ -156,6 +156,10 @@ def test_the_commands_can_be_copied(open_page):
     button.click()
     opened.wait_for_selector("button[data-seen*='Copied']")
     assert "layerwise report" in opened.evaluate("getSelection().toString()")
+    opened.evaluate("document.body.append(document.createElement('textarea'))")
+    opened.locator("textarea").focus()
+    opened.keyboard.press("Control+V")
+    assert "layerwise report" in opened.locator("textarea").input_value()
 
 
 @pytest.mark.parametrize("width", [1280, 390])

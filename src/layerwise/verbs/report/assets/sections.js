@@ -485,11 +485,8 @@ for (const button of document.querySelectorAll("button[data-copies]")) {
   button.addEventListener("click", async () => {
     const text = document.getElementById(button.dataset.copies);
     getSelection().selectAllChildren(text);
-    try {
-      await navigator.clipboard.writeText(text.textContent);
-    } catch {
-      document.execCommand("copy");
-    }
+    // The promise of the clipboard may stay open for ever, if the browser waits for a permission.
+    if (!document.execCommand("copy")) await navigator.clipboard.writeText(text.textContent);
     button.textContent = "Copied";
     setTimeout(() => {
       button.textContent = "Copy";
