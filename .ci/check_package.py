@@ -75,13 +75,13 @@ def check_works() -> None:
     if ROOT in Path(layerwise.__file__).resolve().parents:
         sys.exit(f"layerwise was imported from {layerwise.__file__}, not from the environment")
     sys.path.insert(0, str(ROOT / "tests"))
-    from families import make_model, make_tokenizer
+    from families import make_reader
     from transformers.utils.logging import disable_progress_bar
 
     disable_progress_bar()
     with tempfile.TemporaryDirectory() as folder:
-        make_model("bert").save_pretrained(f"{folder}/model")
-        make_tokenizer().save_pretrained(f"{folder}/model")
+        for part in make_reader("bert"):  # a model, and a tokenizer that knows the bundled sentences
+            part.save_pretrained(f"{folder}/model")
         run("--version", folder)
         run("scan --metrics list", folder)
         run("scan model --limit 20 --max-length 64 --out run", folder)
