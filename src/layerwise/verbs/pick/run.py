@@ -335,8 +335,9 @@ def weighted_probes(
     labels: Probe | None, rulebook: Rulebook, pairs: Probe | None = None, language: Language = "en"
 ) -> tuple[list[Probe], dict[str, float]]:
     """The probes of a rulebook, or that of pairs instead, with that of the labels, and how much each counts."""
-    probes = [probe for probe in proxy_probes(language=language) if rulebook.weights.get(probe.name)]
-    if pairs is not None:
+    if pairs is None:
+        probes = [probe for probe in proxy_probes(language=language) if rulebook.weights.get(probe.name)]
+    else:
         probes = [pairs]
     weights = {probe.name: rulebook.weights.get(probe.name, 1.0) for probe in probes}
     if labels is not None:
