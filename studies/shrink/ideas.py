@@ -57,6 +57,7 @@ class Idea:
     batch: int = 32
     frozen: bool = False  # the embeddings
     trained: bool = True
+    rounded: bool = False  # what matrices multiply is rounded to bfloat16, where the processor can
 
 
 SHORT = ("sentences", "parts", "words")
@@ -82,6 +83,7 @@ IDEAS = {
     "made requests and statements": Idea((*SHORT, "requests", "statements")),
     "made requests, no words": Idea(("sentences", "parts", "requests")),
     "sentences and made requests": Idea(("sentences", "requests")),
+    "rounded": Idea(("sentences", "requests"), rounded=True),
 }
 
 
@@ -123,6 +125,7 @@ class Texts:
         digest = hashlib.blake2b(repr((texts, self.blocks)).encode(), digest_size=8).hexdigest()
         path = self.kept / f"{model_key(self.whole)}-cut-{digest}.npy"
         if not path.is_file():
+            path.parent.mkdir(parents=True, exist_ok=True)
             np.save(path, own_vectors(self.cut, texts, 256).numpy())
         return torch.from_numpy(np.load(path))
 
@@ -181,10 +184,12 @@ def train(idea: Idea, texts: Texts, small: Any, seconds: float, seed: int) -> in
     parameters = [weight for weight in small.parameters() if weight.requires_grad]
     optimizer = torch.optim.AdamW(parameters, lr=idea.rate, weight_decay=0.0, fused=True)
     began, steps = time.process_time(), 0
+    torch.set_float32_matmul_precision("medium" if idea.rounded else "highest")
     for batch in batches([len(text) for text in words[:single]], idea.batch // (1 + paired), seed):
         batch = [*batch, *(place + single for place in batch)] if paired else batch
         done = (time.process_time() - began) / seconds
         if done >= 1:
+            torch.set_float32_matmul_precision("highest")
             return steps
         for group in optimizer.param_groups:
             group["lr"] = idea.rate * min(done / WARMUP_SHARE, (1 - done) / (1 - WARMUP_SHARE))

@@ -1,6 +1,6 @@
 """What does a cheaper model lose on each task, with an interval? Scored by mteb and sentence-transformers alone.
 
-    python studies/shrink/losses.py ROOT ANSWERS WHOLE SMALL [SMALL ...] [--tasks TASK ...]
+    python studies/shrink/losses.py ROOT ANSWERS WHOLE SMALL [SMALL ...] [--tasks TASK ...] [--rounded]
 
 WHOLE and SMALL are folders of models; ROOT is a data root (studies/eval/prepare.py). ANSWERS keeps what each model
 answered to each test example, so that nothing is encoded twice. losses.csv gets one row per small model and task: both
@@ -20,7 +20,7 @@ import pandas as pd
 from kept import add_rows, model_key
 from mteb.cache import ResultCache
 from numpy.typing import NDArray
-from opened import opened
+from opened import ROUNDED, compute, opened
 from scipy.stats import spearmanr
 from sklearn.metrics import average_precision_score, v_measure_score
 
@@ -132,10 +132,13 @@ def main() -> None:
     parser.add_argument("small", type=Path, nargs="+")
     parser.add_argument("--tasks", nargs="+", default=["all"])
     parser.add_argument("--table", type=Path, default=TABLE)
+    parser.add_argument("--rounded", action="store_true", help=ROUNDED)
     args = parser.parse_args()
+    compute(rounded=args.rounded)
+    answers = args.answers / "rounded" if args.rounded else args.answers
     for choice in choose_tasks(args.tasks, args.root):
         for small in args.small:
-            row = row_of(choice, args.whole, small, args.answers)
+            row = row_of(choice, args.whole, small, answers)
             add_rows(args.table, pd.DataFrame([row]), ["whole", "small", "task"])
             print(f"{row['small']:40}{row['task']:40}{row['score']:8.2f}{row['difference']:+8.2f} "
                   f"({row['low']:+.2f} to {row['high']:+.2f})", flush=True)  # fmt: skip

@@ -1,7 +1,7 @@
 """What does a cheaper model lose in search? Short descriptions of Debian packages search the long ones.
 
     python SHARED/data/debian_search.py DEBIAN en
-    python studies/shrink/search.py DEBIAN/en.parquet VECTORS WHOLE SMALL [SMALL ...] [--documents 5000]
+    python studies/shrink/search.py DEBIAN/en.parquet VECTORS WHOLE SMALL [SMALL ...] [--documents 5000] [--rounded]
 
 WHOLE and SMALL are folders of models; VECTORS keeps their vectors. Queries and documents are each encoded by the whole
 model (old) or the small one (new). search.csv gets one row per small model and case, with the 95 % interval of the
@@ -18,7 +18,7 @@ import pandas as pd
 import torch
 from kept import add_rows, model_key
 from numpy.typing import NDArray
-from opened import opened
+from opened import ROUNDED, compute, opened
 
 TABLE = Path(__file__).parent / "search.csv"
 QUERIES, SAMPLES = 1000, 2000
@@ -92,16 +92,19 @@ def main() -> None:
     parser.add_argument("small", type=Path, nargs="+")
     parser.add_argument("--documents", type=int, help="how many; default: all")
     parser.add_argument("--table", type=Path, default=TABLE)
+    parser.add_argument("--rounded", action="store_true", help=ROUNDED)
     args = parser.parse_args()
+    compute(rounded=args.rounded)
     table = in_hash_order(pd.read_parquet(args.debian)).iloc[: args.documents]
     queries, documents = table["query"].tolist()[:QUERIES], table.document.tolist()
-    old = vectors(args.whole, "query", queries, args.vectors), vectors(args.whole, "document", documents, args.vectors)
+    kept = args.vectors / "rounded" if args.rounded else args.vectors
+    old = vectors(args.whole, "query", queries, kept), vectors(args.whole, "document", documents, kept)
     baseline = ranks(*old)
     whole, count = args.whole.name, len(documents)
     rows = [row_of((whole, "BM25", "-"), count, bm25_ranks(queries, documents), baseline),
             row_of((whole, whole, "old old"), count, baseline, baseline)]  # fmt: skip
     for small in args.small:
-        new = vectors(small, "query", queries, args.vectors), vectors(small, "document", documents, args.vectors)
+        new = vectors(small, "query", queries, kept), vectors(small, "document", documents, kept)
         for case, (query, document) in CASES.items():
             if query != document and new[0].shape[1] != old[0].shape[1]:
                 continue  # a model of another space

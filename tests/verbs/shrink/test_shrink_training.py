@@ -166,6 +166,26 @@ def test_training_goes_on_while_it_improves_although_the_start_is_still_better()
     assert has_stalled([0.5, 0.9, 0.89, 0.89, 0.88]) and not has_stalled([0.9, 0.89, 0.88])
 
 
+@pytest.mark.parametrize("amx", [True, False])
+def test_products_are_in_bfloat16_where_the_processor_has_units_for_them(teacher, tmp_path, monkeypatch, poor_map, amx):
+    seen = set()
+
+    def watch(module, given):
+        if torch.is_grad_enabled():  # a step, not an evaluation
+            seen.add(torch.is_autocast_enabled("cpu"))
+
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": amx}, raising=False)
+    hook = torch.nn.modules.module.register_module_forward_pre_hook(watch)
+    try:
+        layerwise.shrink(teacher, TEXTS, tmp_path / "small", **SETTINGS | {"learning_rate": 3e-3}, steps=60)
+    finally:
+        hook.remove()
+    record = certificate(tmp_path / "small")["shrunk"]["training"]
+    assert amx in seen and (amx or seen == {False}) and record["bfloat16"] == amx
+    assert record["result"]["agreement"] > record["result"]["agreement_before"] + 0.01
+    assert {weight.dtype for weight in weights(tmp_path / "small").values()} == {torch.float32}
+
+
 def test_training_ends_when_held_out_texts_get_worse(teacher, tmp_path, monkeypatch):
     from layerwise.verbs.shrink import training
 

@@ -230,7 +230,7 @@ def train(
     teacher: Teacher, small: Any, split: TextSplit, choice: BlockChoice, options: ShrinkOptions, folder: Path
 ) -> dict[str, Any]:  # fmt: skip
     """Trains the student in place; returns what is recorded."""
-    from layerwise.verbs.shrink.training import TrainingSettings, train_student
+    from layerwise.verbs.shrink.training import TrainingSettings, train_student, trains_in_bfloat16
 
     asked = {
         name: getattr(options, name) for name in ("minutes", "steps", "lora", "batch_size", "learning_rate", "seed")
@@ -258,6 +258,7 @@ def train(
         small, fit, targets, split.held_out, held_targets, settings, unit=teacher.unit, folder=checkpoints
     )
     used = {"steps": settings.steps or trained.steps, "made_requests": len(made)}
+    used["bfloat16"] = trains_in_bfloat16(network.device)
     return asdict(settings) | used | {"result": asdict(trained)}
 
 
