@@ -13,6 +13,7 @@ from layerwise.inputs.options import LabelledOptions
 from layerwise.inputs.source import Label, Source
 from layerwise.inputs.tables import READERS, Record, read_records, require_labels
 from layerwise.inputs.text import dataset_records, missing_column_message
+from layerwise.inputs.words import CONLL, labels_words, word_source
 
 FLAG = "--label"
 CHANGED_ROWS = ("only", "min_tokens", "limit", "sample")  # after these, row k of a source is not row k of its file
@@ -39,7 +40,10 @@ def read_columns(data: str, columns: Sequence[str], split: str, config: str | No
     path = Path(data)
     if path.is_file():
         if path.suffix not in READERS:
-            raise InputError(f"{data} has no columns, so no labels; pass a {', '.join(READERS)} file")
+            raise InputError(
+                f"{data} has no columns, so no labels; pass a {', '.join(READERS)} file, or a {CONLL} file with a word "
+                "and its labels per line"
+            )
         records: Iterable[Record] = read_records(path, columns)
     else:
         records = with_class_names(dataset_records(data, config, split), columns)
@@ -71,6 +75,10 @@ def class_name(label: Label) -> str:
 def labelled(options: LabelledOptions) -> Source:
     """Opens examples together with their labels, for `probe`.
 
+    A .conll file, with a word and its labels per line and a blank line between sentences, has labels of words. Its
+    columns are called by their number from 1, or by the names in a first line `# global.columns = FORM POS NER`. A
+    .jsonl or .parquet table whose columns are lists of words and of labels has them as well.
+
     Returns:
         A Source whose examples have `labels`. For examples in memory use `Source.with_labels` instead.
 
@@ -85,11 +93,14 @@ def labelled(options: LabelledOptions) -> Source:
         >>> [example.labels["topic"] for example in source]
         ['a', 'b', 'a']
     """
-    source = options.data
-    if not isinstance(source, Source):
-        how = {name: getattr(options, name) for name in ("column", "id_column", "split", "config")}
-        source = open_source(source, options.kind, **how)
-    source = with_label_columns(source, split_choices("label", options.label))
+    source, columns = options.data, split_choices("label", options.label)
+    if not isinstance(source, Source) and options.kind == "text" and labels_words(Path(source), options.column):
+        source = word_source(Path(source), options.column, options.id_column, columns)
+    else:
+        if not isinstance(source, Source):
+            how = {name: getattr(options, name) for name in ("column", "id_column", "split", "config")}
+            source = open_source(source, options.kind, **how)
+        source = with_label_columns(source, columns)
     opened = dict(source.options)
     if options.limit is not None:
         source, opened["limit"] = source.first(options.limit), options.limit

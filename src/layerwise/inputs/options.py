@@ -124,8 +124,8 @@ class LabelledOptions:
     data: Annotated[
         str | Path | Source,
         Option(
-            "a .jsonl, .csv or .parquet file or a hub data set with examples and labels; or a Source of any kind that "
-            "was opened from such a table"
+            "a .jsonl, .csv or .parquet file or a hub data set with examples and labels, or a .conll file with labels "
+            "of words; or a Source of any kind that was opened from such a table"
         ),
     ]
     label: Annotated[Choices, Option("column with the labels; separate several with commas", require_label)]

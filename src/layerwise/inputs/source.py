@@ -2,6 +2,7 @@
 
 import hashlib
 import heapq
+import json
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -115,6 +116,22 @@ class Clip:
         return f"{self.rate} ".encode() + content_bytes(self.samples)
 
 
+@dataclass(frozen=True)
+class TaggedWords:
+    """The words of a sentence, with one label per word in each column of labels. Labels are no part of its identity."""
+
+    words: tuple[str, ...]
+    labels: Mapping[str, tuple[Label, ...]] = field(default_factory=dict, compare=False)
+
+    @property
+    def text(self) -> str:
+        """What the model reads: the words with a space between them."""
+        return " ".join(self.words)
+
+    def content_bytes(self) -> bytes:
+        return json.dumps(self.words).encode()
+
+
 @dataclass(frozen=True, eq=False)
 class Example:
     """A model input and its id.
@@ -144,6 +161,8 @@ class Example:
     @property
     def text(self) -> str:
         """The payload as text; raises if it is not a text."""
+        if isinstance(self.payload, TaggedWords):
+            return self.payload.text
         if not isinstance(self.payload, str):
             raise InputError(f"example {self.id} is a {type(self.payload).__name__}, not a text")
         return self.payload

@@ -12,7 +12,7 @@ from layerwise.inputs.perturbations.changes import NO_VIEWS, ViewPlan, with_view
 from layerwise.inputs.perturbations.text import perturb_text
 from layerwise.inputs.perturbations.tokens import TOKEN_STRESS, Tokens, Vocabulary, apply_stress
 from layerwise.inputs.processor import Masks, Prepared, make_prepared
-from layerwise.inputs.source import Example, Payload
+from layerwise.inputs.source import Example, Payload, TaggedWords
 from layerwise.inputs.tables import require_no_surrogates
 from layerwise.inputs.templating import text_before, with_template
 from layerwise.inputs.tokenizing import added_ids, count_tokens, encode_texts
@@ -73,4 +73,5 @@ class TextProcessor:
         return Masks(real.view(shape), (special & real).view(shape), opening=(opening & real).view(shape))
 
     def size(self, payload: Payload) -> float:
-        return count_tokens(self.tokenizer, payload) if isinstance(payload, str) else math.inf
+        text = payload.text if isinstance(payload, TaggedWords) else payload
+        return count_tokens(self.tokenizer, text) if isinstance(text, str) else math.inf

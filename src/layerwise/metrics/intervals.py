@@ -9,7 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from layerwise.metrics.accumulators.row_sample import RowSample
@@ -91,6 +93,21 @@ def paired_share_interval(gained: int, lost: int, n: int) -> tuple[float, float]
     mean = (b - c) / total
     half = NORMAL_QUANTILE * math.sqrt(b + c - (b - c) ** 2 / total) / total
     return max(-1.0, mean - half), min(1.0, mean + half)
+
+
+RESAMPLES = 1000
+
+
+def group_bootstrap(values: NDArray[Any], groups: NDArray[np.int64], seed: int = 0) -> tuple[float, float]:
+    """The 95 % interval of a mean by bootstrap over groups of values, such as the words of a sentence."""
+    sizes, sums = np.bincount(groups), np.bincount(groups, weights=values)
+    sizes, sums = sizes[sizes > 0], sums[sizes > 0]
+    random, means = np.random.default_rng(seed), []
+    for _ in range(RESAMPLES):
+        drawn = random.integers(0, len(sizes), len(sizes))
+        means.append(sums[drawn].sum() / sizes[drawn].sum())
+    low, high = np.quantile(means, [0.025, 0.975])
+    return float(low), float(high)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """What probes read of each layer: pooled vectors, means of normalised positions, and the positions themselves."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, cast
 
@@ -62,6 +62,7 @@ class PositionsConsumer:
     readouts: Sequence[Readout]
     keep_positions: bool
     dtype: torch.dtype  # of kept positions
+    places: Mapping[int, Sequence[int]] | None = None  # by digest: positions to keep instead of all that count
     features: dict[Readout, LayerFeatures] = field(default_factory=dict)
     pending: dict[Readout, Features] = field(default_factory=dict)
 
@@ -70,12 +71,21 @@ class PositionsConsumer:
             if readout.layer == number:
                 states = hidden if readout.norm == "raw" else self.network.normed(hidden)
                 states, mask = batch.counted_states(states, readout.tokens)
-                self.pending[readout] = self.read(states[:, 0], mask[:, 0], cast(PoolingChoice, readout.pooling))
+                kept = self.kept(mask[:, 0], batch)
+                self.pending[readout] = self.read(states[:, 0], mask[:, 0], kept, cast(PoolingChoice, readout.pooling))
 
-    def read(self, states: Tensor, mask: Tensor, pooling: PoolingChoice) -> Features:
-        """states (B, T, D) and the mask (B, T) of positions that count."""
+    def kept(self, mask: Tensor, batch: Batch) -> Tensor:
+        """Which positions (B, T) are kept, of those that count."""
+        if not self.keep_positions or self.places is None:
+            return mask.bool() if self.keep_positions else torch.zeros_like(mask, dtype=torch.bool)
+        kept = torch.zeros_like(mask, dtype=torch.bool)
+        for row, example in enumerate(batch.examples):
+            kept[row, torch.tensor(self.places[example.digest], dtype=torch.long)] = True
+        return kept
+
+    def read(self, states: Tensor, mask: Tensor, kept: Tensor, pooling: PoolingChoice) -> Features:
+        """states (B, T, D), and the masks (B, T) of positions that count and of those that are kept."""
         means = pool(layer_norm(at_least_float32(states), states.shape[-1:]), mask, "mean")
-        kept = mask.bool() if self.keep_positions else torch.zeros_like(mask, dtype=torch.bool)
         return Features(pool(states, mask, pooling), means, states[kept].to(self.dtype), kept.sum(dim=1))
 
     def keep(self, batch: Batch) -> None:

@@ -25,6 +25,7 @@ from layerwise.runs.table import LayerTable
 from layerwise.verbs.probe.labelled import read_labelled
 from layerwise.verbs.probe.options import PROBES, ProbeOptions
 from layerwise.verbs.probe.run import ProbePlan, run_probes
+from layerwise.verbs.probe.words import has_words
 
 
 @takes(ProbeOptions)
@@ -35,9 +36,10 @@ def probe(options: ProbeOptions) -> LayerTable:
 
     Returns:
         One row per label, probe and layer: the metric is such as `topic_linear_accuracy`, the value the accuracy on the
-        test examples in points from 0 to 100, with its 95 % interval. The last layer is also read after the final norm.
-        The weighted sum has one such row, and rows `topic_weighted_sum_weight` with the weight of each layer. `run`
-        has the settings that were chosen and, under `minus_last`, the paired difference of each layer from the last.
+        test examples, or on their words where these have labels, in points from 0 to 100, with its 95 % interval. The
+        last layer is also read after the final norm. The weighted sum has one such row, and rows
+        `topic_weighted_sum_weight` with the weight of each layer. `run` has the settings that were chosen and, under
+        `minus_last`, the paired difference of each layer from the last.
 
     Raises:
         InputError: the labels or an option cannot be used, or the disk is too small.
@@ -69,9 +71,13 @@ def open_labelled(data: str | Path | Source, options: ProbeOptions) -> Source:
 def probed(options: ProbeOptions, train: Source, test: Source | None) -> LayerTable:
     """Reads the labels, checks what was asked for, loads the model, and runs the probes."""
     columns = split_choices("label", options.label)
-    found = read_labelled(train, test, columns, test_share=options.test_share, seed=options.seed)
+    words = has_words(train)
+    if test is not None and has_words(test) != words:
+        raise InputError(f"only one of {train.name} and {test.name} has a label per word")
+    read = () if words else columns  # labels of words are read with their tokens
+    found = read_labelled(train, test, read, test_share=options.test_share, seed=options.seed)
     info, _ = model_info_and_dtype(options.model)
-    probes = require_choices("probes", options.probes, PROBES)
+    probes = word_probes(options) if words else require_choices("probes", options.probes, PROBES)
     if "weighted_sum" in probes and info.structure.family.width_changes:
         raise InputError(
             "weighted_sum adds layers, but the layers of this model have different widths; leave it out: probes="
@@ -86,6 +92,7 @@ def probed(options: ProbeOptions, train: Source, test: Source | None) -> LayerTa
         seed=options.seed,
         batch_tokens=options.batch_tokens,
         precision=options.precision,
+        words=words,
     )
     network = open_network(options.model)
     record: dict[str, Any] = call_record("probe", options, train.options)
@@ -115,6 +122,15 @@ def probed(options: ProbeOptions, train: Source, test: Source | None) -> LayerTa
         except KeyboardInterrupt as stopped:
             stopped.add_note(GO_ON if options.out is not None else "no --out was given, so nothing was kept")
             raise
+
+
+def word_probes(options: ProbeOptions) -> tuple[str, ...]:
+    """The probes of words: only the linear one. Raises for an option that is about texts."""
+    if options.probes != ProbeOptions.probes and require_choices("probes", options.probes, PROBES) != ("linear",):
+        raise InputError("labels of words are read by the linear probe only: probes='linear' (--probes linear)")
+    if (options.tokens, options.pooling) != (ProbeOptions.tokens, ProbeOptions.pooling):
+        raise InputError("a word is read from its first token; leave out tokens and pooling (--tokens, --pooling)")
+    return ("linear",)
 
 
 def probe_readouts(info: ModelInfo, options: ProbeOptions) -> tuple[Readout, ...]:

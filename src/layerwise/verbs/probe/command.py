@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from layerwise.cli.flags import add_options, option_values
 from layerwise.cli.shared import add_json, add_model, model_spec, next_steps, say
 from layerwise.inputs.options import TextOptions
+from layerwise.runs.summary import counted
 from layerwise.verbs.probe.options import ProbeOptions
 
 if TYPE_CHECKING:
@@ -19,7 +20,10 @@ OPENED = ("column", "id_column", "config", "split", "limit", "sample")
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    data = "a .csv, .jsonl or .parquet file, or a hub data set, with texts, audio or images, and labels"
+    data = (
+        "a .csv, .jsonl or .parquet file, or a hub data set, with texts, audio or images, and labels; or a .conll file "
+        "with a word and its labels per line"
+    )
     add_options(parser, TextOptions, only=["data"], helps={"data": data})
     add_options(parser, ProbeOptions)
     add_json(parser)
@@ -52,9 +56,17 @@ def run(args: Namespace) -> int:
 def closing_lines(table: "LayerTable") -> list[str]:
     """What the labels are, and how far the best layer of each probe is above the last."""
     lines = []
+    if words := table.run.get("words"):
+        cut, without = (sum(words[role][name] for role in ("train", "test")) for name in ("truncated", "without_token"))
+        lines.append(
+            f"left out: {counted(cut, 'word')} by truncation, {counted(without, 'word')} without a token of its own"
+        )
     for column, facts in table.run["labels"].items():
-        sizes = f"{facts['classes']} classes, {facts['train']:,} examples to train and {facts['test']:,} to test on"
+        unit = "words" if "most_frequent_of_word" in facts else "examples"
+        sizes = f"{facts['classes']} classes, {facts['train']:,} {unit} to train and {facts['test']:,} to test on"
         lines.append(f"{column}: {sizes}; the most frequent class alone scores {facts['most_frequent']:.1f}")
+        if "most_frequent_of_word" in facts:
+            lines.append(f"{column}: the most frequent class of each word scores {facts['most_frequent_of_word']:.1f}")
     points = {(row.metric, row.layer, row.norm): row.value for row in table}
     lasts = {row.metric: row for row in sorted(table, key=lambda row: (row.layer, row.norm == "normed"))}
     for metric in dict.fromkeys(one["metric"] for one in table.run["probes"]):

@@ -30,6 +30,7 @@ from layerwise.passes.batches import network_processor
 from layerwise.passes.positions import Features, PositionsConsumer
 from layerwise.passes.tapped_pass import run_pass
 from layerwise.passes.vectors import not_finite, not_finite_rows
+from layerwise.verbs.probe.words import places_to_keep
 
 SHARD = re.compile(r"features-[0-9a-f]{24}\.safetensors")
 KEY = "layerwise_features"
@@ -49,6 +50,7 @@ class FeatureKind:
     readouts: tuple[Readout, ...]
     positions: bool  # whether single positions are stored, for the attention probe
     precision: str  # dtype of stored positions
+    words: bool = False  # whether these are only the first tokens of words
 
     def shard_name(self, examples: Sequence[Example]) -> str:
         content = json.dumps(asdict(self), sort_keys=True) + " ".join(str(example.digest) for example in examples)
@@ -118,7 +120,8 @@ def read_layers(
     network: Network, kind: FeatureKind, examples: Sequence[Example], batch_tokens: int, on_batch: OnBatch
 ) -> dict[Readout, Features]:
     """One forward pass per example, and what is read of it at each readout, in the order of the examples."""
-    consumer = PositionsConsumer(network, kind.readouts, kind.positions, getattr(torch, kind.precision))
+    places = places_to_keep(network.preprocessor, examples, kind.max_length) if kind.words else None
+    consumer = PositionsConsumer(network, kind.readouts, kind.positions, getattr(torch, kind.precision), places)
     prepared = network_processor(network).prepare(examples, kind.max_length)
     run_pass(network, prepared, {readout.layer for readout in kind.readouts}, batch_tokens, consumer)
     on_batch(len(examples), sum(one.max_size for one in prepared))
@@ -183,8 +186,9 @@ def require_disk(folder: Path, needed: float) -> None:
     free = shutil.disk_usage(existing).free
     if needed > DISK_SHARE * free:
         raise InputError(
-            f"the attention probe needs about {in_gigabytes(needed)} in {existing}, but {in_gigabytes(free)} are free; "
-            "use fewer --layers, a smaller --max-length, --out on another disk, or --probes linear,knn,weighted_sum"
+            f"storing positions needs about {in_gigabytes(needed)} in {existing}, but {in_gigabytes(free)} are free; "
+            "use fewer --layers, a smaller --max-length, --out on another disk, or for labels of texts --probes "
+            "linear,knn,weighted_sum"
         )
 
 

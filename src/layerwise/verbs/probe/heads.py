@@ -82,6 +82,10 @@ class Classifier:
         if run.kind != "probe":
             raise InputError(f"{folder} is a {run.kind}, not a probe run; make one: layerwise probe --out FOLDER")
         record = run.table.run
+        if "words" in record:
+            raise InputError(
+                f"{folder} has probes of the labels of words; export writes only classifiers of whole texts"
+            )
         linear = [one for one in record["probes"] if one.get("head") and one.get("validation")]
         labels = list(dict.fromkeys(one["label"] for one in linear))
         if not labels:

@@ -3,7 +3,7 @@
 import hashlib
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -81,6 +81,8 @@ class LabelTask:
     seed: int = 0
     unseen: tuple[str, ...] = field(default=())  # classes of the test data that are not in the training data
     further: tuple[NDArray[np.int64], ...] = ()  # places that are held out after `held_out`, to compare layers on more
+    sentences: NDArray[np.int64] | None = None  # of each test word, where words have labels; then whole ones are drawn
+    guessed: NDArray[np.int64] | None = None  # for each test word, the most frequent label of that word
 
     @property
     def most_frequent(self) -> float:
@@ -162,28 +164,45 @@ def label_task(labelled: LabelledSet, column: str, seed: int) -> LabelTask:
     place, examples = labelled.columns.index(column), labelled.examples
     train = [examples[i] for i in labelled.indices("train")]
     test = [examples[i] for i in labelled.indices("test")]
-    classes = tuple(sorted({example.labels[place] for example in train}))
+    train_labels, test_labels = ([example.labels[place] for example in part] for part in (train, test))
+    codes = np.unique(np.array(train_labels, dtype=object), return_inverse=True)[1]
+    parts = fifths(codes, [example.digest for example in train], seed)
+    lines = [f"{example.role} {example.digest} {example.labels[place]}" for example in (*train, *test)]
+    return make_task(column, train_labels, test_labels, parts, lines, seed)
+
+
+def make_task(
+    column: str,
+    train: Sequence[str],
+    test: Sequence[str],
+    parts: Sequence[NDArray[np.int64]],
+    lines: Iterable[str],
+    seed: int,
+    unit: str = "example",
+) -> LabelTask:
+    """A task from the labels of each example to train and test on, and the places in `train` to hold out in turn."""
+    classes = tuple(sorted(set(train)))
     if len(classes) < 2:
-        raise InputError(f"all training examples have the {column} {classes[0]!r}; a probe needs at least two classes")
+        every = f"all training {unit}s have the {column} {classes[0]!r}" if classes else f"no training {unit} is left"
+        raise InputError(f"{every}; a probe needs at least two classes")
     if len(classes) > len(train) / 2:
         raise InputError(
-            f"{column} has {len(classes):,} values in {len(train):,} training examples; probes predict classes, each "
-            "with several examples"
+            f"{column} has {len(classes):,} values in {len(train):,} training {unit}s; probes predict classes, each "
+            f"with several {unit}s"
         )
     code = {name: number for number, name in enumerate(classes)}
-    targets = np.array([code[example.labels[place]] for example in train], dtype=np.int64)
-    tested = np.array([code.get(example.labels[place], -1) for example in test], dtype=np.int64)
-    unseen = tuple(sorted({example.labels[place] for example in test} - set(classes)))
+    targets = np.array([code[label] for label in train], dtype=np.int64)
+    tested = np.array([code.get(label, -1) for label in test], dtype=np.int64)
+    unseen = tuple(sorted(set(test) - set(classes)))
     if unseen:
         count = int((tested < 0).sum())
         warnings.warn(
-            f"{counted(count, 'test example')} have a {column} that is not in the training data "
+            f"{counted(count, f'test {unit}')} have a {column} that is not in the training data "
             f"({', '.join(unseen[:3])}{', ...' if len(unseen) > 3 else ''}); they count as wrong",
             stacklevel=2,
         )
-    held_out, *further = fifths(targets, [example.digest for example in train], seed)
+    held_out, *further = parts
     fitted = np.setdiff1d(np.arange(len(targets)), held_out)
-    lines = [f"{example.role} {example.digest} {example.labels[place]}" for example in (*train, *test)]
     fingerprint = hashlib.blake2b("\n".join(lines).encode(), digest_size=8).hexdigest()
     return LabelTask(column, classes, targets, tested, fitted, held_out, fingerprint, seed, unseen, tuple(further))
 

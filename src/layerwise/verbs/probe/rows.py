@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 
 from layerwise.core.formats import parquet_bytes, read_parquet
 from layerwise.core.recipe import Readout
-from layerwise.metrics.intervals import NORMAL_QUANTILE, paired_share_interval, wilson_interval
+from layerwise.metrics.intervals import NORMAL_QUANTILE, group_bootstrap, paired_share_interval, wilson_interval
 from layerwise.runs.identity import ModelRef
 from layerwise.runs.keys import NO_POOLING
 from layerwise.runs.scores import LayerScore
 from layerwise.runs.table import LayerTable
 from layerwise.verbs.probe.labelled import LabelledSet, LabelTask
 from layerwise.verbs.probe.probes import NEVER, ProbeFit
+from layerwise.verbs.probe.words import guess_record
 
 NO_ROWS = "-"  # as in rows of eval: there is no row treatment
 CAPTIONS = {
@@ -51,8 +52,16 @@ class Scored:
 
     @property
     def columns(self) -> dict[str, Any]:
-        """Layer, norm, tokens and pooling, as in a row; the attention probe pools by itself."""
-        return asdict(self.readout) | ({"pooling": NO_POOLING} if self.probe == "attention" else {})
+        """Layer, norm, tokens and pooling, as in a row; the attention probe pools by itself, and words need not be."""
+        is_pooled = self.probe != "attention" and self.task.sentences is None
+        return asdict(self.readout) | ({} if is_pooled else {"pooling": NO_POOLING})
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Of the share of test examples whose class was predicted."""
+        if self.task.sentences is not None:
+            return group_bootstrap(self.correct, self.task.sentences, self.task.seed)
+        return wilson_interval(int(self.correct.sum()), len(self.correct))
 
 
 def probe_scores(
@@ -74,7 +83,7 @@ def probe_scores(
             "settings_hash": settings,
         }
         n, right = len(one.correct), int(one.correct.sum())
-        low, high = wilson_interval(right, n)
+        low, high = one.interval
         note = one.fit.note or (f"sum over {len(one.layers)} layers" if one.layers else "")
         rows.append(
             LayerScore(
@@ -115,7 +124,9 @@ def record_of(labelled: LabelledSet, tasks: Sequence[LabelTask], scored: Sequenc
             "examples": len(labelled.indices("test")),
             "left_out": labelled.left_out,  # also in the training data
         },
-        "labels": {task.column: task.to_record() for task in tasks},
+        "labels": {
+            task.column: task.to_record() | ({} if task.sentences is None else guess_record(task)) for task in tasks
+        },
         "metrics": metrics,
         "probes": [probe_record(one, last_of(one, scored)) | validation_record(one, scored) for one in scored],
     }
@@ -166,7 +177,11 @@ def difference_record(one: Scored, last: Scored) -> dict[str, Any]:
     """How many points a layer is above the last one, paired over test examples, with the 95 % interval."""
     gained, lost = int((one.correct & ~last.correct).sum()), int((~one.correct & last.correct).sum())
     n = len(one.correct)
-    low, high = paired_share_interval(gained, lost, n)
+    if one.task.sentences is None:
+        low, high = paired_share_interval(gained, lost, n)
+    else:
+        gains = one.correct.astype(np.float64) - last.correct
+        low, high = group_bootstrap(gains, one.task.sentences, one.task.seed)
     points = {"points": 100 * (gained - lost) / n, "ci_low": 100 * low, "ci_high": 100 * high}
     return points | {"gained": gained, "lost": lost, "n": n}
 

@@ -45,6 +45,7 @@ from layerwise.verbs.probe.labelled import LabelledSet, LabelTask, label_task
 from layerwise.verbs.probe.probes import NEVER, ProbeFit, knn_probe, linear_probe, require_sklearn
 from layerwise.verbs.probe.rows import Scored, merged, probe_scores, probe_values, record_of
 from layerwise.verbs.probe.trained_probes import attention_probe, weighted_sum_probe
+from layerwise.verbs.probe.words import FIRST_TOKEN, read_words
 
 VERSION = 4  # of the probes; stored fits of another version are made anew
 FEATURES = "features"  # a subfolder of a run folder
@@ -62,6 +63,7 @@ class ProbePlan:
     seed: int
     batch_tokens: int
     precision: str
+    words: bool = False  # labels are those of words
 
     @property
     def layers(self) -> tuple[Readout, ...]:
@@ -74,7 +76,7 @@ class ProbePlan:
         return {
             "layers": sorted({r.layer for r in self.readouts}),
             "tokens": readout.tokens,
-            "pooling": readout.pooling,
+            "pooling": FIRST_TOKEN if self.words else readout.pooling,
             "max_length": self.max_length,
             "epochs": self.epochs,
             "seed": self.seed,
@@ -95,7 +97,19 @@ def run_probes(
 ) -> LayerTable:
     """The table of all probes; with `out`, a run folder that can be resumed."""
     started, model = time.monotonic(), network.identity()
-    tasks = [label_task(labelled, column, plan.seed) for column in plan.columns]
+    words = None
+    if plan.words:
+        labelled, words = read_words(
+            network.preprocessor,
+            labelled,
+            plan.columns,
+            max_length=plan.max_length,
+            width=network.width,
+            seed=plan.seed,
+        )
+        tasks = [words.task(labelled, column, plan.seed) for column in plan.columns]
+    else:
+        tasks = [label_task(labelled, column, plan.seed) for column in plan.columns]
     if "linear" in plan.probes:
         require_sklearn()
     shared = plan.settings() | {"train": labelled.fingerprint("train"), "test": labelled.fingerprint("test")}
@@ -103,7 +117,8 @@ def run_probes(
     if out is not None:
         claim(DiskFolder(out), "probe", model=model.fingerprint)
         earlier = load_earlier(out, shared)
-    kind = FeatureKind(model.fingerprint, plan.max_length, plan.readouts, "attention" in plan.probes, plan.precision)
+    positions = plan.words or "attention" in plan.probes
+    kind = FeatureKind(model.fingerprint, plan.max_length, plan.readouts, positions, plan.precision, plan.words)
     with feature_folder(out) as folder:
         store = FeatureStore(folder, kind)
         read_all(store, network, plan, labelled, on_batch)
@@ -127,6 +142,7 @@ def run_probes(
         "plan": shared,
         "max_length": plan.max_length,
         **record_of(labelled, tasks, scored),
+        **({} if words is None else {"words": words.to_record()}),
         "forwarded": store.forwarded,
         "seconds": round(time.monotonic() - started, 1),
         "seconds_reading": round(read - started, 1),
@@ -135,7 +151,8 @@ def run_probes(
     table = merged(LayerTable(probe_scores(model, plan.max_length, labelled, shared, scored), run), earlier)
     if out is not None:
         folder_out = DiskFolder(out)
-        table = replace(table, run={**table.run, PROMPT_FILES: write_values(folder_out, labelled, scored, earlier)})
+        if not plan.words:  # a value per sentence would be a mean of other weights than that over words
+            table = replace(table, run={**table.run, PROMPT_FILES: write_values(folder_out, labelled, scored, earlier)})
         table.save(folder_out)
     return table
 
@@ -288,5 +305,9 @@ def fit_readout(
 ) -> ProbeFit:
     if probe == "attention":
         return attention_probe(store.positions(readout), train, test, task, epochs)
+    if task.sentences is not None:
+        of_train, of_test = (store.positions(readout).batch(part.tolist())[0].numpy() for part in (train, test))
+        fit = linear_probe(of_train, of_test, task)
+        return replace(fit, validated=np.zeros(0, dtype=np.int64), calibration={}, head=None)  # nothing is exported
     rows = store.rows(readout, "pooled")
     return {"linear": linear_probe, "knn": knn_probe}[probe](rows[train], rows[test], task)
