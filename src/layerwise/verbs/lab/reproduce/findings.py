@@ -131,12 +131,9 @@ def over_models(gains: Iterable[float]) -> tuple[float, float, float]:
 
 
 def forms_of(found: pd.DataFrame, model: str, dtype: str, form: tuple[str, str]) -> pd.DataFrame | None:
-    """The rows of one input and pooling, one per map in order; None if one is missing."""
-    part = found[
-        (found.model == model) & (found.dtype == dtype) & (found.input == form[0]) & (found.pooling == form[1])
-    ]
-    part = part.set_index("map", drop=False)
-    return part.loc[list(MAPS)] if set(MAPS) <= set(part.index) else None
+    """The rows of one input and pooling, one per map in order; None if one is missing. `found` is indexed by form."""
+    keys = [(model, dtype, *form, name) for name in MAPS]
+    return found.loc[keys] if all(key in found.index for key in keys) else None
 
 
 # ---- what one model says about a claim
@@ -257,7 +254,8 @@ def metric_verdict(found: pd.DataFrame) -> tuple[str, dict[str, Answer]]:
     there: dict[str, Answer] = {model: "neither" if dtype else "missing" for model, dtype in models}
     if "missing" in there.values():
         return "not run yet", there
-    read = found[(found.tokens == "all") & [pair in models for pair in zip(found.model, found.dtype, strict=True)]]
+    counted = pd.Series([*zip(found.model, found.dtype, strict=True)], index=found.index).isin(models)
+    read = found[(found.tokens == "all") & counted]
     by_metric = read.pivot(index="metric", columns="model", values="spearman")
     consistent = (by_metric > STRONG).all(axis=1) | (by_metric < -STRONG).all(axis=1)
     return "refuted" if consistent.any() else "confirmed", there
@@ -330,14 +328,15 @@ def judge(scores: pd.DataFrame, metrics: pd.DataFrame) -> dict[str, pd.DataFrame
         "advantages": advantages(scores), "recommended": recommended(scores),
         "correlations": correlations(scores, metrics), "valleys": valleys(metrics),
     }  # fmt: skip
+    read = found | {"advantages": found["advantages"].set_index(FORM)}
     claims, answers = [], []
     for number, text in CLAIMS.items():
         if number == 5:
-            verdict, by_model = metric_verdict(found["correlations"])
+            verdict, by_model = metric_verdict(read["correlations"])
             counted = by_model
         else:
             table, answer = ANSWERS[number]
-            by_model = {model: first_answer(answer, found[table], model) for model in ASKED[number]}
+            by_model = {model: first_answer(answer, read[table], model) for model in ASKED[number]}
             counted = {model: one for model, one in by_model.items() if model not in DEVELOPMENT}
             verdict = verdict_of(number, counted)
         behind = ["; ".join(models_with(counted, word)) for word in ("yes", "no", "neither", "missing")]
