@@ -33,8 +33,8 @@ from layerwise.verbs.report.figures import save
 HERE = Path(__file__).parent
 NAMES = {
     "qwen2.5-coder-0.5b": "Qwen2.5-Coder-0.5B", "qwen2.5-coder-1.5b": "Qwen2.5-Coder-1.5B",
-    "tinyllama-1.1b-chat": "TinyLlama-1.1B", "opus-mt-en-fr": "OPUS-MT en-fr, encoder",
-    "opus-mt-fr-en": "OPUS-MT fr-en, encoder", "opus-mt-fr-en-decoder": "OPUS-MT fr-en, decoder",
+    "tinyllama-1.1b-chat": "TinyLlama-1.1B", "opus-mt-en-fr": "OPUS-MT en-fr encoder",
+    "opus-mt-fr-en": "OPUS-MT fr-en encoder", "opus-mt-fr-en-decoder": "OPUS-MT fr-en decoder",
     "smollm2-135m": "SmolLM2-135M", "smollm2-135m-4bit": "SmolLM2-135M in 4 bits",
     "smollm2-135m-2bit": "SmolLM2-135M in 2 bits", "gemma3-270m": "Gemma3-270M",
 }  # fmt: skip
@@ -51,7 +51,7 @@ def main() -> None:
     if len(scores):
         save(draw(scores), folder / "advantage.png")
     print(found["claims"][["claim", "verdict", "missing"]].to_string(index=False))
-    if folder == HERE:
+    if folder.resolve() == HERE.resolve():
         write_page(HERE / "README.md", blocks(scores, metrics, recipes(folder)))
 
 

@@ -398,5 +398,6 @@ def draw(scores: pd.DataFrame) -> Any:
             gains = curves.sub(curves.iloc[-1]).mean(axis=1).drop(NORMED, errors="ignore")
             depth = [100 * int(layer) / last_block(curves) for layer in gains.index]
             ax.plot(depth, gains, color=colours[model], linestyle="--" if model in DEVELOPMENT else "-", label=model)
+        ax.axhline(0, color="0.5", linewidth=0.6)
         finish_lines(ax, "advantage over the last layer (points)", "depth (%)", title)
     return axes[0]
