@@ -10,7 +10,7 @@ FOLDERS = {"abuse": "abuse", "pages": "docs"}
 # Files whose tests run no model, no Ray, no browser and no mteb.
 FAST = set(
     """
-    accumulators audio_inputs bundled_probes ci docs gallery golden house inputs layers metric_edges
+    accumulators audio_inputs bundled_probes ci docs findings gallery golden house inputs layers metric_edges
     metric_laws metrics_as_data numbers_in_pages numerics paper_numbers protocol readme release
     report results run_folder selection serve_numbers static_numbers study_numbers views
     vision_inputs

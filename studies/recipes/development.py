@@ -39,6 +39,7 @@ from layerwise.inputs.perturbations.changes import NO_VIEWS, ViewPlan
 from layerwise.inputs.processor import Masks, Prepared
 from layerwise.inputs.source import Example
 from layerwise.inputs.text_processor import TextProcessor
+from layerwise.inputs.tokenizing import added_ids
 from layerwise.models.load import build_network
 from layerwise.models.opening import open_network
 from layerwise.passes.vectors import pooled_vectors
@@ -132,10 +133,11 @@ class EchoProcessor(TextProcessor):
 
     def prepare(self, examples: Sequence[Example], max_length: int, view_plan: ViewPlan = NO_VIEWS) -> list[Any]:
         again = tuple(self.tokenizer("\nAgain: ", add_special_tokens=False)["input_ids"])
+        added = added_ids(self.tokenizer).special
         found = []
         for prepared in super().prepare(examples, max_length, view_plan):
             first = tuple(prepared.views[0])
-            second = tuple(i for i in first if i not in self.special_ids) or first
+            second = tuple(i for i in first if i not in added) or first
             whole = (*first, *again, *second)
             found.append(EchoedText(**vars(prepared) | {"views": (whole,), "sizes": (len(whole),)}, copy=len(second)))
         return found

@@ -10,6 +10,7 @@ import torch
 import yaml
 from audio_models import clips, save_audio, wav_bytes
 from families import make_config, make_tokenizer
+from made_findings import AGREES, metric_rows, sink_curves, tables
 from made_runs import eval_table
 from places import ROOT
 from snapshots import put_decoys, snapshot
@@ -96,6 +97,12 @@ def data(tmp_path_factory):
         image = lambda i, start=20 * (split == "test"): encoded(picture(start + i))  # noqa: E731
         write(f"cifar10/{split}.parquet", 20, img=image, label=lambda i: i % 2)
     write_published(place / "released")
+    for name, table in zip(
+        ("scores", "metrics"),
+        tables({"gemma3-270m": AGREES}, metric_rows("gemma3-270m", sink_curves(2.5))),
+        strict=True,
+    ):
+        table.to_csv(place / f"{name}.csv", index=False)
     return place
 
 

@@ -51,6 +51,7 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "audit": ("of", "rules", "across_norms"),
     "spectra": ("exponents", "orders", "size"),
     "tasks": ("names",),
+    "findings": (),
     "plot": ("panels",),
 }
 OPTIONS: Mapping[str, type] = {

@@ -80,6 +80,8 @@ def data_files(step: Step) -> Iterator[str]:
         yield step.settings["table"]
     if step.verb == "released":
         yield f"{RELEASED}/{PUBLISHED[step.settings['kind']]}"
+    if step.verb == "findings":
+        yield from FINDINGS
 
 
 # The tables of published results, by what they hold (docs/reproduce.md describes their columns).
@@ -89,3 +91,4 @@ PUBLISHED = {
     "image_probes": "vision.parquet",
     "image_metrics": "vision.parquet",
 }
+FINDINGS = ("scores.csv", "metrics.csv")  # of studies/evidence, or of models of your own

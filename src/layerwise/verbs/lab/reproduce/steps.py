@@ -29,7 +29,8 @@ from layerwise.verbs.lab.correlate.api import correlate
 from layerwise.verbs.lab.data.api import data as prepare_task
 from layerwise.verbs.lab.reproduce.corpora import corpora
 from layerwise.verbs.lab.reproduce.experiment import Experiment, Step, Variant, load_experiment, without
-from layerwise.verbs.lab.reproduce.inputs import RELEASED, Inputs
+from layerwise.verbs.lab.reproduce.findings import draw, judge, read_tables
+from layerwise.verbs.lab.reproduce.inputs import FINDINGS, RELEASED, Inputs
 from layerwise.verbs.lab.reproduce.means import mean_over_tasks
 from layerwise.verbs.lab.reproduce.released import released_tables
 from layerwise.verbs.lab.reproduce.spectra import power_law_entropies
@@ -300,6 +301,17 @@ def write_tasks(place: Workplace, step: Step) -> list[Path]:
     return [write_csv(pd.DataFrame(rows, columns=["task", "type"]), place.folder / f"{step.name}.csv")]
 
 
+def write_findings(place: Workplace, step: Step) -> list[Path]:
+    """What the tables of several models say about each claim, and a picture."""
+    scores, metrics = read_tables(*map(place.inputs.file, FINDINGS))
+    tables = judge(scores, metrics)
+    for row in tables["claims"].itertuples():
+        announce(f"  {row.claim}. {row.text}: {row.verdict}")
+    picture = place.folder / f"{step.name}.png"
+    save(draw(scores), picture)
+    return [*(write_csv(table, place.folder / f"{name}.csv") for name, table in tables.items()), picture]
+
+
 def draw_panels(place: Workplace, step: Step) -> list[Path]:
     """One picture with a panel for each entry."""
     panels = step.settings["panels"]
@@ -340,5 +352,6 @@ STEPS: Mapping[str, Callable[[Workplace, Step], list[Path]]] = {
     "audit": write_audit,
     "spectra": write_spectra,
     "tasks": write_tasks,
+    "findings": write_findings,
     "plot": draw_panels,
 }
