@@ -32,9 +32,6 @@ def add_arguments(parser: ArgumentParser) -> None:
         nargs="+",
         help="a model, or the folder of a scan or eval run; several models are ranked",
     )
-    parser.add_argument(
-        "--no-early-stop", action="store_true", help="several models: show all pairs also to those that lose clearly"
-    )
     add_options(parser, PickOptions)
     add_options(parser, TextOptions, only=["column"], helps={"column": "column of --fit with the text"})
     parser.add_argument(
@@ -82,15 +79,13 @@ def run(args: Namespace) -> int:
 
 def rank(models: Sequence[str], args: Namespace, options: dict[str, Any]) -> int:
     """The table of several models."""
-    from layerwise.core.progress import announcements
-    from layerwise.verbs.pick.models import rank_models
+    from layerwise.verbs.pick.api import pick
 
     if args.save is not None:
         raise InputError("--save keeps the answer for one model: leave it out, or pass one model")
     loading = option_values(args, ModelSpec, exclude=["name"])
     specs = [ModelSpec(name, **loading) for name in models]
-    with announcements(True):
-        found = rank_models(specs, PickOptions(specs[0], **options, progress=True), early_stop=not args.no_early_stop)
+    found = pick(specs, **options, progress=True)
     print(found.to_json() if args.json else found)
     return 0
 

@@ -2,17 +2,17 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from textwrap import wrap
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from layerwise.core.columns import WIDTH, in_columns
 from layerwise.core.display import printable
 from layerwise.core.errors import InputError
-from layerwise.core.progress import announce
+from layerwise.core.progress import announce, announcements
 from layerwise.inputs.pairs import read_pairs
 from layerwise.inputs.source import Example
 from layerwise.inputs.timed_texts import TIMED_LENGTHS, room_for_text, timed_texts
@@ -22,9 +22,10 @@ from layerwise.models.readouts import baseline_recipe
 from layerwise.models.spec import ModelLike
 from layerwise.passes.timing import clock_of
 from layerwise.passes.vectors import pooled_vectors
-from layerwise.verbs.pick.api import pick
+from layerwise.runs.folder import is_run
 from layerwise.verbs.pick.candidates import ScoredRecipe
 from layerwise.verbs.pick.decision import Gain, difference
+from layerwise.verbs.pick.one_model import pick_one
 from layerwise.verbs.pick.options import PickOptions
 from layerwise.verbs.pick.partners import MIN_PAIRS
 from layerwise.verbs.pick.picked_layers import gain_record
@@ -38,7 +39,7 @@ BYTES_PER_NUMBER = 4  # float32, as an index stores vectors
 
 @dataclass(frozen=True)
 class RankedModel:
-    """A model, with the recipe that was picked for it.
+    """A model that `pick` ranked, with the recipe that was picked for it.
 
     Attributes:
         name: its name or folder.
@@ -49,7 +50,8 @@ class RankedModel:
         parameters: of the whole model, in millions.
         megabytes: of its weights as they were loaded.
         width: dimensions of the vectors.
-        dropped_after: the number of texts after which it was a clear loser; None if it saw all of them.
+        picked: the answer for this model, on the evidence that it saw; `export` takes it.
+        dropped_after: the number of pairs after which it was a clear loser; None if it saw all of them.
     """
 
     name: str
@@ -60,6 +62,7 @@ class RankedModel:
     parameters: float
     megabytes: float
     width: int
+    picked: Pick = field(repr=False)
     dropped_after: int | None = None
 
     @property
@@ -76,7 +79,7 @@ class RankedModel:
 
 @dataclass(frozen=True)
 class RankedModels:
-    """Models in the order of their scores: those that saw all of the evidence first.
+    """Models in the order of their scores, those that saw all of the evidence first; `print` shows them as a table.
 
     Attributes:
         rows: the best model first.
@@ -136,7 +139,14 @@ class Tried:
         return difference(self.scored, other, self.found.decision.weights)
 
 
-def rank_models(models: Sequence[ModelLike], options: PickOptions, *, early_stop: bool = True) -> RankedModels:
+def is_several(run: object) -> bool:
+    """True for a list or tuple of models. A pair of a module and what makes its inputs is one model."""
+    if not isinstance(run, list | tuple):
+        return False
+    return not (len(run) == 2 and hasattr(run[0], "parameters") and not hasattr(run[1], "parameters"))
+
+
+def rank_models(options: PickOptions) -> RankedModels:
     """Picks a recipe for each of several models and ranks them on the same evidence.
 
     With pairs and `early_stop`, all models first see a quarter of the pairs. Those whose interval ends below that of
@@ -145,24 +155,15 @@ def rank_models(models: Sequence[ModelLike], options: PickOptions, *, early_stop
     Raises:
         InputError: if there are fewer than two models, or an option is about one model only.
     """
+    models = cast(Sequence[ModelLike], options.run)
     if len(models) < 2:
         raise InputError("several models are needed to rank them: pass two or more")
+    if runs := [model for model in models if is_run(model)]:
+        raise InputError(f"{runs[0]} is a run, and models are ranked: pass the model itself")
     if wrong := [name for name in ONE_MODEL_ONLY if getattr(options, name)]:
         raise InputError(f"{', '.join(wrong)} can be used with one model only: leave that out, or pass one model")
-    dropped: list[tuple[Tried, int, Gain]] = []
-    left: Sequence[ModelLike] = models
-    if options.pairs is not None:
-        _, rows = read_pairs(options.pairs)
-        order = np.random.default_rng(options.seed).permutation(len(rows))
-        quarter = [rows[i] for i in order[: len(rows) // 4]]
-        if early_stop and len({first for first, _ in quarter}) >= MIN_PAIRS:
-            announce(f"all models on {len(quarter)} of {len(rows)} pairs")
-            tried = [try_model(model, replace(options, pairs=quarter)) for model in models]
-            best = max(tried, key=lambda one: one.score.mean)
-            losers = [one for one in tried if one.score.high < best.score.low]
-            dropped = [(one, len(quarter), one.over(best.scored)) for one in losers]
-            left = [one.model for one in tried if one not in losers]
-    tried = [try_model(model, options) for model in left]
+    with announcements(options.progress):
+        tried, dropped = try_models(models, options)
     best = max(tried, key=lambda one: one.score.mean)
     ranked = sorted(tried, key=lambda one: -one.score.mean)
     rows_of = [ranked_row(one, one.over(best.scored)) for one in ranked]
@@ -176,10 +177,28 @@ def rank_models(models: Sequence[ModelLike], options: PickOptions, *, early_stop
     return RankedModels(tuple(rows_of), best.found.judged_on, tuple(notes))
 
 
+def try_models(models: Sequence[ModelLike], options: PickOptions) -> tuple[list[Tried], list[tuple[Tried, int, Gain]]]:
+    """The models that saw all of the evidence; and those that were dropped, after how many pairs and how far behind."""
+    dropped: list[tuple[Tried, int, Gain]] = []
+    left: Sequence[ModelLike] = models
+    if options.pairs is not None:
+        _, rows = read_pairs(options.pairs)
+        order = np.random.default_rng(options.seed).permutation(len(rows))
+        quarter = [rows[i] for i in order[: len(rows) // 4]]
+        if options.early_stop and len({first for first, _ in quarter}) >= MIN_PAIRS:
+            announce(f"all models on {len(quarter)} of {len(rows)} pairs")
+            tried = [try_model(model, replace(options, pairs=quarter)) for model in models]
+            best = max(tried, key=lambda one: one.score.mean)
+            losers = [one for one in tried if one.score.high < best.score.low]
+            dropped = [(one, len(quarter), one.over(best.scored)) for one in losers]
+            left = [one.model for one in tried if one not in losers]
+    return [try_model(model, options) for model in left], dropped
+
+
 def try_model(model: ModelLike, options: PickOptions) -> Tried:
     """Picks for one model, and measures what its answer costs. Its weights are freed afterwards."""
     network = open_network(model, states_only=True)
-    found = pick(**vars(options) | {"run": network})
+    found = pick_one(replace(options, run=network, early_stop=True))
     return Tried(model, found, costs_of(network, found))
 
 
@@ -213,4 +232,6 @@ def ranked_row(tried: Tried, gap: Gain, dropped_after: int | None = None) -> Ran
     form = [f"layer {recipe.layer} of {last.layer}", f"map {recipe.transform}"]
     form += ["in a template"] if recipe.template else []
     words = "the last layer" if tried.found.keep_last else ", ".join(form)
-    return RankedModel(tried.found.model.name, words, tried.score, gap, **tried.costs, dropped_after=dropped_after)
+    return RankedModel(
+        tried.found.model.name, words, tried.score, gap, **tried.costs, picked=tried.found, dropped_after=dropped_after
+    )

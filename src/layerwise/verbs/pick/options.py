@@ -1,6 +1,6 @@
 """pick: recommend a layer or recipe."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -44,9 +44,10 @@ class PickOptions:
     """The options of `pick`."""
 
     run: Annotated[
-        ModelLike | Run | LayerTable,
+        ModelLike | Run | LayerTable | Sequence[ModelLike],
         Option(
-            "a model (hub id, folder, ModelSpec or object), or a run of scan or eval (folder or table)",
+            "a model (hub id, folder, ModelSpec or object), or a run of scan or eval (folder or table); several models "
+            "in a list are ranked",
             library_only=True,
             is_recorded=False,
         ),
@@ -116,6 +117,10 @@ class PickOptions:
         bool,
         Option("also score the static model that shrink makes of it, which runs no block; takes a minute more"),
     ] = False
+    early_stop: Annotated[
+        bool,
+        Option("several models: show all pairs also to those that lose clearly on a quarter", is_recorded=False),
+    ] = True
     model: Annotated[ModelLike | None, Option("the model to run, if the run's model was moved or renamed")] = None
     max_length: MaxLength = None
     seed: Seed = 0
@@ -135,6 +140,13 @@ class PickOptions:
             raise InputError("pairs replace the bundled sentences, so language is not used: leave out one of them")
         if self.layer_only and self.dims is not None:
             raise InputError("layer_only tries no linear map, and dims needs one: leave out one of them")
+
+
+@dataclass(frozen=True)
+class OneModelOptions(PickOptions):
+    """The same with one model or run, for which `pick` returns a Pick."""
+
+    run: Annotated[ModelLike | Run | LayerTable, Option("one model or run", library_only=True, is_recorded=False)]
 
 
 def pick_record(options: PickOptions) -> dict[str, Any]:

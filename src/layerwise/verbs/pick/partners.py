@@ -25,7 +25,7 @@ def partner_probe(given: PairsLike, seed: int = 0) -> Probe:
     pairs = list(dict.fromkeys((query, document) for query, document in rows if words_of(query) and words_of(document)))
     useful = [pair for pair in pairs if words_of(pair[0]) != words_of(pair[1])]
     if len(useful) < len(pairs):
-        warnings.warn(f"{name}: {len(pairs) - len(useful)} pairs of the same text are left out", stacklevel=3)
+        warnings.warn(f"{name}: {len(pairs) - len(useful)} pairs of the same text are left out", stacklevel=5)
     if len(useful) > MAX_PAIRS:
         kept = np.random.default_rng(seed).choice(len(useful), MAX_PAIRS, replace=False)
         useful = [useful[i] for i in sorted(kept)]
