@@ -42,6 +42,7 @@ def known(monkeypatch):
         return Tried(model, found, COSTS)
 
     monkeypatch.setattr(models, "try_model", tried)
+    monkeypatch.setattr(models, "input_kind_of_model", lambda model: "text")
     return seen
 
 

@@ -12,7 +12,7 @@ from layerwise.core.option_records import flag_arguments, options_record, text_s
 from layerwise.core.options import Option, require_valid
 from layerwise.core.templates import INPUT, split_templates
 from layerwise.engines.options import Progress
-from layerwise.inputs.options import PairsLike, TextOptions
+from layerwise.inputs.options import MediaPairsLike, PairsLike, TextOptions
 from layerwise.models.spec import MaxLength, ModelLike, ModelSpec, Seed
 from layerwise.runs.folder import Run
 from layerwise.runs.table import LayerTable
@@ -56,7 +56,8 @@ class PickOptions:
         DataLike | None,
         Option(
             "texts of many kinds to fit linear maps on, up to 1,000; default: about 800 bundled ones. Texts of one "
-            "kind make worse maps: what they differ in is removed",
+            "kind make worse maps: what they differ in is removed. For an audio or image model clips or images; "
+            "default: no maps",
             is_text_source=True,
         ),
     ] = None
@@ -69,10 +70,11 @@ class PickOptions:
         ),
     ] = None
     pairs: Annotated[
-        PairsLike | None,
+        PairsLike | MediaPairsLike | None,
         Option(
             "pairs of your texts that belong together, instead of the bundled sentences, for any language or field: "
-            ".csv, .jsonl or .parquet with columns query,document; 16 rows at least, 1,024 are used at most",
+            ".csv, .jsonl or .parquet with columns query,document; 16 rows at least, 1,024 are used at most. For an "
+            "audio or image model the cells are paths of clips or images",
             metavar="FILE",
         ),
     ] = None
