@@ -1,4 +1,4 @@
-"""Do 256 pairs choose the model for German and French search? Short descriptions of Debian packages search the long ones.
+"""Do 256 pairs choose the model for German and French search? Short descriptions of Debian packages search long ones.
 
     python SHARED_DATA/debian_search.py DEBIAN de fr
     python studies/choosing/languages.py DEBIAN MODELS KEPT NAME [NAME ...] [--languages de fr] [--documents 5000]

@@ -123,9 +123,7 @@ def regret(table: pd.DataFrame) -> None:
             low, high = np.quantile(gap[places].mean(axis=1), [0.025, 0.975])
             print(f"{count} models, {one} minus {other}: {gap.mean():+.2f} ({low:+.2f} to {high:+.2f})")
         taken = of_count.groupby(["evidence", "task"]).seconds.first().groupby("evidence").sum()
-        print(
-            f"{count} models, time of all pairs that the early stop saves: {1 - taken['pairs'] / taken['all pairs']:.0%}"
-        )
+        print(f"{count} models, time saved by the early stop: {1 - taken['pairs'] / taken['all pairs']:.0%}")
 
 
 def main() -> None:
