@@ -58,7 +58,7 @@ def pick_one(options: PickOptions) -> Pick:
         raise InputError("early_stop is about several models: leave it out, or pass several")
     model = options.model if options.model is not None else options.run
     if opened is None and (medium := MEDIA.get(input_kind_of_model(model))) is not None:
-        return pick_for_media(options, model, medium)
+        return pick_for_media(options, cast(ModelLike, model), medium)
     name, fitting_texts = BUNDLED, demo_sentences()
     if options.fit is not None:
         source = open_source(options.fit)
