@@ -144,8 +144,19 @@ def test_the_public_face():
     objects += ["Estimate", "Example", "ExportError", "Finding", "FittedOn", "FittedRecipe", "Forecast"]
     objects += ["Gain", "InputError", "LayerBatch", "LayerScore", "LayerTable", "LayerwiseError", "LinearMap"]
     objects += ["LocalTask", "MergeError", "Metric", "MissingExtra", "ModelError", "ModelLike", "ModelObject"]
-    objects += ["ModelRef", "ModelSpec", "NotFiniteError", "Pick", "PickedLayer", "Reading"]
-    objects += ["Readout", "Recipe", "Rule", "Run", "RunError", "Source", "StoreError"]
+    objects += ["ModelRef", "ModelSpec", "NotFiniteError", "Pick", "PickedLayer"]
+    objects += [
+        "RankedModel",
+        "RankedModels",
+        "Reading",
+        "Readout",
+        "Recipe",
+        "Rule",
+        "Run",
+        "RunError",
+        "Source",
+        "StoreError",
+    ]
     objects += ["TooLarge", "Vllm", "__version__"]
     verbs = ["audio", "campaign", "compare", "difference", "doctor"]
     verbs += ["embed", "eval", "export", "functional", "images", "lab", "labelled"]

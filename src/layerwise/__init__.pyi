@@ -61,6 +61,8 @@ from layerwise.verbs.export.backends.backend import Backend as Backend
 from layerwise.verbs.export.chosen import ChosenRecipe as ChosenRecipe
 from layerwise.verbs.pick.api import pick as pick
 from layerwise.verbs.pick.decision import Gain as Gain
+from layerwise.verbs.pick.models import RankedModel as RankedModel
+from layerwise.verbs.pick.models import RankedModels as RankedModels
 from layerwise.verbs.pick.picked_layers import PickedLayer as PickedLayer
 from layerwise.verbs.pick.result import Pick as Pick
 from layerwise.verbs.pick.rules import Rule as Rule

@@ -189,6 +189,6 @@ def test_what_works_on_texts_only_says_so(vit, folder, tmp_path):
             call()
     with pytest.raises(InputError, match="inputs do not support the stress random; supported: none"):
         layerwise.lab.stress(vit, layerwise.images(folder / "png"), kind="random")
-    with pytest.raises(LayerwiseError, match="pick works on texts only, but this model takes images"):
+    with pytest.raises(LayerwiseError, match="this model takes images, and layerwise has no images to judge it"):
         layerwise.pick(vit)
     assert layerwise.pick(tmp_path / "run", rule="min:curvature").recipe.layer in range(DEPTH + 1)

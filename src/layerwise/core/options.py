@@ -27,7 +27,20 @@ from functools import cache, wraps
 from inspect import Parameter, Signature, cleandoc
 from textwrap import fill
 from types import NoneType, UnionType
-from typing import Annotated, Any, Concatenate, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Concatenate,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    overload,
+)
 
 from layerwise.core.checks import require_choice, suggestion
 from layerwise.core.errors import InputError
@@ -37,9 +50,12 @@ SHARED_GROUPS = (WHAT_TO_MEASURE, THE_MODEL, THE_TEXTS, HOW_IT_RUNS)  # headings
 SECTION = re.compile(r"^(Returns|Raises|Example):$", re.MULTILINE)  # of a docstring
 Check = Callable[[str, Any], object]  # the option's name and value; raises InputError
 Given = ParamSpec("Given")
+GivenOne = ParamSpec("GivenOne")
 Options = TypeVar("Options")
 Owner = TypeVar("Owner")
 Result = TypeVar("Result")
+OfOne = TypeVar("OfOne", covariant=True)
+OfSeveral = TypeVar("OfSeveral", covariant=True)
 
 
 @dataclass(frozen=True)
@@ -168,6 +184,26 @@ def takes(options: Callable[Given, Options]) -> Callable[[Callable[[Options], Re
         return call
 
     return decorate
+
+
+class TakesOneOrSeveral(Protocol[GivenOne, OfOne, Given, OfSeveral]):
+    """The type of a function that returns one thing for one object, and another for a list of them."""
+
+    @overload
+    def __call__(self, *args: GivenOne.args, **kwargs: GivenOne.kwargs) -> OfOne: ...
+    @overload
+    def __call__(self, *args: Given.args, **kwargs: Given.kwargs) -> OfSeveral: ...
+
+
+def takes_one_or_several(
+    one: Callable[GivenOne, Any], of_one: type[OfOne], options: Callable[Given, Options], of_several: type[OfSeveral]
+) -> Callable[[Callable[[Options], OfOne | OfSeveral]], TakesOneOrSeveral[GivenOne, OfOne, Given, OfSeveral]]:
+    """`takes(options)`, for type checkers as two functions: what `one` takes gives `of_one`, the rest `of_several`.
+
+    `one` has the same options as `options`, of which one has a narrower type.
+    """
+    decorate: Any = takes(options)
+    return decorate  # type: ignore[no-any-return]
 
 
 def init_takes(

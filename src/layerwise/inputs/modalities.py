@@ -32,7 +32,7 @@ MODALITIES: Mapping[InputKind, Modality] = {
     "audio": Modality(is_audio, AudioProcessor, AUDIO.open_with),
     "image": Modality(is_image, ImageProcessor, IMAGES.open_with),
 }
-MEDIA: tuple[Medium, ...] = (AUDIO, IMAGES)  # whose data may be folders of files
+MEDIA: Mapping[InputKind, Medium] = {"audio": AUDIO, "image": IMAGES}  # whose data may be folders of files
 
 
 def kind_of(preprocessor: object) -> InputKind:

@@ -14,9 +14,9 @@ from layerwise.core.preprocessors import InputKind
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from layerwise.inputs.source import DataLike, Source
+    from layerwise.inputs.source import ClipLike, DataLike, ImageLike, Source
 else:
-    DataFrame = DataLike = Source = Any  # importing them loads numpy and pandas
+    ClipLike = DataFrame = DataLike = ImageLike = Source = Any  # importing them loads numpy and pandas
 
 TextFilter = Literal["wikitext"]
 Data = Annotated[
@@ -37,6 +37,9 @@ Documents = Annotated[
     DataLike | None, Option("documents, in the same way", group=KINDS, metavar="FILE", is_text_source=True)
 ]
 PairsLike: TypeAlias = str | Path | DataFrame | Sequence[tuple[str, str]]
+MediaPairsLike: TypeAlias = (
+    str | Path | DataFrame | Sequence[tuple[ClipLike, ClipLike]] | Sequence[tuple[ImageLike, ImageLike]]
+)
 Pairs = Annotated[
     PairsLike | None,
     Option(

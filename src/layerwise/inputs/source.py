@@ -311,9 +311,14 @@ class Source:
         return replace(self, rows=rows)
 
 
+def content_key(payload: Payload) -> str:
+    """A hash of the content: the same for equal inputs."""
+    return hashlib.blake2b(content_bytes(payload), digest_size=8).hexdigest()
+
+
 def content_id(payload: Payload, occurrences: Occurrences) -> str:
     """A hash of the content; repeats get an occurrence number, so that ids do not depend on the order."""
-    content = hashlib.blake2b(content_bytes(payload), digest_size=8).digest()
+    content = bytes.fromhex(content_key(payload))
     repeats = occurrences.count_and_add(int.from_bytes(content, "little"))
     return content.hex() + (f"-{repeats}" if repeats else "")
 

@@ -113,7 +113,7 @@ PICK = Schema(
     {
         "model": MODEL_SHAPE, "recipe": {"layer": int}, "last": {"layer": int}, "rule": str, "why": [str],
         "layers_alike": [int], "saving": dict, "gain": (dict, NoneType),
-        "fitted": (str, NoneType), "prefer": str, "judged_on": str, "options": dict,
+        "fitted": (str, NoneType), "prefer": str, "judged_on": str, "options": dict, "input_kind": str,
         "layers": [PICKED_LAYER], "static_model": PICKED_LAYER,
     },
     ("model", "recipe", "last", "rule"),

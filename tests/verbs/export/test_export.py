@@ -421,12 +421,14 @@ def test_the_map_that_a_pick_brings_is_used_and_that_is_said(tiny_llama, word_te
 
 
 def test_pick_exports_as_the_two_verbs_do(reading_llama, tmp_path, monkeypatch):
-    monkeypatch.setattr("layerwise.verbs.pick.api.pick_recipe", lambda network, *a, **k: picked(network, Recipe(2)))
+    monkeypatch.setattr(
+        "layerwise.verbs.pick.one_model.pick_recipe", lambda network, *a, **k: picked(network, Recipe(2))
+    )
     layerwise.pick(reading_llama, export=tmp_path / "m")
     made = st.SentenceTransformer(str(tmp_path / "m"), device="cpu")
     assert made.encode(TEXTS) == pytest.approx(measured(open_network(reading_llama), 2), abs=1e-6)
     assert json.loads((tmp_path / "m" / "layerwise.json").read_text())["chosen_by"] == "by hand: a test"
-    monkeypatch.setattr("layerwise.verbs.pick.api.pick_recipe", lambda network, *a, **k: picked(network, None))
+    monkeypatch.setattr("layerwise.verbs.pick.one_model.pick_recipe", lambda network, *a, **k: picked(network, None))
     with pytest.warns(UserWarning, match="should be kept, so nothing was exported"):
         assert layerwise.pick(reading_llama, export=tmp_path / "n").keep_last
     assert not (tmp_path / "n").exists()

@@ -57,7 +57,7 @@ def test_letter_by_letter_is_a_problem_only_where_the_vocabulary_has_longer_piec
 
 
 def test_a_model_that_cannot_read_the_sentences_is_refused_before_it_runs(tiny_llama, reading_llama, monkeypatch):
-    monkeypatch.setattr("layerwise.verbs.pick.api.pick_recipe", lambda *a, **k: pytest.fail("the model was run"))
+    monkeypatch.setattr("layerwise.verbs.pick.one_model.pick_recipe", lambda *a, **k: pytest.fail("the model was run"))
     with pytest.raises(InputError, match=r"cannot judge .*llama: 100 % of the tokens are unknown .* and 100 % of"):
         layerwise.pick(tiny_llama)
     monkeypatch.undo()

@@ -1,11 +1,14 @@
 """Several models on one table: paired differences, clear losers dropped early, and what each costs."""
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pandas as pd
 import pytest
-from families import WIDTH, make_model
+from families import WIDTH, make_model, make_reader
+from places import ROOT
 
 import layerwise
 from layerwise.__main__ import main
@@ -15,8 +18,7 @@ from layerwise.runs.identity import ModelRef
 from layerwise.verbs.pick import models
 from layerwise.verbs.pick.candidates import ScoredRecipe
 from layerwise.verbs.pick.decision import Decision
-from layerwise.verbs.pick.models import Tried, rank_models
-from layerwise.verbs.pick.options import PickOptions
+from layerwise.verbs.pick.models import Tried, is_several
 from layerwise.verbs.pick.probes import PARTNER
 from layerwise.verbs.pick.result import Pick
 
@@ -40,11 +42,12 @@ def known(monkeypatch):
         return Tried(model, found, COSTS)
 
     monkeypatch.setattr(models, "try_model", tried)
+    monkeypatch.setattr(models, "input_kind_of_model", lambda model: "text")
     return seen
 
 
 def test_a_clear_loser_is_dropped_after_a_quarter_and_named(known):
-    found = rank_models(["bad", "near", "good"], PickOptions("bad", pairs=PAIRS))
+    found = layerwise.pick(["bad", "near", "good"], pairs=PAIRS)
     assert known == [("bad", 20), ("near", 20), ("good", 20), ("near", 80), ("good", 80)]
     assert [(row.name, row.dropped_after) for row in found.rows] == [("good", None), ("near", None), ("bad", 20)]
     best, near, bad = found.rows
@@ -52,9 +55,9 @@ def test_a_clear_loser_is_dropped_after_a_quarter_and_named(known):
     assert near.difference.error < 0.8 * near.score.error, "paired by unit: what both find hard cancels"
     assert bad.difference.mean == pytest.approx(-50) and "bad: dropped after 20 pairs; " in repr(found)
     known.clear()
-    full = rank_models(["bad", "near", "good"], PickOptions("bad", pairs=PAIRS), early_stop=False)
+    full = layerwise.pick(("bad", "near", "good"), pairs=PAIRS, early_stop=False)
     assert [count for _, count in known] == [80] * 3 and [row.dropped_after for row in full.rows] == [None] * 3
-    few = rank_models(["bad", "good"], PickOptions("bad", pairs=PAIRS[:40]))
+    few = layerwise.pick(["bad", "good"], pairs=PAIRS[:40])
     assert few.rows[1].dropped_after is None, "a quarter of 40 pairs shows nothing"
 
 
@@ -77,8 +80,53 @@ def test_the_command_prints_a_table_of_two_models(tiny_llama, tiny_bert, tmp_pat
     assert main([*words, "--save", str(tmp_path / "s")]) == 2 and "for one model" in capsys.readouterr().err
 
 
-def test_what_is_about_one_model_is_refused():
+def test_a_list_of_models_of_any_kind_is_ranked_in_python(tiny_llama, reading_llama, tmp_path):
+    """Names and objects; a pair of module and tokenizer is one model. Each row has a Pick that export takes."""
+    found = layerwise.pick([tiny_llama, reading_llama], pairs=PAIRS, max_length=16, early_stop=False, layer_only=True)
+    assert isinstance(found, layerwise.RankedModels) and len(found.rows) == 2
+    for row in found.rows:
+        assert isinstance(row.picked, layerwise.Pick) and "early_stop" not in row.picked.options
+        assert row.score.mean == pytest.approx(100 * row.picked.decision.answer.mean(PARTNER))
+    one = layerwise.pick(reading_llama, pairs=PAIRS, max_length=16, layer_only=True)
+    assert isinstance(one, layerwise.Pick)
+    assert not is_several("m") and is_several([reading_llama, "m"])
+    module, tokenizer = make_reader("llama", "fr")
+    assert not is_several((module, tokenizer)) and is_several((module, module)) and is_several(["m", "n"])
+
+
+def test_what_is_about_one_model_or_about_several_is_refused(capsys):
     with pytest.raises(InputError, match="two or more"):
-        rank_models(["m"], PickOptions("m"))
+        layerwise.pick(["m"])
     with pytest.raises(InputError, match="rule, compare_static can be used with one model only"):
-        rank_models(["m", "n"], PickOptions("m", rule="last", compare_static=True))
+        layerwise.pick(["m", "n"], rule="last", compare_static=True)
+    with pytest.raises(InputError, match="early_stop is about several models"):
+        layerwise.pick("m", early_stop=False)
+    assert main(["pick", "m", "--no-early-stop"]) == 2 and "about several models" in capsys.readouterr().err
+
+
+def test_a_run_cannot_be_ranked(tiny_llama, tmp_path):
+    layerwise.scan(tiny_llama, ["w1 w2 w3", "w2 w4"], metrics="curvature", out=tmp_path / "run")
+    with pytest.raises(InputError, match="run is a run, and models are ranked"):
+        layerwise.pick([tiny_llama, tmp_path / "run"])
+
+
+TYPED = """
+from typing import assert_type
+
+import layerwise
+
+one = layerwise.pick("m", prefer="fast")
+assert_type(one, layerwise.Pick)
+assert_type(layerwise.pick(["m", "n"], early_stop=False), layerwise.RankedModels)
+names = ["m", "n"]
+assert_type(layerwise.pick(run=names), layerwise.RankedModels)
+layerwise.pick("m", prefr="fast")  # type: ignore[call-overload]
+"""
+
+
+@pytest.mark.long
+def test_a_type_checker_knows_what_pick_returns(tmp_path):
+    (tmp_path / "user.py").write_text(TYPED)
+    words = ["--strict", "--config-file", str(ROOT / "pyproject.toml"), str(tmp_path / "user.py")]
+    checked = subprocess.run([sys.executable, "-m", "mypy", *words], capture_output=True, text=True, cwd=ROOT)
+    assert checked.returncode == 0, checked.stdout + checked.stderr

@@ -126,7 +126,9 @@ def texts():
 
 def test_the_table_has_the_scores_of_every_layer_with_the_chosen_map(tiny_llama, texts, monkeypatch):
     network, weights = open_network(tiny_llama), {"first": 1.0, "second": 3.0}
-    monkeypatch.setattr("layerwise.verbs.pick.api.require_readable", lambda *_: None)  # bundled words are unknown to it
+    monkeypatch.setattr(
+        "layerwise.verbs.pick.one_model.require_readable", lambda *_: None
+    )  # bundled words are unknown to it
     probes = [Probe(name, tuple(texts[:20]), lambda rows, i=i: rows[:, i]) for i, name in enumerate(weights)]
     monkeypatch.setattr("layerwise.verbs.pick.run.proxy_probes", lambda **_: probes)
     for book, mapped in ((keeps_last(), False), (takes_best(), True)):
@@ -308,7 +310,7 @@ def test_fast_can_be_exported_and_explains_what_it_risks(reading_llama, texts, t
 UNUSED_BY_A_RULE = {
     "fit": "texts.txt", "labels": "does-not-exist.csv", "pairs": "neither.csv", "language": "de", "prefer": "fast",
     "templates": "prompteol", "layer_only": True, "static": False, "servable": True, "dims": 8, "compare_static": True,
-    "model": "other", "max_length": 9, "seed": 3, "export": "made",
+    "early_stop": False, "model": "other", "max_length": 9, "seed": 3, "export": "made",
 }  # fmt: skip
 
 

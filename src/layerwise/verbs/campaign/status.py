@@ -101,7 +101,7 @@ def data_file_hash(cell: Cell) -> str:
     path = Path(str(cell.data["data"]))
     if path.is_dir():
         return hash_lines([f"{file.relative_to(path)} {file_hash(file)}" for file in media_files(path)])
-    suffixes = {*SUFFIXES, *(suffix for medium in MEDIA for suffix in medium.suffixes)}
+    suffixes = {*SUFFIXES, *(suffix for medium in MEDIA.values() for suffix in medium.suffixes)}
     if path.suffix.lower() not in suffixes or not path.is_file():
         return ""
     return file_hash(path)
@@ -109,4 +109,4 @@ def data_file_hash(cell: Cell) -> str:
 
 def media_files(folder: Path) -> list[Path]:
     """All audio and image files of a folder."""
-    return sorted(file for medium in MEDIA for file in medium.files_in(folder))
+    return sorted(file for medium in MEDIA.values() for file in medium.files_in(folder))

@@ -1,47 +1,26 @@
 """pick: recommend a layer or recipe."""
 
-import warnings
-from dataclasses import replace
-from itertools import islice
-from pathlib import Path
-
-from layerwise.core.errors import InputError
-from layerwise.core.options import changed_options, takes
-from layerwise.core.preprocessors import require_tokenizer
-from layerwise.core.progress import announcements
-from layerwise.inputs.modalities import open_source
-from layerwise.inputs.tables import read_table
-from layerwise.inputs.text import demo_sentences
-from layerwise.models.load import DEFAULT_MAX_LENGTH
-from layerwise.models.opening import input_kind_of_model, load_recorded_model, open_network, resolve_max_length
-from layerwise.models.spec import ModelSpec
-from layerwise.runs.folder import Run, is_run
-from layerwise.verbs.export.api import export as export_model
-from layerwise.verbs.export.run import require_new_folder
-from layerwise.verbs.pick.fitness import require_readable, tokenizer_fit, warn_of_other_language
-from layerwise.verbs.pick.labels import label_probe
-from layerwise.verbs.pick.options import PickOptions, pick_record, templates_to_try
-from layerwise.verbs.pick.partners import partner_probe
+from layerwise.core.options import takes_one_or_several
+from layerwise.verbs.pick.models import RankedModels, is_several, rank_models
+from layerwise.verbs.pick.one_model import pick_one
+from layerwise.verbs.pick.options import OneModelOptions, PickOptions
 from layerwise.verbs.pick.result import Pick
-from layerwise.verbs.pick.run import BUNDLED, pick_by_rule, pick_recipe
-from layerwise.verbs.shrink.static_models import static_model_of
-
-MAX_TEXTS = 1000  # texts; more hardly change maps and probes
 
 
-@takes(PickOptions)
-def pick(options: PickOptions) -> Pick:
+@takes_one_or_several(OneModelOptions, Pick, PickOptions, RankedModels)
+def pick(options: PickOptions) -> Pick | RankedModels:
     """Chooses a layer or recipe, and reports the evidence; it may recommend keeping the last layer.
 
     The model runs once over a small bundled set of test sentences. Three probes score every layer on that set, as it
     is and with linear maps fitted on other bundled texts. With `pairs`, texts of yours that belong together judge
     instead, in any language. For a causal language model that ships no pooling, the last
     token of a text in a template is tried as well. With `rule`, the rule decides from the table of a scan and no model
-    runs.
+    runs. Several models in a list are ranked on the same evidence, each with the recipe that is chosen for it.
 
     Returns:
         A Pick: the recipe, its gain over the last layer with a 95 % interval, and the table of all layers. `export`
-        takes it as it is; `save` writes it to a folder.
+        takes it as it is; `save` writes it to a folder. For several models, a RankedModels: a row per model, with its
+        Pick.
 
     Raises:
         InputError: if the labels, the pairs, the rule or an option cannot be used, the run is of another model, or the
@@ -54,79 +33,9 @@ def pick(options: PickOptions) -> Pick:
         >>> faster = layerwise.pick(model, max_length=32, prefer="fast")
         >>> faster.recipe.layer <= found.recipe.layer
         True
+        >>> pairs = [(text, text.replace("w1", "w2")) for text in texts]
+        >>> ranked = layerwise.pick([model, encoder], pairs=pairs, max_length=32)
+        >>> ranked.rows[0].difference.mean
+        0.0
     """
-    if options.export is not None:
-        require_new_folder(options.export)
-        if any(isinstance(given, ModelSpec) and given.stream for given in (options.run, options.model)):
-            raise InputError("a streamed model cannot be exported by pick: save the choice (--save) and export that")
-    opened = Run.open(options.run) if is_run(options.run) else None
-    if options.rule is not None:
-        if opened is None:
-            raise InputError("a rule needs a run of scan; without rule= (--rule), the probes choose a layer of a model")
-        if unused := changed_options(options, exclude=("run", "rule", "progress")):
-            names = ", ".join(unused)
-            raise InputError(
-                f"a rule reads the table of a run and nothing else, so it makes no use of {names}: leave that out, or "
-                "leave rule= (--rule) out"
-            )
-        return replace(pick_by_rule(opened.table, options.rule), options=pick_record(options))
-    model = options.model if options.model is not None else options.run
-    if opened is None and (kind := input_kind_of_model(model)) != "text":
-        noun = "audio" if kind == "audio" else "images"
-        raise InputError(f"pick works on texts only, but this model takes {noun}; choose a layer of a scan with a rule")
-    name, fitting_texts = BUNDLED, demo_sentences()
-    if options.fit is not None:
-        source = open_source(options.fit)
-        options = replace(options, fit=source)  # recorded as it was opened
-        # A fair sample, unless the whole data set would have to be downloaded for it.
-        chosen = islice(source, MAX_TEXTS) if source.remote else source.sample(MAX_TEXTS)
-        name, fitting_texts = source.name, [example.text for example in chosen]
-        if options.pairs is None:
-            warn_of_other_language(fitting_texts, "--fit", options.language)
-    table = read_table(options.labels) if isinstance(options.labels, str | Path) else options.labels
-    probe = None if table is None else label_probe(table, options.seed)  # raises before weights load
-    partners = None if options.pairs is None else partner_probe(options.pairs, options.seed)
-    if probe is not None and partners is None:
-        warn_of_other_language(probe.texts, "--labels", options.language)
-    with announcements(options.progress):
-        if opened is not None:
-            network = load_recorded_model(opened.table.require_model(), options.model, states_only=True)
-        else:
-            network = open_network(model, states_only=True)
-        require_tokenizer(network.preprocessor, "pick")
-        if partners is None:
-            require_readable(network.tokenizer, network.name, options.language)
-        elif options.fit is None and tokenizer_fit(network.tokenizer, fitting_texts).problems:
-            fitting_texts = []  # a map fitted on texts that the model cannot read is worth nothing
-        static_model = None
-        if options.compare_static:
-            if not fitting_texts:
-                raise InputError(
-                    "a static model is made from texts that the model can read: pass texts of yours (--fit)"
-                )
-            static_model = static_model_of(network, fitting_texts, progress=options.progress)
-        result = pick_recipe(
-            network,
-            fitting_texts,
-            labels=probe,
-            pairs=partners,
-            language=options.language,
-            prefer=options.prefer,
-            templates=None if options.templates is None else templates_to_try(options.templates),
-            layer_only=options.layer_only,
-            static=options.static,
-            servable=options.servable,
-            dims=options.dims,
-            static_model=static_model,
-            max_length=resolve_max_length(options.max_length, network, default_limit=DEFAULT_MAX_LENGTH),
-            name=name,
-            progress=options.progress,
-        )
-    if options.max_length is None and result.keep_last:  # the model as shipped, with its own max_length
-        result = replace(result, recipe=replace(result.recipe, max_length=None))
-    result = replace(result, options=pick_record(options))
-    if options.export is not None and result.keep_last:
-        warnings.warn("the last layer should be kept, so nothing was exported", stacklevel=3)
-    elif options.export is not None:
-        export_model(network, result, options.export, progress=options.progress)
-    return result
+    return rank_models(options) if is_several(options.run) else pick_one(options)

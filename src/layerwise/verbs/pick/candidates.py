@@ -7,9 +7,11 @@ import torch
 from torch import Tensor
 
 from layerwise.core.checks import MEAN, STATIC, TokenChoice, split_transform, with_dims
+from layerwise.core.preprocessors import AudioPreprocessor, ImagePreprocessor
 from layerwise.core.progress import announce, progress_bar
 from layerwise.core.recipe import Readout, Recipe
-from layerwise.inputs.source import Example
+from layerwise.inputs.media import Medium
+from layerwise.inputs.source import Example, Payload
 from layerwise.maps.linear import LinearMap, Moments, combine_maps, fit_maps, reduce_dims
 from layerwise.metrics.accumulators.second_moment import moments_of_rows
 from layerwise.models.network import Network
@@ -32,6 +34,14 @@ class ScoredRecipe:
         return float(self.unit_scores[probe].mean())
 
 
+@dataclass(frozen=True)
+class MediaInputs:
+    """What the texts of probes and maps stand for where a model takes clips or images: inputs, by their hashes."""
+
+    medium: Medium
+    payloads: Mapping[str, Payload]
+
+
 def layer_candidates(
     network: Network, tokens: Sequence[TokenChoice] = ("all",), transforms: Sequence[str] = ("none",)
 ) -> list[Recipe]:
@@ -40,6 +50,22 @@ def layer_candidates(
     base = layer_recipe(network, pooling)
     readouts = [*(replace(base, layer=layer) for layer in range(network.depth)), baseline_recipe(network)]
     return [replace(r, tokens=t, transform=m) for m in transforms for t in tokens for r in readouts]
+
+
+def class_token_candidates(network: Network, transforms: Sequence[str] = ("none",)) -> list[Recipe]:
+    """The class token of every layer but the first, with each map; nothing for a model that has none.
+
+    It is for models of clips and images that ship no pooling. At layer 0 it is the same for every input. At the last
+    layer it is read behind the final norm, as these models use it.
+    """
+    maker = network.preprocessor
+    special = maker.patches.special if isinstance(maker, ImagePreprocessor) else 0
+    special = maker.frames.special if isinstance(maker, AudioPreprocessor) else special
+    if not special or network.shipped:
+        return []
+    layers = [Recipe(layer, pooling="first") for layer in range(1, network.depth + 1)]
+    layers[-1] = replace(layers[-1], norm="normed" if network.has_norm else "raw")
+    return [replace(r, transform=m) for m in transforms for r in layers]
 
 
 def template_candidates(
@@ -113,18 +139,23 @@ def compute_probe_vectors(
     fit: Sequence[str],
     *,
     max_length: int,
+    media: MediaInputs | None = None,
     progress: bool = False,
 ) -> ProbeVectors:
-    """One pass per template over all texts that the probes need or maps are fitted on, for all parts of the recipes."""
+    """One pass per template over all texts that the probes need or maps are fitted on, for all parts of the recipes.
+
+    With `media`, the texts stand for clips or images.
+    """
     texts = list(dict.fromkeys([*(text for probe in probes for text in probe.texts), *fit]))
-    examples = [Example(str(i), text) for i, text in enumerate(texts)]
+    payloads, plural = (media.payloads, media.medium.plural) if media else ({}, "texts")
+    examples = [Example(str(i), payloads.get(text, text)) for i, text in enumerate(texts)]
     wanted: dict[str, dict[Readout, None]] = {}
     for recipe in recipes:
         wanted.setdefault(recipe.template, {}).update(dict.fromkeys(readout for readout, _ in recipe.parts))
     again = f", and again in {counted(len(wanted) - 1, 'template')}" if len(wanted) > 1 else ""
-    announce(f"reading {counted(len(texts), 'text')} at every layer{again}")
+    announce(f"reading {len(texts):,} {plural} at every layer{again}")
     vectors = {}
-    with progress_bar(progress, total=len(examples) * len(wanted), unit="texts") as on_batch:
+    with progress_bar(progress, total=len(examples) * len(wanted), unit=plural) as on_batch:
         for template, readouts in wanted.items():
             vectors[template] = pooled_vectors(
                 network, examples, list(readouts), max_length=max_length, template=template, on_batch=on_batch

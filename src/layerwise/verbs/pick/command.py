@@ -32,9 +32,6 @@ def add_arguments(parser: ArgumentParser) -> None:
         nargs="+",
         help="a model, or the folder of a scan or eval run; several models are ranked",
     )
-    parser.add_argument(
-        "--no-early-stop", action="store_true", help="several models: show all pairs also to those that lose clearly"
-    )
     add_options(parser, PickOptions)
     add_options(parser, TextOptions, only=["column"], helps={"column": "column of --fit with the text"})
     parser.add_argument(
@@ -45,7 +42,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    from layerwise.inputs.text import texts
+    from layerwise.inputs.modalities import open_source
+    from layerwise.models.opening import input_kind_of_model
+    from layerwise.runs.folder import is_run
     from layerwise.verbs.pick.api import pick
     from layerwise.verbs.pick.probes import LANGUAGES, proxy_texts
     from layerwise.verbs.pick.result import require_pick_folder
@@ -57,7 +56,9 @@ def run(args: Namespace) -> int:
     if args.column != TextOptions.column and not args.fit:
         raise InputError("--column names a column of --fit: pass --fit as well, or leave --column out")
     if args.fit:
-        options["fit"] = texts(args.fit, column=args.column)
+        spec = ModelSpec(args.run_folder, **option_values(args, ModelSpec, exclude=["name"]))
+        kind = "text" if args.rule or is_run(args.run_folder) else input_kind_of_model(spec)
+        options["fit"] = open_source(args.fit, kind, column=args.column)
     if len(several) > 1:
         return rank(several, args, options)
     if not args.rule and args.pairs:
@@ -82,15 +83,13 @@ def run(args: Namespace) -> int:
 
 def rank(models: Sequence[str], args: Namespace, options: dict[str, Any]) -> int:
     """The table of several models."""
-    from layerwise.core.progress import announcements
-    from layerwise.verbs.pick.models import rank_models
+    from layerwise.verbs.pick.api import pick
 
     if args.save is not None:
         raise InputError("--save keeps the answer for one model: leave it out, or pass one model")
     loading = option_values(args, ModelSpec, exclude=["name"])
     specs = [ModelSpec(name, **loading) for name in models]
-    with announcements(True):
-        found = rank_models(specs, PickOptions(specs[0], **options, progress=True), early_stop=not args.no_early_stop)
+    found = pick(specs, **options, progress=True)
     print(found.to_json() if args.json else found)
     return 0
 
@@ -126,6 +125,13 @@ def next_steps(found: "Pick", args: Namespace) -> Iterator[str]:
 def next_step(found: "Pick", model: str, args: Namespace) -> str:
     """How to use what was picked."""
     typed = option_values(args, PickOptions) | {"column": args.column}
+    if found.keep_last and found.input_kind != "text":
+        return f"next: keep using {model} as it is"
+    if found.input_kind == "audio":
+        words = ["embed", model, "--data", "CLIPS", "--layers", str(found.recipe.layer)]
+        words += ["--pooling", found.recipe.pooling] if found.recipe.pooling != "mean" else []
+        embed = command_line(["layerwise", *words, "--out", "vectors.parquet"])
+        return f"next: speech models cannot be exported; the vectors of this layer, without a map:\n{embed}"
     if found.keep_last:
         data = ["--data", args.fit or "texts.txt", *flag_arguments(TextOptions, {"column": args.column})]
         fewer = command_line(["layerwise", "shrink", model, *data, "--out", "small"])

@@ -136,10 +136,16 @@ def decide(
 
 
 def same_form(scored: Sequence[ScoredRecipe], like: ScoredRecipe) -> list[ScoredRecipe]:
-    """The candidates with the same map, tokens and template as one of them: they differ in the layer only."""
-    return [s for s in scored if form_of(s.recipe) == form_of(like.recipe)]
+    """The candidates with the same pooling, map, tokens and template as one of them: they differ in the layer only."""
+    return [s for s in scored if have_same_form(s.recipe, like.recipe)]
+
+
+def have_same_form(one: Recipe, other: Recipe) -> bool:
+    """Whether two recipes differ in the layer only; the last layer as shipped is compared with the layers below it."""
+    pooled_alike = one.pooling == other.pooling or one.shipped or other.shipped
+    return pooled_alike and form_of(one) == form_of(other)
 
 
 def form_of(recipe: Recipe) -> tuple[str, str, str]:
-    """Everything of a candidate but its layer; the last layer as shipped is compared with the layers below it."""
+    """Everything of a candidate but its layer and pooling."""
     return recipe.transform, recipe.tokens, recipe.template

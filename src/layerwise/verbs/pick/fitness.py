@@ -114,7 +114,7 @@ def warn_of_other_language(texts: Sequence[str], option: str, language: Language
     warnings.warn(
         f"{option}: only {percent(shares[language])} of the words are among the {COMMON_WORDS} most common of the "
         f"bundled {LANGUAGES[language]} sentences, which may choose a bad recipe for these texts{advice}",
-        stacklevel=4,
+        stacklevel=5,
     )
 
 

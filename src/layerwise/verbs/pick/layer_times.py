@@ -1,11 +1,11 @@
-"""How long each layer takes: the time until it is computed, as a share of the whole model's, by length of text."""
+"""How long each layer takes: the time until it is computed, as a share of the whole model's."""
 
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
-from layerwise.inputs.source import Example
+from layerwise.inputs.source import Example, Payload
 from layerwise.inputs.timed_texts import TIMED_TEXTS, room_for_text, timed_texts
 from layerwise.models.network import Network
 from layerwise.models.readouts import baseline_recipe
@@ -15,11 +15,12 @@ from layerwise.passes.batches import make_batch, make_groups, network_processor
 from layerwise.passes.timing import Measure, RelativeTime, clock_of, relative_times
 
 WHOLE = -1  # the pass to its end, among its layers
+TIMED_MEDIA = 8  # clips or images per call
 
 
 def relative_layer_times(
     network: Network, texts: Sequence[str], template: str, max_length: int
-) -> dict[int, tuple[RelativeTime, ...]]:
+) -> dict[int | None, tuple[RelativeTime, ...]]:
     """By the number of tokens of a text, for each layer from 0 on: the time until it is computed within the template.
 
     It is a share of the time that the whole model needs for the same texts as it is used without layerwise. Both
@@ -27,7 +28,7 @@ def relative_layer_times(
     """
     own, clock = baseline_recipe(network).template, clock_of(network.device)
     room = room_for_text(network.tokenizer, template, max_length)
-    found = {}
+    found: dict[int | None, tuple[RelativeTime, ...]] = {}
     for tokens, batch in timed_texts(network.tokenizer, texts, room).items():
         measures = [timed_pass(network, batch, each, max_length, clock) for each in dict.fromkeys((template, own))]
         times = relative_times(measures, (own, WHOLE))
@@ -35,11 +36,20 @@ def relative_layer_times(
     return found
 
 
+def relative_media_times(
+    network: Network, payloads: Sequence[Payload], max_length: int
+) -> dict[int | None, tuple[RelativeTime, ...]]:
+    """The same for some clips or images, whose length is not counted in tokens."""
+    measure = timed_pass(network, payloads[:TIMED_MEDIA], "", max_length, clock_of(network.device))
+    times = relative_times([measure], ("", WHOLE))
+    return {None: tuple(times["", layer] for layer in range(network.depth + 1))}
+
+
 def timed_pass(
-    network: Network, texts: Sequence[str], template: str, max_length: int, clock: Callable[[], float]
+    network: Network, payloads: Sequence[Payload], template: str, max_length: int, clock: Callable[[], float]
 ) -> Measure[tuple[str, int]]:
     """A forward pass to measure: the seconds until each layer and of the whole pass, by template and layer."""
-    examples = [Example(str(i), text) for i, text in enumerate(texts)]
+    examples = [Example(str(i), payload) for i, payload in enumerate(payloads)]
     layers = range(network.depth + 2)  # one more than there are: the pass is not stopped after the last block
 
     def measure() -> dict[tuple[str, int], float]:

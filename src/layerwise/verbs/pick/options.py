@@ -1,6 +1,6 @@
 """pick: recommend a layer or recipe."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -12,7 +12,7 @@ from layerwise.core.option_records import flag_arguments, options_record, text_s
 from layerwise.core.options import Option, require_valid
 from layerwise.core.templates import INPUT, split_templates
 from layerwise.engines.options import Progress
-from layerwise.inputs.options import PairsLike, TextOptions
+from layerwise.inputs.options import MediaPairsLike, PairsLike, TextOptions
 from layerwise.models.spec import MaxLength, ModelLike, ModelSpec, Seed
 from layerwise.runs.folder import Run
 from layerwise.runs.table import LayerTable
@@ -44,9 +44,10 @@ class PickOptions:
     """The options of `pick`."""
 
     run: Annotated[
-        ModelLike | Run | LayerTable,
+        ModelLike | Run | LayerTable | Sequence[ModelLike],
         Option(
-            "a model (hub id, folder, ModelSpec or object), or a run of scan or eval (folder or table)",
+            "a model (hub id, folder, ModelSpec or object), or a run of scan or eval (folder or table); several models "
+            "in a list are ranked",
             library_only=True,
             is_recorded=False,
         ),
@@ -55,7 +56,8 @@ class PickOptions:
         DataLike | None,
         Option(
             "texts of many kinds to fit linear maps on, up to 1,000; default: about 800 bundled ones. Texts of one "
-            "kind make worse maps: what they differ in is removed",
+            "kind make worse maps: what they differ in is removed. For an audio or image model clips or images; "
+            "default: no maps",
             is_text_source=True,
         ),
     ] = None
@@ -68,10 +70,11 @@ class PickOptions:
         ),
     ] = None
     pairs: Annotated[
-        PairsLike | None,
+        PairsLike | MediaPairsLike | None,
         Option(
             "pairs of your texts that belong together, instead of the bundled sentences, for any language or field: "
-            ".csv, .jsonl or .parquet with columns query,document; 16 rows at least, 1,024 are used at most",
+            ".csv, .jsonl or .parquet with columns query,document; 16 rows at least, 1,024 are used at most. For an "
+            "audio or image model the cells are paths of clips or images",
             metavar="FILE",
         ),
     ] = None
@@ -116,6 +119,10 @@ class PickOptions:
         bool,
         Option("also score the static model that shrink makes of it, which runs no block; takes a minute more"),
     ] = False
+    early_stop: Annotated[
+        bool,
+        Option("several models: show all pairs also to those that lose clearly on a quarter", is_recorded=False),
+    ] = True
     model: Annotated[ModelLike | None, Option("the model to run, if the run's model was moved or renamed")] = None
     max_length: MaxLength = None
     seed: Seed = 0
@@ -135,6 +142,13 @@ class PickOptions:
             raise InputError("pairs replace the bundled sentences, so language is not used: leave out one of them")
         if self.layer_only and self.dims is not None:
             raise InputError("layer_only tries no linear map, and dims needs one: leave out one of them")
+
+
+@dataclass(frozen=True)
+class OneModelOptions(PickOptions):
+    """The same with one model or run, for which `pick` returns a Pick."""
+
+    run: Annotated[ModelLike | Run | LayerTable, Option("one model or run", library_only=True, is_recorded=False)]
 
 
 def pick_record(options: PickOptions) -> dict[str, Any]:

@@ -1,13 +1,16 @@
-"""Pairs of texts that belong together, without scores: each text has to find its partner among all partners."""
+"""Pairs of inputs that belong together, without scores: each has to find its partner among all partners."""
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from layerwise.core.errors import InputError
-from layerwise.inputs.options import PairsLike
-from layerwise.inputs.pairs import read_pairs
+from layerwise.inputs.media import Medium
+from layerwise.inputs.options import MediaPairsLike, PairsLike
+from layerwise.inputs.pairs import read_media_pairs, read_pairs
+from layerwise.inputs.source import Payload, content_key
 from layerwise.runs.summary import counted
 from layerwise.verbs.pick.probes import PARTNER, Floats, Probe, unit_rows
 from layerwise.verbs.shrink.texts import words_of
@@ -16,24 +19,38 @@ MIN_PAIRS, MAX_PAIRS = 16, 1024
 
 
 def partner_probe(given: PairsLike, seed: int = 0) -> Probe:
-    """The mean reciprocal rank of a text's partner, averaged over both directions; a unit is a first text.
-
-    Texts that have several partners are not wrong answers for one another. Pairs of twice the same text show nothing
-    and are left out. Of more than MAX_PAIRS pairs a random sample is used.
-    """
+    """The probe of pairs of texts; texts that differ in spaces and capitals only count as the same."""
     name, rows = read_pairs(given)
     pairs = list(dict.fromkeys((query, document) for query, document in rows if words_of(query) and words_of(document)))
-    useful = [pair for pair in pairs if words_of(pair[0]) != words_of(pair[1])]
+    return probe_of(name, pairs, words_of, seed, "text")
+
+
+def media_partner_probe(given: MediaPairsLike, medium: Medium, seed: int = 0) -> tuple[Probe, Mapping[str, Payload]]:
+    """The probe of pairs of clips or images, whose texts are hashes of their content; and what these stand for."""
+    name, rows = read_media_pairs(given, medium)
+    keys = [(content_key(first), content_key(second)) for first, second in rows]
+    payloads = {key: payload for of, row in zip(keys, rows, strict=True) for key, payload in zip(of, row, strict=True)}
+    return probe_of(name, list(dict.fromkeys(keys)), str, seed, medium.unit), payloads
+
+
+def probe_of(name: str, pairs: Sequence[tuple[str, str]], content: Callable[[str], Any], seed: int, unit: str) -> Probe:
+    """The mean reciprocal rank of an input's partner, averaged over both directions; a unit is a first input.
+
+    Inputs that have several partners are not wrong answers for one another. Pairs of twice the same `content` show
+    nothing and are left out. Of more than MAX_PAIRS pairs a random sample is used.
+    """
+    useful = [pair for pair in pairs if content(pair[0]) != content(pair[1])]
     if len(useful) < len(pairs):
-        warnings.warn(f"{name}: {len(pairs) - len(useful)} pairs of the same text are left out", stacklevel=3)
+        warnings.warn(f"{name}: {len(pairs) - len(useful)} pairs of the same {unit} are left out", stacklevel=6)
     if len(useful) > MAX_PAIRS:
         kept = np.random.default_rng(seed).choice(len(useful), MAX_PAIRS, replace=False)
         useful = [useful[i] for i in sorted(kept)]
     firsts, seconds = (list(dict.fromkeys(texts)) for texts in zip(*useful, strict=True)) if useful else ([], [])
     if min(len(firsts), len(seconds)) < MIN_PAIRS:
         raise InputError(
-            f"{name}: {counted(len(useful), 'different pair')} of {counted(len(firsts), 'first text')} and "
-            f"{counted(len(seconds), 'second text')} are too few to choose a layer; give at least {MIN_PAIRS} of each"
+            f"{name}: {counted(len(useful), 'different pair')} of {counted(len(firsts), f'first {unit}')} "
+            f"and {counted(len(seconds), f'second {unit}')} are too few to choose a layer; give at least {MIN_PAIRS} "
+            "of each"
         )
     return Probe(PARTNER, (*firsts, *seconds), partner_score(firsts, seconds, useful), len(firsts))
 

@@ -33,6 +33,7 @@ MEANINGS = {
     LABEL_PROBE_PREFIX: "your labels, cross-validated",
     PARTNER: "mean reciprocal rank of a text's partner among all partners, in both directions, times 100",
 }
+OF_MEDIA = "mean reciprocal rank of the partner among all partners, in both directions, times 100"
 GRADES = {"paraphrase": 3, "twist": 2, "related": 1}  # and 0 for a sentence of another topic
 NEIGHBOURS = 5
 RELATED_PER_PASSAGE = 2  # related sentences in a passage of the search probe

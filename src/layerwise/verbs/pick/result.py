@@ -12,6 +12,7 @@ from layerwise.core.columns import WIDTH
 from layerwise.core.display import printable
 from layerwise.core.errors import RunError
 from layerwise.core.files import open_folder
+from layerwise.core.preprocessors import InputKind
 from layerwise.core.recipe import Recipe
 from layerwise.inputs.timed_texts import TIMED_LENGTHS
 from layerwise.maps.fitted import RECIPE_FILE, require_recipe_folder
@@ -23,7 +24,7 @@ from layerwise.verbs.pick.decision import Gain as Gain
 from layerwise.verbs.pick.options import Prefer
 from layerwise.verbs.pick.picked_layers import PickedLayer as PickedLayer
 from layerwise.verbs.pick.picked_layers import as_lines, cells, gain_from_record, gain_record, rows_to_show
-from layerwise.verbs.pick.probes import MEANINGS
+from layerwise.verbs.pick.probes import MEANINGS, OF_MEDIA, PARTNER
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class Pick(ChosenRecipe):
         layers: the table of all layers, with the same linear map; empty where no probe was run.
         options: how pick was called, as JSON values.
         static_model: how a static model scores, and the layer and map that it was made from; None where not compared.
+        input_kind: what the model takes: `text`, `audio` or `image`.
         decision: the scores of each unit that it rests on; not saved, so None where it was read from a file.
 
     Example:
@@ -61,6 +63,7 @@ class Pick(ChosenRecipe):
     layers: tuple[PickedLayer, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict, compare=False)
     static_model: PickedLayer | None = None
+    input_kind: InputKind = "text"
     decision: Decision | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -70,22 +73,26 @@ class Pick(ChosenRecipe):
 
     def to_dict(self) -> dict[str, Any]:
         """The answer as plain data, as in pick.json; `fitted` is a hash of the weights of its map."""
-        return {
-            "model": self.model.to_record(),
-            "recipe": asdict(self.recipe),
-            "last": asdict(self.last),
-            "rule": self.rule,
-            "keep_last": self.keep_last,
-            "prefer": self.prefer,
-            "why": list(self.why),
-            "judged_on": self.judged_on,
-            "gain": None if self.gain is None else gain_record(self.gain),
-            "layers_alike": list(self.layers_alike),
-            "saving": {name: f"{100 * share:.0f} %" for name, share in self._savings().items()},
-            "layers": [row.to_record() for row in self.layers],
-            "fitted": self.fitted.identity if self.fitted else None,
-            "options": dict(self.options),
-        } | ({} if self.static_model is None else {"static_model": self.static_model.to_record()})
+        return (
+            {
+                "model": self.model.to_record(),
+                "recipe": asdict(self.recipe),
+                "last": asdict(self.last),
+                "rule": self.rule,
+                "keep_last": self.keep_last,
+                "prefer": self.prefer,
+                "why": list(self.why),
+                "judged_on": self.judged_on,
+                "gain": None if self.gain is None else gain_record(self.gain),
+                "layers_alike": list(self.layers_alike),
+                "saving": {name: f"{100 * share:.0f} %" for name, share in self._savings().items()},
+                "layers": [row.to_record() for row in self.layers],
+                "fitted": self.fitted.identity if self.fitted else None,
+                "options": dict(self.options),
+            }
+            | ({} if self.input_kind == "text" else {"input_kind": self.input_kind})
+            | ({} if self.static_model is None else {"static_model": self.static_model.to_record()})
+        )
 
     def to_json(self) -> str:
         """The same as JSON text."""
@@ -117,6 +124,8 @@ class Pick(ChosenRecipe):
         prefer, gain, static = record["prefer"], record["gain"], record.get("static_model")
         if prefer not in get_args(Prefer):
             raise RunError(f"{where} is damaged (prefer {prefer!r}); run pick again")
+        if record.get("input_kind", "text") not in get_args(InputKind):
+            raise RunError(f"{where} is damaged (input_kind {record['input_kind']!r}); run pick again")
         rows = enumerate(record["layers"])
         return super()._fields_of_record(record, where) | {
             "layers_alike": tuple(record["layers_alike"]),
@@ -125,6 +134,7 @@ class Pick(ChosenRecipe):
             "judged_on": record["judged_on"],
             "layers": tuple(PickedLayer.from_record(row, f"{where}: layers[{i}]") for i, row in rows),
             "options": record.get("options", {}),
+            "input_kind": record.get("input_kind", "text"),
             "static_model": None if static is None else PickedLayer.from_record(static, f"{where}: static_model"),
         }
 
@@ -167,6 +177,13 @@ class Pick(ChosenRecipe):
 
     def next_step(self) -> str:
         """What to do next, as one line of Python."""
+        if self.keep_last and self.input_kind != "text":
+            return f"next: keep using {self.model.name} as it is"
+        if self.input_kind == "audio":
+            words = [f'"{self.model.name}"', "clips", f"layers={self.recipe.layer}"]
+            words += [f'pooling="{self.recipe.pooling}"'] if self.recipe.pooling != "mean" else []
+            mapped = "" if self.recipe.transform == "none" else ", then picked.fitted.combined_map"
+            return f"next: layerwise.embed({', '.join(words)}){mapped}; speech models cannot be exported"
         if self.keep_last:
             fast = "" if self.prefer == "fast" else 'pick(..., prefer="fast") or '
             shrink = f'layerwise.shrink("{self.model.name}", texts, "small")'
@@ -194,8 +211,8 @@ class Pick(ChosenRecipe):
             facts.append(f"layers that score the same within noise: {', '.join(map(str, self.layers_alike))}{faster}")
         if self.saving > 0:
             blocks, free = self.last.layer, self.last.layer - self.recipe.layer
-            removed = f"the default export removes {free - 1 or 'none'} of them, --mode compact {free}"
-            facts.append(f"{free} of {blocks} blocks are not needed; {removed}")
+            removed = f"; the default export removes {free - 1 or 'none'} of them, --mode compact {free}"
+            facts.append(f"{free} of {blocks} blocks are not needed{'' if self.input_kind == 'audio' else removed}")
         return [*facts, *self.why]
 
     def _has_faster(self) -> bool:
@@ -211,7 +228,8 @@ class Pick(ChosenRecipe):
     def _notes(self) -> list[str]:
         """What the columns of the table mean."""
         transform = self.layers[0].transform
-        notes = [f"{name}: {MEANINGS[name]}" for name in self.layers[0].scores if name in MEANINGS]
+        meanings = MEANINGS if self.input_kind == "text" else {**MEANINGS, PARTNER: OF_MEDIA}
+        notes = [f"{name}: {meanings[name]}" for name in self.layers[0].scores if name in meanings]
         *probes, final = self.layers[0].scores
         names = f"{', '.join(probes)} and {final}" if probes else final
         notes.append(f"difference: mean of {names}, minus that of `last`")
@@ -223,7 +241,11 @@ class Pick(ChosenRecipe):
             notes.append("same: scores the same as the best within noise")
         if self.layers[0].relative_time is not None:
             seconds = "CPU time" if self.model.device == "cpu" else "time"
-            export = f"{seconds} of the layer's default export on texts of {TIMED_LENGTHS[1]} tokens"
+            export = {
+                "text": f"{seconds} of the layer's default export on texts of {TIMED_LENGTHS[1]} tokens",
+                "audio": f"{seconds} until the layer is computed",
+                "image": f"{seconds} of the layer's default export",
+            }[self.input_kind]
             doubt = "; ?: its repeats disagreed" if any(row.unsteady_time for row in self.layers) else ""
             notes.append(f"time: {export}, as a share of the whole model's{doubt}")
         return notes

@@ -9,9 +9,11 @@ from typing import Any
 
 from layerwise.core.checks import with_dims
 from layerwise.core.errors import InputError
+from layerwise.core.preprocessors import is_audio
 from layerwise.core.progress import announce
 from layerwise.core.recipe import Recipe
 from layerwise.core.templates import parse_template
+from layerwise.inputs.modalities import kind_of
 from layerwise.inputs.templating import part_ids, with_template
 from layerwise.maps.fitted import FittedOn, FittedRecipe, texts_fingerprint
 from layerwise.maps.linear import require_texts_for
@@ -23,7 +25,9 @@ from layerwise.runs.exported import time_words
 from layerwise.runs.identity import ModelRef
 from layerwise.runs.table import LayerTable
 from layerwise.verbs.pick.candidates import (
+    MediaInputs,
     ProbeVectors,
+    class_token_candidates,
     compute_probe_vectors,
     layer_candidates,
     score_candidates,
@@ -35,7 +39,7 @@ from layerwise.verbs.pick.candidates import (
 )
 from layerwise.verbs.pick.cases import metric_curves, model_depth
 from layerwise.verbs.pick.decision import Decision, Gain, decide, difference, points, signed
-from layerwise.verbs.pick.layer_times import relative_layer_times
+from layerwise.verbs.pick.layer_times import relative_layer_times, relative_media_times
 from layerwise.verbs.pick.options import Language, Prefer
 from layerwise.verbs.pick.picked_layers import picked_layers, picked_row
 from layerwise.verbs.pick.probes import LANGUAGES, Probe, proxy_items, proxy_probes
@@ -83,6 +87,7 @@ def pick_recipe(
     dims: int | None = None,
     static_model: StaticModel | None = None,
     max_length: int,
+    media: MediaInputs | None = None,
     name: str = "",
     rulebook: Rulebook | None = None,
     progress: bool = False,
@@ -95,7 +100,7 @@ def pick_recipe(
     `templates` are those to try, None for the rulebook's. With `layer_only`, no map is tried; without `static`, token
     embeddings are never put beside the layer; with `servable`, only recipes that plain servers compute are chosen.
     `dims` is how many dimensions the vectors of the answer have, None for all. `static_model` is scored by the same
-    probes, and reported.
+    probes, and reported. With `media`, `texts` and the texts of `pairs` stand for clips or images.
     """
     rulebook = rulebook or default_rulebook()
     fit = [] if layer_only else texts
@@ -104,6 +109,9 @@ def pick_recipe(
     probes, weights = weighted_probes(labels, rulebook, pairs, language)
     transforms = tuple(rulebook.transforms) if fit else ("none",)
     candidates = layer_candidates(network, transforms=transforms)
+    candidates += class_token_candidates(network, transforms)
+    if media is not None:
+        templates, static = (), False
     if templates is None:
         templates = () if layer_only else usable_templates(network, rulebook.templates, max_length)
     templated = template_candidates(network, templates, rulebook.template_transforms if fit else ("none",))
@@ -111,7 +119,9 @@ def pick_recipe(
     static = static and rulebook.static and network.family.first_hidden_state == 0
     restricted = servable_candidates(network, candidates) if servable else []
     needed = [*candidates, *restricted, *(widened(candidate, static=static) for candidate in candidates)]
-    probe_vectors = compute_probe_vectors(network, needed, probes, fit, max_length=max_length, progress=progress)
+    probe_vectors = compute_probe_vectors(
+        network, needed, probes, fit, max_length=max_length, media=media, progress=progress
+    )
     scored = score_candidates(probe_vectors, candidates, progress=progress)
     deployed = partial(with_second_vector, probe_vectors, static=static)
     last = baseline_recipe(network)
@@ -120,10 +130,11 @@ def pick_recipe(
     if servable:
         scored = score_candidates(probe_vectors, restricted, progress=progress)
         decision = decide(scored, last, weights, margin=rulebook.margin, prefer=prefer)
-    evidence = judged_on(None, pairs, language)
-    found, why = decision.answer.recipe, [*reasons(decision, rulebook, network, fit, name, prefer, evidence)]
+    noun = media.medium.plural if media else "texts"
+    evidence = judged_on(None, pairs, language, noun)
+    found, why = decision.answer.recipe, [*reasons(decision, rulebook, network, fit, name, prefer, evidence, noun)]
     if pairs is not None:
-        why += pairs_sentences(decision, len(candidates), pairs, bool(fit) or layer_only)
+        why += pairs_sentences(decision, len(candidates), pairs, bool(fit) or layer_only, noun)
     if fit and name == BUNDLED and language != "en":
         why.append(f"the texts that maps were fitted on are English; {LANGUAGES[language]} texts (--fit) may do better")
     if servable:
@@ -132,7 +143,10 @@ def pick_recipe(
         found = replace(found, transform=with_dims("center" if found.transform == "none" else found.transform, dims))
         why.append(dims_sentence(probe_vectors, decision.answer.recipe, found, weights))
     announce("timing the layers")
-    times = relative_layer_times(network, texts or probes[0].texts, found.template, max_length)
+    if media is None:
+        times = relative_layer_times(network, texts or probes[0].texts, found.template, max_length)
+    else:
+        times = relative_media_times(network, [media.payloads[key] for key in probes[0].texts], max_length)
     if found != last:
         why.append(time_sentence(network, found, times))
     if (
@@ -156,9 +170,10 @@ def pick_recipe(
         layers_alike=decision.layers_alike,
         gain=decision.gain,
         prefer=prefer,
-        judged_on=judged_on(labels, pairs, language),
+        judged_on=judged_on(labels, pairs, language, noun),
         layers=picked_layers(decision, scored, times_of_exports(network, times)),
         static_model=static_row,
+        input_kind=kind_of(network.preprocessor),
         decision=decision,
     )
 
@@ -182,17 +197,25 @@ def usable_templates(network: Network, templates: Sequence[str], max_length: int
 
 
 def exported_blocks(network: Network, recipe: Recipe) -> int:
-    """How many blocks the default export of a recipe keeps: one more than needed where a final norm must not run."""
-    return recipe.layer if recipe.shipped or recipe.norm == "normed" else min(recipe.layer + 1, network.depth)
+    """How many blocks the default export of a recipe keeps: one more than needed where a final norm must not run.
+
+    A speech model cannot be exported: its layer is read, which runs no further block.
+    """
+    if recipe.shipped or recipe.norm == "normed" or is_audio(network.preprocessor):
+        return recipe.layer
+    return min(recipe.layer + 1, network.depth)
 
 
-def time_sentence(network: Network, recipe: Recipe, times: Mapping[int, Sequence[RelativeTime]]) -> str:
+def time_sentence(network: Network, recipe: Recipe, times: Mapping[int | None, Sequence[RelativeTime]]) -> str:
     """How long the default export of the recipe takes, on short and on long texts."""
     blocks = exported_blocks(network, recipe)
-    return f"time of the default export: {time_words([of[blocks].to_record(n) for n, of in times.items()])}"
+    what = "until the layer is computed" if is_audio(network.preprocessor) else "of the default export"
+    return f"time {what}: {time_words([of[blocks].to_record(n) for n, of in times.items()])}"
 
 
-def times_of_exports(network: Network, times: Mapping[int, Sequence[RelativeTime]]) -> Callable[[Recipe], RelativeTime]:
+def times_of_exports(
+    network: Network, times: Mapping[int | None, Sequence[RelativeTime]]
+) -> Callable[[Recipe], RelativeTime]:
     """The time of the default export of a recipe on texts of medium length, for the table of all layers."""
     of_medium = list(times.values())[len(times) // 2]
     return lambda recipe: of_medium[exported_blocks(network, recipe)]
@@ -252,24 +275,28 @@ def template_length(network: Network, template: str) -> int:
     return sum(len(part_ids(network.tokenizer, part)) for part in (parts.before, parts.after))
 
 
-def judged_on(labels: Probe | None, pairs: Probe | None, language: Language) -> str:
+def judged_on(labels: Probe | None, pairs: Probe | None, language: Language, noun: str = "texts") -> str:
     """What the probes were scored on."""
     kind = "" if language == "en" else f"{LANGUAGES[language]} "
     main = (
         f"{len(proxy_items(language=language))} bundled {kind}test sentences"
         if pairs is None
-        else f"pairs of {pairs.units} texts of yours"
+        else f"pairs of {pairs.units} {noun} of yours"
     )
     return main + (f" and {labels.units} labels of yours" if labels else "")
 
 
-def pairs_sentences(decision: Decision, count: int, pairs: Probe, maps_were_tried: bool) -> Iterator[str]:
+def pairs_sentences(
+    decision: Decision, count: int, pairs: Probe, maps_were_tried: bool, noun: str = "texts"
+) -> Iterator[str]:
     """What the evidence of pairs is worth."""
     if decision.answer is not decision.last:
         yield f"this is the best of {count} recipes on these pairs, so its gain on others is a little smaller"
         if decision.gain.low <= 0:
-            yield f"the interval includes 0: with {pairs.units} texts the last layer may be as good; pass more pairs"
-    if not maps_were_tried:
+            yield f"the interval includes 0: with {pairs.units} {noun} the last layer may be as good; pass more pairs"
+    if not maps_were_tried and noun != "texts":
+        yield f"no linear map was tried: maps are fitted on other {noun} of yours (--fit)"
+    elif not maps_were_tried:
         yield (
             "no linear map was tried: the tokenizer cannot read the bundled texts that maps are fitted on; pass texts "
             "of yours (--fit FILE)"
@@ -284,6 +311,7 @@ def reasons(
     name: str,
     prefer: Prefer,
     evidence: str,
+    noun: str = "texts",
 ) -> Iterator[str]:
     """Sentences about the choice: why this one, what the evidence is worth, and what the texts were used for."""
     chosen, quality = decision.chosen.recipe, decision.quality.recipe
@@ -316,12 +344,12 @@ def reasons(
         added = template_length(network, answer.template)
         yield f"every text is put into the template {answer.template!r}, which adds {added} tokens"
     if fit:
-        texts = f"{len(fit):,} texts ({name or 'yours'})"
+        texts = f"{len(fit):,} {noun} ({name or 'yours'})"
         yield f"linear maps were fitted on {texts}, which are not used to score the layers"
     if fit and name not in (BUNDLED, "demo") and answer.transform != "none":
         yield (
-            "if these texts are all of one kind, the map removes what they differ in, such as their topics, and "
-            "classification and clustering of them suffer: leave --fit out, or pass texts of many kinds"
+            f"if these {noun} are all of one kind, the map removes what they differ in, such as their topics, and "
+            f"classification and clustering of them suffer: leave --fit out, or pass {noun} of many kinds"
         )
 
 

@@ -20,6 +20,7 @@ COLUMNS_EXPLAINED = (
     "the whole model. ?: its repeats disagreed. "
     "same: scores the same as the best layer within noise."
 )
+COLUMNS_OF_MEDIA = COLUMNS_EXPLAINED.replace(" on texts of about 20 tokens", ", or until a speech layer is computed")
 
 
 def pick_cards(picks: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
@@ -101,6 +102,8 @@ def blocks(pick: Mapping[str, Any]) -> str:
         return ""
     free = depth - layer
     spared = f"{free} of {depth} blocks are not needed."
+    if pick.get("input_kind") == "audio":  # a speech model cannot be exported
+        return spared
     if recipe.get("norm") == "normed":
         return f"{spared} An export removes them."
     return f"{spared} A portable export keeps one block more and removes {free - 1}; a compact export removes {free}."
@@ -155,7 +158,8 @@ def layer_table(pick: Mapping[str, Any]) -> str:
         for row in rows
     ]
     inner = table(head, body, words=(), caption="Layers that were compared")
-    note = f'<p class="quiet">{escape(COLUMNS_EXPLAINED)}</p>'
+    explained = COLUMNS_EXPLAINED if pick.get("input_kind", "text") == "text" else COLUMNS_OF_MEDIA
+    note = f'<p class="quiet">{escape(explained)}</p>'
     return f"<details open><summary>All layers</summary>{inner}{note}</details>"
 
 
