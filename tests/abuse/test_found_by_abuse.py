@@ -56,6 +56,12 @@ def test_a_tokenizer_of_an_embedding_model_that_cannot_pad_is_no_raw_error(tiny_
         layerwise.embed(str(tmp_path / "small"), ["w1 w2", "w3"], layers="last")
 
 
+def test_a_config_of_an_unknown_kind_of_model_is_refused_by_the_name_of_its_file(tiny_bert, tmp_path):
+    model = with_config(tiny_bert, tmp_path / "odd", model_type="SentenceTransformer")
+    with pytest.raises(ModelError, match=r"config\.json of '.*odd'.*`SentenceTransformer`"):
+        layerwise.embed(model, ["w1 w2"], layers="1")
+
+
 def test_a_word_that_is_no_model_is_refused_before_it_is_announced(tiny_bert, tmp_path, capsys):
     layerwise.scan(tiny_bert, ["w1 w2", "w3 w4"], metrics="curvature", out=tmp_path / "run")
     for words in (
@@ -70,7 +76,7 @@ def test_a_word_that_is_no_model_is_refused_before_it_is_announced(tiny_bert, tm
 def test_more_workers_than_any_machine_has_are_refused(tiny_bert, tmp_path, capsys):
     words = ["eval", tiny_bert, "--tasks", "STSBenchmark", "--out", str(tmp_path / "out"), "--workers", str(2**63 - 1)]
     assert main(words) == 2
-    assert "workers must be at most 1,000" in capsys.readouterr().err
+    assert "workers must be at most 10,000" in capsys.readouterr().err
 
 
 def test_more_repetitions_than_a_median_needs_are_refused():
@@ -244,8 +250,9 @@ def test_shards_that_a_kill_at_the_very_end_left_are_deleted_by_the_next_scan(ti
 
 @pytest.mark.parametrize("changes", [
     {"chosen": 0}, {"chosen": {"C": "high"}}, {"validated": [99]}, {"predicted": [0.5] * 6}, {"note": None},
+    {"validated": [1, 0]}, {"predicted": [0] * 5}, {"weights": [0.5]},
 ])  # fmt: skip
-def test_a_fit_of_probe_with_other_types_is_not_read_though_its_checksum_was_deleted(changes, tmp_path):
+def test_a_fit_of_probe_with_other_types_or_lengths_is_not_read_though_its_checksum_was_deleted(changes, tmp_path):
     from types import SimpleNamespace
 
     from layerwise.verbs.probe.run import read_fit
@@ -254,9 +261,9 @@ def test_a_fit_of_probe_with_other_types_is_not_read_though_its_checksum_was_del
     record = {"name": path.name, "predicted": [0, 1, 0, 1, 0, 1], "chosen": {"C": 1.0}, "weights": [], "note": "",
               "validated": [1], "calibration": {}, "head_file": ""}  # fmt: skip
     path.write_text(json.dumps(record))
-    assert read_fit(path, task) is not None
+    assert read_fit(path, task, validated=1) is not None
     path.write_text(json.dumps(record | changes))
-    assert read_fit(path, task) is None
+    assert read_fit(path, task, validated=1) is None
 
 
 @pytest.mark.parametrize("damage", [lambda r: r.pop("b"), lambda r: r.update(a=[1.5]), lambda r: r.update(b={"x": ""})])
@@ -283,6 +290,14 @@ def test_a_figure_of_a_norm_that_the_run_lacks_is_refused(tmp_path, capsys):
     saved(tmp_path)
     assert main(["report", str(tmp_path), "-o", str(tmp_path / "f.svg"), "--norm=50%"]) == 2
     assert "norm '50%'" in capsys.readouterr().err
+
+
+def test_a_figure_of_a_norm_that_was_read_at_the_last_layer_only_is_refused(tiny_llama, word_texts, tmp_path, capsys):
+    layerwise.scan(tiny_llama, word_texts, metrics="curvature", out=tmp_path / "run")
+    drawn = ["report", str(tmp_path / "run"), "-o", str(tmp_path / "f.svg")]
+    assert main([*drawn, "--norm=normed"]) == 2
+    assert "norm 'normed' at layer 3 only" in capsys.readouterr().err
+    assert main([*drawn, "--norm=raw"]) == 0
 
 
 @pytest.mark.parametrize("in_its_place", ["nothing", "a folder"])

@@ -58,8 +58,9 @@ def is_abandoned(name: str) -> bool:
 
 def delete_abandoned(path: Path) -> None:
     """Deletes what killed processes have left beside a file or folder that they were writing."""
+    start = f".{path.name[:50]}."
     for name in os.listdir(path.parent) if path.parent.is_dir() else []:
-        if name.startswith(f".{path.name[:50]}.") and is_abandoned(name):
+        if name.startswith(start) and is_abandoned(name):  # at each write, also in a folder of 20,000 files
             left = path.with_name(name)
             with suppress(OSError):  # another process deletes it too
                 shutil.rmtree(left) if left.is_dir() else left.unlink()

@@ -143,7 +143,9 @@ def explain_load_error(name: str, revision: str | None, subfolder: str, error: E
             "transformers, such as google/vit-base-patch16-224 or facebook/dinov2-base"
         )
     if "does not recognize this architecture" in message:
-        return ModelError(f"{first_line(message)} Type: pip install -U transformers")
+        return ModelError(
+            f"cannot read the config.json of {name!r}: {first_line(message)} Type: pip install -U transformers"
+        )
     return ModelError(f"cannot load {name!r}: {first_line(message)}\nTo load a model, {MODEL_HELP}")
 
 

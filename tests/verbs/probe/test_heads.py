@@ -190,6 +190,8 @@ def test_the_certificate_and_the_card_have_the_evidence(run, model, data, tmp_pa
     assert "classifier: colour, 3 classes, trained on 200 examples" in printed and "last layer" in printed
     assert f"divided by {found['calibration']['temperature']:.2f}" in printed
     card = (tmp_path / "out" / "README.md").read_text()
+    assert record_of(tmp_path / "out")["agreement"] is None, "logits have no neighbours in common with vectors"
+    assert "nearest neighbours" not in printed + card and "as shipped" not in printed
     assert "# Classifier of colour on layer" in card and "blue, green, red" in card
     assert card.count("| ") > 3 * len(found["layers"]) and not record_of(tmp_path / "out")["whole_model"]
 

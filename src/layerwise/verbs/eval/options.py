@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from layerwise.core.checks import Precision, require_count
 from layerwise.core.options import HOW_IT_RUNS, Option, require_valid
-from layerwise.engines.options import Engine, Progress, Threads
+from layerwise.engines.options import MOST_THREADS, Engine, Progress, Threads
 from layerwise.models.spec import (
     BatchTokens,
     Layers,
@@ -27,7 +27,6 @@ else:
     AnyRecipe = DataLike = Any  # importing them loads torch
 
 StoredVectors = Literal["keep", "evict"]
-MAX_WORKERS = 1_000  # processes on one machine; more would only be a mistake
 WORKERS = (
     "local: number of scoring processes (0: none; default: one per core); "
     'ray: worker processes, each with a copy of the model. A script that uses them needs `if __name__ == "__main__":`'
@@ -76,7 +75,7 @@ class EvaluateOptions:
     precision: Annotated[Precision, Option("dtype of stored vectors")] = "float32"
     vectors: Annotated[StoredVectors, Option("keep vectors on disk, or delete them after each task (evict)")] = "keep"
     engine: Engine = "local"
-    workers: Annotated[int, Option(WORKERS, partial(require_count, minimum=0, maximum=MAX_WORKERS), HOW_IT_RUNS)] = 0
+    workers: Annotated[int, Option(WORKERS, partial(require_count, minimum=0, maximum=MOST_THREADS), HOW_IT_RUNS)] = 0
     threads: Threads = None
     progress: Progress = False
 

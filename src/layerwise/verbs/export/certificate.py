@@ -90,8 +90,8 @@ def certify(
     """Checks that the folder gives the recipe's vectors: padded, alone, short, truncated; raises ExportError if not.
 
     It is loaded on the device of the measured model and on the CPU, and must give them on both. The record also holds
-    how much the vectors agree with the original's on the texts of `compared`, what the smaller files of the folder
-    give, and the versions of the packages.
+    how much the vectors agree with the original's on the texts of `compared` (None for logits), what the smaller files
+    of the folder give, and the versions of the packages.
     """
     network, expected = job.network, expected_vectors(job, saved.tolerance)
     noun = f"{kind_of(network.preprocessor)}s"
@@ -106,7 +106,7 @@ def certify(
             times = encoding_times(job, encoder, to_time)
         differences[str(device)] = difference
     original_difference = None if saved.min_cosine else require_same_as_original(job, expected, vectors)
-    if compared.texts:
+    if compared.texts and not job.logits:
         announce(f"comparing with {Path(job.whole.name).name} on {len(compared.texts)} {noun} ({compared.source})")
     return {
         "max_difference": max(differences.values()),
@@ -119,7 +119,7 @@ def certify(
         "difference_from_original": original_difference,
         "texts": len(expected.texts),
         "truncated_text": expected.truncated,
-        "agreement": asdict(agreement(job, encoder, compared)),
+        "agreement": None if job.logits else asdict(agreement(job, encoder, compared)),
         "parameters": {"before": sum(p.numel() for p in job.whole.module.parameters()), "after": encoder.parameters},
         "bytes": sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()),
         "encoding_times": times,

@@ -21,7 +21,6 @@ from layerwise.verbs.export.summary import (
     eval_command,
     faithful_words,
     group_warnings,
-    group_words,
     how_made,
     inputs_noun,
     mean_words,
@@ -172,8 +171,7 @@ def what_was_checked(job: ExportJob, record: Mapping[str, Any], name: str) -> li
         f"- Faithful to {one_line(model_words(record, job.recipe, name))}: on {record['texts']} {noun}, the vectors "
         f"differ from the measured ones by at most {differs}{cosine}.",
         *([f"- Against `{name}` itself they differ by at most {original:.1e}."] if original is not None else []),
-        f"- Agreement with {name} as shipped on {one_line(agreement_words(record['agreement'], noun))}"
-        f"{group_words(record)}.",
+        *(f"- Agreement with {name} as shipped on {one_line(words)}." for words in agreement_words(record)),
         *(f"- {line[0].upper()}{line[1:]}." for line in group_warnings(record)),
         *(f"- {line}." for line in variant_lines(record)),
         *index_lines(record, name),

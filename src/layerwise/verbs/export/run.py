@@ -133,10 +133,8 @@ def export_fitted(
     `classifier`, what the folder gives are its logits.
     """
     length, kind = fitted.recipe.max_length or network.default_length, kind_of(network.preprocessor)
-    linear = fitted.combined_map
-    if classifier is not None:
-        linear, coordinates = classifier.linear, f"no cosine: they are logits of {len(classifier.classes)} classes"
-    job = ExportJob(network, fitted.recipe, linear, length, mode, original, coordinates)
+    linear = fitted.combined_map if classifier is None else classifier.linear
+    job = ExportJob(network, fitted.recipe, linear, length, mode, original, coordinates, classifier is not None)
     with offline(), temporary_folder(out) as folder:  # sentence-transformers would look the model up on the hub
         saved = backend.save(job, folder)
         if classifier is not None:

@@ -3,7 +3,7 @@
 Every line says what is compared with what: an export is faithful to its layer, which says nothing about its quality.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ def summary_lines(record: Mapping[str, Any], out: str | Path) -> list[str]:
         f"{out}: {what}, {size_words(record)}",
         *undone_lines(record.get("shrunk") or {}, name),
         faithful,
-        f"agreement with {name} as shipped on {agreement_words(record['agreement'], noun)}{group_words(record)}",
+        *(f"agreement with {name} as shipped on {words}" for words in agreement_words(record)),
         *group_warnings(record),
         f"encoding time: {time_words(record['encoding_times'])}",
     ]
@@ -221,8 +221,14 @@ def inputs_noun(record: Mapping[str, Any]) -> str:
     return f"{record['input_kind']}s"
 
 
-def agreement_words(agreement: Mapping[str, Any], noun: str = "texts") -> str:
-    """`120 demo texts: mean cosine 0.61, 43 % of the 10 nearest neighbours shared`, or why a number is missing."""
+def agreement_words(record: Mapping[str, Any]) -> Iterator[str]:
+    """`120 demo texts: mean cosine 0.61, 43 % of the 10 nearest neighbours shared`, or why a number is missing.
+
+    Nothing for a classifier: its logits are no vectors of the original.
+    """
+    if (agreement := record["agreement"]) is None:
+        return
+    noun = inputs_noun(record)
     texts, source = agreement["texts"], agreement["source"]
     numbers = []
     if agreement["mean_cosine"] is not None:
@@ -232,9 +238,8 @@ def agreement_words(agreement: Mapping[str, Any], noun: str = "texts") -> str:
         numbers.append(f"{shared} of the {agreement['neighbours']} nearest neighbours shared")
     note = f"({agreement['note']})" if agreement["note"] else ""
     found = " ".join(filter(None, (", ".join(numbers), note)))
-    if not texts:
-        return f"{noun}: {found}"
-    return f"{texts} {'demo texts' if source == 'demo' else f'{noun} ({source})'}: {found}"
+    where = f"{texts} {'demo texts' if source == 'demo' else f'{noun} ({source})'}" if texts else noun
+    yield f"{where}: {found}{group_words(record)}"
 
 
 def score_words(scores: Mapping[str, float]) -> str:

@@ -223,14 +223,17 @@ class Fits:
     model: str
     shared: Mapping[str, Any]
 
-    def get(self, name: str, task: LabelTask, train: Any) -> ProbeFit:
-        """The stored fit, else what `train` makes, which is stored at once."""
+    def get(self, name: str, task: LabelTask, train: Any, *, validated: int = 0, weights: int = 0) -> ProbeFit:
+        """The stored fit, else what `train` makes, which is stored at once.
+
+        A stored fit must have as many held-out predictions and weights as one that is trained.
+        """
         if self.folder is None:
             fit: ProbeFit = train()
             return fit
         content = json.dumps([VERSION, name, self.model, dict(self.shared), task.fingerprint], sort_keys=True)
         path = self.folder / f"{hashlib.blake2b(content.encode(), digest_size=12).hexdigest()}.json"
-        if (stored := read_fit(path, task)) is not None:
+        if (stored := read_fit(path, task, validated=validated, weights=weights)) is not None:
             return stored
         fit = train()
         if fit.head is not None:  # before the record that names it
@@ -247,21 +250,21 @@ FIT_SHAPE = {
 }  # fmt: skip
 
 
-def read_fit(path: Path, task: LabelTask) -> ProbeFit | None:
-    """A stored fit; None if it is not there, damaged, or that of another name."""
+def read_fit(path: Path, task: LabelTask, *, validated: int = 0, weights: int = 0) -> ProbeFit | None:
+    """A stored fit; None if it is not there, damaged, of another name or of other lengths."""
+    lengths = {"predicted": len(task.test), "validated": validated, "weights": weights}
     try:
         record = parse_stored(path.read_bytes(), str(path), FIT_SHAPE)
-        if record.pop("name") != path.name:
+        if record.pop("name") != path.name or any(len(record[name]) != n for name, n in lengths.items()):
             return None
         classes = {*range(len(task.classes))}
         if not (classes >= {*record["predicted"]} and classes | {NEVER} >= {*record["validated"]}):
             return None
         arrays = {name: np.array(record[name], dtype=np.int64) for name in ("predicted", "validated")}
         head = read_head(path.parent, record["head_file"]) if record["head_file"] else None
-        fit = ProbeFit(**record | arrays, head=head)
+        return ProbeFit(**record | arrays, head=head)
     except (OSError, ValueError, TypeError, KeyError, RunError):
         return None
-    return fit if len(fit.predicted) == len(task.test) else None
 
 
 def fit_probe(
@@ -278,13 +281,14 @@ def fit_probe(
     if probe == "weighted_sum":
         layers = plan.layers
         train_sum = partial(fit_weighted_sum, store, layers, train, test, task)
-        fit = fits.get(f"weighted_sum {[readout.layer for readout in layers]}", task, train_sum)
+        fit = fits.get(f"weighted_sum {[readout.layer for readout in layers]}", task, train_sum, weights=len(layers))
         yield Scored(task, probe, replace(layers[-1], pooling="mean"), fit, tuple(r.layer for r in layers))
         on_fit(1, 0)
         return
     for readout in plan.readouts:
         train_one = partial(fit_readout, probe, store, readout, train, test, task, plan.epochs)
-        yield Scored(task, probe, readout, fits.get(f"{probe} {readout}", task, train_one))
+        validated = len(task.train) if probe == "linear" else 0
+        yield Scored(task, probe, readout, fits.get(f"{probe} {readout}", task, train_one, validated=validated))
         on_fit(1, 0)
 
 

@@ -26,6 +26,7 @@ class ExportJob:
     mode: str = "portable"
     original: Network | None = None  # what a smaller network was made from; None: the network itself
     coordinates: str = ""  # why its vectors are in other coordinates than the original's; "" if they are in the same
+    logits: bool = False  # it gives logits of classes, which cannot be compared with the original's vectors
 
     @property
     def whole(self) -> Network:
