@@ -89,16 +89,22 @@ def make_reader(family: str, language: Language = "en") -> tuple[Any, PreTrained
     return make_model(family, VOCABULARY + len(words)), make_tokenizer(words)
 
 
-def save_byte_model(folder: Any, depth: int, length: int = 64, family: str = "llama") -> str:
-    """A folder with a random model, a language model or an encoder, that reads bytes, so that any two texts differ."""
-    torch.manual_seed(0)
+def make_byte_tokenizer(length: int = 64) -> PreTrainedTokenizerFast:
+    """It reads bytes, so that any two texts differ."""
     symbols = ["<pad>", "<s>", "</s>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
     raw = Tokenizer(models.BPE({symbol: i for i, symbol in enumerate(symbols)}, merges=[]))
     raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     special = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>"}
-    PreTrainedTokenizerFast(tokenizer_object=raw, model_max_length=length, **special).save_pretrained(folder)
+    return PreTrainedTokenizerFast(tokenizer_object=raw, model_max_length=length, **special)
+
+
+def save_byte_model(folder: Any, depth: int, length: int = 64, family: str = "llama") -> str:
+    """A folder with a random model, a language model or an encoder, that reads bytes."""
+    torch.manual_seed(0)
+    tokenizer = make_byte_tokenizer(length)
+    tokenizer.save_pretrained(folder)
     config = AutoConfig.for_model(
-        family, vocab_size=len(symbols), hidden_size=16, num_hidden_layers=depth, num_attention_heads=2,
+        family, vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=depth, num_attention_heads=2,
         intermediate_size=24, max_position_embeddings=length, pad_token_id=0, bos_token_id=1, eos_token_id=2,
     )  # fmt: skip
     kind = AutoModelForCausalLM if family == "llama" else AutoModel

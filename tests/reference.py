@@ -1,11 +1,12 @@
 """A second implementation of what layerwise reads and measures, in plain transformers and NumPy: the oracle of
-test_reference.py.
+test_reference.py, and of eval in test_eval_reference.py.
 
 It imports nothing of layerwise. Each text goes through the model alone, without padding; hidden states are read by
 hooks of its own, and every number is computed in float64 straight from its definition, with loops where they are
-plainest. It leaves out the metrics of perturbed texts (InfoNCE, DiME, LiDAR), whose views cannot be made again here.
+plainest. Perturbed texts are given to it: they are what `layerwise lab views` shows.
 """
 
+import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -99,20 +100,58 @@ def vector(text: Read, layer: int, norm: str, tokens: str, pooling: str, width: 
     return np.zeros(width) if found is None else found
 
 
+def mapped(transform: str, fitted_on: Sequence[np.ndarray], rows: Sequence[np.ndarray]) -> np.ndarray:
+    """Rows after the map of a recipe, fitted on other rows: one matrix (N, D) for the layer, and one for what stands
+    beside it. Principal directions have no sign: see `same_signs`."""
+    words, _, dims = transform.partition("@")
+    word, _, beside = words.partition("+")
+    fitted, found = [], []
+    for name, fit, each in zip([word, "whiten" if beside == "static" else word], fitted_on, rows, strict=False):
+        one, other = linear_map(name, fit, fit), linear_map(name, fit, each)
+        scale = math.sqrt(fit.shape[1] / 2 / (one**2).sum(axis=1).mean()) if beside else 1.0
+        fitted.append(scale * one)
+        found.append(scale * other)
+    together = np.concatenate(found, axis=1)
+    return together @ principal_directions(np.concatenate(fitted, axis=1))[: int(dims)].T if dims else together
+
+
 def linear_map(transform: str, fitted_on: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """rows (N, D) after a map that is fitted on other rows."""
     mean = fitted_on.mean(axis=0)
     centred = fitted_on - mean
-    if transform == "none":
+    name, *numbers = transform.split(":")
+    if name == "none":
         return rows
-    if transform == "center":
+    if name == "center":
         return rows - mean
-    if transform == "zscore":
+    if name == "zscore":
         return (rows - mean) / np.sqrt((centred**2).mean(axis=0))
-    name, count = transform.split(":")
-    assert name == "remove_top"
-    directions = np.linalg.svd(centred, full_matrices=False)[2][: int(count)]
-    return (rows - mean) - (rows - mean) @ directions.T @ directions
+    directions = principal_directions(centred)
+    if name == "remove_top":
+        top = directions[: int(numbers[0])]
+        return (rows - mean) - (rows - mean) @ top.T @ top
+    assert name == "whiten"
+    scaled = (rows - mean) @ directions.T / np.sqrt(shrunk_variances(centred, *map(float, numbers[:1])))
+    return scaled[:, : int(numbers[1])] if len(numbers) == 2 else scaled @ directions
+
+
+def principal_directions(centred: np.ndarray) -> np.ndarray:
+    """One per row, that of the largest variance first; as many as dimensions."""
+    return np.linalg.svd(centred, full_matrices=True)[2]
+
+
+def shrunk_variances(centred: np.ndarray, shrinkage: float = 0.1) -> np.ndarray:
+    """The variances along the principal directions, moved towards their mean."""
+    width = centred.shape[1]
+    variances = np.zeros(width)
+    singular = np.linalg.svd(centred, compute_uv=False)
+    variances[: len(singular)] = singular**2 / len(centred)
+    return (1 - shrinkage) * variances + shrinkage * variances.mean()
+
+
+def same_signs(expected: np.ndarray, given: np.ndarray) -> np.ndarray:
+    """The expected columns, each with the sign of the given one."""
+    return expected * np.where((expected * given).sum(axis=0) < 0, -1.0, 1.0)
 
 
 # ---- metrics
@@ -224,3 +263,71 @@ def two_nn(rows: np.ndarray) -> Any:
         return math.nan, n
     heights = [-math.log(1 - (i + 1) / n) for i in range(len(kept))]
     return sum(x * y for x, y in zip(kept, heights, strict=True)) / sum(x * x for x in kept), n
+
+
+# ---- metrics of perturbed texts
+
+
+def sampling_order(ids: Sequence[str]) -> list[int]:
+    """Samples are drawn, and blocks are made, in the order of a hash of the ids."""
+    hashes = [hashlib.blake2b(i.encode("utf-8", "surrogatepass"), digest_size=8).digest() for i in ids]
+    return sorted(range(len(ids)), key=lambda k: int.from_bytes(hashes[k], "little", signed=True))
+
+
+def of_views(metric: str, ids: Sequence[str], views: Sequence[Sequence[np.ndarray | None]], block: int = 256) -> Any:
+    """Value, n and skipped, for the pooled vectors of the perturbed copies of each text; None if no token counts."""
+    if metric == "lidar":
+        full = [np.array(each) for each in views if all(row is not None for row in each)]
+        return (lidar(np.array(full)) if len(full) > 1 else math.nan), len(full), len(views) - len(full)
+    defined, skipped = [], []  # places among the texts in their order
+    for place, k in enumerate(sampling_order(ids)):
+        (skipped if any(row is None for row in views[k][:2]) else defined).append((place, views[k][:2]))
+    pairs = np.array([pair for _, pair in defined])
+    size = min(block, len(pairs))
+    starts = range(0, len(pairs) - size + 1, size) if size else ()
+    n = size * len(starts)
+    before = len(skipped) if n == len(pairs) else sum(place < defined[n - 1][0] for place, _ in skipped)
+    if n < 2:
+        return math.nan, n, before
+    function = {"infonce": infonce, "dime": dime}[metric]
+    values = [function(*np.swapaxes(pairs[start : start + size], 0, 1)) for start in starts]
+    return sum(values) / len(values), n, before
+
+
+def infonce(a: np.ndarray, b: np.ndarray) -> float:
+    """Cross-entropy of cosine / 0.1 with the true pair as target, the mean of both directions."""
+    logits = treated(a, "unit") @ treated(b, "unit").T / 0.1
+    losses = []
+    for scores in (logits, logits.T):
+        losses += [math.log(sum(math.exp(s - row[i]) for s in row)) for i, row in enumerate(scores)]
+    return sum(losses) / len(losses)
+
+
+def dime(a: np.ndarray, b: np.ndarray) -> float:
+    """How much the entropy of the joint Gram matrix grows when one view is shuffled, over ten seeded shuffles."""
+    one, two = (treated(rows, "unit") @ treated(rows, "unit").T for rows in (a, b))
+
+    def entropy(kernel: np.ndarray) -> float:
+        values = np.linalg.eigvalsh(kernel).clip(min=0)
+        return shannon(values / values.sum()) if values.any() else math.nan
+
+    random = np.random.default_rng(0)
+    orders = [random.permutation(len(a)) for _ in range(10)]
+    return sum(entropy(one * two[np.ix_(order, order)]) for order in orders) / len(orders) - entropy(one * two)
+
+
+def lidar(views: np.ndarray) -> Any:
+    """views (n, q, D): exp of the entropy of the eigenvalues of S_w^(-1/2) S_b S_w^(-1/2)."""
+    n, q, width = views.shape
+    means = views.mean(axis=1)
+    between, within = np.zeros((width, width)), 1e-4 * np.eye(width)
+    for mean, copies in zip(means, views, strict=True):
+        between += np.outer(mean - means.mean(axis=0), mean - means.mean(axis=0)) / n
+        for copy in copies:
+            within += np.outer(copy - mean, copy - mean) / (n * q)
+    if between.trace() <= TINY**2 * float((means**2).sum(axis=1).max(initial=0.0)):
+        return UNSURE if between.any() else math.nan
+    variances, directions = np.linalg.eigh(within)
+    root = directions / np.sqrt(variances) @ directions.T
+    values = np.linalg.eigvalsh(root @ between @ root).clip(min=0)
+    return math.exp(shannon(values / values.sum()))
