@@ -354,7 +354,9 @@ def chosen_curves(
     scores = [s for s in table if bool(s.condition) == stressed]
     main = LayerTable(tuple(scores)).main_curve(metric, setting)[0]
     alike = [s for s in scores if same_columns(s, main, ("metric", "rows", "tokens", "pooling", "transform", "point"))]
-    found = [(key[0], curve, normed) for key, curve, normed in curves_with_ends(alike) if key[-1] == main.norm]
+    found: list[tuple[str, Curve, LayerScore | None]] = [
+        (key[0], curve, normed) for key, curve, normed in curves_with_ends(alike) if key[-1] == main.norm
+    ]
     if not found:
         raise InputError(
             f"{main.metric} was read with norm {main.norm!r} at layer {main.layer} only, which is a ring on the raw "

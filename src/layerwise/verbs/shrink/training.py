@@ -424,7 +424,7 @@ def trains_in_bfloat16(device: torch.device) -> bool:
     """True on a CPU with units that multiply matrices in bfloat16 (AMX); elsewhere that would be slower."""
     if device.type != "cpu":
         return False
-    capabilities = getattr(torch.cpu, "get_capabilities", dict)()  # older versions of torch do not tell
+    capabilities: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()  # older versions of torch do not tell
     return bool(capabilities.get("amx_bf16"))
 
 
