@@ -12,12 +12,14 @@ import argparse
 from pathlib import Path
 
 import pandas as pd
+import torch
 from originals import original
 from study import sentences
 
 import layerwise
 from layerwise.models.opening import open_network
 from layerwise.verbs.shrink.student import blocks_read
+from layerwise.verbs.shrink.training import trains_in_bfloat16
 
 SENTENCES = 12000
 CELLS = ("linear", "linear-requests", "trained", "trained-requests")
@@ -33,7 +35,8 @@ def make(cell: str, source: Path, data: Path, kept: Path, minutes: float, seed: 
     """The folder of a cheaper model, made now if it is not there."""
     method, _, requests = cell.partition("-")
     trained = method == "trained"
-    name = f"{source.name}-{cell}" + (f"-{minutes:g}min-seed{seed}" if trained else "")
+    rounded = "-bfloat16" if trains_in_bfloat16(torch.device("cpu")) else ""
+    name = f"{source.name}-{cell}" + (f"{rounded}-{minutes:g}min-seed{seed}" if trained else "")
     folder = kept / "cheaper" / name
     if not folder.exists():
         depth = blocks_read(open_network(str(source)))

@@ -51,12 +51,13 @@ MODELS = ["all-minilm-l6-v2", "gte-small", "all-mpnet-base-v2", "bge-small-en-v1
 WAYS = {
     "int8": "8 bits",
     "linear": "three quarters, linear map", "linear-requests": "three quarters, linear map, with requests",
-    "blocks": "half, linear map", "trained": "half, trained", "trained-requests": "half, trained, with requests",
+    "blocks": "half, linear map", "trained": "half, trained", "trained-bfloat16": "half, trained in bfloat16",
+    "trained-requests": "half, trained, with requests",
     "paraphrase-minilm-l3-v2": "another model: paraphrase-MiniLM-L3-v2",
     "static": "static", "model2vec": "static, by model2vec", "tokenlearn": "static, by tokenlearn",
 }  # fmt: skip
 BLOCKS = re.compile(r"(blocks)-\d+")  # of ways.py: half of them; those of three quarters are `linear` of cheaper.py
-TRAINING = re.compile(r"(trained(?:-requests)?)-15min-seed0")
+TRAINING = re.compile(r"(trained(?:-requests)?(?:-bfloat16)?)-15min-seed0")
 
 
 def place(whole: str, small: str) -> tuple[int, int]:
