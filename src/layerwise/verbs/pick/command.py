@@ -22,7 +22,7 @@ DOOR, LINE = "choose", "which layer, with the evidence for it; needs no labels"
 HELP = "choose a layer or recipe, with the evidence for it; it may recommend keeping the last layer"
 
 MAIN = "fit labels pairs language rule prefer templates layer_only servable dims dtype device".split()
-MAIN += "no_early_stop export save json".split()
+MAIN += "early_stop export save json".split()
 
 
 def add_arguments(parser: ArgumentParser) -> None:
