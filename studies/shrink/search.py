@@ -92,6 +92,7 @@ def main() -> None:
     parser.add_argument("small", type=Path, nargs="+")
     parser.add_argument("--documents", type=int, help="how many; default: all")
     parser.add_argument("--table", type=Path, default=TABLE)
+    parser.add_argument("--index-only", action="store_true", help="small models encode queries only: the first case")
     parser.add_argument("--rounded", action="store_true", help=ROUNDED)
     args = parser.parse_args()
     compute(rounded=args.rounded)
@@ -104,8 +105,12 @@ def main() -> None:
     rows = [row_of((whole, "BM25", "-"), count, bm25_ranks(queries, documents), baseline),
             row_of((whole, whole, "old old"), count, baseline, baseline)]  # fmt: skip
     for small in args.small:
-        new = vectors(small, "query", queries, kept), vectors(small, "document", documents, kept)
+        new = [vectors(small, "query", queries, kept)]
+        if not args.index_only:
+            new.append(vectors(small, "document", documents, kept))
         for case, (query, document) in CASES.items():
+            if document and args.index_only:
+                continue
             if query != document and new[0].shape[1] != old[0].shape[1]:
                 continue  # a model of another space
             found = ranks((old, new)[query][0], (old, new)[document][1])
