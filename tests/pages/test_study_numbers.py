@@ -890,7 +890,9 @@ def test_the_study_of_shrink_answers_with_the_losses_of_its_table():
         return [f"{low[name]:.1f} to {high[name]:.1f}".replace("nan", "") for name in words]
 
     text = page("shrink")
-    for way, count, models in (("int8", 2, "two"), ("linear", 4, "four"), ("trained", 4, "four")):
+    for way, count, models in (
+        ("int8", 2, "two"), ("linear", 5, "five"), ("trained", 4, "four"), ("trained-bfloat16", 2, "two"),
+    ):  # fmt: skip
         assert lost.loc[way].shape == (count, 22)
         mean, worst, search = shown(way)
         assert f"{models} models): {mean}, {worst}, and {search}." in text, shown(way)
