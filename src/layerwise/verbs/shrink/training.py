@@ -438,7 +438,7 @@ def faster_products(device: torch.device, tokens: int) -> Iterator[None]:
     if not trains_in_bfloat16(device):
         yield
         return
-    # The backward pass of torch's fused attention takes ten times as long in bfloat16, so short texts, whose attention
+    # The backward pass of torch's fused attention takes nine times as long in bfloat16, so short texts, whose attention
     # weights need little memory, do without it.
     short = sdpa_kernel(SDPBackend.MATH) if tokens <= SHORT_TOKENS else nullcontext()
     with torch.autocast("cpu", torch.bfloat16), short:
