@@ -190,6 +190,6 @@ def require_offsets(tokenizer: Any) -> None:
     """Raises unless the tokenizer can say which characters each token is made of."""
     if not getattr(tokenizer, "is_fast", False):
         raise InputError(
-            "labels of words need a fast tokenizer, which says where in a text each token is; "
+            "labels of words need a fast tokenizer, because only that gives the place of each token; "
             f"{type(tokenizer).__name__} is none, so no token can be assigned to a word"
         )

@@ -219,6 +219,19 @@ def test_the_interval_is_over_groups():
     assert (low, high) == alone, "nine equal words in each sentence say no more than one"
 
 
+def test_stored_fits_are_used_again(tmp_path, monkeypatch):
+    from layerwise.verbs.probe import run
+
+    call = partial(probe, sentences(30), sentences(12, 1), layers="0,1", out=tmp_path)
+    first = call()
+
+    def refuse(*given):
+        raise AssertionError("a fit that is stored was trained again")
+
+    monkeypatch.setattr(run, "linear_probe", refuse)
+    assert [repr(row) for row in call()] == [repr(row) for row in first]
+
+
 def test_a_run_is_resumed_and_is_no_classifier_to_export(tmp_path):
     call = partial(probe, sentences(30), sentences(12, 1), layers="0,1", out=tmp_path)
     first, again = call(), call()

@@ -287,7 +287,7 @@ def fit_probe(
         return
     for readout in plan.readouts:
         train_one = partial(fit_readout, probe, store, readout, train, test, task, plan.epochs)
-        validated = len(task.train) if probe == "linear" else 0
+        validated = len(task.train) if probe == "linear" and task.sentences is None else 0
         yield Scored(task, probe, readout, fits.get(f"{probe} {readout}", task, train_one, validated=validated))
         on_fit(1, 0)
 
